@@ -1,0 +1,196 @@
+"""The controller tick: observe the engine, decide, command it, account for what was used.
+
+The controller does not know whether its engine and clock are simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commonwatt.control.book import JobBook, Rules, Status
+from commonwatt.control.engine import Engine, JobEnded, JobInterrupted, Outcome, Start, Stop
+from commonwatt.control.events import Event, EventKind, EventLog
+from commonwatt.control.ledger import Ledger
+from commonwatt.control.policy import Policy
+from commonwatt.model.electricity import Tariff
+from commonwatt.model.jobs import JobTable
+from commonwatt.model.nodes import Cluster
+from commonwatt.placement.explain import Explainer
+from commonwatt.placement.problem import POSTPONED, Problem, Schedule
+from commonwatt.placement.solvers import KeepGoing, always
+
+__all__ = ["Controller", "Sample"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The cluster right after a tick."""
+
+    time_s: float
+    busy_gpus: int
+    power_w: float | None
+    running: int
+    waiting: int
+
+
+class Controller:
+    """Owns the state of all jobs; drives one engine by one policy."""
+
+    def __init__(
+        self, *, cluster: Cluster, engine: Engine, policy: Policy, rules: Rules, tariff: Tariff,
+        rng: np.random.Generator, tenant_weights: Mapping[str, float] | None = None,
+        stopwatch: Callable[[], KeepGoing] = lambda: always,
+    ) -> None:  # fmt: skip
+        self.cluster, self.engine, self.policy, self.rules, self.tariff = cluster, engine, policy, rules, tariff
+        if rules.preempt and not engine.capabilities.preempt:
+            self.rules = Rules(**{**vars(rules), "preempt": False})
+        self._rng = rng
+        self._weights = dict(tenant_weights or {})
+        self._stopwatch = stopwatch
+        self.book = JobBook(cluster)
+        self.ledger = Ledger(cluster, tariff)
+        self.log = EventLog()
+        self.samples: list[Sample] = []
+        self.preemptions = 0
+        self.migrations = 0
+        self._told_waiting: set[int] = set()
+        self._held: dict[int, int] = {}  # GPUs of running jobs
+        self._usage: NDArray[np.float64] = np.zeros(0)  # decayed GPU seconds by tenant
+        self._usage_at_s = 0.0
+        self._decided_s: float | None = None
+
+    def next_tick_s(self) -> float | None:
+        """When the next periodic rescheduling is due; ``None`` while there is nothing to schedule."""
+        if not self.book.active or self._decided_s is None:
+            return None
+        return self._decided_s + self.rules.interval_s
+
+    def submit(self, table: JobTable, rows: Ints) -> None:
+        """Take in jobs; they are placed at the next tick. Raises ``JobNeverFitsError`` on a job no node can run."""
+        for handle in self.book.add(table, rows):
+            self.log.append(Event(float(self.book.job("submit_s")[handle]), EventKind.SUBMITTED, handle))
+
+    def tick(self, now_s: float) -> None:
+        """One rescheduling point."""
+        self._age_usage(now_s)
+        self._absorb()
+        handles = np.array(sorted(self.book.active), dtype=np.int64)
+        if len(handles):
+            problem, rows = self._observe(handles, now_s)
+            schedule, _ = self.policy.decide(problem, self._rng, self._stopwatch())
+            self._carry_out(problem, schedule, handles, rows, now_s)
+        self._decided_s = now_s
+        self.ledger.charge(self.engine.readings())
+        waiting = len(handles) - len(self._held)
+        self.samples.append(
+            Sample(now_s, sum(self._held.values()), self.engine.power_w(), len(self._held), waiting)
+        )
+
+    def close(self) -> None:
+        """Account for everything up to now."""
+        self.ledger.charge(self.engine.readings(up_to_now=True))
+
+    def _observe(self, handles: Ints, now_s: float) -> tuple[Problem, Ints]:
+        weights = np.array([self._weights.get(name, 1.0) for name in self.book.tenants])
+        return self.book.problem(
+            handles, now_s, self.rules, self.tariff, self.engine.progress(handles), self.engine.nodes(), weights, self._usage
+        )
+
+    def _absorb(self) -> None:
+        """Take note of what the engine reports."""
+        changes = self.engine.poll()
+        if changes:
+            self.ledger.charge(self.engine.readings())
+        for change in changes:
+            handle = change.handle
+            nodes, gpus = self.book.nodes.get(handle, ()), self._held.pop(handle, 0)
+            match change:
+                case JobEnded():
+                    done = change.outcome is Outcome.COMPLETED
+                    self.book.close(handle, Status.COMPLETED if done else Status.FAILED, change.at_s)
+                    self.ledger.ended(handle)
+                    kind = EventKind.COMPLETED if done else EventKind.FAILED
+                    self.log.append(Event(change.at_s, kind, handle, nodes, gpus))
+                case JobInterrupted():
+                    self.book.release(handle)
+                    self.ledger.lost(handle, change.lost_s * gpus)
+                    self._told_waiting.discard(handle)
+                    sentence = f"{self.book.names[handle]} was interrupted: {change.cause}"
+                    self.log.append(
+                        Event(change.at_s, EventKind.INTERRUPTED, handle, nodes, gpus, change.cause, sentence)
+                    )
+
+    def _carry_out(self, problem: Problem, schedule: Schedule, handles: Ints, rows: Ints, now_s: float) -> None:
+        """Turn the difference between what runs and *schedule* into commands."""
+        changed = schedule.choice != problem.stay
+        explainer = Explainer(problem, schedule)
+        leave = np.flatnonzero(changed & (problem.stay >= 0))
+        enter = np.flatnonzero(changed & (schedule.choice != POSTPONED))
+        if len(leave):
+            stopped = self.engine.apply([Stop(int(handles[j])) for j in leave])
+            self.ledger.charge(self.engine.readings())
+            for j, receipt in zip(leave, stopped, strict=True):
+                self._left(explainer, int(j), int(handles[j]), receipt.lost_s, now_s)
+        if len(enter):
+            starts = []
+            for j in enter:
+                nodes = tuple(int(n) for n in schedule.nodes_of(problem, j))
+                row = int(schedule.choice[j])
+                handle = int(handles[j])
+                starts.append(Start(handle, self.book.names[handle], nodes, int(problem.per_node[row])))
+                self._entered(explainer, int(j), handle, int(rows[row]), nodes, now_s)
+            self.engine.apply(starts)
+        for j in np.flatnonzero(schedule.choice == POSTPONED):
+            handle = int(handles[j])
+            if problem.stay[j] < 0 and handle not in self._told_waiting:
+                self._told_waiting.add(handle)
+                why = explainer.explain(int(j))
+                self.log.append(Event(now_s, EventKind.WAITS, handle, reason=why.reason, sentence=why.sentence))
+
+    def _left(self, explainer: Explainer, j: int, handle: int, lost_s: float, now_s: float) -> None:
+        self.ledger.lost(handle, lost_s * self._held[handle])
+        if explainer.schedule.choice[j] != POSTPONED:
+            self.migrations += 1
+            return
+        self.preemptions += 1
+        why = explainer.explain(j)
+        nodes, gpus = self.book.nodes[handle], self._held.pop(handle)
+        lost = f"{lost_s:.0f} s of work since the last snapshot are lost"
+        self.log.append(
+            Event(now_s, EventKind.PREEMPTED, handle, nodes, gpus, why.reason, f"{why.sentence}; {lost}")
+        )
+        self.book.release(handle)
+        self._told_waiting.add(handle)
+
+    def _entered(
+        self, explainer: Explainer, j: int, handle: int, row: int, nodes: tuple[int, ...], now_s: float
+    ) -> None:
+        gpus = explainer.problem.gpus_of(int(explainer.schedule.choice[j]))
+        if explainer.problem.stay[j] >= 0:
+            kind = EventKind.RESIZED if self._held[handle] != gpus else EventKind.MIGRATED
+        else:
+            kind = EventKind.RESUMED if self.book.job("starts")[handle] else EventKind.STARTED
+        why = explainer.explain(j)
+        self.log.append(Event(now_s, kind, handle, nodes, gpus, why.reason, why.sentence))
+        self.book.place(handle, row, nodes, now_s)
+        self.ledger.began(handle)
+        self._held[handle] = gpus
+        self._told_waiting.discard(handle)
+
+    def _age_usage(self, now_s: float) -> None:
+        """Decay the usage that counts for fair share and add what was held since the last tick."""
+        if len(self._usage) < len(self.book.tenants):
+            self._usage = np.append(self._usage, np.zeros(len(self.book.tenants) - len(self._usage)))
+        elapsed_s = now_s - self._usage_at_s
+        if elapsed_s > 0:
+            self._usage = self._usage * 0.5 ** (elapsed_s / self.rules.half_life_s)
+            tenant = self.book.job("tenant")
+            for handle, gpus in self._held.items():
+                self._usage[tenant[handle]] += gpus * elapsed_s
+        self._usage_at_s = now_s

@@ -1,0 +1,200 @@
+"""What the controller knows of the place where work runs, and of time.
+
+An engine executes commands, reports what changed since it was last asked, and reads its meters. Jobs are known
+by *handle*, the number the controller gave them; nodes by their index in the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commonwatt.model.jobs import JobTable
+
+__all__ = [
+    "Capabilities",
+    "Change",
+    "Clock",
+    "Engine",
+    "Holder",
+    "JobEnded",
+    "JobInterrupted",
+    "JobSource",
+    "NodeView",
+    "Outcome",
+    "Progress",
+    "Reading",
+    "Start",
+    "Stop",
+    "Stopped",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What an engine can do; the controller never asks it for more."""
+
+    preempt: bool
+    gangs: bool
+    energy: bool  # whether readings carry energy, or only who held what
+
+
+@dataclass(frozen=True)
+class Start:
+    """Run a job, from its last snapshot if it has one, on equally many GPUs of each of *nodes*."""
+
+    handle: int
+    name: str
+    nodes: tuple[int, ...]
+    gpus_per_node: int
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Take a running job off its nodes; it can be started again from its last snapshot."""
+
+    handle: int
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Answer to ``Stop``: how many seconds of work since the last snapshot are lost."""
+
+    handle: int
+    lost_s: float
+
+
+class Outcome(StrEnum):
+    """How a job ended."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class JobEnded:
+    """A job will not run again."""
+
+    handle: int
+    at_s: float
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class JobInterrupted:
+    """A job lost its nodes without our asking; it can be started again from its last snapshot."""
+
+    handle: int
+    at_s: float
+    lost_s: float
+    cause: str
+
+
+Change = JobEnded | JobInterrupted
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Work done by jobs: epochs now, epochs a restart would begin from, seconds until work (re)starts."""
+
+    done_epochs: Floats
+    kept_epochs: Floats
+    until_work_s: Floats
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """Nodes as they are now: GPUs that may be used (0: down) and seconds until a sleeping node could run a job."""
+
+    usable_gpus: Ints  # [N]
+    wait_s: Floats  # [N]
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A job on a metered node: its GPUs there, their power, and when it began (or begins) to do useful work."""
+
+    handle: int
+    gpus: int
+    gpu_w: float
+    work_from_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Energy of one node over a time in which nobody came or went.
+
+    ``energy_uj`` is in microjoules, ``None`` if it was not measured. ``waking`` marks time spent changing power state.
+    """
+
+    node: int
+    from_s: float
+    to_s: float
+    energy_uj: int | None
+    holders: tuple[Holder, ...]
+    waking: bool = False
+
+
+class Clock(Protocol):
+    """Time, virtual or real."""
+
+    def now_s(self) -> float:
+        """Current time."""
+        ...
+
+    def wait_until(self, time_s: float) -> None:
+        """Return at *time_s*, or earlier, as soon as the engine has something to report."""
+        ...
+
+
+class Engine(Protocol):
+    """Where work runs."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this engine can do."""
+        ...
+
+    def nodes(self) -> NodeView:
+        """State of the nodes."""
+        ...
+
+    def progress(self, handles: Ints) -> Progress:
+        """Progress of jobs that were started at least once or not at all (then 0)."""
+        ...
+
+    def poll(self) -> Sequence[Change]:
+        """What changed since the last poll, in order."""
+        ...
+
+    def apply(self, commands: Sequence[Start | Stop]) -> Sequence[Stopped]:
+        """Execute *commands* in order; raises ``EngineError`` on one that cannot be."""
+        ...
+
+    def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
+        """Readings closed since the last call; with *up_to_now*, also those still open, up to this moment."""
+        ...
+
+    def power_w(self) -> float | None:
+        """Power of the whole cluster now; ``None`` if it has no meters."""
+        ...
+
+
+class JobSource(Protocol):
+    """Where submissions come from: a job log, people."""
+
+    def next_s(self) -> float | None:
+        """When the next submission is known to come; ``None`` if none is known."""
+        ...
+
+    def poll(self, now_s: float) -> tuple[JobTable, Ints] | None:
+        """Submissions up to *now_s* not yet handed out: a table and rows in it."""
+        ...

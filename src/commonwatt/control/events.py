@@ -1,0 +1,54 @@
+"""The append-only event log: what happened, what was decided, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+__all__ = ["Event", "EventKind", "EventLog"]
+
+
+class EventKind(StrEnum):
+    """Kinds of events."""
+
+    SUBMITTED = "submitted"
+    WAITS = "waits"
+    STARTED = "started"
+    RESUMED = "resumed"
+    RESIZED = "resized"
+    MIGRATED = "migrated"
+    PREEMPTED = "preempted"
+    INTERRUPTED = "interrupted"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of the log. ``reason`` is typed, ``sentence`` says the same to a person."""
+
+    time_s: float
+    kind: EventKind
+    handle: int
+    nodes: tuple[int, ...] = ()
+    gpus: int = 0
+    reason: str = ""
+    sentence: str = ""
+
+
+@dataclass
+class EventLog:
+    """Events in the order in which they happened; nothing is ever changed or removed."""
+
+    _events: list[Event] = field(default_factory=list)
+
+    def append(self, event: Event) -> None:
+        """Add *event* at the end."""
+        self._events.append(event)
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def since(self, position: int) -> list[Event]:
+        """Events from *position* on."""
+        return self._events[position:]

@@ -1,0 +1,152 @@
+"""Who used the energy, the money and the GPU time: per job, plus idle and overhead, to the last unit.
+
+Everything is kept in integers (microjoules, nano-currency, micrograms, GPU-microseconds), so that the rows add up to the meter
+exactly. A node's energy is divided over an interval in proportion to what its users draw: a job with ``g`` of ``G``
+GPUs stands for ``g * gpu_w + idle_w * g / G``, the GPUs nobody holds for the rest of ``idle_w``. Time a job holds
+GPUs without working (restart, waiting for a node to wake) and work lost by preemption are overhead, not the job's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from commonwatt.control.engine import Reading
+from commonwatt.model.electricity import Tariff
+from commonwatt.model.nodes import Cluster
+from commonwatt.model.units import MICRO, NANO
+
+__all__ = ["Account", "Ledger"]
+
+
+@dataclass
+class Account:
+    """One row of the ledger. ``None``: unknown."""
+
+    energy_uj: int | None = 0
+    cost_n: int | None = 0  # nano-currency
+    carbon_ug: int | None = 0  # micrograms
+    gpu_us: int = 0
+
+    def add(self, other: Account) -> None:
+        """Add *other*; unknown plus anything is unknown."""
+        self.energy_uj = _plus(self.energy_uj, other.energy_uj)
+        self.cost_n = _plus(self.cost_n, other.cost_n)
+        self.carbon_ug = _plus(self.carbon_ug, other.carbon_ug)
+        self.gpu_us += other.gpu_us
+
+    def take(self, share: float) -> Account:
+        """Remove *share* (0 to 1) of this row and return it."""
+        part = Account(
+            _part(self.energy_uj, share), _part(self.cost_n, share), _part(self.carbon_ug, share), int(self.gpu_us * share)
+        )
+        self.energy_uj = _minus(self.energy_uj, part.energy_uj)
+        self.cost_n = _minus(self.cost_n, part.cost_n)
+        self.carbon_ug = _minus(self.carbon_ug, part.carbon_ug)
+        self.gpu_us -= part.gpu_us
+        return part
+
+
+def _plus(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
+
+
+def _minus(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a - b
+
+
+def _part(a: int | None, share: float) -> int | None:
+    return None if a is None else int(a * share)
+
+
+@dataclass
+class Ledger:
+    """Accounts of all jobs, and of what no job can be charged for."""
+
+    cluster: Cluster
+    tariff: Tariff
+    jobs: dict[int, Account] = field(default_factory=dict)
+    idle: Account = field(default_factory=Account)
+    overhead: dict[str, Account] = field(default_factory=lambda: {"starting": Account(), "lost work": Account(), "waking": Account()})
+    meter: Account = field(default_factory=Account)
+    _segments: dict[int, Account] = field(default_factory=dict)  # since the job was last started
+
+    def charge(self, readings: Sequence[Reading]) -> None:
+        """Divide *readings* among their users."""
+        for reading in readings:
+            self._charge(reading)
+
+    def began(self, handle: int) -> None:
+        """The job was (re)started: what is charged from now on can be lost."""
+        self._segments[handle] = Account()
+
+    def ended(self, handle: int) -> None:
+        """The job left its nodes with nothing lost."""
+        self.lost(handle, 0.0)
+
+    def lost(self, handle: int, lost_gpu_s: float) -> None:
+        """The job left its nodes and the last *lost_gpu_s* GPU-seconds of its work since it began are lost."""
+        segment = self._segments.pop(handle, None)
+        if segment is None:
+            return
+        if lost_gpu_s > 0 and segment.gpu_us > 0:
+            self.overhead["lost work"].add(segment.take(min(1.0, lost_gpu_s * MICRO / segment.gpu_us)))
+        self.account(handle).add(segment)
+
+    def account(self, handle: int) -> Account:
+        """The account of a job."""
+        return self.jobs.setdefault(handle, Account())
+
+    def total(self) -> Account:
+        """Sum of all rows: equal to ``meter``."""
+        total = Account()
+        for row in (*self.jobs.values(), *self._segments.values(), self.idle, *self.overhead.values()):
+            total.add(row)
+        return total
+
+    def _charge(self, reading: Reading) -> None:
+        if reading.to_s <= reading.from_s:
+            return
+        kind = self.cluster.classes[self.cluster.klass[reading.node]]
+        whole = self._priced(reading, kind.gpus)
+        self.meter.add(whole)
+        if reading.waking and not reading.holders:
+            self.overhead["waking"].add(whole)
+            return
+        idle_each = kind.idle_w / kind.gpus
+        shares = [holder.gpus * (holder.gpu_w + idle_each) for holder in reading.holders]
+        held = sum(holder.gpus for holder in reading.holders)
+        all_shares = sum(shares) + (kind.gpus - held) * idle_each
+        if not reading.holders or all_shares <= 0:
+            fractions = [holder.gpus / kind.gpus for holder in reading.holders]
+        else:
+            fractions = [share / all_shares for share in shares]
+        left = whole
+        remaining = 1.0
+        for holder, fraction in zip(reading.holders, fractions, strict=True):
+            part = left.take(min(1.0, fraction / remaining)) if remaining > 0 else Account()
+            gpu_us = holder.gpus * (_us(reading.to_s) - _us(reading.from_s))
+            left.gpu_us += part.gpu_us - gpu_us
+            part.gpu_us = gpu_us
+            remaining -= fraction
+            idle_s = min(reading.to_s, holder.work_from_s) - reading.from_s
+            if idle_s > 0:
+                self.overhead["starting"].add(part.take(min(1.0, idle_s / (reading.to_s - reading.from_s))))
+            self._segments.get(holder.handle, self.account(holder.handle)).add(part)
+        self.idle.add(left)
+
+    def _priced(self, reading: Reading, gpus: int) -> Account:
+        gpu_us = gpus * (_us(reading.to_s) - _us(reading.from_s))
+        if reading.energy_uj is None:
+            return Account(None, None, None, gpu_us)
+        mean_w = reading.energy_uj / MICRO / (reading.to_s - reading.from_s)
+        cost = float(self.tariff.cost(mean_w, reading.from_s, reading.to_s))
+        grams = self.tariff.carbon_g(mean_w, reading.from_s, reading.to_s)
+        carbon = None if grams is None else round(float(grams) * MICRO)
+        return Account(reading.energy_uj, round(cost * NANO), carbon, gpu_us)
+
+
+def _us(time_s: float) -> int:
+    return int(np.rint(time_s * MICRO))

@@ -1,0 +1,45 @@
+"""Drives a controller by a clock until there is nothing left to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+
+from commonwatt.control.controller import Controller
+from commonwatt.control.engine import Clock, JobSource
+from commonwatt.model.errors import SolverError
+
+__all__ = ["run"]
+
+PATIENCE = 10_000
+
+
+def run(
+    controller: Controller, clock: Clock, source: JobSource, on_tick: Callable[[float], None] = lambda _: None
+) -> float:
+    """Tick at every submission, change and rescheduling point; returns the wall-clock seconds spent in ticks.
+
+    Raises ``SolverError`` if jobs wait, nothing runs, nothing will be submitted, and no tick starts anything.
+    """
+    spent_s = 0.0
+    stuck = 0
+    while True:
+        times = [t for t in (source.next_s(), controller.next_tick_s()) if t is not None]
+        if not times:
+            controller.close()
+            return spent_s
+        clock.wait_until(min(times))
+        now_s = clock.now_s()
+        arrived = source.poll(now_s)
+        if arrived is not None:
+            controller.submit(*arrived)
+        began = perf_counter()
+        controller.tick(now_s)
+        spent_s += perf_counter() - began
+        on_tick(now_s)
+        idle = controller.book.active and not controller.book.nodes and source.next_s() is None
+        stuck = stuck + 1 if idle else 0
+        if stuck > PATIENCE:
+            names = [controller.book.names[h] for h in sorted(controller.book.active)]
+            msg = f"{len(names)} jobs wait and nothing starts them; the first is {names[0]}"
+            raise SolverError(msg)

@@ -1,0 +1,6 @@
+"""Discrete-event simulation of a cluster.
+
+- ``events``: the event queue, totally ordered by (time, priority, sequence).
+- ``engine``: jobs progressing by epochs, snapshots, preemption, outages, node power.
+- ``clock``: virtual time.
+"""

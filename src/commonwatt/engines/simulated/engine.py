@@ -1,0 +1,343 @@
+"""A simulated cluster.
+
+A job works at the speed its configuration gives it, epoch by epoch. Stopped, it falls back to its last snapshot, taken
+at the end of each epoch; started again, it holds its GPUs for ``restart_s`` before it works. Nodes draw the power of
+their class and the GPU power of the jobs on them; unused, they go to a low-power state after a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commonwatt.control.engine import (
+    Capabilities,
+    Change,
+    Holder,
+    JobEnded,
+    JobInterrupted,
+    NodeView,
+    Outcome,
+    Progress,
+    Reading,
+    Start,
+    Stop,
+    Stopped,
+)
+from commonwatt.engines.simulated.events import EventQueue, Priority, Scheduled
+from commonwatt.model.errors import EngineError
+from commonwatt.model.jobs import JobTable
+from commonwatt.model.nodes import Cluster, PowerState
+from commonwatt.model.units import MICRO
+
+__all__ = ["Outage", "SimulatedEngine", "World"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Outage:
+    """A node that is down from one time to another."""
+
+    node: int
+    from_s: float
+    to_s: float
+
+
+@dataclass(frozen=True)
+class World:
+    """What is true in the simulation, whatever the controller believes.
+
+    Attributes
+    ----------
+    restart_s
+        Time a job holds its GPUs before it works when it is not started for the first time.
+    lose_work
+        Whether stopping a job loses the work since its last snapshot; without, ANDREAS' own simulator.
+    unused_state, unused_after_s
+        Low-power state an unused node goes to, and after how long; stays on if ``None``.
+    slowdown
+        Factor by which each job's real run time exceeds what its table says, by row; none if empty.
+    outages
+        When nodes are down.
+    """
+
+    restart_s: float = 0.0
+    lose_work: bool = True
+    unused_state: str | None = "off"
+    unused_after_s: float = 0.0
+    slowdown: Floats = field(default_factory=lambda: np.zeros(0))
+    outages: tuple[Outage, ...] = ()
+
+
+@dataclass(slots=True)
+class _Running:
+    handle: int
+    nodes: tuple[int, ...]
+    gpus_per_node: int
+    version: int
+
+
+@dataclass(slots=True)
+class _Node:
+    metered_s: float = 0.0
+    holders: list[Holder] = field(default_factory=list)  # in order of arrival
+    state: PowerState | None = None
+    wakes_at_s: float = 0.0  # end of the transition it is in
+    version: int = 0
+
+
+class _Speeds:
+    """Progress of all jobs in columns, by handle; infinite epoch time for those that do not run."""
+
+    def __init__(self, jobs: int) -> None:
+        self.base_epochs = np.zeros(jobs)  # done when last started, or kept when stopped
+        self.work_from_s = np.zeros(jobs)
+        self.epoch_s = np.full(jobs, np.inf)
+        self.epochs = np.ones(jobs)
+
+    def done(self, handles: Ints | int, now_s: float) -> Floats:
+        worked = np.maximum(0.0, now_s - self.work_from_s[handles]) / self.epoch_s[handles]
+        return np.asarray(np.minimum(self.base_epochs[handles] + worked, self.epochs[handles]))
+
+    def kept(self, handles: Ints | int, now_s: float) -> Floats:
+        return np.asarray(np.maximum(self.base_epochs[handles], np.floor(self.done(handles, now_s) + 1e-9)))
+
+
+class SimulatedEngine:
+    """An ``Engine`` in virtual time."""
+
+    def __init__(self, cluster: Cluster, jobs: JobTable, world: World) -> None:
+        self.capabilities = Capabilities(preempt=True, gangs=True, energy=True)
+        self.now_s = 0.0
+        self._cluster, self._table, self._world = cluster, jobs, world
+        self._row_of = {name: j for j, name in enumerate(jobs.names)}
+        self._queue = EventQueue()
+        self._running: dict[int, _Running] = {}
+        self._speeds = _Speeds(len(jobs))
+        self._changes: list[Change] = []
+        self._readings: list[Reading] = []
+        self._kinds = [cluster.classes[k] for k in cluster.klass]
+        self._usable: Ints = cluster.gpus
+        self._free: Ints = cluster.gpus
+        self._wait_s: Floats = np.zeros(len(cluster))
+        self._power_w: Floats = np.array([kind.idle_w for kind in self._kinds])
+        self._nodes = [_Node() for _ in self._kinds]
+        self._started: set[int] = set()
+        self._version = 0
+        for node in range(len(cluster)):
+            self._left_alone(node)
+        for outage in world.outages:
+            self._queue.push(outage.from_s, Priority.NODE_DOWN, outage.node)
+            self._queue.push(outage.to_s, Priority.NODE_UP, outage.node)
+
+    # -- the Engine interface
+
+    def nodes(self) -> NodeView:
+        """State of the nodes."""
+        return NodeView(self._usable.copy(), self._wait_s.copy())
+
+    def progress(self, handles: Ints) -> Progress:
+        """Progress of *handles* now."""
+        speeds, now_s = self._speeds, self.now_s
+        done = speeds.done(handles, now_s)
+        running = np.isfinite(speeds.epoch_s[handles])
+        kept = speeds.kept(handles, now_s) if self._world.lose_work else done
+        until_s = np.where(running, np.maximum(0.0, speeds.work_from_s[handles] - now_s), 0.0)
+        return Progress(done, kept, until_s)
+
+    def poll(self) -> Sequence[Change]:
+        """What changed since the last poll."""
+        changes, self._changes = self._changes, []
+        return changes
+
+    def apply(self, commands: Sequence[Start | Stop]) -> Sequence[Stopped]:
+        """Execute *commands*; raises ``EngineError`` on one that cannot be."""
+        stopped = []
+        for command in commands:
+            if isinstance(command, Stop):
+                stopped.append(self._stop(command.handle))
+            else:
+                self._start(command)
+        return stopped
+
+    def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
+        """Readings closed since the last call; with *up_to_now*, those of all nodes up to this moment."""
+        if up_to_now:
+            for node in range(len(self._nodes)):
+                self._meter(node)
+        readings, self._readings = self._readings, []
+        return readings
+
+    def power_w(self) -> float:
+        """Power of the cluster now."""
+        return float(self._power_w.sum())
+
+    # -- virtual time
+
+    def next_s(self) -> float | None:
+        """When something will happen by itself."""
+        return self._queue.next_s()
+
+    def advance(self, time_s: float) -> None:
+        """Let time pass to *time_s*, or to the first moment at which there is something to report."""
+        while (upcoming := self._queue.next_s()) is not None and upcoming <= time_s:
+            if self._changes and upcoming > self.now_s:
+                return
+            self.now_s = max(self.now_s, upcoming)
+            self._happen(self._queue.pop())
+        if not self._changes:
+            self.now_s = max(self.now_s, time_s)
+
+    def _happen(self, event: Scheduled) -> None:
+        match event.priority:
+            case Priority.JOB_END:
+                job = self._running.get(event.subject)
+                if job is not None and job.version == event.version:
+                    self._vacate(job)
+                    self._changes.append(JobEnded(job.handle, self.now_s, Outcome.COMPLETED))
+            case Priority.POWER:
+                if self._nodes[event.subject].version == event.version:
+                    self._sleep(event.subject)
+            case Priority.NODE_DOWN:
+                self._fail(event.subject)
+            case Priority.NODE_UP:
+                self._repair(event.subject)
+
+    # -- jobs
+
+    def _start(self, command: Start) -> None:
+        if command.handle in self._running:
+            msg = f"start {command.name}: it is running already"
+            raise EngineError(msg)
+        for n in command.nodes:
+            if self._free[n] < command.gpus_per_node:
+                msg = f"start {command.name}: node {self._cluster.names[n]} has {self._free[n]} GPUs free, not {command.gpus_per_node}"
+                raise EngineError(msg)
+        row = self._row_of[command.name]
+        kind = self._kinds[command.nodes[0]]
+        config = self._config(row, kind.gpu_type, len(command.nodes) * command.gpus_per_node)
+        own_w = self._table.config_gpu_w[config]
+        ready_s = max(self._wake(n) for n in command.nodes)
+        work_from_s = ready_s + (self._world.restart_s if command.handle in self._started else 0.0)
+        slowdown = self._world.slowdown[row] if len(self._world.slowdown) else 1.0
+        epochs = float(self._table.epochs[row])
+        epoch_s = float(self._table.config_time_s[config] / epochs * slowdown)
+        gpu_w = kind.gpu_w if np.isnan(own_w) else float(own_w)
+        self._started.add(command.handle)
+        self._version += 1
+        self._running[command.handle] = _Running(command.handle, command.nodes, command.gpus_per_node, self._version)
+        self._speeds.work_from_s[command.handle] = work_from_s
+        self._speeds.epoch_s[command.handle] = epoch_s
+        self._speeds.epochs[command.handle] = epochs
+        for n in command.nodes:
+            self._meter(n)
+            self._free[n] -= command.gpus_per_node
+            self._nodes[n].holders.append(Holder(command.handle, command.gpus_per_node, gpu_w, work_from_s))
+            self._draw(n)
+        left = epochs - self._speeds.base_epochs[command.handle]
+        self._queue.push(work_from_s + left * epoch_s, Priority.JOB_END, command.handle, self._version)
+
+    def _config(self, row: int, gpu_type: str, gpus: int) -> int:
+        table = self._table
+        for c in range(int(table.start[row]), int(table.start[row + 1])):
+            if table.config_gpus[c] == gpus and table.gpu_types[table.config_type[c]] == gpu_type:
+                return c
+        msg = f"start {table.names[row]}: it cannot run on {gpus} GPUs of {gpu_type}"
+        raise EngineError(msg)
+
+    def _stop(self, handle: int) -> Stopped:
+        job = self._running.get(handle)
+        if job is None:
+            msg = f"stop job {handle}: it is not running"
+            raise EngineError(msg)
+        return Stopped(handle, self._interrupt(job))
+
+    def _interrupt(self, job: _Running) -> float:
+        """Take *job* off its nodes; returns the seconds of work lost."""
+        speeds = self._speeds
+        done = float(speeds.done(job.handle, self.now_s))
+        kept = float(speeds.kept(job.handle, self.now_s)) if self._world.lose_work else done
+        lost_s = (done - kept) * float(speeds.epoch_s[job.handle])
+        self._vacate(job)
+        speeds.base_epochs[job.handle] = kept
+        return lost_s
+
+    def _vacate(self, job: _Running) -> None:
+        del self._running[job.handle]
+        self._speeds.epoch_s[job.handle] = np.inf
+        for n in job.nodes:
+            self._meter(n)
+            node = self._nodes[n]
+            node.holders = [holder for holder in node.holders if holder.handle != job.handle]
+            self._free[n] += job.gpus_per_node
+            self._draw(n)
+            if not node.holders:
+                self._left_alone(n)
+
+    # -- nodes
+
+    def _draw(self, n: int) -> None:
+        """Set the power of node *n*, which is on."""
+        busy_w = sum(holder.gpus * holder.gpu_w for holder in self._nodes[n].holders)
+        self._power_w[n] = self._kinds[n].idle_w + busy_w
+
+    def _meter(self, n: int) -> None:
+        """Close the reading of node *n* at this moment."""
+        node = self._nodes[n]
+        if self.now_s <= node.metered_s:
+            return
+        energy_uj = round(float(self._power_w[n]) * MICRO * (self.now_s - node.metered_s))
+        waking = node.wakes_at_s >= self.now_s
+        self._readings.append(Reading(n, node.metered_s, self.now_s, energy_uj, tuple(node.holders), waking))
+        node.metered_s = self.now_s
+
+    def _left_alone(self, n: int) -> None:
+        """Node *n* has become unused: plan its going to sleep."""
+        if self._world.unused_state is None:
+            return
+        node = self._nodes[n]
+        self._version += 1
+        node.version = self._version
+        self._queue.push(self.now_s + self._world.unused_after_s, Priority.POWER, n, node.version)
+
+    def _sleep(self, n: int) -> None:
+        node = self._nodes[n]
+        if node.holders or node.state is not None or not self._usable[n] or self._world.unused_state is None:
+            return
+        self._meter(n)
+        node.state = self._kinds[n].state(self._world.unused_state)
+        self._power_w[n] = node.state.power_w
+        self._wait_s[n] = node.state.wake_s
+
+    def _wake(self, n: int) -> float:
+        """Make sure node *n* is on or waking; returns when it is ready."""
+        node = self._nodes[n]
+        node.version = -1  # no longer about to sleep
+        if node.state is not None:
+            self._meter(n)
+            node.wakes_at_s = self.now_s + node.state.wake_s
+            node.state = None
+            self._wait_s[n] = 0.0
+        return max(self.now_s, node.wakes_at_s)
+
+    def _fail(self, n: int) -> None:
+        self._meter(n)
+        node = self._nodes[n]
+        for holder in node.holders:
+            lost_s = self._interrupt(self._running[holder.handle])
+            cause = f"node {self._cluster.names[n]} went down"
+            self._changes.append(JobInterrupted(holder.handle, self.now_s, lost_s, cause))
+        node.version, node.state = -1, None
+        self._power_w[n] = self._wait_s[n] = 0.0
+        self._usable[n] = self._free[n] = 0
+
+    def _repair(self, n: int) -> None:
+        self._meter(n)
+        self._usable[n] = self._free[n] = self._kinds[n].gpus
+        self._draw(n)
+        self._left_alone(n)

@@ -1,0 +1,160 @@
+"""Electricity: price and carbon intensity, constant or changing over time, and the site's PUE.
+
+``Electricity`` is what a user writes. ``Tariff`` is its compiled form; it integrates, so that a job that
+runs across a change of price pays each part at its own price.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import model_validator
+
+from commonwatt.model.errors import InputError
+from commonwatt.model.fields import FileModel, quantity
+from commonwatt.model.units import J_PER_KWH
+
+__all__ = ["Electricity", "ElectricityPoint", "StepIntegral", "Tariff"]
+
+Floats = NDArray[np.float64]
+
+
+class ElectricityPoint(FileModel):
+    """Price and carbon intensity from one moment until the next point."""
+
+    from_s: float = quantity("when these values begin, on the scenario's clock", "s")
+    price_per_kwh: float = quantity("price of electricity", "currency/kWh", ge=0)
+    carbon_g_per_kwh: float | None = quantity("carbon intensity; unknown if absent", "g/kWh", None, ge=0)
+
+
+class Electricity(FileModel):
+    """What electricity costs at this site."""
+
+    price_per_kwh: float = quantity("price of electricity, where no series is given", "currency/kWh", 0.172, ge=0)
+    pue: float = quantity("power usage effectiveness: facility energy over IT energy", "-", 1.33, ge=1)
+    carbon_g_per_kwh: float | None = quantity("carbon intensity; unknown if absent", "g/kWh", None, ge=0)
+    currency: str = quantity("name of the currency all money is in", "-", "EUR", min_length=1)
+    series: tuple[ElectricityPoint, ...] = quantity(
+        "price and carbon intensity over time, in order; replaces the constants", "-", ()
+    )
+    series_file: str | None = quantity(
+        "CSV with the columns of `series`, relative to this file; instead of `series`", "-", None
+    )
+    repeat_s: float | None = quantity("period after which the series repeats (86400: daily)", "s", None, gt=0)
+
+    @model_validator(mode="after")
+    def _check_series(self) -> Electricity:
+        starts = [point.from_s for point in self.series]
+        if any(later <= earlier for earlier, later in zip(starts, starts[1:], strict=False)):
+            msg = "series: expected strictly increasing from_s"
+            raise ValueError(msg)
+        if self.series and self.series_file:
+            msg = "series_file: expected either `series` or `series_file`, not both"
+            raise ValueError(msg)
+        if self.repeat_s is not None:
+            if not (self.series or self.series_file):
+                msg = "repeat_s: expected only together with a series"
+                raise ValueError(msg)
+            if starts and (starts[0] != 0 or starts[-1] >= self.repeat_s):
+                msg = f"series: expected to begin at 0 and end before repeat_s = {self.repeat_s:g}"
+                raise ValueError(msg)
+        return self
+
+    def tariff(self) -> Tariff:
+        """Compile. Raises ``InputError`` if ``series_file`` has not been read into ``series``."""
+        if self.series_file and not self.series:
+            raise InputError("a series that was read", field="electricity.series_file", value=self.series_file)
+        if not self.series:
+            price = StepIntegral.constant(self.price_per_kwh)
+            carbon = None if self.carbon_g_per_kwh is None else StepIntegral.constant(self.carbon_g_per_kwh)
+            return Tariff(price, carbon, self.pue)
+        starts = np.array([point.from_s for point in self.series])
+        price = StepIntegral.of(starts, [p.price_per_kwh for p in self.series], self.repeat_s)
+        grams = [p.carbon_g_per_kwh for p in self.series]
+        known = all(g is not None for g in grams)
+        carbon = StepIntegral.of(starts, [g or 0.0 for g in grams], self.repeat_s) if known else None
+        return Tariff(price, carbon, self.pue)
+
+
+@dataclass(frozen=True)
+class StepIntegral:
+    """A step function of time and its integral from time 0.
+
+    Before the first step the first value holds; after the last, the last one; with ``period_s`` the steps
+    from 0 to ``period_s`` repeat for ever.
+    """
+
+    starts_s: Floats  # [S]
+    values: Floats  # [S]
+    areas: Floats  # [S] integral from starts_s[0] to starts_s[k]
+    period_s: float | None = None
+
+    @classmethod
+    def constant(cls, value: float) -> StepIntegral:
+        """A function with one value for ever."""
+        return cls(np.zeros(1), np.array([float(value)]), np.zeros(1))
+
+    @classmethod
+    def of(cls, starts_s: ArrayLike, values: ArrayLike, period_s: float | None = None) -> StepIntegral:
+        """Steps beginning at *starts_s* [S], increasing, with *values* [S]."""
+        starts = np.asarray(starts_s, dtype=float)
+        steps = np.asarray(values, dtype=float)
+        areas = np.concatenate(([0.0], np.cumsum(steps[:-1] * np.diff(starts))))
+        return cls(starts, steps, areas, period_s)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether there is only one value."""
+        return len(self.values) == 1
+
+    def integral(self, from_s: ArrayLike, to_s: ArrayLike) -> Floats:
+        """Integrate from *from_s* to *to_s* (broadcast)."""
+        if self.is_constant:
+            return np.asarray((np.asarray(to_s, dtype=float) - from_s) * self.values[0])
+        return self._upto(np.asarray(to_s, dtype=float)) - self._upto(np.asarray(from_s, dtype=float))
+
+    def minimum_from(self, from_s: ArrayLike) -> Floats:
+        """Smallest value the function takes at or after each of *from_s*."""
+        times = np.asarray(from_s, dtype=float)
+        if self.period_s is not None or self.is_constant:
+            return np.full(times.shape, self.values.min())
+        suffix = np.minimum.accumulate(self.values[::-1])[::-1]
+        return np.asarray(suffix[self._step(times)])
+
+    def _upto(self, times: Floats) -> Floats:
+        if self.period_s is None:
+            return self._within(times)
+        whole = np.floor(times / self.period_s)
+        return whole * self._within(np.array(self.period_s)) + self._within(times - whole * self.period_s)
+
+    def _within(self, times: Floats) -> Floats:
+        step = self._step(times)
+        return np.asarray(self.areas[step] + (times - self.starts_s[step]) * self.values[step])
+
+    def _step(self, times: Floats) -> NDArray[np.intp]:
+        return np.asarray(np.clip(np.searchsorted(self.starts_s, times, side="right") - 1, 0, None))
+
+
+@dataclass(frozen=True)
+class Tariff:
+    """What a watt drawn for a while costs, PUE included."""
+
+    price: StepIntegral  # currency per kWh
+    carbon: StepIntegral | None  # grams per kWh; None: unknown
+    pue: float
+
+    def cost(self, power_w: ArrayLike, from_s: ArrayLike, to_s: ArrayLike) -> Floats:
+        """Money for drawing *power_w* from *from_s* to *to_s* (broadcast): ``P * pue * integral of price``."""
+        return np.asarray(np.asarray(power_w) * self.price.integral(from_s, to_s) * (self.pue / J_PER_KWH))
+
+    def carbon_g(self, power_w: ArrayLike, from_s: ArrayLike, to_s: ArrayLike) -> Floats | None:
+        """Grams of CO2 for the same, or ``None`` if the intensity is unknown."""
+        if self.carbon is None:
+            return None
+        return np.asarray(np.asarray(power_w) * self.carbon.integral(from_s, to_s) * (self.pue / J_PER_KWH))
+
+    def least_cost_per_j(self, from_s: ArrayLike) -> Floats:
+        """Cheapest a joule can ever be bought for at or after *from_s*, PUE included."""
+        return self.price.minimum_from(from_s) * (self.pue / J_PER_KWH)

@@ -1,0 +1,84 @@
+"""Every error this package raises on purpose.
+
+::
+
+    CommonwattError
+    ├── InputError (ValueError)        something a user wrote is wrong; commands exit with 2
+    │   └── JobNeverFitsError          a job no node of this cluster can ever run
+    ├── MissingExtraError (ImportError)  an optional dependency is not installed
+    ├── SolverError (RuntimeError)     a solver could not produce a schedule
+    └── EngineError (RuntimeError)     an engine refused or failed a command
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CommonwattError",
+    "EngineError",
+    "InputError",
+    "JobNeverFitsError",
+    "MissingExtraError",
+    "SolverError",
+]
+
+
+class CommonwattError(Exception):
+    """Base of all errors of this package."""
+
+
+class InputError(CommonwattError, ValueError):
+    """Something a user wrote is wrong.
+
+    Parameters
+    ----------
+    expected
+        What would have been right, as a phrase ("a number of seconds, 0 or more").
+    file, field, value
+        Where the offending value stands and what it is; each may be absent when there is none.
+
+    Notes
+    -----
+    ``str(error)`` is one line: ``jobs.csv: field 'gpus', line 7: got 'x', expected a whole number``.
+    """
+
+    def __init__(
+        self, expected: str, *, file: object = None, field: str | None = None, value: object = None
+    ) -> None:
+        self.expected, self.file, self.field, self.value = expected, file, field, value
+        super().__init__(self._line())
+
+    def _line(self) -> str:
+        parts = []
+        if self.file is not None:
+            parts.append(f"{self.file}: ")
+        if self.field is not None:
+            parts.append(f"field '{self.field}': ")
+        if self.value is not None:
+            shown = str(self.value)
+            parts.append(f"got {shown[:77] + '...' if len(shown) > 80 else shown!r}, ")
+        return " ".join(f"{''.join(parts)}expected {self.expected}".split())
+
+    def within(self, file: object) -> InputError:
+        """Return the same error naming *file*, unless it names one already."""
+        if self.file is not None:
+            return self
+        return type(self)(self.expected, file=file, field=self.field, value=self.value)
+
+
+class JobNeverFitsError(InputError):
+    """A job whose every configuration is larger than the cluster, or of a GPU type it lacks."""
+
+
+class MissingExtraError(CommonwattError, ImportError):
+    """An optional dependency is missing; the message names the extra to install."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is not installed; run: pip install 'commonwatt[{extra}]'")
+
+
+class SolverError(CommonwattError, RuntimeError):
+    """A solver could not produce a schedule; the message says why."""
+
+
+class EngineError(CommonwattError, RuntimeError):
+    """An engine refused or failed a command; the message names the command and the cause."""

@@ -1,0 +1,93 @@
+"""How a field of a file or result declares its unit and meaning.
+
+Each field is written down once, here in code; the JSON Schema (``commonwatt schema NAME``) and the data
+dictionary (``docs/dictionary.md``) are both generated from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import PydanticUndefined
+
+__all__ = ["DictionaryRow", "FileModel", "ResultModel", "dictionary_rows", "quantity"]
+
+
+class FileModel(BaseModel):
+    """A file, or part of one, that a user writes: unknown keys, NaN and infinity are refused."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True, populate_by_name=True)
+
+
+class ResultModel(BaseModel):
+    """A document a command answers with. Unknown is ``None``, never 0."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+def quantity(meaning: str, unit: str = "-", default: Any = ..., **constraints: Any) -> Any:  # noqa: ANN401
+    """Declare a field: its meaning, its unit ("-" for none), default and limits (``ge``, ``gt``, ...)."""
+    extra = {"unit": unit}
+    if callable(default):
+        return Field(default_factory=default, description=meaning, json_schema_extra=extra, **constraints)
+    return Field(default, description=meaning, json_schema_extra=extra, **constraints)
+
+
+class DictionaryRow(NamedTuple):
+    """One line of the data dictionary."""
+
+    model: str
+    name: str
+    type: str
+    unit: str
+    default: str
+    meaning: str
+
+
+def dictionary_rows(root: type[BaseModel]) -> Iterator[DictionaryRow]:
+    """Yield the fields of *root* and of every model below it, each model once, in order of appearance."""
+    seen: set[type[BaseModel]] = set()
+    queue = [root]
+    while queue:
+        model = queue.pop(0)
+        if model in seen:
+            continue
+        seen.add(model)
+        for name, info in model.model_fields.items():
+            extra = info.json_schema_extra
+            unit = str(extra.get("unit", "-")) if isinstance(extra, dict) else "-"
+            yield DictionaryRow(
+                model.__name__,
+                info.alias or name,
+                _type_name(info.annotation),
+                unit,
+                _default_text(info.default, info.default_factory),
+                info.description or "",
+            )
+            queue.extend(_models_in(info.annotation))
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:  # noqa: ANN401
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models_in(part)]
+
+
+def _type_name(annotation: Any) -> str:  # noqa: ANN401
+    if annotation is type(None):
+        return "null"
+    if isinstance(annotation, type) and not get_args(annotation):
+        names = {"str": "text", "int": "whole number", "float": "number", "bool": "true/false"}
+        return names.get(annotation.__name__, annotation.__name__)
+    return str(annotation).replace("typing.", "").replace("commonwatt.model.", "").replace("NoneType", "null")
+
+
+def _default_text(default: Any, factory: Any) -> str:  # noqa: ANN401
+    if factory is not None:
+        made = factory()
+        return "" if isinstance(made, BaseModel) else str(made)
+    if default is PydanticUndefined or default is ...:
+        return "required"
+    return "" if default is None else str(default)

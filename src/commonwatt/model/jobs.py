@@ -1,0 +1,187 @@
+"""Training jobs and the tenants who submit them.
+
+A job is malleable: ``times_s`` tells how long the whole of it takes on each GPU type and GPU count it may
+get. ``Job`` is one job as people think of it; ``JobTable`` is many in columns, as solvers and engines read them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commonwatt.model.errors import InputError
+from commonwatt.model.fields import FileModel, quantity
+
+__all__ = ["Job", "JobTable", "Tenant", "Times", "read_times"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Times = Mapping[str, Mapping[int, float]]
+
+
+class Tenant(FileModel):
+    """Who shares the cluster."""
+
+    name: str = quantity("name of the tenant", "-", min_length=1)
+    weight: float = quantity("entitlement relative to the other tenants", "-", 1.0, gt=0)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training job.
+
+    Attributes
+    ----------
+    times_s
+        Run time of the whole job in seconds, by GPU type and total GPU count; what is missing cannot be had.
+    due_s
+        When it should be finished; infinity if it does not matter.
+    tardiness_weight
+        Currency per second of lateness (omega of ANDREAS, Table I).
+    epochs
+        Equal parts of the work; progress counts in them, and a snapshot is taken after each.
+    gpu_w
+        Power each of its GPUs adds, by type, where it differs from the node's figure.
+    requested_gpus, requested_type
+        What its owner asked for: schedulers that do not resize jobs give exactly that. 0 or "" for no wish.
+    time_limit_s
+        The run time its owner declared, for schedulers that plan with declared times; infinity if none.
+    kind
+        Free label, such as the model class whose scaling it has.
+    """
+
+    name: str
+    tenant: str
+    submit_s: float
+    due_s: float
+    tardiness_weight: float
+    times_s: Times
+    epochs: int = 1
+    gpu_w: Mapping[str, float] = field(default_factory=dict)
+    requested_gpus: int = 0
+    requested_type: str = ""
+    time_limit_s: float = math.inf
+    kind: str = ""
+
+    def __post_init__(self) -> None:
+        for name, value in (("submit_s", self.submit_s), ("tardiness_weight", self.tardiness_weight)):
+            if not 0 <= value < math.inf:
+                raise InputError("a finite number, 0 or more", field=f"{self.name}.{name}", value=value)
+        if not self.due_s >= self.submit_s:
+            raise InputError(
+                f"a time not before submission ({self.submit_s:g} s)", field=f"{self.name}.due_s", value=self.due_s
+            )
+        if self.epochs < 1:
+            raise InputError("at least one epoch", field=f"{self.name}.epochs", value=self.epochs)
+
+
+def read_times(
+    written: Mapping[str, Sequence[float | None] | Mapping[int, float]], where: str
+) -> dict[str, dict[int, float]]:
+    """Normalise times as users write them: a list for 1, 2, ... GPUs (null: not possible) or a map by count.
+
+    Raises ``InputError``, naming *where*, on a time that is not positive and finite, a count below 1 or no time at all.
+    """
+    times: dict[str, dict[int, float]] = {}
+    for gpu_type, row in written.items():
+        pairs = row.items() if isinstance(row, Mapping) else enumerate(row, start=1)
+        kept: dict[int, float] = {}
+        for gpus, seconds in pairs:
+            if seconds is None:
+                continue
+            if gpus < 1:
+                raise InputError("a GPU count of 1 or more", field=f"{where}.times_s.{gpu_type}", value=gpus)
+            if not 0 < seconds < math.inf:
+                raise InputError(
+                    "a number of seconds above 0", field=f"{where}.times_s.{gpu_type}[{gpus} GPUs]", value=seconds
+                )
+            kept[int(gpus)] = float(seconds)
+        if kept:
+            times[gpu_type] = kept
+    if not times:
+        raise InputError("a time for at least one GPU type", field=f"{where}.times_s", value=dict(written) or "{}")
+    return times
+
+
+@dataclass(frozen=True)
+class JobTable:
+    """Many jobs in columns.
+
+    ``J`` jobs and ``C`` configurations, those of job ``j`` being rows ``start[j]`` to ``start[j + 1]``.
+    """
+
+    names: tuple[str, ...]  # [J]
+    tenants: tuple[str, ...]  # [T]
+    gpu_types: tuple[str, ...]  # [Y]
+    tenant: Ints  # [J] index into tenants
+    submit_s: Floats  # [J]
+    due_s: Floats  # [J] infinity: none
+    tardiness_weight: Floats  # [J] currency/s
+    epochs: Ints  # [J]
+    requested_gpus: Ints  # [J] 0: no wish
+    requested_type: Ints  # [J] index into gpu_types; -1: no wish
+    time_limit_s: Floats  # [J] infinity: none
+    kinds: tuple[str, ...]  # [J]
+    start: Ints  # [J + 1]
+    config_type: Ints  # [C] index into gpu_types
+    config_gpus: Ints  # [C] total over all its nodes
+    config_time_s: Floats  # [C] the whole job
+    config_gpu_w: Floats  # [C] power per GPU; NaN: the node's figure
+
+    @classmethod
+    def of(cls, jobs: Iterable[Job], tenants: Sequence[str] = ()) -> JobTable:
+        """Tabulate *jobs*; *tenants* fixes the order of the first tenants. Raises on duplicate names."""
+        rows = list(jobs)
+        seen: set[str] = set()
+        for job in rows:
+            if job.name in seen:
+                raise InputError("job names that differ", field="jobs.name", value=job.name)
+            seen.add(job.name)
+        tenant_at = {name: i for i, name in enumerate(dict.fromkeys([*tenants, *(job.tenant for job in rows)]))}
+        named = (t for job in rows for t in (*job.times_s, *([job.requested_type] if job.requested_type else [])))
+        type_at = {name: i for i, name in enumerate(dict.fromkeys(named))}
+        configs = [
+            (type_at[gpu_type], gpus, seconds, job.gpu_w.get(gpu_type, math.nan))
+            for job in rows
+            for gpu_type, by_count in job.times_s.items()
+            for gpus, seconds in by_count.items()
+        ]
+        counts = [sum(len(by_count) for by_count in job.times_s.values()) for job in rows]
+        return cls(
+            names=tuple(job.name for job in rows),
+            tenants=tuple(tenant_at),
+            gpu_types=tuple(type_at),
+            tenant=_ints(tenant_at[job.tenant] for job in rows),
+            submit_s=_floats(job.submit_s for job in rows),
+            due_s=_floats(job.due_s for job in rows),
+            tardiness_weight=_floats(job.tardiness_weight for job in rows),
+            epochs=_ints(job.epochs for job in rows),
+            requested_gpus=_ints(job.requested_gpus for job in rows),
+            requested_type=_ints(type_at.get(job.requested_type, -1) for job in rows),
+            time_limit_s=_floats(job.time_limit_s for job in rows),
+            kinds=tuple(job.kind for job in rows),
+            start=np.concatenate(([0], np.cumsum(_ints(counts)))).astype(np.int64),
+            config_type=_ints(c[0] for c in configs),
+            config_gpus=_ints(c[1] for c in configs),
+            config_time_s=_floats(c[2] for c in configs),
+            config_gpu_w=_floats(c[3] for c in configs),
+        )
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def configs(self, row: int) -> slice:
+        """Rows of the configuration columns that belong to job *row*."""
+        return slice(int(self.start[row]), int(self.start[row + 1]))
+
+
+def _ints(values: Iterable[int]) -> Ints:
+    return np.fromiter(values, dtype=np.int64)
+
+
+def _floats(values: Iterable[float]) -> Floats:
+    return np.fromiter(values, dtype=np.float64)

@@ -1,0 +1,298 @@
+"""The problem and a candidate schedule as the compiled loops read them: arrays of records.
+
+Nodes of one class are kept in lists by *room*: the GPUs that are free and not claimed by a running job whose
+turn has not come. Taking the node with the least sufficient room (best fit) is then a short scan.
+
+Few arrays of records instead of many arrays: the loops then pass four arguments and touch few cache lines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from commonwatt.placement.problem import Ints, Problem, Schedule
+
+__all__ = ["JOB", "NODE", "ROW", "Arrays", "Records", "prepare"]
+
+Records = NDArray[Any]
+
+JOB = np.dtype(
+    [
+        ("first", "i8"),  # its rows are first to last, D*_j (in time) by cost, then the others by time
+        ("last", "i8"),
+        ("in_time", "i8"),  # |D*_j|
+        ("stay", "i8"),  # its row that stays where it runs, or -1
+        ("stay_first", "i8"),  # nodes it runs on: held[stay_first:stay_last]
+        ("stay_last", "i8"),
+        ("slot", "i8"),  # where its nodes begin in ``given``
+        ("choice", "i8"),  # row it was given, or -1
+        ("slack_s", "f8"),  # d_j - T_c
+        ("weight", "f8"),  # omega_j
+        ("postponed", "f8"),  # cost of postponing it
+    ]
+)
+ROW = np.dtype(
+    [
+        ("klass", "i4"),
+        ("width", "i4"),
+        ("per_node", "i4"),
+        ("asked", "i2"),  # whether the job's owner asked for it
+        ("like_stay", "i2"),  # whether a running job has this shape now
+        ("origin", "i8"),  # row in the problem
+        ("time_s", "f8"),
+        ("node_cost", "f8"),
+        ("chance", "f8"),  # running sum of weights among the rows a random choice is made from
+    ]
+)
+NODE = np.dtype(
+    [
+        ("klass", "i4"),
+        ("free", "i4"),  # GPUs nobody was given
+        ("claimed", "i4"),  # GPUs of running jobs whose turn has not come
+        ("room", "i4"),  # max(0, free - claimed): the list the node is in
+        ("after", "i4"),
+        ("before", "i4"),
+        ("gpus", "i4"),  # GPUs that may be used
+        ("first_job", "i4"),  # its first-ending job so far
+        ("first_end_s", "f8"),
+        ("first_cost", "f8"),
+        ("wait_s", "f8"),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """One candidate, and everything needed to build it."""
+
+    jobs: Records  # [J] of JOB
+    rows: Records  # [C] of ROW
+    nodes: Records  # [N] of NODE
+    lists: Ints  # [2, K, levels]: head of the list of each room; number of nodes by free GPUs
+    held: Ints  # nodes of running jobs
+    given: Ints  # nodes given to each job
+    picked: Ints  # [largest width] nodes found by the last search
+    node_order: Ints  # [N] nodes, those to take first last
+
+    def schedule(self, choice: Ints, given: Ints) -> Schedule:
+        """Translate rows back to those of the problem."""
+        chosen = np.where(choice >= 0, self.rows["origin"][choice], -1) if len(self.rows) else choice.copy()
+        return Schedule(chosen, given.copy())
+
+
+def prepare(problem: Problem) -> Arrays:
+    """Compile *problem* for the loops."""
+    jobs = np.zeros(len(problem), JOB)
+    jobs["first"], jobs["last"] = problem.start[:-1], problem.start[1:]
+    jobs["stay_first"], jobs["stay_last"] = problem.stay_start[:-1], problem.stay_start[1:]
+    jobs["slot"] = problem.slot_start[:-1]
+    jobs["stay"] = problem.stay
+    jobs["choice"] = -1
+    jobs["slack_s"] = problem.due_s - problem.now_s
+    jobs["weight"] = problem.weight
+    jobs["postponed"] = problem.postponed_cost
+    written = np.zeros(len(problem.time_s), ROW)
+    for name in ("klass", "width", "per_node", "time_s", "node_cost", "asked"):
+        written[name] = getattr(problem, name)
+    written["origin"] = np.arange(len(written))
+    rows = np.zeros_like(written)
+    _sort_rows(jobs, written, rows)
+    nodes = np.zeros(len(problem.node_gpus), NODE)
+    nodes["klass"], nodes["gpus"], nodes["wait_s"] = problem.node_class, problem.node_gpus, problem.node_wait_s
+    order = np.lexsort((np.arange(len(nodes)), problem.node_wait_s))[::-1]
+    return Arrays(
+        jobs=jobs,
+        rows=rows,
+        nodes=nodes,
+        lists=np.zeros((2, len(problem.class_gpus), int(problem.class_gpus.max()) + 1), dtype=np.int64),
+        held=problem.stay_nodes,
+        given=np.full(int(problem.slot_start[-1]), -1, dtype=np.int64),
+        picked=np.zeros(int(problem.width.max(initial=1)), dtype=np.int64),
+        node_order=np.ascontiguousarray(order),
+    )
+
+
+@njit(cache=True)
+def _sort_rows(jobs, written, rows):  # type: ignore[no-untyped-def]
+    """Copy the rows of each job in their order of preference, by insertion: a job has a handful of rows."""
+    for job in jobs:
+        lo, hi = job.first, job.last
+        meets = 0
+        for late in range(2):
+            base = lo + meets * late
+            count = 0
+            for r in range(lo, hi):
+                if (written[r].time_s >= job.slack_s) != (late == 1):
+                    continue
+                key = _key(written[r], late)
+                k = base + count
+                while k > base and (
+                    _key(rows[k - 1], late) > key or (written[r].origin == job.stay and _key(rows[k - 1], late) == key)
+                ):
+                    rows[k] = rows[k - 1]
+                    k -= 1
+                rows[k] = written[r]
+                count += 1
+            if late == 0:
+                meets = count
+        job.in_time = meets
+        stay = job.stay
+        for r in range(lo, hi):
+            rows[r].like_stay = stay >= 0 and (
+                rows[r].klass == written[stay].klass
+                and rows[r].width == written[stay].width
+                and rows[r].per_node == written[stay].per_node
+            )
+        total = 0.0
+        late = 0 if meets > 0 else 1
+        among = meets if meets > 0 else hi - lo
+        for r in range(lo, hi):
+            if rows[r].origin == stay:
+                job.stay = r
+            if r < lo + among:
+                total += 1.0 / max(_key(rows[r], late), 1e-300)
+                rows[r].chance = total
+
+
+@njit(cache=True)
+def _key(row, late):  # type: ignore[no-untyped-def]
+    return row.time_s if late else row.node_cost * row.width
+
+
+@njit(cache=True)
+def _link(nodes, heads, klass, room, n):  # type: ignore[no-untyped-def]
+    old = heads[klass, room]
+    nodes[n].after = old
+    nodes[n].before = -1
+    if old >= 0:
+        nodes[old].before = n
+    heads[klass, room] = n
+
+
+@njit(cache=True)
+def _unlink(nodes, heads, klass, room, n):  # type: ignore[no-untyped-def]
+    ahead, behind = nodes[n].before, nodes[n].after
+    if ahead >= 0:
+        nodes[ahead].after = behind
+    else:
+        heads[klass, room] = behind
+    if behind >= 0:
+        nodes[behind].before = ahead
+
+
+@njit(cache=True)
+def reset(jobs, rows, nodes, lists, held, node_order):  # type: ignore[no-untyped-def]
+    """Nothing is given; every running job claims what it holds."""
+    lists[0] = -1
+    lists[1] = 0
+    for n in range(len(nodes)):
+        nodes[n].free = nodes[n].gpus
+        nodes[n].claimed = 0
+        nodes[n].first_end_s = np.inf
+        nodes[n].first_cost = 0.0
+        nodes[n].first_job = -1
+    if len(held):
+        for job in jobs:
+            for i in range(job.stay_first, job.stay_last):
+                nodes[held[i]].claimed += rows[job.stay].per_node
+    for n in node_order:
+        node = nodes[n]
+        node.room = max(0, node.free - node.claimed)
+        lists[1, node.klass, node.free] += 1
+        _link(nodes, lists[0], node.klass, node.room, n)
+
+
+@njit(cache=True)
+def change(nodes, lists, n, free, claimed):  # type: ignore[no-untyped-def]
+    """Change the free and claimed GPUs of node *n* by so many."""
+    node = nodes[n]
+    if free != 0:
+        lists[1, node.klass, node.free] -= 1
+        node.free += free
+        lists[1, node.klass, node.free] += 1
+    node.claimed += claimed
+    room = max(0, node.free - node.claimed)
+    if room != node.room:
+        _unlink(nodes, lists[0], node.klass, node.room, n)
+        node.room = room
+        _link(nodes, lists[0], node.klass, room, n)
+
+
+@njit(cache=True)
+def pick(row, nodes, lists, picked, displace):  # type: ignore[no-untyped-def]
+    """Find nodes for configuration *row*: best fit first; whether enough were found (in *picked*).
+
+    With *displace*, GPUs claimed by running jobs may be taken, from where the fewest of them are taken.
+    """
+    found = 0
+    levels = lists.shape[2]
+    for room in range(row.per_node, levels):
+        n = lists[0, row.klass, room]
+        while n >= 0:
+            picked[found] = n
+            found += 1
+            if found == row.width:
+                return True
+            n = nodes[n].after
+    if not displace:
+        return False
+    enough = 0
+    for free in range(row.per_node, levels):
+        enough += lists[1, row.klass, free]
+    if enough < row.width:
+        return False
+    for room in range(row.per_node - 1, -1, -1):
+        n = lists[0, row.klass, room]
+        while n >= 0:
+            if nodes[n].free >= row.per_node:
+                picked[found] = n
+                found += 1
+                if found == row.width:
+                    return True
+            n = nodes[n].after
+    return False
+
+
+@njit(cache=True)
+def can_stay(job, rows, nodes, held, picked):  # type: ignore[no-untyped-def]
+    """Whether running *job* can stay where it is; its nodes go to *picked*."""
+    per = rows[job.stay].per_node
+    for i in range(job.stay_first, job.stay_last):
+        picked[i - job.stay_first] = held[i]
+        if nodes[held[i]].free < per:
+            return False
+    return True
+
+
+@njit(cache=True)
+def withdraw_claim(job, rows, nodes, lists, held):  # type: ignore[no-untyped-def]
+    """The turn of running *job* has come: it no longer claims what it holds."""
+    per = rows[job.stay].per_node
+    for i in range(job.stay_first, job.stay_last):
+        change(nodes, lists, held[i], 0, -per)
+
+
+@njit(cache=True)
+def give(jobs, rows, nodes, lists, given, picked, j, r):  # type: ignore[no-untyped-def]
+    """Give job *j* the nodes in *picked* in configuration *r*; returns its tardiness cost."""
+    job, row = jobs[j], rows[r]
+    job.choice = r
+    wait_s = 0.0
+    for i in range(row.width):
+        wait_s = max(wait_s, nodes[picked[i]].wait_s)
+    end_s = row.time_s + wait_s
+    for i in range(row.width):
+        n = picked[i]
+        given[job.slot + i] = n
+        change(nodes, lists, n, -row.per_node, 0)
+        node = nodes[n]
+        if end_s < node.first_end_s or (end_s == node.first_end_s and j < node.first_job):
+            node.first_end_s = end_s
+            node.first_cost = row.node_cost
+            node.first_job = j
+    return job.weight * (end_s - job.slack_s) if end_s > job.slack_s else 0.0

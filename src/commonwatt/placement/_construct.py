@@ -1,0 +1,75 @@
+"""Building one candidate: jobs in a given order, each to the best configuration that still fits."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from commonwatt.placement._arrays import can_stay, give, pick, reset, withdraw_claim
+
+__all__ = ["DISPLACE", "DISPLACE_LAST", "NEVER_DISPLACE", "construct", "place"]
+
+NEVER_DISPLACE = 0  # running jobs keep what they hold until their own turn
+DISPLACE_LAST = 1  # they lose it only to a job that would be postponed otherwise
+DISPLACE = 2  # they lose it to any job whose turn comes earlier
+
+
+@njit(cache=True)
+def fits(job, r, rows, nodes, lists, held, picked, displace):  # type: ignore[no-untyped-def]
+    """Row in which *job* can have the shape of row *r*, or -1; the nodes go to *picked*.
+
+    A running job that wants the shape it has stays where it is, if it can.
+    """
+    if rows[r].like_stay and can_stay(job, rows, nodes, held, picked):
+        return job.stay
+    if r != job.stay and pick(rows[r], nodes, lists, picked, displace):
+        return r
+    return -1
+
+
+@njit(cache=True)
+def _draw(rows, lo, among, rng):  # type: ignore[no-untyped-def]
+    """Choose one of *among* rows from *lo* with probability inverse to its cost."""
+    point = rng.random() * rows[lo + among - 1].chance
+    r = lo
+    while rows[r].chance < point and r < lo + among - 1:
+        r += 1
+    return r
+
+
+@njit(cache=True)
+def place(jobs, rows, nodes, lists, held, given, picked, j, displace, explore, rng):  # type: ignore[no-untyped-def]
+    """Give job *j* a configuration, or postpone it; returns its part of the objective but for node costs.
+
+    The selected configuration is the cheapest of D*_j, else the fastest; with probability *explore* it is
+    drawn instead. If it does not fit: the rest of D*_j by cost, then the others by time, else postponed.
+    """
+    job = jobs[j]
+    if job.stay >= 0:
+        withdraw_claim(job, rows, nodes, lists, held)
+    selected = job.first
+    if explore > 0.0 and rng.random() < explore:
+        selected = _draw(rows, job.first, job.in_time if job.in_time > 0 else job.last - job.first, rng)
+    row = fits(job, selected, rows, nodes, lists, held, picked, displace == DISPLACE)
+    if row >= 0:
+        return give(jobs, rows, nodes, lists, given, picked, j, row)
+    for last_resort in range(2):
+        for r in range(job.first, job.last):
+            row = fits(job, r, rows, nodes, lists, held, picked, displace == DISPLACE or last_resort == 1)
+            if row >= 0:
+                return give(jobs, rows, nodes, lists, given, picked, j, row)
+        if displace != DISPLACE_LAST:
+            break
+    job.choice = -1
+    return job.postponed
+
+
+@njit(cache=True)
+def construct(jobs, rows, nodes, lists, held, given, picked, node_order, order, displace, explore, rng):  # type: ignore[no-untyped-def]
+    """Build a candidate in *order*; returns its objective."""
+    reset(jobs, rows, nodes, lists, held, node_order)
+    total = 0.0
+    for j in order:
+        total += place(jobs, rows, nodes, lists, held, given, picked, j, displace, explore, rng)
+    for n in range(len(nodes)):
+        total += nodes[n].first_cost
+    return total

@@ -1,0 +1,150 @@
+"""The exact optimum: the MINLP of ANDREAS, Appendix A, linearised and solved with HiGHS.
+
+``x_r`` = 1 if configuration row ``r`` is run on node ``n``. The product ``alpha * pi`` of eq. (3) is what made
+the program non-linear; all run times are known, so on each node the items (job, configuration) can be
+sorted by end time once and for all. With ``u_k`` = 1 if any of the first ``k`` items is chosen,
+
+    cost of the first-ending job of the node = sum_k c_k * (u_k - u_{k-1}),
+    u_k >= u_{k-1},  u_k >= x_k,  u_k <= u_{k-1} + x_k,
+
+is linear, and ``u`` is integral whenever ``x`` is. A gang of ``w`` nodes adds an integer ``z_r`` with
+``sum_n x_rn = w * z_r``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from commonwatt.model.errors import SolverError
+from commonwatt.placement._highs import Program, Solution
+from commonwatt.placement._search import KeepGoing, Search, always
+from commonwatt.placement.objective import objective
+from commonwatt.placement.problem import Floats, Ints, Problem, Schedule
+from commonwatt.placement.random_greedy import RandomGreedy
+
+__all__ = ["Exact"]
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Branch and bound.
+
+    Attributes
+    ----------
+    time_limit_s
+        Stop after so long with the best schedule and bound so far; no limit if ``None``. HiGHS keeps this time
+        itself: the one solver that looks at a clock.
+    gap
+        Relative gap at which a schedule counts as optimal.
+    """
+
+    time_limit_s: float | None = None
+    gap: float = 1e-9
+
+    def solve(self, problem: Problem, rng: np.random.Generator, keep_going: KeepGoing = always) -> Search:  # noqa: ARG002
+        """Return the optimum, or the best known at the time limit; raises ``SolverError`` if HiGHS fails."""
+        if not len(problem):
+            return Search(Schedule.empty(problem), optimal=True, bound=0.0)
+        if problem.width.max() > 1 and problem.node_wait_s.any():
+            msg = "exact does not plan gangs while nodes are still waking; use another solver"
+            raise SolverError(msg)
+        program = _Program(problem)
+        solution = program.minimise(self.time_limit_s, self.gap)
+        found = [] if solution.x is None else [program.schedule(solution.x)]
+        if not solution.optimal and not problem.use_every_node:
+            found.append(RandomGreedy().solve(problem, rng).schedule)
+        if not found:
+            msg = f"HiGHS found no schedule in {self.time_limit_s} s"
+            raise SolverError(msg)
+        best = min(found, key=lambda schedule: objective(problem, schedule).total)
+        bound = None if solution.bound is None else solution.bound * program.scale + program.constant
+        return Search(best, optimal=solution.optimal, bound=bound)
+
+
+class _Program:
+    """Columns: x of each (row, node), then u of each (row, node) in order of end on its node, then z of each row."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = p = problem
+        pairs = [(r, n) for r in range(len(p.time_s)) for n in self._nodes_for(r)]
+        self.row = np.array([r for r, _ in pairs], dtype=np.int64)
+        self.node = np.array([n for _, n in pairs], dtype=np.int64)
+        self.job = p.row_job[self.row]
+        self.items = len(pairs)
+        self.end_s = p.time_s[self.row] + p.node_wait_s[self.node]
+        self.columns = 2 * self.items + len(p.time_s)
+        self.constant = float(p.postponed_cost.sum())
+        cost = self._costs()
+        self.scale = float(np.abs(cost).max()) or 1.0
+        whole = np.ones(self.columns, dtype=bool)
+        whole[self.items : 2 * self.items] = False
+        self.program = Program(cost / self.scale, np.ones(self.columns), whole)
+        self._constraints()
+
+    def _nodes_for(self, row: int) -> Ints:
+        p = self.problem
+        job = int(p.row_job[row])
+        if row == p.stay[job]:
+            return p.nodes_held(job)
+        fit = np.flatnonzero((p.node_class == p.klass[row]) & (p.node_gpus >= p.per_node[row]))
+        return fit if len(fit) >= p.width[row] else fit[:0]
+
+    def minimise(self, time_limit_s: float | None, gap: float) -> Solution:
+        return self.program.minimise(time_limit_s=time_limit_s, gap=gap)
+
+    def _costs(self) -> Floats:
+        p = self.problem
+        late_s = np.maximum(0.0, p.now_s + self.end_s - p.due_s[self.job])
+        cost = np.zeros(self.columns)
+        cost[: self.items] = p.weight[self.job] * late_s / p.width[self.row]
+        z = 2 * self.items
+        cost[z:] -= p.postponed_cost[p.row_job]
+        for order in self._by_end():
+            c = p.node_cost[self.row[order]]
+            cost[self.items + order] += c - np.append(c[1:], 0.0)
+        return cost
+
+    def _by_end(self) -> Iterator[Ints]:
+        """Items of each node in the order in which they would end, ties by job."""
+        for n in range(len(self.problem.node_names)):
+            here = np.flatnonzero(self.node == n)
+            yield here[np.lexsort((self.job[here], self.end_s[here]))]
+
+    def _constraints(self) -> None:
+        p, items = self.problem, self.items
+        z = 2 * items
+        for r in range(len(p.time_s)):  # all nodes of a gang or none
+            here = np.flatnonzero(self.row == r)
+            self.program.add([*here, z + r], [1.0] * len(here) + [-float(p.width[r])], 0, 0)
+        for j in range(len(p)):  # (4d), (4e): at most one configuration
+            rows = np.arange(p.start[j], p.start[j + 1])
+            self.program.add(z + rows, np.ones(len(rows)), 0, 1)
+        opened = []
+        for n, order in enumerate(self._by_end()):
+            self.program.add(order, p.per_node[self.row[order]].astype(float), 0, float(p.node_gpus[n]))  # (4g), (4h)
+            for k, item in enumerate(order):  # the first-ending job
+                u, before = items + int(item), ([items + int(order[k - 1])] if k else [])
+                self.program.add([u, item], [1.0, -1.0], 0, np.inf)
+                self.program.add([u, item, *before], [1.0, -1.0] + [-1.0] * len(before), -np.inf, 0)
+                if before:
+                    self.program.add([u, *before], [1.0, -1.0], 0, np.inf)
+            if len(order):
+                opened.append(items + int(order[-1]))
+        if p.use_every_node:  # (4n)
+            wanted = min(len(p.node_names), len(p))
+            self.program.add(opened, [1.0] * len(opened), wanted, wanted)
+
+    def schedule(self, x: Floats) -> Schedule:
+        p = self.problem
+        schedule = Schedule.empty(p)
+        filled = p.slot_start[:-1].copy()
+        for item in np.flatnonzero(x[: self.items] > 0.5):
+            job = self.job[item]
+            schedule.choice[job] = self.row[item]
+            schedule.nodes[filled[job]] = self.node[item]
+            filled[job] += 1
+        return schedule
+

@@ -1,0 +1,158 @@
+"""Why a job runs here, why it waits, what moving it costs: a typed reason and one plain sentence.
+
+Reasons are read off the finished schedule, so they are true of it whichever solver made it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from commonwatt.placement.problem import POSTPONED, Ints, Problem, Schedule
+
+__all__ = ["Explainer", "Explanation", "Reason"]
+
+
+class Reason(StrEnum):
+    """Why a job got what it got."""
+
+    CHEAPEST_IN_TIME = "cheapest-in-time"
+    IN_TIME = "in-time"
+    FASTEST = "fastest"
+    LATE = "late"
+    KEPT = "kept"
+    NO_ROOM = "no-room"
+    HELD_BACK = "held-back"
+    NODES_DOWN = "nodes-down"
+    DISPLACED = "displaced"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A reason and its sentence."""
+
+    reason: Reason
+    sentence: str
+
+
+class Explainer:
+    """Explains one schedule of one problem, job by job."""
+
+    def __init__(self, problem: Problem, schedule: Schedule) -> None:
+        self.problem, self.schedule = problem, schedule
+        self._free: Ints | None = None
+
+    def free_gpus(self) -> Ints:
+        """GPUs of each node the schedule leaves free, [N]."""
+        if self._free is None:
+            p, s = self.problem, self.schedule
+            free = p.node_gpus.copy()
+            placed = np.flatnonzero(s.choice != POSTPONED)
+            widths = p.width[s.choice[placed]]
+            first = np.repeat(p.slot_start[placed] - np.concatenate(([0], np.cumsum(widths)[:-1])), widths)
+            nodes = s.nodes[first + np.arange(int(widths.sum()))]
+            np.subtract.at(free, nodes, np.repeat(p.per_node[s.choice[placed]], widths))
+            self._free = free
+        return self._free
+
+    def fits(self, row: int, job: int) -> bool:
+        """Whether configuration *row* of *job* would fit into what the schedule leaves free."""
+        p, free = self.problem, self.free_gpus()
+        if row == p.stay[job]:
+            return bool(np.all(free[p.nodes_held(job)] >= p.per_node[row]))
+        return int(np.sum((p.node_class == p.klass[row]) & (free >= p.per_node[row]))) >= p.width[row]
+
+    def explain(self, job: int) -> Explanation:
+        """Explain what *job* got."""
+        row = int(self.schedule.choice[job])
+        return self._waits(job) if row == POSTPONED else self._runs(job, row)
+
+    def _runs(self, job: int, row: int) -> Explanation:
+        p = self.problem
+        nodes = self.schedule.nodes_of(p, job)
+        where = _names([p.node_names[n] for n in nodes])
+        end_s = p.now_s + p.time_s[row] + p.node_wait_s[nodes].max(initial=0.0)
+        spare_s = p.due_s[job] - end_s
+        head = f"{p.job_names[job]} runs on {where} with {_gpus(p.gpus_of(row))}"
+        if row == p.stay[job]:
+            return Explanation(Reason.KEPT, f"{head}, where it is; {_ends(spare_s)}")
+        rows = np.arange(p.start[job], p.start[job + 1])
+        in_time = rows[p.now_s + p.time_s[rows] < p.due_s[job]]
+        cost = p.run_cost[row]
+        if spare_s > 0:
+            if cost <= p.run_cost[in_time].min() * (1 + 1e-12):
+                why = "the cheapest way to meet its due date" if np.isfinite(spare_s) else "the cheapest way to run it"
+                return Explanation(Reason.CHEAPEST_IN_TIME, f"{head}: {why} ({cost:.4g} for energy); {_ends(spare_s)}")
+            return Explanation(
+                Reason.IN_TIME,
+                f"{head}: it meets its due date there; a cheaper way ({p.run_cost[in_time].min():.4g} instead of "
+                f"{cost:.4g}) {self._why_not(in_time, job)}; {_ends(spare_s)}",
+            )
+        if p.time_s[row] <= p.fastest_s[job] * (1 + 1e-12):
+            return Explanation(Reason.FASTEST, f"{head}: the fastest way, as it is late anyway; {_ends(spare_s)}")
+        faster = rows[p.time_s[rows] < p.time_s[row]]
+        return Explanation(Reason.LATE, f"{head}: a faster way {self._why_not(faster, job)}; {_ends(spare_s)}")
+
+    def _why_not(self, rows: Ints, job: int) -> str:
+        return "was passed over for the sake of other jobs" if any(self.fits(r, job) for r in rows) else "has no room now"
+
+    def _waits(self, job: int) -> Explanation:
+        p = self.problem
+        rows = np.arange(p.start[job], p.start[job + 1])
+        smallest = int((p.width * p.per_node)[rows].min())
+        name = p.job_names[job]
+        late_s = p.now_s + p.interval_s + p.fastest_s[job] - p.due_s[job]
+        late = f"; it will be late by {_span(late_s)} or more" if late_s > 0 else ""
+        if p.stay[job] >= 0:
+            takers = self._takers(job)
+            whom = f"go to {_names(takers)}" if takers else "are needed elsewhere"
+            lost_s = p.slowest_s[job] - p.time_s[p.stay[job]]
+            again = p.time_s[rows[rows != p.stay[job]]]
+            extra = f"up to {_span(max(lost_s, 0.0))} longer" if len(again) else "no way to restart it is known"
+            return Explanation(
+                Reason.DISPLACED,
+                f"{name} is preempted: its GPUs on {_names([p.node_names[n] for n in p.nodes_held(job)])} {whom}; "
+                f"restarted from its last snapshot it takes {extra}{late}",
+            )
+        if not any(self._could(r) for r in rows):
+            return Explanation(Reason.NODES_DOWN, f"{name} waits: too many nodes that could run it are down{late}")
+        if any(self.fits(r, job) for r in rows):
+            return Explanation(
+                Reason.HELD_BACK, f"{name} waits although {_gpus(smallest)} are free: they are kept for other jobs{late}"
+            )
+        return Explanation(Reason.NO_ROOM, f"{name} waits: no room for the {_gpus(smallest)} or more it needs{late}")
+
+    def _could(self, row: int) -> bool:
+        p = self.problem
+        return int(np.sum((p.node_class == p.klass[row]) & (p.node_gpus >= p.per_node[row]))) >= p.width[row]
+
+    def _takers(self, job: int) -> list[str]:
+        """Jobs that got GPUs of the nodes *job* held, without having held them before."""
+        p, held = self.problem, set(self.problem.nodes_held(job).tolist())
+        found = []
+        for other in np.flatnonzero(self.schedule.choice != POSTPONED):
+            if held & (set(self.schedule.nodes_of(p, other).tolist()) - set(p.nodes_held(other).tolist())):
+                found.append(p.job_names[other])
+        return found
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:2])} and {len(names) - 2} more"
+
+
+def _gpus(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count} GPUs"
+
+
+def _span(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _ends(spare_s: float) -> str:
+    if not np.isfinite(spare_s):
+        return "it has no due date"
+    return f"it ends {_span(abs(spare_s))} {'before' if spare_s >= 0 else 'after'} its due date"
