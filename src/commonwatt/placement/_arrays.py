@@ -84,6 +84,12 @@ class Arrays:
         chosen = np.where(choice >= 0, self.rows["origin"][choice], -1) if len(self.rows) else choice.copy()
         return Schedule(chosen, given.copy())
 
+    def rows_of(self, choice: Ints) -> Ints:
+        """Translate rows of the problem to those of ``rows``."""
+        here = np.empty(len(self.rows), dtype=np.int64)
+        here[self.rows["origin"]] = np.arange(len(self.rows))
+        return np.where(choice >= 0, here[choice], -1) if len(here) else choice.copy()
+
 
 def prepare(problem: Problem) -> Arrays:
     """Compile *problem* for the loops."""

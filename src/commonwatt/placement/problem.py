@@ -44,6 +44,7 @@ class Problem:
     node_wait_s: Floats  # [N] time until a node that sleeps can run a job
     class_gpus: Ints  # [K] GPUs of a whole node
     class_types: Sequence[str]  # [K]
+    class_idle_cost_s: Floats  # [K] currency for a second of a node's idle power, at the present price
     # jobs
     job_names: Sequence[str]  # [J]
     submit_s: Floats  # [J]
@@ -224,6 +225,7 @@ class _Compiler:
             node_wait_s=np.zeros(len(cluster)),
             class_gpus=np.array([kind.gpus for kind in cluster.classes], dtype=np.int64),
             class_types=[kind.gpu_type for kind in cluster.classes],
+            class_idle_cost_s=self.tariff.cost([kind.idle_w for kind in cluster.classes], file.now_s, file.now_s + 1.0),
             job_names=names,
             submit_s=np.array([job.submit_s for job in file.jobs], dtype=float),
             due_s=np.array([math.inf if job.due_s is None else job.due_s for job in file.jobs], dtype=float),

@@ -1,0 +1,193 @@
+"""A plan to the end of all known jobs, by list scheduling, and what it costs.
+
+The part that starts now is built on the real nodes, by ``start_now`` or by ``adopt`` from a schedule. ``finish`` lets
+the other jobs start in the same order as GPUs come free, in a simplified cluster in which the GPUs of a class are one
+pool. A job takes the configuration with the least of energy, tardiness and price of the GPU time it takes from others.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from commonwatt.placement._arrays import Arrays, Records, give, reset, withdraw_claim
+from commonwatt.placement._construct import fits
+from commonwatt.placement.problem import Floats, Problem
+
+__all__ = ["EFFORT", "REACH", "adopt", "efforts", "finish", "start_now"]
+
+REACH = 8  # waiting jobs looked at when GPUs come free
+
+EFFORT = np.dtype(
+    [
+        ("busy_cost", "f8"),  # cost of the row's busy GPUs, over its nodes
+        ("idle_cost", "f8"),  # cost of the idle power of one of its nodes, for its run time
+        ("share_cost", "f8"),  # the part of idle power its GPUs stand for, over its nodes
+        ("gpu_s", "f8"),  # GPU time, weighted by the value of the class
+    ]
+)
+
+
+def efforts(problem: Problem, a: Arrays, class_value: Floats) -> Records:
+    """Costs of each row of *a*; *class_value* [K] is the value of a GPU relative to the best class."""
+    origin = a.rows["origin"]
+    klass, width, time_s = problem.klass[origin], problem.width[origin], problem.time_s[origin]
+    per_node = problem.per_node[origin]
+    out = np.zeros(len(origin), EFFORT)
+    out["idle_cost"] = problem.class_idle_cost_s[klass] * time_s
+    out["busy_cost"] = (problem.node_cost[origin] - out["idle_cost"]) * width
+    out["share_cost"] = out["idle_cost"] * width * per_node / problem.class_gpus[klass]
+    out["gpu_s"] = class_value[klass] * width * per_node * time_s
+    return out
+
+
+@njit(cache=True)
+def _late_cost(job, end_s):  # type: ignore[no-untyped-def]
+    return job.weight * (end_s - job.slack_s) if end_s > job.slack_s else 0.0
+
+
+@njit(cache=True)
+def _charge(job, r, rows, effort, given, on_until):  # type: ignore[no-untyped-def]
+    """Energy of running *job* on the nodes it was given, each of which is on until ``on_until`` anyway."""
+    cost = effort[r].busy_cost
+    time_s = rows[r].time_s
+    for slot in range(job.slot, job.slot + rows[r].width):
+        n = given[slot]
+        if time_s > on_until[n]:
+            cost += effort[r].idle_cost * (time_s - on_until[n]) / time_s
+            on_until[n] = time_s
+    return cost
+
+
+@njit(cache=True)
+def start_now(  # type: ignore[no-untyped-def]  # noqa: PLR0913
+    jobs, rows, nodes, lists, held, given, picked, node_order, order, displace, price, effort, on_until
+):
+    """Start the jobs that find room now, in *order*; returns what that costs."""
+    reset(jobs, rows, nodes, lists, held, node_order)
+    on_until[:] = 0.0
+    total = 0.0
+    for j in order:
+        job = jobs[j]
+        if job.stay >= 0:
+            withdraw_claim(job, rows, nodes, lists, held)
+        best, best_score = -1, np.inf
+        for r in range(job.first, job.last):
+            score = effort[r].busy_cost + price * effort[r].gpu_s + _late_cost(job, rows[r].time_s)
+            if score >= best_score:
+                continue
+            row = fits(job, r, rows, nodes, lists, held, picked, displace)
+            if row < 0:
+                continue
+            for i in range(rows[r].width):
+                score += effort[r].idle_cost * max(0.0, 1.0 - on_until[picked[i]] / rows[r].time_s)
+            if score < best_score:
+                best, best_score = r, score
+        job.choice = -1
+        if best >= 0:
+            row = fits(job, best, rows, nodes, lists, held, picked, displace)
+            total += give(jobs, rows, nodes, lists, given, picked, j, row)
+            total += _charge(job, row, rows, effort, given, on_until)
+    return total
+
+
+@njit(cache=True)
+def adopt(jobs, rows, nodes, lists, held, given, picked, node_order, choice, places, effort, on_until):  # type: ignore[no-untyped-def]  # noqa: PLR0913
+    """Start what a schedule starts: rows *choice* on nodes *places*; returns what that costs."""
+    reset(jobs, rows, nodes, lists, held[:0], node_order)
+    on_until[:] = 0.0
+    total = 0.0
+    for j in range(len(jobs)):
+        jobs[j].choice = -1
+        if choice[j] >= 0:
+            width = rows[choice[j]].width
+            picked[:width] = places[jobs[j].slot : jobs[j].slot + width]
+            total += give(jobs, rows, nodes, lists, given, picked, j, choice[j])
+            total += _charge(jobs[j], choice[j], rows, effort, given, on_until)
+    return total
+
+
+@njit(cache=True)
+def finish(jobs, rows, nodes, order, price, effort, free, end_s, end_row, queue):  # type: ignore[no-untyped-def]  # noqa: PLR0913
+    """Cost of the jobs that do not start now, started in *order* as GPUs come free.
+
+    *free* [K], *end_s* and *end_row* [J] (a heap of running jobs by end) and *queue* [J] are scratch space.
+    """
+    free[:] = 0
+    for n in range(len(nodes)):
+        free[nodes[n].klass] += nodes[n].free
+    running, waiting = 0, 0
+    for j in order:
+        if jobs[j].choice >= 0:
+            running = _push(end_s, end_row, running, rows[jobs[j].choice].time_s, jobs[j].choice)
+        else:
+            queue[waiting] = j
+            waiting += 1
+    total = 0.0
+    head = 0
+    while head < waiting and running > 0:
+        now_s = end_s[0]
+        while running > 0 and end_s[0] <= now_s:
+            row = rows[end_row[0]]
+            free[row.klass] += row.width * row.per_node
+            running = _pop(end_s, end_row, running)
+        looked, i = 0, head
+        while i < waiting and looked < REACH:
+            if queue[i] >= 0:
+                r, score = _best_in_pool(jobs[queue[i]], rows, effort, free, price, now_s)
+                looked += 1
+                if r >= 0:
+                    total += score - price * effort[r].gpu_s
+                    free[rows[r].klass] -= rows[r].width * rows[r].per_node
+                    running = _push(end_s, end_row, running, now_s + rows[r].time_s, r)
+                    queue[i] = -1
+                    looked = 0
+            i += 1
+        while head < waiting and queue[head] < 0:
+            head += 1
+    for i in range(head, waiting):
+        if queue[i] >= 0:
+            total += jobs[queue[i]].postponed
+    return total
+
+
+@njit(cache=True)
+def _best_in_pool(job, rows, effort, free, price, now_s):  # type: ignore[no-untyped-def]
+    best, best_score = -1, np.inf
+    for r in range(job.first, job.last):
+        if r == job.stay or free[rows[r].klass] < rows[r].width * rows[r].per_node:
+            continue
+        score = (
+            effort[r].busy_cost + effort[r].share_cost + price * effort[r].gpu_s
+            + _late_cost(job, now_s + rows[r].time_s)
+        )  # fmt: skip
+        if score < best_score:
+            best, best_score = r, score
+    return best, best_score
+
+
+@njit(cache=True)
+def _push(end_s, end_row, size, time_s, row):  # type: ignore[no-untyped-def]
+    i = size
+    while i > 0 and end_s[(i - 1) >> 1] > time_s:
+        end_s[i], end_row[i] = end_s[(i - 1) >> 1], end_row[(i - 1) >> 1]
+        i = (i - 1) >> 1
+    end_s[i], end_row[i] = time_s, row
+    return size + 1
+
+
+@njit(cache=True)
+def _pop(end_s, end_row, size):  # type: ignore[no-untyped-def]
+    size -= 1
+    time_s, row = end_s[size], end_row[size]
+    i = 0
+    while 2 * i + 1 < size:
+        child = 2 * i + 1
+        if child + 1 < size and end_s[child + 1] < end_s[child]:
+            child += 1
+        if end_s[child] >= time_s:
+            break
+        end_s[i], end_row[i] = end_s[child], end_row[child]
+        i = child
+    end_s[i], end_row[i] = time_s, row
+    return size

@@ -1,0 +1,211 @@
+"""Looking ahead: plan all known jobs to their end in many ways, carry out the start of the cheapest plan. Ours.
+
+Eq. (1) of ANDREAS sees one rescheduling interval, and prices a postponement by the slowest way to run the job, so
+under load it prefers long jobs; solving it better makes the whole simulation dearer (docs/placement.md). The cost of a
+plan is an estimate of what really counts: all energy and all tardiness until the last known job has ended.
+
+Plans differ in the order of jobs, in the price put on GPU time and in whether running jobs may lose their GPUs:
+
+- order: pressure (eq. 2), and apparent tardiness cost, ``omega_j / w_j * exp(-max(0, slack_j) / (k * mean time))`` with ``w_j``
+  the GPU time the job takes, for several ``k`` (A. Vepsalainen and T. Morton, Management Science 33(8), 1987);
+- price: multiples of ``sum of omega over pressing jobs / GPUs of the cluster``, what delaying everybody by the time
+  one GPU is held costs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from commonwatt.placement._arrays import Arrays, Records, prepare
+from commonwatt.placement._plan import adopt, efforts, finish, start_now
+from commonwatt.placement._search import KeepGoing, Search, always
+from commonwatt.placement.problem import Floats, Ints, Problem, Schedule
+from commonwatt.placement.random_greedy import RandomGreedy
+
+__all__ = ["Lookahead"]
+
+
+@dataclass(frozen=True)
+class Lookahead:
+    """Parameters of the search over plans.
+
+    Attributes
+    ----------
+    patience
+        The ``k`` of the orders by apparent tardiness cost.
+    prices
+        Multiples of the base price of GPU time.
+    start
+        A randomized greedy whose schedule is one of the candidates, if any: the plan is then never dearer than
+        the one that begins with it.
+    moves
+        Random changes of the order of the best plan that are tried in the end.
+    least_gain
+        Relative gain a move must bring: small gains on paper are undone by what was not foreseen.
+    """
+
+    patience: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0)
+    prices: tuple[float, ...] = (1.0, 2.0)
+    start: RandomGreedy | None = None
+    moves: int = 0
+    least_gain: float = 0.01
+
+    def solve(self, problem: Problem, rng: np.random.Generator, keep_going: KeepGoing = always) -> Search:
+        """Return the start of the cheapest plan found."""
+        jobs = len(problem)
+        if not jobs:
+            return Search(Schedule.empty(problem), 0)
+        a = prepare(problem)
+        gpu_s, value = _gpu_time(problem)
+        effort = efforts(problem, a, value)
+        base = _base_price(problem, value)
+        orders = _orders(problem, gpu_s, self.patience)
+        prices = np.array(self.prices) * base
+        room = _Room.of(a, len(value))
+        running = bool((problem.stay >= 0).any())
+        cost, order, price, displace = _try_plans(*_candidate(a), orders, prices, running, effort, *room)
+        if self.start is not None:
+            greedy = self.start.solve(problem, rng, keep_going).schedule
+            cost = _try_schedule(
+                *_candidate(a), a.rows_of(greedy.choice), greedy.nodes, orders, prices, effort, *room, cost
+            )
+        if self.moves and keep_going():
+            _try_moves(
+                *_candidate(a), orders[order].copy(), prices[price], displace, effort, *room,
+                cost, self.moves, self.least_gain, rng,
+            )  # fmt: skip
+        tried = len(orders) * len(prices) * (1 + running) + self.moves
+        return Search(a.schedule(room.choice, room.given), tried)
+
+
+class _Room(NamedTuple):
+    """Scratch space of plans, and the best start so far."""
+
+    on_until: Floats
+    free: Ints
+    end_s: Floats
+    end_row: Ints
+    queue: Ints
+    choice: Ints
+    given: Ints
+
+    @classmethod
+    def of(cls, a: Arrays, classes: int) -> _Room:
+        jobs = len(a.jobs)
+        ints = [np.zeros(jobs, dtype=np.int64) for _ in range(2)]
+        return cls(
+            np.zeros(len(a.nodes)), np.zeros(classes, dtype=np.int64), np.zeros(jobs), *ints,
+            np.full(jobs, -1), np.full(len(a.given), -1),
+        )  # fmt: skip
+
+
+def _candidate(a: Arrays) -> tuple[Records, Records, Records, Ints, Ints, Ints, Ints, Ints]:
+    return a.jobs, a.rows, a.nodes, a.lists, a.held, a.given, a.picked, a.node_order
+
+
+def _gpu_time(problem: Problem) -> tuple[Floats, Floats]:
+    """Least GPU time of each job on the best class, [J], and the value of a GPU of each class, [K].
+
+    A class's value is the mean, over the jobs it can run, of the GPU time they take on their best class over
+    the GPU time they take here.
+    """
+    classes = len(problem.class_gpus)
+    least = np.full((len(problem), classes), np.inf)
+    np.minimum.at(least, (problem.row_job, problem.klass), problem.width * problem.per_node * problem.time_s)
+    best = least.min(axis=1)
+    able = np.isfinite(least)
+    relative = np.where(able, best[:, None] / least, 0.0)
+    value = relative.sum(axis=0) / np.maximum(able.sum(axis=0), 1)
+    return best, np.where(value > 0, value, 1.0)
+
+
+def _base_price(problem: Problem, value: Floats) -> float:
+    """What delaying every pressing job costs, per second and GPU of value 1."""
+    pressing = problem.pressure_s > -np.median(problem.fastest_s)
+    gpus = float((problem.node_gpus * value[problem.node_class]).sum())
+    return float(problem.weight[pressing].sum()) / gpus if gpus > 0 else 0.0
+
+
+def _orders(problem: Problem, gpu_s: Floats, patience: tuple[float, ...]) -> Ints:
+    """Orders of the jobs, one a row: by pressure, then by apparent tardiness cost."""
+    orders = [np.argsort(-problem.pressure_s, kind="stable")]
+    slack_s = np.maximum(0.0, -problem.pressure_s)
+    urgency = np.log(np.maximum(problem.weight, 1e-300)) - np.log(gpu_s)
+    mean_s = float(problem.fastest_s.mean())
+    for k in patience:
+        orders.append(np.argsort(-(urgency - slack_s / (k * mean_s)), kind="stable"))
+    return np.array(orders)
+
+
+@njit(cache=True)
+def _keep(jobs, given, best_choice, best_given):  # type: ignore[no-untyped-def]
+    for j in range(len(jobs)):
+        best_choice[j] = jobs[j].choice
+    best_given[:] = given
+
+
+@njit(cache=True)
+def _try_plans(  # type: ignore[no-untyped-def]  # noqa: PLR0913
+    jobs, rows, nodes, lists, held, given, picked, node_order, orders, prices, running, effort,
+    on_until, free, end_s, end_row, queue, best_choice, best_given,
+):  # fmt: skip
+    """Try every order with every price; returns the least cost and the plan it belongs to."""
+    best, best_order, best_price, best_displace = np.inf, 0, 0, True
+    for o in range(len(orders)):
+        for p in range(len(prices)):
+            for polite in range(2 if running else 1):
+                cost = start_now(
+                    jobs, rows, nodes, lists, held, given, picked, node_order, orders[o], polite == 0, prices[p],
+                    effort, on_until,
+                )  # fmt: skip
+                cost += finish(jobs, rows, nodes, orders[o], prices[p], effort, free, end_s, end_row, queue)
+                if cost < best:
+                    best, best_order, best_price, best_displace = cost, o, p, polite == 0
+                    _keep(jobs, given, best_choice, best_given)
+    return best, best_order, best_price, best_displace
+
+
+@njit(cache=True)
+def _try_schedule(  # type: ignore[no-untyped-def]  # noqa: PLR0913
+    jobs, rows, nodes, lists, held, given, picked, node_order, choice, places, orders, prices, effort,
+    on_until, free, end_s, end_row, queue, best_choice, best_given, best,
+):  # fmt: skip
+    """Try a schedule as the start of plans; returns the least cost."""
+    for o in range(len(orders)):
+        for p in range(len(prices)):
+            cost = adopt(jobs, rows, nodes, lists, held, given, picked, node_order, choice, places, effort, on_until)
+            cost += finish(jobs, rows, nodes, orders[o], prices[p], effort, free, end_s, end_row, queue)
+            if cost < best:
+                best = cost
+                _keep(jobs, given, best_choice, best_given)
+    return best
+
+
+@njit(cache=True)
+def _try_moves(  # type: ignore[no-untyped-def]  # noqa: PLR0913
+    jobs, rows, nodes, lists, held, given, picked, node_order, order, price, displace, effort,
+    on_until, free, end_s, end_row, queue, best_choice, best_given, best, moves, least_gain, rng,
+):  # fmt: skip
+    """Take one job out of the order and put it elsewhere, *moves* times; keep what gains enough."""
+    trial = order.copy()
+    for _ in range(moves):
+        trial[:] = order
+        i, k = rng.integers(0, len(order)), rng.integers(0, len(order))
+        j = trial[i]
+        step = 1 if k > i else -1
+        for x in range(i, k, step):
+            trial[x] = trial[x + step]
+        trial[k] = j
+        cost = start_now(
+            jobs, rows, nodes, lists, held, given, picked, node_order, trial, displace, price, effort, on_until
+        )
+        cost += finish(jobs, rows, nodes, trial, price, effort, free, end_s, end_row, queue)
+        if cost < best * (1.0 - least_gain):
+            best = cost
+            order[:] = trial
+            _keep(jobs, given, best_choice, best_given)
+    return best
