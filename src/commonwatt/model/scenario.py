@@ -1,0 +1,232 @@
+"""The scenario file: a workload, a cluster, and the policies to compare on it (``commonwatt simulate``)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from commonwatt.model.electricity import Electricity
+from commonwatt.model.fields import FileModel, quantity
+from commonwatt.model.jobs import Tenant
+from commonwatt.model.nodes import NodeSpec
+
+__all__ = [
+    "AndreasWorkload",
+    "DueDates",
+    "JobsWorkload",
+    "LogWorkload",
+    "NodeOutage",
+    "PolicySpec",
+    "Preemption",
+    "Scenario",
+    "ScenarioJob",
+    "UnusedNodes",
+    "WeekWorkload",
+    "Workload",
+]
+
+LogSource = Literal["philly", "alibaba", "helios", "slurm", "swf", "csv"]
+SolverName = Literal[
+    "lookahead", "local-search", "random-greedy", "exact", "fifo", "edf", "priority", "srtf", "easy", "fair-share"
+]
+
+
+class DueDates(FileModel):
+    """Due dates and tardiness weights for a log, which has none: drawn for each job with the scenario's seed."""
+
+    slack_factor: tuple[float, float] = quantity(
+        "due = submission + least_slack_s + factor * logged run time, factor uniform between these", "-", (1.5, 4.0)
+    )
+    least_slack_s: float = quantity("slack every job has, however short", "s", 600.0, ge=0)
+    tardiness_weights: tuple[float, ...] = quantity(
+        "cost of a second of lateness for each GPU the job asked for; one is drawn for each job", "currency/s",
+        (0.0001, 0.0002, 0.0005), min_length=1,
+    )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _check(self) -> DueDates:
+        low, high = self.slack_factor
+        if not 1 <= low <= high:
+            msg = f"slack_factor: got {self.slack_factor}, expected 1 <= low <= high"
+            raise ValueError(msg)
+        if min(self.tardiness_weights) < 0:
+            msg = f"tardiness_weights: got {min(self.tardiness_weights)}, expected 0 or more"
+            raise ValueError(msg)
+        return self
+
+
+class _FromLog(FileModel):
+    """What every workload of jobs with one logged size and run time says about making them malleable."""
+
+    logged_gpu_type: str = quantity("GPU type the logged run times were measured on, where the log does not say", "-", "P100")
+    profiles: Literal["auto", "measured", "law"] = quantity(
+        "speeds on other GPU types and counts: the measured tables, the fitted scaling laws, or the tables where "
+        "they are at hand",
+        "-",
+        "auto",
+    )
+    largest_growth: float = quantity("most GPUs a job may get, as a multiple of what it asked for", "-", 2.0, ge=1)
+    due_dates: DueDates = quantity("due dates and tardiness weights", "-", DueDates)
+    epoch_s: float = quantity("run time between snapshots, as logged", "s", 600.0, gt=0)
+
+
+class LogWorkload(_FromLog):
+    """Jobs from the log of a real cluster."""
+
+    source: LogSource = quantity("format of the log", "-")
+    path: str | None = quantity(
+        "the log, relative to this file; a public trace is looked for under COMMONWATT_DATA if absent", "-", None
+    )
+    begin: str | None = quantity(
+        "first day or moment (ISO 8601), or seconds from the log's origin; its first submission if absent", "-", None
+    )
+    days: float = quantity("length of the period", "days", 7.0, gt=0)
+    carry_in: bool = quantity("also take the jobs running when the period begins, with what they have left", "-", True)  # noqa: FBT003
+    columns: dict[str, str] = quantity(
+        "csv: which column is job, tenant, submit_s, duration_s, gpus, gpu_type, time_limit_s", "-", dict
+    )
+    time_limit_factor: float | None = quantity(
+        "give jobs without a declared time limit this multiple of their run time as one", "-", None, ge=1
+    )
+
+
+class WeekWorkload(_FromLog):
+    """A generated week in the likeness of Philly: arrivals by hour, run times and GPU counts fitted to it."""
+
+    source: Literal["week"] = quantity("generated in the likeness of Philly", "-")
+    jobs_per_day: float = quantity("mean number of submissions a day", "1/day", 1100.0, gt=0)
+    days: float = quantity("length of the period", "days", 7.0, gt=0)
+    tenants: int = quantity("number of tenants", "-", 12, ge=1)
+
+
+class AndreasWorkload(FileModel):
+    """The generator of ANDREAS section V-B: J = 10 N training jobs on N nodes; it brings its own nodes."""
+
+    source: Literal["andreas"] = quantity("the paper's generator", "-")
+    nodes: int = quantity("N: number of nodes, half V100 and half T4", "-", 10, ge=2)
+    scenario: Literal[1, 2] = quantity("1: nodes of 2 V100 or 1 T4; 2: nodes of 4 V100 or 2 T4", "-", 1)
+    load: float = quantity("offered load: work submitted over what the cluster can do meanwhile", "-", 1.0, gt=0)
+    jobs: int | None = quantity("J: number of jobs; 10 N if absent", "-", None, ge=1)
+
+
+class ScenarioJob(FileModel):
+    """A job written out by hand."""
+
+    name: str = quantity("name of the job", "-", min_length=1)
+    tenant: str = quantity("tenant it belongs to", "-", "default", min_length=1)
+    submit_s: float = quantity("when it is submitted", "s", ge=0)
+    due_s: float | None = quantity("when it should be finished; never late if absent", "s", None)
+    tardiness_weight: float = quantity("cost of each second of lateness (omega)", "currency/s", 0.0, ge=0)
+    times_s: dict[str, tuple[float | None, ...] | dict[int, float]] = quantity(
+        "run time of the whole job by GPU type: a list for 1, 2, ... GPUs (null: not possible) or a map from GPU count", "s"
+    )
+    epochs: int = quantity("number of epochs; a snapshot is taken after each", "-", 1, ge=1)
+    gpu_w: dict[str, float] = quantity("power each of its GPUs adds, by type, where it differs", "W", dict)
+    requested_gpus: int = quantity("GPUs its owner asked for; 0 for no wish", "GPUs", 0, ge=0)
+    requested_gpu_type: str = quantity("GPU type its owner asked for; empty for no wish", "-", "")
+    time_limit_s: float | None = quantity("run time its owner declared", "s", None, gt=0)
+
+
+class JobsWorkload(FileModel):
+    """Jobs written out in the scenario."""
+
+    source: Literal["jobs"] = quantity("jobs written out here", "-")
+    jobs: tuple[ScenarioJob, ...] = quantity("the jobs", "-", min_length=1)
+
+
+Workload = Annotated[LogWorkload | WeekWorkload | AndreasWorkload | JobsWorkload, Field(discriminator="source")]
+
+
+class Preemption(FileModel):
+    """What stopping and moving a job costs."""
+
+    allowed: bool = quantity("whether running jobs may be stopped or moved", "-", True)  # noqa: FBT003
+    restart_s: float = quantity("time a job holds its GPUs before it works again", "s", 60.0, ge=0)
+    lose_work: bool = quantity(
+        "whether the work since the last snapshot is lost; false, with restart_s 0, is the simulator of ANDREAS", "-", True  # noqa: FBT003
+    )
+
+
+class UnusedNodes(FileModel):
+    """What becomes of a node nobody uses."""
+
+    state: str | None = quantity("low-power state it goes to (a name in its `states`); stays on if null", "-", "off")
+    after_s: float = quantity("how long it must be unused", "s", 0.0, ge=0)
+
+
+class NodeOutage(FileModel):
+    """A node that is down for a while; its jobs fall back to their last snapshots."""
+
+    node: str = quantity("name of the node", "-")
+    from_s: float = quantity("when it goes down", "s", ge=0)
+    to_s: float = quantity("when it comes back", "s", ge=0)
+
+    @model_validator(mode="after")
+    def _check(self) -> NodeOutage:
+        if self.to_s <= self.from_s:
+            msg = f"to_s: got {self.to_s:g}, expected a time after from_s ({self.from_s:g})"
+            raise ValueError(msg)
+        return self
+
+
+class PolicySpec(FileModel):
+    """A policy to run the workload under."""
+
+    solver: SolverName = quantity("how jobs are placed", "-")
+    name: str | None = quantity("what it is called in the results; the solver's name if absent", "-", None)
+    iterations: int = quantity("randomized greedy: candidates (MaxIt_RG); local search: steps", "-", 1000, ge=1)
+    placements: int | None = quantity(
+        "randomized greedy: limit on job placements a decision, over all candidates; counted rather than timed, so that "
+        "results do not depend on the machine (50,000 take about 20 ms); null: none",
+        "-", 50_000, ge=1,
+    )  # fmt: skip
+    aim: Literal["plan", "objective"] = quantity(
+        "local search: the cost of a plan to the end of all jobs, or eq. (1) of ANDREAS", "-", "plan"
+    )
+    time_limit_s: float | None = quantity("exact: time limit of a decision; results then depend on the machine", "s", 10.0, gt=0)
+    fair_share_weight: float = quantity("fair-share: weight of the fair-share factor; age has weight 1", "-", 2.0, ge=0)
+    half_life_s: float = quantity("fair-share: half-life of a tenant's usage", "s", 7 * 86400.0, gt=0)
+    unused_nodes: UnusedNodes | None = quantity("instead of the scenario's", "-", None)
+
+    @property
+    def label(self) -> str:
+        """Name in the results."""
+        return self.name or self.solver
+
+
+def _default_policies() -> tuple[PolicySpec, ...]:
+    return tuple(PolicySpec(solver=s) for s in ("lookahead", "random-greedy", "easy", "fair-share", "fifo"))
+
+
+class Scenario(FileModel):
+    """A simulation: the workload, the cluster, the policies."""
+
+    name: str = quantity("name of the scenario", "-", "scenario", min_length=1)
+    engine: Literal["simulated"] = quantity("where jobs run", "-", "simulated")
+    workload: Workload = quantity("the jobs", "-")
+    nodes: tuple[NodeSpec, ...] = quantity("the cluster; empty only if the workload brings its own", "-", ())
+    tenants: tuple[Tenant, ...] = quantity("tenants with a weight other than 1", "-", ())
+    electricity: Electricity = quantity("what electricity costs", "-", Electricity)
+    interval_s: float = quantity("time between rescheduling points (H), besides submissions and completions", "s", 300.0, gt=0)
+    postponement_penalty: float = quantity("weight of the worst-case tardiness of postponed jobs (rho)", "-", 100.0, ge=0)
+    preemption: Preemption = quantity("what stopping and moving a job costs", "-", Preemption)
+    unused_nodes: UnusedNodes = quantity("what becomes of a node nobody uses", "-", UnusedNodes)
+    runtime_error: float = quantity(
+        "standard deviation of the logarithm of true over expected run time", "-", 0.0, ge=0, le=2
+    )
+    outages: tuple[NodeOutage, ...] = quantity("nodes that are down for a while", "-", ())
+    policies: tuple[PolicySpec, ...] = quantity("policies to compare; the first is ours", "-", _default_policies, min_length=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> Scenario:
+        labels = [policy.label for policy in self.policies]
+        twice = [label for label in labels if labels.count(label) > 1]
+        if twice:
+            msg = f"policies: got two called {twice[0]!r}, expected names that differ"
+            raise ValueError(msg)
+        brings = isinstance(self.workload, AndreasWorkload)
+        if brings == bool(self.nodes):
+            msg = "nodes: expected none, workload andreas brings its own" if brings else "nodes: expected at least one node"
+            raise ValueError(msg)
+        return self

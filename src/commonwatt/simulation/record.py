@@ -1,0 +1,93 @@
+"""What a run leaves behind, in columns. Reports, results and files are made from it, never from live objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commonwatt.model.nodes import Cluster
+from commonwatt.model.results import PolicyResult
+
+__all__ = ["EventColumns", "JobColumns", "Record", "SampleColumns", "Segments"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class JobColumns:
+    """One row per job, in order of submission."""
+
+    name: tuple[str, ...]
+    tenant: tuple[str, ...]
+    submit_s: Floats
+    due_s: Floats  # infinity: none
+    began_s: Floats  # first start
+    ended_s: Floats
+    tardiness_weight: Floats  # currency/s
+    starts: Ints  # times it was started, moves and restarts included
+    energy_j: Floats  # NaN: unknown; without overhead
+    energy_cost: Floats  # currency; NaN: unknown
+    gpu_s: Floats
+    fastest_s: Floats  # least run time it could have had
+    why_late: tuple[str, ...]  # one sentence for a late job, else ""
+
+    @property
+    def late_s(self) -> Floats:
+        """Seconds after the due date, 0 if in time."""
+        return np.maximum(0.0, self.ended_s - self.due_s)
+
+    @property
+    def tardiness_cost(self) -> Floats:
+        """Cost of lateness, currency."""
+        return self.tardiness_weight * self.late_s
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Who held which GPUs when: one row per job, node and uninterrupted stay; for the Gantt chart."""
+
+    job: Ints  # row in JobColumns
+    node: Ints  # index into the cluster
+    gpus: Ints
+    from_s: Floats
+    to_s: Floats
+
+
+@dataclass(frozen=True)
+class SampleColumns:
+    """The cluster right after each rescheduling point; values hold until the next one."""
+
+    time_s: Floats
+    busy_gpus: Ints
+    power_w: Floats  # NaN: unknown
+    running: Ints
+    waiting: Ints
+
+
+@dataclass(frozen=True)
+class EventColumns:
+    """The event log."""
+
+    time_s: Floats
+    kind: tuple[str, ...]
+    job: Ints  # row in JobColumns
+    nodes: tuple[str, ...]  # names, comma-separated
+    gpus: Ints
+    reason: tuple[str, ...]
+    sentence: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A finished run of one policy."""
+
+    policy: str
+    cluster: Cluster
+    result: PolicyResult
+    jobs: JobColumns
+    segments: Segments
+    samples: SampleColumns
+    events: EventColumns
