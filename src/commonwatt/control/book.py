@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commonwatt.control.engine import NodeView, Progress
+from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.electricity import Tariff
 from commonwatt.model.errors import JobNeverFitsError
 from commonwatt.model.jobs import JobTable
@@ -21,9 +23,6 @@ from commonwatt.model.nodes import Cluster
 from commonwatt.placement.problem import Problem
 
 __all__ = ["JobBook", "Rules", "Status"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Status(IntEnum):
@@ -85,7 +84,15 @@ _JOB_COLUMNS = {
     "submit_s": "f8", "due_s": "f8", "weight": "f8", "epochs": "i8", "tenant": "i8", "limit_s": "f8",
     "first": "i8", "count": "i8", "status": "i8", "row": "i8", "starts": "i8", "began_s": "f8", "ended_s": "f8",
 }  # fmt: skip
-_ROW_COLUMNS = {"klass": "i8", "width": "i8", "per_node": "i8", "time_s": "f8", "power_w": "f8", "gpu_w": "f8", "asked": "?"}
+_ROW_COLUMNS = {
+    "klass": "i8",
+    "width": "i8",
+    "per_node": "i8",
+    "time_s": "f8",
+    "power_w": "f8",
+    "gpu_w": "f8",
+    "asked": "?",
+}
 
 
 @dataclass
@@ -107,11 +114,11 @@ class JobBook:
     def __len__(self) -> int:
         return len(self.names)
 
-    def job(self, column: str) -> NDArray[np.generic]:
+    def job(self, column: str) -> NDArray[Any]:
         """A column over all jobs; writing to it changes the book."""
         return self._jobs[column].values
 
-    def row(self, column: str) -> NDArray[np.generic]:
+    def row(self, column: str) -> NDArray[Any]:
         """A column over all configurations."""
         return self._rows[column].values
 
@@ -250,13 +257,13 @@ class JobBook:
 
 
 @dataclass(frozen=True)
-class _Names(Sequence[str]):  # type: ignore[misc]
+class _Names(Sequence[str]):
     """Names of the jobs of a problem, looked up when asked for."""
 
     names: list[str]
     handles: Ints
 
-    def __getitem__(self, i):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN204
+    def __getitem__(self, i: Any) -> Any:  # noqa: ANN401
         return self.names[self.handles[i]]
 
     def __len__(self) -> int:

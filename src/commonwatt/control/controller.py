@@ -16,6 +16,7 @@ from commonwatt.control.engine import Engine, JobEnded, JobInterrupted, Outcome,
 from commonwatt.control.events import Event, EventKind, EventLog
 from commonwatt.control.ledger import Ledger
 from commonwatt.control.policy import Policy
+from commonwatt.model.arrays import Ints
 from commonwatt.model.electricity import Tariff
 from commonwatt.model.jobs import JobTable
 from commonwatt.model.nodes import Cluster
@@ -24,8 +25,6 @@ from commonwatt.placement.problem import POSTPONED, Problem, Schedule
 from commonwatt.placement.solvers import KeepGoing, always
 
 __all__ = ["Controller", "Sample"]
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +87,7 @@ class Controller:
         self._decided_s = now_s
         self.ledger.charge(self.engine.readings())
         waiting = len(handles) - len(self._held)
-        self.samples.append(
-            Sample(now_s, sum(self._held.values()), self.engine.power_w(), len(self._held), waiting)
-        )
+        self.samples.append(Sample(now_s, sum(self._held.values()), self.engine.power_w(), len(self._held), waiting))
 
     def close(self) -> None:
         """Account for everything up to now."""
@@ -99,7 +96,14 @@ class Controller:
     def _observe(self, handles: Ints, now_s: float) -> tuple[Problem, Ints]:
         weights = np.array([self._weights.get(name, 1.0) for name in self.book.tenants])
         return self.book.problem(
-            handles, now_s, self.rules, self.tariff, self.engine.progress(handles), self.engine.nodes(), weights, self._usage
+            handles,
+            now_s,
+            self.rules,
+            self.tariff,
+            self.engine.progress(handles),
+            self.engine.nodes(),
+            weights,
+            self._usage,
         )
 
     def _absorb(self) -> None:
@@ -162,9 +166,7 @@ class Controller:
         why = explainer.explain(j)
         nodes, gpus = self.book.nodes[handle], self._held.pop(handle)
         lost = f"{lost_s:.0f} s of work since the last snapshot are lost"
-        self.log.append(
-            Event(now_s, EventKind.PREEMPTED, handle, nodes, gpus, why.reason, f"{why.sentence}; {lost}")
-        )
+        self.log.append(Event(now_s, EventKind.PREEMPTED, handle, nodes, gpus, why.reason, f"{why.sentence}; {lost}"))
         self.book.release(handle)
         self._told_waiting.add(handle)
 

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.jobs import JobTable
 
 __all__ = [
@@ -33,9 +31,6 @@ __all__ = [
     "Stop",
     "Stopped",
 ]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

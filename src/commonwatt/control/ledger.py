@@ -1,7 +1,7 @@
 """Who used the energy, the money and the GPU time: per job, plus idle and overhead, to the last unit.
 
-Everything is kept in integers (microjoules, nano-currency, micrograms, GPU-microseconds), so that the rows add up to the meter
-exactly. A node's energy is divided over an interval in proportion to what its users draw: a job with ``g`` of ``G``
+Everything is kept in integers (microjoules, nano-currency, micrograms, GPU-microseconds), so that the rows add up
+to the meter exactly. A node's energy is divided over an interval in proportion to what its users draw: a job with ``g`` of ``G``
 GPUs stands for ``g * gpu_w + idle_w * g / G``, the GPUs nobody holds for the rest of ``idle_w``. Time a job holds
 GPUs without working (restart, waiting for a node to wake) and work lost by preemption are overhead, not the job's.
 """
@@ -40,7 +40,10 @@ class Account:
     def take(self, share: float) -> Account:
         """Remove *share* (0 to 1) of this row and return it."""
         part = Account(
-            _part(self.energy_uj, share), _part(self.cost_n, share), _part(self.carbon_ug, share), int(self.gpu_us * share)
+            _part(self.energy_uj, share),
+            _part(self.cost_n, share),
+            _part(self.carbon_ug, share),
+            int(self.gpu_us * share),
         )
         self.energy_uj = _minus(self.energy_uj, part.energy_uj)
         self.cost_n = _minus(self.cost_n, part.cost_n)
@@ -69,7 +72,9 @@ class Ledger:
     tariff: Tariff
     jobs: dict[int, Account] = field(default_factory=dict)
     idle: Account = field(default_factory=Account)
-    overhead: dict[str, Account] = field(default_factory=lambda: {"starting": Account(), "lost work": Account(), "waking": Account()})
+    overhead: dict[str, Account] = field(
+        default_factory=lambda: {"starting": Account(), "lost work": Account(), "waking": Account()}
+    )
     meter: Account = field(default_factory=Account)
     _segments: dict[int, Account] = field(default_factory=dict)  # since the job was last started
 

@@ -6,9 +6,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from commonwatt.model.scenario import PolicySpec
 from commonwatt.placement.problem import Problem, Schedule
-from commonwatt.placement.settle import filled, without_idle_evictions
-from commonwatt.placement.solvers import KeepGoing, Search, Solver, always
+from commonwatt.placement.settle import filled, without_idle_evictions, without_idle_moves
+from commonwatt.placement.solvers import (
+    Backfill,
+    Exact,
+    KeepGoing,
+    LocalSearch,
+    Lookahead,
+    PriorityOrder,
+    RandomGreedy,
+    Search,
+    Solver,
+    always,
+)
 
 __all__ = ["Policy"]
 
@@ -28,10 +40,34 @@ class Policy:
     solver: Solver
     fill: bool = False
 
+    @classmethod
+    def of(cls, spec: PolicySpec) -> Policy:
+        """Build the policy a scenario file describes."""
+        greedy = RandomGreedy(iterations=spec.iterations, placements=spec.placements)
+        match spec.solver:
+            case "lookahead":
+                return cls(spec.label, Lookahead())
+            case "local-search" if spec.aim == "plan":
+                return cls(
+                    spec.label, Lookahead(start=RandomGreedy(iterations=50, placements=spec.placements), moves=40)
+                )
+            case "local-search":
+                return cls(spec.label, LocalSearch(start=greedy, steps=spec.iterations), fill=True)
+            case "random-greedy":
+                return cls(spec.label, greedy)
+            case "exact":
+                return cls(spec.label, Exact(time_limit_s=spec.time_limit_s), fill=True)
+            case "easy":
+                return cls(spec.label, Backfill())
+            case "fair-share":
+                return cls(spec.label, Backfill(fair_share_weight=spec.fair_share_weight))
+            case order:
+                return cls(spec.label, PriorityOrder(order))
+
     def decide(
         self, problem: Problem, rng: np.random.Generator, keep_going: KeepGoing = always
     ) -> tuple[Schedule, Search]:
         """Return the schedule to carry out, and the search it came from."""
         search = self.solver.solve(problem, rng, keep_going)
-        schedule = without_idle_evictions(problem, search.schedule)
+        schedule = without_idle_evictions(problem, without_idle_moves(problem, search.schedule))
         return (filled(problem, schedule) if self.fill else schedule), search

@@ -7,18 +7,18 @@ runs across a change of price pays each part at its own price.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import model_validator
 
+from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel, quantity
 from commonwatt.model.units import J_PER_KWH
 
 __all__ = ["Electricity", "ElectricityPoint", "StepIntegral", "Tariff"]
-
-Floats = NDArray[np.float64]
 
 
 class ElectricityPoint(FileModel):
@@ -47,7 +47,7 @@ class Electricity(FileModel):
     @model_validator(mode="after")
     def _check_series(self) -> Electricity:
         starts = [point.from_s for point in self.series]
-        if any(later <= earlier for earlier, later in zip(starts, starts[1:], strict=False)):
+        if any(later <= earlier for earlier, later in pairwise(starts)):
             msg = "series: expected strictly increasing from_s"
             raise ValueError(msg)
         if self.series and self.series_file:

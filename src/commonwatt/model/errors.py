@@ -41,9 +41,7 @@ class InputError(CommonwattError, ValueError):
     ``str(error)`` is one line: ``jobs.csv: field 'gpus', line 7: got 'x', expected a whole number``.
     """
 
-    def __init__(
-        self, expected: str, *, file: object = None, field: str | None = None, value: object = None
-    ) -> None:
+    def __init__(self, expected: str, *, file: object = None, field: str | None = None, value: object = None) -> None:
         self.expected, self.file, self.field, self.value = expected, file, field, value
         super().__init__(self._line())
 

@@ -29,7 +29,7 @@ class ResultModel(BaseModel):
 
 def quantity(meaning: str, unit: str = "-", default: Any = ..., **constraints: Any) -> Any:  # noqa: ANN401
     """Declare a field: its meaning, its unit ("-" for none), default and limits (``ge``, ``gt``, ...)."""
-    extra = {"unit": unit}
+    extra: dict[str, Any] = {"unit": unit}
     if callable(default):
         return Field(default_factory=default, description=meaning, json_schema_extra=extra, **constraints)
     return Field(default, description=meaning, json_schema_extra=extra, **constraints)

@@ -11,15 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel, quantity
 
 __all__ = ["Job", "JobTable", "Tenant", "Times", "read_times"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Times = Mapping[str, Mapping[int, float]]
 
 

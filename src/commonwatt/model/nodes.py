@@ -11,14 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel, quantity
 
 __all__ = ["Cluster", "NodeClass", "NodeSpec", "PowerState"]
-
-Ints = NDArray[np.int64]
 
 
 class PowerState(FileModel):

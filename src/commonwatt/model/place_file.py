@@ -52,7 +52,9 @@ class PlaceFile(FileModel):
 
     now_s: float = quantity("current time (T_c)", "s", 0.0)
     interval_s: float = quantity("time to the next rescheduling point (H)", "s", 300.0, gt=0)
-    postponement_penalty: float = quantity("weight of the worst-case tardiness of postponed jobs (rho)", "-", 100.0, ge=0)
+    postponement_penalty: float = quantity(
+        "weight of the worst-case tardiness of postponed jobs (rho)", "-", 100.0, ge=0
+    )
     use_every_node: bool = quantity("force min(nodes, jobs) nodes into use, constraint (4n)", "-", False)  # noqa: FBT003
     electricity: Electricity = quantity("what electricity costs", "-", Electricity)
     nodes: tuple[NodeSpec, ...] = quantity("the cluster", "-", min_length=1)
@@ -63,6 +65,6 @@ class PlaceFile(FileModel):
     def _check_due_dates(self) -> PlaceFile:
         for job in self.jobs:
             if job.due_s is not None and job.due_s < job.submit_s:
-                msg = f"jobs.{job.name}.due_s: got {job.due_s:g}, expected a time not before submission ({job.submit_s:g} s)"
+                msg = f"jobs.{job.name}.due_s: got {job.due_s:g}, expected not before submission ({job.submit_s:g})"
                 raise ValueError(msg)
         return self

@@ -59,7 +59,9 @@ class DueDates(FileModel):
 class _FromLog(FileModel):
     """What every workload of jobs with one logged size and run time says about making them malleable."""
 
-    logged_gpu_type: str = quantity("GPU type the logged run times were measured on, where the log does not say", "-", "P100")
+    logged_gpu_type: str = quantity(
+        "GPU type the logged run times were measured on, where the log does not say", "-", "P100"
+    )
     profiles: Literal["auto", "measured", "law"] = quantity(
         "speeds on other GPU types and counts: the measured tables, the fitted scaling laws, or the tables where "
         "they are at hand",
@@ -119,7 +121,8 @@ class ScenarioJob(FileModel):
     due_s: float | None = quantity("when it should be finished; never late if absent", "s", None)
     tardiness_weight: float = quantity("cost of each second of lateness (omega)", "currency/s", 0.0, ge=0)
     times_s: dict[str, tuple[float | None, ...] | dict[int, float]] = quantity(
-        "run time of the whole job by GPU type: a list for 1, 2, ... GPUs (null: not possible) or a map from GPU count", "s"
+        "run time of the whole job by GPU type: a list for 1, 2, ... GPUs (null: not possible) or a map from GPU count",
+        "s",
     )
     epochs: int = quantity("number of epochs; a snapshot is taken after each", "-", 1, ge=1)
     gpu_w: dict[str, float] = quantity("power each of its GPUs adds, by type, where it differs", "W", dict)
@@ -144,7 +147,9 @@ class Preemption(FileModel):
     allowed: bool = quantity("whether running jobs may be stopped or moved", "-", True)  # noqa: FBT003
     restart_s: float = quantity("time a job holds its GPUs before it works again", "s", 60.0, ge=0)
     lose_work: bool = quantity(
-        "whether the work since the last snapshot is lost; false, with restart_s 0, is the simulator of ANDREAS", "-", True  # noqa: FBT003
+        "whether the work since the last snapshot is lost; false, with restart_s 0, is the simulator of ANDREAS",
+        "-",
+        True,  # noqa: FBT003
     )
 
 
@@ -178,13 +183,15 @@ class PolicySpec(FileModel):
     iterations: int = quantity("randomized greedy: candidates (MaxIt_RG); local search: steps", "-", 1000, ge=1)
     placements: int | None = quantity(
         "randomized greedy: limit on job placements a decision, over all candidates; counted rather than timed, so that "
-        "results do not depend on the machine (50,000 take about 20 ms); null: none",
-        "-", 50_000, ge=1,
+        "results do not depend on the machine (10,000 take a few milliseconds); null: none",
+        "-", 10_000, ge=1,
     )  # fmt: skip
     aim: Literal["plan", "objective"] = quantity(
         "local search: the cost of a plan to the end of all jobs, or eq. (1) of ANDREAS", "-", "plan"
     )
-    time_limit_s: float | None = quantity("exact: time limit of a decision; results then depend on the machine", "s", 10.0, gt=0)
+    time_limit_s: float | None = quantity(
+        "exact: time limit of a decision; results then depend on the machine", "s", 10.0, gt=0
+    )
     fair_share_weight: float = quantity("fair-share: weight of the fair-share factor; age has weight 1", "-", 2.0, ge=0)
     half_life_s: float = quantity("fair-share: half-life of a tenant's usage", "s", 7 * 86400.0, gt=0)
     unused_nodes: UnusedNodes | None = quantity("instead of the scenario's", "-", None)
@@ -208,15 +215,21 @@ class Scenario(FileModel):
     nodes: tuple[NodeSpec, ...] = quantity("the cluster; empty only if the workload brings its own", "-", ())
     tenants: tuple[Tenant, ...] = quantity("tenants with a weight other than 1", "-", ())
     electricity: Electricity = quantity("what electricity costs", "-", Electricity)
-    interval_s: float = quantity("time between rescheduling points (H), besides submissions and completions", "s", 300.0, gt=0)
-    postponement_penalty: float = quantity("weight of the worst-case tardiness of postponed jobs (rho)", "-", 100.0, ge=0)
+    interval_s: float = quantity(
+        "time between rescheduling points (H), besides submissions and completions", "s", 300.0, gt=0
+    )
+    postponement_penalty: float = quantity(
+        "weight of the worst-case tardiness of postponed jobs (rho)", "-", 100.0, ge=0
+    )
     preemption: Preemption = quantity("what stopping and moving a job costs", "-", Preemption)
     unused_nodes: UnusedNodes = quantity("what becomes of a node nobody uses", "-", UnusedNodes)
     runtime_error: float = quantity(
         "standard deviation of the logarithm of true over expected run time", "-", 0.0, ge=0, le=2
     )
     outages: tuple[NodeOutage, ...] = quantity("nodes that are down for a while", "-", ())
-    policies: tuple[PolicySpec, ...] = quantity("policies to compare; the first is ours", "-", _default_policies, min_length=1)
+    policies: tuple[PolicySpec, ...] = quantity(
+        "policies to compare; the first is ours", "-", _default_policies, min_length=1
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Scenario:
@@ -227,6 +240,10 @@ class Scenario(FileModel):
             raise ValueError(msg)
         brings = isinstance(self.workload, AndreasWorkload)
         if brings == bool(self.nodes):
-            msg = "nodes: expected none, workload andreas brings its own" if brings else "nodes: expected at least one node"
+            msg = (
+                "nodes: expected none, workload andreas brings its own"
+                if brings
+                else "nodes: expected at least one node"
+            )
             raise ValueError(msg)
         return self

@@ -1,4 +1,4 @@
-"""Which job runs on which node with how many GPUs now? (ANDREAS)
+"""ANDREAS: which job runs on which node with how many GPUs now.
 
 - ``problem``: the problem at one rescheduling point and a schedule for it, in arrays.
 - ``objective``: the objective (1) every solver is judged by; feasibility.

@@ -15,11 +15,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from commonwatt.placement.problem import Ints, Problem, Schedule
+from commonwatt.model.arrays import Ints
+from commonwatt.placement.problem import Problem, Schedule
 
-__all__ = ["JOB", "NODE", "ROW", "Arrays", "Records", "prepare"]
+__all__ = ["JOB", "NODE", "ROW", "Arrays", "Record", "Records", "prepare"]
 
-Records = NDArray[Any]
+Records = NDArray[Any]  # an array of records
+Record = Any  # one of them
 
 JOB = np.dtype(
     [
@@ -124,7 +126,7 @@ def prepare(problem: Problem) -> Arrays:
 
 
 @njit(cache=True)
-def _sort_rows(jobs, written, rows):  # type: ignore[no-untyped-def]
+def _sort_rows(jobs: Records, written: Records, rows: Records) -> None:
     """Copy the rows of each job in their order of preference, by insertion: a job has a handful of rows."""
     for job in jobs:
         lo, hi = job.first, job.last
@@ -166,12 +168,12 @@ def _sort_rows(jobs, written, rows):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _key(row, late):  # type: ignore[no-untyped-def]
+def _key(row: Record, late: int) -> float:
     return row.time_s if late else row.node_cost * row.width
 
 
 @njit(cache=True)
-def _link(nodes, heads, klass, room, n):  # type: ignore[no-untyped-def]
+def _link(nodes: Records, heads: Ints, klass: int, room: int, n: int) -> None:
     old = heads[klass, room]
     nodes[n].after = old
     nodes[n].before = -1
@@ -181,7 +183,7 @@ def _link(nodes, heads, klass, room, n):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _unlink(nodes, heads, klass, room, n):  # type: ignore[no-untyped-def]
+def _unlink(nodes: Records, heads: Ints, klass: int, room: int, n: int) -> None:
     ahead, behind = nodes[n].before, nodes[n].after
     if ahead >= 0:
         nodes[ahead].after = behind
@@ -192,7 +194,7 @@ def _unlink(nodes, heads, klass, room, n):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def reset(jobs, rows, nodes, lists, held, node_order):  # type: ignore[no-untyped-def]
+def reset(jobs: Records, rows: Records, nodes: Records, lists: Ints, held: Ints, node_order: Ints) -> None:
     """Nothing is given; every running job claims what it holds."""
     lists[0] = -1
     lists[1] = 0
@@ -214,7 +216,7 @@ def reset(jobs, rows, nodes, lists, held, node_order):  # type: ignore[no-untype
 
 
 @njit(cache=True)
-def change(nodes, lists, n, free, claimed):  # type: ignore[no-untyped-def]
+def change(nodes: Records, lists: Ints, n: int, free: int, claimed: int) -> None:
     """Change the free and claimed GPUs of node *n* by so many."""
     node = nodes[n]
     if free != 0:
@@ -230,7 +232,7 @@ def change(nodes, lists, n, free, claimed):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def pick(row, nodes, lists, picked, displace):  # type: ignore[no-untyped-def]
+def pick(row: Record, nodes: Records, lists: Ints, picked: Ints, displace: bool) -> bool:
     """Find nodes for configuration *row*: best fit first; whether enough were found (in *picked*).
 
     With *displace*, GPUs claimed by running jobs may be taken, from where the fewest of them are taken.
@@ -265,7 +267,7 @@ def pick(row, nodes, lists, picked, displace):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def can_stay(job, rows, nodes, held, picked):  # type: ignore[no-untyped-def]
+def can_stay(job: Record, rows: Records, nodes: Records, held: Ints, picked: Ints) -> bool:
     """Whether running *job* can stay where it is; its nodes go to *picked*."""
     per = rows[job.stay].per_node
     for i in range(job.stay_first, job.stay_last):
@@ -276,7 +278,7 @@ def can_stay(job, rows, nodes, held, picked):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def withdraw_claim(job, rows, nodes, lists, held):  # type: ignore[no-untyped-def]
+def withdraw_claim(job: Record, rows: Records, nodes: Records, lists: Ints, held: Ints) -> None:
     """The turn of running *job* has come: it no longer claims what it holds."""
     per = rows[job.stay].per_node
     for i in range(job.stay_first, job.stay_last):
@@ -284,7 +286,7 @@ def withdraw_claim(job, rows, nodes, lists, held):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True)
-def give(jobs, rows, nodes, lists, given, picked, j, r):  # type: ignore[no-untyped-def]
+def give(jobs: Records, rows: Records, nodes: Records, lists: Ints, given: Ints, picked: Ints, j: int, r: int) -> float:
     """Give job *j* the nodes in *picked* in configuration *r*; returns its tardiness cost."""
     job, row = jobs[j], rows[r]
     job.choice = r

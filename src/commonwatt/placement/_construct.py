@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
-from commonwatt.placement._arrays import can_stay, give, pick, reset, withdraw_claim
+from commonwatt.model.arrays import Ints
+from commonwatt.placement._arrays import Record, Records, can_stay, give, pick, reset, withdraw_claim
 
 __all__ = ["DISPLACE", "DISPLACE_LAST", "NEVER_DISPLACE", "construct", "place"]
 
@@ -14,7 +16,9 @@ DISPLACE = 2  # they lose it to any job whose turn comes earlier
 
 
 @njit(cache=True)
-def fits(job, r, rows, nodes, lists, held, picked, displace):  # type: ignore[no-untyped-def]
+def fits(
+    job: Record, r: int, rows: Records, nodes: Records, lists: Ints, held: Ints, picked: Ints, displace: bool
+) -> int:
     """Row in which *job* can have the shape of row *r*, or -1; the nodes go to *picked*.
 
     A running job that wants the shape it has stays where it is, if it can.
@@ -27,7 +31,7 @@ def fits(job, r, rows, nodes, lists, held, picked, displace):  # type: ignore[no
 
 
 @njit(cache=True)
-def _draw(rows, lo, among, rng):  # type: ignore[no-untyped-def]
+def _draw(rows: Records, lo: int, among: int, rng: np.random.Generator) -> int:
     """Choose one of *among* rows from *lo* with probability inverse to its cost."""
     point = rng.random() * rows[lo + among - 1].chance
     r = lo
@@ -37,7 +41,19 @@ def _draw(rows, lo, among, rng):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def place(jobs, rows, nodes, lists, held, given, picked, j, displace, explore, rng):  # type: ignore[no-untyped-def]
+def place(
+    jobs: Records,
+    rows: Records,
+    nodes: Records,
+    lists: Ints,
+    held: Ints,
+    given: Ints,
+    picked: Ints,
+    j: int,
+    displace: int,
+    explore: float,
+    rng: np.random.Generator,
+) -> float:
     """Give job *j* a configuration, or postpone it; returns its part of the objective but for node costs.
 
     The selected configuration is the cheapest of D*_j, else the fastest; with probability *explore* it is
@@ -64,7 +80,20 @@ def place(jobs, rows, nodes, lists, held, given, picked, j, displace, explore, r
 
 
 @njit(cache=True)
-def construct(jobs, rows, nodes, lists, held, given, picked, node_order, order, displace, explore, rng):  # type: ignore[no-untyped-def]
+def construct(
+    jobs: Records,
+    rows: Records,
+    nodes: Records,
+    lists: Ints,
+    held: Ints,
+    given: Ints,
+    picked: Ints,
+    node_order: Ints,
+    order: Ints,
+    displace: int,
+    explore: float,
+    rng: np.random.Generator,
+) -> float:
     """Build a candidate in *order*; returns its objective."""
     reset(jobs, rows, nodes, lists, held, node_order)
     total = 0.0

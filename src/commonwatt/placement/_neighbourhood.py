@@ -6,15 +6,19 @@ The candidate of ``_arrays`` plus, for every node, the list of jobs on it: a *sl
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
-from commonwatt.placement._arrays import can_stay, change, pick
+from commonwatt.model.arrays import Ints
+from commonwatt.placement._arrays import Record, Records, can_stay, change, pick
 
 __all__ = ["candidate_cost", "insert", "insert_best", "remove"]
 
 
 @njit(cache=True)
-def remove(jobs, rows, nodes, lists, given, slots, tops, j):  # type: ignore[no-untyped-def]
+def remove(
+    jobs: Records, rows: Records, nodes: Records, lists: Ints, given: Ints, slots: Ints, tops: Ints, j: int
+) -> float:
     """Postpone job *j*; returns what that adds to the objective."""
     job = jobs[j]
     row = rows[job.choice]
@@ -40,7 +44,7 @@ def remove(jobs, rows, nodes, lists, given, slots, tops, j):  # type: ignore[no-
 
 
 @njit(cache=True)
-def _find_first(jobs, rows, nodes, given, slots, tops, n):  # type: ignore[no-untyped-def]
+def _find_first(jobs: Records, rows: Records, nodes: Records, given: Ints, slots: Ints, tops: Ints, n: int) -> None:
     node = nodes[n]
     node.first_end_s, node.first_cost, node.first_job = 1e300, 0.0, -1
     slot = tops[n]
@@ -53,7 +57,7 @@ def _find_first(jobs, rows, nodes, given, slots, tops, n):  # type: ignore[no-un
 
 
 @njit(cache=True)
-def end_of(job, row, nodes, given):  # type: ignore[no-untyped-def]
+def end_of(job: Record, row: Record, nodes: Records, given: Ints) -> float:
     """Time from now until *job* ends on the nodes it was given."""
     wait_s = 0.0
     for slot in range(job.slot, job.slot + row.width):
@@ -63,13 +67,24 @@ def end_of(job, row, nodes, given):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def tardiness(job, end_s):  # type: ignore[no-untyped-def]
+def tardiness(job: Record, end_s: float) -> float:
     """Tardiness cost of *job* if it ends *end_s* from now."""
     return job.weight * (end_s - job.slack_s) if end_s > job.slack_s else 0.0
 
 
 @njit(cache=True)
-def insert(jobs, rows, nodes, lists, given, slots, tops, picked, j, r):  # type: ignore[no-untyped-def]
+def insert(
+    jobs: Records,
+    rows: Records,
+    nodes: Records,
+    lists: Ints,
+    given: Ints,
+    slots: Ints,
+    tops: Ints,
+    picked: Ints,
+    j: int,
+    r: int,
+) -> float:
     """Give job *j*, now postponed, the nodes in *picked* in configuration *r*; returns what that adds to the objective."""
     job, row = jobs[j], rows[r]
     job.choice = r
@@ -93,7 +108,7 @@ def insert(jobs, rows, nodes, lists, given, slots, tops, picked, j, r):  # type:
 
 
 @njit(cache=True)
-def cost_of(job, row, nodes, picked, j):  # type: ignore[no-untyped-def]
+def cost_of(job: Record, row: Record, nodes: Records, picked: Ints, j: int) -> float:
     """What giving *job* the nodes in *picked* adds to the objective, its postponement cost not counted."""
     wait_s = 0.0
     for i in range(row.width):
@@ -108,7 +123,22 @@ def cost_of(job, row, nodes, picked, j):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def insert_best(jobs, rows, nodes, lists, held, given, slots, tops, picked, kept, j, look, noise, rng):  # type: ignore[no-untyped-def]
+def insert_best(
+    jobs: Records,
+    rows: Records,
+    nodes: Records,
+    lists: Ints,
+    held: Ints,
+    given: Ints,
+    slots: Ints,
+    tops: Ints,
+    picked: Ints,
+    kept: Ints,
+    j: int,
+    look: int,
+    noise: float,
+    rng: np.random.Generator,
+) -> float:
     """Put job *j*, now postponed, where it adds least to the objective, or leave it if that costs less.
 
     Of the nodes with equal room, the first *look* are tried. Costs are seen through relative *noise*.
@@ -152,7 +182,7 @@ def insert_best(jobs, rows, nodes, lists, held, given, slots, tops, picked, kept
 
 
 @njit(cache=True)
-def candidate_cost(jobs, rows, nodes, given):  # type: ignore[no-untyped-def]
+def candidate_cost(jobs: Records, rows: Records, nodes: Records, given: Ints) -> float:
     """The objective of the candidate, summed afresh."""
     total = 0.0
     for n in range(len(nodes)):

@@ -10,9 +10,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from commonwatt.placement._arrays import Arrays, Records, give, reset, withdraw_claim
+from commonwatt.model.arrays import Floats, Ints
+from commonwatt.placement._arrays import Arrays, Record, Records, give, reset, withdraw_claim
 from commonwatt.placement._construct import fits
-from commonwatt.placement.problem import Floats, Problem
+from commonwatt.placement.problem import Problem
 
 __all__ = ["EFFORT", "REACH", "adopt", "efforts", "finish", "start_now"]
 
@@ -42,12 +43,12 @@ def efforts(problem: Problem, a: Arrays, class_value: Floats) -> Records:
 
 
 @njit(cache=True)
-def _late_cost(job, end_s):  # type: ignore[no-untyped-def]
+def _late_cost(job: Record, end_s: float) -> float:
     return job.weight * (end_s - job.slack_s) if end_s > job.slack_s else 0.0
 
 
 @njit(cache=True)
-def _charge(job, r, rows, effort, given, on_until):  # type: ignore[no-untyped-def]
+def _charge(job: Record, r: int, rows: Records, effort: Records, given: Ints, on_until: Floats) -> float:
     """Energy of running *job* on the nodes it was given, each of which is on until ``on_until`` anyway."""
     cost = effort[r].busy_cost
     time_s = rows[r].time_s
@@ -60,9 +61,21 @@ def _charge(job, r, rows, effort, given, on_until):  # type: ignore[no-untyped-d
 
 
 @njit(cache=True)
-def start_now(  # type: ignore[no-untyped-def]  # noqa: PLR0913
-    jobs, rows, nodes, lists, held, given, picked, node_order, order, displace, price, effort, on_until
-):
+def start_now(
+    jobs: Records,
+    rows: Records,
+    nodes: Records,
+    lists: Ints,
+    held: Ints,
+    given: Ints,
+    picked: Ints,
+    node_order: Ints,
+    order: Ints,
+    displace: bool,
+    price: float,
+    effort: Records,
+    on_until: Floats,
+) -> float:
     """Start the jobs that find room now, in *order*; returns what that costs."""
     reset(jobs, rows, nodes, lists, held, node_order)
     on_until[:] = 0.0
@@ -92,7 +105,20 @@ def start_now(  # type: ignore[no-untyped-def]  # noqa: PLR0913
 
 
 @njit(cache=True)
-def adopt(jobs, rows, nodes, lists, held, given, picked, node_order, choice, places, effort, on_until):  # type: ignore[no-untyped-def]  # noqa: PLR0913
+def adopt(
+    jobs: Records,
+    rows: Records,
+    nodes: Records,
+    lists: Ints,
+    held: Ints,
+    given: Ints,
+    picked: Ints,
+    node_order: Ints,
+    choice: Ints,
+    places: Ints,
+    effort: Records,
+    on_until: Floats,
+) -> float:
     """Start what a schedule starts: rows *choice* on nodes *places*; returns what that costs."""
     reset(jobs, rows, nodes, lists, held[:0], node_order)
     on_until[:] = 0.0
@@ -108,7 +134,18 @@ def adopt(jobs, rows, nodes, lists, held, given, picked, node_order, choice, pla
 
 
 @njit(cache=True)
-def finish(jobs, rows, nodes, order, price, effort, free, end_s, end_row, queue):  # type: ignore[no-untyped-def]  # noqa: PLR0913
+def finish(
+    jobs: Records,
+    rows: Records,
+    nodes: Records,
+    order: Ints,
+    price: float,
+    effort: Records,
+    free: Ints,
+    end_s: Floats,
+    end_row: Ints,
+    queue: Ints,
+) -> float:
     """Cost of the jobs that do not start now, started in *order* as GPUs come free.
 
     *free* [K], *end_s* and *end_row* [J] (a heap of running jobs by end) and *queue* [J] are scratch space.
@@ -152,7 +189,9 @@ def finish(jobs, rows, nodes, order, price, effort, free, end_s, end_row, queue)
 
 
 @njit(cache=True)
-def _best_in_pool(job, rows, effort, free, price, now_s):  # type: ignore[no-untyped-def]
+def _best_in_pool(
+    job: Record, rows: Records, effort: Records, free: Ints, price: float, now_s: float
+) -> tuple[int, float]:
     best, best_score = -1, np.inf
     for r in range(job.first, job.last):
         if r == job.stay or free[rows[r].klass] < rows[r].width * rows[r].per_node:
@@ -167,7 +206,7 @@ def _best_in_pool(job, rows, effort, free, price, now_s):  # type: ignore[no-unt
 
 
 @njit(cache=True)
-def _push(end_s, end_row, size, time_s, row):  # type: ignore[no-untyped-def]
+def _push(end_s: Floats, end_row: Ints, size: int, time_s: float, row: int) -> int:
     i = size
     while i > 0 and end_s[(i - 1) >> 1] > time_s:
         end_s[i], end_row[i] = end_s[(i - 1) >> 1], end_row[(i - 1) >> 1]
@@ -177,7 +216,7 @@ def _push(end_s, end_row, size, time_s, row):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _pop(end_s, end_row, size):  # type: ignore[no-untyped-def]
+def _pop(end_s: Floats, end_row: Ints, size: int) -> int:
     size -= 1
     time_s, row = end_s[size], end_row[size]
     i = 0

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
+from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.units import WEEK_S
-from commonwatt.placement._arrays import can_stay, give, prepare, reset, withdraw_claim
+from commonwatt.placement._arrays import Record, Records, can_stay, give, prepare, reset, withdraw_claim
 from commonwatt.placement._search import KeepGoing, Search, always
-from commonwatt.placement.problem import Floats, Problem
+from commonwatt.placement.problem import Problem
 
 __all__ = ["Backfill", "fair_share_factor"]
 
@@ -73,7 +74,18 @@ def fair_share_factor(usage: Floats, weight: Floats) -> Floats:
 
 
 @njit(cache=True)
-def _start_jobs(jobs, rows, nodes, lists, held, given, picked, node_order, order, limit_s):  # type: ignore[no-untyped-def]
+def _start_jobs(
+    jobs: Records,
+    rows: Records,
+    nodes: Records,
+    lists: Ints,
+    held: Ints,
+    given: Ints,
+    picked: Ints,
+    node_order: Ints,
+    order: Ints,
+    limit_s: Floats,
+) -> None:
     reset(jobs, rows, nodes, lists, held, node_order)
     end_s = np.full(len(jobs), np.inf)  # planned ends of what runs
     for j in range(len(jobs)):
@@ -102,12 +114,12 @@ def _start_jobs(jobs, rows, nodes, lists, held, given, picked, node_order, order
 
 
 @njit(cache=True)
-def _planned(time_s, limit_s):  # type: ignore[no-untyped-def]
+def _planned(time_s: float, limit_s: float) -> float:
     return limit_s if limit_s < np.inf else time_s
 
 
 @njit(cache=True)
-def _wanted(job, rows, r):  # type: ignore[no-untyped-def]
+def _wanted(job: Record, rows: Records, r: int) -> bool:
     """Whether row *r* is what the owner asked for; every row is, for an owner with no wish that can be met."""
     if rows[r].asked:
         return True
@@ -118,7 +130,16 @@ def _wanted(job, rows, r):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _first_row(job, rows, nodes, reserved, spare, shadow_s, limit_s, picked):  # type: ignore[no-untyped-def]
+def _first_row(
+    job: Record,
+    rows: Records,
+    nodes: Records,
+    reserved: Ints,
+    spare: Ints,
+    shadow_s: float,
+    limit_s: float,
+    picked: Ints,
+) -> int:
     """Row of *job* that can start now without delaying the reservation, in order of preference, or -1."""
     for r in range(job.first, job.last):
         if not _wanted(job, rows, r):
@@ -147,7 +168,9 @@ def _first_row(job, rows, nodes, reserved, spare, shadow_s, limit_s, picked):  #
 
 
 @njit(cache=True)
-def _reserve(jobs, head, rows, nodes, given, end_s, reserved, spare):  # type: ignore[no-untyped-def]
+def _reserve(
+    jobs: Records, head: int, rows: Records, nodes: Records, given: Ints, end_s: Floats, reserved: Ints, spare: Ints
+) -> float:
     """Reserve the earliest nodes for job *head*; returns when it can start, infinity if never."""
     free = np.empty(len(nodes), dtype=np.int64)
     for n in range(len(nodes)):

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import SolverError
 from commonwatt.placement._highs import Program, Solution
 from commonwatt.placement._search import KeepGoing, Search, always
 from commonwatt.placement.objective import objective
-from commonwatt.placement.problem import Floats, Ints, Problem, Schedule
+from commonwatt.placement.problem import Problem, Schedule
 from commonwatt.placement.random_greedy import RandomGreedy
 
 __all__ = ["Exact"]
@@ -147,4 +148,3 @@ class _Program:
             schedule.nodes[filled[job]] = self.node[item]
             filled[job] += 1
         return schedule
-

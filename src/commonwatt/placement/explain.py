@@ -10,7 +10,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from commonwatt.placement.problem import POSTPONED, Ints, Problem, Schedule
+from commonwatt.model.arrays import Index, Ints
+from commonwatt.placement.problem import POSTPONED, Problem, Schedule
 
 __all__ = ["Explainer", "Explanation", "Reason"]
 
@@ -47,22 +48,18 @@ class Explainer:
     def free_gpus(self) -> Ints:
         """GPUs of each node the schedule leaves free, [N]."""
         if self._free is None:
-            p, s = self.problem, self.schedule
-            free = p.node_gpus.copy()
-            placed = np.flatnonzero(s.choice != POSTPONED)
-            widths = p.width[s.choice[placed]]
-            first = np.repeat(p.slot_start[placed] - np.concatenate(([0], np.cumsum(widths)[:-1])), widths)
-            nodes = s.nodes[first + np.arange(int(widths.sum()))]
-            np.subtract.at(free, nodes, np.repeat(p.per_node[s.choice[placed]], widths))
+            free = self.problem.node_gpus.copy()
+            nodes, gpus = self.schedule.occupancy(self.problem)
+            np.subtract.at(free, nodes, gpus)
             self._free = free
         return self._free
 
-    def fits(self, row: int, job: int) -> bool:
+    def fits(self, row: Index, job: Index) -> bool:
         """Whether configuration *row* of *job* would fit into what the schedule leaves free."""
         p, free = self.problem, self.free_gpus()
         if row == p.stay[job]:
             return bool(np.all(free[p.nodes_held(job)] >= p.per_node[row]))
-        return int(np.sum((p.node_class == p.klass[row]) & (free >= p.per_node[row]))) >= p.width[row]
+        return bool(np.sum((p.node_class == p.klass[row]) & (free >= p.per_node[row])) >= p.width[row])
 
     def explain(self, job: int) -> Explanation:
         """Explain what *job* got."""
@@ -96,7 +93,9 @@ class Explainer:
         return Explanation(Reason.LATE, f"{head}: a faster way {self._why_not(faster, job)}; {_ends(spare_s)}")
 
     def _why_not(self, rows: Ints, job: int) -> str:
-        return "was passed over for the sake of other jobs" if any(self.fits(r, job) for r in rows) else "has no room now"
+        return (
+            "was passed over for the sake of other jobs" if any(self.fits(r, job) for r in rows) else "has no room now"
+        )
 
     def _waits(self, job: int) -> Explanation:
         p = self.problem
@@ -120,13 +119,14 @@ class Explainer:
             return Explanation(Reason.NODES_DOWN, f"{name} waits: too many nodes that could run it are down{late}")
         if any(self.fits(r, job) for r in rows):
             return Explanation(
-                Reason.HELD_BACK, f"{name} waits although {_gpus(smallest)} are free: they are kept for other jobs{late}"
+                Reason.HELD_BACK,
+                f"{name} waits although {_gpus(smallest)} are free: they are kept for other jobs{late}",
             )
         return Explanation(Reason.NO_ROOM, f"{name} waits: no room for the {_gpus(smallest)} or more it needs{late}")
 
-    def _could(self, row: int) -> bool:
+    def _could(self, row: Index) -> bool:
         p = self.problem
-        return int(np.sum((p.node_class == p.klass[row]) & (p.node_gpus >= p.per_node[row]))) >= p.width[row]
+        return bool(np.sum((p.node_class == p.klass[row]) & (p.node_gpus >= p.per_node[row])) >= p.width[row])
 
     def _takers(self, job: int) -> list[str]:
         """Jobs that got GPUs of the nodes *job* held, without having held them before."""
@@ -134,7 +134,7 @@ class Explainer:
         found = []
         for other in np.flatnonzero(self.schedule.choice != POSTPONED):
             if held & (set(self.schedule.nodes_of(p, other).tolist()) - set(p.nodes_held(other).tolist())):
-                found.append(p.job_names[other])
+                found.append(p.job_names[int(other)])
         return found
 
 

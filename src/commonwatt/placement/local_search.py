@@ -1,9 +1,9 @@
 """Local search on top of the randomized greedy: ruin and recreate. Ours, beyond the paper.
 
 A step takes a few jobs out of the schedule and puts them back one by one, each where it adds least to the
-objective; a step that makes nothing worse is kept. Taking out one job and putting it back is a move or a resize, two are a
-swap, a postponed one among them is an insertion or an exchange. What is taken out is close together: the jobs
-of one or two nodes, and postponed jobs that could use the room.
+objective; a step that makes nothing worse is kept. Taking out one job and putting it back is a move or a resize,
+two are a swap, a postponed one among them is an insertion or an exchange. What is taken out is close together:
+the jobs of one or two nodes, and postponed jobs that could use the room.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numba import njit
 
-from commonwatt.placement._arrays import Arrays, prepare, reset
+from commonwatt.model.arrays import Ints
+from commonwatt.placement._arrays import Arrays, Records, prepare, reset
 from commonwatt.placement._neighbourhood import candidate_cost, insert, insert_best, remove
 from commonwatt.placement._search import KeepGoing, Search, always
-from commonwatt.placement.problem import POSTPONED, Ints, Problem, Schedule
+from commonwatt.placement.problem import POSTPONED, Problem, Schedule
 from commonwatt.placement.random_greedy import RandomGreedy
 
 __all__ = ["LocalSearch"]
@@ -71,19 +72,33 @@ def _load(a: Arrays, problem: Problem, schedule: Schedule) -> tuple[Ints, Ints]:
     for j in np.flatnonzero(schedule.choice != POSTPONED):
         nodes = schedule.nodes_of(problem, j)
         a.picked[: len(nodes)] = nodes
-        insert(a.jobs, a.rows, a.nodes, a.lists, a.given, slots, tops, a.picked, j, choice[j])
+        insert(a.jobs, a.rows, a.nodes, a.lists, a.given, slots, tops, a.picked, int(j), int(choice[j]))
     return slots, tops
 
 
 @njit(cache=True)
-def _improve(jobs, rows, nodes, lists, held, given, slots, tops, picked, kept, steps, look, rng):  # type: ignore[no-untyped-def]  # noqa: PLR0913
+def _improve(
+    jobs: Records,
+    rows: Records,
+    nodes: Records,
+    lists: Ints,
+    held: Ints,
+    given: Ints,
+    slots: Ints,
+    tops: Ints,
+    picked: Ints,
+    kept: Ints,
+    steps: int,
+    look: int,
+    rng: np.random.Generator,
+) -> float:
     """Do *steps* steps; returns the objective."""
     taken = np.empty(MOST_REMOVED, dtype=np.int64)
     was_row = np.empty(MOST_REMOVED, dtype=np.int64)
     was_nodes = np.empty((MOST_REMOVED, len(picked)), dtype=np.int64)
     worth = candidate_cost(jobs, rows, nodes, given)
     for _ in range(steps):
-        count = _choose(jobs, rows, nodes, given, slots, tops, taken, rng)
+        count = _choose(jobs, nodes, slots, tops, taken, rng)
         added = 0.0
         for i in range(count):
             job = jobs[taken[i]]
@@ -118,7 +133,7 @@ def _improve(jobs, rows, nodes, lists, held, given, slots, tops, picked, kept, s
 
 
 @njit(cache=True)
-def _choose(jobs, rows, nodes, given, slots, tops, taken, rng):  # type: ignore[no-untyped-def]
+def _choose(jobs: Records, nodes: Records, slots: Ints, tops: Ints, taken: Ints, rng: np.random.Generator) -> int:
     """Choose the jobs a step takes out: those of one or two nodes, and some others; returns how many."""
     count = 0
     for _ in range(rng.integers(0, 3)):
@@ -127,12 +142,12 @@ def _choose(jobs, rows, nodes, given, slots, tops, taken, rng):  # type: ignore[
             count = _add(taken, count, slots[slot, 2])
             slot = slots[slot, 1]
     for _ in range(1 + rng.integers(0, 3)):
-        count = _add(taken, count, rng.integers(0, len(jobs)))
+        count = _add(taken, count, int(rng.integers(0, len(jobs))))
     return count
 
 
 @njit(cache=True)
-def _add(taken, count, j):  # type: ignore[no-untyped-def]
+def _add(taken: Ints, count: int, j: int) -> int:
     for i in range(count):
         if taken[i] == j:
             return count

@@ -20,10 +20,11 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from commonwatt.model.arrays import Floats, Ints
 from commonwatt.placement._arrays import Arrays, Records, prepare
 from commonwatt.placement._plan import adopt, efforts, finish, start_now
 from commonwatt.placement._search import KeepGoing, Search, always
-from commonwatt.placement.problem import Floats, Ints, Problem, Schedule
+from commonwatt.placement.problem import Problem, Schedule
 from commonwatt.placement.random_greedy import RandomGreedy
 
 __all__ = ["Lookahead"]
@@ -96,11 +97,15 @@ class _Room(NamedTuple):
     @classmethod
     def of(cls, a: Arrays, classes: int) -> _Room:
         jobs = len(a.jobs)
-        ints = [np.zeros(jobs, dtype=np.int64) for _ in range(2)]
         return cls(
-            np.zeros(len(a.nodes)), np.zeros(classes, dtype=np.int64), np.zeros(jobs), *ints,
-            np.full(jobs, -1), np.full(len(a.given), -1),
-        )  # fmt: skip
+            on_until=np.zeros(len(a.nodes)),
+            free=np.zeros(classes, dtype=np.int64),
+            end_s=np.zeros(jobs),
+            end_row=np.zeros(jobs, dtype=np.int64),
+            queue=np.zeros(jobs, dtype=np.int64),
+            choice=np.full(jobs, -1),
+            given=np.full(len(a.given), -1),
+        )
 
 
 def _candidate(a: Arrays) -> tuple[Records, Records, Records, Ints, Ints, Ints, Ints, Ints]:
@@ -142,17 +147,34 @@ def _orders(problem: Problem, gpu_s: Floats, patience: tuple[float, ...]) -> Int
 
 
 @njit(cache=True)
-def _keep(jobs, given, best_choice, best_given):  # type: ignore[no-untyped-def]
+def _keep(jobs: Records, given: Ints, best_choice: Ints, best_given: Ints) -> None:
     for j in range(len(jobs)):
         best_choice[j] = jobs[j].choice
     best_given[:] = given
 
 
 @njit(cache=True)
-def _try_plans(  # type: ignore[no-untyped-def]  # noqa: PLR0913
-    jobs, rows, nodes, lists, held, given, picked, node_order, orders, prices, running, effort,
-    on_until, free, end_s, end_row, queue, best_choice, best_given,
-):  # fmt: skip
+def _try_plans(
+    jobs: Records,
+    rows: Records,
+    nodes: Records,
+    lists: Ints,
+    held: Ints,
+    given: Ints,
+    picked: Ints,
+    node_order: Ints,
+    orders: Ints,
+    prices: Floats,
+    running: bool,
+    effort: Records,
+    on_until: Floats,
+    free: Ints,
+    end_s: Floats,
+    end_row: Ints,
+    queue: Ints,
+    best_choice: Ints,
+    best_given: Ints,
+) -> tuple[float, int, int, bool]:
     """Try every order with every price; returns the least cost and the plan it belongs to."""
     best, best_order, best_price, best_displace = np.inf, 0, 0, True
     for o in range(len(orders)):
@@ -170,10 +192,29 @@ def _try_plans(  # type: ignore[no-untyped-def]  # noqa: PLR0913
 
 
 @njit(cache=True)
-def _try_schedule(  # type: ignore[no-untyped-def]  # noqa: PLR0913
-    jobs, rows, nodes, lists, held, given, picked, node_order, choice, places, orders, prices, effort,
-    on_until, free, end_s, end_row, queue, best_choice, best_given, best,
-):  # fmt: skip
+def _try_schedule(
+    jobs: Records,
+    rows: Records,
+    nodes: Records,
+    lists: Ints,
+    held: Ints,
+    given: Ints,
+    picked: Ints,
+    node_order: Ints,
+    choice: Ints,
+    places: Ints,
+    orders: Ints,
+    prices: Floats,
+    effort: Records,
+    on_until: Floats,
+    free: Ints,
+    end_s: Floats,
+    end_row: Ints,
+    queue: Ints,
+    best_choice: Ints,
+    best_given: Ints,
+    best: float,
+) -> float:
     """Try a schedule as the start of plans; returns the least cost."""
     for o in range(len(orders)):
         for p in range(len(prices)):
@@ -186,10 +227,31 @@ def _try_schedule(  # type: ignore[no-untyped-def]  # noqa: PLR0913
 
 
 @njit(cache=True)
-def _try_moves(  # type: ignore[no-untyped-def]  # noqa: PLR0913
-    jobs, rows, nodes, lists, held, given, picked, node_order, order, price, displace, effort,
-    on_until, free, end_s, end_row, queue, best_choice, best_given, best, moves, least_gain, rng,
-):  # fmt: skip
+def _try_moves(
+    jobs: Records,
+    rows: Records,
+    nodes: Records,
+    lists: Ints,
+    held: Ints,
+    given: Ints,
+    picked: Ints,
+    node_order: Ints,
+    order: Ints,
+    price: float,
+    displace: bool,
+    effort: Records,
+    on_until: Floats,
+    free: Ints,
+    end_s: Floats,
+    end_row: Ints,
+    queue: Ints,
+    best_choice: Ints,
+    best_given: Ints,
+    best: float,
+    moves: int,
+    least_gain: float,
+    rng: np.random.Generator,
+) -> float:
     """Take one job out of the order and put it elsewhere, *moves* times; keep what gains enough."""
     trial = order.copy()
     for _ in range(moves):

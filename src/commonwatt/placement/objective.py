@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import SolverError
-from commonwatt.placement.problem import POSTPONED, Floats, Problem, Schedule
+from commonwatt.placement.problem import POSTPONED, Problem, Schedule
 
 __all__ = ["Objective", "check", "end_times_s", "objective"]
 
@@ -68,7 +69,7 @@ def check(problem: Problem, schedule: Schedule) -> None:
     used = np.zeros(len(problem.node_names), dtype=np.int64)
     for job in np.flatnonzero(schedule.choice != POSTPONED):
         row = int(schedule.choice[job])
-        name = problem.job_names[job]
+        name = problem.job_names[int(job)]
         if not problem.start[job] <= row < problem.start[job + 1]:
             msg = f"job {name} was given a configuration of another job"
             raise SolverError(msg)
@@ -84,5 +85,5 @@ def check(problem: Problem, schedule: Schedule) -> None:
             raise SolverError(msg)
         used[nodes] += problem.per_node[row]
     for node in np.flatnonzero(used > problem.node_gpus):
-        msg = f"node {problem.node_names[node]} was given {used[node]} of its {problem.node_gpus[node]} GPUs"
+        msg = f"node {problem.node_names[int(node)]} was given {used[node]} of its {problem.node_gpus[node]} GPUs"
         raise SolverError(msg)

@@ -12,10 +12,11 @@ from typing import Literal
 
 import numpy as np
 
+from commonwatt.model.arrays import Floats, Ints
 from commonwatt.placement._arrays import Arrays, prepare
 from commonwatt.placement._construct import DISPLACE, NEVER_DISPLACE, construct
 from commonwatt.placement._search import KeepGoing, Search, always
-from commonwatt.placement.problem import Floats, Ints, Problem
+from commonwatt.placement.problem import Problem
 
 __all__ = ["PriorityOrder", "keep_running_jobs"]
 

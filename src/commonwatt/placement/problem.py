@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from commonwatt.model.arrays import Bools, Floats, Index, Ints
 from commonwatt.model.errors import InputError, JobNeverFitsError
 from commonwatt.model.jobs import read_times
 from commonwatt.model.nodes import Cluster
@@ -23,9 +23,6 @@ from commonwatt.model.place_file import PlaceFile, PlaceJob
 
 __all__ = ["POSTPONED", "Assignment", "Problem", "Schedule"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 POSTPONED = -1
 
@@ -105,7 +102,7 @@ class Problem:
 
     @cached_property
     def postponed_cost(self) -> Floats:
-        """rho * omega_j * worst-case tardiness of each job if it is postponed, [J]. ANDREAS, (1) and (4j)."""
+        """Rho * omega_j * worst-case tardiness of each job if it is postponed, [J]. ANDREAS, (1) and (4j)."""
         late_s = np.maximum(0.0, self.now_s + self.interval_s + self.slowest_s - self.due_s)
         return self.postponement_penalty * self.weight * late_s
 
@@ -121,11 +118,11 @@ class Problem:
         widths = np.where(self.stay >= 0, self.width[self.stay], 0) if len(self) else np.zeros(0, dtype=np.int64)
         return np.concatenate(([0], np.cumsum(widths))).astype(np.int64)
 
-    def nodes_held(self, job: int) -> Ints:
+    def nodes_held(self, job: Index) -> Ints:
         """Nodes job *job* runs on now."""
         return self.stay_nodes[self.stay_start[job] : self.stay_start[job + 1]]
 
-    def gpus_of(self, row: int) -> int:
+    def gpus_of(self, row: Index) -> int:
         """Total GPUs of configuration *row*."""
         return int(self.width[row] * self.per_node[row])
 
@@ -159,17 +156,27 @@ class Schedule:
             schedule.nodes[problem.slot_start[job] : problem.slot_start[job] + len(held)] = held
         return schedule
 
-    def nodes_of(self, problem: Problem, job: int) -> Ints:
+    def nodes_of(self, problem: Problem, job: Index) -> Ints:
         """Nodes given to job *job*; empty if it is postponed."""
         row = self.choice[job]
         first = problem.slot_start[job]
         return self.nodes[first : first + (problem.width[row] if row != POSTPONED else 0)]
 
+    def occupancy(self, problem: Problem) -> tuple[Ints, Ints]:
+        """Nodes used, once for every job on them, and the GPUs the job has there."""
+        placed = np.flatnonzero(self.choice != POSTPONED)
+        rows = self.choice[placed]
+        widths = problem.width[rows]
+        ends = np.cumsum(widths)
+        offset = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - widths, widths)
+        slots = np.repeat(problem.slot_start[placed], widths) + offset
+        return self.nodes[slots], np.repeat(problem.per_node[rows], widths)
+
     def assignments(self, problem: Problem) -> list[Assignment]:
         """What was assigned, in job order."""
         return [
             Assignment(
-                job=problem.job_names[j],
+                job=problem.job_names[int(j)],
                 nodes=tuple(problem.node_names[n] for n in self.nodes_of(problem, j)),
                 gpus=problem.gpus_of(int(self.choice[j])),
             )
@@ -272,7 +279,9 @@ class _Compiler:
             klass = int(self.cluster.klass[held[0]])
             if job.current.gpus % len(held) or any(self.cluster.klass[n] != klass for n in held):
                 raise InputError(
-                    "nodes alike with equally many GPUs on each", field=f"jobs.{job.name}.current", value=job.current.nodes
+                    "nodes alike with equally many GPUs on each",
+                    field=f"jobs.{job.name}.current",
+                    value=job.current.nodes,
                 )
             self.stay[-1] = len(self.rows)
             self.stay_nodes += held

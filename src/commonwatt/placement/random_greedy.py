@@ -13,12 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from commonwatt.placement._arrays import prepare
+from commonwatt.model.arrays import Floats, Ints
+from commonwatt.placement._arrays import Records, prepare
 from commonwatt.placement._construct import DISPLACE, DISPLACE_LAST, NEVER_DISPLACE, construct
 from commonwatt.placement._search import KeepGoing, Search, always
-from commonwatt.placement.problem import Ints, Problem, Schedule
+from commonwatt.placement.problem import Problem, Schedule
 
 __all__ = ["RandomGreedy"]
+
 
 @dataclass(frozen=True)
 class RandomGreedy:
@@ -74,10 +76,26 @@ def _modes(problem: Problem) -> Ints:
 
 
 @njit(cache=True)
-def _candidates(  # type: ignore[no-untyped-def]  # noqa: PLR0913
-    jobs, rows, nodes, lists, held, given, picked, node_order, base, swap, explore, modes, first, upto, worth,
-    best_choice, best_given, rng,
-):  # fmt: skip
+def _candidates(
+    jobs: Records,
+    rows: Records,
+    nodes: Records,
+    lists: Ints,
+    held: Ints,
+    given: Ints,
+    picked: Ints,
+    node_order: Ints,
+    base: Ints,
+    swap: Floats,
+    explore: Floats,
+    modes: Ints,
+    first: int,
+    upto: int,
+    worth: float,
+    best_choice: Ints,
+    best_given: Ints,
+    rng: np.random.Generator,
+) -> float:
     """Build candidates *first* to *upto*; the best so far is left in *best_choice* and *best_given*."""
     order = base.copy()
     for it in range(first, upto):

@@ -1,4 +1,4 @@
-"""All solvers, by name. A name has one owner."""
+"""All solvers in one place, and by name for ``commonwatt place``. A name has one owner."""
 
 from __future__ import annotations
 
@@ -7,18 +7,34 @@ from collections.abc import Callable
 from commonwatt.placement._search import KeepGoing, Search, Solver, always
 from commonwatt.placement.backfill import Backfill
 from commonwatt.placement.exact import Exact
+from commonwatt.placement.local_search import LocalSearch
+from commonwatt.placement.lookahead import Lookahead
 from commonwatt.placement.priority_order import PriorityOrder
 from commonwatt.placement.random_greedy import RandomGreedy
 
-__all__ = ["SOLVERS", "KeepGoing", "Search", "Solver", "always"]
+__all__ = [
+    "SOLVERS",
+    "Backfill",
+    "Exact",
+    "KeepGoing",
+    "LocalSearch",
+    "Lookahead",
+    "PriorityOrder",
+    "RandomGreedy",
+    "Search",
+    "Solver",
+    "always",
+]
 
-SOLVERS: dict[str, Callable[..., Solver]] = {
-    "random-greedy": RandomGreedy,
-    "exact": Exact,
-    "fifo": lambda: PriorityOrder("fifo"),
-    "edf": lambda: PriorityOrder("edf"),
-    "priority": lambda: PriorityOrder("priority"),
-    "srtf": lambda: PriorityOrder("srtf"),
-    "easy": Backfill,
-    "fair-share": Backfill,
+SOLVERS: dict[str, Callable[[int], Solver]] = {
+    "random-greedy": lambda iterations: RandomGreedy(iterations=iterations),
+    "local-search": lambda iterations: LocalSearch(start=RandomGreedy(iterations=iterations), steps=20 * iterations),
+    "lookahead": lambda _: Lookahead(),
+    "exact": lambda _: Exact(),
+    "fifo": lambda _: PriorityOrder("fifo"),
+    "edf": lambda _: PriorityOrder("edf"),
+    "priority": lambda _: PriorityOrder("priority"),
+    "srtf": lambda _: PriorityOrder("srtf"),
+    "easy": lambda _: Backfill(),
+    "fair-share": lambda _: Backfill(fair_share_weight=2.0),
 }

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from commonwatt.control.engine import (
     Capabilities,
@@ -28,15 +27,13 @@ from commonwatt.control.engine import (
     Stopped,
 )
 from commonwatt.engines.simulated.events import EventQueue, Priority, Scheduled
+from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import EngineError
 from commonwatt.model.jobs import JobTable
 from commonwatt.model.nodes import Cluster, PowerState
 from commonwatt.model.units import MICRO
 
 __all__ = ["Outage", "SimulatedEngine", "World"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -216,7 +213,8 @@ class SimulatedEngine:
             raise EngineError(msg)
         for n in command.nodes:
             if self._free[n] < command.gpus_per_node:
-                msg = f"start {command.name}: node {self._cluster.names[n]} has {self._free[n]} GPUs free, not {command.gpus_per_node}"
+                name = self._cluster.names[n]
+                msg = f"start {command.name}: node {name} has {self._free[n]} GPUs free, not {command.gpus_per_node}"
                 raise EngineError(msg)
         row = self._row_of[command.name]
         kind = self._kinds[command.nodes[0]]

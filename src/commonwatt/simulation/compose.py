@@ -1,0 +1,105 @@
+"""Engine, clock and controller put together for one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from commonwatt.control.book import Rules
+from commonwatt.control.controller import Controller
+from commonwatt.control.loop import run
+from commonwatt.control.policy import Policy
+from commonwatt.engines.simulated.clock import VirtualClock
+from commonwatt.engines.simulated.engine import Outage, SimulatedEngine, World
+from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.errors import InputError
+from commonwatt.model.jobs import JobTable
+from commonwatt.model.nodes import Cluster
+from commonwatt.model.scenario import PolicySpec, Scenario
+
+__all__ = ["Run", "TableSource", "run_policy", "slowdowns"]
+
+
+class TableSource:
+    """Submits the jobs of a table when their time comes."""
+
+    def __init__(self, table: JobTable) -> None:
+        self._table = table
+        self._order = np.argsort(table.submit_s, kind="stable").astype(np.int64)
+        self._times = table.submit_s[self._order]
+        self._next = 0
+
+    def next_s(self) -> float | None:
+        """Time of the next submission."""
+        return float(self._times[self._next]) if self._next < len(self._times) else None
+
+    def poll(self, now_s: float) -> tuple[JobTable, Ints] | None:
+        """Submissions up to *now_s* not yet handed out."""
+        upto = int(np.searchsorted(self._times, now_s, side="right"))
+        if upto == self._next:
+            return None
+        rows, self._next = self._order[self._next : upto], upto
+        return self._table, rows
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: the controller with everything it knows, and the time it spent deciding."""
+
+    controller: Controller
+    scheduler_s: float
+
+
+def slowdowns(scenario: Scenario, jobs: int, seed: int) -> Floats:
+    """Factor of true over expected run time of each job, [J], or empty if there is none; same for all policies."""
+    if not scenario.runtime_error:
+        return np.zeros(0)
+    rng = np.random.default_rng([seed, 2])
+    return np.exp(rng.normal(0.0, scenario.runtime_error, jobs))
+
+
+def run_policy(
+    scenario: Scenario, spec: PolicySpec, cluster: Cluster, table: JobTable, seed: int,
+    on_tick: Callable[[float], None] = lambda _: None,
+) -> Run:  # fmt: skip
+    """Run the workload under one policy. Raises ``InputError`` on jobs that never fit and unknown nodes or states."""
+    unused = spec.unused_nodes or scenario.unused_nodes
+    if unused.state is not None:
+        for kind in cluster.classes:
+            kind.state(unused.state)
+    world = World(
+        restart_s=scenario.preemption.restart_s,
+        lose_work=scenario.preemption.lose_work,
+        unused_state=unused.state,
+        unused_after_s=unused.after_s,
+        slowdown=slowdowns(scenario, len(table), seed),
+        outages=_outages(scenario, cluster),
+    )
+    engine = SimulatedEngine(cluster, table, world)
+    controller = Controller(
+        cluster=cluster,
+        engine=engine,
+        policy=Policy.of(spec),
+        rules=Rules(
+            interval_s=scenario.interval_s,
+            postponement_penalty=scenario.postponement_penalty,
+            restart_s=scenario.preemption.restart_s,
+            preempt=scenario.preemption.allowed,
+            half_life_s=spec.half_life_s,
+        ),
+        tariff=scenario.electricity.tariff(),
+        rng=np.random.default_rng([seed, 1]),
+        tenant_weights={tenant.name: tenant.weight for tenant in scenario.tenants},
+    )
+    spent_s = run(controller, VirtualClock(engine), TableSource(table), on_tick)
+    return Run(controller, spent_s)
+
+
+def _outages(scenario: Scenario, cluster: Cluster) -> tuple[Outage, ...]:
+    at = {name: i for i, name in enumerate(cluster.names)}
+    for outage in scenario.outages:
+        if outage.node not in at:
+            raise InputError("the name of a node", field="outages.node", value=outage.node)
+    return tuple(Outage(at[o.node], o.from_s, o.to_s) for o in scenario.outages)

@@ -1,0 +1,208 @@
+"""From a finished run to its record and its numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from commonwatt.control.controller import Controller
+from commonwatt.control.events import Event, EventKind
+from commonwatt.control.ledger import Account
+from commonwatt.model.arrays import Floats
+from commonwatt.model.jobs import JobTable
+from commonwatt.model.results import LedgerRow, PolicyResult, TenantResult
+from commonwatt.model.units import HOUR_S, J_PER_KWH, MICRO, NANO
+from commonwatt.simulation.compose import Run
+from commonwatt.simulation.record import EventColumns, JobColumns, Record, SampleColumns, Segments
+
+__all__ = ["record_of"]
+
+
+_BEGINS = {EventKind.STARTED, EventKind.RESUMED, EventKind.RESIZED, EventKind.MIGRATED}
+_ENDS = {EventKind.COMPLETED, EventKind.FAILED, EventKind.PREEMPTED, EventKind.INTERRUPTED}
+
+
+def record_of(run: Run, policy: str, table: JobTable, lower_bound: float) -> Record:
+    """Gather what the run left behind."""
+    controller = run.controller
+    events = controller.log.since(0)
+    fastest_s = np.minimum.reduceat(table.config_time_s, table.start[:-1])
+    row_of = {name: j for j, name in enumerate(table.names)}
+    fastest_s = fastest_s[[row_of[name] for name in controller.book.names]]
+    jobs = _jobs(controller, fastest_s, events)
+    samples = _samples(controller)
+    return Record(
+        policy=policy,
+        cluster=controller.cluster,
+        result=_result(run, policy, jobs, samples, lower_bound),
+        jobs=jobs,
+        segments=_segments(events),
+        samples=samples,
+        events=_events(controller, events),
+    )
+
+
+def _known(value: int | None, unit: float) -> float:
+    return float("nan") if value is None else value / unit
+
+
+def _jobs(controller: Controller, fastest_s: Floats, events: list[Event]) -> JobColumns:
+    book, ledger = controller.book, controller.ledger
+    count = len(book)
+    accounts = [ledger.jobs.get(handle, Account()) for handle in range(count)]
+    columns = {name: np.array(book.job(name), dtype=float) for name in ("submit_s", "due_s", "began_s", "ended_s")}
+    return JobColumns(
+        name=tuple(book.names),
+        tenant=tuple(book.tenants[t] for t in book.job("tenant")),
+        tardiness_weight=np.array(book.job("weight"), dtype=float),
+        starts=np.array(book.job("starts"), dtype=np.int64),
+        energy_j=np.array([_known(account.energy_uj, MICRO) for account in accounts]),
+        energy_cost=np.array([_known(account.cost_n, NANO) for account in accounts]),
+        gpu_s=np.array([account.gpu_us / MICRO for account in accounts]),
+        fastest_s=fastest_s,
+        why_late=_why_late(columns, fastest_s, events),
+        **columns,
+    )
+
+
+def _why_late(columns: dict[str, Floats], fastest_s: Floats, events: list[Event]) -> tuple[str, ...]:
+    late = columns["ended_s"] > columns["due_s"]
+    stops = np.zeros(len(late), dtype=np.int64)
+    first_wait: dict[int, str] = {}
+    for event in events:
+        if event.kind in (EventKind.PREEMPTED, EventKind.INTERRUPTED):
+            stops[event.handle] += 1
+        elif event.kind is EventKind.WAITS and late[event.handle]:
+            first_wait.setdefault(event.handle, event.sentence)
+    reasons = []
+    for j in range(len(late)):
+        if not late[j]:
+            reasons.append("")
+            continue
+        waited_s = columns["began_s"][j] - columns["submit_s"][j]
+        over_s = columns["ended_s"][j] - columns["due_s"][j]
+        ran_s = columns["ended_s"][j] - columns["began_s"][j]
+        parts = []
+        if columns["submit_s"][j] + fastest_s[j] > columns["due_s"][j]:
+            parts.append("its due date could not be met even alone on the cluster")
+        if waited_s > 0:
+            parts.append(f"it waited {waited_s / HOUR_S:.1f} h to start")
+        if stops[j]:
+            parts.append(f"it was stopped {stops[j]} times")
+        if ran_s > 1.01 * fastest_s[j]:
+            parts.append(f"it took {ran_s / HOUR_S:.1f} h, where {fastest_s[j] / HOUR_S:.1f} h is its fastest")
+        because = f" ({first_wait[j]})" if j in first_wait else ""
+        reasons.append(
+            f"{over_s / HOUR_S:.1f} h late: {'; '.join(parts) or 'its run took longer than expected'}{because}"
+        )
+    return tuple(reasons)
+
+
+def _segments(events: list[Event]) -> Segments:
+    open_: dict[int, Event] = {}
+    rows: list[tuple[int, int, int, float, float]] = []
+
+    def close(handle: int, at_s: float) -> None:
+        began = open_.pop(handle, None)
+        if began is not None:
+            each = began.gpus // len(began.nodes)
+            rows.extend((handle, node, each, began.time_s, at_s) for node in began.nodes)
+
+    for event in events:
+        if event.kind in _BEGINS or event.kind in _ENDS:
+            close(event.handle, event.time_s)
+        if event.kind in _BEGINS:
+            open_[event.handle] = event
+    columns = np.array(rows, dtype=float).reshape(-1, 5)
+    ints = columns[:, :3].astype(np.int64)
+    return Segments(ints[:, 0], ints[:, 1], ints[:, 2], columns[:, 3], columns[:, 4])
+
+
+def _samples(controller: Controller) -> SampleColumns:
+    samples = controller.samples
+    return SampleColumns(
+        time_s=np.array([s.time_s for s in samples]),
+        busy_gpus=np.array([s.busy_gpus for s in samples], dtype=np.int64),
+        power_w=np.array([np.nan if s.power_w is None else s.power_w for s in samples]),
+        running=np.array([s.running for s in samples], dtype=np.int64),
+        waiting=np.array([s.waiting for s in samples], dtype=np.int64),
+    )
+
+
+def _events(controller: Controller, events: list[Event]) -> EventColumns:
+    names = controller.cluster.names
+    return EventColumns(
+        time_s=np.array([e.time_s for e in events]),
+        kind=tuple(str(e.kind) for e in events),
+        job=np.array([e.handle for e in events], dtype=np.int64),
+        nodes=tuple(",".join(names[n] for n in e.nodes) for e in events),
+        gpus=np.array([e.gpus for e in events], dtype=np.int64),
+        reason=tuple(str(e.reason) for e in events),
+        sentence=tuple(e.sentence for e in events),
+    )
+
+
+def _result(run: Run, policy: str, jobs: JobColumns, samples: SampleColumns, lower_bound: float) -> PolicyResult:
+    controller = run.controller
+    meter = controller.ledger.meter
+    jct_s, wait_s = jobs.ended_s - jobs.submit_s, jobs.began_s - jobs.submit_s
+    end_s, first_s = float(jobs.ended_s.max()), float(jobs.submit_s.min())
+    tardiness = float(jobs.tardiness_cost.sum())
+    cost = None if meter.cost_n is None else meter.cost_n / NANO
+    held_gpu_s = float(np.sum(samples.busy_gpus[:-1] * np.diff(samples.time_s)))
+    return PolicyResult(
+        policy=policy,
+        energy_kwh=None if meter.energy_uj is None else meter.energy_uj / MICRO / J_PER_KWH,
+        energy_cost=cost,
+        carbon_kg=None if meter.carbon_ug is None else meter.carbon_ug / NANO,
+        tardiness_cost=tardiness,
+        total_cost=None if cost is None else cost + tardiness,
+        lower_bound_cost=lower_bound,
+        jobs=len(jobs.name),
+        late_jobs=int((jobs.late_s > 0).sum()),
+        mean_jct_s=float(jct_s.mean()),
+        p95_jct_s=float(np.percentile(jct_s, 95)),
+        mean_wait_s=float(wait_s.mean()),
+        p95_wait_s=float(np.percentile(wait_s, 95)),
+        makespan_s=end_s - first_s,
+        preemptions=controller.preemptions,
+        migrations=controller.migrations,
+        gpu_utilization=held_gpu_s / (controller.cluster.total_gpus * (end_s - first_s)),
+        decisions=len(samples.time_s),
+        scheduler_s=run.scheduler_s,
+        tenants=_tenants(jobs),
+        ledger=_ledger(controller),
+    )
+
+
+def _tenants(jobs: JobColumns) -> tuple[TenantResult, ...]:
+    tenant = np.array(jobs.tenant)
+    results = []
+    for name in dict.fromkeys(jobs.tenant):
+        own = tenant == name
+        energy_j, cost = float(jobs.energy_j[own].sum()), float(jobs.energy_cost[own].sum())
+        results.append(
+            TenantResult(
+                tenant=name,
+                jobs=int(own.sum()),
+                late_jobs=int((jobs.late_s[own] > 0).sum()),
+                energy_kwh=None if np.isnan(energy_j) else energy_j / J_PER_KWH,
+                energy_cost=None if np.isnan(cost) else cost,
+                tardiness_cost=float(jobs.tardiness_cost[own].sum()),
+                gpu_hours=float(jobs.gpu_s[own].sum()) / HOUR_S,
+                mean_jct_s=float((jobs.ended_s - jobs.submit_s)[own].mean()),
+                mean_wait_s=float((jobs.began_s - jobs.submit_s)[own].mean()),
+            )
+        )
+    return tuple(results)
+
+
+def _ledger(controller: Controller) -> tuple[LedgerRow, ...]:
+    ledger = controller.ledger
+    all_jobs = Account()
+    for account in ledger.jobs.values():
+        all_jobs.add(account)
+    rows = {"jobs": all_jobs, "idle": ledger.idle, **ledger.overhead, "total": ledger.meter}
+    return tuple(
+        LedgerRow(row=name, energy_uj=a.energy_uj, cost_n=a.cost_n, carbon_ug=a.carbon_ug, gpu_us=a.gpu_us)
+        for name, a in rows.items()
+    )
