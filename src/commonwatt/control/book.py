@@ -253,6 +253,7 @@ class JobBook:
             tenant_names=self.tenants,
             tenant_weight=tenant_weight,
             tenant_usage_gpu_s=tenant_usage_gpu_s,
+            locked=not rules.preempt,
         ), rows
 
 

@@ -1,9 +1,10 @@
 """Who used the energy, the money and the GPU time: per job, plus idle and overhead, to the last unit.
 
-Everything is kept in integers (microjoules, nano-currency, micrograms, GPU-microseconds), so that the rows add up
-to the meter exactly. A node's energy is divided over an interval in proportion to what its users draw: a job with ``g`` of ``G``
-GPUs stands for ``g * gpu_w + idle_w * g / G``, the GPUs nobody holds for the rest of ``idle_w``. Time a job holds
-GPUs without working (restart, waiting for a node to wake) and work lost by preemption are overhead, not the job's.
+Everything is kept in integers (microjoules, nano-currency, micrograms, GPU-microseconds), so that the rows add up to
+the meter exactly. A node's energy is divided over an interval in proportion to what its users draw: a job with ``g``
+of ``G`` GPUs stands for ``g * gpu_w + idle_w * g / G``, the GPUs nobody holds for the rest of ``idle_w``. Time a job
+holds GPUs without working (restart, waiting for a node to wake) and work lost by preemption are overhead, not the
+job's.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ class Ledger:
 
     def began(self, handle: int) -> None:
         """The job was (re)started: what is charged from now on can be lost."""
+        self.ended(handle)
         self._segments[handle] = Account()
 
     def ended(self, handle: int) -> None:

@@ -182,8 +182,8 @@ class PolicySpec(FileModel):
     name: str | None = quantity("what it is called in the results; the solver's name if absent", "-", None)
     iterations: int = quantity("randomized greedy: candidates (MaxIt_RG); local search: steps", "-", 1000, ge=1)
     placements: int | None = quantity(
-        "randomized greedy: limit on job placements a decision, over all candidates; counted rather than timed, so that "
-        "results do not depend on the machine (10,000 take a few milliseconds); null: none",
+        "randomized greedy: limit on job placements a decision, over all candidates; counted rather than timed, so "
+        "that results do not depend on the machine (10,000 take a few milliseconds); null: none",
         "-", 10_000, ge=1,
     )  # fmt: skip
     aim: Literal["plan", "objective"] = quantity(

@@ -85,7 +85,7 @@ def insert(
     j: int,
     r: int,
 ) -> float:
-    """Give job *j*, now postponed, the nodes in *picked* in configuration *r*; returns what that adds to the objective."""
+    """Give job *j*, now postponed, the nodes in *picked* in row *r*; returns what that adds to the objective."""
     job, row = jobs[j], rows[r]
     job.choice = r
     added = -job.postponed

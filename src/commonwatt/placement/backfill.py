@@ -31,7 +31,7 @@ class Backfill:
     Attributes
     ----------
     age_weight, fair_share_weight, size_weight
-        Weights of the factors of a job's priority, each factor from 0 to 1. The default, age alone, is order of arrival.
+        Weights of the factors of a job's priority, each from 0 to 1. The default, age alone, is order of arrival.
     max_age_s
         Age at which the age factor reaches 1, if the other weights are not 0.
     depth
@@ -123,7 +123,7 @@ def _wanted(job: Record, rows: Records, r: int) -> bool:
     """Whether row *r* is what the owner asked for; every row is, for an owner with no wish that can be met."""
     if rows[r].asked:
         return True
-    for other in range(job.first, job.last):
+    for other in range(job.first, job.last):  # noqa: SIM110 (numba has no all() over a generator)
         if rows[other].asked:
             return False
     return True

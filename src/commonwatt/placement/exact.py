@@ -123,6 +123,9 @@ class _Program:
         for j in range(len(p)):  # (4d), (4e): at most one configuration
             rows = np.arange(p.start[j], p.start[j + 1])
             self.program.add(z + rows, np.ones(len(rows)), 0, 1)
+        if p.locked:
+            for r in p.stay[p.stay >= 0]:
+                self.program.add([z + int(r)], [1.0], 1, 1)
         opened = []
         for n, order in enumerate(self._by_end()):
             self.program.add(order, p.per_node[self.row[order]].astype(float), 0, float(p.node_gpus[n]))  # (4g), (4h)

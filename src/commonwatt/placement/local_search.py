@@ -56,7 +56,7 @@ class LocalSearch:
         while done < self.steps and (done == 0 or keep_going()):
             upto = min(self.steps, done + batch)
             _improve(
-                a.jobs, a.rows, a.nodes, a.lists, a.held, a.given, slots, tops, a.picked, scratch[0],
+                a.jobs, a.rows, a.nodes, a.lists, a.held, a.given, slots, tops, a.picked, scratch[0], problem.locked,
                 upto - done, self.look, rng,
             )  # fmt: skip
             done = upto
@@ -88,6 +88,7 @@ def _improve(
     tops: Ints,
     picked: Ints,
     kept: Ints,
+    locked: bool,
     steps: int,
     look: int,
     rng: np.random.Generator,
@@ -98,7 +99,7 @@ def _improve(
     was_nodes = np.empty((MOST_REMOVED, len(picked)), dtype=np.int64)
     worth = candidate_cost(jobs, rows, nodes, given)
     for _ in range(steps):
-        count = _choose(jobs, nodes, slots, tops, taken, rng)
+        count = _choose(jobs, nodes, slots, tops, taken, locked, rng)
         added = 0.0
         for i in range(count):
             job = jobs[taken[i]]
@@ -133,21 +134,25 @@ def _improve(
 
 
 @njit(cache=True)
-def _choose(jobs: Records, nodes: Records, slots: Ints, tops: Ints, taken: Ints, rng: np.random.Generator) -> int:
+def _choose(
+    jobs: Records, nodes: Records, slots: Ints, tops: Ints, taken: Ints, locked: bool, rng: np.random.Generator
+) -> int:
     """Choose the jobs a step takes out: those of one or two nodes, and some others; returns how many."""
     count = 0
     for _ in range(rng.integers(0, 3)):
         slot = tops[rng.integers(0, len(nodes))]
         while slot >= 0 and count < MOST_REMOVED - 3:
-            count = _add(taken, count, slots[slot, 2])
+            count = _add(jobs, taken, count, slots[slot, 2], locked)
             slot = slots[slot, 1]
     for _ in range(1 + rng.integers(0, 3)):
-        count = _add(taken, count, int(rng.integers(0, len(jobs))))
+        count = _add(jobs, taken, count, int(rng.integers(0, len(jobs))), locked)
     return count
 
 
 @njit(cache=True)
-def _add(taken: Ints, count: int, j: int) -> int:
+def _add(jobs: Records, taken: Ints, count: int, j: int, locked: bool) -> int:
+    if locked and jobs[j].stay >= 0:
+        return count
     for i in range(count):
         if taken[i] == j:
             return count

@@ -6,8 +6,9 @@ plan is an estimate of what really counts: all energy and all tardiness until th
 
 Plans differ in the order of jobs, in the price put on GPU time and in whether running jobs may lose their GPUs:
 
-- order: pressure (eq. 2), and apparent tardiness cost, ``omega_j / w_j * exp(-max(0, slack_j) / (k * mean time))`` with ``w_j``
-  the GPU time the job takes, for several ``k`` (A. Vepsalainen and T. Morton, Management Science 33(8), 1987);
+- order: pressure (eq. 2), and apparent tardiness cost, ``omega_j / w_j * exp(-max(0, slack_j) / (k * mean time))``
+  with ``w_j`` the GPU time the job takes, for several ``k`` (A. Vepsalainen and T. Morton, Management Science 33(8),
+  1987);
 - price: multiples of ``sum of omega over pressing jobs / GPUs of the cluster``, what delaying everybody by the time
   one GPU is held costs.
 """
@@ -20,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.placement._arrays import Arrays, Records, prepare
 from commonwatt.placement._plan import adopt, efforts, finish, start_now
 from commonwatt.placement._search import KeepGoing, Search, always
@@ -67,8 +68,8 @@ class Lookahead:
         orders = _orders(problem, gpu_s, self.patience)
         prices = np.array(self.prices) * base
         room = _Room.of(a, len(value))
-        running = bool((problem.stay >= 0).any())
-        cost, order, price, displace = _try_plans(*_candidate(a), orders, prices, running, effort, *room)
+        displaces = _displaces(problem)
+        cost, order, price, displace = _try_plans(*_candidate(a), orders, prices, displaces, effort, *room)
         if self.start is not None:
             greedy = self.start.solve(problem, rng, keep_going).schedule
             cost = _try_schedule(
@@ -79,7 +80,7 @@ class Lookahead:
                 *_candidate(a), orders[order].copy(), prices[price], displace, effort, *room,
                 cost, self.moves, self.least_gain, rng,
             )  # fmt: skip
-        tried = len(orders) * len(prices) * (1 + running) + self.moves
+        tried = len(orders) * len(prices) * len(displaces) + self.moves
         return Search(a.schedule(room.choice, room.given), tried)
 
 
@@ -110,6 +111,13 @@ class _Room(NamedTuple):
 
 def _candidate(a: Arrays) -> tuple[Records, Records, Records, Ints, Ints, Ints, Ints, Ints]:
     return a.jobs, a.rows, a.nodes, a.lists, a.held, a.given, a.picked, a.node_order
+
+
+def _displaces(problem: Problem) -> Bools:
+    """Whether running jobs may lose their GPUs to jobs whose turn comes earlier: ways to try."""
+    if problem.locked:
+        return np.array([False])
+    return np.array([True, False]) if (problem.stay >= 0).any() else np.array([True])
 
 
 def _gpu_time(problem: Problem) -> tuple[Floats, Floats]:
@@ -165,7 +173,7 @@ def _try_plans(
     node_order: Ints,
     orders: Ints,
     prices: Floats,
-    running: bool,
+    displaces: Bools,
     effort: Records,
     on_until: Floats,
     free: Ints,
@@ -179,14 +187,14 @@ def _try_plans(
     best, best_order, best_price, best_displace = np.inf, 0, 0, True
     for o in range(len(orders)):
         for p in range(len(prices)):
-            for polite in range(2 if running else 1):
+            for displace in displaces:
                 cost = start_now(
-                    jobs, rows, nodes, lists, held, given, picked, node_order, orders[o], polite == 0, prices[p],
+                    jobs, rows, nodes, lists, held, given, picked, node_order, orders[o], displace, prices[p],
                     effort, on_until,
                 )  # fmt: skip
                 cost += finish(jobs, rows, nodes, orders[o], prices[p], effort, free, end_s, end_row, queue)
                 if cost < best:
-                    best, best_order, best_price, best_displace = cost, o, p, polite == 0
+                    best, best_order, best_price, best_displace = cost, o, p, displace
                     _keep(jobs, given, best_choice, best_given)
     return best, best_order, best_price, best_displace
 

@@ -5,8 +5,8 @@ only its proportional part ``g / G`` of a node's idle power: jobs on one node sh
 no bound. The proofs are in docs/placement.md.
 
 - ``job_bound``: every job alone on the cheapest mixture of its configurations.
-- ``load_bound``: a linear program in which jobs also compete for the GPUs, over intervals of time. Sharper where there is
-  not room for all of them at once.
+- ``load_bound``: a linear program in which jobs also compete for the GPUs, over intervals of time. Sharper where
+  there is not room for all of them at once.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def load_bound(
     """Least cost of all jobs together, currency: never below the sum of ``job_bound``.
 
     A linear program over fractions ``x`` of each job done in each configuration in each of *intervals* of time.
-    Work of job j done at time t costs ``omega_j * h_j(t)``, with ``h_j(t) = f * ceil(max(0, t - d_j) / f)`` and ``f`` its least run
-    time: averaged over any way to finish at C that is at most ``max(0, C - d_j)``.
+    Work of job j done at time t costs ``omega_j * h_j(t)``, with ``h_j(t) = f * ceil(max(0, t - d_j) / f)`` and ``f``
+    its least run time: averaged over any way to finish at C that is at most ``max(0, C - d_j)``.
     """
     alone = job_bound(table, cluster, tariff, slowdown)
     rows = _Rows.of(table, cluster, slowdown)

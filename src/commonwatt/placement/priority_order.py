@@ -32,7 +32,7 @@ class PriorityOrder:
     def solve(self, problem: Problem, rng: np.random.Generator, keep_going: KeepGoing = always) -> Search:  # noqa: ARG002
         """Return the schedule this order gives."""
         a = prepare(problem)
-        preemptive = self.order == "srtf"
+        preemptive = self.order == "srtf" and not problem.locked
         waits = np.zeros(len(problem)) if preemptive else (problem.stay < 0).astype(float)
         order = np.lexsort((np.arange(len(problem)), problem.submit_s, self._key(problem), waits))
         if not preemptive:

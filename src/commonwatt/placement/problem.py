@@ -64,7 +64,8 @@ class Problem:
     tenant_names: Sequence[str] = ("default",)
     tenant_weight: Floats = field(default_factory=lambda: np.ones(1))
     tenant_usage_gpu_s: Floats = field(default_factory=lambda: np.zeros(1))
-    use_every_node: bool = False
+    use_every_node: bool = False  # constraint (4n)
+    locked: bool = False  # running jobs may be neither stopped nor moved; they have no row but the one they stay in
 
     def __len__(self) -> int:
         return len(self.due_s)

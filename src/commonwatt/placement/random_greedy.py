@@ -71,6 +71,8 @@ class RandomGreedy:
 
 
 def _modes(problem: Problem) -> Ints:
+    if problem.locked:
+        return np.array([NEVER_DISPLACE], dtype=np.int64)
     running = bool((problem.stay >= 0).any())
     return np.array([DISPLACE, DISPLACE_LAST, NEVER_DISPLACE] if running else [DISPLACE], dtype=np.int64)
 

@@ -1,0 +1,71 @@
+"""The root command: finds verbs by name, turns errors of users into one line and exit code 2."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+from commonwatt import __version__
+
+__all__ = ["main"]
+
+VERBS = {
+    "data": "List public traces and profiles; check a log one has got.",
+    "place": "Place the jobs of one problem file: which node, how many GPUs, now.",
+    "reproduce": "Run a paper's experiments again, the paper's value beside ours.",
+    "schema": "Print the JSON Schema of a file, or the data dictionary.",
+    "simulate": "Replay a workload on a cluster under several policies.",
+}
+
+
+class _Verbs(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return sorted(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = import_module(f"commonwatt.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(VERBS.items()))
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="commonwatt")
+def root() -> None:
+    """Fair, energy-aware sharing of accelerators.
+
+    \b
+    Try it on a week of jobs:
+      commonwatt simulate examples/week.yaml --out out/week
+    """
+
+
+def main() -> None:
+    """Entry point: 0 done, 1 failed, 2 something the user wrote is wrong."""
+    from commonwatt.model.errors import CommonwattError, InputError
+
+    try:
+        root(standalone_mode=False)
+    except click.exceptions.Exit as ended:
+        sys.exit(ended.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except InputError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except CommonwattError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)

@@ -1,0 +1,47 @@
+"""``commonwatt schema``."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+
+import click
+
+from commonwatt.cli.output import print_json
+
+__all__ = ["command"]
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--dictionary", is_flag=True, help="Print every field with type, unit, default and meaning, as CSV.")
+@click.option("--json", "as_json", is_flag=True, help="With --dictionary: print it as JSON.")
+def command(name: str | None, *, dictionary: bool, as_json: bool) -> None:
+    """Print the JSON Schema of file NAME, or the names there are.
+
+    \b
+    Example:
+      commonwatt schema scenario > scenario.schema.json
+    """
+    from commonwatt.model.errors import InputError
+    from commonwatt.model.schemas import SCHEMAS
+    from commonwatt.model.schemas import dictionary as rows
+
+    if dictionary:
+        if as_json:
+            print_json({"fields": [row._asdict() for row in rows()]})
+            return
+        writer = csv.writer(sys.stdout)
+        writer.writerow(["model", "name", "type", "unit", "default", "meaning"])
+        writer.writerows(rows())
+        return
+    if name is None:
+        if as_json:
+            print_json({"schemas": list(SCHEMAS)})
+        else:
+            click.echo("\n".join(SCHEMAS))
+        return
+    if name not in SCHEMAS:
+        raise InputError(f"one of {', '.join(SCHEMAS)}", field="NAME", value=name)
+    click.echo(json.dumps(SCHEMAS[name].model_json_schema(), indent=2))

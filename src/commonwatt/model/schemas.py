@@ -1,0 +1,31 @@
+"""Every file and result model by name: the source of the JSON Schemas and of the data dictionary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydantic import BaseModel
+
+from commonwatt.model.fields import DictionaryRow, dictionary_rows
+from commonwatt.model.place_file import PlaceFile
+from commonwatt.model.results import PlaceResult, SimulationResult
+from commonwatt.model.scenario import Scenario
+
+__all__ = ["SCHEMAS", "dictionary"]
+
+SCHEMAS: dict[str, type[BaseModel]] = {
+    "place": PlaceFile,
+    "scenario": Scenario,
+    "place-result": PlaceResult,
+    "simulation-result": SimulationResult,
+}
+
+
+def dictionary() -> Iterator[DictionaryRow]:
+    """Yield every field of every model once, files first."""
+    seen: set[tuple[str, str]] = set()
+    for model in SCHEMAS.values():
+        for row in dictionary_rows(model):
+            if (row.model, row.name) not in seen:
+                seen.add((row.model, row.name))
+                yield row

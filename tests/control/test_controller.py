@@ -1,0 +1,152 @@
+"""The tick, on tiny scenarios with exact traces."""
+
+import numpy as np
+import pytest
+
+from commonwatt.control.book import Rules
+from commonwatt.engines.simulated.engine import Outage, World
+from commonwatt.model.errors import JobNeverFitsError
+from commonwatt.model.jobs import Job, JobTable
+from tests.control.worlds import cluster_of, job, random_jobs, simulate, trace
+
+
+def test_first_come_first_served_on_one_gpu():
+    table = JobTable.of([job("a", 0, 100), job("b", 10, 50)])
+    done = simulate(cluster_of(nodes=1, gpus=1), table, "fifo")
+    assert trace(done) == [
+        (0, "submitted", "a", ()),
+        (0, "started", "a", (0,)),
+        (10, "submitted", "b", ()),
+        (10, "waits", "b", ()),
+        (100, "completed", "a", (0,)),
+        (100, "started", "b", (0,)),
+        (150, "completed", "b", (0,)),
+    ]
+
+
+def test_an_urgent_job_preempts_and_the_other_goes_on_from_its_snapshot():
+    """10 epochs of 100 s: stopped at 250 s it falls back to 200 s, then restarts with 30 s lost."""
+    table = JobTable.of([
+        job("calm", 0, 1000, due_s=50_000),
+        job("urgent", 250, 400, due_s=650.5, tardiness_weight=1.0),
+    ])
+    done = simulate(
+        cluster_of(nodes=1, gpus=1), table, "random-greedy", rules=Rules(restart_s=30), world=World(restart_s=30)
+    )
+    assert trace(done) == [
+        (0, "submitted", "calm", ()),
+        (0, "started", "calm", (0,)),
+        (250, "submitted", "urgent", ()),
+        (250, "preempted", "calm", (0,)),
+        (250, "started", "urgent", (0,)),
+        (650, "completed", "urgent", (0,)),
+        (650, "resumed", "calm", (0,)),
+        (650 + 30 + 800, "completed", "calm", (0,)),
+    ]
+    told = next(e for e in done.log.since(0) if e.kind == "preempted")
+    assert told.reason == "displaced"
+    assert "go to urgent" in told.sentence
+    assert "50 s of work since the last snapshot are lost" in told.sentence
+    assert done.preemptions == 1
+
+
+def test_nothing_is_preempted_where_it_is_not_allowed():
+    table = JobTable.of([job("calm", 0, 1000), job("urgent", 250, 400, due_s=650.5, tardiness_weight=1.0)])
+    done = simulate(cluster_of(nodes=1, gpus=1), table, "random-greedy", rules=Rules(preempt=False))
+    assert done.preemptions == done.migrations == 0
+    assert [name for _, kind, name, _ in trace(done) if kind == "completed"] == ["calm", "urgent"]
+
+
+def test_rescheduling_every_interval_and_at_submissions_and_completions():
+    table = JobTable.of([job("a", 0, 1000), job("b", 450, 100)])
+    done = simulate(cluster_of(), table, "fifo", rules=Rules(interval_s=300))
+    assert [s.time_s for s in done.samples] == [0, 300, 450, 550, 850, 1000]
+
+
+def test_interrupted_by_an_outage_it_goes_on_elsewhere():
+    table = JobTable.of([job("a", 0, 1000)])
+    world = World(outages=(Outage(0, 450.0, 5000.0),))
+    done = simulate(cluster_of(nodes=2, gpus=1), table, "fifo", world=world)
+    assert trace(done) == [
+        (0, "submitted", "a", ()),
+        (0, "started", "a", (0,)),
+        (450, "interrupted", "a", (0,)),
+        (450, "resumed", "a", (1,)),
+        (450 + 600, "completed", "a", (1,)),
+    ]
+
+
+def test_waits_through_an_outage_of_everything():
+    table = JobTable.of([job("a", 0, 1000)])
+    done = simulate(cluster_of(nodes=1, gpus=1), table, "fifo", world=World(outages=(Outage(0, 450.0, 5000.0),)))
+    assert done.book.job("ended_s")[0] == pytest.approx(5000 + 600, abs=300)
+    told = [e for e in done.log.since(0) if e.kind == "waits"]
+    assert told[0].reason == "nodes-down"
+
+
+def test_a_job_no_node_can_run_is_refused_at_the_door():
+    table = JobTable.of([Job("big", "t", 0, np.inf, 0, {"V100": {64: 10.0}})])
+    with pytest.raises(JobNeverFitsError, match=r"jobs.big.*64 GPUs of V100.*nodes alike together"):
+        simulate(cluster_of(), table, "fifo")
+
+
+def test_gangs_run_on_several_nodes():
+    table = JobTable.of([job("gang", 0, 100, gpus=4), job("one", 0, 100)])
+    done = simulate(cluster_of(nodes=2, gpus=2), table, "fifo")
+    assert (0, "started", "gang", (0, 1)) in trace(done)
+    assert (100, "started", "one", (0,)) in trace(done)
+
+
+@pytest.mark.parametrize("solver", ["lookahead", "random-greedy", "local-search", "easy", "fair-share", "srtf", "edf"])
+def test_every_job_ends_exactly_once_and_gpus_are_never_shared(solver):
+    table = random_jobs(40, 11)
+    done = simulate(
+        cluster_of(), table, solver, rules=Rules(restart_s=20), world=World(restart_s=20, outages=(Outage(1, 3000, 4000),))
+    )
+    kinds = [str(e.kind) for e in done.log.since(0)]
+    assert kinds.count("completed") == 40
+    held: dict[int, dict[int, int]] = {0: {}, 1: {}}
+    for e in done.log.since(0):
+        for node in (0, 1):
+            held[node].pop(e.handle, None)
+        if e.kind in ("started", "resumed", "resized", "migrated"):
+            for node in e.nodes:
+                held[node][e.handle] = e.gpus // len(e.nodes)
+    work = np.array([e.gpus for e in done.log.since(0)])
+    assert work.max() <= 2
+    assert max(s.busy_gpus for s in done.samples) <= 4
+
+
+def test_every_start_stop_and_wait_has_a_reason_and_a_sentence():
+    done = simulate(cluster_of(), random_jobs(40, 2), "random-greedy", world=World(restart_s=20), rules=Rules(restart_s=20))
+    decided = [e for e in done.log.since(0) if e.kind not in ("submitted", "completed")]
+    assert decided
+    assert all(e.reason and e.sentence for e in decided)
+
+
+def test_the_engine_is_never_asked_for_more_than_it_can_do():
+    """A controller on an engine without preemption sends no Stop."""
+    from dataclasses import replace
+
+    from commonwatt.control.controller import Controller
+    from commonwatt.control.policy import Policy
+    from commonwatt.engines.simulated.engine import SimulatedEngine
+    from commonwatt.model.electricity import Electricity
+    from commonwatt.model.scenario import PolicySpec
+
+    table = random_jobs(3, 1)
+    engine = SimulatedEngine(cluster_of(), table, World())
+    engine.capabilities = replace(engine.capabilities, preempt=False)
+    controller = Controller(
+        cluster=cluster_of(), engine=engine, policy=Policy.of(PolicySpec(solver="random-greedy")), rules=Rules(),
+        tariff=Electricity().tariff(), rng=np.random.default_rng(0),
+    )  # fmt: skip
+    assert controller.rules.preempt is False
+
+
+def test_usage_for_fair_share_halves_with_its_half_life():
+    table = JobTable.of([job("a", 0, 100, tenant="x"), job("b", 1100, 100, tenant="y")])
+    done = simulate(cluster_of(nodes=1, gpus=1), table, "fair-share", rules=Rules(half_life_s=1000, interval_s=1e9))
+    x, y = done._usage
+    assert y == pytest.approx(100)
+    assert x == pytest.approx(100 * 0.5 ** (1100 / 1000))

@@ -1,0 +1,162 @@
+"""The simulated engine: the contract, and exact traces of tiny scenarios."""
+
+import numpy as np
+import pytest
+
+from commonwatt.control.engine import JobEnded, JobInterrupted, Start, Stop
+from commonwatt.engines.simulated.clock import VirtualClock
+from commonwatt.engines.simulated.engine import Outage, SimulatedEngine, World
+from commonwatt.engines.simulated.events import EventQueue, Priority
+from commonwatt.model.jobs import Job, JobTable
+from commonwatt.model.nodes import Cluster, NodeSpec, PowerState
+from commonwatt.testing.engine_contract import EngineContract, Lab, contract_cluster, contract_jobs
+
+
+def lab_of(world: World, unit_s: float = 100.0) -> Lab:
+    cluster, table = contract_cluster(), contract_jobs(unit_s)
+    engine = SimulatedEngine(cluster, table, world)
+    return Lab(engine, VirtualClock(engine), cluster, table, unit_s)
+
+
+class TestContract(EngineContract):
+    @pytest.fixture
+    def lab(self) -> Lab:
+        return lab_of(World())
+
+
+class TestContractWithSleepingNodes(EngineContract):
+    @pytest.fixture
+    def lab(self) -> Lab:
+        return lab_of(World(unused_state="off", unused_after_s=50.0))
+
+
+class TestContractAlwaysOn(EngineContract):
+    @pytest.fixture
+    def lab(self) -> Lab:
+        return lab_of(World(unused_state=None))
+
+
+def test_events_at_one_time_go_by_priority_then_by_sequence():
+    queue = EventQueue()
+    queue.push(5.0, Priority.NODE_DOWN, 1)
+    queue.push(5.0, Priority.JOB_END, 2)
+    queue.push(5.0, Priority.JOB_END, 3)
+    queue.push(4.0, Priority.POWER, 4)
+    assert [queue.pop().subject for _ in range(4)] == [4, 2, 3, 1]
+
+
+def test_trace_of_a_preemption():
+    """10 epochs of 100 s; stopped at 450 s: 50 s lost; restart takes 30 s; six epochs of 60 s remain on 2 GPUs."""
+    lab = lab_of(World(restart_s=30.0))
+    lab.start("j1", (0,))
+    lab.pass_time(4.5)
+    (stopped,) = lab.engine.apply([Stop(0)])
+    assert stopped.lost_s == pytest.approx(50.0)
+    assert lab.done(0) == 4
+    lab.start("j1", (1,), 2)
+    (ended,) = lab.pass_time(20)
+    assert isinstance(ended, JobEnded)
+    assert ended.at_s == pytest.approx(450 + 30 + 6 * 60)
+
+
+def test_without_losses_a_restart_costs_nothing():
+    lab = lab_of(World(lose_work=False))
+    lab.start("j1", (0,))
+    lab.pass_time(4.5)
+    (stopped,) = lab.engine.apply([Stop(0)])
+    assert stopped.lost_s == 0
+    lab.start("j1", (1,))
+    (ended,) = lab.pass_time(20)
+    assert ended.at_s == pytest.approx(1000)
+
+
+def test_progress_while_a_restart_is_under_way():
+    lab = lab_of(World(restart_s=200.0))
+    lab.start("j1", (0,))
+    lab.pass_time(3)
+    lab.engine.apply([Stop(0)])
+    lab.start("j1", (0,))
+    lab.pass_time(1)
+    now = lab.engine.progress(np.array([0]))
+    assert now.done_epochs[0] == now.kept_epochs[0] == 3
+    assert now.until_work_s[0] == pytest.approx(100)
+
+
+def test_power_and_energy_by_hand():
+    lab = lab_of(World(unused_state="off"))
+    lab.start("j1", (0,), 2)  # 600 s at 100 + 2 * 50 W
+    assert lab.engine.power_w() == 100 + 2 * 50 + 100  # the other node is on until the first moment has passed
+    lab.pass_time(10)
+    readings = lab.engine.readings(up_to_now=True)
+    energy = {n: sum(r.energy_uj for r in readings if r.node == n) for n in (0, 1)}
+    assert energy == {0: 600 * 200 * 10**6, 1: 0}
+
+
+def test_own_gpu_power_of_a_job():
+    cluster = contract_cluster()
+    table = JobTable.of([Job("a", "t", 0, np.inf, 0, {"V100": {1: 100.0}}, gpu_w={"V100": 17.0})])
+    engine = SimulatedEngine(cluster, table, World())
+    engine.apply([Start(0, "a", (0,), 1)])
+    engine.advance(0.0)
+    assert engine.power_w() == 117
+
+
+def test_unused_nodes_sleep_after_a_while_and_take_time_to_wake():
+    sleep = PowerState(name="sleep", power_w=10, wake_s=40)
+    cluster = Cluster.of([NodeSpec(name="n", gpu_type="V100", gpus=1, idle_w=100, gpu_w=50, states=(sleep,))])
+    table = JobTable.of([Job("a", "t", 0, np.inf, 0, {"V100": {1: 100.0}})])
+    engine = SimulatedEngine(cluster, table, World(unused_state="sleep", unused_after_s=60))
+    engine.advance(59.0)
+    assert engine.power_w() == 100
+    assert engine.nodes().wait_s.tolist() == [0]
+    engine.advance(200.0)
+    assert engine.power_w() == 10
+    assert engine.nodes().wait_s.tolist() == [40]
+    engine.apply([Start(0, "a", (0,), 1)])
+    assert engine.power_w() == 150
+    engine.advance(1000.0)
+    (ended,) = engine.poll()
+    assert ended.at_s == pytest.approx(200 + 40 + 100)
+    engine.advance(1000.0)
+    energy_j = sum(r.energy_uj for r in engine.readings(up_to_now=True)) / 1e6
+    assert energy_j == pytest.approx(60 * 100 + 140 * 10 + 140 * 150 + 60 * 100 + (1000 - 400) * 10)
+
+
+def test_a_node_used_again_in_time_does_not_sleep():
+    lab = lab_of(World(unused_state="off", unused_after_s=500.0))
+    lab.start("j1", (0,))
+    lab.pass_time(10)
+    lab.start("j2", (0,))
+    lab.pass_time(10)
+    assert lab.engine.power_w() == 150
+
+
+def test_outage_interrupts_jobs_and_takes_the_node_away_until_it_ends():
+    lab = lab_of(World(outages=(Outage(node=0, from_s=450.0, to_s=2000.0),)))
+    lab.start("j1", (0,))
+    lab.start("j2", (1,))
+    (down,) = lab.pass_time(5)
+    assert isinstance(down, JobInterrupted)
+    assert (down.handle, down.at_s) == (0, 450.0)
+    assert down.lost_s == pytest.approx(50)
+    assert down.cause == "node n-1 went down"
+    assert lab.engine.nodes().usable_gpus.tolist() == [0, 2]
+    assert lab.done(0) == 4
+    lab.pass_time(20)
+    assert lab.engine.nodes().usable_gpus.tolist() == [2, 2]
+    lab.start("j1", (0,))
+
+
+def test_a_job_that_ends_when_its_node_fails_has_ended():
+    lab = lab_of(World(outages=(Outage(node=0, from_s=1000.0, to_s=2000.0),)))
+    lab.start("j1", (0,))
+    (ended,) = lab.pass_time(11)
+    assert isinstance(ended, JobEnded)
+
+
+def test_true_run_time_can_differ_from_the_table():
+    cluster, table = contract_cluster(), contract_jobs(100.0)
+    engine = SimulatedEngine(cluster, table, World(slowdown=np.array([1.5, 1, 1, 1])))
+    engine.apply([Start(0, "j1", (0,), 1)])
+    engine.advance(5000.0)
+    assert engine.poll()[0].at_s == pytest.approx(1500)

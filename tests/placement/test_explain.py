@@ -1,0 +1,77 @@
+"""Reasons and sentences say what is true of the schedule."""
+
+import numpy as np
+from hypothesis import given, settings
+
+from commonwatt.model.place_file import PlaceFile
+from commonwatt.placement.explain import Explainer, Reason
+from commonwatt.placement.problem import POSTPONED, Problem, Schedule
+from commonwatt.placement.random_greedy import RandomGreedy
+from tests.strategies import problems
+
+V = {"gpu_type": "V100", "idle_w": 100, "gpu_w": 100}
+
+
+def explained(nodes, jobs, schedule=None):
+    p = Problem.of(PlaceFile.model_validate({"nodes": nodes, "jobs": jobs}))
+    s = schedule(p) if schedule else RandomGreedy(iterations=1).solve(p, np.random.default_rng(0)).schedule
+    why = Explainer(p, s)
+    return {p.job_names[j]: why.explain(j) for j in range(len(p))}
+
+
+def job(name, times, due_s=5000, **more):
+    return {"name": name, "due_s": due_s, "tardiness_weight": 1e-3, "times_s": {"V100": times}, **more}
+
+
+def test_cheapest_in_time():
+    why = explained([{"name": "n", "gpus": 2, **V}], [job("a", [1000, 600])])["a"]
+    assert why.reason is Reason.CHEAPEST_IN_TIME
+    assert why.sentence.startswith("a runs on n with 2 GPUs: the cheapest way to meet its due date")
+    assert why.sentence.endswith("it ends 73 min before its due date")
+
+
+def test_fastest_when_late_anyway():
+    why = explained([{"name": "n", "gpus": 2, **V}], [job("a", [1000, 600], due_s=100)])["a"]
+    assert why.reason is Reason.FASTEST
+    assert "after its due date" in why.sentence
+
+
+def test_no_room_names_what_it_needs():
+    why = explained([{"name": "n", "gpus": 2, **V}], [job("a", [None, 600], due_s=700), job("b", [None, 900])])
+    assert why["b"].reason is Reason.NO_ROOM
+    assert "no room for the 2 GPUs or more it needs" in why["b"].sentence
+
+
+def test_preempted_names_who_gets_the_gpus_and_what_it_costs():
+    held = {"nodes": ["n"], "gpus": 1, "remaining_s": 500}
+    jobs = [job("urgent", [300], due_s=10), job("old", [900], due_s=90000, current=held)]
+    why = explained([{"name": "n", "gpus": 1, **V}], jobs)
+    assert why["old"].reason is Reason.DISPLACED
+    assert "its GPUs on n go to urgent" in why["old"].sentence
+    assert "400 s longer" not in why["old"].sentence  # spans over two minutes are told in minutes
+    assert "7 min longer" in why["old"].sentence
+
+
+def test_kept():
+    held = {"nodes": ["n"], "gpus": 1, "remaining_s": 500}
+    assert explained([{"name": "n", "gpus": 1, **V}], [job("a", [900], current=held)])["a"].reason is Reason.KEPT
+
+
+def test_held_back_when_there_is_room():
+    why = explained([{"name": "n", "gpus": 1, **V}], [job("a", [900])], Schedule.empty)["a"]
+    assert why.reason is Reason.HELD_BACK
+    assert "although 1 GPU" in why.sentence
+
+
+@settings(deadline=None)
+@given(problems(most_jobs=6, most_nodes=4))
+def test_every_job_has_a_reason_that_fits_what_it_got(p):
+    s = RandomGreedy(iterations=20).solve(p, np.random.default_rng(0)).schedule
+    why = Explainer(p, s)
+    waiting = {Reason.NO_ROOM, Reason.HELD_BACK, Reason.DISPLACED, Reason.NODES_DOWN}
+    for j in range(len(p)):
+        told = why.explain(j)
+        assert (s.choice[j] == POSTPONED) == (told.reason in waiting)
+        assert (told.reason is Reason.KEPT) == (s.choice[j] == p.stay[j] and p.stay[j] >= 0)
+        assert told.sentence.startswith(p.job_names[j])
+        assert "\n" not in told.sentence

@@ -1,0 +1,145 @@
+"""What holds for every solver, and exact against brute force."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from commonwatt.placement._arrays import prepare
+from commonwatt.placement.exact import Exact
+from commonwatt.placement.local_search import LocalSearch
+from commonwatt.placement.objective import check, objective
+from commonwatt.placement.problem import POSTPONED, Problem, Schedule
+from commonwatt.placement.random_greedy import RandomGreedy, _candidates
+from commonwatt.placement.solvers import SOLVERS
+from tests.placement.brute_force import best_objective
+from tests.placement.made import crowded_problem
+from tests.strategies import problems
+
+SLOW = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+
+
+def solve(name: str, p: Problem, seed: int = 0) -> Schedule:
+    return SOLVERS[name](50).solve(p, np.random.default_rng(seed)).schedule
+
+
+def worth(p: Problem, s: Schedule) -> float:
+    return objective(p, s).total
+
+
+@pytest.mark.parametrize("name", sorted(SOLVERS))
+@SLOW
+@given(p=problems(most_jobs=6, most_nodes=4))
+def test_every_schedule_can_be_carried_out(name, p):
+    check(p, solve(name, p))
+
+
+@pytest.mark.parametrize("name", sorted(SOLVERS))
+@SLOW
+@given(p=problems(most_jobs=5))
+def test_same_seed_same_schedule(name, p):
+    one, two = solve(name, p, seed=3), solve(name, p, seed=3)
+    assert np.array_equal(one.choice, two.choice)
+    assert np.array_equal(one.nodes, two.nodes)
+
+
+@pytest.mark.parametrize("name", ["fifo", "edf", "priority", "easy", "fair-share"])
+@SLOW
+@given(p=problems(most_jobs=6))
+def test_schedulers_without_preemption_leave_running_jobs_alone(name, p):
+    s = solve(name, p)
+    for j in np.flatnonzero(p.stay >= 0):
+        assert s.choice[j] == p.stay[j]
+
+
+@SLOW
+@given(problems())
+def test_exact_equals_brute_force(p):
+    found = Exact().solve(p, np.random.default_rng(0))
+    check(p, found.schedule)
+    best = best_objective(p)
+    assert found.optimal
+    assert worth(p, found.schedule) == pytest.approx(best, rel=1e-7, abs=1e-12)
+    assert found.bound == pytest.approx(best, rel=1e-6, abs=1e-9)
+
+
+@SLOW
+@given(problems(most_jobs=6, most_nodes=4))
+def test_randomized_greedy_reports_what_its_schedule_is_worth(p):
+    a = prepare(p)
+    choice, given_ = np.full(len(p), -1), a.given.copy()
+    order = np.argsort(-p.pressure_s, kind="stable")
+    swap = np.full(len(p), 0.3)
+    value = _candidates(
+        a.jobs, a.rows, a.nodes, a.lists, a.held, a.given, a.picked, a.node_order, order, swap, np.array([1.0, 0.2]),
+        np.array([2, 1, 0]), 0, 30, np.inf, choice, given_, np.random.default_rng(1),
+    )  # fmt: skip
+    assert value == pytest.approx(worth(p, a.schedule(choice, given_)), rel=1e-9, abs=1e-12)
+
+
+@SLOW
+@given(problems(most_jobs=6, most_nodes=4))
+def test_more_candidates_are_never_worse(p):
+    values = [
+        worth(p, RandomGreedy(iterations=k).solve(p, np.random.default_rng(0)).schedule) for k in (1, 3, 20, 100)
+    ]
+    assert all(later <= earlier + 1e-12 for earlier, later in zip(values, values[1:], strict=False))
+
+
+@SLOW
+@given(problems(most_jobs=6, most_nodes=4))
+def test_local_search_is_never_worse_than_the_randomized_greedy(p):
+    greedy = RandomGreedy(iterations=20)
+    before = worth(p, greedy.solve(p, np.random.default_rng(5)).schedule)
+    after = worth(p, LocalSearch(start=greedy, steps=200).solve(p, np.random.default_rng(5)).schedule)
+    assert after <= before * (1 + 1e-9) + 1e-12
+
+
+@SLOW
+@given(problems())
+def test_no_solver_beats_the_exact_optimum(p):
+    best = worth(p, Exact().solve(p, np.random.default_rng(0)).schedule)
+    for name in SOLVERS:
+        assert worth(p, solve(name, p)) >= best - 1e-7 * max(1.0, abs(best))
+
+
+@SLOW
+@given(problems(most_jobs=6, most_nodes=4, running=False))
+def test_greedy_postpones_a_job_only_if_nothing_fits(p):
+    s = RandomGreedy(iterations=30).solve(p, np.random.default_rng(2)).schedule
+    free = p.node_gpus.copy()
+    for j in np.flatnonzero(s.choice != POSTPONED):
+        free[s.nodes_of(p, j)] -= p.per_node[s.choice[j]]
+    for j in np.flatnonzero(s.choice == POSTPONED):
+        for r in range(p.start[j], p.start[j + 1]):
+            assert np.sum((p.node_class == p.klass[r]) & (free >= p.per_node[r])) < p.width[r]
+
+
+def test_stopwatch_ends_the_search_early_with_a_schedule():
+    p = crowded_problem(nodes=8, jobs=40, seed=7)
+    asked = []
+
+    def keep_going() -> bool:
+        asked.append(1)
+        return len(asked) < 3
+
+    found = RandomGreedy(iterations=10**6).solve(p, np.random.default_rng(0), keep_going)
+    assert found.iterations < 10**6
+    check(p, found.schedule)
+
+
+def test_budget_in_placements_limits_candidates():
+    p = crowded_problem(nodes=8, jobs=40, seed=7)
+    assert RandomGreedy(iterations=1000, placements=10 * len(p)).solve(p, np.random.default_rng(0)).iterations == 10
+
+
+def test_local_search_closes_the_gap_to_the_optimum():
+    """On problems of 20 jobs with a known optimum the mean gap of the greedy is large, that of the local search is not."""
+    gaps = {"random-greedy": [], "local-search": []}
+    for seed in range(4):
+        p = crowded_problem(nodes=8, jobs=14, seed=seed)
+        best = worth(p, Exact().solve(p, np.random.default_rng(0)).schedule)
+        for name in gaps:
+            found = SOLVERS[name](1000).solve(p, np.random.default_rng(0)).schedule
+            gaps[name].append(worth(p, found) / best - 1)
+    assert np.mean(gaps["local-search"]) < 0.01
+    assert np.mean(gaps["local-search"]) < 0.1 * np.mean(gaps["random-greedy"])
