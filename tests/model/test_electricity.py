@@ -1,0 +1,98 @@
+"""Price and carbon over time integrate exactly."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from commonwatt.model.electricity import Electricity, ElectricityPoint, StepIntegral
+from commonwatt.model.errors import InputError
+
+steps = st.lists(st.tuples(st.floats(1, 1000), st.floats(0, 5)), min_size=1, max_size=6)
+moments = st.floats(0, 20_000)
+
+
+def value_at(starts, values, period, t):
+    if period is not None:
+        t = t % period
+    return values[max(0, np.searchsorted(starts, t, side="right") - 1)]
+
+
+def made(rows, period):
+    starts = np.concatenate(([0.0], np.cumsum([length for length, _ in rows])[:-1]))
+    length = float(sum(length for length, _ in rows))
+    return starts, [v for _, v in rows], (length if period else None)
+
+
+@given(steps, moments, moments, st.booleans())
+def test_integral_equals_a_sum_of_small_pieces(rows, a, b, period):
+    starts, values, length = made(rows, period)
+    f = StepIntegral.of(starts, values, length)
+    lo, hi = min(a, b), max(a, b)
+    cuts = {lo, hi}
+    for k in range(int(hi // length) + 2 if length else 1):
+        cuts |= {s + k * (length or 0) for s in starts if lo < s + k * (length or 0) < hi}
+    points = sorted(cuts)
+    expected = sum(
+        (later - earlier) * value_at(starts, values, length, (earlier + later) / 2)
+        for earlier, later in zip(points, points[1:], strict=False)
+    )
+    assert float(f.integral(lo, hi)) == pytest.approx(expected, rel=1e-9, abs=1e-6)
+
+
+@given(steps, moments, moments, moments)
+def test_integral_is_additive(rows, a, b, c):
+    f = StepIntegral.of(*made(rows, period=True))
+    assert float(f.integral(a, b) + f.integral(b, c)) == pytest.approx(float(f.integral(a, c)), abs=1e-6)
+
+
+def test_constant_price_by_hand():
+    tariff = Electricity(price_per_kwh=0.172, pue=1.33).tariff()
+    assert float(tariff.cost(1000, 0, 3600)) == pytest.approx(0.172 * 1.33)
+    assert tariff.carbon_g(1000, 0, 3600) is None
+
+
+def test_daily_series_repeats():
+    day = (ElectricityPoint(from_s=0, price_per_kwh=0.1), ElectricityPoint(from_s=43200, price_per_kwh=0.3))
+    tariff = Electricity(series=day, pue=1.0, repeat_s=86400).tariff()
+    assert float(tariff.cost(1000, 86400 * 5, 86400 * 6)) == pytest.approx(12 * 0.1 + 12 * 0.3)
+    assert float(tariff.least_cost_per_j(np.array(50_000.0))) == pytest.approx(0.1 / 3.6e6)
+
+
+def test_least_price_to_come_without_repetition():
+    tariff = Electricity(
+        series=(ElectricityPoint(from_s=0, price_per_kwh=0.1), ElectricityPoint(from_s=100, price_per_kwh=0.3)), pue=1.0
+    ).tariff()
+    assert tariff.least_cost_per_j(np.array([0.0, 99.0, 100.0, 500.0])) == pytest.approx(
+        np.array([0.1, 0.1, 0.3, 0.3]) / 3.6e6
+    )
+
+
+def test_carbon_is_known_only_if_every_point_has_it():
+    points = (ElectricityPoint(from_s=0, price_per_kwh=0.1, carbon_g_per_kwh=100), ElectricityPoint(from_s=9, price_per_kwh=1))
+    assert Electricity(series=points).tariff().carbon is None
+    assert float(Electricity(carbon_g_per_kwh=400, pue=1.5).tariff().carbon_g(1000, 0, 3600)) == pytest.approx(600)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"series": [{"from_s": 5, "price_per_kwh": 1}, {"from_s": 5, "price_per_kwh": 2}]},
+        {"series": [{"from_s": 5, "price_per_kwh": 1}], "repeat_s": 100},
+        {"series": [{"from_s": 0, "price_per_kwh": 1}, {"from_s": 200, "price_per_kwh": 1}], "repeat_s": 100},
+        {"repeat_s": 100},
+        {"pue": 0.9},
+        {"price_per_kwh": float("nan")},
+        {"price_per_kwh": -1},
+        {"prize": 1},
+    ],
+)
+def test_refuses(wrong):
+    with pytest.raises(ValidationError):
+        Electricity.model_validate(wrong)
+
+
+def test_a_series_file_must_have_been_read():
+    with pytest.raises(InputError, match="series_file"):
+        Electricity(series_file="prices.csv").tariff()

@@ -1,0 +1,126 @@
+"""Plans to the end of all known jobs."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from commonwatt.model.place_file import PlaceFile
+from commonwatt.placement._arrays import prepare
+from commonwatt.placement._plan import adopt, efforts, finish, start_now
+from commonwatt.placement.lookahead import Lookahead, _candidate, _gpu_time, _orders, _Room
+from commonwatt.placement.objective import check
+from commonwatt.placement.problem import POSTPONED, Problem
+from commonwatt.placement.random_greedy import RandomGreedy
+from tests.control.worlds import cluster_of, random_jobs, simulate
+from tests.placement.made import crowded_problem
+from tests.strategies import problems
+
+MONEY = 0.172 * 1.33 / 3.6e6
+
+
+def cost_of_plan(p: Problem, order: list[int], price: float = 0.0) -> tuple[float, list[int]]:
+    a = prepare(p)
+    _, value = _gpu_time(p)
+    effort = efforts(p, a, value)
+    room = _Room.of(a, len(value))
+    order = np.array(order, dtype=np.int64)
+    now = start_now(*_candidate(a), order, True, price, effort, room.on_until)
+    later = finish(a.jobs, a.rows, a.nodes, order, price, effort, room.free, room.end_s, room.end_row, room.queue)
+    return now + later, [j for j in range(len(p)) if a.jobs["choice"][j] >= 0]
+
+
+def two_jobs_one_gpu() -> Problem:
+    return Problem.of(
+        PlaceFile.model_validate({
+            "nodes": [{"name": "n", "gpu_type": "V100", "gpus": 1, "idle_w": 100, "gpu_w": 100}],
+            "jobs": [
+                {"name": "short", "due_s": 100, "tardiness_weight": 1e-3, "times_s": {"V100": [100]}},
+                {"name": "long", "due_s": 100, "tardiness_weight": 1e-3, "times_s": {"V100": [1000]}},
+            ],
+        })
+    )
+
+
+def test_cost_of_a_plan_by_hand():
+    p = two_jobs_one_gpu()
+    energy = (100 + 1000) * 200 * MONEY
+    cost, started = cost_of_plan(p, [0, 1])
+    assert started == [0]
+    assert cost == pytest.approx(energy + 1e-3 * (0 + 1000))
+    cost, started = cost_of_plan(p, [1, 0])
+    assert started == [1]
+    assert cost == pytest.approx(energy + 1e-3 * (900 + 1000))
+
+
+def test_the_short_job_goes_first_although_eq_1_prefers_the_long_one():
+    p = two_jobs_one_gpu()
+    assert p.postponed_cost[1] > p.postponed_cost[0]
+    s = Lookahead().solve(p, np.random.default_rng(0)).schedule
+    assert s.choice[0] != POSTPONED
+    assert s.choice[1] == POSTPONED
+
+
+def test_a_price_on_gpu_time_makes_jobs_smaller():
+    p = Problem.of(
+        PlaceFile.model_validate({
+            "nodes": [{"name": "n", "gpu_type": "V100", "gpus": 2, "idle_w": 300, "gpu_w": 100}],
+            "jobs": [{"name": "a", "tardiness_weight": 0, "times_s": {"V100": [1000, 700]}}],
+        })
+    )
+    a = prepare(p)
+    effort = efforts(p, a, np.ones(1))
+    room = _Room.of(a, 1)
+    order = np.zeros(1, dtype=np.int64)
+    gpus = []
+    for price in (0.0, 1.0):
+        start_now(*_candidate(a), order, True, price, effort, room.on_until)
+        gpus.append(int(a.rows["per_node"][a.jobs["choice"][0]]))
+    assert gpus == [2, 1]
+    assert effort["gpu_s"][np.argsort(a.rows["origin"])].tolist() == [1000, 1400]
+
+
+def test_orders_begin_with_pressure_and_end_with_weight_over_gpu_time():
+    p = crowded_problem(nodes=4, jobs=12, seed=0)
+    gpu_s, _ = _gpu_time(p)
+    orders = _orders(p, gpu_s, (0.3, 1e9))
+    assert orders[0].tolist() == np.argsort(-p.pressure_s, kind="stable").tolist()
+    assert orders[2].tolist() == np.argsort(-p.weight / gpu_s, kind="stable").tolist()
+    for order in orders:
+        assert sorted(order) == list(range(12))
+
+
+@settings(deadline=None)
+@given(problems(most_jobs=6, most_nodes=4))
+def test_with_a_greedy_start_the_plan_is_never_dearer_than_the_one_that_begins_with_it(p):
+    greedy = RandomGreedy(iterations=20)
+    schedule = greedy.solve(p, np.random.default_rng(0)).schedule
+    a = prepare(p)
+    gpu_s, value = _gpu_time(p)
+    effort = efforts(p, a, value)
+    room = _Room.of(a, len(value))
+    ours = Lookahead(start=greedy, prices=(0.0,)).solve(p, np.random.default_rng(0)).schedule
+    check(p, ours)
+
+    def least(s) -> float:
+        costs = []
+        for order in _orders(p, gpu_s, Lookahead().patience):
+            cost = adopt(*_candidate(a), a.rows_of(s.choice), s.nodes, effort, room.on_until)
+            costs.append(
+                cost + finish(a.jobs, a.rows, a.nodes, order, 0.0, effort, room.free, room.end_s, room.end_row, room.queue)
+            )
+        return min(costs)
+
+    assert least(ours) <= least(schedule) * (1 + 1e-9) + 1e-12
+
+
+def test_it_beats_the_randomized_greedy_under_load():
+    """Ten jobs for every two GPUs: the order of jobs decides."""
+    totals = {}
+    for solver in ("lookahead", "random-greedy"):
+        total = 0.0
+        for seed in range(3):
+            done = simulate(cluster_of(), random_jobs(40, seed, gap_s=200), solver, placements=None)
+            late_s = np.maximum(0.0, done.book.job("ended_s") - done.book.job("due_s"))
+            total += done.ledger.meter.cost_n / 1e9 + float(np.sum(done.book.job("weight") * late_s))
+        totals[solver] = total
+    assert totals["lookahead"] < 0.9 * totals["random-greedy"]
