@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -13,7 +14,7 @@ import click
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["digest", "json_option", "print_json", "say", "seed_option"]
+__all__ = ["Progress", "digest", "json_option", "print_json", "progress_bar", "say", "seed_option"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -47,3 +48,39 @@ def digest(document: BaseModel) -> str:
     """SHA-256 of a document as validated."""
     text = json.dumps(document.model_dump(mode="json"), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Progress:
+    """Hears how far runs are; tells a bar, if there is one."""
+
+    def __init__(self, advance: Callable[[float], None], length_s: float) -> None:
+        self._advance, self._length_s = advance, max(length_s, 1e-9)
+        self._finished = 0
+        self._shown = -1
+
+    def at(self, policy: str, time_s: float) -> None:  # noqa: ARG002
+        """Hear that a run has come to *time_s*."""
+        part = min(0.99, time_s / self._length_s)
+        if int(100 * part) != self._shown:
+            self._shown = int(100 * part)
+            self._advance(self._finished + part)
+
+    def done(self) -> None:
+        """Hear that a run has ended."""
+        self._finished += 1
+        self._shown = -1
+        self._advance(self._finished)
+
+
+@contextmanager
+def progress_bar(what: str, total: int, length_s: float) -> Iterator[Progress]:
+    """Show a bar on standard error while runs of *length_s* go on; none where that is not a terminal."""
+    if not sys.stderr.isatty():
+        yield Progress(lambda _: None, length_s)
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with Bar(console=Console(stderr=True)) as bar:
+        task = bar.add_task(what, total=total)
+        yield Progress(lambda completed: bar.update(task, completed=completed), length_s)

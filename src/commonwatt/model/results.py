@@ -11,6 +11,9 @@ __all__ = [
     "PlaceResult",
     "PolicyResult",
     "SimulationResult",
+    "Spread",
+    "SweepPolicy",
+    "SweepResult",
     "TenantResult",
 ]
 
@@ -119,3 +122,41 @@ class SimulationResult(ResultModel):
     gpus: int = quantity("GPUs", "GPUs")
     enforcement: str = quantity("what keeps the decisions", default="simulated")
     policies: tuple[PolicyResult, ...] = quantity("one for each policy, in the order of the scenario")
+
+
+class Spread(ResultModel):
+    """A number over several seeds."""
+
+    mean: float | None = quantity("mean over the seeds", "of the number")
+    sd: float | None = quantity("sample standard deviation over the seeds", "of the number")
+
+
+class SweepPolicy(ResultModel):
+    """One policy over several seeds; the numbers are those of `PolicyResult`."""
+
+    policy: str = quantity("name of the policy")
+    energy_kwh: Spread = quantity("energy at the nodes", "kWh")
+    energy_cost: Spread = quantity("cost of energy", "currency")
+    tardiness_cost: Spread = quantity("cost of lateness", "currency")
+    total_cost: Spread = quantity("energy and tardiness", "currency")
+    lower_bound_cost: Spread = quantity("no scheduler can do it for less", "currency")
+    late_jobs: Spread = quantity("jobs that ended after their due date")
+    mean_jct_s: Spread = quantity("mean time from submission to end", "s")
+    p95_jct_s: Spread = quantity("95th percentile of it", "s")
+    mean_wait_s: Spread = quantity("mean time from submission to first start", "s")
+    makespan_s: Spread = quantity("time from the first submission to the last end", "s")
+    preemptions: Spread = quantity("times a running job was stopped to wait")
+    migrations: Spread = quantity("times a running job was moved or resized")
+    gpu_utilization: Spread = quantity("GPU time held over GPU time of the cluster")
+
+
+class SweepResult(ResultModel):
+    """Answer of ``commonwatt simulate --seeds N``."""
+
+    version: str = quantity("version of commonwatt")
+    seed: int = quantity("first seed")
+    seeds: tuple[int, ...] = quantity("all seeds")
+    scenario: str = quantity("name of the scenario")
+    currency: str = quantity("currency of all money")
+    policies: tuple[SweepPolicy, ...] = quantity("mean and spread of each policy")
+    runs: tuple[SimulationResult, ...] = quantity("the results, one for each seed")

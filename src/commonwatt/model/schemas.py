@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
 from commonwatt.model.place_file import PlaceFile
-from commonwatt.model.results import PlaceResult, SimulationResult
+from commonwatt.model.results import PlaceResult, SimulationResult, SweepResult
 from commonwatt.model.scenario import Scenario
 
 __all__ = ["SCHEMAS", "dictionary"]
@@ -18,6 +18,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "scenario": Scenario,
     "place-result": PlaceResult,
     "simulation-result": SimulationResult,
+    "sweep-result": SweepResult,
 }
 
 
