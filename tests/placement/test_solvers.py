@@ -13,6 +13,7 @@ from commonwatt.placement.random_greedy import RandomGreedy, _candidates
 from commonwatt.placement.solvers import SOLVERS
 from tests.placement.brute_force import best_objective
 from tests.placement.made import crowded_problem
+from tests.placement.plain_greedy import plain_greedy
 from tests.strategies import problems
 
 SLOW = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
@@ -74,6 +75,13 @@ def test_randomized_greedy_reports_what_its_schedule_is_worth(p):
         np.array([2, 1, 0]), 0, 30, np.inf, choice, given_, np.random.default_rng(1),
     )  # fmt: skip
     assert value == pytest.approx(worth(p, a.schedule(choice, given_)), rel=1e-9, abs=1e-12)
+
+
+@SLOW
+@given(problems(most_jobs=7, most_nodes=4, running=False))
+def test_the_first_candidate_is_algorithm_1_without_its_random_choices(p):
+    ours = RandomGreedy(iterations=1).solve(p, np.random.default_rng(0)).schedule
+    assert np.array_equal(ours.choice, plain_greedy(p).choice)
 
 
 @SLOW

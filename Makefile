@@ -1,0 +1,52 @@
+# commonwatt: `make demo` and `make test` are all a newcomer needs.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+OUT ?= out/demo
+
+.PHONY: demo test lint types docs wheel-test bench clean venv
+
+demo: $(VENV)/.core
+	$(BIN)/commonwatt simulate examples/demo.yaml --out $(OUT) --overwrite
+	@echo "open $(OUT)/report.html"
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n auto
+
+venv: $(VENV)/.dev
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+docs: $(VENV)/.dev
+	$(BIN)/commonwatt schema --dictionary > docs/dictionary.csv
+
+# The wheel alone, in an environment of its own, passes the same tests.
+wheel-test: $(VENV)/.dev
+	rm -rf build/wheel build/wheel-venv
+	$(BIN)/python -m build --wheel --outdir build/wheel
+	$(PYTHON) -m venv build/wheel-venv
+	build/wheel-venv/bin/python -m pip install -q -c constraints.txt build/wheel/*.whl "$$(ls build/wheel/*.whl)[test]"
+	cd build && PYTHONPATH= wheel-venv/bin/python -m pytest -n auto --rootdir .. -c ../pyproject.toml ../tests
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.solve_time
+	$(BIN)/python -m benchmarks.optimality_gap
+
+clean:
+	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: $(VENV)/bin/python constraints.txt pyproject.toml
+	$(BIN)/python -m pip install -q -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python constraints.txt pyproject.toml
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[test,dev]"
+	@touch $@ $(VENV)/.core

@@ -1,0 +1,79 @@
+"""How long one decision takes: the randomized greedy with 1,000 candidates, at three sizes, on one core.
+
+Beside it, in the same process: one candidate by a plain Python reference, which must give the same schedule; the ratio
+is what the compiled loops buy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from time import perf_counter
+
+import numpy as np
+
+from benchmarks.made import problem
+from commonwatt.placement.local_search import LocalSearch
+from commonwatt.placement.lookahead import Lookahead
+from commonwatt.placement.problem import Problem
+from commonwatt.placement.random_greedy import RandomGreedy
+from tests.placement.plain_greedy import plain_greedy
+
+SIZES = ((100, 100, 0.030), (100, 1000, 0.5), (1000, 10_000, 10.0))
+
+
+def best_of(repeats: int, solver: RandomGreedy | LocalSearch | Lookahead, case: Problem) -> float:
+    times = []
+    for _ in range(repeats):
+        began = perf_counter()
+        solver.solve(case, np.random.default_rng(0))
+        times.append(perf_counter() - began)
+    return min(times)
+
+
+def plain_s(case: Problem) -> float:
+    """One candidate by the plain Python reference; it must be the same schedule as that of the compiled loops."""
+    began = perf_counter()
+    schedule = plain_greedy(case)
+    spent_s = perf_counter() - began
+    compiled = RandomGreedy(iterations=1).solve(case, np.random.default_rng(0)).schedule
+    assert np.array_equal(schedule.choice, compiled.choice)
+    return spent_s
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    rows = []
+    for nodes, jobs, wanted_s in SIZES:
+        case = problem(nodes, jobs)
+        RandomGreedy(iterations=2).solve(case, np.random.default_rng(0))
+        LocalSearch(start=RandomGreedy(iterations=2), steps=2).solve(case, np.random.default_rng(0))
+        Lookahead().solve(case, np.random.default_rng(0))
+        repeats = options.repeats if jobs < 5000 else 2
+        greedy_s = best_of(repeats, RandomGreedy(iterations=1000), case)
+        rows.append({
+            "nodes": nodes,
+            "jobs": jobs,
+            "random_greedy_1000_s": greedy_s,
+            "wanted_s": wanted_s,
+            "local_search_20000_s": best_of(repeats, LocalSearch(), case),
+            "lookahead_s": best_of(repeats, Lookahead(), case),
+            "plain_python_over_ours": plain_s(case) * 1000 / greedy_s,
+        })
+    if options.json:
+        print(json.dumps({"rows": rows}, indent=2))
+        return
+    print(f"{'nodes':>6} {'jobs':>6} {'greedy x1000':>13} {'wanted':>8} {'local search':>13} {'lookahead':>10} {'plain Python':>12}")
+    for row in rows:
+        ratio = f"{row['plain_python_over_ours']:.0f}x"
+        print(
+            f"{row['nodes']:>6} {row['jobs']:>6} {row['random_greedy_1000_s']:>11.4f} s {row['wanted_s']:>6.2f} s "
+            f"{row['local_search_20000_s']:>11.4f} s {row['lookahead_s']:>8.4f} s {ratio:>12}"
+        )
+
+
+if __name__ == "__main__":
+    main()
