@@ -44,6 +44,7 @@ class JobLog:
     origin: datetime | None = None  # aware; what submit_s = 0 is
     dropped: Mapping[str, int] = field(default_factory=dict)  # records left out, by reason
     path: Path | None = None
+    complete_from_s: float | None = None  # before this the log is known to lack jobs
 
     @classmethod
     def of(
@@ -51,7 +52,7 @@ class JobLog:
         gpus: ArrayLike, gpu_type: Sequence[str] | None = None, time_limit_s: ArrayLike | None = None,
         start_s: ArrayLike | None = None, censored: ArrayLike | None = None, origin: datetime | None = None,
         reasons: Mapping[str, ArrayLike] | None = None, dropped: Mapping[str, int] | None = None,
-        path: Path | None = None,
+        path: Path | None = None, complete_from_s: float | None = None,
     ) -> JobLog:  # fmt: skip
         """Sort by submission, leave out the records marked in *reasons* (a mask each; the first that applies counts).
 
@@ -85,6 +86,7 @@ class JobLog:
             origin=origin,
             dropped=counts,
             path=path,
+            complete_from_s=complete_from_s,
         )
 
     def __len__(self) -> int:
@@ -141,10 +143,10 @@ def window(log: JobLog, begin: str | None, days: float, *, carry_in: bool = True
     fresh = (log.submit_s >= begin_s) & (log.submit_s < end_s)
     if not fresh.any():
         first, last = (log.moment(t) for t in log.span_s)
+        called = "the log" if log.path is None else log.path.name
         raise InputError(
-            f"a period of the log, whose submissions are from {first} to {last}",
-            file=log.path,
-            field="begin",
+            f"a period of {called}, whose submissions are from {first} to {last}",
+            field="workload.begin",
             value=f"{days:g} days from {log.moment(begin_s)}",
         )
     started_s = np.fmax(log.start_s, log.submit_s)  # fmax: NaN gives way
@@ -180,10 +182,10 @@ def _begin_s(log: JobLog, begin: str) -> float:
         moment = moment_s(begin)
     except ValueError:
         expected = "a day or moment (ISO 8601) or a number of seconds from the log's origin"
-        raise InputError(expected, file=log.path, field="begin", value=begin) from None
+        raise InputError(expected, field="workload.begin", value=begin) from None
     if log.origin is None:
         expected = "seconds from the log's origin, as this log has no dates"
-        raise InputError(expected, file=log.path, field="begin", value=begin)
+        raise InputError(expected, field="workload.begin", value=begin)
     return moment - log.origin.timestamp()
 
 
@@ -191,6 +193,8 @@ def _sentence(log: JobLog, begin_s: float, end_s: float, fresh: int, carried: in
     parts = [f"{log.source}, {(end_s - begin_s) / DAY_S:g} days from {log.moment(begin_s)}: {fresh} jobs submitted"]
     if carried:
         parts.append(f"and {carried} carried in from before")
+    if log.complete_from_s is not None and begin_s < log.complete_from_s:
+        parts.append(f"(the log lacks jobs before {log.moment(log.complete_from_s)})")
     last_s = log.span_s[1]
     if last_s < end_s - DAY_S:
         parts.append(f"(the log's last submission is at {log.moment(last_s)})")

@@ -18,6 +18,7 @@ from commonwatt.data.table import Floats, Table, read_table
 
 __all__ = ["read"]
 
+_COMPLETE_FROM_S = 9_964_972.0
 _PUBLISHED = {
     "job_id": "name",
     "submit_s": "creation_time",
@@ -49,6 +50,7 @@ def read(path: Path) -> JobLog:
             "without run time": ~(end_s > start_s),
         },
         path=path,
+        complete_from_s=_COMPLETE_FROM_S,
     )
 
 
