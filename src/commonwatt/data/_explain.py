@@ -1,0 +1,148 @@
+"""From what Pydantic found wrong to one line: field, value, expectation."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from commonwatt.model.errors import InputError
+
+__all__ = ["explain"]
+
+# what validators of our models write: "field: got VALUE, expected PHRASE"
+_OURS = re.compile(r"(?:(?P<field>[\w.\-]+): )?(?:got (?P<value>.*?), )?expected (?P<expected>.*)", re.DOTALL)
+_LIMITS = {
+    "greater_than": ("gt", "a number above {}"),
+    "greater_than_equal": ("ge", "a number, {} or more"),
+    "less_than": ("lt", "a number below {}"),
+    "less_than_equal": ("le", "a number, {} or less"),
+    "literal_error": ("expected", "one of {}"),
+    "too_short": ("min_length", "at least {} entry"),
+    "too_long": ("max_length", "at most {} entries"),
+    "string_too_short": ("min_length", "text of at least {} character"),
+}
+_KINDS = {
+    "finite_number": "a finite number",
+    "float": "a number",
+    "int": "a whole number",
+    "bool": "true or false",
+    "string": "text",
+    "tuple": "a list",
+    "list": "a list",
+    "dict": "a mapping of names to values",
+    "model": "a mapping of fields",
+}
+
+
+def explain(error: ValidationError, raw: object, model: type[BaseModel], file: object) -> InputError:
+    """Return the first thing that is wrong with *raw* as an ``InputError``."""
+    first = _telling(error.errors(include_url=False), raw)
+    field = ".".join(_place(first["loc"], raw))
+    kind, context = first["type"], first.get("ctx", {})
+    if kind == "value_error":
+        return _ours(context["error"], field, file)
+    if kind == "missing":
+        return InputError("this field to be given", file=file, field=field)
+    if kind == "union_tag_invalid":
+        tag = str(context["discriminator"]).strip("'")
+        expected = f"one of {context['expected_tags']}"
+        return InputError(expected, file=file, field=f"{field}.{tag}", value=context["tag"])
+    if kind == "union_tag_not_found":
+        tag = str(context["discriminator"]).strip("'")
+        return InputError("this field to be given", file=file, field=f"{field}.{tag}" if field else tag)
+    if kind == "extra_forbidden":
+        return InputError(_known(model, first["loc"]), file=file, field=field)
+    return InputError(_expectation(kind, context, first["msg"]), file=file, field=field or None, value=first["input"])
+
+
+def _telling(errors: Sequence[ErrorDetails], raw: object) -> ErrorDetails:
+    """Pick the error to tell: the first; but a misspelt field rather than the one it leaves missing, and, where a
+    value may be of several kinds, the error of the kind that got furthest.
+    """  # noqa: D205
+    first = errors[0]
+    beside = [e for e in errors if e["type"] == "extra_forbidden" and e["loc"][:-1] == first["loc"][:-1]]
+    if first["type"] == "missing" and beside:
+        return beside[0]
+    place = _place(first["loc"], raw)
+    same = [e for e in errors if _place(e["loc"], raw)[: len(place)] == place]
+    return max(same, key=lambda e: len(_place(e["loc"], raw)))
+
+
+def _expectation(kind: str, context: Mapping[str, Any], message: str) -> str:
+    if kind in _LIMITS:
+        name, phrase = _LIMITS[kind]
+        value = context[name]
+        return phrase.format(f"{value:g}" if isinstance(value, float) else value)
+    for prefix, phrase in _KINDS.items():
+        if kind.startswith(prefix):
+            return phrase
+    return message.removeprefix("Input should be ").lower()
+
+
+def _ours(error: Exception, field: str, file: object) -> InputError:
+    if isinstance(error, InputError):
+        return error.within(file)
+    match = _OURS.fullmatch(str(error))
+    if match is None:
+        return InputError(str(error), file=file, field=field or None)
+    place = ".".join(part for part in (field, match["field"]) if part)
+    value = match["value"]
+    return InputError(match["expected"], file=file, field=place or None, value=value and value.strip("'"))
+
+
+def _place(location: Sequence[int | str], raw: object) -> list[str]:
+    """Names along the way to the offending value; entries of a list go by their ``name`` if they have one.
+
+    Pydantic puts the chosen member of a union in the way as if it were a key: what is not in *raw* is skipped,
+    except at the end, where it is the missing field.
+    """
+    parts: list[str] = []
+    for step, part in enumerate(location):
+        last = step == len(location) - 1
+        if isinstance(raw, Mapping) and (key := _key(raw, part)) is not None:
+            raw = raw[key]
+            parts.append(str(part))
+        elif isinstance(raw, Sequence) and not isinstance(raw, str) and isinstance(part, int) and part < len(raw):
+            raw = raw[part]
+            name = raw.get("name") if isinstance(raw, Mapping) else None
+            parts.append(name if isinstance(name, str) and name else str(part))
+        elif last and isinstance(raw, Mapping) and isinstance(part, str) and part.isidentifier():
+            parts.append(part)
+    return parts
+
+
+def _key(raw: Mapping[Any, Any], part: int | str) -> object | None:
+    if part in raw:
+        return part
+    return next((key for key in raw if str(key) == str(part)), None)
+
+
+def _known(model: type[BaseModel], location: Sequence[int | str]) -> str:
+    """The fields that were possible where *location* has an unknown one."""
+    candidates = [model]
+    for part in location[:-1]:
+        chosen = [m for m in candidates if isinstance(part, str) and part in m.model_fields]
+        if chosen:
+            candidates = [below for m in chosen for below in _models(m.model_fields[str(part)].annotation)]
+        elif len(candidates) > 1:
+            candidates = [m for m in candidates if _has_tag(m, part)] or candidates
+    names = list(dict.fromkeys(name for m in candidates for name in m.model_fields))
+    near = difflib.get_close_matches(str(location[-1]), names, n=1)
+    meant = f" (did you mean {near[0]}?)" if near else ""
+    return f"one of the fields {', '.join(names)}{meant}" if names else "no such field"
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:  # noqa: ANN401
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models(part)]
+
+
+def _has_tag(model: type[BaseModel], tag: object) -> bool:
+    source = model.model_fields.get("source")
+    return source is not None and tag in get_args(source.annotation)

@@ -1,0 +1,206 @@
+"""``JobLog``: the one table behind all readers and generators, and periods of it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from commonwatt.data.table import moment_s
+from commonwatt.model.errors import InputError
+from commonwatt.model.units import DAY_S
+
+__all__ = ["JobLog", "window"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class JobLog:
+    """Jobs of one size and run time each, in columns, in order of submission.
+
+    ``submit_s`` counts from ``origin``; where that is ``None`` it counts from a moment the log does not tell.
+    What the log does not say is "" (GPU type) or NaN (time limit, start).
+    """
+
+    source: str  # where the jobs come from, in one sentence without a full stop
+    job: tuple[str, ...]  # [J] names, all different
+    tenant: tuple[str, ...]  # [J]
+    submit_s: Floats  # [J] increasing
+    duration_s: Floats  # [J] time it ran, above 0
+    gpus: Ints  # [J] 1 or more
+    gpu_type: tuple[str, ...]  # [J] as the log spells it
+    time_limit_s: Floats  # [J] run time its owner declared; infinity: unlimited
+    start_s: Floats  # [J] when it started, on the clock of submit_s
+    censored: Bools  # [J] still running when the log was taken, so that duration_s is too short
+    origin: datetime | None = None  # aware; what submit_s = 0 is
+    dropped: Mapping[str, int] = field(default_factory=dict)  # records left out, by reason
+    path: Path | None = None
+    complete_from_s: float | None = None  # before this the log is known to lack jobs
+
+    @classmethod
+    def of(
+        cls, source: str, *, job: Sequence[str], tenant: Sequence[str], submit_s: ArrayLike, duration_s: ArrayLike,
+        gpus: ArrayLike, gpu_type: Sequence[str] | None = None, time_limit_s: ArrayLike | None = None,
+        start_s: ArrayLike | None = None, censored: ArrayLike | None = None, origin: datetime | None = None,
+        reasons: Mapping[str, ArrayLike] | None = None, dropped: Mapping[str, int] | None = None,
+        path: Path | None = None, complete_from_s: float | None = None,
+    ) -> JobLog:  # fmt: skip
+        """Sort by submission, leave out the records marked in *reasons* (a mask each; the first that applies counts).
+
+        Raises ``InputError`` if a name occurs twice or no job remains.
+        """
+        unknown = np.full(len(job), np.nan)
+        out, counts = _leave_out(len(job), reasons or {}, dropped or {})
+        submit = np.asarray(submit_s, dtype=float)
+        remaining = np.flatnonzero(~out)
+        kept = remaining[np.argsort(submit[remaining], kind="stable")]
+        rows: list[int] = kept.tolist()
+        if not rows:
+            why = ", ".join(f"{count} {reason}" for reason, count in counts.items())
+            raise InputError(f"at least one GPU job{f' (left out: {why})' if why else ''}", file=path, value="none")
+        _refuse_duplicates([job[i] for i in rows], path)
+
+        def column(values: ArrayLike | None) -> Floats:
+            return (unknown if values is None else np.asarray(values, dtype=float))[kept]
+
+        return cls(
+            source=source,
+            job=tuple(job[i] for i in rows),
+            tenant=tuple(tenant[i] for i in rows),
+            submit_s=submit[kept],
+            duration_s=column(duration_s),
+            gpus=np.asarray(gpus)[kept].astype(np.int64),
+            gpu_type=tuple("" if gpu_type is None else gpu_type[i] for i in rows),
+            time_limit_s=column(time_limit_s),
+            start_s=column(start_s),
+            censored=np.zeros(len(kept), bool) if censored is None else np.asarray(censored, dtype=bool)[kept],
+            origin=origin,
+            dropped=counts,
+            path=path,
+            complete_from_s=complete_from_s,
+        )
+
+    def __len__(self) -> int:
+        return len(self.job)
+
+    @property
+    def span_s(self) -> tuple[float, float]:
+        """First and last submission."""
+        return float(self.submit_s[0]), float(self.submit_s[-1])
+
+    def moment(self, time_s: float) -> str:
+        """Return a time of this log as people write it."""
+        if self.origin is None:
+            return f"{time_s:.0f} s"
+        return (self.origin + timedelta(seconds=round(time_s))).isoformat().replace("+00:00", "Z")
+
+
+def _leave_out(
+    count: int, reasons: Mapping[str, ArrayLike], dropped: Mapping[str, int]
+) -> tuple[Bools, dict[str, int]]:
+    out = np.zeros(count, dtype=bool)
+    counts = {reason: number for reason, number in dropped.items() if number}
+    for reason, mask in reasons.items():
+        fresh = np.asarray(mask, dtype=bool) & ~out
+        if fresh.any():
+            counts[reason] = counts.get(reason, 0) + int(fresh.sum())
+        out |= fresh
+    return out, counts
+
+
+def _refuse_duplicates(names: Sequence[str], path: Path | None) -> None:
+    if len(set(names)) == len(names):
+        return
+    twice = next(name for name, times in Counter(names).items() if times > 1)
+    raise InputError("job names that differ", file=path, field="job", value=twice)
+
+
+def window(log: JobLog, begin: str | None, days: float, *, carry_in: bool = True) -> JobLog:
+    """Select the jobs submitted in the *days* from *begin*; times then count from *begin*.
+
+    With *carry_in* also those submitted earlier and not yet finished, submitted at 0: a running one with the run
+    time it has left, one that has not started with all of it. Where the log has no start times, jobs count as
+    started when they were submitted.
+
+    Parameters
+    ----------
+    begin
+        ISO 8601, or seconds from the log's origin; the first submission if ``None``.
+
+    Raises ``InputError`` if *begin* cannot be read or no job is submitted in the period.
+    """
+    begin_s = log.span_s[0] if begin is None else _begin_s(log, begin)
+    end_s = begin_s + days * DAY_S
+    fresh = (log.submit_s >= begin_s) & (log.submit_s < end_s)
+    if not fresh.any():
+        first, last = (log.moment(t) for t in log.span_s)
+        called = "the log" if log.path is None else log.path.name
+        raise InputError(
+            f"a period of {called}, whose submissions are from {first} to {last}",
+            field="workload.begin",
+            value=f"{days:g} days from {log.moment(begin_s)}",
+        )
+    started_s = np.fmax(log.start_s, log.submit_s)  # fmax: NaN gives way
+    ran_s = np.clip(begin_s - started_s, 0.0, None)
+    carried = ~fresh & carry_in & (log.submit_s < begin_s) & (ran_s < log.duration_s)
+    rows = np.flatnonzero(fresh | carried)
+    left_s = np.where(carried, log.duration_s - ran_s, log.duration_s)
+    return JobLog(
+        source=_sentence(log, begin_s, end_s, int(fresh.sum()), int(carried.sum())),
+        job=tuple(log.job[i] for i in rows),
+        tenant=tuple(log.tenant[i] for i in rows),
+        submit_s=np.clip(log.submit_s[rows] - begin_s, 0.0, None),
+        duration_s=left_s[rows],
+        gpus=log.gpus[rows],
+        gpu_type=tuple(log.gpu_type[i] for i in rows),
+        time_limit_s=np.where(carried, np.maximum(log.time_limit_s - ran_s, left_s), log.time_limit_s)[rows],
+        start_s=log.start_s[rows] - begin_s,
+        censored=log.censored[rows],
+        origin=None if log.origin is None else log.origin + timedelta(seconds=begin_s),
+        dropped=log.dropped,
+        path=log.path,
+    )
+
+
+def _begin_s(log: JobLog, begin: str) -> float:
+    try:
+        seconds = float(begin)
+    except ValueError:
+        seconds = math.nan
+    if math.isfinite(seconds):
+        return seconds
+    try:
+        moment = moment_s(begin)
+    except ValueError:
+        expected = "a day or moment (ISO 8601) or a number of seconds from the log's origin"
+        raise InputError(expected, field="workload.begin", value=begin) from None
+    if log.origin is None:
+        expected = "seconds from the log's origin, as this log has no dates"
+        raise InputError(expected, field="workload.begin", value=begin)
+    return moment - log.origin.timestamp()
+
+
+def _sentence(log: JobLog, begin_s: float, end_s: float, fresh: int, carried: int) -> str:
+    parts = [f"{log.source}, {(end_s - begin_s) / DAY_S:g} days from {log.moment(begin_s)}: {fresh} jobs submitted"]
+    if carried:
+        parts.append(f"and {carried} carried in from before")
+    if log.complete_from_s is not None and begin_s < log.complete_from_s:
+        parts.append(f"(the log lacks jobs before {log.moment(log.complete_from_s)})")
+    last_s = log.span_s[1]
+    if last_s < end_s - DAY_S:
+        parts.append(f"(the log's last submission is at {log.moment(last_s)})")
+    return " ".join(parts)
+
+
+def utc(seconds: float) -> datetime:
+    """Return the moment that is *seconds* after 1970."""
+    return datetime.fromtimestamp(seconds, tz=UTC)

@@ -1,0 +1,189 @@
+"""How a log's jobs of one size become malleable.
+
+A log tells that a job ran for so long on so many GPUs of some type. It does not tell which model was trained, nor how
+long it would have taken elsewhere. Both are supplied here:
+
+1. Each job is given a kind of model, drawn with the seed, every kind being equally likely that has a known speed on
+   what the job ran on and on a GPU type of the cluster.
+2. Its logged run time and that speed fix its amount of work. On g GPUs of a type it takes
+   ``logged time * speed(logged type, asked) / speed(type, g)``.
+3. Counts (``counts``): a job that asked for up to 8 GPUs may get 1, 2, 4, 8, ... and what it asked for, up to
+   ``largest_growth`` times that. A larger one may be doubled within that limit, and halved as long as whole groups of
+   8 remain.
+4. A count that is not faster than a smaller one on the same type is left out. What the job asked for stays even then:
+   schedulers that do not resize jobs give exactly that.
+5. Due dates and tardiness weights are drawn as ``DueDates`` says; the weight is per GPU asked for.
+
+The job's owner is taken to have asked for the GPUs the log shows, and for the GPU type it names if the cluster has
+it. GPU types are matched whatever their case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commonwatt.data.log import JobLog
+from commonwatt.data.profiles import GPU_TYPES, Profiles, canonical, known_gpu_type
+from commonwatt.model.errors import InputError
+from commonwatt.model.jobs import JobTable
+from commonwatt.model.scenario import LogWorkload, WeekWorkload
+
+__all__ = ["counts", "malleable"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_NODE = 8  # GPUs of the largest usual node
+
+
+def counts(asked: int, largest_growth: float) -> list[int]:
+    """GPU counts a job that asked for *asked* may get, increasing.
+
+    >>> counts(2, 2.0), counts(3, 2.0), counts(16, 2.0), counts(12, 1.5)
+    ([1, 2, 4], [1, 2, 3, 4], [8, 16, 32], [12])
+    """
+    limit = int(asked * largest_growth)
+    if asked <= _NODE:
+        return sorted({asked, *(2**k for k in range(limit.bit_length()) if 2**k <= limit)})
+    found = {asked}
+    larger, smaller = 2 * asked, asked
+    while larger <= limit:
+        found.add(larger)
+        larger *= 2
+    while smaller % (2 * _NODE) == 0:
+        smaller //= 2
+        found.add(smaller)
+    return sorted(found)
+
+
+@dataclass(frozen=True)
+class _Template:
+    """Configurations of all jobs of one kind that ran on the same type and count."""
+
+    type: Ints  # index into the cluster's types
+    gpus: Ints
+    time: Floats  # relative to the logged run time
+    gpu_w: Floats
+
+
+@dataclass(frozen=True)
+class _Maker:
+    profiles: Profiles
+    gpu_types: Sequence[str]  # of the cluster
+    largest_growth: float
+
+    def kinds(self, ran_on: str, asked: int) -> list[int]:
+        """Kinds such a job may have."""
+        return [
+            i
+            for i, kind in enumerate(self.profiles.kinds)
+            if self.profiles.speed(kind, ran_on, asked)
+            and any(self.profiles.speed(kind, name, asked) for name in self.gpu_types)
+        ]
+
+    def template(self, kind: int, ran_on: str, asked: int) -> _Template:
+        """Configurations of such a job of that kind."""
+        name = self.profiles.kinds[kind]
+        logged = self.profiles.speed(name, ran_on, asked)
+        rows: list[tuple[int, int, float, float]] = []
+        for index, gpu_type in enumerate(self.gpu_types):
+            watts = self.profiles.gpu_w(name, gpu_type)
+            fastest = 0.0
+            for gpus in counts(asked, self.largest_growth):
+                speed = self.profiles.speed(name, gpu_type, gpus)
+                if speed is None or logged is None or (speed <= fastest and gpus != asked):
+                    continue
+                fastest = max(fastest, speed)
+                rows.append((index, gpus, logged / speed, np.nan if watts is None else watts))
+        types, gpus_, times, power = np.array(rows).T
+        return _Template(types.astype(np.int64), gpus_.astype(np.int64), times, power)
+
+
+def malleable(
+    log: JobLog,
+    spec: LogWorkload | WeekWorkload,
+    profiles: Profiles,
+    gpu_types: Sequence[str],
+    rng: np.random.Generator,
+) -> JobTable:
+    """Make the jobs of *log* malleable on a cluster with *gpu_types*.
+
+    Raises ``InputError`` on a GPU type, of the log or the cluster, whose speed is unknown.
+    """
+    for name in gpu_types:
+        known_gpu_type(name, "nodes.gpu_type")
+    maker = _Maker(profiles, gpu_types, spec.largest_growth)
+    ran_on = _ran_on(log, spec)
+    kind = _draw_kinds(maker, log, ran_on, rng)
+    templates, which = _templates(maker, log, ran_on, kind)
+    slack = rng.uniform(*spec.due_dates.slack_factor, size=len(log))
+    weight = rng.choice(np.array(spec.due_dates.tardiness_weights), size=len(log))
+    sizes = np.array([len(t.type) for t in templates], dtype=np.int64)[which]
+    start = np.concatenate(([0], np.cumsum(sizes)))
+    first = np.cumsum([0, *(len(t.type) for t in templates[:-1])])
+    rows = np.arange(start[-1]) + np.repeat(first[which] - start[:-1], sizes)
+    tenants = {name: i for i, name in enumerate(dict.fromkeys(log.tenant))}
+    return JobTable(
+        names=log.job,
+        tenants=tuple(tenants),
+        gpu_types=tuple(gpu_types),
+        tenant=np.array([tenants[name] for name in log.tenant], dtype=np.int64),
+        submit_s=log.submit_s,
+        due_s=log.submit_s + spec.due_dates.least_slack_s + slack * log.duration_s,
+        tardiness_weight=weight * log.gpus,
+        epochs=np.maximum(1, np.rint(log.duration_s / spec.epoch_s)).astype(np.int64),
+        requested_gpus=log.gpus,
+        requested_type=_requested_types(log, gpu_types),
+        time_limit_s=_limits(log, spec),
+        kinds=tuple(profiles.kinds[k] for k in kind),
+        start=start,
+        config_type=np.concatenate([t.type for t in templates])[rows],
+        config_gpus=np.concatenate([t.gpus for t in templates])[rows],
+        config_time_s=np.concatenate([t.time for t in templates])[rows] * np.repeat(log.duration_s, sizes),
+        config_gpu_w=np.concatenate([t.gpu_w for t in templates])[rows],
+    )
+
+
+def _ran_on(log: JobLog, spec: LogWorkload | WeekWorkload) -> Ints:
+    """Index into ``GPU_TYPES`` of what each job ran on."""
+    otherwise = known_gpu_type(spec.logged_gpu_type, "workload.logged_gpu_type")
+    name_of = {n: known_gpu_type(n, "gpu_type", log.path) if n else otherwise for n in dict.fromkeys(log.gpu_type)}
+    return np.array([GPU_TYPES.index(name_of[name]) for name in log.gpu_type], dtype=np.int64)
+
+
+def _draw_kinds(maker: _Maker, log: JobLog, ran_on: Ints, rng: np.random.Generator) -> Ints:
+    draw = rng.random(len(log))
+    kind = np.zeros(len(log), dtype=np.int64)
+    for index, asked in np.unique(np.stack((ran_on, log.gpus)), axis=1).T:
+        possible = maker.kinds(GPU_TYPES[index], int(asked))
+        if not possible:
+            where = f"{asked} {GPU_TYPES[index]}"
+            expected = (
+                f"a GPU type on which some kind of model has a known speed, and on {', '.join(maker.gpu_types)} too"
+            )
+            raise InputError(expected, file=log.path, field="gpu_type", value=where)
+        own = (ran_on == index) & (log.gpus == asked)
+        kind[own] = np.array(possible)[(draw[own] * len(possible)).astype(np.int64)]
+    return kind
+
+
+def _templates(maker: _Maker, log: JobLog, ran_on: Ints, kind: Ints) -> tuple[list[_Template], Ints]:
+    """One template for each combination that occurs, and which one each job has."""
+    different, which = np.unique(np.stack((kind, ran_on, log.gpus)), axis=1, return_inverse=True)
+    return [maker.template(int(k), GPU_TYPES[t], int(g)) for k, t, g in different.T], which.reshape(-1)
+
+
+def _requested_types(log: JobLog, gpu_types: Sequence[str]) -> Ints:
+    at = {canonical(name): i for i, name in reversed(list(enumerate(gpu_types)))}
+    of_name = {name: at.get(canonical(name), -1) if name else -1 for name in dict.fromkeys(log.gpu_type)}
+    return np.array([of_name[name] for name in log.gpu_type], dtype=np.int64)
+
+
+def _limits(log: JobLog, spec: LogWorkload | WeekWorkload) -> Floats:
+    factor = getattr(spec, "time_limit_factor", None)
+    otherwise = np.full(len(log), np.inf) if factor is None else factor * log.duration_s
+    return np.where(np.isnan(log.time_limit_s), otherwise, log.time_limit_s)

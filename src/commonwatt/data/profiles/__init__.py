@@ -1,0 +1,35 @@
+"""Speed against GPU type and count, and power, by kind of model.
+
+- ``base``: ``Profiles``, what every set of profiles answers; ``gpu_types``: names of GPU types.
+- ``gavel``, ``zeus``, ``sia``: readers of the measured tables.
+- ``measured``: profiles from the tables; ``law``: fitted scaling laws; ``fit``: how they were fitted.
+"""
+
+from __future__ import annotations
+
+from commonwatt.data import locate
+from commonwatt.data.profiles import gavel, zeus
+from commonwatt.data.profiles.base import Profiles
+from commonwatt.data.profiles.gpu_types import GPU_TYPES, canonical, known_gpu_type
+from commonwatt.data.profiles.law import LAW
+from commonwatt.model.errors import InputError
+
+__all__ = ["GPU_TYPES", "LAW", "Profiles", "canonical", "known_gpu_type", "load_profiles"]
+
+
+def load_profiles(choice: str = "auto") -> Profiles:
+    """Return the profiles a workload names: ``measured``, ``law``, or ``auto``, measured where the table is at hand.
+
+    Raises ``InputError`` if ``measured`` is asked for and there is no table of Gavel's.
+    """
+    if choice not in ("auto", "measured", "law"):
+        raise InputError("one of auto, measured, law", field="profiles", value=choice)
+    table = None if choice == "law" else locate.find(gavel.FILE)
+    if table is not None:
+        from commonwatt.data.profiles.measured import Measured
+
+        return Measured.read(table, locate.find(zeus.FILE))
+    if choice == "measured":
+        expected = f"{gavel.FILE} in the folder {locate.VARIABLE} names"
+        raise InputError(expected, field="profiles", value=choice)
+    return LAW

@@ -1,0 +1,127 @@
+"""Scaling laws per class of model, for where the measured tables are not at hand.
+
+``speed(class, type, g) = speed_of_one[class][type] * g ** exponent[class][type]``, relative to one P100.
+
+The figures are ours, fitted by ``fit`` (which says how, and prints the misfit) to three public tables: Gavel's
+throughputs (github.com/stanford-futuredata/gavel, MIT), Zeus' power table (github.com/ml-energy/zeus, Apache-2.0)
+and Sia's scaling table (github.com/siasosp23/artifacts). They were measured within one node of at most 8 GPUs: across
+nodes, and beyond 8 GPUs, they extrapolate and flatter slow networks. Root mean square of ln(measured / law) over batch
+sizes and counts: 0.03 to 0.30, but 0.42 for language models, whose V100 figures jump with the machine (4 GPUs with
+slow links, 8 with fast ones).
+
+What the tables lack is borrowed: nobody measured the A40 on several GPUs (RTX6000's exponents), BERT on several P100
+and V100 (Transformer's), Recommendation on several K80, P100 and V100 (NCF on other GPUs), an LSTM language model
+beyond V100 (speed from DeepSpeech2 and BERT, its own exponent on the three types it was measured on).
+Power is known for four types only. ResNet-18, Transformer, LM and Recommendation have the power of ShuffleNetV2, BERT,
+DeepSpeech2 and NCF.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from commonwatt.data.profiles.gpu_types import known_gpu_type
+from commonwatt.model.errors import InputError
+
+__all__ = ["LAW", "Law"]
+
+_ByType = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Law:
+    """Figures by class of model and GPU type."""
+
+    speed_of_one: Mapping[str, _ByType]  # one GPU, relative to one P100
+    exponent: Mapping[str, _ByType]  # of the GPU count
+    power_w: Mapping[str, _ByType]  # board of one GPU while training
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Classes of model."""
+        return tuple(self.speed_of_one)
+
+    @property
+    def source(self) -> str:
+        """Where the figures come from."""
+        return "scaling laws fitted to Gavel's, Sia's and Zeus' measurements"
+
+    def speed(self, kind: str, gpu_type: str, gpus: int) -> float | None:
+        """Samples per second relative to one P100; ``None`` on a type the class was never measured on."""
+        name = known_gpu_type(gpu_type)
+        of_one = self._row(self.speed_of_one, kind).get(name)
+        return None if of_one is None else of_one * gpus ** self.exponent[kind][name]
+
+    def gpu_w(self, kind: str, gpu_type: str) -> float | None:
+        """Power of one GPU's board while it trains, watts; ``None`` on a type without measurements."""
+        return self._row(self.power_w, kind).get(known_gpu_type(gpu_type))
+
+    @staticmethod
+    def _row(table: Mapping[str, _ByType], kind: str) -> _ByType:
+        if kind not in table:
+            raise InputError(f"one of {', '.join(table)}", field="kind", value=kind)
+        return table[kind]
+
+
+_TEXT_W = {"P100": 173, "V100": 226, "RTX6000": 236, "A40": 267}
+_TEXT_SCALES = {"P100": 0.67, "V100": 0.78, "T4": 0.95, "RTX2080Ti": 0.60, "RTX6000": 0.64, "A40": 0.64, "A100": 1.00}
+
+# fmt: off
+LAW = Law(
+    speed_of_one={
+        "resnet18": {
+            "K80": 0.17, "P100": 1.00, "V100": 1.11, "T4": 0.44,
+            "RTX2080Ti": 0.63, "RTX6000": 0.77, "A40": 1.08, "A100": 1.18,
+        },
+        "resnet50": {
+            "K80": 0.24, "P100": 1.00, "V100": 1.52, "T4": 0.77,
+            "RTX2080Ti": 0.92, "RTX6000": 1.10, "A40": 1.44, "A100": 1.48,
+        },
+        "transformer": {
+            "K80": 0.38, "P100": 1.00, "V100": 1.35, "T4": 0.54,
+            "RTX2080Ti": 1.02, "RTX6000": 1.23, "A40": 2.30, "A100": 2.24,
+        },
+        "bert": {
+            "P100": 1.00, "V100": 1.75, "T4": 0.70, "RTX2080Ti": 1.32,
+            "RTX6000": 1.59, "A40": 2.98, "A100": 2.90,
+        },
+        "lm": {
+            "K80": 0.30, "P100": 1.00, "V100": 1.19, "T4": 0.49,
+            "RTX2080Ti": 0.92, "RTX6000": 1.11, "A40": 1.22, "A100": 2.02,
+        },
+        "recommendation": {
+            "K80": 0.60, "P100": 1.00, "V100": 0.46, "T4": 0.31,
+            "RTX2080Ti": 0.17, "RTX6000": 0.22, "A40": 0.46, "A100": 0.30,
+        },
+    },
+    exponent={
+        "resnet18": {
+            "K80": 0.90, "P100": 0.81, "V100": 1.00, "T4": 0.89,
+            "RTX2080Ti": 0.87, "RTX6000": 0.86, "A40": 0.86, "A100": 1.00,
+        },
+        "resnet50": {
+            "K80": 0.93, "P100": 0.90, "V100": 0.57, "T4": 0.97,
+            "RTX2080Ti": 0.95, "RTX6000": 0.98, "A40": 0.98, "A100": 1.00,
+        },
+        "transformer": {"K80": 0.73, **_TEXT_SCALES},
+        "bert": _TEXT_SCALES,
+        "lm": {
+            "K80": 0.58, "P100": 0.37, "V100": 0.81, "T4": 0.59,
+            "RTX2080Ti": 0.59, "RTX6000": 0.59, "A40": 0.59, "A100": 0.59,
+        },
+        "recommendation": {
+            "K80": 0.77, "P100": 0.77, "V100": 0.77, "T4": 0.63,
+            "RTX2080Ti": 0.80, "RTX6000": 0.71, "A40": 0.71, "A100": 0.96,
+        },
+    },
+    power_w={
+        "resnet18": {"P100": 104, "V100": 147, "RTX6000": 166, "A40": 188},
+        "resnet50": {"P100": 159, "V100": 222, "RTX6000": 232, "A40": 241},
+        "transformer": _TEXT_W,
+        "bert": _TEXT_W,
+        "lm": {"P100": 122, "V100": 171, "RTX6000": 177, "A40": 177},
+        "recommendation": {"P100": 35, "V100": 38, "RTX6000": 67, "A40": 87},
+    },
+)
+# fmt: on

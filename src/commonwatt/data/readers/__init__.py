@@ -1,0 +1,41 @@
+"""Readers of job logs, one file per format; each gives a ``JobLog``.
+
+- ``philly``, ``alibaba``, ``helios``: public traces, as their publishers keep them or as tidied tables.
+- ``slurm``: ``sacct --json`` and ``sacct --parsable2``.
+- ``swf``: the Standard Workload Format.
+- ``plain``: any table with a submission, a run time and a GPU count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from commonwatt.data.log import JobLog
+from commonwatt.data.readers import alibaba, helios, philly, plain, slurm, swf
+from commonwatt.model.errors import InputError
+
+__all__ = ["READERS", "read_log"]
+
+READERS: dict[str, Callable[[Path], JobLog]] = {
+    "philly": philly.read,
+    "alibaba": alibaba.read,
+    "helios": helios.read,
+    "slurm": slurm.read,
+    "swf": swf.read,
+    "csv": plain.read,
+}
+
+
+def read_log(source: str, path: str | Path, columns: Mapping[str, str] | None = None) -> JobLog:
+    """Read a log of the format *source*; *columns* renames the columns of a plain CSV.
+
+    Raises ``InputError`` on an unknown format, columns where the format fixes them, and whatever is wrong in the file.
+    """
+    if source not in READERS:
+        raise InputError(f"one of {', '.join(READERS)}", field="source", value=source)
+    if not columns:
+        return READERS[source](Path(path))
+    if source != "csv":
+        raise InputError("no columns, as the format fixes them", field="columns", value=dict(columns))
+    return plain.read(Path(path), columns)

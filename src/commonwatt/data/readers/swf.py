@@ -1,0 +1,85 @@
+"""The Standard Workload Format: 18 numbers a line, comments after ``;``.
+
+Processors are read as GPUs: the format knows nothing else. A job has the processors it was allocated, or those it
+asked for where the log does not say. Lines that are parts of a job that was checkpointed (status 2 to 4) are left
+out, as are jobs that never ran. Users are tenants.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+
+from commonwatt.data.log import JobLog, utc
+from commonwatt.data.table import Floats
+from commonwatt.data.text import read_text
+from commonwatt.model.errors import InputError
+
+__all__ = ["read"]
+
+_FIELDS = (
+    "job number", "submit time", "wait time", "run time", "allocated processors", "average CPU time", "used memory",
+    "requested processors", "requested time", "requested memory", "status", "user", "group", "executable", "queue",
+    "partition", "preceding job", "think time",
+)  # fmt: skip
+_AT = {name: i for i, name in enumerate(_FIELDS)}
+_UNIX_START = re.compile(r"^;\s*UnixStartTime:\s*(\d+)", re.MULTILINE)
+
+
+def read(path: Path) -> JobLog:
+    """Read the log; its origin is the header's ``UnixStartTime``, if there is one."""
+    text = read_text(path)
+    values = _numbers(path, text)
+    submit_s, wait_s, run_s = (values[:, _AT[name]] for name in ("submit time", "wait time", "run time"))
+    asked_s = values[:, _AT["requested time"]]
+    allocated = values[:, _AT["allocated processors"]]
+    gpus = np.where(allocated > 0, allocated, values[:, _AT["requested processors"]])
+    started = _UNIX_START.search(text)
+    return JobLog.of(
+        f"SWF log {path.name} (processors read as GPUs)",
+        job=[f"{number:.0f}" for number in values[:, 0]],
+        tenant=[f"user-{user:.0f}" if user >= 0 else "unknown" for user in values[:, _AT["user"]]],
+        submit_s=submit_s,
+        duration_s=run_s,
+        gpus=gpus,
+        time_limit_s=np.where(asked_s > 0, asked_s, np.nan),
+        start_s=np.where(wait_s >= 0, submit_s + wait_s, np.nan),
+        origin=utc(float(started[1])) if started else None,
+        reasons={
+            "parts of a checkpointed job": np.isin(values[:, _AT["status"]], (2, 3, 4)),
+            "without a processor": gpus <= 0,
+            "without run time": run_s <= 0,
+        },
+        path=path,
+    )
+
+
+def _numbers(path: Path, text: str) -> Floats:
+    rows = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        content = line.split(";", 1)[0].split()
+        if content:
+            rows.append(_line(f"{path}, line {number}", content))
+    if not rows:
+        raise InputError("at least one job", file=path, value="none")
+    return np.array(rows)
+
+
+def _line(where: str, cells: list[str]) -> list[float]:
+    if len(cells) < len(_FIELDS):
+        raise InputError(f"{len(_FIELDS)} fields", file=where, value=f"{len(cells)} fields")
+    values = []
+    for name, cell in zip(_FIELDS, cells, strict=False):
+        try:
+            value = float(cell)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise InputError("a number (-1: unknown)", file=where, field=name, value=cell)
+        values.append(value)
+    if values[_AT["submit time"]] < 0:
+        raise InputError("a number of seconds, 0 or more", file=where, field="submit time", value=cells[1])
+    return values

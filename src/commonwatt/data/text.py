@@ -1,0 +1,52 @@
+"""Text from a file that may be gzipped. Every way this can fail is an ``InputError`` of one line."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+from commonwatt.model.errors import InputError
+
+__all__ = ["read_text"]
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def read_text(path: str | Path) -> str:
+    """Return the text of *path*, gunzipped if its content (not its name) says so.
+
+    Raises ``InputError`` if it is missing, a folder, unreadable, a damaged gzip, empty or not UTF-8.
+    """
+    data = _read_bytes(Path(path))
+    if data.startswith(_GZIP_MAGIC):
+        data = _gunzip(data, path)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            "UTF-8 text", file=path, value=f"byte 0x{data[error.start]:02x} at position {error.start}"
+        ) from None
+    if not text.strip():
+        raise InputError("some content", file=path, value="an empty file")
+    return text
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise InputError("a file that exists", file=path) from None
+    except IsADirectoryError:
+        raise InputError("a file, not a folder", file=path) from None
+    except OSError as error:
+        raise InputError("a file that can be read", file=path, value=error.strerror) from None
+
+
+def _gunzip(data: bytes, path: str | Path) -> bytes:
+    try:
+        return gzip.decompress(data)
+    except EOFError:
+        raise InputError("a complete gzip file", file=path, value="a truncated one") from None
+    except (OSError, zlib.error) as error:
+        raise InputError("an intact gzip file", file=path, value=error) from None
