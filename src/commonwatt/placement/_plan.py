@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.placement._arrays import Arrays, Record, Records, give, reset, withdraw_claim
 from commonwatt.placement._construct import fits
 from commonwatt.placement.problem import Problem
@@ -18,6 +18,7 @@ from commonwatt.placement.problem import Problem
 __all__ = ["EFFORT", "REACH", "adopt", "efforts", "finish", "start_now"]
 
 REACH = 8  # waiting jobs looked at when GPUs come free
+THRIFT = 1.1  # energy of a thrifty configuration, relative to the best
 
 EFFORT = np.dtype(
     [
@@ -25,6 +26,7 @@ EFFORT = np.dtype(
         ("idle_cost", "f8"),  # cost of the idle power of one of its nodes, for its run time
         ("share_cost", "f8"),  # the part of idle power its GPUs stand for, over its nodes
         ("gpu_s", "f8"),  # GPU time, weighted by the value of the class
+        ("thrifty", "i8"),  # whether it takes little more energy than the job's best
     ]
 )
 
@@ -39,7 +41,16 @@ def efforts(problem: Problem, a: Arrays, class_value: Floats) -> Records:
     out["busy_cost"] = (problem.node_cost[origin] - out["idle_cost"]) * width
     out["share_cost"] = out["idle_cost"] * width * per_node / problem.class_gpus[klass]
     out["gpu_s"] = class_value[klass] * width * per_node * time_s
+    out["thrifty"] = _thrifty(problem, a, out["busy_cost"] + out["share_cost"])
     return out
+
+
+def _thrifty(problem: Problem, a: Arrays, energy: Floats) -> Bools:
+    """Rows that take little more energy than the job's best on nodes that are up."""
+    usable = np.bincount(problem.node_class, weights=problem.node_gpus > 0, minlength=len(problem.class_gpus)) > 0
+    reachable = np.where(usable[a.rows["klass"]], energy, np.inf)
+    least = np.minimum.reduceat(reachable, a.jobs["first"]) if len(a.jobs) else np.zeros(0)
+    return np.asarray(energy <= THRIFT * np.repeat(least, a.jobs["last"] - a.jobs["first"]))
 
 
 @njit(cache=True)
@@ -74,9 +85,15 @@ def start_now(
     displace: bool,
     price: float,
     effort: Records,
+    waits_s: Floats,
+    fill: bool,
     on_until: Floats,
 ) -> float:
-    """Start the jobs that find room now, in *order*; returns what that costs."""
+    """Start the jobs that find room now, in *order*; returns what that costs.
+
+    A job that does not run yet takes none but a thrifty configuration as long as ``waits_s`` [J] is not over. With *fill*,
+    it is taken for granted that somebody else will use what a job leaves of a node.
+    """
     reset(jobs, rows, nodes, lists, held, node_order)
     on_until[:] = 0.0
     total = 0.0
@@ -85,15 +102,19 @@ def start_now(
         if job.stay >= 0:
             withdraw_claim(job, rows, nodes, lists, held)
         best, best_score = -1, np.inf
+        thrifty = job.stay < 0 and waits_s[j] > 0.0
         for r in range(job.first, job.last):
+            if thrifty and not effort[r].thrifty:
+                continue
             score = effort[r].busy_cost + price * effort[r].gpu_s + _late_cost(job, rows[r].time_s)
             if score >= best_score:
                 continue
             row = fits(job, r, rows, nodes, lists, held, picked, displace)
             if row < 0:
                 continue
+            most = effort[r].share_cost / rows[r].width if fill else effort[r].idle_cost
             for i in range(rows[r].width):
-                score += effort[r].idle_cost * max(0.0, 1.0 - on_until[picked[i]] / rows[r].time_s)
+                score += min(most, effort[r].idle_cost * max(0.0, 1.0 - on_until[picked[i]] / rows[r].time_s))
             if score < best_score:
                 best, best_score = r, score
         job.choice = -1
@@ -141,6 +162,7 @@ def finish(
     order: Ints,
     price: float,
     effort: Records,
+    waits_s: Floats,
     free: Ints,
     end_s: Floats,
     end_row: Ints,
@@ -162,8 +184,11 @@ def finish(
             waiting += 1
     total = 0.0
     head = 0
-    while head < waiting and running > 0:
-        now_s = end_s[0]
+    now_s = 0.0
+    stuck = False
+    while head < waiting and not stuck:
+        stuck = running == 0  # the last chance of those who wait for a thrifty configuration
+        now_s = now_s if stuck else end_s[0]
         while running > 0 and end_s[0] <= now_s:
             row = rows[end_row[0]]
             free[row.klass] += row.width * row.per_node
@@ -171,7 +196,9 @@ def finish(
         looked, i = 0, head
         while i < waiting and looked < REACH:
             if queue[i] >= 0:
-                r, score = _best_in_pool(jobs[queue[i]], rows, effort, free, price, now_s)
+                r, score = _best_in_pool(
+                    jobs[queue[i]], rows, effort, free, price, now_s, not stuck and waits_s[queue[i]] > now_s
+                )
                 looked += 1
                 if r >= 0:
                     total += score - price * effort[r].gpu_s
@@ -179,6 +206,7 @@ def finish(
                     running = _push(end_s, end_row, running, now_s + rows[r].time_s, r)
                     queue[i] = -1
                     looked = 0
+                    stuck = False
             i += 1
         while head < waiting and queue[head] < 0:
             head += 1
@@ -190,11 +218,13 @@ def finish(
 
 @njit(cache=True)
 def _best_in_pool(
-    job: Record, rows: Records, effort: Records, free: Ints, price: float, now_s: float
+    job: Record, rows: Records, effort: Records, free: Ints, price: float, now_s: float, thrifty: bool
 ) -> tuple[int, float]:
     best, best_score = -1, np.inf
     for r in range(job.first, job.last):
         if r == job.stay or free[rows[r].klass] < rows[r].width * rows[r].per_node:
+            continue
+        if thrifty and not effort[r].thrifty:
             continue
         score = (
             effort[r].busy_cost + effort[r].share_cost + price * effort[r].gpu_s

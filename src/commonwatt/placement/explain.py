@@ -107,9 +107,9 @@ class Explainer:
         if p.stay[job] >= 0:
             takers = self._takers(job)
             whom = f"go to {_names(takers)}" if takers else "are needed elsewhere"
-            lost_s = p.slowest_s[job] - p.time_s[p.stay[job]]
-            again = p.time_s[rows[rows != p.stay[job]]]
-            extra = f"up to {_span(max(lost_s, 0.0))} longer" if len(again) else "no way to restart it is known"
+            again_s = p.time_s[rows[rows != p.stay[job]]]
+            more_s = again_s.min(initial=np.inf) - p.time_s[p.stay[job]]
+            extra = f"at least {_span(max(more_s, 0.0))} more" if len(again_s) else "as long as its configuration allows"
             return Explanation(
                 Reason.DISPLACED,
                 f"{name} is preempted: its GPUs on {_names([p.node_names[n] for n in p.nodes_held(job)])} {whom}; "

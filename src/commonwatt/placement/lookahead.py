@@ -41,6 +41,9 @@ class Lookahead:
         The ``k`` of the orders by apparent tardiness cost.
     prices
         Multiples of the base price of GPU time.
+    styles
+        Ways to spend energy: a job waits for a thrifty configuration until its slack is this multiple of its least run
+        time (infinity: never), and whether what it leaves of a node is taken to be used by somebody else.
     start
         A randomized greedy whose schedule is one of the candidates, if any: the plan is then never dearer than
         the one that begins with it.
@@ -52,6 +55,7 @@ class Lookahead:
 
     patience: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0)
     prices: tuple[float, ...] = (1.0, 2.0)
+    styles: tuple[tuple[float, bool], ...] = ((np.inf, False), (1.0, True))
     start: RandomGreedy | None = None
     moves: int = 0
     least_gain: float = 0.01
@@ -69,18 +73,22 @@ class Lookahead:
         prices = np.array(self.prices) * base
         room = _Room.of(a, len(value))
         displaces = _displaces(problem)
-        cost, order, price, displace = _try_plans(*_candidate(a), orders, prices, displaces, effort, *room)
+        margins, fills = np.array([m for m, _ in self.styles]), np.array([fill for _, fill in self.styles])
+        waits = -problem.pressure_s - margins[:, None] * problem.fastest_s
+        cost, order, price, displace, wait = _try_plans(
+            *_candidate(a), orders, prices, displaces, waits, fills, effort, *room
+        )
         if self.start is not None:
             greedy = self.start.solve(problem, rng, keep_going).schedule
             cost = _try_schedule(
-                *_candidate(a), a.rows_of(greedy.choice), greedy.nodes, orders, prices, effort, *room, cost
+                *_candidate(a), a.rows_of(greedy.choice), greedy.nodes, orders, prices, waits, effort, *room, cost
             )
         if self.moves and keep_going():
             _try_moves(
-                *_candidate(a), orders[order].copy(), prices[price], displace, effort, *room,
+                *_candidate(a), orders[order].copy(), prices[price], displace, waits[wait], fills[wait], effort, *room,
                 cost, self.moves, self.least_gain, rng,
             )  # fmt: skip
-        tried = len(orders) * len(prices) * len(displaces) + self.moves
+        tried = len(orders) * len(prices) * len(displaces) * len(waits) + self.moves
         return Search(a.schedule(room.choice, room.given), tried)
 
 
@@ -163,103 +171,59 @@ def _keep(jobs: Records, given: Ints, best_choice: Ints, best_given: Ints) -> No
 
 @njit(cache=True)
 def _try_plans(
-    jobs: Records,
-    rows: Records,
-    nodes: Records,
-    lists: Ints,
-    held: Ints,
-    given: Ints,
-    picked: Ints,
-    node_order: Ints,
-    orders: Ints,
-    prices: Floats,
-    displaces: Bools,
-    effort: Records,
-    on_until: Floats,
-    free: Ints,
-    end_s: Floats,
-    end_row: Ints,
-    queue: Ints,
-    best_choice: Ints,
-    best_given: Ints,
-) -> tuple[float, int, int, bool]:
-    """Try every order with every price; returns the least cost and the plan it belongs to."""
-    best, best_order, best_price, best_displace = np.inf, 0, 0, True
+    jobs: Records, rows: Records, nodes: Records, lists: Ints, held: Ints, given: Ints, picked: Ints, node_order: Ints,
+    orders: Ints, prices: Floats, displaces: Bools, waits: Floats, fills: Bools, effort: Records,
+    on_until: Floats, free: Ints, end_s: Floats, end_row: Ints, queue: Ints, best_choice: Ints, best_given: Ints,
+) -> tuple[float, int, int, bool, int]:  # fmt: skip
+    """Try every combination; returns the least cost and the plan it belongs to."""
+    best = (np.inf, 0, 0, True, 0)
     for o in range(len(orders)):
         for p in range(len(prices)):
             for displace in displaces:
-                cost = start_now(
-                    jobs, rows, nodes, lists, held, given, picked, node_order, orders[o], displace, prices[p],
-                    effort, on_until,
-                )  # fmt: skip
-                cost += finish(jobs, rows, nodes, orders[o], prices[p], effort, free, end_s, end_row, queue)
-                if cost < best:
-                    best, best_order, best_price, best_displace = cost, o, p, displace
-                    _keep(jobs, given, best_choice, best_given)
-    return best, best_order, best_price, best_displace
+                for w in range(len(waits)):
+                    cost = start_now(
+                        jobs, rows, nodes, lists, held, given, picked, node_order, orders[o], displace, prices[p],
+                        effort, waits[w], fills[w], on_until,
+                    )  # fmt: skip
+                    cost += finish(
+                        jobs, rows, nodes, orders[o], prices[p], effort, waits[w], free, end_s, end_row, queue
+                    )
+                    if cost < best[0]:
+                        best = (cost, o, p, displace, w)
+                        _keep(jobs, given, best_choice, best_given)
+    return best
 
 
 @njit(cache=True)
 def _try_schedule(
-    jobs: Records,
-    rows: Records,
-    nodes: Records,
-    lists: Ints,
-    held: Ints,
-    given: Ints,
-    picked: Ints,
-    node_order: Ints,
-    choice: Ints,
-    places: Ints,
-    orders: Ints,
-    prices: Floats,
-    effort: Records,
-    on_until: Floats,
-    free: Ints,
-    end_s: Floats,
-    end_row: Ints,
-    queue: Ints,
-    best_choice: Ints,
-    best_given: Ints,
+    jobs: Records, rows: Records, nodes: Records, lists: Ints, held: Ints, given: Ints, picked: Ints, node_order: Ints,
+    choice: Ints, places: Ints, orders: Ints, prices: Floats, waits: Floats, effort: Records,
+    on_until: Floats, free: Ints, end_s: Floats, end_row: Ints, queue: Ints, best_choice: Ints, best_given: Ints,
     best: float,
-) -> float:
+) -> float:  # fmt: skip
     """Try a schedule as the start of plans; returns the least cost."""
     for o in range(len(orders)):
         for p in range(len(prices)):
-            cost = adopt(jobs, rows, nodes, lists, held, given, picked, node_order, choice, places, effort, on_until)
-            cost += finish(jobs, rows, nodes, orders[o], prices[p], effort, free, end_s, end_row, queue)
-            if cost < best:
-                best = cost
-                _keep(jobs, given, best_choice, best_given)
+            for w in range(len(waits)):
+                cost = adopt(
+                    jobs, rows, nodes, lists, held, given, picked, node_order, choice, places, effort, on_until
+                )
+                cost += finish(
+                    jobs, rows, nodes, orders[o], prices[p], effort, waits[w], free, end_s, end_row, queue
+                )
+                if cost < best:
+                    best = cost
+                    _keep(jobs, given, best_choice, best_given)
     return best
 
 
 @njit(cache=True)
 def _try_moves(
-    jobs: Records,
-    rows: Records,
-    nodes: Records,
-    lists: Ints,
-    held: Ints,
-    given: Ints,
-    picked: Ints,
-    node_order: Ints,
-    order: Ints,
-    price: float,
-    displace: bool,
-    effort: Records,
-    on_until: Floats,
-    free: Ints,
-    end_s: Floats,
-    end_row: Ints,
-    queue: Ints,
-    best_choice: Ints,
-    best_given: Ints,
-    best: float,
-    moves: int,
-    least_gain: float,
-    rng: np.random.Generator,
-) -> float:
+    jobs: Records, rows: Records, nodes: Records, lists: Ints, held: Ints, given: Ints, picked: Ints, node_order: Ints,
+    order: Ints, price: float, displace: bool, waits_s: Floats, fill: bool, effort: Records,
+    on_until: Floats, free: Ints, end_s: Floats, end_row: Ints, queue: Ints, best_choice: Ints, best_given: Ints,
+    best: float, moves: int, least_gain: float, rng: np.random.Generator,
+) -> float:  # fmt: skip
     """Take one job out of the order and put it elsewhere, *moves* times; keep what gains enough."""
     trial = order.copy()
     for _ in range(moves):
@@ -271,9 +235,9 @@ def _try_moves(
             trial[x] = trial[x + step]
         trial[k] = j
         cost = start_now(
-            jobs, rows, nodes, lists, held, given, picked, node_order, trial, displace, price, effort, on_until
+            jobs, rows, nodes, lists, held, given, picked, node_order, trial, displace, price, effort, waits_s, fill, on_until
         )
-        cost += finish(jobs, rows, nodes, trial, price, effort, free, end_s, end_row, queue)
+        cost += finish(jobs, rows, nodes, trial, price, effort, waits_s, free, end_s, end_row, queue)
         if cost < best * (1.0 - least_gain):
             best = cost
             order[:] = trial

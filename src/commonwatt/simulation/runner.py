@@ -78,15 +78,16 @@ def run_seeds(
 
     Returns one result per seed, and the records of the first seed. Neither depends on *jobs* or *backend*.
     """
-    runs = [(p, spec, k == 0) for k, p in enumerate(prepared) for spec in p.scenario.policies]
     bounds = _parallel([(Prepared.lower_bound, (p,)) for p in prepared], jobs, backend)
+    runs = [
+        (p, spec, bound, k == 0)
+        for k, (p, bound) in enumerate(zip(prepared, bounds, strict=True))
+        for spec in p.scenario.policies
+    ]
     if jobs == 1 or len(runs) == 1:
-        finished: Iterable[Record | PolicyResult] = (
-            _one(p, spec, bounds[prepared.index(p)], keep, listener) for p, spec, keep in runs
-        )
+        finished: Iterable[Record | PolicyResult] = (_one(*run, listener) for run in runs)
     else:
-        tasks = [(_one, (p, spec, bounds[prepared.index(p)], keep)) for p, spec, keep in runs]
-        finished = _stream(tasks, jobs, backend)
+        finished = _stream([(_one, run) for run in runs], jobs, backend)
     records: list[Record] = []
     results: list[list[PolicyResult]] = [[] for _ in prepared]
     for k, outcome in enumerate(finished):

@@ -1,0 +1,28 @@
+"""From a scenario file to the cluster and the jobs of one seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from commonwatt.data.workload import make_workload
+from commonwatt.model.errors import InputError
+from commonwatt.model.nodes import Cluster
+from commonwatt.model.scenario import Scenario
+from commonwatt.simulation.runner import Prepared
+
+__all__ = ["prepare"]
+
+
+def prepare(scenario: Scenario, folder: Path, seed: int) -> Prepared:
+    """Make the jobs and the cluster of *scenario*, whose paths are relative to *folder*.
+
+    Raises ``InputError`` on whatever is wrong in the workload, and on jobs no node could ever run.
+    """
+    made = make_workload(scenario, folder, np.random.default_rng([seed, 0]))
+    cluster = Cluster.of(made.nodes)
+    named = {tenant.name for tenant in scenario.tenants}
+    for tenant in sorted(named - set(made.table.tenants)):
+        raise InputError(f"a tenant of the workload ({', '.join(made.table.tenants)})", field="tenants", value=tenant)
+    return Prepared(scenario, cluster, made.table, made.sentence, seed)
