@@ -205,7 +205,8 @@ def _sentence(log: JobLog, begin_s: float, end_s: float, fresh: int, carried: in
 
 
 def _plural(count: float, word: str) -> str:
-    return f"{count:g} {word}" if count == 1 else f"{count:g} {word}s"
+    shown = str(count) if isinstance(count, int) else f"{count:g}"
+    return f"{shown} {word}" if count == 1 else f"{shown} {word}s"
 
 
 def utc(seconds: float) -> datetime:
