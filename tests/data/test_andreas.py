@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonwatt.data.generators.andreas import cluster_work_s, generate_andreas, mixed_arrivals
@@ -37,6 +37,7 @@ def test_odd_number_of_nodes_and_own_number_of_jobs():
     assert len(table) == 7
 
 
+@settings(deadline=None)
 @given(st.integers(0, 50), st.integers(2, 20), st.sampled_from([1, 2]), st.floats(0.1, 3))
 def test_the_offered_load_is_as_asked(seed, count, scenario, load):
     nodes, table = made(seed, nodes=count, scenario=scenario, load=load)
@@ -108,6 +109,7 @@ def test_mixed_arrivals_come_in_phases():
     assert counts.var() / counts.mean() > 1.5  # 1 if Poisson
 
 
+@settings(deadline=None)
 @given(st.integers(0, 200), st.integers(1, 400))
 def test_mixed_arrivals_never_run_out_of_phases(seed, count):
     times = mixed_arrivals(count, np.random.default_rng(seed))

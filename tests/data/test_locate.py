@@ -40,3 +40,11 @@ def test_a_folder_is_no_file(monkeypatch, tmp_path):
     (tmp_path / "a.csv").mkdir()
     monkeypatch.setenv(locate.VARIABLE, str(tmp_path))
     assert locate.find("a.csv") is None
+
+
+def test_the_folder_beside_must_hold_traces(monkeypatch, tmp_path):
+    (tmp_path / "shared" / "data").mkdir(parents=True)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.delenv(locate.VARIABLE, raising=False)
+    assert locate.folder() is None

@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonwatt.data.log import JobLog, utc, window
@@ -158,6 +158,7 @@ jobs = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(jobs, st.integers(0, 1200), st.integers(1, 600))
 def test_a_window_holds_exactly_the_work_of_its_period(rows, begin, length):
     """Jobs submitted in it whole; of earlier ones the part after its begin; nothing of later ones."""

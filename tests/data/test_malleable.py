@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonwatt.data.log import JobLog
@@ -76,6 +76,7 @@ def test_counts(asked, growth, expected):
     assert counts(asked, growth) == expected
 
 
+@settings(deadline=None)
 @given(st.integers(1, 512), st.floats(1, 8))
 def test_counts_keep_their_promise(asked, growth):
     found = counts(asked, growth)
@@ -187,6 +188,7 @@ def test_unknown_types(log, gpu_types, more, line):
     assert str(caught.value).startswith(line)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 40), st.integers(1, 10**6)), min_size=1, max_size=20),
     st.integers(0, 5),

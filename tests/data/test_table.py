@@ -1,5 +1,6 @@
 import gzip
 import os
+import time
 
 import pytest
 
@@ -122,6 +123,16 @@ def test_bad_cells(write, method, cell, expected):
 def test_blank_cells_where_they_may_be(write):
     table = read_table(write("t.csv", "a,b\n1,\n2,5\n"))
     assert table.seconds("b", blank=-7.0).tolist() == [-7.0, 5.0]
+
+
+def test_moments_without_a_zone_are_utc_wherever_we_are(monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        assert moment_s("1970-01-02") == 86400
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_moments():
