@@ -228,6 +228,14 @@ def test_bad_durations(text):
         duration_s(text)
 
 
+@pytest.mark.parametrize("count", [-1, 10**30])
+def test_counts_that_cannot_be(write, count):
+    path = write("sacct.json", json.dumps({"jobs": [job(1, tres__allocated=[gpu(count)])]}))
+    assert fails(path).startswith(f"{path}: field 'jobs[0]': got \"ValueError('gpu=")
+    path = write("sacct.txt", TABLE.replace("gres/gpu=4,mem", f"gres/gpu={count},mem"))
+    assert fails(path).startswith(f"{path}, line 2: field 'AllocTRES': got 'billing=8")
+
+
 def test_gpus_of_typed_and_plain():
     assert gpus_of([("cpu", 8), ("gres/gpu", 3), ("gres/gpu:a", 2), ("gres/gpu:b", 1)]) == (3, "")
     assert gpus_of([("gres/gpu:a", 2), ("gres/gpu:b", 1)]) == (3, "")

@@ -52,6 +52,16 @@ def test_swf_without_a_header_has_no_dates(write):
         ("100   4", "soon  4", ", line 4: field 'run time': got 'soon', expected a number (-1: unknown)"),
         ("100   4", "nan   4", ", line 4: field 'run time': got 'nan', expected a number (-1: unknown)"),
         (
+            "100   4",
+            "100 1e30",
+            ", line 4: field 'allocated processors': got '1e30', expected a whole number (-1: unknown)",
+        ),
+        (
+            "100   4",
+            "100 4.5",
+            ", line 4: field 'allocated processors': got '4.5', expected a whole number (-1: unknown)",
+        ),
+        (
             "  1  0   5",
             "  1 -7   5",
             ", line 4: field 'submit time': got '-7', expected a number of seconds, 0 or more",
