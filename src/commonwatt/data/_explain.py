@@ -92,7 +92,9 @@ def _ours(error: Exception, field: str, file: object) -> InputError:
         return InputError(str(error), file=file, field=field or None)
     place = ".".join(part for part in (field, match["field"]) if part)
     value = match["value"]
-    return InputError(match["expected"], file=file, field=place or None, value=value and value.strip("'"))
+    if value and value[0] == value[-1] == "'":
+        value = value[1:-1]
+    return InputError(match["expected"], file=file, field=place or None, value=value)
 
 
 def _place(location: Sequence[int | str], raw: object) -> list[str]:

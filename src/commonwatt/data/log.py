@@ -16,7 +16,9 @@ from commonwatt.data.table import moment_s
 from commonwatt.model.errors import InputError
 from commonwatt.model.units import DAY_S
 
-__all__ = ["JobLog", "window"]
+__all__ = ["JobLog", "utc", "window"]
+
+_SPEAKABLE_S = 1e10  # beyond some three centuries a date says nothing, and in the end there is none
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -99,7 +101,7 @@ class JobLog:
 
     def moment(self, time_s: float) -> str:
         """Return a time of this log as people write it."""
-        if self.origin is None:
+        if self.origin is None or abs(time_s) > _SPEAKABLE_S:
             return f"{time_s:.0f} s"
         return (self.origin + timedelta(seconds=round(time_s))).isoformat().replace("+00:00", "Z")
 
@@ -190,7 +192,8 @@ def _begin_s(log: JobLog, begin: str) -> float:
 
 
 def _sentence(log: JobLog, begin_s: float, end_s: float, fresh: int, carried: int) -> str:
-    parts = [f"{log.source}, {(end_s - begin_s) / DAY_S:g} days from {log.moment(begin_s)}: {fresh} jobs submitted"]
+    length = _plural(round((end_s - begin_s) / DAY_S, 3), "day")
+    parts = [f"{log.source}, {length} from {log.moment(begin_s)}: {_plural(fresh, 'job')} submitted"]
     if carried:
         parts.append(f"and {carried} carried in from before")
     if log.complete_from_s is not None and begin_s < log.complete_from_s:
@@ -201,6 +204,14 @@ def _sentence(log: JobLog, begin_s: float, end_s: float, fresh: int, carried: in
     return " ".join(parts)
 
 
+def _plural(count: float, word: str) -> str:
+    shown = str(count) if isinstance(count, int) else f"{count:g}"
+    return f"{shown} {word}" if count == 1 else f"{shown} {word}s"
+
+
 def utc(seconds: float) -> datetime:
-    """Return the moment that is *seconds* after 1970."""
-    return datetime.fromtimestamp(seconds, tz=UTC)
+    """Return the moment that is *seconds* after 1970; raises ``InputError`` beyond the year 9999."""
+    try:
+        return datetime.fromtimestamp(seconds, tz=UTC)
+    except (ValueError, OverflowError, OSError):
+        raise InputError("a moment in seconds since 1970, before the year 10000", value=f"{seconds:g}") from None

@@ -22,6 +22,7 @@ __all__ = ["Table", "moment_s", "read_table"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+MOST_GPUS = 1e9  # no count beyond this is meant
 MOMENT = "a moment (ISO 8601), such as 2017-10-16T08:00:00Z"
 
 
@@ -75,9 +76,9 @@ class Table:
         """Finite numbers."""
         return self.parse(name, _finite, "a finite number", blank)
 
-    def counts(self, name: str) -> Ints:
+    def counts(self, name: str, blank: int | None = None) -> Ints:
         """Whole numbers, 0 or more."""
-        return self.parse(name, _count, "a whole number, 0 or more").astype(np.int64)
+        return self.parse(name, _count, "a whole number, 0 or more", blank).astype(np.int64)
 
     def moments(self, name: str, blank: float | None = None) -> Floats:
         """Moments as seconds since 1970; those without a zone are read as UTC."""
@@ -151,7 +152,7 @@ def _not_negative(cell: str) -> float:
 
 def _count(cell: str) -> float:
     value = _not_negative(cell)
-    if value != int(value) or value > 1e9:
+    if value != int(value) or value > MOST_GPUS:
         raise ValueError
     return value
 

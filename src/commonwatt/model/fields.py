@@ -18,7 +18,9 @@ __all__ = ["DictionaryRow", "FileModel", "ResultModel", "dictionary_rows", "quan
 class FileModel(BaseModel):
     """A file, or part of one, that a user writes: unknown keys, NaN and infinity are refused."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True, populate_by_name=True)
+    model_config = ConfigDict(
+        extra="forbid", allow_inf_nan=False, frozen=True, populate_by_name=True, coerce_numbers_to_str=True
+    )
 
 
 class ResultModel(BaseModel):

@@ -2,7 +2,7 @@
 
 Table V's due dates count from submission: J1 is submitted at 6,000 s with 5,600 in the due-date column, so an absolute
 date would lie before it, while the paper says that all jobs were completed within their due dates. Run times and power
-are ours, see ``families``; tardiness weights are the paper's times ``WEIGHT_EUR_S``.
+are ours, see ``families``; tardiness weights are the paper's times ``WEIGHT_EUR_S``. The nodes are taken to stay on.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from commonwatt.data.generators.families import FAMILIES, WEIGHT_EUR_S, node
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.nodes import NodeSpec
-from commonwatt.model.scenario import JobsWorkload, PolicySpec, Scenario, ScenarioJob
+from commonwatt.model.scenario import JobsWorkload, PolicySpec, Scenario, ScenarioJob, UnusedNodes
 
 __all__ = ["NODES", "TABLE_V", "Row", "armida_scenario"]
 
@@ -56,6 +56,7 @@ def armida_scenario(policies: tuple[PolicySpec, ...] = (PolicySpec(solver="rando
         electricity=Electricity(price_per_kwh=0.172, pue=1.33, currency="EUR"),
         interval_s=300.0,
         postponement_penalty=100.0,
+        unused_nodes=UnusedNodes(state=None),
         policies=policies,
     )
 

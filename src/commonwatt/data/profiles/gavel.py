@@ -51,7 +51,7 @@ def _tidied(path: Path, text: str) -> Throughputs:
     table = read_table(path, text=text)
     samples = table.seconds("samples_per_s", blank=0.0)
     steps = table.seconds("steps_per_s", blank=0.0)
-    batch = table.seconds("batch_size", blank=0.0).astype(int)
+    batch = table.counts("batch_size", blank=0)
     gpus, consolidated = table.counts("num_gpus"), table.counts("consolidated")
     models, types = table.text("model"), table.text("gpu_type")
     found: Throughputs = {}

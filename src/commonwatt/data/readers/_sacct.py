@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from commonwatt.data.table import MOST_GPUS
+
 __all__ = ["SacctJob", "gpus_of"]
 
 
@@ -27,10 +29,13 @@ class SacctJob:
 def gpus_of(resources: Iterable[tuple[str, int]]) -> tuple[int, str]:
     """GPU count and type from trackable resources, such as ``("gres/gpu:v100", 4)``.
 
-    Slurm counts typed GPUs twice, once with their type and once without: the plain entry is the total.
+    Slurm counts typed GPUs twice, once with their type and once without: the plain entry is the total. Raises
+    ``ValueError`` on a count that cannot be one.
     """
     total, typed = 0, {}
     for name, count in resources:
+        if not 0 <= count <= MOST_GPUS:
+            raise ValueError(f"{name}={count}")
         match = re.fullmatch(r"(?:gres/)?gpu(?::(.+))?", name)
         if match and match[1]:
             typed[match[1]] = count

@@ -58,7 +58,7 @@ def duration_s(text: str) -> float:
     """Read Slurm's ``[[days-]hours:]minutes:seconds``; raises ``ValueError``."""
     match = _CLOCK.fullmatch(text)
     if match is None:
-        raise ValueError
+        raise ValueError(_DURATION)
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return ((days * 24.0 + hours) * 60 + minutes) * 60 + seconds
 

@@ -2,7 +2,7 @@
 
 A job's run time is the sum over its attempts and it is placed at its submission, so queueing and gaps between
 attempts are left out: this is the load that was requested. The virtual cluster is the tenant. The log has no time
-zone; it is read as UTC. It names no GPU type.
+zone; it is read as UTC. It names no GPU type. The tidied table has hardly any job from before 2017-09-24.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from commonwatt.model.errors import InputError
 __all__ = ["read"]
 
 _SOURCE = "Philly job log"
+_COMPLETE_FROM = "2017-09-24"
 
 
 def read(path: Path) -> JobLog:
@@ -45,6 +46,7 @@ def _tidied(path: Path, text: str) -> JobLog:
         origin=utc(submit_s.min()),
         reasons={"without a GPU": gpus == 0, "without run time": duration_s == 0},
         path=path,
+        complete_from_s=moment_s(_COMPLETE_FROM) - submit_s.min(),
     )
 
 

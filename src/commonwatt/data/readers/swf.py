@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt.data.log import JobLog, utc
-from commonwatt.data.table import Floats
+from commonwatt.data.table import MOST_GPUS, Floats
 from commonwatt.data.text import read_text
 from commonwatt.model.errors import InputError
 
@@ -80,6 +80,10 @@ def _line(where: str, cells: list[str]) -> list[float]:
         if not math.isfinite(value):
             raise InputError("a number (-1: unknown)", file=where, field=name, value=cell)
         values.append(value)
+    for name in ("allocated processors", "requested processors"):
+        value = values[_AT[name]]
+        if value != int(value) or value > MOST_GPUS:
+            raise InputError("a whole number (-1: unknown)", file=where, field=name, value=cells[_AT[name]])
     if values[_AT["submit time"]] < 0:
         raise InputError("a number of seconds, 0 or more", file=where, field="submit time", value=cells[1])
     return values
