@@ -56,7 +56,7 @@ def test_bounds_that_differ_are_drawn_at_each_policy():
     policies = tuple(p.model_copy(update={"lower_bound_cost": 0.1 * (i + 1)}) for i, p in enumerate(result.policies))
     page = Page(render(make_result(records, policies=policies), records))
     assert [shape["x0"] for shape in page.data["figures"]["cost"]["layout"]["shapes"]] == [0.1, 0.2]
-    assert "lower bound: €0.100 to €0.200" in page.text
+    assert "lower bound: €0.10 to €0.20" in page.text
 
 
 def test_drawn_power_has_the_energy_of_the_run(medium, medium_page):
@@ -90,6 +90,13 @@ def test_many_nodes_or_stays_become_a_heat_map():
         assert cells.max() <= 100
         mean = np.average(cells, axis=1, weights=np.diff(chart["edges"])).mean() / 100
         assert mean == pytest.approx(result.policies[0].gpu_utilization, abs=0.005)
+
+
+def test_jobs_of_one_tenant_are_told_apart():
+    result, records = make(SMALL, ("a",), tenant=("only",) * SMALL.jobs)
+    chart = Page(render(result, records)).data["gantt"]["gantt-0"]
+    assert not chart["named"]
+    assert len(set(chart["rank"])) == SMALL.jobs
 
 
 def test_a_long_tail_is_left_out_at_first():

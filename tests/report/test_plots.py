@@ -3,7 +3,9 @@ import numpy as np
 import pytest
 
 from commonwatt.model.errors import InputError
-from commonwatt.report.plots import save_gantt, save_overview
+from commonwatt.model.place_file import PlaceFile
+from commonwatt.placement.problem import Problem, Schedule
+from commonwatt.report.plots import save_gantt, save_overview, save_schedule
 from tests.report.make_records import MEDIUM, SMALL, Size, make, make_record
 
 BEGINS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
@@ -60,3 +62,21 @@ def test_unknown_values(tmp_path):
     save_overview(result.model_copy(update={"policies": policies}), records, tmp_path / "a.svg")
     assert "unknown" in (tmp_path / "a.svg").read_text()
     save_overview(result, [], tmp_path / "b.svg")
+
+
+def test_schedule(tmp_path):
+    nodes = [{"name": f"n{i}", "gpu_type": "V100", "gpus": 2, "idle_w": 100, "gpu_w": 200} for i in range(3)]
+    times = [{"V100": [1200.0 * (i + 1)]} for i in range(7)]
+    jobs = [{"name": f"$job {i}", "due_s": 3600, "tardiness_weight": 1e-3, "times_s": t} for i, t in enumerate(times)]
+    problem = Problem.of(PlaceFile.model_validate({"nodes": nodes, "jobs": jobs}))
+    schedule = Schedule.empty(problem)
+    save_schedule(problem, schedule, tmp_path / "empty.svg")
+    assert "0 of 7 jobs placed, 7 wait" in (tmp_path / "empty.svg").read_text()
+    for job, node in ((0, 0), (1, 0), (2, 2)):
+        schedule.choice[job] = problem.start[job]
+        schedule.nodes[problem.slot_start[job]] = node
+    save_schedule(problem, schedule, tmp_path / "three.svg")
+    text = (tmp_path / "three.svg").read_text()
+    assert "3 of 7 jobs placed, 4 wait" in text
+    assert all(f"$job {i}" in text for i in range(3))
+    assert "$job 3" not in text

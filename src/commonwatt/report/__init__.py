@@ -5,5 +5,6 @@
 - ``terminal``: one table and one sentence.
 - ``words``, ``comparison``, ``format``: the same numbers as text; who saved what against whom.
 - ``timeline``, ``steps``, ``distribution``, ``lanes``, ``heatmap``: records made small enough to draw.
-- ``figures``, ``sections``, ``tables``: the parts of the page; ``assets``: its skeleton, style and script.
+- ``figures``, ``gantt``, ``sections``, ``panels``, ``tables``: parts of the page; ``assets``: skeleton, style, script.
+- ``drawing``: parts of the static figures; ``palette``: the colours of both.
 """

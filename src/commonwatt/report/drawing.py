@@ -163,7 +163,7 @@ def _bar_colours(
     from matplotlib.patches import Patch
 
     job = segments.job[rows].tolist()
-    if len(set(job)) <= 2 * len(TENANTS):
+    if len(set(job)) <= 2 * len(TENANTS) or len(set(tenants)) == 1:
         order = {j: i for i, j in enumerate(dict.fromkeys(segments.job.tolist()))}
         return [TENANTS[order[j] % len(TENANTS)] for j in job]
     use = np.bincount(segments.job, segments.gpus * (segments.to_s - segments.from_s), len(jobs))

@@ -78,18 +78,23 @@ def cost(result: SimulationResult) -> Figure:
     ]
     amounts = [v for p in policies for v in (p.total_cost, p.energy_cost, p.tardiness_cost, p.lower_bound_cost)]
     low, high = _range(amounts)
-    log = [math.log10(low) - 0.15, math.log10(high) + 0.15]
+    log_axis = {
+        "xaxis.type": "log",
+        "xaxis.range": [math.log10(low) - 0.15, math.log10(high) + 0.15],
+        "xaxis.tickmode": "array",
+        "xaxis.tickvals": _log_ticks(low, high),
+    }
     layout = _policy_axis(result) | {
         "barmode": "stack",
         "xaxis": {"title": {"text": f"cost, {plain(result.currency)}"}, "range": [0, high * 1.22]},
         "shapes": _bound_lines(policies),
     }
-    linear_axis = {"xaxis.type": "linear", "xaxis.range": [0, high * 1.22]}
+    linear_axis = {"xaxis.type": "linear", "xaxis.range": [0, high * 1.22], "xaxis.tickmode": "auto"}
     return {
         "data": bars + [dict(trace, visible=False) for trace in dots],
         "layout": layout,
         "linear": {"visible": [True] * 3 + [False] * 3, "layout": linear_axis},
-        "log": {"visible": [False] * 3 + [True] * 3, "layout": {"xaxis.type": "log", "xaxis.range": log}},
+        "log": {"visible": [False] * 3 + [True] * 3, "layout": log_axis},
     }
 
 
@@ -193,7 +198,7 @@ def _curves(
         x = axis.to_axis(np.append(curve.time_s, end))
         y = np.append(curve.value, curve.value[-1]) / size
         trace = _line(result, record) | {"x": rounded(x, 5), "y": rounded(y, 3)}
-        trace["hovertemplate"] = f"%{{y:,.4~r}} {unit} from %{{x:.4~r}} {axis.unit} on"
+        trace["hovertemplate"] = f"{axis.unit} %{{x:.4~r}}: %{{y:,.4~r}} {unit}"
         traces.append(trace)
     highest = max((y for trace in traces for y in trace["y"] if y is not None), default=0.0)
     whole = {"dtick": 1} if size == 1.0 and highest < 6 else {}
@@ -306,3 +311,11 @@ def _range(values: Sequence[float | None]) -> tuple[float, float]:
     """Return the smallest and largest positive value, (1, 10) if there is none."""
     positive = [v for v in values if v is not None and fmt.known(v) and v > 0]
     return (min(positive), max(positive)) if positive else (1.0, 10.0)
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Return 1, 2, 5, 10, ... over a short range, powers of ten (of 1,000, ...) over a longer one."""
+    first, last = math.floor(math.log10(low) - 0.15), math.ceil(math.log10(high) + 0.15)
+    if last - first <= 2:
+        return [float(f"{digit}e{power}") for power in range(first, last + 1) for digit in (1, 2, 5)]
+    return [float(f"1e{power}") for power in range(first, last + 1, 1 + (last - first) // 6)]

@@ -40,12 +40,10 @@ def money(value: float | None, currency: str) -> str:
         text = _million(size)
     elif size >= 999.995:
         text = f"{size:,.0f}"
-    elif size >= 0.995 or size == 0:
+    elif size >= 0.0995 or size == 0:
         text = f"{size:.2f}"
-    elif size >= 0.000_05:
-        text = f"{size:.2g}" if size < 0.01 else f"{size:.3f}"
     else:
-        text = f"{size:.1e}"
+        text = f"{size:.2g}" if size >= 0.000_05 else f"{size:.1e}"
     symbol = _SYMBOLS.get(currency)
     return f"{sign}{symbol}{text}" if symbol else f"{sign}{text}{_SPACE}{currency}"
 

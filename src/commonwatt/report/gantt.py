@@ -10,7 +10,7 @@ import numpy as np
 from commonwatt.report.figures import plain, rounded, short
 from commonwatt.report.heatmap import heat_map
 from commonwatt.report.lanes import node_rows, to_bars
-from commonwatt.report.palette import OTHERS, tenant_colours
+from commonwatt.report.palette import OTHERS, TENANTS, tenant_colours
 from commonwatt.report.timeline import Timeline, end_s
 from commonwatt.simulation.record import Record
 
@@ -44,6 +44,10 @@ def _bars(record: Record, axis: Timeline, tenants: list[str]) -> dict[str, Any]:
     shown, inverse = np.unique(segments.job, return_inverse=True)
     colours = tenant_colours(tenants)
     ranks = {tenant: i for i, tenant in enumerate(tenants)}
+    alone = len(tenants) == 1  # one colour would show nothing: neighbouring jobs differ instead
+    legend = (
+        [["", c] for c in TENANTS] if alone else [[plain(short(t, 24)), c] for t, c in colours.items() if c != OTHERS]
+    )
     seg = bars.segment
     start = axis.to_axis(segments.from_s)
     return {
@@ -56,11 +60,12 @@ def _bars(record: Record, axis: Timeline, tenants: list[str]) -> dict[str, Any]:
         "ticks": [plain(short(name, 14)) for name in cluster.names],
         "tops": tops.tolist(),
         "bottoms": bottoms.tolist(),
-        "legend": [[plain(short(t, 24)), colours[t]] for t in tenants if colours[t] != OTHERS],
+        "legend": legend,
+        "named": not alone,
         "others": OTHERS,
         "tenants": [plain(jobs.tenant[j]) for j in shown.tolist()],
         "jobs": [plain(jobs.name[j]) for j in shown.tolist()],
-        "rank": [ranks[jobs.tenant[j]] for j in shown.tolist()],
+        "rank": [j % len(TENANTS) if alone else ranks[jobs.tenant[j]] for j in shown.tolist()],
         "late": [int(late > 0) for late in jobs.late_s[shown].tolist()],
         "job": inverse[seg].tolist(),
         "node": segments.node[seg].tolist(),

@@ -11,8 +11,8 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from commonwatt.model.results import PolicyResult, SimulationResult
-from commonwatt.report import figures, sections
+from commonwatt.model.results import SimulationResult
+from commonwatt.report import figures, panels, sections
 from commonwatt.report import format as fmt
 from commonwatt.report.gantt import MOST_SEGMENTS, gantt, tenants_by_use
 from commonwatt.report.palette import policy_colour
@@ -43,6 +43,7 @@ def render(result: SimulationResult, records: Sequence[Record]) -> str:
     by_name = {record.policy: record for record in records}
     ordered = [by_name[policy.policy] for policy in result.policies if policy.policy in by_name]
     axis = timeline(ordered)
+    charts = _charts(result, ordered, axis)
     script = _asset("report.js")
     plotly = _plotly()
     return Template(_asset("report.html")).substitute(
@@ -54,43 +55,49 @@ def render(result: SimulationResult, records: Sequence[Record]) -> str:
         tiles=sections.tiles(result),
         legend=_legend(result),
         bound=escape(_bound(result)),
-        focus=_focus(axis),
+        focus=panels.tail_note(axis),
         policies=sections.policy_table(result),
         savings=sections.saving_table(result),
-        tabs="\n".join(_tab(policy, i) for i, policy in enumerate(result.policies)),
+        tabs="\n".join(panels.tab(policy, i) for i, policy in enumerate(result.policies)),
         panels="\n".join(
-            _panel(policy, by_name.get(policy.policy), i, result.currency, _focus(axis))
+            panels.panel(policy, i, result.currency, by_name.get(policy.policy), charts.get(f"gantt-{i}"), axis)
             for i, policy in enumerate(result.policies)
         ),
         made=_made(result),
-        data=_json(_data(result, ordered, axis)),
+        data=_json({"figures": _shared(result, ordered, axis), "gantt": charts}),
         plotly=plotly,
         script=script,
     )
 
 
-def _data(result: SimulationResult, records: Sequence[Record], axis: Timeline) -> dict[str, Any]:
-    shared = {"cost": figures.cost(result), "energy": figures.energy_cost(result)}
+def _shared(result: SimulationResult, records: Sequence[Record], axis: Timeline) -> dict[str, Any]:
+    """Return the figures of all policies together."""
+    found = {"cost": figures.cost(result), "energy": figures.energy_cost(result)}
+    if records:
+        found |= {
+            "gpus": figures.gpus_in_use(result, records, axis),
+            "power": figures.power(result, records, axis),
+            "queue": figures.queue(result, records, axis),
+            "wait": figures.spread(result, records, lambda r: r.jobs.began_s - r.jobs.submit_s, "waiting"),
+            "jct": figures.spread(result, records, lambda r: r.jobs.ended_s - r.jobs.submit_s, "completion time"),
+        }
+    return found
+
+
+def _charts(result: SimulationResult, records: Sequence[Record], axis: Timeline) -> dict[str, Any]:
+    """Return the Gantt chart of each policy, by the id of its place in the page."""
     if not records:
-        return {"figures": shared, "gantt": {}}
-    shared |= {
-        "gpus": figures.gpus_in_use(result, records, axis),
-        "power": figures.power(result, records, axis),
-        "queue": figures.queue(result, records, axis),
-        "wait": figures.spread(result, records, lambda r: r.jobs.began_s - r.jobs.submit_s, "waiting"),
-        "jct": figures.spread(result, records, lambda r: r.jobs.ended_s - r.jobs.submit_s, "completion time"),
-    }
+        return {}
     tenants = tenants_by_use(records[0])
     # All charts together stay within what a browser draws in a moment and a mail attachment holds.
     most = min(MOST_SEGMENTS, 4 * MOST_SEGMENTS // len(records))
     names = [policy.policy for policy in result.policies]
-    charts = {f"gantt-{names.index(r.policy)}": gantt(r, axis, tenants, most) for r in records}
-    return {"figures": shared, "gantt": charts}
+    return {f"gantt-{names.index(r.policy)}": gantt(r, axis, tenants, most) for r in records}
 
 
 def _subtitle(result: SimulationResult) -> str:
     size = f"{fmt.plural(result.jobs, 'job')}, {fmt.plural(result.nodes, 'node')}, {fmt.plural(result.gpus, 'GPU')}"
-    return f"{size}. {result.workload}"
+    return f"{size}. {result.workload[:1].upper()}{result.workload[1:]}"
 
 
 def _legend(result: SimulationResult) -> str:
@@ -104,51 +111,6 @@ def _bound(result: SimulationResult) -> str:
     bounds = sorted({policy.lower_bound_cost for policy in result.policies})
     texts = list(dict.fromkeys(fmt.money(bound, result.currency) for bound in (bounds[0], bounds[-1])))
     return " to ".join(texts)
-
-
-def _tab(policy: PolicyResult, index: int) -> str:
-    chosen = "true" if index == 0 else "false"
-    return (
-        f'<button type="button" role="tab" id="tab-{index}" aria-controls="panel-{index}" aria-selected="{chosen}" '
-        f'tabindex="{0 if index == 0 else -1}"><i class="chip" style="background:{policy_colour(index)}"></i>'
-        f"{escape(policy.policy)}</button>"
-    )
-
-
-def _panel(policy: PolicyResult, record: Record | None, index: int, currency: str, focus: str) -> str:
-    name = escape(policy.policy)
-    chart = (
-        '<p class="none">The run of this policy was not recorded.</p>'
-        if record is None
-        else f'<figure><div class="figure" id="gantt-{index}" role="img" '
-        f'aria-label="Gantt chart of the nodes under {name}"></div></figure>'
-    )
-    late = "" if record is None else f"<h4>Late jobs, and why</h4>\n{sections.late_table(record, currency)}"
-    return (
-        f'<div class="panel" role="tabpanel" id="panel-{index}" aria-labelledby="tab-{index}">\n'
-        f'<h3 class="panel-title">{name}</h3>\n'
-        f'<h4>Nodes and GPUs over time</h4>\n<p class="note">{escape(_chart_note(record))}</p>\n{focus}\n{chart}\n'
-        f"<h4>Tenants</h4>\n{sections.tenant_table(policy, currency)}\n{late}\n"
-        f"<h4>Where the energy went</h4>\n{sections.ledger_table(policy, currency)}\n</div>"
-    )
-
-
-def _chart_note(record: Record | None) -> str:
-    if record is None:
-        return ""
-    return f"{fmt.plural(len(record.segments.job), 'stay')} of jobs on {fmt.plural(len(record.cluster), 'node')}."
-
-
-def _focus(axis: Timeline) -> str:
-    """Return the line and the button for a run that ends in a long tail; nothing for any other."""
-    if not axis.focused:
-        return ""
-    shown, whole = (fmt.duration(end - axis.origin_s) for end in (axis.focus_s, axis.end_s))
-    note = f"Shown at first: {shown} of {whole}. By then all but 1% of the jobs have ended under every policy."
-    return (
-        f'<p class="note focus">{escape(note)} '
-        '<button type="button" class="toggle whole" aria-pressed="false">Whole run</button></p>'
-    )
 
 
 def _made(result: SimulationResult) -> str:

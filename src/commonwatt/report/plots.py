@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from commonwatt.placement.problem import Problem, Schedule
 
-__all__ = ["SUFFIXES", "save_gantt", "save_overview", "save_schedule"]
+__all__ = ["SUFFIXES", "check_suffix", "save_gantt", "save_overview", "save_schedule"]
 
 # What to leave out of each format, so that a file does not depend on when it was made.
 _METADATA: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
@@ -108,12 +108,21 @@ def save_schedule(problem: Problem, schedule: Schedule, path: Path) -> None:
         figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
 
 
-@contextmanager
-def _saved(path: Path, inches: tuple[float, float]) -> Iterator[Figure]:
-    """Give a figure to draw on, then save it. Nothing of matplotlib's own state is left changed."""
+def check_suffix(path: Path) -> str:
+    """Return the suffix of *path* in lower case; raises ``InputError`` if it is none of ``SUFFIXES``.
+
+    For callers to ask before they spend time on what is to be drawn.
+    """
     suffix = Path(path).suffix.lower()
     if suffix not in _METADATA:
         raise InputError(f"a file ending in {', '.join(SUFFIXES)}", field="--plot", value=str(path))
+    return suffix
+
+
+@contextmanager
+def _saved(path: Path, inches: tuple[float, float]) -> Iterator[Figure]:
+    """Give a figure to draw on, then save it. Nothing of matplotlib's own state is left changed."""
+    suffix = check_suffix(path)
     import matplotlib as mpl
     from matplotlib.figure import Figure
 

@@ -60,10 +60,10 @@
       group.width.push(lanes * 0.94);
       group.text.push(named && fits(chart, wide, chart.jobs[job]) ? chart.jobs[job] : "");
       const gpus = chart.gpus[i] === 1 ? "1 GPU" : chart.gpus[i] + " GPUs";
-      const end = +(chart.from[i] + wide).toPrecision(6);
+      const from = +chart.from[i].toFixed(3), to = +(chart.from[i] + wide).toFixed(3);
       group.hovertext.push(
         `<b>${chart.jobs[job]}</b> of ${chart.tenants[job]}<br>${gpus} of ${chart.nodes[node]}<br>` +
-        `${+chart.from[i].toPrecision(6)} to ${end} ${chart.unit}${chart.late[job] ? "<br>ended late" : ""}`);
+        `${from} to ${to} ${chart.unit}${chart.late[job] ? "<br>ended late" : ""}`);
     });
     return groups.filter((group) => group.x.length);
   }
@@ -79,7 +79,7 @@
     const every = Math.max(1, Math.ceil((nodes.length * 15) / (chart.height - 90)));
     const ticked = nodes.filter((i) => i % every === 0);
     return {
-      height: chart.height, barmode: "overlay", bargap: 0,
+      height: chart.height, showlegend: chart.named, barmode: "overlay", bargap: 0,
       xaxis: { title: { text: chart.title }, range: shown(chart), zeroline: false },
       yaxis: {
         range: [chart.bottoms[nodes.length - 1] + 0.25, -0.25], showgrid: false, zeroline: false,
