@@ -1,0 +1,138 @@
+"""Numbers as text a person reads at a glance. Unknown (``None``, NaN, infinite) is "unknown", never 0."""
+
+from __future__ import annotations
+
+import math
+
+from commonwatt.model.units import DAY_S, HOUR_S
+
+__all__ = [
+    "UNKNOWN",
+    "carbon",
+    "count",
+    "duration",
+    "energy",
+    "known",
+    "money",
+    "percent",
+    "plural",
+    "power_unit",
+    "ratio",
+]
+
+UNKNOWN = "unknown"
+_SPACE = "\N{NO-BREAK SPACE}"
+_MINUS = "\N{MINUS SIGN}"
+_SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£"}
+
+
+def known(value: float | None) -> bool:
+    """Whether *value* is a finite number."""
+    return value is not None and math.isfinite(value)
+
+
+def money(value: float | None, currency: str) -> str:
+    """Return *value* in *currency*: ``€12.30``, ``€1.25 million``, ``12.30 CHF``."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    size, sign = abs(value), _MINUS if value < 0 else ""
+    if size >= 999_950:
+        text = _million(size)
+    elif size >= 999.995:
+        text = f"{size:,.0f}"
+    elif size >= 0.0995 or size == 0:
+        text = f"{size:.2f}"
+    else:
+        text = f"{size:.2g}" if size >= 0.000_05 else f"{size:.1e}"
+    symbol = _SYMBOLS.get(currency)
+    return f"{sign}{symbol}{text}" if symbol else f"{sign}{text}{_SPACE}{currency}"
+
+
+def _million(size: float) -> str:
+    for limit, word in ((1e9, "billion"), (1e6, "million")):
+        if size >= limit * 0.999_95:
+            return f"{_digits(size / limit)}{_SPACE}{word}"
+    return f"{size:,.0f}"
+
+
+def energy(kwh: float | None) -> str:
+    """Return energy given in kWh in the unit that suits it: Wh, kWh, MWh, GWh."""
+    return _scaled(kwh, (("GWh", 1e6), ("MWh", 1e3), ("kWh", 1.0), ("Wh", 1e-3)))
+
+
+def carbon(kg: float | None) -> str:
+    """Return a mass given in kg in the unit that suits it: g, kg, t."""
+    return _scaled(kg, (("t", 1e3), ("kg", 1.0), ("g", 1e-3)))
+
+
+def power_unit(watts: float) -> tuple[str, float]:
+    """Return a unit that suits *watts*, and how many watts it is."""
+    for unit, size in (("MW", 1e6), ("kW", 1e3)):
+        if watts >= 2 * size:
+            return unit, size
+    return "W", 1.0
+
+
+def duration(seconds: float | None) -> str:
+    """Return a length of time in its natural unit: ``42 s``, ``4.2 min``, ``3.1 h``, ``2.4 days``."""
+    if seconds is None or not math.isfinite(seconds):
+        return UNKNOWN
+    size, sign = abs(seconds), _MINUS if seconds < 0 else ""
+    if size < 0.05:
+        return "0 s".replace(" ", _SPACE)
+    if size < 99.5:
+        text, unit = _digits(size) if size < 10 else f"{size:.0f}", "s"
+    elif size < 99.5 * 60:
+        text, unit = _digits(size / 60), "min"
+    elif size < 2 * DAY_S:
+        text, unit = _digits(size / HOUR_S), "h"
+    else:
+        text, unit = _digits(size / DAY_S), "days"
+    return f"{sign}{text}{_SPACE}{unit}"
+
+
+def percent(share: float | None, *, signed: bool = False) -> str:
+    """Return *share* (1 is the whole) in percent."""
+    if share is None or not math.isfinite(share):
+        return UNKNOWN
+    size = abs(share) * 100
+    text = f"{size:,.0f}" if size >= 99.95 or size == 0 else f"{size:.1f}"
+    if 0 < size < 0.05:
+        text = "less than 0.1"
+    sign = (_MINUS if share < 0 else "+" if share > 0 else "") if signed else (_MINUS if share < 0 else "")
+    return f"{sign}{text}%"
+
+
+def ratio(value: float | None) -> str:
+    """Return how many times as large: ``1.04 times``."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    return f"{value:,.0f}×" if value >= 99.5 else f"{value:.1f}×" if value >= 9.95 else f"{value:.2f}×"
+
+
+def count(value: float | None) -> str:
+    """Return a whole number with thousands separated."""
+    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:,.0f}"
+
+
+def plural(number: int, noun: str) -> str:
+    """Return ``1 job``, ``2 jobs``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _scaled(value: float | None, units: tuple[tuple[str, float], ...]) -> str:
+    """Return *value* in the first unit it is at least one of, else the last."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    size, sign = abs(value), _MINUS if value < 0 else ""
+    unit, one = next((pair for pair in units if size >= 0.9995 * pair[1]), units[-1])
+    return f"{sign}{_digits(size / one)}{_SPACE}{unit}"
+
+
+def _digits(size: float) -> str:
+    """Return three significant digits, none after the point from 100 on."""
+    if size >= 99.95:
+        return f"{size:,.0f}"
+    if size >= 9.995:
+        return f"{size:.1f}"
+    return f"{size:.2f}" if size >= 0.995 else f"{size:.2g}"

@@ -1,0 +1,239 @@
+"""The tables and tiles of the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from html import escape
+
+import numpy as np
+
+from commonwatt.model.results import LedgerRow, PolicyResult, SimulationResult, TenantResult
+from commonwatt.model.units import HOUR_S, J_PER_KWH, MICRO, NANO
+from commonwatt.report import format as fmt
+from commonwatt.report.comparison import METRICS, bound_ratio, change, change_text, rivals
+from commonwatt.report.palette import policy_colour
+from commonwatt.report.tables import Cell, Column, html_table
+from commonwatt.simulation.record import Record
+
+__all__ = [
+    "MOST_LATE",
+    "MOST_TENANTS",
+    "late_table",
+    "ledger_table",
+    "policy_table",
+    "saving_table",
+    "tenant_table",
+    "tiles",
+]
+
+MOST_LATE = 200
+MOST_TENANTS = 200
+
+
+def tiles(result: SimulationResult) -> str:
+    """Return the headline numbers of the first policy, each against the policies worth naming."""
+    ours, money = result.policies[0], result.currency
+    bound = bound_ratio(ours)
+    tiles_ = [
+        ("Total cost", fmt.money(ours.total_cost, money), _against(result, "Total cost")),
+        ("Energy at the nodes", fmt.energy(ours.energy_kwh), _against(result, "Energy")),
+        (
+            "Late jobs",
+            f"{fmt.count(ours.late_jobs)} of {fmt.count(ours.jobs)}",
+            _against(result, "Late jobs"),
+        ),
+        ("Mean waiting", fmt.duration(ours.mean_wait_s), _against(result, "Mean waiting")),
+        ("Mean completion", fmt.duration(ours.mean_jct_s), _against(result, "Mean completion")),
+        (
+            "Total cost over lower bound",
+            fmt.ratio(bound),
+            [f"no scheduler can do it for less than {fmt.money(ours.lower_bound_cost, money)}"],
+        ),
+    ]
+    return "\n".join(
+        f'<div class="tile"><dt>{escape(name)}</dt><dd><b>{escape(value)}</b>'
+        + "".join(f"<span>{escape(line)}</span>" for line in lines)
+        + "</dd></div>"
+        for name, value, lines in tiles_
+    )
+
+
+def policy_table(result: SimulationResult) -> str:
+    """Return all numbers, one row for each, one column for each policy."""
+    columns = [Column("", number=False), *(Column(policy.policy) for policy in result.policies)]
+    rows = [
+        [Cell(name, note=meaning), *(Cell(show(policy)) for policy in result.policies)]
+        for name, meaning, show in _numbers(result.currency)
+    ]
+    return html_table("All numbers of each policy", columns, rows, sortable=False)
+
+
+def saving_table(result: SimulationResult) -> str:
+    """Return what the first policy saves against each other one; nothing if it ran alone."""
+    ours = result.policies[0]
+    if len(result.policies) < 2:
+        return ""
+    columns = [Column("Compared with", number=False), *(Column(metric.name) for metric in METRICS)]
+    rows = [
+        [Cell(other.policy, colour=policy_colour(i))]
+        + [Cell(change_text(m.of(ours), m.of(other)), change(m.of(ours), m.of(other))) for m in METRICS]
+        for i, other in enumerate(result.policies)
+        if i > 0
+    ]
+    return html_table(f"{ours.policy} compared with the other policies", columns, rows)
+
+
+def tenant_table(policy: PolicyResult, currency: str) -> str:
+    """Return one row for each tenant, most GPU time first."""
+    columns = [
+        Column("Tenant", number=False), Column("Jobs"), Column("Late jobs"), Column("GPU hours"), Column("Energy"),
+        Column("Energy cost"), Column("Tardiness cost"), Column("Mean waiting"), Column("Mean completion"),
+    ]  # fmt: skip
+    tenants = sorted(policy.tenants, key=lambda t: (-t.gpu_hours if fmt.known(t.gpu_hours) else math.inf, t.tenant))
+    table = html_table(
+        f"Tenants under {policy.policy}",
+        columns,
+        [_tenant_row(tenant, currency) for tenant in tenants[:MOST_TENANTS]],
+        empty="No tenants were recorded.",
+    )
+    rest = tenants[MOST_TENANTS:]
+    if not rest:
+        return table
+    left_out = sum(tenant.jobs for tenant in rest)
+    note = f"Not shown: {fmt.plural(len(rest), 'tenant')} with less GPU time, {fmt.plural(left_out, 'job')} in all."
+    return f'{table}\n<p class="note">{escape(note)}</p>'
+
+
+def late_table(record: Record, currency: str) -> str:
+    """Return the late jobs that cost most, and a line on the others."""
+    jobs = record.jobs
+    late_s, cost = np.nan_to_num(jobs.late_s), np.nan_to_num(jobs.tardiness_cost)
+    rows = np.flatnonzero(late_s > 0)
+    rows = rows[np.lexsort((rows, -late_s[rows], -cost[rows]))]
+    columns = [
+        Column("Job", number=False), Column("Tenant", number=False), Column("Cost"), Column("Late by"),
+        Column("Submitted at", "since the first submission"), Column("Due after", "its submission"),
+        Column("Waited", "from submission to first start"), Column("Least run time", "on the fastest GPUs"),
+        Column("Starts", "moves and restarts included"), Column("Why it was late", number=False, wide=True),
+    ]  # fmt: skip
+    table = html_table(
+        f"Late jobs under {record.policy}, most costly first",
+        columns,
+        [_late_row(record, i, currency) for i in rows[:MOST_LATE].tolist()],
+        empty="No job was late.",
+    )
+    rest = rows[MOST_LATE:]
+    if not len(rest):
+        return table
+    note = (
+        f"Not shown: {fmt.plural(len(rest), 'more late job')}, costing {fmt.money(float(cost[rest].sum()), currency)} "
+        f"of {fmt.money(float(cost[rows].sum()), currency)}."
+    )
+    return f'{table}\n<p class="note">{escape(note)}</p>'
+
+
+def ledger_table(policy: PolicyResult, currency: str) -> str:
+    """Return who the energy, cost, carbon and GPU time went to."""
+    columns = [
+        Column("Account", number=False), Column("Energy"), Column("Share of energy"), Column("Cost"), Column("Carbon"),
+        Column("GPU hours"),
+    ]  # fmt: skip
+    total = next((row.energy_uj for row in policy.ledger if row.row == "total"), None)
+    rows = [_ledger_row(row, total, currency) for row in policy.ledger]
+    return html_table(
+        f"Ledger of {policy.policy}",
+        columns,
+        rows,
+        empty="No ledger was kept.",
+        sortable=False,
+        last_is_sum=True,
+    )
+
+
+def _against(result: SimulationResult, name: str) -> list[str]:
+    against = rivals(result)
+    if against is None:
+        return []
+    of = next(metric.of for metric in METRICS if metric.name == name)
+    named = [against.best] + ([against.worst] if against.worst else [])
+    return [change_text(of(result.policies[0]), of(other), other.policy) for other in named]
+
+
+def _numbers(currency: str) -> list[tuple[str, str, Callable[[PolicyResult], str]]]:
+    """Return name, meaning and text of every number of a policy."""
+    return [
+        ("Total cost", "energy and tardiness", lambda p: fmt.money(p.total_cost, currency)),
+        ("Energy cost", "PUE included", lambda p: fmt.money(p.energy_cost, currency)),
+        ("Tardiness cost", "", lambda p: fmt.money(p.tardiness_cost, currency)),
+        ("Lower bound", "no scheduler can do it for less", lambda p: fmt.money(p.lower_bound_cost, currency)),
+        ("Total cost over lower bound", "", lambda p: fmt.ratio(bound_ratio(p))),
+        ("Energy", "at the nodes", lambda p: fmt.energy(p.energy_kwh)),
+        ("Carbon", "PUE included", lambda p: fmt.carbon(p.carbon_kg)),
+        ("Late jobs", "ended after their due date", lambda p: fmt.count(p.late_jobs)),
+        ("Mean waiting", "submission to first start", lambda p: fmt.duration(p.mean_wait_s)),
+        ("95th percentile of waiting", "", lambda p: fmt.duration(p.p95_wait_s)),
+        ("Mean completion time", "submission to end", lambda p: fmt.duration(p.mean_jct_s)),
+        ("95th percentile of completion time", "", lambda p: fmt.duration(p.p95_jct_s)),
+        ("Makespan", "first submission to last end", lambda p: fmt.duration(p.makespan_s)),
+        ("GPU utilization", "GPU time held by jobs", lambda p: fmt.percent(p.gpu_utilization)),
+        ("Preemptions", "running jobs stopped to wait", lambda p: fmt.count(p.preemptions)),
+        ("Migrations", "running jobs moved or resized", lambda p: fmt.count(p.migrations)),
+        ("Decisions", "rescheduling points", lambda p: fmt.count(p.decisions)),
+        ("Time spent deciding", "wall clock", lambda p: fmt.duration(p.scheduler_s)),
+    ]
+
+
+def _tenant_row(tenant: TenantResult, currency: str) -> Sequence[Cell]:
+    return [
+        Cell(tenant.tenant),
+        Cell(fmt.count(tenant.jobs), tenant.jobs),
+        Cell(fmt.count(tenant.late_jobs), tenant.late_jobs),
+        Cell(_hours(tenant.gpu_hours), tenant.gpu_hours),
+        Cell(fmt.energy(tenant.energy_kwh), tenant.energy_kwh),
+        Cell(fmt.money(tenant.energy_cost, currency), tenant.energy_cost),
+        Cell(fmt.money(tenant.tardiness_cost, currency), tenant.tardiness_cost),
+        Cell(fmt.duration(tenant.mean_wait_s), tenant.mean_wait_s),
+        Cell(fmt.duration(tenant.mean_jct_s), tenant.mean_jct_s),
+    ]
+
+
+def _late_row(record: Record, i: int, currency: str) -> Sequence[Cell]:
+    jobs = record.jobs
+    submit = float(jobs.submit_s[i])
+    times = (
+        float(jobs.late_s[i]),
+        submit - float(jobs.submit_s.min()),
+        float(jobs.due_s[i]) - submit,
+        float(jobs.began_s[i]) - submit,
+        float(jobs.fastest_s[i]),
+    )
+    cost = float(jobs.tardiness_cost[i])
+    return [
+        Cell(jobs.name[i]),
+        Cell(jobs.tenant[i]),
+        Cell(fmt.money(cost, currency), cost),
+        *(Cell(fmt.duration(t), t) for t in times),
+        Cell(fmt.count(int(jobs.starts[i])), int(jobs.starts[i])),
+        Cell(jobs.why_late[i] or fmt.UNKNOWN),
+    ]
+
+
+def _ledger_row(row: LedgerRow, total_uj: int | None, currency: str) -> Sequence[Cell]:
+    kwh = None if row.energy_uj is None else row.energy_uj / MICRO / J_PER_KWH
+    share = row.energy_uj / total_uj if row.energy_uj is not None and total_uj else None
+    cost = None if row.cost_n is None else row.cost_n / NANO
+    kg = None if row.carbon_ug is None else row.carbon_ug / NANO
+    hours = row.gpu_us / MICRO / HOUR_S
+    return [
+        Cell(row.row),
+        Cell(fmt.energy(kwh), kwh),
+        Cell(fmt.percent(share), share),
+        Cell(fmt.money(cost, currency), cost),
+        Cell(fmt.carbon(kg), kg),
+        Cell(_hours(hours), hours),
+    ]
+
+
+def _hours(hours: float) -> str:
+    return fmt.UNKNOWN if not fmt.known(hours) else f"{hours:,.0f}" if hours >= 1000 else f"{hours:.1f}"
