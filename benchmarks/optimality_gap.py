@@ -1,4 +1,4 @@
-"""Gap of the randomized greedy and of the local search to the exact optimum of eq. (1), on problems where it is known."""
+"""Gap of randomized greedy and local search to the exact optimum of eq. (1), on problems where it is known."""
 
 from __future__ import annotations
 
@@ -35,21 +35,24 @@ def main() -> None:
             for name, solver in (("random-greedy", RandomGreedy()), ("local-search", LocalSearch())):
                 found = solver.solve(case, np.random.default_rng(seed)).schedule
                 gaps[name].append(objective(case, found).total / best - 1)
-        rows.append({
-            "nodes": nodes,
-            "jobs": jobs,
-            "problems": proven,
-            **{f"{name} mean gap": float(np.mean(g)) for name, g in gaps.items()},
-            **{f"{name} largest gap": float(np.max(g)) for name, g in gaps.items()},
-            **{f"{name} optimal": int(np.sum(np.array(g) < 1e-6)) for name, g in gaps.items()},
-        })
+        rows.append(
+            {
+                "nodes": nodes,
+                "jobs": jobs,
+                "problems": proven,
+                **{f"{name} mean gap": float(np.mean(g)) for name, g in gaps.items()},
+                **{f"{name} largest gap": float(np.max(g)) for name, g in gaps.items()},
+                **{f"{name} optimal": int(np.sum(np.array(g) < 1e-6)) for name, g in gaps.items()},
+            }
+        )
     if options.json:
         print(json.dumps({"rows": rows}, indent=2))
         return
     for row in rows:
         print(
             f"{row['nodes']:>3} nodes {row['jobs']:>3} jobs, {row['problems']} optima proven: "
-            f"randomized greedy mean gap {row['random-greedy mean gap']:.1%}, optimal {row['random-greedy optimal']} times; "
+            f"randomized greedy mean gap {row['random-greedy mean gap']:.1%}, "
+            f"optimal {row['random-greedy optimal']} times; "
             f"local search {row['local-search mean gap']:.2%}, optimal {row['local-search optimal']} times"
         )
 

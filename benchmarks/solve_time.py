@@ -11,13 +11,13 @@ import json
 from time import perf_counter
 
 import numpy as np
+from tests.placement.plain_greedy import plain_greedy
 
 from benchmarks.made import problem
 from commonwatt.placement.local_search import LocalSearch
 from commonwatt.placement.lookahead import Lookahead
 from commonwatt.placement.problem import Problem
 from commonwatt.placement.random_greedy import RandomGreedy
-from tests.placement.plain_greedy import plain_greedy
 
 SIZES = ((100, 100, 0.030), (100, 1000, 0.5), (1000, 10_000, 10.0))
 
@@ -54,19 +54,24 @@ def main() -> None:
         Lookahead().solve(case, np.random.default_rng(0))
         repeats = options.repeats if jobs < 5000 else 2
         greedy_s = best_of(repeats, RandomGreedy(iterations=1000), case)
-        rows.append({
-            "nodes": nodes,
-            "jobs": jobs,
-            "random_greedy_1000_s": greedy_s,
-            "wanted_s": wanted_s,
-            "local_search_20000_s": best_of(repeats, LocalSearch(), case),
-            "lookahead_s": best_of(repeats, Lookahead(), case),
-            "plain_python_over_ours": plain_s(case) * 1000 / greedy_s,
-        })
+        rows.append(
+            {
+                "nodes": nodes,
+                "jobs": jobs,
+                "random_greedy_1000_s": greedy_s,
+                "wanted_s": wanted_s,
+                "local_search_20000_s": best_of(repeats, LocalSearch(), case),
+                "lookahead_s": best_of(repeats, Lookahead(), case),
+                "plain_python_over_ours": plain_s(case) * 1000 / greedy_s,
+            }
+        )
     if options.json:
         print(json.dumps({"rows": rows}, indent=2))
         return
-    print(f"{'nodes':>6} {'jobs':>6} {'greedy x1000':>13} {'wanted':>8} {'local search':>13} {'lookahead':>10} {'plain Python':>12}")
+    print(
+        f"{'nodes':>6} {'jobs':>6} {'greedy x1000':>13} {'wanted':>8} "
+        f"{'local search':>13} {'lookahead':>10} {'plain Python':>12}"
+    )
     for row in rows:
         ratio = f"{row['plain_python_over_ours']:.0f}x"
         print(

@@ -26,10 +26,12 @@ def test_first_come_first_served_on_one_gpu():
 
 def test_an_urgent_job_preempts_and_the_other_goes_on_from_its_snapshot():
     """10 epochs of 100 s: stopped at 250 s it falls back to 200 s, then restarts with 30 s lost."""
-    table = JobTable.of([
-        job("calm", 0, 1000, due_s=50_000),
-        job("urgent", 250, 400, due_s=650.5, tardiness_weight=1.0),
-    ])
+    table = JobTable.of(
+        [
+            job("calm", 0, 1000, due_s=50_000),
+            job("urgent", 250, 400, due_s=650.5, tardiness_weight=1.0),
+        ]
+    )
     done = simulate(
         cluster_of(nodes=1, gpus=1), table, "random-greedy", rules=Rules(restart_s=30), world=World(restart_s=30)
     )
@@ -101,7 +103,11 @@ def test_gangs_run_on_several_nodes():
 def test_every_job_ends_exactly_once_and_gpus_are_never_shared(solver):
     table = random_jobs(40, 11)
     done = simulate(
-        cluster_of(), table, solver, rules=Rules(restart_s=20), world=World(restart_s=20, outages=(Outage(1, 3000, 4000),))
+        cluster_of(),
+        table,
+        solver,
+        rules=Rules(restart_s=20),
+        world=World(restart_s=20, outages=(Outage(1, 3000, 4000),)),
     )
     kinds = [str(e.kind) for e in done.log.since(0)]
     assert kinds.count("completed") == 40
@@ -118,7 +124,9 @@ def test_every_job_ends_exactly_once_and_gpus_are_never_shared(solver):
 
 
 def test_every_start_stop_and_wait_has_a_reason_and_a_sentence():
-    done = simulate(cluster_of(), random_jobs(40, 2), "random-greedy", world=World(restart_s=20), rules=Rules(restart_s=20))
+    done = simulate(
+        cluster_of(), random_jobs(40, 2), "random-greedy", world=World(restart_s=20), rules=Rules(restart_s=20)
+    )
     decided = [e for e in done.log.since(0) if e.kind not in ("submitted", "completed")]
     assert decided
     assert all(e.reason and e.sentence for e in decided)

@@ -109,7 +109,9 @@ def test_rows_sum_to_the_meter_exactly(readings, losses):
 )
 def test_rows_sum_to_the_meter_in_simulations(seed, solver, restart_s, after_s):
     world = World(restart_s=restart_s, unused_after_s=after_s, outages=(Outage(0, 500.0, 900.0),))
-    done = simulate(cluster_of(), random_jobs(12, seed), solver, rules=Rules(restart_s=restart_s), world=world, seed=seed)
+    done = simulate(
+        cluster_of(), random_jobs(12, seed), solver, rules=Rules(restart_s=restart_s), world=world, seed=seed
+    )
     assert done.ledger.total() == done.ledger.meter
 
 

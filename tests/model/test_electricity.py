@@ -1,5 +1,7 @@
 """Price and carbon over time integrate exactly."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -36,7 +38,7 @@ def test_integral_equals_a_sum_of_small_pieces(rows, a, b, period):
     points = sorted(cuts)
     expected = sum(
         (later - earlier) * value_at(starts, values, length, (earlier + later) / 2)
-        for earlier, later in zip(points, points[1:], strict=False)
+        for earlier, later in itertools.pairwise(points)
     )
     assert float(f.integral(lo, hi)) == pytest.approx(expected, rel=1e-9, abs=1e-6)
 
@@ -70,7 +72,10 @@ def test_least_price_to_come_without_repetition():
 
 
 def test_carbon_is_known_only_if_every_point_has_it():
-    points = (ElectricityPoint(from_s=0, price_per_kwh=0.1, carbon_g_per_kwh=100), ElectricityPoint(from_s=9, price_per_kwh=1))
+    points = (
+        ElectricityPoint(from_s=0, price_per_kwh=0.1, carbon_g_per_kwh=100),
+        ElectricityPoint(from_s=9, price_per_kwh=1),
+    )
     assert Electricity(series=points).tariff().carbon is None
     assert float(Electricity(carbon_g_per_kwh=400, pue=1.5).tariff().carbon_g(1000, 0, 3600)) == pytest.approx(600)
 

@@ -56,7 +56,9 @@ def test_shapes_of_gangs(gpus, shapes):
 def test_power_states_by_name():
     kind = Cluster.of([spec()]).classes[0]
     assert kind.state("off").power_w == 0
-    with pytest.raises(InputError, match=r"unused_nodes.state.*got 'nap', expected a power state its nodes have \(off\)"):
+    with pytest.raises(
+        InputError, match=r"unused_nodes.state.*got 'nap', expected a power state its nodes have \(off\)"
+    ):
         kind.state("nap")
 
 
@@ -83,7 +85,8 @@ def test_bad_times(times, message):
 
 def job(name="a", **more):
     return Job(**{
-        "name": name, "tenant": "t", "submit_s": 5.0, "due_s": 10.0, "tardiness_weight": 1.0, "times_s": {"V100": {1: 3.0}}, **more
+        "name": name, "tenant": "t", "submit_s": 5.0, "due_s": 10.0, "tardiness_weight": 1.0,
+        "times_s": {"V100": {1: 3.0}}, **more
     })  # fmt: skip
 
 

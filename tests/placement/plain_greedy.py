@@ -8,7 +8,7 @@ from commonwatt.placement.problem import Problem, Schedule
 
 
 def plain_greedy(problem: Problem) -> Schedule:
-    """Jobs by pressure; cheapest configuration in time, else fastest; best-fitting nodes; else the next one. No running jobs."""
+    """Jobs by pressure; cheapest configuration in time, else fastest; best-fitting nodes; else the next."""
     schedule = Schedule.empty(problem)
     free = problem.node_gpus.copy()
     for job in sorted(range(len(problem)), key=lambda j: (-problem.pressure_s[j], j)):
@@ -19,7 +19,9 @@ def plain_greedy(problem: Problem) -> Schedule:
         late.sort(key=lambda r: problem.time_s[r])
         for row in in_time + late:
             able = [
-                n for n in range(len(free)) if problem.node_class[n] == problem.klass[row] and free[n] >= problem.per_node[row]
+                n
+                for n in range(len(free))
+                if problem.node_class[n] == problem.klass[row] and free[n] >= problem.per_node[row]
             ]
             if len(able) < problem.width[row]:
                 continue

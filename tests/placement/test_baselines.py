@@ -48,10 +48,12 @@ def test_only_srtf_preempts():
 def test_a_job_takes_the_cheapest_configuration_in_time_else_the_fastest():
     both = {"times_s": {"V100": [1000, 600]}, "tardiness_weight": 1}
     p = Problem.of(
-        PlaceFile.model_validate({
-            "nodes": [NODE],
-            "jobs": [{"name": "calm", "due_s": 5000, **both}, {"name": "late", "due_s": 10, **both}],
-        })
+        PlaceFile.model_validate(
+            {
+                "nodes": [NODE],
+                "jobs": [{"name": "calm", "due_s": 5000, **both}, {"name": "late", "due_s": 10, **both}],
+            }
+        )
     )
     s = PriorityOrder("fifo").solve(p, np.random.default_rng(0)).schedule
     # 600 s at 300 W costs less than 1000 s at 200 W

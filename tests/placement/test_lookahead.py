@@ -16,6 +16,11 @@ from tests.placement.made import crowded_problem
 from tests.strategies import problems
 
 MONEY = 0.172 * 1.33 / 3.6e6
+DISPLACE, FILL = True, False
+
+
+def queues(room: _Room):
+    return room.free, room.end_s, room.end_row, room.queue
 
 
 def cost_of_plan(p: Problem, order: list[int], price: float = 0.0) -> tuple[float, list[int]]:
@@ -24,20 +29,25 @@ def cost_of_plan(p: Problem, order: list[int], price: float = 0.0) -> tuple[floa
     effort = efforts(p, a, value)
     room = _Room.of(a, len(value))
     order = np.array(order, dtype=np.int64)
-    now = start_now(*_candidate(a), order, True, price, effort, room.on_until)
-    later = finish(a.jobs, a.rows, a.nodes, order, price, effort, room.free, room.end_s, room.end_row, room.queue)
+    hurry = np.full(len(p), -np.inf)
+    now = start_now(*_candidate(a), order, DISPLACE, price, effort, hurry, FILL, room.on_until)
+    later = finish(
+        a.jobs, a.rows, a.nodes, order, price, effort, hurry, room.free, room.end_s, room.end_row, room.queue
+    )
     return now + later, [j for j in range(len(p)) if a.jobs["choice"][j] >= 0]
 
 
 def two_jobs_one_gpu() -> Problem:
     return Problem.of(
-        PlaceFile.model_validate({
-            "nodes": [{"name": "n", "gpu_type": "V100", "gpus": 1, "idle_w": 100, "gpu_w": 100}],
-            "jobs": [
-                {"name": "short", "due_s": 100, "tardiness_weight": 1e-3, "times_s": {"V100": [100]}},
-                {"name": "long", "due_s": 100, "tardiness_weight": 1e-3, "times_s": {"V100": [1000]}},
-            ],
-        })
+        PlaceFile.model_validate(
+            {
+                "nodes": [{"name": "n", "gpu_type": "V100", "gpus": 1, "idle_w": 100, "gpu_w": 100}],
+                "jobs": [
+                    {"name": "short", "due_s": 100, "tardiness_weight": 1e-3, "times_s": {"V100": [100]}},
+                    {"name": "long", "due_s": 100, "tardiness_weight": 1e-3, "times_s": {"V100": [1000]}},
+                ],
+            }
+        )
     )
 
 
@@ -62,10 +72,12 @@ def test_the_short_job_goes_first_although_eq_1_prefers_the_long_one():
 
 def test_a_price_on_gpu_time_makes_jobs_smaller():
     p = Problem.of(
-        PlaceFile.model_validate({
-            "nodes": [{"name": "n", "gpu_type": "V100", "gpus": 2, "idle_w": 300, "gpu_w": 100}],
-            "jobs": [{"name": "a", "tardiness_weight": 0, "times_s": {"V100": [1000, 700]}}],
-        })
+        PlaceFile.model_validate(
+            {
+                "nodes": [{"name": "n", "gpu_type": "V100", "gpus": 2, "idle_w": 300, "gpu_w": 100}],
+                "jobs": [{"name": "a", "tardiness_weight": 0, "times_s": {"V100": [1000, 700]}}],
+            }
+        )
     )
     a = prepare(p)
     effort = efforts(p, a, np.ones(1))
@@ -73,7 +85,7 @@ def test_a_price_on_gpu_time_makes_jobs_smaller():
     order = np.zeros(1, dtype=np.int64)
     gpus = []
     for price in (0.0, 1.0):
-        start_now(*_candidate(a), order, True, price, effort, room.on_until)
+        start_now(*_candidate(a), order, DISPLACE, price, effort, np.full(1, -np.inf), FILL, room.on_until)
         gpus.append(int(a.rows["per_node"][a.jobs["choice"][0]]))
     assert gpus == [2, 1]
     assert effort["gpu_s"][np.argsort(a.rows["origin"])].tolist() == [1000, 1400]
@@ -98,7 +110,7 @@ def test_with_a_greedy_start_the_plan_is_never_dearer_than_the_one_that_begins_w
     gpu_s, value = _gpu_time(p)
     effort = efforts(p, a, value)
     room = _Room.of(a, len(value))
-    ours = Lookahead(start=greedy, prices=(0.0,)).solve(p, np.random.default_rng(0)).schedule
+    ours = Lookahead(start=greedy, prices=(0.0,), styles=((np.inf, False),)).solve(p, np.random.default_rng(0)).schedule
     check(p, ours)
 
     def least(s) -> float:
@@ -106,7 +118,7 @@ def test_with_a_greedy_start_the_plan_is_never_dearer_than_the_one_that_begins_w
         for order in _orders(p, gpu_s, Lookahead().patience):
             cost = adopt(*_candidate(a), a.rows_of(s.choice), s.nodes, effort, room.on_until)
             costs.append(
-                cost + finish(a.jobs, a.rows, a.nodes, order, 0.0, effort, room.free, room.end_s, room.end_row, room.queue)
+                cost + finish(a.jobs, a.rows, a.nodes, order, 0.0, effort, np.full(len(p), -np.inf), *queues(room))
             )
         return min(costs)
 

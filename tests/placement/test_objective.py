@@ -16,15 +16,17 @@ MONEY = 0.172 * 1.33 / 3.6e6  # EUR per joule
 
 def problem() -> Problem:
     return Problem.of(
-        PlaceFile.model_validate({
-            "now_s": 50,
-            "nodes": [{"name": "n1", "gpu_type": "V100", "gpus": 2, "idle_w": 150, "gpu_w": 250}],
-            "jobs": [
-                {"name": "short", "due_s": 1000, "tardiness_weight": 0.001, "times_s": {"V100": [1200, 700]}},
-                {"name": "long", "due_s": 9000, "tardiness_weight": 0.002, "times_s": {"V100": [4000, 2500]}},
-                {"name": "late", "due_s": 100, "tardiness_weight": 0.005, "times_s": {"V100": [300, None]}},
-            ],
-        })
+        PlaceFile.model_validate(
+            {
+                "now_s": 50,
+                "nodes": [{"name": "n1", "gpu_type": "V100", "gpus": 2, "idle_w": 150, "gpu_w": 250}],
+                "jobs": [
+                    {"name": "short", "due_s": 1000, "tardiness_weight": 0.001, "times_s": {"V100": [1200, 700]}},
+                    {"name": "long", "due_s": 9000, "tardiness_weight": 0.002, "times_s": {"V100": [4000, 2500]}},
+                    {"name": "late", "due_s": 100, "tardiness_weight": 0.005, "times_s": {"V100": [300, None]}},
+                ],
+            }
+        )
     )
 
 
@@ -67,13 +69,15 @@ def test_a_missing_count_is_no_configuration():
 
 def test_ties_go_to_the_job_listed_first():
     p = Problem.of(
-        PlaceFile.model_validate({
-            "nodes": [{"name": "n1", "gpu_type": "V100", "gpus": 3, "idle_w": 100, "gpu_w": 100}],
-            "jobs": [
-                {"name": "a", "tardiness_weight": 0, "times_s": {"V100": [None, 1000]}},
-                {"name": "b", "tardiness_weight": 0, "times_s": {"V100": [1000]}},
-            ],
-        })
+        PlaceFile.model_validate(
+            {
+                "nodes": [{"name": "n1", "gpu_type": "V100", "gpus": 3, "idle_w": 100, "gpu_w": 100}],
+                "jobs": [
+                    {"name": "a", "tardiness_weight": 0, "times_s": {"V100": [None, 1000]}},
+                    {"name": "b", "tardiness_weight": 0, "times_s": {"V100": [1000]}},
+                ],
+            }
+        )
     )
     assert objective(p, schedule(p, [0, 1])).first_ending == pytest.approx(1000 * 300 * MONEY)
 
@@ -103,7 +107,11 @@ def test_check_refuses_what_cannot_be_done():
 def test_scaling_all_money_scales_the_objective(p):
     factor = 7.5
     scaled = Problem(
-        **{**{k: getattr(p, k) for k in p.__dataclass_fields__}, "weight": p.weight * factor, "node_cost": p.node_cost * factor}
+        **{
+            **{k: getattr(p, k) for k in p.__dataclass_fields__},
+            "weight": p.weight * factor,
+            "node_cost": p.node_cost * factor,
+        }
     )
     s = Schedule.unchanged(p)
     assert objective(scaled, s).total == pytest.approx(factor * objective(p, s).total, rel=1e-12)

@@ -35,7 +35,14 @@ SOLVERS = (
 @seed_option
 @json_option
 def command(
-    problem: Path, *, solver: str, iterations: int, time_limit: float | None, plot: Path | None, seed: int, as_json: bool
+    problem: Path,
+    *,
+    solver: str,
+    iterations: int,
+    time_limit: float | None,
+    plot: Path | None,
+    seed: int,
+    as_json: bool,
 ) -> None:
     """Decide which job of PROBLEM (YAML or JSON) runs on which node with how many GPUs now.
 
@@ -98,7 +105,8 @@ def _solve(
         postponement_cost=worth.postponement,
         first_ending_cost=worth.first_ending,
         assignments=tuple(
-            PlaceAssignment(job=a.job, node=a.nodes[0], nodes=a.nodes, gpus=a.gpus) for a in schedule.assignments(problem)
+            PlaceAssignment(job=a.job, node=a.nodes[0], nodes=a.nodes, gpus=a.gpus)
+            for a in schedule.assignments(problem)
         ),
         postponed=tuple(problem.job_names[int(j)] for j in np.flatnonzero(schedule.choice == POSTPONED)),
         decisions=tuple(PlaceDecision(job=j, reason=e.reason, sentence=e.sentence) for j, e in explained),

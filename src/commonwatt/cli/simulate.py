@@ -21,7 +21,10 @@ __all__ = ["command"]
 @click.command()
 @click.argument("scenario", type=click.Path(path_type=Path))
 @click.option(
-    "--out", type=click.Path(path_type=Path), metavar="DIR", help="Write report.html, result.json and the events to DIR."
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write report.html, result.json and the events to DIR.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace DIR if it is there.")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw an overview (.png, .svg or .pdf).")

@@ -9,14 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from commonwatt.control.book import JobBook, Rules, Status
 from commonwatt.control.engine import Engine, JobEnded, JobInterrupted, Outcome, Start, Stop
 from commonwatt.control.events import Event, EventKind, EventLog
 from commonwatt.control.ledger import Ledger
 from commonwatt.control.policy import Policy
-from commonwatt.model.arrays import Ints
+from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.electricity import Tariff
 from commonwatt.model.jobs import JobTable
 from commonwatt.model.nodes import Cluster
@@ -60,7 +59,7 @@ class Controller:
         self.migrations = 0
         self._told_waiting: set[int] = set()
         self._held: dict[int, int] = {}  # GPUs of running jobs
-        self._usage: NDArray[np.float64] = np.zeros(0)  # decayed GPU seconds by tenant
+        self._usage: Floats = np.zeros(0)  # decayed GPU seconds by tenant
         self._usage_at_s = 0.0
         self._decided_s: float | None = None
 

@@ -10,19 +10,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from commonwatt.data.table import moment_s
+from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.units import DAY_S
 
 __all__ = ["JobLog", "utc", "window"]
 
 _SPEAKABLE_S = 1e10  # beyond some three centuries a date says nothing, and in the end there is none
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

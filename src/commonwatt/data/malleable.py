@@ -24,18 +24,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from commonwatt.data.log import JobLog
 from commonwatt.data.profiles import GPU_TYPES, Profiles, canonical, known_gpu_type
+from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobTable
 from commonwatt.model.scenario import LogWorkload, WeekWorkload
 
 __all__ = ["counts", "malleable"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _NODE = 8  # GPUs of the largest usual node
 

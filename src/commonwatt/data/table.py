@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from commonwatt.data.text import read_text
+from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 
 __all__ = ["Table", "moment_s", "read_table"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 MOST_GPUS = 1e9  # no count beyond this is meant
 MOMENT = "a moment (ISO 8601), such as 2017-10-16T08:00:00Z"

@@ -91,8 +91,8 @@ def start_now(
 ) -> float:
     """Start the jobs that find room now, in *order*; returns what that costs.
 
-    A job that does not run yet takes none but a thrifty configuration as long as ``waits_s`` [J] is not over. With *fill*,
-    it is taken for granted that somebody else will use what a job leaves of a node.
+    A job that does not run yet takes none but a thrifty configuration as long as ``waits_s`` [J] is not over.
+    With *fill*, it is taken for granted that somebody else will use what a job leaves of a node.
     """
     reset(jobs, rows, nodes, lists, held, node_order)
     on_until[:] = 0.0

@@ -109,7 +109,9 @@ class Explainer:
             whom = f"go to {_names(takers)}" if takers else "are needed elsewhere"
             again_s = p.time_s[rows[rows != p.stay[job]]]
             more_s = again_s.min(initial=np.inf) - p.time_s[p.stay[job]]
-            extra = f"at least {_span(max(more_s, 0.0))} more" if len(again_s) else "as long as its configuration allows"
+            extra = (
+                f"at least {_span(max(more_s, 0.0))} more" if len(again_s) else "as long as its configuration allows"
+            )
             return Explanation(
                 Reason.DISPLACED,
                 f"{name} is preempted: its GPUs on {_names([p.node_names[n] for n in p.nodes_held(job)])} {whom}; "

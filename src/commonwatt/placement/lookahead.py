@@ -73,8 +73,8 @@ class Lookahead:
         prices = np.array(self.prices) * base
         room = _Room.of(a, len(value))
         displaces = _displaces(problem)
-        margins, fills = np.array([m for m, _ in self.styles]), np.array([fill for _, fill in self.styles])
-        waits = -problem.pressure_s - margins[:, None] * problem.fastest_s
+        waits = np.array([_waits(problem, margin) for margin, _ in self.styles])
+        fills = np.array([fill for _, fill in self.styles])
         cost, order, price, displace, wait = _try_plans(
             *_candidate(a), orders, prices, displaces, waits, fills, effort, *room
         )
@@ -126,6 +126,13 @@ def _displaces(problem: Problem) -> Bools:
     if problem.locked:
         return np.array([False])
     return np.array([True, False]) if (problem.stay >= 0).any() else np.array([True])
+
+
+def _waits(problem: Problem, margin: float) -> Floats:
+    """Seconds from now each job waits for a thrifty configuration, [J]."""
+    if np.isinf(margin):
+        return np.full(len(problem), -np.inf)
+    return -problem.pressure_s - margin * np.where(np.isfinite(problem.fastest_s), problem.fastest_s, 0.0)
 
 
 def _gpu_time(problem: Problem) -> tuple[Floats, Floats]:
@@ -208,9 +215,7 @@ def _try_schedule(
                 cost = adopt(
                     jobs, rows, nodes, lists, held, given, picked, node_order, choice, places, effort, on_until
                 )
-                cost += finish(
-                    jobs, rows, nodes, orders[o], prices[p], effort, waits[w], free, end_s, end_row, queue
-                )
+                cost += finish(jobs, rows, nodes, orders[o], prices[p], effort, waits[w], free, end_s, end_row, queue)
                 if cost < best:
                     best = cost
                     _keep(jobs, given, best_choice, best_given)
@@ -235,7 +240,21 @@ def _try_moves(
             trial[x] = trial[x + step]
         trial[k] = j
         cost = start_now(
-            jobs, rows, nodes, lists, held, given, picked, node_order, trial, displace, price, effort, waits_s, fill, on_until
+            jobs,
+            rows,
+            nodes,
+            lists,
+            held,
+            given,
+            picked,
+            node_order,
+            trial,
+            displace,
+            price,
+            effort,
+            waits_s,
+            fill,
+            on_until,
         )
         cost += finish(jobs, rows, nodes, trial, price, effort, waits_s, free, end_s, end_row, queue)
         if cost < best * (1.0 - least_gain):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from commonwatt.model.arrays import Floats
 
 __all__ = ["Distribution", "distribution"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

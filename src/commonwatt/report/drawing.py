@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.results import SimulationResult
 from commonwatt.report import format as fmt
 from commonwatt.report.distribution import distribution
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["cost", "gantt", "gantt_height", "gpus_in_use", "heat", "power", "time_axis", "waiting"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _MOST_NAMED = 60  # segments with a name in the bar
 _DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}

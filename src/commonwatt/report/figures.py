@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from commonwatt.model.arrays import Floats
 from commonwatt.model.results import PolicyResult, SimulationResult
 from commonwatt.model.units import DAY_S, HOUR_S
 from commonwatt.report import format as fmt
@@ -35,7 +36,6 @@ __all__ = [
     "spread",
 ]
 
-Floats = NDArray[np.float64]
 Figure = dict[str, Any]
 
 _MOST_POINTS = 12_000  # of all curves in one figure

@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.nodes import Cluster
 from commonwatt.simulation.record import Segments
 
 __all__ = ["HeatMap", "heat_map"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

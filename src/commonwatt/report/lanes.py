@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
-from numpy.typing import NDArray
 
+from commonwatt.model.arrays import Floats, Ints
 from commonwatt.simulation.record import Segments
 
 __all__ = ["Bars", "node_rows", "to_bars"]
 
-Ints = NDArray[np.int64]
 
 _GAP = 0.5  # between nodes, in GPUs
 
@@ -30,7 +29,7 @@ class Bars:
     lanes: Ints
 
 
-def node_rows(gpus: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def node_rows(gpus: Ints) -> tuple[Floats, Floats]:
     """Return the top and bottom of nodes with *gpus* GPUs, one below the other, where every GPU is 1 high."""
     bottoms = np.cumsum(gpus + _GAP) - _GAP
     return bottoms - gpus, bottoms
@@ -51,7 +50,7 @@ def to_bars(gpus: Ints, segments: Segments) -> Bars:
     return Bars(table[:, 0], table[:, 1], table[:, 2])
 
 
-def _choose(free_s: NDArray[np.float64], now_s: float, wanted: int) -> list[int]:
+def _choose(free_s: Floats, now_s: float, wanted: int) -> list[int]:
     """Return *wanted* lanes free at *now_s*: neighbours if there are, else the lowest, else those free first."""
     wanted = min(wanted, len(free_s))
     free = np.flatnonzero(free_s <= now_s)

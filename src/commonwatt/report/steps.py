@@ -6,11 +6,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from commonwatt.model.arrays import Floats
 
 __all__ = ["Steps", "shrink"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from commonwatt.model.arrays import Floats
 from commonwatt.model.units import DAY_S, HOUR_S
 from commonwatt.simulation.record import Record
 
 __all__ = ["Timeline", "end_s", "time_unit", "timeline"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

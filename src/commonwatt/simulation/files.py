@@ -70,19 +70,23 @@ def write_run(
 def _events(records: Sequence[Record]) -> pl.DataFrame:
     import polars as pl
 
-    return pl.concat([
-        pl.DataFrame({
-            "policy": [record.policy] * len(record.events.kind),
-            "time_s": record.events.time_s,
-            "kind": record.events.kind,
-            "job": [record.jobs.name[j] for j in record.events.job],
-            "nodes": record.events.nodes,
-            "gpus": record.events.gpus,
-            "reason": record.events.reason,
-            "sentence": record.events.sentence,
-        })
-        for record in records
-    ])
+    return pl.concat(
+        [
+            pl.DataFrame(
+                {
+                    "policy": [record.policy] * len(record.events.kind),
+                    "time_s": record.events.time_s,
+                    "kind": record.events.kind,
+                    "job": [record.jobs.name[j] for j in record.events.job],
+                    "nodes": record.events.nodes,
+                    "gpus": record.events.gpus,
+                    "reason": record.events.reason,
+                    "sentence": record.events.sentence,
+                }
+            )
+            for record in records
+        ]
+    )
 
 
 def _jobs(records: Sequence[Record]) -> pl.DataFrame:
@@ -92,10 +96,14 @@ def _jobs(records: Sequence[Record]) -> pl.DataFrame:
         "name", "tenant", "submit_s", "due_s", "began_s", "ended_s", "late_s", "tardiness_cost", "starts", "energy_j",
         "energy_cost", "gpu_s", "why_late",
     )  # fmt: skip
-    return pl.concat([
-        pl.DataFrame({
-            "policy": [record.policy] * len(record.jobs.name),
-            **{name: getattr(record.jobs, name) for name in names},
-        }).with_columns(pl.col("energy_j", "energy_cost").fill_nan(None))
-        for record in records
-    ])
+    return pl.concat(
+        [
+            pl.DataFrame(
+                {
+                    "policy": [record.policy] * len(record.jobs.name),
+                    **{name: getattr(record.jobs, name) for name in names},
+                }
+            ).with_columns(pl.col("energy_j", "energy_cost").fill_nan(None))
+            for record in records
+        ]
+    )

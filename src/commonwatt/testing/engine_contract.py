@@ -12,6 +12,7 @@ The lab has two nodes alike with 2 GPUs each and the jobs of ``contract_jobs``, 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -181,5 +182,5 @@ def _assert_seamless(readings: Sequence[Reading], from_s: float, to_s: float) ->
     assert readings
     assert readings[0].from_s <= from_s + 1e-9
     assert readings[-1].to_s == pytest.approx(to_s)
-    for earlier, later in zip(readings, readings[1:], strict=False):
+    for earlier, later in itertools.pairwise(readings):
         assert later.from_s == pytest.approx(earlier.to_s)

@@ -22,16 +22,15 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from commonwatt.data.generators.families import FAMILIES, WEIGHT_EUR_S, Family, node
+from commonwatt.model.arrays import Floats
 from commonwatt.model.jobs import Job, JobTable
 from commonwatt.model.nodes import NodeSpec
 from commonwatt.model.scenario import AndreasWorkload
 
 __all__ = ["cluster_work_s", "generate_andreas", "mixed_arrivals"]
 
-Floats = NDArray[np.float64]
 
 GPUS_OF_NODE: Mapping[int, Mapping[str, int]] = {1: {"V100": 2, "T4": 1}, 2: {"V100": 4, "T4": 2}}  # by scenario
 _EPOCHS = (60, 160)

@@ -16,17 +16,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from commonwatt.data.log import JobLog
+from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.scenario import WeekWorkload
 from commonwatt.model.units import DAY_S, HOUR_S
 
 __all__ = ["PHILLY", "WeekModel", "generate_week"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 LONGEST_S = 60 * DAY_S  # the longest job of the log ran for 54 days
 

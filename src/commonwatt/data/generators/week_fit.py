@@ -19,18 +19,17 @@ from datetime import datetime
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from commonwatt.data import locate
 from commonwatt.data.generators.week import WeekModel
 from commonwatt.data.log import JobLog, window
 from commonwatt.data.readers import read_log
+from commonwatt.model.arrays import Bools, Floats
 from commonwatt.model.errors import InputError
 from commonwatt.model.units import DAY_S, HOUR_S
 
 __all__ = ["fit_week", "main", "philly_weeks"]
 
-Floats = NDArray[np.float64]
 
 BEGIN, WEEKS = "2017-10-02", 6
 COMPONENTS = {1: 5, 2: 3, 4: 3, 8: 3}  # lognormals for jobs of at least so many GPUs
@@ -95,7 +94,7 @@ def mixture(logs: Floats, components: int) -> tuple[tuple[float, float, float], 
     return tuple((float(share[i]), float(mean[i]), float(deviation[i])) for i in order)
 
 
-def _zipf(log: JobLog, rows: NDArray[np.bool_]) -> float:
+def _zipf(log: JobLog, rows: Bools) -> float:
     """Exponent s of share ~ rank**-s that makes the tenants' job counts most likely."""
     names = Counter(log.tenant[i] for i in np.flatnonzero(rows))
     count = np.array(sorted(names.values(), reverse=True), dtype=float)

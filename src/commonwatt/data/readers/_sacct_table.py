@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt.data.readers._sacct import SacctJob, gpus_of
-from commonwatt.data.table import MOMENT, Floats, Table, moment_s, read_table
+from commonwatt.data.table import MOMENT, Table, moment_s, read_table
+from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError
 
 __all__ = ["duration_s", "read_rows"]

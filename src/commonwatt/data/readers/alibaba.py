@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from commonwatt.data.log import Bools, JobLog
-from commonwatt.data.table import Floats, Table, read_table
+from commonwatt.data.log import JobLog
+from commonwatt.data.table import Table, read_table
+from commonwatt.model.arrays import Bools, Floats
 
 __all__ = ["read"]
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt.data.log import JobLog, utc
-from commonwatt.data.table import Floats, Table, read_table
+from commonwatt.data.table import Table, read_table
+from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError
 
 __all__ = ["COLUMNS", "read"]

@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt.data.log import JobLog, utc
-from commonwatt.data.table import MOST_GPUS, Floats
+from commonwatt.data.table import MOST_GPUS
 from commonwatt.data.text import read_text
+from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError
 
 __all__ = ["read"]
