@@ -34,11 +34,14 @@ class Policy:
     fill
         Start waiting jobs that still fit. For solvers of eq. (1), which can prefer to leave a job that is not urgent
         waiting beside free GPUs; not for those that hold GPUs back on purpose.
+    plans
+        The solver weighs moves of running jobs against each other itself, as those of eq. (1) do not.
     """
 
     name: str
     solver: Solver
     fill: bool = False
+    plans: bool = False
 
     @classmethod
     def of(cls, spec: PolicySpec) -> Policy:
@@ -46,11 +49,10 @@ class Policy:
         greedy = RandomGreedy(iterations=spec.iterations, placements=spec.placements)
         match spec.solver:
             case "lookahead":
-                return cls(spec.label, Lookahead())
+                return cls(spec.label, Lookahead(), plans=True)
             case "local-search" if spec.aim == "plan":
-                return cls(
-                    spec.label, Lookahead(start=RandomGreedy(iterations=50, placements=spec.placements), moves=40)
-                )
+                start = RandomGreedy(iterations=50, placements=spec.placements)
+                return cls(spec.label, Lookahead(start=start, moves=40), plans=True)
             case "local-search":
                 return cls(spec.label, LocalSearch(start=greedy, steps=spec.iterations), fill=True)
             case "random-greedy":
@@ -69,5 +71,6 @@ class Policy:
     ) -> tuple[Schedule, Search]:
         """Return the schedule to carry out, and the search it came from."""
         search = self.solver.solve(problem, rng, keep_going)
-        schedule = without_idle_evictions(problem, without_idle_moves(problem, search.schedule))
+        settled = without_idle_moves(problem, search.schedule, planned=self.plans)
+        schedule = without_idle_evictions(problem, settled)
         return (filled(problem, schedule) if self.fill else schedule), search

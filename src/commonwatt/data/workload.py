@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -57,10 +57,19 @@ def make_workload(scenario: Scenario, folder: Path, rng: np.random.Generator) ->
     if isinstance(workload, JobsWorkload):
         table = JobTable.of(_job(job, gpu_types) for job in workload.jobs)
         return Made(scenario.nodes, table, f"{len(table)} jobs written out in the scenario")
-    log = generate_week(workload, rng) if isinstance(workload, WeekWorkload) else read_workload_log(workload, folder)
+    log = _log(workload, folder, rng)
     profiles = load_profiles(workload.profiles)
     table = malleable(log, workload, profiles, gpu_types, rng)
     return Made(scenario.nodes, table, f"{log.source}; {profiles.source}")
+
+
+def _log(workload: LogWorkload | WeekWorkload, folder: Path, rng: np.random.Generator) -> JobLog:
+    if isinstance(workload, WeekWorkload):
+        return generate_week(workload, rng)
+    if workload.stand_in and locate.find(PUBLIC_LOGS[workload.source]) is None:
+        made = generate_week(WeekWorkload(source="week", days=workload.days), rng)
+        return replace(made, source=f"the Philly log is not at hand, {made.source}")
+    return read_workload_log(workload, folder)
 
 
 def read_workload_log(workload: LogWorkload, folder: Path) -> JobLog:

@@ -80,6 +80,11 @@ class LogWorkload(_FromLog):
     path: str | None = quantity(
         "the log, relative to this file; a public trace is looked for under COMMONWATT_DATA if absent", "-", None
     )
+    stand_in: bool = quantity(
+        "where the public Philly log is not at hand, generate a period of equal length in its likeness, and say so",
+        "-",
+        False,  # noqa: FBT003
+    )
     begin: str | None = quantity(
         "first day or moment (ISO 8601), or seconds from the log's origin; its first submission if absent", "-", None
     )
@@ -91,6 +96,13 @@ class LogWorkload(_FromLog):
     time_limit_factor: float | None = quantity(
         "give jobs without a declared time limit this multiple of their run time as one", "-", None, ge=1
     )
+
+    @model_validator(mode="after")
+    def _check(self) -> LogWorkload:
+        if self.stand_in and (self.source != "philly" or self.path is not None):
+            msg = "stand_in: got true, expected false, except for source philly without a path"
+            raise ValueError(msg)
+        return self
 
 
 class WeekWorkload(_FromLog):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from commonwatt.model.arrays import Index, Ints
+from commonwatt.model.arrays import Floats, Index, Ints
 from commonwatt.placement.problem import POSTPONED, Problem, Schedule
 
 __all__ = ["filled", "without_idle_evictions", "without_idle_moves"]
@@ -28,42 +28,109 @@ def without_idle_evictions(problem: Problem, schedule: Schedule) -> Schedule:
     return Schedule(choice, nodes)
 
 
-def without_idle_moves(problem: Problem, schedule: Schedule) -> Schedule:
-    """Leave in place every moved job whose move does not pay for itself, if its old place can be spared.
+def without_idle_moves(problem: Problem, schedule: Schedule, *, planned: bool = False) -> Schedule:
+    """Move running jobs only where that pays, or to make room for a job that does not run.
 
     A move pays if the job's own energy and tardiness cost less after it, restart and lost work included. Random choices
-    that eq. (1) does not see (it counts one job a node) would otherwise move jobs to and fro. Jobs that were given
-    such a place get another node of the same class; only where there is none, the move takes place.
+    that eq. (1) does not see (it counts one job a node) would otherwise move jobs to and fro. A move that pays is made
+    only into free room; in a *planned* schedule, whose moves were weighed against each other, also where it makes other
+    running jobs move, as long as somebody has to wait. Jobs that were given the place of one that stays get
+    another node of the same class, or another configuration if that costs them no more than the moves it saves.
     """
     moved = (problem.stay >= 0) & (schedule.choice != POSTPONED) & (schedule.choice != problem.stay)
+    if not moved.any():
+        return schedule
     late_s = problem.now_s + problem.time_s - problem.due_s[problem.row_job]
     own_cost = problem.run_cost + problem.weight[problem.row_job] * np.maximum(0.0, late_s)
-    back = [int(j) for j in np.flatnonzero(moved & (own_cost[problem.stay] <= own_cost[schedule.choice]))]
-    if not back:
-        return schedule
-    enter = np.flatnonzero((schedule.choice != POSTPONED) & (schedule.choice != problem.stay))
-    others = [int(j) for j in enter[np.argsort(-problem.pressure_s[enter], kind="stable")] if j not in set(back)]
-    choice, nodes = schedule.choice.copy(), schedule.nodes.copy()
-    for job in back:
-        _stay(problem, job, choice, nodes)
-    for job in others:
-        choice[job] = POSTPONED
-    free = _free_gpus(problem, Schedule(choice, nodes))
-    homeless = []
-    for job in others:
-        row, where = schedule.choice[job], schedule.nodes_of(problem, job)
-        if np.any(free[where] < problem.per_node[row]):
-            where = _best_fit(problem, row, free)
+    movers = np.flatnonzero(moved)
+    gain = own_cost[problem.stay[movers]] - own_cost[schedule.choice[movers]]
+    gains = {int(j): float(g) for j, g in zip(movers, gain, strict=True)}
+    settling = _Settling(problem, schedule, own_cost, gains)
+    if planned and (schedule.choice == POSTPONED).any():
+        settling.at_home = {job for job, g in gains.items() if g <= 0}
+    return settling.settled()
+
+
+class _Settling:
+    """Moves taken back as far as the jobs that enter still find room."""
+
+    def __init__(self, problem: Problem, schedule: Schedule, own_cost: Floats, gain: dict[int, float]) -> None:
+        self.problem, self.schedule, self.own_cost, self.gain = problem, schedule, own_cost, gain
+        self.at_home = set(gain)
+        self.homes: dict[int, list[int]] = {}  # movers that hold GPUs of a node now
+        for job in gain:
+            for node in problem.nodes_held(job):
+                self.homes.setdefault(int(node), []).append(job)
+        enters = (schedule.choice != POSTPONED) & (schedule.choice != problem.stay)
+        entering = np.flatnonzero(enters)
+        self.entering = [int(j) for j in entering[np.argsort(-problem.pressure_s[entering], kind="stable")]]
+
+    def settled(self) -> Schedule:
+        while self.at_home:
+            homeless = self._place()
+            if not homeless:
+                for job in sorted(self.at_home, key=lambda j: (-self.gain[j], j)):
+                    if self.gain[job] > 0:
+                        self._move(job)
+                return Schedule(self.choice, self.nodes)
+            needed = {host for job in homeless for host in self._hosts(self.schedule.nodes_of(self.problem, job))}
+            if not needed:
+                break
+            self.at_home -= needed
+        return self.schedule
+
+    def _hosts(self, nodes: Ints) -> set[int]:
+        """Jobs kept at home on *nodes*."""
+        return {job for node in nodes for job in self.homes.get(int(node), ()) if job in self.at_home}
+
+    def _place(self) -> list[int]:
+        """Put everybody where they are to be; returns those that find no room."""
+        problem = self.problem
+        self.choice, self.nodes = self.schedule.choice.copy(), self.schedule.nodes.copy()
+        for job in self.at_home:
+            _stay(problem, job, self.choice, self.nodes)
+        others = [job for job in self.entering if job not in self.at_home]
+        self.choice[others] = POSTPONED
+        self.free = _free_gpus(problem, Schedule(self.choice, self.nodes))
+        homeless = []
+        for job in others:
+            row, where = int(self.schedule.choice[job]), self.schedule.nodes_of(problem, job)
+            if np.any(self.free[where] < problem.per_node[row]):
+                row, where = self._another_place(job, row, sum(-self.gain[host] for host in self._hosts(where)))
+            if len(where):
+                self._give(job, row, where)
+            else:
+                homeless.append(job)
+        return homeless
+
+    def _another_place(self, job: int, given: int, saved: float) -> tuple[int, Ints]:
+        """Room that costs *job* at most *saved* more than the configuration it was *given*; none if there is none."""
+        problem, cost = self.problem, self.own_cost
+        rows = np.arange(problem.start[job], problem.start[job + 1])
+        rows = rows[(cost[rows] <= cost[given] + saved) & (rows != given)]
+        for row in (given, *rows[np.argsort(cost[rows], kind="stable")]):
+            where = problem.nodes_held(job) if row == problem.stay[job] else _best_fit(problem, row, self.free)
+            if len(where) and np.all(self.free[where] >= problem.per_node[row]):
+                return int(row), where
+        return given, where[:0]
+
+    def _move(self, job: int) -> None:
+        """Move a job to the configuration it was given, if there is room."""
+        row = int(self.schedule.choice[job])
+        where = _best_fit(self.problem, row, self.free)
         if len(where):
-            choice[job] = row
-            nodes[problem.slot_start[job] : problem.slot_start[job] + len(where)] = where
-            free[where] -= problem.per_node[row]
-        else:
-            homeless.append(job)
-    return schedule if homeless else Schedule(choice, nodes)
+            self.free[self.problem.nodes_held(job)] += self.problem.per_node[self.problem.stay[job]]
+            self._give(job, row, where)
+
+    def _give(self, job: int, row: int, where: Ints) -> None:
+        self.choice[job] = row
+        first, last = self.problem.slot_start[job], self.problem.slot_start[job + 1]
+        self.nodes[first:last] = -1
+        self.nodes[first : first + len(where)] = where
+        self.free[where] -= self.problem.per_node[row]
 
 
-def _best_fit(problem: Problem, row: int, free: Ints) -> Ints:
+def _best_fit(problem: Problem, row: Index, free: Ints) -> Ints:
     """Nodes for configuration *row*, those with the least sufficient room; none if there are not enough."""
     fit = np.flatnonzero((problem.node_class == problem.klass[row]) & (free >= problem.per_node[row]))
     return (
