@@ -46,6 +46,12 @@ def root() -> None:
     """
 
 
+def _one_line(error: click.ClickException) -> str:
+    text = " ".join(error.format_message().split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    return f"{text}; see {context.command_path} --help" if context is not None else text
+
+
 def main() -> None:
     """Entry point: 0 done, 1 failed, 2 something the user wrote is wrong."""
     from commonwatt.model.errors import CommonwattError, InputError
@@ -55,7 +61,7 @@ def main() -> None:
     except click.exceptions.Exit as ended:
         sys.exit(ended.exit_code)
     except click.ClickException as error:
-        error.show()
+        click.echo(f"error: {_one_line(error)}", err=True)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
