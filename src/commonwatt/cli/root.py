@@ -35,15 +35,18 @@ class _Verbs(click.Group):
             formatter.write_dl(sorted(VERBS.items()))
 
 
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Verbs, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="commonwatt")
-def root() -> None:
+@click.pass_context
+def root(ctx: click.Context) -> None:
     """Fair, energy-aware sharing of accelerators.
 
     \b
     Try it on a week of jobs:
       commonwatt simulate examples/week.yaml --out out/week
     """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 def _one_line(error: click.ClickException) -> str:
