@@ -203,3 +203,19 @@ def test_a_node_that_fails_while_it_wakes_has_woken_when_it_is_back():
     engine.apply([Start(0, "a", (0,), 1)])
     engine.advance(1000.0)
     assert engine.poll()[0].at_s == pytest.approx(300)
+
+
+def test_a_node_used_again_at_the_very_moment_it_is_left_need_not_wake():
+    sleep = PowerState(name="sleep", power_w=10, enter_s=30, wake_s=40)
+    cluster = Cluster.of([NodeSpec(name="n", gpu_type="V100", gpus=1, idle_w=100, gpu_w=50, states=(sleep,))])
+    table = JobTable.of([Job(name, "t", 0, np.inf, 0, {"V100": {1: 100.0}}) for name in ("a", "b")])
+    engine = SimulatedEngine(cluster, table, World(unused_state="sleep"))
+    engine.advance(0.0)
+    assert engine.nodes().wait_s.tolist() == [0]
+    engine.apply([Start(0, "a", (0,), 1)])
+    engine.advance(500.0)
+    assert [change.at_s for change in engine.poll()] == [100]
+    assert engine.nodes().wait_s.tolist() == [0]
+    engine.apply([Start(1, "b", (0,), 1)])
+    engine.advance(500.0)
+    assert [change.at_s for change in engine.poll()] == [200]

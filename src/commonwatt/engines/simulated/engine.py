@@ -123,6 +123,7 @@ class SimulatedEngine:
         self._usable: Ints = cluster.gpus
         self._free: Ints = cluster.gpus
         self._wait_s: Floats = np.zeros(len(cluster))  # to wake, once asleep
+        self._left_s: Floats = np.full(len(cluster), -np.inf)  # when they last began to go to sleep
         self._asleep_s: Floats = np.zeros(len(cluster))  # when they are asleep that are going to
         self._power_w: Floats = np.array([kind.idle_w for kind in self._kinds])
         self._nodes = [_Node() for _ in self._kinds]
@@ -138,7 +139,8 @@ class SimulatedEngine:
 
     def nodes(self) -> NodeView:
         """State of the nodes."""
-        return NodeView(self._usable.copy(), self._wait_s + np.maximum(0.0, self._asleep_s - self.now_s))
+        wait_s = self._wait_s + np.maximum(0.0, self._asleep_s - self.now_s)
+        return NodeView(self._usable.copy(), np.where(self._left_s < self.now_s, wait_s, 0.0))
 
     def progress(self, handles: Ints) -> Progress:
         """Progress of *handles* now."""
@@ -313,6 +315,7 @@ class SimulatedEngine:
         self._meter(n)
         if node.state is None:
             node.state = self._kinds[n].state(self._world.unused_state)
+            self._left_s[n] = self.now_s
             node.changed_s = self.now_s + node.state.enter_s
             self._wait_s[n], self._asleep_s[n] = node.state.wake_s, node.changed_s
             if node.state.enter_s > 0:
@@ -321,12 +324,13 @@ class SimulatedEngine:
         self._power_w[n] = node.state.power_w
 
     def _wake(self, n: int) -> float:
-        """Make sure node *n* is on or waking; returns when it is ready."""
+        """Make sure node *n* is on or waking; returns when it is ready: at once, if it would go to sleep only now."""
         node = self._nodes[n]
         node.version = -1  # no longer about to sleep
         if node.state is not None:
             self._meter(n)
-            node.changed_s = max(self.now_s, node.changed_s) + node.state.wake_s
+            slept = self._left_s[n] < self.now_s
+            node.changed_s = max(self.now_s, node.changed_s) + node.state.wake_s if slept else self.now_s
             node.state = None
             self._wait_s[n] = self._asleep_s[n] = 0.0
         return max(self.now_s, node.changed_s)
