@@ -97,6 +97,6 @@ def test_a_node_that_cannot_run_any_job_only_adds_its_idle_power(document):
     alone = numbers(more)
     more["nodes"].append(node("spare") | {"gpu_type": "A100"})
     beside = numbers(more)
-    until_s = alone["makespan_s"] + min(j["submit_s"] for j in more["workload"]["jobs"])
+    until_s = alone["makespan_s"] + float(prepared(more).table.submit_s.min())
     assert beside["mean_jct_s"] == alone["mean_jct_s"]
     assert beside["energy_kwh"] == pytest.approx(alone["energy_kwh"] + 150 * until_s / 3.6e6, rel=1e-5)
