@@ -57,6 +57,13 @@ BOTH: list[tuple[str, Change, tuple[str, ...]]] = [
     ("zero time", in_job(times_s={"V100": [0]}), ("a.times_s.V100", "'0.0'", "seconds above 0")),
     ("NaN time", in_job(times_s={"V100": [NAN]}), ("a.times_s.V100", "'nan'", "a finite number")),
     ("infinite time", in_job(times_s={"V100": [INF]}), ("a.times_s.V100", "'inf'", "a finite number")),
+    ("time beyond all measure", in_job(times_s={"V100": [1e300]}), ("a.times_s.V100.0", "'1e+300'", "up to 1e+15")),
+    ("weight beyond all measure", in_job(tardiness_weight=1e308), ("a.tardiness_weight", "'1e+308'", "up to 1e+15")),
+    (
+        "count beyond all measure",
+        put("nodes", 0, "count", to=10**12),
+        ("nodes.v.count", "1000000000000", "1000000 or less"),
+    ),
     ("no time", in_job(times_s={}), ("a.times_s", "'{}'", "a time for at least one GPU type")),
     ("only null times", in_job(times_s={"V100": [None]}), ("a.times_s", "None", "a time for at least one GPU type")),
     ("time as text", in_job(times_s={"V100": ["soon"]}), ("a.times_s.V100", "'soon'", "expected")),

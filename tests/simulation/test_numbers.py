@@ -248,3 +248,10 @@ def test_cost_by_the_price_of_each_moment(document):
 def test_nobody_does_it_for_less_than_the_lower_bound(document):
     _, record = run(prepared(document))
     assert 0 <= record.result.lower_bound_cost <= record.result.total_cost * (1 + 1e-6) + 1e-7
+
+
+@settings(MANY, max_examples=8)
+@given(documents(most=3, solvers=("exact",)))
+def test_nor_do_exact_decisions(document):
+    _, record = run(prepared(document))
+    assert record.result.lower_bound_cost <= record.result.total_cost * (1 + 1e-6) + 1e-7
