@@ -84,6 +84,16 @@ def test_exact_equals_brute_force_where_nodes_must_wake_first(p, waits):
     assert found.bound == pytest.approx(best, rel=1e-6, abs=1e-9)
 
 
+def test_with_every_node_down_every_job_waits():
+    raw = {"nodes": [{"name": "n", "count": 2, "gpu_type": "V100", "gpus": 2, "idle_w": 100, "gpu_w": 100}]}
+    raw["jobs"] = [{"name": "gang", "tardiness_weight": 1, "times_s": {"V100": {4: 400}}}]
+    for jobs in (raw["jobs"], [*raw["jobs"], {"name": "one", "tardiness_weight": 1, "times_s": {"V100": [9]}}]):
+        p = Problem.of(PlaceFile.model_validate(raw | {"jobs": jobs}))
+        p = replace(p, node_gpus=np.zeros(2, dtype=np.int64))
+        for name in SOLVERS:
+            assert (solve(name, p).choice == POSTPONED).all(), name
+
+
 def test_a_gang_cannot_pretend_to_begin_later_than_its_nodes_wake():
     """It would then not be the first to end on its nodes, and the cheaper jobs beside it would count instead."""
     nodes = [{"name": "n", "count": 3, "gpu_type": "V100", "gpus": 3, "idle_w": 100, "gpu_w": 100}]

@@ -95,8 +95,8 @@ class _Program:
             held = p.nodes_held(job)
             return [(float(p.node_wait_s[held].max()), held)]
         fit = np.flatnonzero((p.node_class == p.klass[row]) & (p.node_gpus >= p.per_node[row]))
-        if p.width[row] == 1:
-            return [(np.nan, fit)]
+        if p.width[row] == 1 or len(fit) < p.width[row]:
+            return [(np.nan, fit if p.width[row] == 1 else fit[:0])]
         waits = np.sort(p.node_wait_s[fit])[p.width[row] - 1 :]
         return [(float(q), fit[p.node_wait_s[fit] <= q]) for q in np.unique(waits)]
 
