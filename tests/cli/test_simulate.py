@@ -188,7 +188,10 @@ def test_a_policy_that_is_none_of_the_scenario(small):
 
 def test_a_sweep_is_the_single_runs_and_their_mean(tmp_path):
     file = write(tmp_path / "s.yaml", WORKLOADS["andreas"])
-    sweep = without_times(run("simulate", file, "--seed", 3, "--seeds", 2, "--json", "--jobs", 1).document)
+    out = ("--out", tmp_path / "out")
+    sweep = without_times(run("simulate", file, "--seed", 3, "--seeds", 2, "--json", "--jobs", 1, *out).document)
+    assert sweep == json.loads((tmp_path / "out" / "result.json").read_text())
+    assert (sweep["seed"], len(sweep["input_digest"])) == (3, 64)
     assert sweep["seeds"] == [3, 4]
     singles = [without_times(run("simulate", file, "--seed", s, "--json", "--jobs", 1).document) for s in (3, 4)]
     assert sweep["runs"] == singles

@@ -165,6 +165,7 @@ def sweep_result(runs: Sequence[SimulationResult]) -> SweepResult:
         version=__version__,
         seed=runs[0].seed,
         seeds=tuple(run.seed for run in runs),
+        input_digest=hashlib.sha256("".join(run.input_digest for run in runs).encode()).hexdigest(),
         scenario=runs[0].scenario,
         currency=runs[0].currency,
         policies=tuple(policies),
