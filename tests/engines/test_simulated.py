@@ -160,3 +160,62 @@ def test_true_run_time_can_differ_from_the_table():
     engine.apply([Start(0, "j1", (0,), 1)])
     engine.advance(5000.0)
     assert engine.poll()[0].at_s == pytest.approx(1500)
+
+
+def test_going_to_sleep_takes_a_while_at_idle_power_and_cannot_be_broken_off():
+    sleep = PowerState(name="sleep", power_w=10, enter_s=30, wake_s=40)
+    cluster = Cluster.of([NodeSpec(name="n", gpu_type="V100", gpus=1, idle_w=100, gpu_w=50, states=(sleep,))])
+    table = JobTable.of([Job("a", "t", 0, np.inf, 0, {"V100": {1: 100.0}})])
+    engine = SimulatedEngine(cluster, table, World(unused_state="sleep", unused_after_s=60))
+    engine.advance(70.0)
+    assert (engine.power_w(), engine.nodes().wait_s.tolist()) == (100, [20 + 40])
+    engine.apply([Start(0, "a", (0,), 1)])
+    engine.advance(1000.0)
+    assert engine.poll()[0].at_s == pytest.approx(90 + 40 + 100)
+    engine.advance(1000.0)
+    asleep_s = 1000 - (230 + 60 + 30)
+    energy_j = sum(r.energy_uj for r in engine.readings(up_to_now=True)) / 1e6
+    assert energy_j == pytest.approx(70 * 100 + 160 * 150 + 90 * 100 + asleep_s * 10)
+
+
+def test_a_node_is_back_when_the_last_of_its_outages_ends():
+    outages = (Outage(0, 100.0, 300.0), Outage(0, 200.0, 600.0), Outage(0, 600.0, 700.0))
+    lab = lab_of(World(outages=outages))
+    usable = []
+    for _ in range(8):
+        lab.pass_time(1)
+        usable.append(int(lab.engine.nodes().usable_gpus[0]))
+    assert usable == [0, 0, 0, 0, 0, 0, 2, 2]
+
+
+def test_a_node_that_fails_while_it_wakes_has_woken_when_it_is_back():
+    sleep = PowerState(name="sleep", power_w=10, wake_s=500)
+    cluster = Cluster.of([NodeSpec(name="n", gpu_type="V100", gpus=1, idle_w=100, gpu_w=50, states=(sleep,))])
+    table = JobTable.of([Job("a", "t", 0, np.inf, 0, {"V100": {1: 100.0}})])
+    engine = SimulatedEngine(
+        cluster, table, World(unused_state="sleep", unused_after_s=10, outages=(Outage(0, 150.0, 200.0),))
+    )
+    engine.advance(100.0)
+    engine.apply([Start(0, "a", (0,), 1)])
+    engine.advance(1000.0)
+    assert isinstance(engine.poll()[0], JobInterrupted)
+    engine.advance(200.0)
+    engine.apply([Start(0, "a", (0,), 1)])
+    engine.advance(1000.0)
+    assert engine.poll()[0].at_s == pytest.approx(300)
+
+
+def test_a_node_used_again_at_the_very_moment_it_is_left_need_not_wake():
+    sleep = PowerState(name="sleep", power_w=10, enter_s=30, wake_s=40)
+    cluster = Cluster.of([NodeSpec(name="n", gpu_type="V100", gpus=1, idle_w=100, gpu_w=50, states=(sleep,))])
+    table = JobTable.of([Job(name, "t", 0, np.inf, 0, {"V100": {1: 100.0}}) for name in ("a", "b")])
+    engine = SimulatedEngine(cluster, table, World(unused_state="sleep"))
+    engine.advance(0.0)
+    assert engine.nodes().wait_s.tolist() == [0]
+    engine.apply([Start(0, "a", (0,), 1)])
+    engine.advance(500.0)
+    assert [change.at_s for change in engine.poll()] == [100]
+    assert engine.nodes().wait_s.tolist() == [0]
+    engine.apply([Start(1, "b", (0,), 1)])
+    engine.advance(500.0)
+    assert [change.at_s for change in engine.poll()] == [200]

@@ -1,10 +1,11 @@
 """Algorithm 1 of ANDREAS, on cases worked out by hand."""
 
 import numpy as np
+import pytest
 
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.placement.problem import POSTPONED, Problem
-from commonwatt.placement.random_greedy import RandomGreedy
+from commonwatt.placement.random_greedy import RandomGreedy, swap_chances, swap_neighbours
 
 
 def place(nodes, jobs, iterations=1, seed=0, **more):
@@ -115,17 +116,43 @@ def test_a_newcomer_takes_free_gpus_before_those_of_a_running_job():
     assert got == {"new": (("n-2",), 1), "old": (("n-1",), 1)}
 
 
-def test_jobs_with_more_weight_are_swapped_less():
-    """Swaps are drawn with probability inverse to the weight: count who comes first over many candidates."""
+def test_the_chance_of_a_swap_is_inverse_to_the_weight():
+    """Half the most at the mean weight; nothing but the ratio of weights counts."""
+    chance = swap_chances(np.array([0.0, 1.0, 2.0, 5.0]), 0.5)
+    assert chance == pytest.approx([0.5, 1 / 3, 0.25, 1 / 7])
+    assert swap_chances(np.array([0.0, 1e-6, 2e-6, 5e-6]), 0.5) == pytest.approx(chance)
+    assert swap_chances(np.zeros(3), 0.5).tolist() == [0.5, 0.5, 0.5]
+
+
+def test_each_job_is_swapped_as_often_as_its_chance_says():
+    """The last job cannot be swapped on; a job that moved on is asked again at its new place."""
+    rng, chance, tries = np.random.default_rng(4), np.array([0.1, 0.4, 0.25]), 20_000
+    counts: dict[tuple[int, ...], int] = {}
+    for _ in range(tries):
+        order = np.arange(3)
+        swap_neighbours(order, chance, rng)
+        counts[tuple(order.tolist())] = counts.get(tuple(order.tolist()), 0) + 1
+    a, b, _ = chance
+    expected = {
+        (0, 1, 2): (1 - a) * (1 - b), (0, 2, 1): (1 - a) * b, (1, 0, 2): a * (1 - a), (1, 2, 0): a * a,
+    }  # fmt: skip
+    assert counts.keys() == expected.keys()
+    for order, p in expected.items():
+        assert counts[order] == pytest.approx(tries * p, abs=5 * np.sqrt(tries * p * (1 - p)))
+
+
+@pytest.mark.parametrize(("first", "second", "chance"), [(99, 1, 0.5 * 50 / 149), (1, 99, 0.5 * 50 / 51)])
+def test_jobs_with_more_weight_are_swapped_less(first, second, chance):
+    """One GPU; the more pressing job costs more to run. One random candidate finds that out if it swaps the two."""
     jobs = [
-        {"name": "heavy", "due_s": 101, "tardiness_weight": 100, "times_s": {"V100": [100]}},
-        {"name": "light", "due_s": 102, "tardiness_weight": 1e-3, "times_s": {"V100": [100]}},
-        {"name": "other", "due_s": 103, "tardiness_weight": 1, "times_s": {"V100": [100]}},
+        {"name": "pressing", "due_s": 1000, "tardiness_weight": first, "times_s": {"V100": [900]}},
+        {"name": "cheap", "due_s": 2000, "tardiness_weight": second, "times_s": {"V100": [100]}},
     ]
-    p = Problem.of(PlaceFile.model_validate({"nodes": [{"name": "n", "gpus": 1, **V}], "jobs": jobs}))
-    mean = p.weight.mean()
-    chance = 0.5 * mean / (mean + p.weight)
-    assert chance[0] < chance[2] < chance[1] <= 0.5
+    raw = {"nodes": [{"name": "n", "gpus": 1, **V}], "jobs": jobs, "postponement_penalty": 0}
+    p = Problem.of(PlaceFile.model_validate(raw))
+    rng, tries = np.random.default_rng(7), 2000
+    swapped = sum(RandomGreedy(iterations=2).solve(p, rng).schedule.choice[0] == POSTPONED for _ in range(tries))
+    assert swapped == pytest.approx(tries * chance, abs=5 * np.sqrt(tries * chance * (1 - chance)))
 
 
 def test_free_energy_and_no_weights_are_no_trouble():

@@ -1,11 +1,14 @@
 """What holds for every solver, and exact against brute force."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from commonwatt.model.place_file import PlaceFile
 from commonwatt.placement._arrays import prepare
 from commonwatt.placement.exact import Exact
 from commonwatt.placement.local_search import LocalSearch
@@ -13,7 +16,7 @@ from commonwatt.placement.objective import check, objective
 from commonwatt.placement.problem import POSTPONED, Problem, Schedule
 from commonwatt.placement.random_greedy import RandomGreedy, _candidates
 from commonwatt.placement.solvers import SOLVERS
-from tests.placement.brute_force import best_objective
+from tests.placement.brute_force import all_schedules, best_objective
 from tests.placement.made import crowded_problem
 from tests.placement.plain_greedy import plain_greedy
 from tests.strategies import problems
@@ -63,6 +66,46 @@ def test_exact_equals_brute_force(p):
     assert found.optimal
     assert worth(p, found.schedule) == pytest.approx(best, rel=1e-7, abs=1e-12)
     assert found.bound == pytest.approx(best, rel=1e-6, abs=1e-9)
+
+
+@SLOW
+@given(problems(most_jobs=3), st.lists(st.sampled_from([0.0, 40.0, 700.0]), min_size=3, max_size=3))
+def test_exact_equals_brute_force_where_nodes_must_wake_first(p, waits):
+    """A gang begins when the last of its nodes is awake."""
+    wait_s = np.array(waits[: len(p.node_names)])
+    for j in np.flatnonzero(p.stay >= 0):
+        wait_s[p.nodes_held(j)] = 0.0
+    p = replace(p, node_wait_s=wait_s)
+    found = Exact().solve(p, np.random.default_rng(0))
+    check(p, found.schedule)
+    best = min(worth(p, s) for s in all_schedules(p))
+    assert found.optimal
+    assert worth(p, found.schedule) == pytest.approx(best, rel=1e-7, abs=1e-12)
+    assert found.bound == pytest.approx(best, rel=1e-6, abs=1e-9)
+
+
+def test_with_every_node_down_every_job_waits():
+    raw = {"nodes": [{"name": "n", "count": 2, "gpu_type": "V100", "gpus": 2, "idle_w": 100, "gpu_w": 100}]}
+    raw["jobs"] = [{"name": "gang", "tardiness_weight": 1, "times_s": {"V100": {4: 400}}}]
+    for jobs in (raw["jobs"], [*raw["jobs"], {"name": "one", "tardiness_weight": 1, "times_s": {"V100": [9]}}]):
+        p = Problem.of(PlaceFile.model_validate(raw | {"jobs": jobs}))
+        p = replace(p, node_gpus=np.zeros(2, dtype=np.int64))
+        for name in SOLVERS:
+            assert (solve(name, p).choice == POSTPONED).all(), name
+
+
+def test_a_gang_cannot_pretend_to_begin_later_than_its_nodes_wake():
+    """It would then not be the first to end on its nodes, and the cheaper jobs beside it would count instead."""
+    nodes = [{"name": "n", "count": 3, "gpu_type": "V100", "gpus": 3, "idle_w": 100, "gpu_w": 100}]
+    due = {"due_s": 2000, "tardiness_weight": 1e-3}
+    jobs = [{"name": "gang", **due, "times_s": {"V100": {4: 400}}}]
+    jobs += [{"name": name, **due, "times_s": {"V100": [450]}} for name in ("a", "b")]
+    p = Problem.of(PlaceFile.model_validate({"nodes": nodes, "jobs": jobs, "interval_s": 3000}))
+    p = replace(p, node_wait_s=np.array([0.0, 0.0, 700.0]))
+    found = Exact().solve(p, np.random.default_rng(0))
+    best = min(worth(p, s) for s in all_schedules(p))
+    assert worth(p, found.schedule) == pytest.approx(best)
+    assert found.bound == pytest.approx(best)
 
 
 @SLOW

@@ -73,6 +73,10 @@ def _solve(
     from commonwatt.placement.solvers import SOLVERS as MAKE
     from commonwatt.placement.solvers import Exact
 
+    if plot is not None:
+        from commonwatt.report.plots import check_plot
+
+        check_plot(plot)
     file = load_yaml(path, PlaceFile)
     try:
         problem = Problem.of(file)

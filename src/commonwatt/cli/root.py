@@ -35,15 +35,24 @@ class _Verbs(click.Group):
             formatter.write_dl(sorted(VERBS.items()))
 
 
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Verbs, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="commonwatt")
-def root() -> None:
+@click.pass_context
+def root(ctx: click.Context) -> None:
     """Fair, energy-aware sharing of accelerators.
 
     \b
     Try it on a week of jobs:
       commonwatt simulate examples/week.yaml --out out/week
     """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def _one_line(error: click.ClickException) -> str:
+    text = " ".join(error.format_message().split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    return f"{text}; see {context.command_path} --help" if context is not None else text
 
 
 def main() -> None:
@@ -55,7 +64,7 @@ def main() -> None:
     except click.exceptions.Exit as ended:
         sys.exit(ended.exit_code)
     except click.ClickException as error:
-        error.show()
+        click.echo(f"error: {_one_line(error)}", err=True)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)

@@ -32,7 +32,7 @@ def command(name: str | None, *, dictionary: bool, as_json: bool) -> None:
         if as_json:
             print_json({"fields": [row._asdict() for row in rows()]})
             return
-        writer = csv.writer(sys.stdout)
+        writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(["model", "name", "type", "unit", "default", "meaning"])
         writer.writerows(rows())
         return

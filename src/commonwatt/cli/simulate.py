@@ -58,6 +58,10 @@ def command(
     file = _restricted(load_yaml(scenario, Scenario), only)
     if out is not None:
         check_folder(out, overwrite=overwrite)
+    if plot is not None:
+        from commonwatt.report.plots import check_plot
+
+        check_plot(plot)
     try:
         prepared = [prepare(file, scenario.parent, s) for s in range(seed, seed + seeds)]
         first = prepared[0]

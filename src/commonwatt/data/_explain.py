@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from commonwatt.model.errors import InputError
 
-__all__ = ["explain"]
+__all__ = ["explain", "numbers_in"]
 
 # what validators of our models write: "field: got VALUE, expected PHRASE"
 _OURS = re.compile(r"(?:(?P<field>[\w.\-]+): )?(?:got (?P<value>.*?), )?expected (?P<expected>.*)", re.DOTALL)
@@ -116,6 +116,19 @@ def _place(location: Sequence[int | str], raw: object) -> list[str]:
         elif last and isinstance(raw, Mapping) and isinstance(part, str) and part.isidentifier():
             parts.append(part)
     return parts
+
+
+def numbers_in(raw: object, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], float]]:
+    """Yield every number in a document and where it stands; entries of a list go by their ``name`` if they have one."""
+    if isinstance(raw, int | float) and not isinstance(raw, bool):
+        yield place, raw
+    elif isinstance(raw, Mapping):
+        for key, value in raw.items():
+            yield from numbers_in(value, (*place, str(key)))
+    elif isinstance(raw, Sequence) and not isinstance(raw, str):
+        for i, value in enumerate(raw):
+            name = value.get("name") if isinstance(value, Mapping) else None
+            yield from numbers_in(value, (*place, name if isinstance(name, str) and name else str(i)))
 
 
 def _key(raw: Mapping[Any, Any], part: int | str) -> object | None:

@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 from pydantic import ValidationError
 
-from commonwatt.data._explain import explain
+from commonwatt.data._explain import explain, numbers_in
 from commonwatt.data._yaml import DuplicateKeyError, parse_yaml
 from commonwatt.data.table import read_table
 from commonwatt.data.text import read_text
@@ -23,6 +23,9 @@ from commonwatt.model.fields import FileModel
 __all__ = ["load_yaml", "read_series", "validate", "write_atomic"]
 
 Model = TypeVar("Model", bound=FileModel)
+
+LARGEST = 1e15
+"""No number of a file is larger: products of them stay finite, and a second is still seen beside 30 million years."""
 
 
 def load_yaml(path: str | Path, model: type[Model]) -> Model:
@@ -42,9 +45,13 @@ def load_yaml(path: str | Path, model: type[Model]) -> Model:
 def validate(raw: object, model: type[Model], file: object = None) -> Model:
     """Validate what a file or request body holds; raises one ``InputError`` naming *file*."""
     try:
-        return model.model_validate(raw)
+        valid = model.model_validate(raw)
     except ValidationError as error:
         raise explain(error, raw, model, file) from None
+    for place, number in numbers_in(raw):
+        if abs(number) > LARGEST:
+            raise InputError(f"a number up to {LARGEST:g}", file=file, field=".".join(place), value=number)
+    return valid
 
 
 def read_series(electricity: Electricity, folder: Path) -> Electricity:

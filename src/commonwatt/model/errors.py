@@ -45,6 +45,9 @@ class InputError(CommonwattError, ValueError):
         self.expected, self.file, self.field, self.value = expected, file, field, value
         super().__init__(self._line())
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _again, (type(self), self.expected, self.file, self.field, self.value)
+
     def _line(self) -> str:
         parts = []
         if self.file is not None:
@@ -63,6 +66,11 @@ class InputError(CommonwattError, ValueError):
         return type(self)(self.expected, file=file, field=self.field, value=self.value)
 
 
+def _again(kind: type[InputError], expected: str, file: object, field: str | None, value: object) -> InputError:
+    """Make an error anew that comes from another process."""
+    return kind(expected, file=file, field=field, value=value)
+
+
 class JobNeverFitsError(InputError):
     """A job whose every configuration is larger than the cluster, or of a GPU type it lacks."""
 
@@ -71,7 +79,11 @@ class MissingExtraError(CommonwattError, ImportError):
     """An optional dependency is missing; the message names the extra to install."""
 
     def __init__(self, package: str, extra: str) -> None:
+        self.package, self.extra = package, extra
         super().__init__(f"{package} is not installed; run: pip install 'commonwatt[{extra}]'")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.package, self.extra)
 
 
 class SolverError(CommonwattError, RuntimeError):

@@ -1,7 +1,7 @@
 """How a field of a file or result declares its unit and meaning.
 
 Each field is written down once, here in code; the JSON Schema (``commonwatt schema NAME``) and the data
-dictionary (``docs/dictionary.md``) are both generated from it.
+dictionary (``docs/dictionary.csv``) are both generated from it.
 """
 
 from __future__ import annotations

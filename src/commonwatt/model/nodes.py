@@ -35,7 +35,9 @@ class NodeSpec(FileModel):
     """A node, or `count` nodes alike."""
 
     name: str = quantity("name of the node, or what its numbered copies are called", "-", min_length=1)
-    count: int = quantity("how many nodes alike; more than one are called NAME-1, NAME-2, ...", "-", 1, ge=1)
+    count: int = quantity(
+        "how many nodes alike; more than one are called NAME-1, NAME-2, ...", "-", 1, ge=1, le=1_000_000
+    )
     gpu_type: str = quantity("type of its GPUs", "-", min_length=1)
     gpus: int = quantity("number of its GPUs", "GPUs", ge=1, le=1024)
     idle_w: float = quantity("power while on, whatever its GPUs do", "W", ge=0)

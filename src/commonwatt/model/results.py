@@ -156,6 +156,7 @@ class SweepResult(ResultModel):
     version: str = quantity("version of commonwatt")
     seed: int = quantity("first seed")
     seeds: tuple[int, ...] = quantity("all seeds")
+    input_digest: str = quantity("SHA-256 of the input digests of all runs, in order")
     scenario: str = quantity("name of the scenario")
     currency: str = quantity("currency of all money")
     policies: tuple[SweepPolicy, ...] = quantity("mean and spread of each policy")

@@ -8,7 +8,8 @@ sorted by end time once and for all. With ``u_k`` = 1 if any of the first ``k`` 
     u_k >= u_{k-1},  u_k >= x_k,  u_k <= u_{k-1} + x_k,
 
 is linear, and ``u`` is integral whenever ``x`` is. A gang of ``w`` nodes adds an integer ``z_r`` with
-``sum_n x_rn = w * z_r``.
+``sum_n x_rn = w * z_r``. It begins when the last of its nodes is awake: a row of a gang stands there once for each time
+``q`` that may be, a *variant* of it, on nodes that wait no longer than ``q``, one of them just as long.
 """
 
 from __future__ import annotations
@@ -49,9 +50,6 @@ class Exact:
         """Return the optimum, or the best known at the time limit; raises ``SolverError`` if HiGHS fails."""
         if not len(problem):
             return Search(Schedule.empty(problem), optimal=True, bound=0.0)
-        if problem.width.max() > 1 and problem.node_wait_s.any():
-            msg = "exact does not plan gangs while nodes are still waking; use another solver"
-            raise SolverError(msg)
         program = _Program(problem)
         solution = program.minimise(self.time_limit_s, self.gap)
         found = [] if solution.x is None else [program.schedule(solution.x)]
@@ -66,17 +64,21 @@ class Exact:
 
 
 class _Program:
-    """Columns: x of each (row, node), then u of each (row, node) in order of end on its node, then z of each row."""
+    """Columns: x of each item (variant, node), u of each item in order of end on its node, z of each variant."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = p = problem
-        pairs = [(r, n) for r in range(len(p.time_s)) for n in self._nodes_for(r)]
-        self.row = np.array([r for r, _ in pairs], dtype=np.int64)
-        self.node = np.array([n for _, n in pairs], dtype=np.int64)
+        variants = [(r, wait_s, nodes) for r in range(len(p.time_s)) for wait_s, nodes in self._variants(r)]
+        self.of_row = np.array([r for r, _, _ in variants], dtype=np.int64)
+        self.wait_s = np.array([wait_s for _, wait_s, _ in variants])
+        self.variant = np.repeat(np.arange(len(variants)), [len(nodes) for _, _, nodes in variants])
+        self.node = np.concatenate([nodes for _, _, nodes in variants])
+        self.row = self.of_row[self.variant]
         self.job = p.row_job[self.row]
-        self.items = len(pairs)
-        self.end_s = p.time_s[self.row] + p.node_wait_s[self.node]
-        self.columns = 2 * self.items + len(p.time_s)
+        self.items = len(self.node)
+        wait_s = self.wait_s[self.variant]
+        self.end_s = p.time_s[self.row] + np.where(np.isnan(wait_s), p.node_wait_s[self.node], wait_s)
+        self.columns = 2 * self.items + len(variants)
         self.constant = float(p.postponed_cost.sum())
         cost = self._costs()
         self.scale = float(np.abs(cost).max()) or 1.0
@@ -85,13 +87,18 @@ class _Program:
         self.program = Program(cost / self.scale, np.ones(self.columns), whole)
         self._constraints()
 
-    def _nodes_for(self, row: int) -> Ints:
+    def _variants(self, row: int) -> list[tuple[float, Ints]]:
+        """When a row begins, and its nodes; not a number: when its one node is awake."""
         p = self.problem
         job = int(p.row_job[row])
         if row == p.stay[job]:
-            return p.nodes_held(job)
+            held = p.nodes_held(job)
+            return [(float(p.node_wait_s[held].max()), held)]
         fit = np.flatnonzero((p.node_class == p.klass[row]) & (p.node_gpus >= p.per_node[row]))
-        return fit if len(fit) >= p.width[row] else fit[:0]
+        if p.width[row] == 1 or len(fit) < p.width[row]:
+            return [(np.nan, fit if p.width[row] == 1 else fit[:0])]
+        waits = np.sort(p.node_wait_s[fit])[p.width[row] - 1 :]
+        return [(float(q), fit[p.node_wait_s[fit] <= q]) for q in np.unique(waits)]
 
     def minimise(self, time_limit_s: float | None, gap: float) -> Solution:
         return self.program.minimise(time_limit_s=time_limit_s, gap=gap)
@@ -102,7 +109,7 @@ class _Program:
         cost = np.zeros(self.columns)
         cost[: self.items] = p.weight[self.job] * late_s / p.width[self.row]
         z = 2 * self.items
-        cost[z:] -= p.postponed_cost[p.row_job]
+        cost[z:] -= p.postponed_cost[p.row_job[self.of_row]]
         for order in self._by_end():
             c = p.node_cost[self.row[order]]
             cost[self.items + order] += c - np.append(c[1:], 0.0)
@@ -117,15 +124,18 @@ class _Program:
     def _constraints(self) -> None:
         p, items = self.problem, self.items
         z = 2 * items
-        for r in range(len(p.time_s)):  # all nodes of a gang or none
-            here = np.flatnonzero(self.row == r)
-            self.program.add([*here, z + r], [1.0] * len(here) + [-float(p.width[r])], 0, 0)
+        for v, r in enumerate(self.of_row):  # all nodes of a gang or none, one of them the last to wake
+            here = np.flatnonzero(self.variant == v)
+            self.program.add([*here, z + v], [1.0] * len(here) + [-float(p.width[r])], 0, 0)
+            last = here[p.node_wait_s[self.node[here]] == self.wait_s[v]]
+            if p.width[r] > 1 and len(last) < len(here):
+                self.program.add([*last, z + v], [1.0] * len(last) + [-1.0], 0, np.inf)
         for j in range(len(p)):  # (4d), (4e): at most one configuration
-            rows = np.arange(p.start[j], p.start[j + 1])
-            self.program.add(z + rows, np.ones(len(rows)), 0, 1)
+            own = np.flatnonzero(p.row_job[self.of_row] == j)
+            self.program.add(z + own, np.ones(len(own)), 0, 1)
         if p.locked:
-            for r in p.stay[p.stay >= 0]:
-                self.program.add([z + int(r)], [1.0], 1, 1)
+            for kept in np.flatnonzero(np.isin(self.of_row, p.stay[p.stay >= 0])):
+                self.program.add([z + int(kept)], [1.0], 1, 1)
         opened = []
         for n, order in enumerate(self._by_end()):
             self.program.add(order, p.per_node[self.row[order]].astype(float), 0, float(p.node_gpus[n]))  # (4g), (4h)

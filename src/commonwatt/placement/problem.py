@@ -17,7 +17,7 @@ import numpy as np
 
 from commonwatt.model.arrays import Bools, Floats, Index, Ints
 from commonwatt.model.errors import InputError, JobNeverFitsError
-from commonwatt.model.jobs import read_times
+from commonwatt.model.jobs import Times, read_times
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.place_file import PlaceFile, PlaceJob
 
@@ -257,12 +257,7 @@ class _Compiler:
 
     def _add(self, job: PlaceJob) -> None:
         times = read_times(job.times_s, f"jobs.{job.name}")
-        known = self.cluster.gpu_types
-        for gpu_type in [*times, *job.gpu_w, *([job.requested_gpu_type] if job.requested_gpu_type else [])]:
-            if gpu_type not in known:
-                raise InputError(
-                    f"a GPU type the nodes have ({', '.join(known)})", field=f"jobs.{job.name}.times_s", value=gpu_type
-                )
+        self._check_types(job, times)
         first = len(self.rows)
         for gpu_type, by_count in times.items():
             for gpus, seconds in by_count.items():
@@ -278,9 +273,10 @@ class _Compiler:
         if job.current is not None:
             held = [self._node(job, name) for name in job.current.nodes]
             klass = int(self.cluster.klass[held[0]])
-            if job.current.gpus % len(held) or any(self.cluster.klass[n] != klass for n in held):
+            alike = len(set(held)) == len(held) and all(self.cluster.klass[n] == klass for n in held)
+            if job.current.gpus % len(held) or not alike:
                 raise InputError(
-                    "nodes alike with equally many GPUs on each",
+                    "different nodes alike with equally many GPUs on each",
                     field=f"jobs.{job.name}.current",
                     value=job.current.nodes,
                 )
@@ -288,6 +284,20 @@ class _Compiler:
             self.stay_nodes += held
             self._row(job, klass, len(held), job.current.gpus // len(held), job.current.remaining_s)
         self.start.append(len(self.rows))
+
+    def _check_types(self, job: PlaceJob, times: Times) -> None:
+        where, asked, known = f"jobs.{job.name}", job.requested_gpu_type, self.cluster.gpu_types
+        named = [("times_s", name) for name in times] + [("gpu_w", name) for name in job.gpu_w]
+        for key, gpu_type in [*named, ("requested_gpu_type", asked)]:
+            if gpu_type and gpu_type not in known:
+                expected = f"a GPU type the nodes have ({', '.join(known)})"
+                raise InputError(expected, field=f"{where}.{key}", value=gpu_type)
+        if asked and asked not in times:
+            expected = f"a GPU type the job has times for ({', '.join(times)})"
+            raise InputError(expected, field=f"{where}.requested_gpu_type", value=asked)
+        for gpu_type, watts in job.gpu_w.items():
+            if watts < 0:
+                raise InputError("a number of watts, 0 or more", field=f"{where}.gpu_w.{gpu_type}", value=watts)
 
     def _node(self, job: PlaceJob, name: str) -> int:
         if name not in self.node_at:

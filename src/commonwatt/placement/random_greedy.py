@@ -19,7 +19,7 @@ from commonwatt.placement._construct import DISPLACE, DISPLACE_LAST, NEVER_DISPL
 from commonwatt.placement._search import KeepGoing, Search, always
 from commonwatt.placement.problem import Problem, Schedule
 
-__all__ = ["RandomGreedy"]
+__all__ = ["RandomGreedy", "swap_chances", "swap_neighbours"]
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,7 @@ class RandomGreedy:
             return Search(Schedule.empty(problem), 0)
         a = prepare(problem)
         order = np.argsort(-problem.pressure_s, kind="stable")
-        mean = float(problem.weight.mean())
-        swap = self.swap * (mean / (mean + problem.weight) if mean > 0 else np.ones(jobs))
+        swap = swap_chances(problem.weight, self.swap)
         choice, given = np.full(jobs, -1), a.given.copy()
         modes = _modes(problem)
         budget = self.iterations
@@ -68,6 +67,20 @@ class RandomGreedy:
             )  # fmt: skip
             done = upto
         return Search(a.schedule(choice, given), done)
+
+
+def swap_chances(weight: Floats, most: float) -> Floats:
+    """Chance of each job to be swapped with the next: ``most`` without weight, half of it at the mean weight."""
+    mean = float(weight.mean())
+    return most * mean / (mean + weight) if mean > 0 else np.full(len(weight), most)
+
+
+@njit(cache=True)
+def swap_neighbours(order: Ints, chance: Floats, rng: np.random.Generator) -> None:
+    """Go through *order* once; swap each job with the next, in place, with its *chance*."""
+    for i in range(len(order) - 1):
+        if rng.random() < chance[order[i]]:
+            order[i], order[i + 1] = order[i + 1], order[i]
 
 
 def _modes(problem: Problem) -> Ints:
@@ -106,9 +119,7 @@ def _candidates(
         mode = modes[it % len(modes)]
         if it >= len(modes):
             rate = explore[(it // len(modes)) % len(explore)]
-            for i in range(len(order) - 1):
-                if rng.random() < swap[order[i]]:
-                    order[i], order[i + 1] = order[i + 1], order[i]
+            swap_neighbours(order, swap, rng)
         value = construct(jobs, rows, nodes, lists, held, given, picked, node_order, order, mode, rate, rng)
         if value < worth:
             worth = value

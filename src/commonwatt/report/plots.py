@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from commonwatt.placement.problem import Problem, Schedule
 
-__all__ = ["SUFFIXES", "check_suffix", "save_gantt", "save_overview", "save_schedule"]
+__all__ = ["SUFFIXES", "check_plot", "check_suffix", "save_gantt", "save_overview", "save_schedule"]
 
 # What to leave out of each format, so that a file does not depend on when it was made.
 _METADATA: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
@@ -119,6 +119,15 @@ def check_suffix(path: Path) -> str:
     return suffix
 
 
+def check_plot(path: Path) -> None:
+    """Raise ``InputError`` if no figure can be saved to *path*: a wrong suffix, a folder, or no folder to be in."""
+    check_suffix(path)
+    if Path(path).is_dir():
+        raise InputError("a file, not a folder", field="--plot", value=path)
+    if not Path(path).absolute().parent.is_dir():
+        raise InputError("a file in a folder that exists", field="--plot", value=path)
+
+
 @contextmanager
 def _saved(path: Path, inches: tuple[float, float]) -> Iterator[Figure]:
     """Give a figure to draw on, then save it. Nothing of matplotlib's own state is left changed."""
@@ -129,7 +138,10 @@ def _saved(path: Path, inches: tuple[float, float]) -> Iterator[Figure]:
     with mpl.rc_context(_SETTINGS):
         figure = Figure(figsize=inches, layout="constrained")
         yield figure
-        figure.savefig(path, format=suffix[1:], dpi=150, metadata=_METADATA[suffix])
+        try:
+            figure.savefig(path, format=suffix[1:], dpi=150, metadata=_METADATA[suffix])
+        except OSError as error:
+            raise InputError(f"a file that can be written ({error.strerror})", field="--plot", value=path) from None
 
 
 def _gantt_title(record: Record) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from commonwatt.control.book import Rules
+from commonwatt.control.book import JobBook, Rules
 from commonwatt.control.controller import Controller
 from commonwatt.control.loop import run
 from commonwatt.control.policy import Policy
@@ -19,7 +19,7 @@ from commonwatt.model.jobs import JobTable
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import PolicySpec, Scenario
 
-__all__ = ["Run", "TableSource", "run_policy", "slowdowns"]
+__all__ = ["Run", "TableSource", "check_runs", "run_policy", "slowdowns"]
 
 
 class TableSource:
@@ -60,15 +60,23 @@ def slowdowns(scenario: Scenario, jobs: int, seed: int) -> Floats:
     return np.exp(rng.normal(0.0, scenario.runtime_error, jobs))
 
 
+def check_runs(scenario: Scenario, cluster: Cluster, table: JobTable) -> None:
+    """Raise ``InputError`` on what would stop a run: jobs that never fit, unknown nodes or power states."""
+    _outages(scenario, cluster)
+    for policy in scenario.policies:
+        unused = policy.unused_nodes or scenario.unused_nodes
+        if unused.state is not None:
+            for kind in cluster.classes:
+                kind.state(unused.state)
+    JobBook(cluster).add(table, np.arange(len(table)))
+
+
 def run_policy(
     scenario: Scenario, spec: PolicySpec, cluster: Cluster, table: JobTable, seed: int,
     on_tick: Callable[[float], None] = lambda _: None,
 ) -> Run:  # fmt: skip
-    """Run the workload under one policy. Raises ``InputError`` on jobs that never fit and unknown nodes or states."""
+    """Run the workload under one policy; ``check_runs`` tells beforehand whether it can be."""
     unused = spec.unused_nodes or scenario.unused_nodes
-    if unused.state is not None:
-        for kind in cluster.classes:
-            kind.state(unused.state)
     world = World(
         restart_s=scenario.preemption.restart_s,
         lose_work=scenario.preemption.lose_work,

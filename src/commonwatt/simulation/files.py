@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import secrets
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,17 +21,32 @@ from commonwatt.simulation.record import Record
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["check_folder", "result_json", "write_run"]
+__all__ = ["WRITTEN", "check_folder", "result_json", "write_run"]
+
+WRITTEN = frozenset({"report.html", "result.json", "events.parquet", "jobs.parquet", "scenario.yaml"})
 
 
 def check_folder(folder: Path, *, overwrite: bool) -> None:
     """Raise ``InputError`` if *folder* cannot become the output folder. Nothing is written yet."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError("a folder", field="--out", value=folder)
-    if folder.is_dir() and any(folder.iterdir()) and not overwrite:
+    target = folder.resolve()
+    try:
+        there = {entry.name for entry in target.iterdir()}
+    except FileNotFoundError:
+        there = set()
+    except NotADirectoryError:
+        raise InputError("a folder", field="--out", value=folder) from None
+    except OSError as error:
+        raise InputError(f"a folder that can be read ({error.strerror})", field="--out", value=folder) from None
+    if there and not overwrite:
         raise InputError("a new or empty folder, or --overwrite", field="--out", value=folder)
-    if not folder.absolute().parent.is_dir() and folder.absolute().parent.exists():
+    if there - WRITTEN:
+        other = sorted(there - WRITTEN)[0]
+        raise InputError(f"a folder with nothing but an earlier run, not {other}", field="--out", value=folder)
+    above = next(parent for parent in target.parents if parent.exists())
+    if not above.is_dir():
         raise InputError("a folder in a folder", field="--out", value=folder)
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise InputError(f"a folder that can be written to, unlike {above}", field="--out", value=folder)
 
 
 def result_json(document: SimulationResult | SweepResult) -> str:
@@ -44,16 +62,20 @@ def write_run(
     folder: Path, scenario: Scenario, document: SimulationResult | SweepResult, result: SimulationResult,
     records: Sequence[Record],
 ) -> None:  # fmt: skip
-    """Write report, result, events, jobs and the scenario as run; *folder* is replaced in one step."""
+    """Write report, result, events, jobs and the scenario as run; *folder* is replaced once they are whole.
+
+    Raises ``InputError`` if it cannot be written; what was there before stays.
+    """
     from commonwatt.report.html import render
 
-    target = folder.absolute()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.parent / f".{target.name}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
+    report = render(result, records)
+    target = folder.resolve()
+    unique = secrets.token_hex(4)
+    partial, old = (target.with_name(f".{target.name}.{unique}.{end}") for end in ("partial", "old"))
+    made = [parent for parent in target.parents if not parent.exists()]
     try:
-        (partial / "report.html").write_text(render(result, records), encoding="utf-8")
+        partial.mkdir(parents=True)
+        (partial / "report.html").write_text(report, encoding="utf-8")
         (partial / "result.json").write_text(result_json(document), encoding="utf-8")
         (partial / "scenario.yaml").write_text(
             yaml.safe_dump(scenario.model_dump(mode="json"), sort_keys=False, allow_unicode=True), encoding="utf-8"
@@ -61,10 +83,22 @@ def write_run(
         _events(records).write_parquet(partial / "events.parquet")
         _jobs(records).write_parquet(partial / "jobs.parquet")
         if target.exists():
-            shutil.rmtree(target)
-        partial.rename(target)
+            target.rename(old)
+        try:
+            partial.rename(target)
+        except OSError:
+            if old.exists():
+                old.rename(target)
+            raise
+        made = []
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise InputError(f"a folder that can be written to ({error.strerror})", field="--out", value=folder) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+        for parent in made:
+            with suppress(OSError):
+                parent.rmdir()
 
 
 def _events(records: Sequence[Record]) -> pl.DataFrame:

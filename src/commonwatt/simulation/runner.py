@@ -78,6 +78,8 @@ def run_seeds(
 
     Returns one result per seed, and the records of the first seed. Neither depends on *jobs* or *backend*.
     """
+    if backend == "ray":
+        _register_ray()
     bounds = _parallel([(Prepared.lower_bound, (p,)) for p in prepared], jobs, backend)
     runs = [
         (p, spec, bound, k == 0)
@@ -117,16 +119,18 @@ def _parallel(tasks: list[tuple[Callable[..., T], tuple[Any, ...]]], jobs: int, 
     return list(_stream(tasks, jobs, backend))
 
 
+def _register_ray() -> None:
+    try:
+        from ray.util.joblib import register_ray
+    except ImportError:
+        raise MissingExtraError("ray", "ray") from None
+    register_ray()
+
+
 def _stream(tasks: list[tuple[Callable[..., T], tuple[Any, ...]]], jobs: int, backend: Backend) -> Iterable[T]:
     """Results in the order of *tasks*, each as soon as it and those before it are there."""
     from joblib import Parallel, delayed, parallel_config
 
-    if backend == "ray":
-        try:
-            from ray.util.joblib import register_ray
-        except ImportError:
-            raise MissingExtraError("ray", "ray") from None
-        register_ray()
     calls = [delayed(function)(*arguments) for function, arguments in tasks]
     with parallel_config(backend=backend, n_jobs=jobs):
         if backend == "ray":  # its backend hands out results all at once
@@ -161,6 +165,7 @@ def sweep_result(runs: Sequence[SimulationResult]) -> SweepResult:
         version=__version__,
         seed=runs[0].seed,
         seeds=tuple(run.seed for run in runs),
+        input_digest=hashlib.sha256("".join(run.input_digest for run in runs).encode()).hexdigest(),
         scenario=runs[0].scenario,
         currency=runs[0].currency,
         policies=tuple(policies),

@@ -10,6 +10,7 @@ from commonwatt.data.workload import make_workload
 from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
+from commonwatt.simulation.compose import check_runs
 from commonwatt.simulation.runner import Prepared
 
 __all__ = ["prepare"]
@@ -22,7 +23,10 @@ def prepare(scenario: Scenario, folder: Path, seed: int) -> Prepared:
     """
     made = make_workload(scenario, folder, np.random.default_rng([seed, 0]))
     cluster = Cluster.of(made.nodes)
-    named = {tenant.name for tenant in scenario.tenants}
-    for tenant in sorted(named - set(made.table.tenants)):
+    named = [tenant.name for tenant in scenario.tenants]
+    if twice := [name for name in named if named.count(name) > 1]:
+        raise InputError("tenant names that differ", field="tenants.name", value=twice[0])
+    for tenant in sorted(set(named) - set(made.table.tenants)):
         raise InputError(f"a tenant of the workload ({', '.join(made.table.tenants)})", field="tenants", value=tenant)
+    check_runs(scenario, cluster, made.table)
     return Prepared(scenario, cluster, made.table, made.sentence, seed)

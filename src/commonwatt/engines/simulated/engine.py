@@ -84,8 +84,9 @@ class _Node:
     metered_s: float = 0.0
     holders: list[Holder] = field(default_factory=list)  # in order of arrival
     state: PowerState | None = None
-    wakes_at_s: float = 0.0  # end of the transition it is in
+    changed_s: float = 0.0  # end of the transition it is in
     version: int = 0
+    outages: int = 0  # those under way
 
 
 class _Speeds:
@@ -121,7 +122,9 @@ class SimulatedEngine:
         self._kinds = [cluster.classes[k] for k in cluster.klass]
         self._usable: Ints = cluster.gpus
         self._free: Ints = cluster.gpus
-        self._wait_s: Floats = np.zeros(len(cluster))
+        self._wait_s: Floats = np.zeros(len(cluster))  # to wake, once asleep
+        self._left_s: Floats = np.full(len(cluster), -np.inf)  # when they last began to go to sleep
+        self._asleep_s: Floats = np.zeros(len(cluster))  # when they are asleep that are going to
         self._power_w: Floats = np.array([kind.idle_w for kind in self._kinds])
         self._nodes = [_Node() for _ in self._kinds]
         self._started: set[int] = set()
@@ -136,7 +139,8 @@ class SimulatedEngine:
 
     def nodes(self) -> NodeView:
         """State of the nodes."""
-        return NodeView(self._usable.copy(), self._wait_s.copy())
+        wait_s = self._wait_s + np.maximum(0.0, self._asleep_s - self.now_s)
+        return NodeView(self._usable.copy(), np.where(self._left_s < self.now_s, wait_s, 0.0))
 
     def progress(self, handles: Ints) -> Progress:
         """Progress of *handles* now."""
@@ -290,7 +294,7 @@ class SimulatedEngine:
         if self.now_s <= node.metered_s:
             return
         energy_uj = round(float(self._power_w[n]) * MICRO * (self.now_s - node.metered_s))
-        waking = node.wakes_at_s >= self.now_s
+        waking = node.changed_s >= self.now_s
         self._readings.append(Reading(n, node.metered_s, self.now_s, energy_uj, tuple(node.holders), waking))
         node.metered_s = self.now_s
 
@@ -304,37 +308,49 @@ class SimulatedEngine:
         self._queue.push(self.now_s + self._world.unused_after_s, Priority.POWER, n, node.version)
 
     def _sleep(self, n: int) -> None:
+        """Node *n* begins to go to sleep, which takes a while at idle power; or it is asleep."""
         node = self._nodes[n]
-        if node.holders or node.state is not None or not self._usable[n] or self._world.unused_state is None:
+        if node.holders or not self._usable[n] or self._world.unused_state is None:
             return
         self._meter(n)
-        node.state = self._kinds[n].state(self._world.unused_state)
+        if node.state is None:
+            node.state = self._kinds[n].state(self._world.unused_state)
+            self._left_s[n] = self.now_s
+            node.changed_s = self.now_s + node.state.enter_s
+            self._wait_s[n], self._asleep_s[n] = node.state.wake_s, node.changed_s
+            if node.state.enter_s > 0:
+                self._queue.push(node.changed_s, Priority.POWER, n, node.version)
+                return
         self._power_w[n] = node.state.power_w
-        self._wait_s[n] = node.state.wake_s
 
     def _wake(self, n: int) -> float:
-        """Make sure node *n* is on or waking; returns when it is ready."""
+        """Make sure node *n* is on or waking; returns when it is ready: at once, if it would go to sleep only now."""
         node = self._nodes[n]
         node.version = -1  # no longer about to sleep
         if node.state is not None:
             self._meter(n)
-            node.wakes_at_s = self.now_s + node.state.wake_s
+            slept = self._left_s[n] < self.now_s
+            node.changed_s = max(self.now_s, node.changed_s) + node.state.wake_s if slept else self.now_s
             node.state = None
-            self._wait_s[n] = 0.0
-        return max(self.now_s, node.wakes_at_s)
+            self._wait_s[n] = self._asleep_s[n] = 0.0
+        return max(self.now_s, node.changed_s)
 
     def _fail(self, n: int) -> None:
-        self._meter(n)
         node = self._nodes[n]
+        node.outages += 1
+        self._meter(n)
         for holder in node.holders:
             lost_s = self._interrupt(self._running[holder.handle])
             cause = f"node {self._cluster.names[n]} went down"
             self._changes.append(JobInterrupted(holder.handle, self.now_s, lost_s, cause))
-        node.version, node.state = -1, None
-        self._power_w[n] = self._wait_s[n] = 0.0
+        node.version, node.state, node.changed_s = -1, None, self.now_s
+        self._power_w[n] = self._wait_s[n] = self._asleep_s[n] = 0.0
         self._usable[n] = self._free[n] = 0
 
     def _repair(self, n: int) -> None:
+        self._nodes[n].outages -= 1
+        if self._nodes[n].outages:
+            return
         self._meter(n)
         self._usable[n] = self._free[n] = self._kinds[n].gpus
         self._draw(n)

@@ -1,0 +1,108 @@
+"""The command itself: help, version, verbs, and how it ends."""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import commonwatt.cli
+from commonwatt.cli.root import VERBS
+from tests.cli.console import SCRIPT, run, scenario, spawn, write
+
+SHARED = {"root", "output"}
+MODULES = sorted(module.name for module in pkgutil.iter_modules(commonwatt.cli.__path__) if module.name not in SHARED)
+HEAVY = {"numba", "polars", "plotly", "matplotlib", "highspy", "pydantic", "numpy"}
+
+
+def test_every_file_is_a_verb():
+    assert set(MODULES) <= set(VERBS)
+    assert {"simulate", "place", "schema"} <= set(MODULES)
+
+
+def test_help_lists_the_verbs_and_an_example():
+    done = run("--help")
+    assert (done.code, done.err) == (0, "")
+    for verb, meaning in VERBS.items():
+        assert re.search(rf"^  {verb} +{meaning[:20]}", done.out, re.MULTILINE)
+    assert "  commonwatt simulate examples/" in done.out
+    assert run().out == run("-h").out == done.out
+
+
+@pytest.mark.parametrize("verb", MODULES)
+def test_help_of_a_verb_has_an_example(verb):
+    done = run(verb, "--help")
+    assert (done.code, done.err) == (0, "")
+    assert re.search(rf"^ +commonwatt {verb} ", done.out, re.MULTILINE)
+    assert "--json" in done.out
+
+
+def test_help_is_quick_because_it_imports_nothing_large():
+    """One process asks for all of them, then looks at what it has imported."""
+    code = f"""
+import sys
+from commonwatt.cli.root import root
+for verb in {MODULES}:
+    root([verb, "--help"], standalone_mode=False)
+root(["--help"], standalone_mode=False)
+print("loaded:", sorted({HEAVY} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "loaded: []"
+
+
+def test_the_installed_command():
+    version = spawn("--version")
+    assert version.code == 0
+    assert re.fullmatch(r"commonwatt, version \d+\.\d+\S*\n", version.out)
+    assert spawn("schema").out.split() == ["place", "scenario", "place-result", "simulation-result", "sweep-result"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["shedule"], "No such command 'shedule'"),
+        (["simulate"], "Missing argument 'SCENARIO'"),
+        (["simulate", "x.yaml", "--polcy", "fifo"], "No such option"),
+        (["simulate", "x.yaml", "--seed", "-1"], "-1 is not in the range"),
+        (["simulate", "x.yaml", "--seeds", "0"], "0 is not in the range"),
+        (["simulate", "x.yaml", "--jobs", "many"], "'many' is not a valid integer"),
+        (["place", "x.yaml", "--solver", "magic"], "'magic' is not one of 'random-greedy'"),
+        (["place", "x.yaml", "--time-limit", "0"], "0.0 is not in the range"),
+        (["schema", "nonsense"], "got 'nonsense', expected one of place, scenario"),
+    ],
+)
+def test_usage_errors_are_one_line(arguments, said):
+    done = run(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert re.fullmatch(r"error: [^\n]*\n", done.err)
+    assert said in done.err
+
+
+def test_interrupted(tmp_path):
+    """Ctrl-C in the middle of a long run: one word, exit code 130, nothing left."""
+    jobs = [{"name": "a", "submit_s": 0, "times_s": {"V100": [1e9]}}]
+    document = scenario(workload={"source": "jobs", "jobs": jobs}, policies=[{"solver": "fifo"}], interval_s=1)
+    file = write(tmp_path / "s.yaml", document)
+    with subprocess.Popen(
+        [SCRIPT, "simulate", file, "--out", tmp_path / "out"], stderr=subprocess.PIPE, text=True
+    ) as run_:
+        assert run_.stderr is not None
+        assert "1 jobs, 2 nodes" in run_.stderr.readline()
+        run_.send_signal(signal.SIGINT)
+        said = run_.stderr.read()
+    assert (run_.returncode, said.split()) == (130, ["interrupted"])
+    assert [path.name for path in tmp_path.iterdir()] == ["s.yaml"]
+
+
+@pytest.mark.parametrize("arguments", [["schema", "scenario"], ["schema", "--dictionary"], ["--help"]])
+def test_a_reader_that_goes_away_is_no_crash(arguments):
+    with subprocess.Popen([SCRIPT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as gone:
+        assert gone.stdout is not None
+        assert gone.stderr is not None
+        gone.stdout.close()
+        assert gone.stderr.read() == b""

@@ -1,0 +1,144 @@
+"""Every example is valid and runs; every command in the documentation can be typed as it stands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from commonwatt.cli.root import VERBS, root
+from commonwatt.data.files import load_yaml
+from commonwatt.model.place_file import PlaceFile
+from commonwatt.model.scenario import AndreasWorkload, JobsWorkload, Scenario
+from tests.cli.console import run
+
+HERE = Path(__file__).parents[1]
+EXAMPLES = sorted((HERE / "examples").glob("*.yaml"))
+PAGES = sorted([HERE / "README.md", *HERE.glob("benchmarks/*.md"), *HERE.glob("docs/**/*.md")])
+
+
+def read(path: Path) -> PlaceFile | Scenario:
+    raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return load_yaml(path, Scenario if "workload" in raw else PlaceFile)
+
+
+def is_small(path: Path) -> bool:
+    """Few jobs, known without reading a log."""
+    document = read(path)
+    if isinstance(document, PlaceFile):
+        return True
+    workload = document.workload
+    few = isinstance(workload, AndreasWorkload) and (workload.jobs or 10 * workload.nodes) <= 100
+    return few or isinstance(workload, JobsWorkload)
+
+
+SIZED = [pytest.param(p, id=p.name, marks=[] if is_small(p) else pytest.mark.slow) for p in EXAMPLES]
+
+
+def test_there_are_examples():
+    assert "place.yaml" in [path.name for path in EXAMPLES]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_examples_begin_with_what_they_are_and_how_to_run_them(path):
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("# ")
+    assert f"examples/{path.name}" in text or "make demo" in text
+
+
+@pytest.mark.parametrize("path", SIZED)
+def test_examples_run(path):
+    document = read(path)
+    if isinstance(document, PlaceFile):
+        assert run("place", path, "--json").document["assignments"]
+        return
+    done = run("simulate", path, "--json")
+    if done.code == 2 and "workload.path" in done.err:
+        pytest.skip("its log is not at hand: " + done.err.strip())
+    assert done.code == 0, done.err
+    assert [p["policy"] for p in done.document["policies"]] == [p.label for p in document.policies]
+
+
+def commands(text: str) -> list[str]:
+    """Commands in code fences and indented comments: lines that begin with commonwatt, continued lines joined."""
+    fenced = "\n".join(re.findall(r"^```[a-z]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    lines = fenced.replace("\\\n", " ").splitlines()
+    found = [re.sub(r"^[$#]? *(?:\.venv/bin/)?(?=commonwatt )", "", line.strip()) for line in lines]
+    return [re.split(r"\s+(?:#|[|>])", line)[0] for line in found if line.startswith("commonwatt ")]
+
+
+def in_comments(text: str) -> list[str]:
+    return [m.group(1).split("  ")[0].strip() for m in re.finditer(r"^# +(commonwatt .*)$", text, re.MULTILINE)]
+
+
+WRITTEN = [
+    *(
+        (page.name, command)
+        for page in PAGES
+        if page.exists()
+        for command in commands(page.read_text(encoding="utf-8"))
+    ),
+    *((path.name, command) for path in EXAMPLES for command in in_comments(path.read_text(encoding="utf-8"))),
+]
+
+
+def parse(line: str) -> None:
+    """Parse *line* as the command would, without running it. Raises on an unknown verb, option or argument."""
+    _, *words = shlex.split(line)
+    command: click.Command | None = root
+    context = click.Context(root, info_name="commonwatt")
+    while isinstance(command, click.Group):
+        if not words or words[0].startswith("-"):
+            assert words[:1] in ([], ["--help"], ["-h"], ["--version"]), line
+            return
+        name = words.pop(0)
+        command = command.get_command(context, name)
+        assert command is not None, f"no command {name}"
+        context = click.Context(command, info_name=name, parent=context)
+    assert command is not None
+    if "--help" in words:
+        return
+    command.make_parser(context).parse_args(list(words))
+    command.parse_args(context, list(words))
+
+
+def known(line: str) -> bool:
+    """Whether the verb's module is there; verbs are built one after the other."""
+    verb = shlex.split(line)[1]
+    file = HERE / "src" / "commonwatt" / "cli" / f"{verb}.py"
+    return verb not in VERBS or file.exists()
+
+
+@pytest.mark.parametrize(("page", "line"), WRITTEN)
+def test_commands_in_the_documentation_can_be_typed(page, line):
+    if not known(line):
+        pytest.skip("its verb is still to come")
+    parse(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["commonwatt shedule x.yaml", "commonwatt simulate x.yaml --polcy a", "commonwatt place", "commonwatt place a b"],
+)
+def test_the_check_of_commands_sees_what_is_wrong(line):
+    with pytest.raises((AssertionError, click.UsageError)):
+        parse(line)
+
+
+def test_fences_and_comments_are_read():
+    text = (
+        "```sh\n$ commonwatt simulate a.yaml \\\n  --json > out.json  # all\ncommonwatt schema\n```\n# commonwatt no\n"
+    )
+    assert [shlex.split(c) for c in commands(text)] == [
+        ["commonwatt", "simulate", "a.yaml", "--json"], ["commonwatt", "schema"],
+    ]  # fmt: skip
+
+
+def test_files_the_documentation_names_are_there():
+    named = {word for _, line in WRITTEN for word in shlex.split(line) if word.startswith("examples/")}
+    assert named
+    assert [word for word in sorted(named) if not (HERE / word).exists()] == []
