@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 
 from commonwatt.control.policy import Policy
+from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.scenario import PolicySpec
 from commonwatt.placement.exact import Exact
 from commonwatt.placement.objective import check
@@ -32,21 +33,88 @@ def test_no_eviction_unless_its_gpus_are_needed(p):
             assert np.any(free[p.nodes_held(j)] < p.per_node[p.stay[j]])
 
 
+def pays(p: Problem, s: Schedule, j: int) -> bool:
+    return own_cost(p, s.choice[j], j) < own_cost(p, p.stay[j], j)
+
+
+def movers(p: Problem, s: Schedule) -> list[int]:
+    return [int(j) for j in np.flatnonzero((p.stay >= 0) & (s.choice != POSTPONED) & (s.choice != p.stay))]
+
+
 @MANY
 @given(problems(most_jobs=6, most_nodes=4))
-def test_moves_pay_for_themselves_or_make_room(p):
+def test_moves_pay_or_make_room(p):
     before = RandomGreedy(iterations=30).solve(p, np.random.default_rng(1)).schedule
-    after = without_idle_moves(p, before)
-    check(p, after)
-    assert np.array_equal(after.choice == POSTPONED, before.choice == POSTPONED)
-    free = p.node_gpus - used_gpus(p, after)
-    for j in np.flatnonzero((p.stay >= 0) & (after.choice != POSTPONED) & (after.choice != p.stay)):
-        if own_cost(p, p.stay[j], j) <= own_cost(p, after.choice[j], j):
-            others = [
-                i for i in range(len(p)) if i != j and after.choice[i] != POSTPONED and after.choice[i] != p.stay[i]
-            ]
-            needed = np.any(free[p.nodes_held(j)] < p.per_node[p.stay[j]])
-            assert needed or others  # kept only when somebody else had no other place
+    starts = np.any((p.stay < 0) & (before.choice != POSTPONED))
+    for planned in (False, True):
+        after = without_idle_moves(p, before, planned=planned)
+        check(p, after)
+        assert np.array_equal(after.choice == POSTPONED, before.choice == POSTPONED)
+        assert set(movers(p, after)) <= set(movers(p, before))
+        if not starts and not (planned and np.any(before.choice == POSTPONED)):
+            assert all(pays(p, after, j) for j in movers(p, after))
+
+
+TWO_NODES = [
+    {"name": "v", "gpu_type": "V100", "gpus": 1, "idle_w": 50, "gpu_w": 100},
+    {"name": "t", "gpu_type": "T4", "gpus": 1, "idle_w": 50, "gpu_w": 100},
+]
+
+
+def running(name: str, node: str, remaining_s: float, times_s: dict) -> dict:
+    current = {"nodes": [node], "gpus": 1, "remaining_s": remaining_s}
+    return {"name": name, "tardiness_weight": 0, "times_s": times_s, "current": current}
+
+
+def two_running(*, third: bool) -> Problem:
+    """Two nodes of one GPU, A on the slow one and B on the fast one; A gains by the fast one what B loses."""
+    jobs = [
+        running("A", "t", 2000, {"V100": [900], "T4": [2100]}),
+        running("B", "v", 1000, {"V100": [1100], "T4": [9000]}),
+    ]
+    if third:
+        jobs.append({"name": "C", "tardiness_weight": 0, "times_s": {"V100": [10]}})
+    return Problem.of(PlaceFile.model_validate({"nodes": TWO_NODES, "jobs": jobs}))
+
+
+def on(p: Problem, **node_of: str) -> Schedule:
+    s = Schedule.empty(p)
+    for job, node in node_of.items():
+        j, n = p.job_names.index(job), p.node_names.index(node)
+        rows = np.arange(p.start[j], p.start[j + 1])
+        stays = p.stay[j] >= 0 and n in p.nodes_held(j)
+        s.choice[j] = p.stay[j] if stays else rows[(p.klass[rows] == p.node_class[n]) & (rows != p.stay[j])][0]
+        s.nodes[p.slot_start[j]] = n
+    return s
+
+
+def test_a_move_that_pays_makes_no_other_running_job_move():
+    p = two_running(third=False)
+    exchanged = on(p, A="v", B="t")
+    assert pays(p, exchanged, 0)
+    assert not pays(p, exchanged, 1)
+    assert movers(p, without_idle_moves(p, exchanged)) == []
+    alone = on(p, A="t", B="v")
+    assert movers(p, without_idle_moves(p, alone)) == []
+
+
+def test_a_job_moves_to_make_room_for_one_that_waits():
+    p = two_running(third=True)
+    s = without_idle_moves(p, on(p, B="t", C="v"))
+    assert movers(p, s) == [1]
+    assert s.nodes_of(p, 2).tolist() == [p.node_names.index("v")]
+
+
+def test_a_starting_job_takes_another_configuration_rather_than_make_others_move():
+    """C was given B's place, but costs only a little more on the free node."""
+    jobs = [
+        running("B", "v", 1000, {"V100": [1100], "T4": [9000]}),
+        {"name": "C", "tardiness_weight": 0, "times_s": {"V100": [900], "T4": [1000]}},
+    ]
+    p = Problem.of(PlaceFile.model_validate({"nodes": TWO_NODES, "jobs": jobs}))
+    s = without_idle_moves(p, on(p, B="t", C="v"))
+    assert movers(p, s) == []
+    assert s.nodes_of(p, 1).tolist() == [p.node_names.index("t")]
 
 
 @MANY

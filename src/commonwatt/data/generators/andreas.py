@@ -7,7 +7,8 @@ arrivals. Where it prints no figures they are ours:
 - Mixed arrivals: phases of exponential length, on average 10 mean gaps long, with 1.6 and 0.4 times the mean rate in
   turn; exponential gaps within a phase.
 - Due date: submission plus 1.1 to 4 times the run time on one V100, log-uniform: the tighter half of what Table V
-  spans under our run times (1.1 to 8), so that at twice the capacity lateness cannot be avoided. Tardiness weight: 1 to 5 times ``WEIGHT_EUR_S``.
+  spans under our run times (1.1 to 8), so that at twice the capacity lateness cannot be avoided. Tardiness weight: 1
+  to 5 times ``WEIGHT_EUR_S``.
 - Offered load: the work of a job is the time the whole cluster needs for it if every GPU works at the count that uses
   GPUs best, ``1 / sum over types of (GPUs of the type / min over counts g of g * time on g)``. Arrivals are stretched
   so that the work of all jobs over the time of the last submission is ``load``.
