@@ -50,6 +50,10 @@ def command(
     Example:
       commonwatt place examples/place.yaml --solver exact --json
     """
+    if plot is not None:
+        from commonwatt.report.saving import check_suffix
+
+        check_suffix(plot)
     result = _solve(problem, solver, iterations, time_limit, plot, seed)
     if as_json:
         print_json(result)
