@@ -144,6 +144,7 @@ def test_errors_are_one_line(run, tmp_path, log):
     whole = gzip.compress("\n".join(ROWS).encode())
     cases = [
         (["data", "check", tmp_path / "none.csv"], "none.csv: expected a file that exists"),
+        (["data", "check", "philly2"], "got 'philly2', expected a file that exists, or one of philly, alibaba"),
         (["data", "check", tmp_path], "expected a file, not a folder"),
         (["data", "check", log, "--format", "pbs"], "'pbs', expected one of philly, alibaba, helios, slurm, swf, csv"),
         (["data", "check", log, "--format", "philly"], "field 'submit_time': expected a column of this name"),

@@ -52,10 +52,13 @@ def list_data(folder: Path | None) -> DataListResult:
 def locate_input(given: str) -> tuple[Path, str | None]:
     """Return the file that *given* names, and its format if it is the name of a public data set.
 
-    Raises ``InputError`` if it is such a name but the data is not at hand.
+    Raises ``InputError`` if it is such a name but the data is not at hand, or a word that is neither.
     """
     path = Path(given)
     entry = next((entry for entry in CATALOG if entry.name == given), None)
+    if entry is None and not path.suffix and path.name == given and not path.exists():
+        known = ", ".join(entry.name for entry in CATALOG)
+        raise InputError(f"a file that exists, or one of {known}", field="FILE", value=given)
     if entry is None or path.exists():
         return path, None
     found = entry.found()

@@ -85,15 +85,15 @@ def _binned(held: Usage, edges: Floats) -> tuple[Floats, Floats]:
 def _time_axis(axes: Axes, log: JobLog, first: float, end: float) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    size, unit = (DAY_S, "days") if end - first > 2 * DAY_S else (HOUR_S, "hours")
-    ticks = np.asarray(MaxNLocator(nbins=9, integer=True).tick_values(0, (end - first) / size))
-    ticks = ticks[(ticks >= 0) & (ticks * size <= end - first)]
+    size, unit, form = (DAY_S, "days", "%d %b %Y") if end - first > 2 * DAY_S else (HOUR_S, "hours", "%d %b %H:%M")
+    since = 0.0 if log.origin is None else (log.origin.timestamp() + first) % size  # ticks at midnights or whole hours
+    ticks = np.asarray(MaxNLocator(nbins=9, integer=True).tick_values(0, (end - first + since) / size)) * size - since
+    ticks = ticks[(ticks >= 0) & (ticks <= end - first)]
     axes.set_xlim(0, end - first)
     if log.origin is None:
-        axes.set_xticks(ticks * size, [f"{tick:g}" for tick in ticks])
+        axes.set_xticks(ticks, [f"{tick / size:g}" for tick in ticks])
         axes.set_xlabel(f"{unit} since {log.moment(first)}")
         return
     begin = log.origin + timedelta(seconds=first)
-    form = "%d %b %Y" if size == DAY_S else "%d %b %H:%M"
-    axes.set_xticks(ticks * size, [(begin + timedelta(seconds=float(t) * size)).strftime(form) for t in ticks])
+    axes.set_xticks(ticks, [(begin + timedelta(seconds=round(t))).strftime(form) for t in ticks.tolist()])
     axes.set_xlabel("UTC")
