@@ -194,3 +194,9 @@ def test_public_traces_by_name(run, name, rows, peak, begin):
     workload = yaml.safe_load(document["log"]["workload"])["workload"]
     assert "path" not in workload
     assert workload["begin"] == begin
+
+
+def test_an_error_of_the_installed_command(installed, tmp_path):
+    done = installed("data", "check", tmp_path / "none.csv")
+    assert (done.code, done.out) == (2, "")
+    assert done.lines == [f"error: {tmp_path / 'none.csv'}: expected a file that exists"]

@@ -37,6 +37,8 @@ def save_log(log: JobLog, path: Path) -> None:
         _submissions(above, log, first, end)
         _in_use(below, usage(log), first, end)
         _time_axis(below, log, first, end)
+        for axes in (above, below):
+            axes.yaxis.get_major_locator().set_params(integer=True)
         title = f"{log.source}: {len(log):,} jobs, {fmt.plural(len(set(log.tenant)), 'tenant')}"
         figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
 
