@@ -78,5 +78,47 @@ def test_schedule(tmp_path):
     save_schedule(problem, schedule, tmp_path / "three.svg")
     text = (tmp_path / "three.svg").read_text()
     assert "3 of 7 jobs placed, 4 wait" in text
-    assert all(f"$job {i}" in text for i in range(3))
-    assert "$job 3" not in text
+    assert "$job 0: 20.0" in text  # run time in the bar
+    assert "$job 3" in text  # named as waiting
+    assert "Waiting: $job 3" in text
+    assert text.count("due in") == 3 + 4
+
+
+def test_schedule_marks_lateness(tmp_path):
+    node = {"name": "n", "gpu_type": "V100", "gpus": 4, "idle_w": 100, "gpu_w": 200}
+    jobs = [
+        {"name": name, "due_s": due, "tardiness_weight": 1e-3, "times_s": {"V100": [600.0]}}
+        for name, due in (("late", 300.0), ("early", 800.0), ("over", 0.0), ("never", None))
+    ]
+    problem = Problem.of(PlaceFile.model_validate({"nodes": [node], "jobs": jobs}))
+    schedule = Schedule.empty(problem)
+    schedule.choice[:] = problem.start[:-1]
+    save_schedule(problem, schedule, tmp_path / "a.svg")
+    text = (tmp_path / "a.svg").read_text().replace("\N{NO-BREAK SPACE}", " ")
+    for part in ("late: 10.0 min, 5.00 min late", "early: 10.0 min, due in 13.3 min", "over: 10.0 min, 10.0 min late"):
+        assert part in text
+    assert "never: 10.0 min " in text
+    assert "Waiting" not in text
+    assert text.count("#b3261e") > 0
+
+
+def test_schedule_with_many_jobs(tmp_path):
+    node = {"name": "n", "count": 100, "gpu_type": "V100", "gpus": 2, "idle_w": 100, "gpu_w": 200}
+    jobs = [{"name": f"j{i}", "due_s": 600, "tardiness_weight": 1, "times_s": {"V100": [600.0]}} for i in range(300)]
+    problem = Problem.of(PlaceFile.model_validate({"nodes": [node], "jobs": jobs}))
+    schedule = Schedule.empty(problem)
+    schedule.choice[:200] = problem.start[:200]
+    schedule.nodes[problem.slot_start[:200]] = np.arange(200) // 2
+    save_schedule(problem, schedule, tmp_path / "a.svg")
+    text = (tmp_path / "a.svg").read_text()
+    assert "200 of 300 jobs placed, 100 wait" in text
+    assert "and 60 more" in text
+
+
+def test_nothing_is_left_behind_where_a_file_cannot_be_written(tmp_path):
+    with pytest.raises(InputError, match="a file in a folder that exists"):
+        save_gantt(make_record(SMALL, "a"), tmp_path / "no" / "a.png")
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(InputError, match="a file that can be written"):
+        save_gantt(make_record(SMALL, "a"), tmp_path / "folder.png")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.png"]

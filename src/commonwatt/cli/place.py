@@ -50,6 +50,10 @@ def command(
     Example:
       commonwatt place examples/place.yaml --solver exact --json
     """
+    if plot is not None:
+        from commonwatt.report.saving import check_plot
+
+        check_plot(plot)
     result = _solve(problem, solver, iterations, time_limit, plot, seed)
     if as_json:
         print_json(result)
@@ -73,10 +77,6 @@ def _solve(
     from commonwatt.placement.solvers import SOLVERS as MAKE
     from commonwatt.placement.solvers import Exact
 
-    if plot is not None:
-        from commonwatt.report.plots import check_plot
-
-        check_plot(plot)
     file = load_yaml(path, PlaceFile)
     try:
         problem = Problem.of(file)

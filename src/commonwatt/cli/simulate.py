@@ -59,7 +59,7 @@ def command(
     if out is not None:
         check_folder(out, overwrite=overwrite)
     if plot is not None:
-        from commonwatt.report.plots import check_plot
+        from commonwatt.report.saving import check_plot
 
         check_plot(plot)
     try:

@@ -9,21 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from commonwatt.data import locate
-from commonwatt.data.log import JobLog
 from commonwatt.data.profiles import gavel, zeus
-from commonwatt.data.readers import READERS, read_log
-from commonwatt.model.errors import InputError
-from commonwatt.model.fields import ResultModel, quantity
-from commonwatt.model.units import DAY_S, HOUR_S
 
-__all__ = ["CATALOG", "CheckResult", "Dataset", "check"]
+__all__ = ["CATALOG", "FORMATS", "Dataset"]
+
+FORMATS = {
+    "slurm": "Slurm accounting: sacct --json, or sacct --parsable2 with AllocTRES",
+    "swf": "Standard Workload Format, of the Parallel Workloads Archive; its processors are read as GPUs",
+    "csv": "any table with columns submit_s, duration_s and gpus, or others named with --column",
+}
+"""Formats of job logs beside those of the catalogue, and what they are."""
 
 
 @dataclass(frozen=True)
 class Dataset:
     """A public trace or table of profiles."""
 
-    name: str  # what ``check`` calls its format
+    name: str  # also of its format
     what: str
     files: str  # what to get, and in which forms it is read
     url: str
@@ -33,6 +35,11 @@ class Dataset:
     def found(self) -> Path | None:
         """Where it lies on this machine, or ``None``."""
         return locate.find(self.local_name) if self.local_name else None
+
+    @property
+    def kind(self) -> str:
+        """``job log`` or ``profiles``."""
+        return "profiles" if self.name in ("gavel", "zeus") else "job log"
 
 
 CATALOG = (
@@ -79,54 +86,3 @@ CATALOG = (
         zeus.FILE,
     ),
 )
-
-
-class CheckResult(ResultModel):
-    """What a file holds; what does not apply to its format is null."""
-
-    file: str = quantity("the file")
-    format: str = quantity("the format it was read as")
-    rows: int = quantity("jobs, or profiles of a model at a batch size")
-    first: str | None = quantity("first submission", default=None)
-    last: str | None = quantity("last submission", default=None)
-    span_days: float | None = quantity("time between them", "days", None)
-    gpu_hours: float | None = quantity("GPU time of all jobs", "GPU h", None)
-    largest_job: int | None = quantity("most GPUs of a job", "GPUs", None)
-    tenants: int | None = quantity("tenants", default=None)
-    still_running: int | None = quantity("jobs whose run time is cut off by the end of the log", default=None)
-    left_out: dict[str, int] = quantity("records left out, by reason", default=dict)
-    gpu_types: tuple[str, ...] = quantity("GPU types named", default=())
-
-
-def check(path: str | Path, source: str) -> CheckResult:
-    """Read *path* as the format *source* and say what it holds; raises ``InputError`` if it cannot be read as that."""
-    path = Path(path)
-    if source in READERS:
-        return _of_log(read_log(source, path), source)
-    if source == "gavel":
-        runs = gavel.read_gavel(path)
-        types = {name for speeds in runs.values() for name, _ in speeds}
-        return CheckResult(file=str(path), format=source, rows=len(runs), gpu_types=tuple(sorted(types)))
-    if source == "zeus":
-        trainings = zeus.read_zeus(path)
-        types = {name for by_type in trainings.values() for name in by_type}
-        return CheckResult(file=str(path), format=source, rows=len(trainings), gpu_types=tuple(sorted(types)))
-    raise InputError(f"one of {', '.join([*READERS, 'gavel', 'zeus'])}", field="source", value=source)
-
-
-def _of_log(log: JobLog, source: str) -> CheckResult:
-    first, last = log.span_s
-    return CheckResult(
-        file=str(log.path),
-        format=source,
-        rows=len(log),
-        first=log.moment(first),
-        last=log.moment(last),
-        span_days=(last - first) / DAY_S,
-        gpu_hours=float((log.duration_s * log.gpus).sum()) / HOUR_S,
-        largest_job=int(log.gpus.max()),
-        tenants=len(set(log.tenant)),
-        still_running=int(log.censored.sum()),
-        left_out=dict(log.dropped),
-        gpu_types=tuple(sorted({name for name in log.gpu_type if name})),
-    )

@@ -96,6 +96,13 @@ class JobLog:
         """First and last submission."""
         return float(self.submit_s[0]), float(self.submit_s[-1])
 
+    @property
+    def whole_from_s(self) -> float:
+        """First submission, or the later moment before which the log is known to lack jobs, if jobs follow it."""
+        first, last = self.span_s
+        known = self.complete_from_s
+        return known if known is not None and first < known < last else first
+
     def moment(self, time_s: float) -> str:
         """Return a time of this log as people write it."""
         if self.origin is None or abs(time_s) > _SPEAKABLE_S:

@@ -5,17 +5,30 @@ from __future__ import annotations
 from commonwatt.model.fields import ResultModel, quantity
 
 __all__ = [
+    "DataCheckResult",
+    "DataListResult",
+    "DatasetRow",
+    "FormatRow",
     "LedgerRow",
+    "LogSummary",
     "PlaceAssignment",
     "PlaceDecision",
     "PlaceResult",
     "PolicyResult",
+    "ReproduceListResult",
+    "ReproducePoint",
+    "ReproduceResult",
+    "ReproduceRow",
+    "ReproduceTopic",
     "SimulationResult",
+    "SizeRow",
     "Spread",
     "SweepPolicy",
     "SweepResult",
     "TenantResult",
 ]
+
+_field = quantity  # for models with a field called quantity
 
 
 class PlaceAssignment(ResultModel):
@@ -161,3 +174,134 @@ class SweepResult(ResultModel):
     currency: str = quantity("currency of all money")
     policies: tuple[SweepPolicy, ...] = quantity("mean and spread of each policy")
     runs: tuple[SimulationResult, ...] = quantity("the results, one for each seed")
+
+
+class DatasetRow(ResultModel):
+    """A public trace or table of profiles."""
+
+    name: str = quantity("name, also of its format; for a log, `source` of a workload")
+    kind: str = quantity("job log or profiles")
+    what: str = quantity("what it is")
+    files: str = quantity("what to get, and in which forms it is read")
+    url: str = quantity("where its publishers keep it")
+    licence: str = quantity("its licence")
+    found: str | None = quantity("where it lies on this machine; null if it is not at hand")
+
+
+class FormatRow(ResultModel):
+    """A format a log of one's own may have."""
+
+    name: str = quantity("name of the format; `source` of a workload")
+    what: str = quantity("what it is")
+
+
+class DataListResult(ResultModel):
+    """Answer of ``commonwatt data list``."""
+
+    version: str = quantity("version of commonwatt")
+    folder: str | None = quantity("folder of traces; null if there is none")
+    datasets: tuple[DatasetRow, ...] = quantity("what is public")
+    formats: tuple[FormatRow, ...] = quantity("what else can be read")
+
+
+class SizeRow(ResultModel):
+    """Jobs alike in one respect."""
+
+    value: str = quantity("number of GPUs, GPU type or tenant; empty: not said")
+    jobs: int = quantity("jobs")
+    gpu_hours: float = quantity("GPU time of these jobs", "GPU h")
+
+
+class LogSummary(ResultModel):
+    """What a job log holds, so that a cluster can be sized for it."""
+
+    tenants: int = quantity("tenants")
+    first: str = quantity("first submission; seconds where the log has no dates")
+    last: str = quantity("last submission")
+    span_days: float = quantity("time between them", "days")
+    complete_from: str | None = quantity("before this the log is known to lack jobs; null if nothing is known")
+    gpu_hours: float = quantity("GPU time of all jobs", "GPU h")
+    gpu_hours_per_day: float | None = quantity("GPU time submitted a day since then; null for an instant", "GPU h/day")
+    still_running: int = quantity("jobs whose run time is cut off by the end of the log")
+    left_out: dict[str, int] = quantity("records left out, by reason")
+    median_run_s: float = quantity("median run time", "s")
+    p95_run_s: float = quantity("95th percentile of it", "s")
+    median_wait_s: float | None = quantity("median time to the start; null if the log has no starts", "s")
+    peak_gpus: int = quantity("most GPUs in use at once", "GPUs")
+    peak_at: str = quantity("when that was first")
+    p95_gpus: int = quantity("GPUs that were enough 95% of the time from then to the last submission", "GPUs")
+    mean_gpus: float | None = quantity("mean GPUs in use in that time; null for an instant", "GPUs")
+    in_use_from: str = quantity("starts: jobs hold GPUs from their logged start; submissions: from their submission")
+    by_gpus: tuple[SizeRow, ...] = quantity("by GPUs of a job, fewest first")
+    by_gpu_type: tuple[SizeRow, ...] = quantity("by GPU type, most GPU time first")
+    by_tenant: tuple[SizeRow, ...] = quantity("by tenant, most GPU time first")
+    workload: str = quantity("workload of a scenario for the week of most GPU time, as YAML")
+
+
+class DataCheckResult(ResultModel):
+    """Answer of ``commonwatt data check``."""
+
+    version: str = quantity("version of commonwatt")
+    input_digest: str = quantity("SHA-256 of the file")
+    file: str = quantity("the file")
+    format: str = quantity("the format it was read as")
+    rows: int = quantity("jobs, or profiles of a model at a batch size")
+    gpu_types: tuple[str, ...] = quantity("GPU types named")
+    log: LogSummary | None = quantity("what the log holds; null for profiles")
+
+
+class ReproduceTopic(ResultModel):
+    """A figure or table of a paper that can be run again."""
+
+    name: str = quantity("name, for the command line")
+    title: str = quantity("what it is")
+    paper: str = quantity("where the paper has it")
+    compares: str = quantity("what is compared")
+
+
+class ReproduceListResult(ResultModel):
+    """Answer of ``commonwatt reproduce`` without a name."""
+
+    version: str = quantity("version of commonwatt")
+    topics: tuple[ReproduceTopic, ...] = quantity("what can be run again")
+
+
+class ReproduceRow(ResultModel):
+    """One finding of a paper, and ours."""
+
+    quantity: str = _field("what was found")
+    paper: bool | float | str | None = _field("the paper's value; null if it is not printed", "as in unit")
+    ours: bool | float | str | None = _field("our value; null if it is unknown", "as in unit")
+    unit: str = _field("unit of both; - for none")
+    comparable: bool = _field("whether the two can be held against each other as they are")
+    note: str = _field("why not, or what else to know", default="")
+
+
+class ReproducePoint(ResultModel):
+    """A point of a line of the figure."""
+
+    series: str = _field("the line: a method")
+    quantity: str = _field("what is measured")
+    x: float = _field("where on the horizontal axis", "as in x_name")
+    mean: float | None = _field("mean over the seeds", "as in unit")
+    sd: float | None = _field("sample standard deviation; null for one seed", "as in unit")
+    unit: str = _field("unit of mean and sd")
+
+
+class ReproduceResult(ResultModel):
+    """Answer of ``commonwatt reproduce NAME``."""
+
+    version: str = quantity("version of commonwatt")
+    seed: int = quantity("first seed")
+    seeds: tuple[int, ...] = quantity("all seeds")
+    input_digest: str = quantity("SHA-256 of what was run")
+    name: str = quantity("name of the topic")
+    title: str = quantity("what it is")
+    paper: str = quantity("where the paper has it")
+    extent: str = quantity("quick, default or full")
+    rows: tuple[ReproduceRow, ...] = quantity("the paper's findings beside ours")
+    x_name: str | None = quantity("what the horizontal axis of the figure is; null if there is none")
+    points: tuple[ReproducePoint, ...] = quantity("the lines of the figure")
+    story: tuple[str, ...] = quantity("what happened, in order, one sentence each")
+    notes: tuple[str, ...] = quantity("what is ours where the paper is silent")
+    wall_s: float = quantity("time it took", "s")

@@ -8,7 +8,15 @@ from pydantic import BaseModel
 
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
 from commonwatt.model.place_file import PlaceFile
-from commonwatt.model.results import PlaceResult, SimulationResult, SweepResult
+from commonwatt.model.results import (
+    DataCheckResult,
+    DataListResult,
+    PlaceResult,
+    ReproduceListResult,
+    ReproduceResult,
+    SimulationResult,
+    SweepResult,
+)
 from commonwatt.model.scenario import Scenario
 
 __all__ = ["SCHEMAS", "dictionary"]
@@ -19,6 +27,10 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "place-result": PlaceResult,
     "simulation-result": SimulationResult,
     "sweep-result": SweepResult,
+    "data-list-result": DataListResult,
+    "data-check-result": DataCheckResult,
+    "reproduce-list-result": ReproduceListResult,
+    "reproduce-result": ReproduceResult,
 }
 
 

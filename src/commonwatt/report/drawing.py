@@ -23,10 +23,10 @@ from commonwatt.simulation.record import Record, Segments
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["cost", "gantt", "gantt_height", "gpus_in_use", "heat", "power", "time_axis", "waiting"]
+__all__ = ["MOST_NAMED", "cost", "gantt", "gantt_height", "gpus_in_use", "heat", "power", "time_axis", "waiting"]
 
 
-_MOST_NAMED = 60  # segments with a name in the bar
+MOST_NAMED = 60  # segments with a name in the bar
 _DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 
 
@@ -55,7 +55,10 @@ def cost(axes: Axes, result: SimulationResult) -> None:
 
 def gpus_in_use(axes: Axes, result: SimulationResult, records: Sequence[Record], axis: Timeline) -> None:
     """Draw the GPUs held by jobs over time, and how many there are."""
+    from matplotlib.ticker import MaxNLocator
+
     _curves(axes, result, records, axis, lambda r: r.samples.busy_gpus, 1.0)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylim(0, 1.05 * result.gpus)
     axes.axhline(result.gpus, color="#5a6675", linestyle="--", linewidth=1)
     axes.set_title(f"GPUs in use, of {fmt.count(result.gpus)}")
@@ -112,11 +115,11 @@ def gantt_height(gpus: Ints) -> float:
 
 def gantt(
     axes: Axes, nodes: Sequence[str], gpus: Ints, segments: Segments, jobs: Sequence[str], tenants: Sequence[str],
-    zero_s: float,
+    zero_s: float, *, named: bool = True,
 ) -> None:  # fmt: skip
     """Draw every stay of every job, in seconds since *zero_s*.
 
-    Few jobs have colours of their own and their names in the bars; many have those of their tenants.
+    Few jobs have colours of their own and, if *named*, their names in the bars; many have those of their tenants.
     """
     from matplotlib.collections import PolyCollection
 
@@ -127,9 +130,11 @@ def gantt(
     colours = _bar_colours(axes, segments, bars.segment, jobs, tenants)
     edge = 0.5 if len(corners) <= 1500 else 0.0
     axes.add_collection(PolyCollection(list(corners), facecolors=colours, edgecolors="white", linewidths=edge))
-    if len(corners) <= _MOST_NAMED:
-        for (x, y), job in zip(corners.mean(axis=1).tolist(), segments.job[bars.segment].tolist(), strict=True):
-            axes.text(x, y, short(jobs[job], 14), ha="center", va="center", fontsize=7.5, clip_on=True)
+    if named and len(corners) <= MOST_NAMED:
+        centres, job = corners.mean(axis=1).tolist(), segments.job[bars.segment].tolist()
+        for (x, y), j, colour in zip(centres, job, colours, strict=True):
+            ink = "white" if _dark(colour) else "black"
+            axes.text(x, y, short(jobs[j], 14), ha="center", va="center", fontsize=7.5, clip_on=True, color=ink)
     every = max(1, -(-len(nodes) // 45))
     axes.set_yticks(((tops + bottoms) / 2)[::every], [short(name, 16) for name in nodes[::every]])
     axes.grid(visible=False, axis="y")
@@ -146,6 +151,11 @@ def time_axis(axes: Axes, span_s: float, since: str) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / size:g}"))
     axes.set_xlim(0, span_s)
     axes.set_xlabel(f"{unit} {since}")
+
+
+def _dark(colour: str) -> bool:
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return 0.299 * red + 0.587 * green + 0.114 * blue < 100
 
 
 def _corners(bars: Bars, segments: Segments, tops: Floats, zero_s: float) -> Floats:

@@ -20,6 +20,7 @@ from commonwatt.placement.lower_bound import job_bound, load_bound
 from commonwatt.simulation.compose import run_policy, slowdowns
 from commonwatt.simulation.record import Record
 from commonwatt.simulation.summary import record_of
+from commonwatt.simulation.warm import warm_up
 
 __all__ = ["Backend", "Listener", "Prepared", "run_seeds", "sweep_result"]
 
@@ -108,6 +109,7 @@ def _one(
 ) -> Record | PolicyResult:
     label = spec.label
     on_tick = (lambda _: None) if listener is None else (lambda time_s: listener.at(label, time_s))
+    warm_up(spec)
     run = run_policy(prepared.scenario, spec, prepared.cluster, prepared.table, prepared.seed, on_tick)
     record = record_of(run, label, prepared.table, bound)
     return record if keep else record.result

@@ -1,0 +1,71 @@
+"""Static figures as files: PNG, SVG, PDF. The same input gives the same bytes; a file is there whole or not at all."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from commonwatt.model.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["SUFFIXES", "check_plot", "saved"]
+
+# What to leave out of each format, so that a file does not depend on when it was made.
+_METADATA: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+SUFFIXES = tuple(_METADATA)
+_SETTINGS: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#8a94a0",
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e8ec",
+    "legend.frameon": False,
+    "svg.hashsalt": "commonwatt",
+    "text.parse_math": False,  # a $ in a name is a $
+}
+
+
+def check_plot(path: Path) -> str:
+    """Return the suffix of *path* in lower case, for callers to ask before they spend time on what is to be drawn.
+
+    Raises ``InputError`` if no figure can be saved there: a wrong suffix, a folder, or no folder to be in.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in _METADATA:
+        raise InputError(f"a file ending in {', '.join(SUFFIXES)}", field="--plot", value=str(path))
+    if not Path(path).absolute().parent.is_dir():
+        raise InputError("a file in a folder that exists", field="--plot", value=str(path))
+    if Path(path).is_dir():
+        raise InputError("a file, not a folder", field="--plot", value=str(path))
+    return suffix
+
+
+@contextmanager
+def saved(path: Path, inches: tuple[float, float]) -> Iterator[Figure]:
+    """Give a figure to draw on, then save it. Nothing of matplotlib's own state is left changed.
+
+    Raises ``InputError`` if the suffix is none of ``SUFFIXES`` or the file cannot be written.
+    """
+    suffix = check_plot(path)
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    from commonwatt.data.files import write_atomic
+
+    with mpl.rc_context(_SETTINGS):
+        figure = Figure(figsize=inches, layout="constrained")
+        yield figure
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format=suffix[1:], dpi=150, metadata=_METADATA[suffix])
+    write_atomic(path, drawn.getvalue())

@@ -1,0 +1,65 @@
+import pytest
+
+from commonwatt.model.results import ReproduceListResult, ReproduceResult
+from commonwatt.reproduce.papers import _andreas_sweep as sweep
+
+HEAVY = {"numba", "polars", "matplotlib", "plotly", "joblib", "pydantic", "numpy"}
+
+
+def test_list(run):
+    done = run("reproduce", "--json")
+    assert (done.code, done.err) == (0, "")
+    names = [topic.name for topic in ReproduceListResult.model_validate(done.document).topics]
+    assert "andreas-table-3" in names
+    told = run("reproduce").out
+    assert all(name in told for name in names)
+
+
+def test_a_table(installed, tmp_path):
+    plot = tmp_path / "trace.png"
+    done = installed("reproduce", "andreas-armida", "--json", "--seed", 1, "--plot", plot)
+    assert done.code == 0, done.err
+    assert done.lines == [f"written: {plot}"]
+    result = ReproduceResult.model_validate(done.document)
+    assert (result.name, result.seed, result.extent) == ("andreas-armida", 1, "default")
+    assert {"quantity", "paper", "ours", "unit", "comparable", "note"} == set(done.document["rows"][0])
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_figure_in_words(run, monkeypatch):
+    monkeypatch.setattr(sweep, "NODES", {"quick": (2,)})
+    monkeypatch.setattr(sweep, "CANDIDATES", 20)
+    done = run("reproduce", "andreas-scenario-2", "--quick", "--seeds", 2, "--jobs", 1)
+    assert (done.code, done.err) == (0, "")
+    for part in ("not printed", "total cost, EUR", "random-greedy", "Note: ", "quick extent, 2 seeds", "30"):
+        assert part in done.out
+
+
+def test_the_same_seed_gives_the_same_answer(run):
+    one, again = (run("reproduce", "andreas-armida", "--json").document for _ in range(2))
+    one["wall_s"] = again["wall_s"] = 0
+    assert one == again
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["andreas-scenario-3"], "field 'NAME': got 'andreas-scenario-3', expected one of andreas-scenario-1, "),
+        (["andreas-armida", "--plot", "x.jpg"], "expected a file ending in .png, .svg, .pdf"),
+        (["andreas-armida", "--plot", "/no/such/folder/x.png"], "expected a file in a folder that exists"),
+        (["andreas-armida", "--quick", "--full"], "expected --quick or --full, not both"),
+    ],
+)
+def test_errors_are_one_line(run, arguments, part):
+    done = run("reproduce", *arguments, "--json")
+    assert (done.code, done.out) == (2, "")
+    assert len(done.lines) == 1
+    assert part in done.err
+
+
+def test_unknown_option(run):
+    assert run("reproduce", "--seeds", 0).code == 2
+
+
+def test_help_is_light(modules_after):
+    assert not HEAVY & modules_after("reproduce", "--help")

@@ -1,0 +1,54 @@
+import re
+
+import pytest
+
+from commonwatt.model.errors import InputError
+from commonwatt.model.results import ReproduceRow
+from commonwatt.reproduce import registry
+from commonwatt.reproduce.topic import Answer, Request, Topic
+
+
+def test_topics_are_told_apart():
+    names = [topic.name for topic in registry.topics()]
+    assert names[:4] == ["andreas-scenario-1", "andreas-scenario-2", "andreas-table-3", "andreas-armida"]
+    assert len(set(names)) == len(names)
+    for topic in registry.topics():
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", topic.name)
+        assert topic.title
+        assert topic.paper
+        assert topic.compares
+        assert registry.find(topic.name) is not None
+
+
+def test_unknown_topic():
+    with pytest.raises(InputError, match=r"field 'NAME': got 'x', expected one of andreas-scenario-1, "):
+        registry.find("x")
+
+
+def test_a_new_topic_is_run():
+    heard = []
+
+    def run(request: Request) -> Answer:
+        with request.progress(1, 1.0) as bar:
+            bar.at("x", 0.5)
+            bar.done()
+        heard.append(request)
+        row = ReproduceRow(quantity="answer", paper=42.0, ours=None, unit="-", comparable=True)
+        return Answer(seeds=(request.seed,), digests=("a", "b"), rows=(row,), notes=("n",))
+
+    request = Request(extent="quick", seed=7)
+    result, answer = registry.reproduce(Topic("a-b", "t", "p", "c", run), request)
+    assert heard == [request]
+    assert answer.draw is None
+    assert (result.name, result.seed, result.seeds, result.extent) == ("a-b", 7, (7,), "quick")
+    assert result.rows[0].paper == 42.0
+    assert result.rows[0].ours is None
+    assert len(result.input_digest) == 64
+
+
+@pytest.mark.parametrize("value", [True, 3.5, "text", None])
+def test_values_keep_their_type(value):
+    row = ReproduceRow(quantity="x", paper=value, ours=value, unit="-", comparable=False)
+    again = ReproduceRow.model_validate_json(row.model_dump_json())
+    assert again == row
+    assert type(again.paper) is type(value)
