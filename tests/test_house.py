@@ -22,8 +22,8 @@ ALLOWED = {
     "engines": {"model", "control"},
     "data": {"model"},
     "testing": {"model", "control"},
-    "report": {"model", "placement", "simulation"},
-    "simulation": {"model", "placement", "control", "engines", "data", "report"},
+    "report": {"model", "placement", "simulation", "data"},
+    "simulation": {"model", "placement", "control", "engines", "data"},
 }
 WORLD = {
     "asyncio", "datetime", "fileinput", "glob", "http", "io", "multiprocessing", "os", "pathlib", "pickle", "random",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pkgutil
 import re
 import signal
@@ -12,6 +13,7 @@ import pytest
 
 import commonwatt.cli
 from commonwatt.cli.root import VERBS
+from commonwatt.model.schemas import SCHEMAS
 from tests.cli.console import SCRIPT, run, scenario, spawn, write
 
 SHARED = {"root", "output"}
@@ -33,12 +35,18 @@ def test_help_lists_the_verbs_and_an_example():
     assert run().out == run("-h").out == done.out
 
 
+def subcommands(verb: str) -> list[str]:
+    command = importlib.import_module(f"commonwatt.cli.{verb}").command
+    return list(getattr(command, "commands", ()))
+
+
 @pytest.mark.parametrize("verb", MODULES)
 def test_help_of_a_verb_has_an_example(verb):
     done = run(verb, "--help")
     assert (done.code, done.err) == (0, "")
     assert re.search(rf"^ +commonwatt {verb} ", done.out, re.MULTILINE)
-    assert "--json" in done.out
+    texts = [run(verb, sub, "--help").out for sub in subcommands(verb)] or [done.out]
+    assert all("--json" in text for text in texts)
 
 
 def test_help_is_quick_because_it_imports_nothing_large():
@@ -59,7 +67,7 @@ def test_the_installed_command():
     version = spawn("--version")
     assert version.code == 0
     assert re.fullmatch(r"commonwatt, version \d+\.\d+\S*\n", version.out)
-    assert spawn("schema").out.split() == ["place", "scenario", "place-result", "simulation-result", "sweep-result"]
+    assert spawn("schema").out.split() == list(SCHEMAS)
 
 
 @pytest.mark.parametrize(

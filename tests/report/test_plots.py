@@ -119,6 +119,6 @@ def test_nothing_is_left_behind_where_a_file_cannot_be_written(tmp_path):
     with pytest.raises(InputError, match="a file in a folder that exists"):
         save_gantt(make_record(SMALL, "a"), tmp_path / "no" / "a.png")
     (tmp_path / "folder.png").mkdir()
-    with pytest.raises(InputError, match="a file that can be written"):
+    with pytest.raises(InputError, match="a file, not a folder"):
         save_gantt(make_record(SMALL, "a"), tmp_path / "folder.png")
     assert [path.name for path in tmp_path.iterdir()] == ["folder.png"]

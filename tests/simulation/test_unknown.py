@@ -10,9 +10,9 @@ import pytest
 from commonwatt.engines.simulated.engine import SimulatedEngine
 from commonwatt.model.errors import InputError
 from commonwatt.model.results import SimulationResult
+from commonwatt.report.folder import result_json, write_run
 from commonwatt.report.html import render
 from commonwatt.simulation import compose
-from commonwatt.simulation.files import result_json, write_run
 from commonwatt.simulation.runner import run_seeds, sweep_result
 from tests.cli.console import scenario
 from tests.simulation.made import prepared

@@ -51,7 +51,7 @@ def command(
     from commonwatt.data.files import load_yaml
     from commonwatt.model.errors import InputError
     from commonwatt.model.scenario import Scenario
-    from commonwatt.simulation.files import check_folder, write_run
+    from commonwatt.report.folder import check_folder, write_run
     from commonwatt.simulation.runner import run_seeds, sweep_result
     from commonwatt.simulation.workload import prepare
 
