@@ -25,17 +25,19 @@ types: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/commonwatt schema --dictionary > docs/dictionary.csv
 
-# The wheel alone, in an environment of its own, passes the same tests.
+# The wheel alone, in an environment of its own, passes the same tests (but for the slow ones).
 wheel-test: $(VENV)/.dev
 	rm -rf build/wheel build/wheel-venv
 	$(BIN)/python -m build --wheel --outdir build/wheel
 	$(PYTHON) -m venv build/wheel-venv
 	build/wheel-venv/bin/python -m pip install -q -c constraints.txt build/wheel/*.whl "$$(ls build/wheel/*.whl)[test]"
-	cd build && PYTHONPATH= wheel-venv/bin/python -m pytest -n auto --rootdir .. -c ../pyproject.toml ../tests
+	cd build && PYTHONPATH= wheel-venv/bin/python -m pytest -n auto -m "not slow" --rootdir .. -c ../pyproject.toml ../tests
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.solve_time
 	$(BIN)/python -m benchmarks.optimality_gap
+	$(BIN)/python -m benchmarks.philly_week
+	$(BIN)/python -m benchmarks.andreas_scenarios
 
 clean:
 	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from commonwatt.control.book import Rules
+from commonwatt.control.policy import Policy
 from commonwatt.engines.simulated.engine import Outage, World
 from commonwatt.model.errors import JobNeverFitsError
 from commonwatt.model.jobs import Job, JobTable
@@ -50,6 +51,23 @@ def test_an_urgent_job_preempts_and_the_other_goes_on_from_its_snapshot():
     assert "go to urgent" in told.sentence
     assert "50 s of work since the last snapshot are lost" in told.sentence
     assert done.preemptions == 1
+
+
+@pytest.mark.parametrize(
+    ("outages", "decided_s"),
+    [
+        ((), [0, 300]),  # decided, confirmed, then nothing happens
+        ((Outage(node=1, from_s=400, to_s=700),), [0, 300, 600, 900]),  # the other node goes and comes back
+    ],
+)
+def test_nothing_is_decided_anew_where_nothing_has_happened(monkeypatch, outages, decided_s):
+    times, decide = [], Policy.decide
+    monkeypatch.setattr(
+        Policy, "decide", lambda self, problem, *a: times.append(problem.now_s) or decide(self, problem, *a)
+    )
+    done = simulate(cluster_of(nodes=2, gpus=1), JobTable.of([job("a", 0, 1600)]), world=World(outages=outages))
+    assert times == decided_s
+    assert [sample.time_s for sample in done.samples] == [0, 300, 600, 900, 1200, 1500, 1600]
 
 
 def test_nothing_is_preempted_where_it_is_not_allowed():

@@ -62,6 +62,7 @@ class Controller:
         self._usage: Floats = np.zeros(0)  # decayed GPU seconds by tenant
         self._usage_at_s = 0.0
         self._decided_s: float | None = None
+        self._calm: Ints | None = None  # GPUs that could be used when a decision left everybody running as they were
 
     def next_tick_s(self) -> float | None:
         """When the next periodic rescheduling is due; ``None`` while there is nothing to schedule."""
@@ -71,26 +72,37 @@ class Controller:
 
     def submit(self, table: JobTable, rows: Ints) -> None:
         """Take in jobs; they are placed at the next tick. Raises ``JobNeverFitsError`` on a job no node can run."""
+        self._calm = None
         for handle in self.book.add(table, rows):
             self.log.append(Event(float(self.book.job("submit_s")[handle]), EventKind.SUBMITTED, handle))
 
     def tick(self, now_s: float) -> None:
-        """One rescheduling point."""
+        """One rescheduling point.
+
+        Nothing is decided anew where the last decision left every job running as it was and nothing has happened since.
+        """
         self._age_usage(now_s)
         self._absorb()
-        handles = np.array(sorted(self.book.active), dtype=np.int64)
-        if len(handles):
-            problem, rows = self._observe(handles, now_s)
-            schedule, _ = self.policy.decide(problem, self._rng, self._stopwatch())
-            self._carry_out(problem, schedule, handles, rows, now_s)
+        if len(self.book.active) and not self._nothing_new():
+            self._decide(np.array(sorted(self.book.active), dtype=np.int64), now_s)
         self._decided_s = now_s
         self.ledger.charge(self.engine.readings())
-        waiting = len(handles) - len(self._held)
+        waiting = len(self.book.active) - len(self._held)
         self.samples.append(Sample(now_s, sum(self._held.values()), self.engine.power_w(), len(self._held), waiting))
 
     def close(self) -> None:
         """Account for everything up to now."""
         self.ledger.charge(self.engine.readings(up_to_now=True))
+
+    def _nothing_new(self) -> bool:
+        return self._calm is not None and np.array_equal(self._calm, self.engine.nodes().usable_gpus)
+
+    def _decide(self, handles: Ints, now_s: float) -> None:
+        problem, rows = self._observe(handles, now_s)
+        schedule, _ = self.policy.decide(problem, self._rng, self._stopwatch())
+        self._carry_out(problem, schedule, handles, rows, now_s)
+        calm = np.array_equal(schedule.choice, problem.stay) and bool((problem.stay >= 0).all())
+        self._calm = self.engine.nodes().usable_gpus if calm else None
 
     def _observe(self, handles: Ints, now_s: float) -> tuple[Problem, Ints]:
         weights = np.array([self._weights.get(name, 1.0) for name in self.book.tenants])
@@ -109,6 +121,7 @@ class Controller:
         """Take note of what the engine reports."""
         changes = self.engine.poll()
         if changes:
+            self._calm = None
             self.ledger.charge(self.engine.readings())
         for change in changes:
             handle = change.handle
