@@ -6,11 +6,10 @@ from hypothesis import given, settings
 
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.placement._arrays import prepare
-from commonwatt.placement._plan import adopt, efforts, finish, start_now
+from commonwatt.placement._plan import efforts, finish, start_now
 from commonwatt.placement.lookahead import Lookahead, _candidate, _gpu_time, _orders, _Room
 from commonwatt.placement.objective import check
 from commonwatt.placement.problem import POSTPONED, Problem
-from commonwatt.placement.random_greedy import RandomGreedy
 from tests.control.worlds import cluster_of, random_jobs, simulate
 from tests.placement.made import crowded_problem
 from tests.strategies import problems
@@ -103,26 +102,29 @@ def test_orders_begin_with_pressure_and_end_with_weight_over_gpu_time():
 
 @settings(deadline=None)
 @given(problems(most_jobs=6, most_nodes=4))
-def test_with_a_greedy_start_the_plan_is_never_dearer_than_the_one_that_begins_with_it(p):
-    greedy = RandomGreedy(iterations=20)
-    schedule = greedy.solve(p, np.random.default_rng(0)).schedule
-    a = prepare(p)
-    gpu_s, value = _gpu_time(p)
-    effort = efforts(p, a, value)
-    room = _Room.of(a, len(value))
-    ours = Lookahead(start=greedy, prices=(0.0,), styles=((np.inf, False),)).solve(p, np.random.default_rng(0)).schedule
-    check(p, ours)
+def test_moves_in_the_order_are_kept_only_where_they_gain(p):
+    """With a gain no move can bring, the plan is the one without moves."""
+    plain = Lookahead().solve(p, np.random.default_rng(0)).schedule
+    check(p, plain)
+    moved = Lookahead(moves=30, least_gain=1.0).solve(p, np.random.default_rng(0)).schedule
+    assert moved.choice.tolist() == plain.choice.tolist()
+    assert moved.nodes.tolist() == plain.nodes.tolist()
+    check(p, Lookahead(moves=30, least_gain=0.0).solve(p, np.random.default_rng(0)).schedule)
 
-    def least(s) -> float:
-        costs = []
-        for order in _orders(p, gpu_s, Lookahead().patience):
-            cost = adopt(*_candidate(a), a.rows_of(s.choice), s.nodes, effort, room.on_until)
-            costs.append(
-                cost + finish(a.jobs, a.rows, a.nodes, order, 0.0, effort, np.full(len(p), -np.inf), *queues(room))
+
+def test_moves_find_what_the_orders_miss():
+    costs = {}
+    for moves in (0, 300):
+        least = []
+        for seed in range(5):
+            p = crowded_problem(nodes=4, jobs=16, seed=seed)
+            search = Lookahead(moves=moves, least_gain=0.0, styles=((np.inf, False),)).solve(
+                p, np.random.default_rng(0)
             )
-        return min(costs)
-
-    assert least(ours) <= least(schedule) * (1 + 1e-9) + 1e-12
+            least.append(solver.solve(p, np.random.default_rng(0)).planned_cost)
+        costs[moves] = least
+    assert all(b <= a for a, b in zip(costs[0], costs[300], strict=True))
+    assert sum(b < 0.99 * a for a, b in zip(costs[0], costs[300], strict=True)) >= 3
 
 
 def test_it_beats_the_randomized_greedy_under_load():

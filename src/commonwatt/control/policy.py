@@ -24,6 +24,8 @@ from commonwatt.placement.solvers import (
 
 __all__ = ["Policy"]
 
+PLAN_MOVES = 200  # of a local search over plans
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -51,8 +53,7 @@ class Policy:
             case "lookahead":
                 return cls(spec.label, Lookahead(), plans=True)
             case "local-search" if spec.aim == "plan":
-                start = RandomGreedy(iterations=50, placements=spec.placements)
-                return cls(spec.label, Lookahead(start=start, moves=40), plans=True)
+                return cls(spec.label, Lookahead(moves=PLAN_MOVES), plans=True)
             case "local-search":
                 return cls(spec.label, LocalSearch(start=greedy, steps=spec.iterations), fill=True)
             case "random-greedy":

@@ -1,6 +1,6 @@
 """A plan to the end of all known jobs, by list scheduling, and what it costs.
 
-The part that starts now is built on the real nodes, by ``start_now`` or by ``adopt`` from a schedule. ``finish`` lets
+The part that starts now is built on the real nodes, by ``start_now``. ``finish`` lets
 the other jobs start in the same order as GPUs come free, in a simplified cluster in which the GPUs of a class are one
 pool. A job takes the configuration with the least of energy, tardiness and price of the GPU time it takes from others.
 """
@@ -15,7 +15,7 @@ from commonwatt.placement._arrays import Arrays, Record, Records, give, reset, w
 from commonwatt.placement._construct import fits
 from commonwatt.placement.problem import Problem
 
-__all__ = ["EFFORT", "REACH", "adopt", "efforts", "finish", "start_now"]
+__all__ = ["EFFORT", "REACH", "efforts", "finish", "start_now"]
 
 REACH = 8  # waiting jobs looked at when GPUs come free
 THRIFT = 1.1  # energy of a thrifty configuration, relative to the best
@@ -122,35 +122,6 @@ def start_now(
             row = fits(job, best, rows, nodes, lists, held, picked, displace)
             total += give(jobs, rows, nodes, lists, given, picked, j, row)
             total += _charge(job, row, rows, effort, given, on_until)
-    return total
-
-
-@njit(cache=True)
-def adopt(
-    jobs: Records,
-    rows: Records,
-    nodes: Records,
-    lists: Ints,
-    held: Ints,
-    given: Ints,
-    picked: Ints,
-    node_order: Ints,
-    choice: Ints,
-    places: Ints,
-    effort: Records,
-    on_until: Floats,
-) -> float:
-    """Start what a schedule starts: rows *choice* on nodes *places*; returns what that costs."""
-    reset(jobs, rows, nodes, lists, held[:0], node_order)
-    on_until[:] = 0.0
-    total = 0.0
-    for j in range(len(jobs)):
-        jobs[j].choice = -1
-        if choice[j] >= 0:
-            width = rows[choice[j]].width
-            picked[:width] = places[jobs[j].slot : jobs[j].slot + width]
-            total += give(jobs, rows, nodes, lists, given, picked, j, choice[j])
-            total += _charge(jobs[j], choice[j], rows, effort, given, on_until)
     return total
 
 

@@ -31,12 +31,15 @@ class Search:
     optimal, bound
         Whether the schedule is proven optimal, and a proven lower bound on the objective; ``None`` where
         the solver proves nothing.
+    planned_cost
+        Cost of the plan the schedule is the start of, for solvers that plan.
     """
 
     schedule: Schedule
     iterations: int = 1
     optimal: bool | None = None
     bound: float | None = None
+    planned_cost: float | None = None
 
 
 class Solver(Protocol):

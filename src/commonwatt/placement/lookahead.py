@@ -23,10 +23,9 @@ from numba import njit
 
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.placement._arrays import Arrays, Records, prepare
-from commonwatt.placement._plan import adopt, efforts, finish, start_now
+from commonwatt.placement._plan import efforts, finish, start_now
 from commonwatt.placement._search import KeepGoing, Search, always
 from commonwatt.placement.problem import Problem, Schedule
-from commonwatt.placement.random_greedy import RandomGreedy
 
 __all__ = ["Lookahead"]
 
@@ -44,9 +43,6 @@ class Lookahead:
     styles
         Ways to spend energy: a job waits for a thrifty configuration until its slack is this multiple of its least run
         time (infinity: never), and whether what it leaves of a node is taken to be used by somebody else.
-    start
-        A randomized greedy whose schedule is one of the candidates, if any: the plan is then never dearer than
-        the one that begins with it.
     moves
         Random changes of the order of the best plan that are tried in the end.
     least_gain
@@ -56,9 +52,8 @@ class Lookahead:
     patience: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0)
     prices: tuple[float, ...] = (1.0, 2.0)
     styles: tuple[tuple[float, bool], ...] = ((np.inf, False), (1.0, True))
-    start: RandomGreedy | None = None
     moves: int = 0
-    least_gain: float = 0.01
+    least_gain: float = 0.05
 
     def solve(self, problem: Problem, rng: np.random.Generator, keep_going: KeepGoing = always) -> Search:
         """Return the start of the cheapest plan found."""
@@ -78,18 +73,13 @@ class Lookahead:
         cost, order, price, displace, wait = _try_plans(
             *_candidate(a), orders, prices, displaces, waits, fills, effort, *room
         )
-        if self.start is not None:
-            greedy = self.start.solve(problem, rng, keep_going).schedule
-            cost = _try_schedule(
-                *_candidate(a), a.rows_of(greedy.choice), greedy.nodes, orders, prices, waits, effort, *room, cost
-            )
         if self.moves and keep_going():
-            _try_moves(
+            cost = _try_moves(
                 *_candidate(a), orders[order].copy(), prices[price], displace, waits[wait], fills[wait], effort, *room,
                 cost, self.moves, self.least_gain, rng,
             )  # fmt: skip
         tried = len(orders) * len(prices) * len(displaces) * len(waits) + self.moves
-        return Search(a.schedule(room.choice, room.given), tried)
+        return Search(a.schedule(room.choice, room.given), tried, planned_cost=float(cost))
 
 
 class _Room(NamedTuple):
@@ -202,27 +192,6 @@ def _try_plans(
 
 
 @njit(cache=True)
-def _try_schedule(
-    jobs: Records, rows: Records, nodes: Records, lists: Ints, held: Ints, given: Ints, picked: Ints, node_order: Ints,
-    choice: Ints, places: Ints, orders: Ints, prices: Floats, waits: Floats, effort: Records,
-    on_until: Floats, free: Ints, end_s: Floats, end_row: Ints, queue: Ints, best_choice: Ints, best_given: Ints,
-    best: float,
-) -> float:  # fmt: skip
-    """Try a schedule as the start of plans; returns the least cost."""
-    for o in range(len(orders)):
-        for p in range(len(prices)):
-            for w in range(len(waits)):
-                cost = adopt(
-                    jobs, rows, nodes, lists, held, given, picked, node_order, choice, places, effort, on_until
-                )
-                cost += finish(jobs, rows, nodes, orders[o], prices[p], effort, waits[w], free, end_s, end_row, queue)
-                if cost < best:
-                    best = cost
-                    _keep(jobs, given, best_choice, best_given)
-    return best
-
-
-@njit(cache=True)
 def _try_moves(
     jobs: Records, rows: Records, nodes: Records, lists: Ints, held: Ints, given: Ints, picked: Ints, node_order: Ints,
     order: Ints, price: float, displace: bool, waits_s: Floats, fill: bool, effort: Records,
@@ -240,22 +209,9 @@ def _try_moves(
             trial[x] = trial[x + step]
         trial[k] = j
         cost = start_now(
-            jobs,
-            rows,
-            nodes,
-            lists,
-            held,
-            given,
-            picked,
-            node_order,
-            trial,
-            displace,
-            price,
-            effort,
-            waits_s,
-            fill,
+            jobs, rows, nodes, lists, held, given, picked, node_order, trial, displace, price, effort, waits_s, fill,
             on_until,
-        )
+        )  # fmt: skip
         cost += finish(jobs, rows, nodes, trial, price, effort, waits_s, free, end_s, end_row, queue)
         if cost < best * (1.0 - least_gain):
             best = cost
