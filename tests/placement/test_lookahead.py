@@ -118,9 +118,7 @@ def test_moves_find_what_the_orders_miss():
         least = []
         for seed in range(5):
             p = crowded_problem(nodes=4, jobs=16, seed=seed)
-            search = Lookahead(moves=moves, least_gain=0.0, styles=((np.inf, False),)).solve(
-                p, np.random.default_rng(0)
-            )
+            solver = Lookahead(moves=moves, least_gain=0.0, styles=((np.inf, False),))
             least.append(solver.solve(p, np.random.default_rng(0)).planned_cost)
         costs[moves] = least
     assert all(b <= a for a, b in zip(costs[0], costs[300], strict=True))
