@@ -95,6 +95,16 @@ def test_backfill_gives_what_was_asked_for():
     assert [a.gpus for a in Backfill().solve(p, np.random.default_rng(0)).schedule.assignments(p)] == [3]
 
 
+def test_backfill_gives_the_fastest_type_that_is_free():
+    """Not the cheapest in time: nobody who runs a plain batch queue looks at energy."""
+    nodes = [{**NODE, "name": "quick"}, {**NODE, "name": "slow", "gpu_type": "T4", "idle_w": 1, "gpu_w": 1}]
+    times = {"V100": [1000], "T4": [3000]}
+    jobs = [{"name": n, "tardiness_weight": 0, "times_s": times, "requested_gpus": 1} for n in "abcde"]
+    p = Problem.of(PlaceFile.model_validate({"nodes": nodes, "jobs": jobs}))
+    placed = Backfill().solve(p, np.random.default_rng(0)).schedule.assignments(p)
+    assert [a.nodes[0] for a in placed] == ["quick"] * 4 + ["slow"]
+
+
 def test_backfill_reserves_whole_gangs():
     nodes = [{**NODE, "name": "a"}, {**NODE, "name": "b"}]
     jobs = [

@@ -1,8 +1,9 @@
 """What clusters run today: EASY backfill, in order of arrival or of multifactor fair share.
 
-Jobs get the GPUs their owner asked for and keep them to the end. The first job that does not fit gets a
-reservation at the earliest time its GPUs can be free; a later job may start if it fits now and either ends
-by then or leaves the reserved GPUs alone. Ends are planned with the declared time limit, where there is one.
+Jobs get the GPUs their owner asked for, of the fastest type that is free if any will do, and keep them to the end.
+The first job that does not fit gets a reservation at the earliest time its GPUs can be free; a later job may start if
+it fits now and either ends by then or leaves the reserved GPUs alone. Ends are planned with the declared time limit,
+where there is one.
 
 Sources: D. Lifka, "The ANL/IBM SP scheduling system" (JSSPP 1995) for EASY; the multifactor priority of Slurm
 for fair share, ``2 ** (-usage share / entitlement)`` with usage decayed by a half-life.
@@ -51,7 +52,7 @@ class Backfill:
         order = waiting[np.lexsort((waiting, problem.submit_s[waiting], -self._priority(problem)[waiting]))]
         _start_jobs(
             a.jobs, a.rows, a.nodes, a.lists, a.held, a.given, a.picked, a.node_order,
-            order[: self.depth], problem.limit_s,
+            order[: self.depth], np.lexsort((a.rows["time_s"], problem.row_job[a.rows["origin"]])), problem.limit_s,
         )  # fmt: skip
         return Search(a.schedule(a.jobs["choice"].copy(), a.given))
 
@@ -84,8 +85,10 @@ def _start_jobs(
     picked: Ints,
     node_order: Ints,
     order: Ints,
+    by_time: Ints,
     limit_s: Floats,
 ) -> None:
+    """Start the jobs of *order* that may; *by_time* [C] has the rows of each job, the fastest first."""
     reset(jobs, rows, nodes, lists, held, node_order)
     end_s = np.full(len(jobs), np.inf)  # planned ends of what runs
     for j in range(len(jobs)):
@@ -101,7 +104,7 @@ def _start_jobs(
     shadow_s = np.inf
     head = -1
     for j in order:
-        r = _first_row(jobs[j], rows, nodes, reserved, spare, shadow_s, limit_s[j], picked)
+        r = _first_row(jobs[j], rows, nodes, reserved, spare, shadow_s, limit_s[j], by_time, picked)
         if r >= 0:
             for i in range(rows[r].width):
                 if reserved[picked[i]] > 0 and _planned(rows[r].time_s, limit_s[j]) > shadow_s:
@@ -110,7 +113,7 @@ def _start_jobs(
             end_s[j] = _planned(rows[r].time_s, limit_s[j])
         elif head < 0:
             head = j
-            shadow_s = _reserve(jobs, j, rows, nodes, given, end_s, reserved, spare)
+            shadow_s = _reserve(jobs, j, rows, nodes, given, end_s, by_time, reserved, spare)
 
 
 @njit(cache=True)
@@ -138,10 +141,11 @@ def _first_row(
     spare: Ints,
     shadow_s: float,
     limit_s: float,
+    by_time: Ints,
     picked: Ints,
 ) -> int:
-    """Row of *job* that can start now without delaying the reservation, in order of preference, or -1."""
-    for r in range(job.first, job.last):
+    """Fastest row of *job* that can start now without delaying the reservation, or -1."""
+    for r in by_time[job.first : job.last]:
         if not _wanted(job, rows, r):
             continue
         row = rows[r]
@@ -169,7 +173,15 @@ def _first_row(
 
 @njit(cache=True)
 def _reserve(
-    jobs: Records, head: int, rows: Records, nodes: Records, given: Ints, end_s: Floats, reserved: Ints, spare: Ints
+    jobs: Records,
+    head: int,
+    rows: Records,
+    nodes: Records,
+    given: Ints,
+    end_s: Floats,
+    by_time: Ints,
+    reserved: Ints,
+    spare: Ints,
 ) -> float:
     """Reserve the earliest nodes for job *head*; returns when it can start, infinity if never."""
     free = np.empty(len(nodes), dtype=np.int64)
@@ -185,7 +197,7 @@ def _reserve(
             for i in range(row.width):
                 free[given[job.slot + i]] += row.per_node
             k += 1
-        for r in range(jobs[head].first, jobs[head].last):
+        for r in by_time[jobs[head].first : jobs[head].last]:
             if not _wanted(jobs[head], rows, r):
                 continue
             row = rows[r]
