@@ -6,8 +6,8 @@ import argparse
 import json
 
 import numpy as np
+from tests.placement.made import crowded_problem
 
-from benchmarks.made import problem
 from commonwatt.placement.exact import Exact
 from commonwatt.placement.local_search import LocalSearch
 from commonwatt.placement.objective import objective
@@ -26,7 +26,7 @@ def main() -> None:
         gaps: dict[str, list[float]] = {"random-greedy": [], "local-search": []}
         proven = 0
         for seed in range(options.seeds):
-            case = problem(nodes, jobs, seed)
+            case = crowded_problem(nodes=nodes, jobs=jobs, seed=seed)
             exact = Exact(time_limit_s=120).solve(case, np.random.default_rng(0))
             if not exact.optimal:
                 continue

@@ -11,9 +11,9 @@ import json
 from time import perf_counter
 
 import numpy as np
+from tests.placement.made import crowded_problem
 from tests.placement.plain_greedy import plain_greedy
 
-from benchmarks.made import problem
 from commonwatt.placement.local_search import LocalSearch
 from commonwatt.placement.lookahead import Lookahead
 from commonwatt.placement.problem import Problem
@@ -48,7 +48,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     for nodes, jobs, wanted_s in SIZES:
-        case = problem(nodes, jobs)
+        case = crowded_problem(nodes=nodes, jobs=jobs, seed=0)
         RandomGreedy(iterations=2).solve(case, np.random.default_rng(0))
         LocalSearch(start=RandomGreedy(iterations=2), steps=2).solve(case, np.random.default_rng(0))
         Lookahead().solve(case, np.random.default_rng(0))
