@@ -62,6 +62,19 @@ def test_every_workload_with_the_keys_of_the_contract(name, tmp_path):
     assert listing(tmp_path / "out") == FILES
 
 
+def test_the_scenario_left_behind_can_be_run_again(tmp_path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "jobs.csv").write_text("submit_s,duration_s,gpus\n0,600,1\n60,900,2\n", encoding="utf-8")
+    workload = {"source": "csv", "path": "logs/jobs.csv", "logged_gpu_type": "V100", "profiles": "law"}
+    file = write(tmp_path / "s.yaml", scenario(workload=workload))
+    first = run("simulate", file, "--out", tmp_path / "out" / "one", "--jobs", 1)
+    assert first.code == 0, first.err
+    again = run("simulate", tmp_path / "out" / "one" / "scenario.yaml", "--out", tmp_path / "two", "--jobs", 1)
+    assert again.code == 0, again.err
+    left = [(folder / "result.json").read_bytes() for folder in (tmp_path / "out" / "one", tmp_path / "two")]
+    assert left[0] == left[1]
+
+
 def test_the_files_hold_what_they_say(small, tmp_path):
     run("simulate", small, "--out", tmp_path / "out", "--jobs", 1)
     events = pl.read_parquet(tmp_path / "out" / "events.parquet")

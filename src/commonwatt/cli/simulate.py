@@ -78,7 +78,7 @@ def command(
 
         save_overview(results[0], records, plot)
     if out is not None:
-        write_run(out, file, document, results[0], records)
+        write_run(out, _seen_from(out, file, scenario.parent), document, results[0], records)
         say(f"written: {out / 'report.html'}")
     if as_json:
         print_json(document)
@@ -91,6 +91,15 @@ def command(
         click.echo(summary(results[0]))
     else:
         _tell_sweep(sweep_result(results))
+
+
+def _seen_from(out: Path, scenario: Scenario, folder: Path) -> Scenario:
+    """Return *scenario* with the path of its log relative to *out* instead of *folder*, so that it can be run again."""
+    path = getattr(scenario.workload, "path", None)
+    if path is None or Path(path).is_absolute():
+        return scenario
+    moved = os.path.relpath((folder / path).resolve(), out.resolve())
+    return scenario.model_copy(update={"workload": scenario.workload.model_copy(update={"path": moved})})
 
 
 def _restricted(scenario: Scenario, only: tuple[str, ...]) -> Scenario:

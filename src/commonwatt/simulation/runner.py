@@ -57,8 +57,9 @@ class Prepared:
     seed: int
 
     def digest(self) -> str:
-        """SHA-256 of the scenario and of the jobs it led to."""
-        sha = hashlib.sha256(json.dumps(self.scenario.model_dump(mode="json"), sort_keys=True).encode())
+        """SHA-256 of the scenario, wherever its log lies, and of the jobs it led to."""
+        said = self.scenario.model_dump(mode="json", exclude={"workload": {"path"}})
+        sha = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
         for column in vars(self.table).values():
             sha.update(column.tobytes() if isinstance(column, np.ndarray) else repr(column).encode())
         return sha.hexdigest()
