@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -92,7 +93,7 @@ def test_usage_errors_are_one_line(arguments, said):
 
 
 def test_interrupted(tmp_path):
-    """Ctrl-C in the middle of a long run: one word, exit code 130, nothing left."""
+    """Ctrl-C in the middle of a long run: exit code 130, nothing left."""
     jobs = [{"name": "a", "submit_s": 0, "times_s": {"V100": [1e9]}}]
     document = scenario(workload={"source": "jobs", "jobs": jobs}, policies=[{"solver": "fifo"}], interval_s=1)
     file = write(tmp_path / "s.yaml", document)
@@ -103,8 +104,22 @@ def test_interrupted(tmp_path):
         assert "1 jobs, 2 nodes" in run_.stderr.readline()
         run_.send_signal(signal.SIGINT)
         said = run_.stderr.read()
-    assert (run_.returncode, said.split()) == (130, ["interrupted"])
+    assert (run_.returncode, said.split()[-1]) == (130, "interrupted")
+    assert "Traceback" not in said
     assert [path.name for path in tmp_path.iterdir()] == ["s.yaml"]
+
+
+def test_interrupted_where_the_compiler_turns_it_into_another_error(monkeypatch):
+    def compiling(**_: object) -> None:
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise RuntimeError("no compiled object yet")
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr("commonwatt.cli.root.root", compiling)
+    done = run("place", "x.yaml")
+    signal.signal(signal.SIGINT, before)
+    assert (done.code, done.err) == (130, "interrupted\n")
 
 
 @pytest.mark.parametrize("arguments", [["schema", "scenario"], ["schema", "--dictionary"], ["--help"]])

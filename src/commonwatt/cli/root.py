@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from importlib import import_module
+from types import FrameType
+from typing import NoReturn
 
 import click
 
@@ -56,9 +60,10 @@ def _one_line(error: click.ClickException) -> str:
 
 
 def main() -> None:
-    """Entry point: 0 done, 1 failed, 2 something the user wrote is wrong."""
+    """Entry point: 0 done, 1 failed, 2 something the user wrote is wrong, 130 interrupted."""
     from commonwatt.model.errors import CommonwattError, InputError
 
+    interrupts = _interrupts()
     try:
         root(standalone_mode=False)
     except click.exceptions.Exit as ended:
@@ -67,8 +72,7 @@ def main() -> None:
         click.echo(f"error: {_one_line(error)}", err=True)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        sys.exit(130)
+        _interrupted()
     except InputError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(2)
@@ -78,3 +82,25 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
+    except Exception:
+        if not interrupts:
+            raise
+        _interrupted()
+
+
+def _interrupts() -> list[int]:
+    """List that grows with each Ctrl-C: a compiler at work turns one into another error."""
+    seen: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        seen.append(number)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, note)
+    return seen
+
+
+def _interrupted() -> NoReturn:
+    click.echo("interrupted", err=True)
+    sys.exit(130)
