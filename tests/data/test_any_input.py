@@ -51,7 +51,7 @@ PIECES = [
     "\u2028",
 ]
 
-quiet = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quiet = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @st.composite

@@ -166,7 +166,12 @@ def test_json_jobs_left_out(write):
     [
         (job(1, time__submission=-5), "field 'jobs[0].time.submission': got '-5', expected seconds since 1970"),
         (job(1, time__submission=None), "field 'jobs[0].time.submission': expected seconds since 1970"),
-        (job(1, time__elapsed=-1), "field 'jobs[0].time.elapsed': got '-1.0', expected a number of seconds, 0 or more"),
+        (job(1, time__elapsed=-1), "field 'jobs[0].time.elapsed': got '-1', expected a number of seconds, 0 or more"),
+        (job(1, time__submission=math.inf), "field 'jobs[0].time.submission': got 'inf', expected seconds since 1970"),
+        (
+            job(1, time__start=math.inf),
+            "field 'jobs[0].time.start': got 'inf', expected a number of seconds, 0 or more",
+        ),
         (job(1, time__elapsed="x"), "field 'jobs[0]': got "),
         (job(1, time=None), "field 'jobs[0]': got "),
         ({"job_id": 1}, "field 'jobs[0]': got \"KeyError('time')\", expected a job with job_id, time and tres"),

@@ -17,6 +17,7 @@ import numpy as np
 
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.electricity import Tariff
+from commonwatt.model.errors import SolverError
 from commonwatt.model.jobs import JobTable
 from commonwatt.model.nodes import Cluster
 from commonwatt.placement._highs import Program
@@ -134,7 +135,11 @@ def load_bound(
     group = j * (last + 1) + b
     length = np.minimum(spans[None, :], np.maximum(0.0, edges[None, 1:] - table.submit_s[:, None])).ravel()
     _add_grouped(program, group, rows.time_s[r], np.full(len(length), -np.inf), length)
-    return max(float(alone.sum()), float(program.least()))
+    try:
+        together = float(program.least())
+    except SolverError:  # numbers too far apart for HiGHS
+        return float(alone.sum())
+    return max(float(alone.sum()), together)
 
 
 def _edges(table: JobTable, cluster: Cluster, rows: _Rows, intervals: int) -> Floats:

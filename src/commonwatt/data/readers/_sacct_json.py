@@ -12,6 +12,8 @@ from commonwatt.model.errors import InputError
 
 __all__ = ["read_json"]
 
+_YEAR_10000_S = 253402300800.0  # a moment computers can name lies before it
+
 
 def read_json(path: Path, text: str) -> list[SacctJob]:
     """Read every job of the document."""
@@ -39,12 +41,14 @@ def _job(path: Path, index: int, record: dict[str, Any]) -> SacctJob:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         expected = "a job with job_id, time and tres, as sacct --json prints"
         raise InputError(expected, file=path, field=where, value=repr(error)) from None
-    if not submit_s > 0:
+    if not 0 < submit_s < _YEAR_10000_S:
         raise InputError(
             "seconds since 1970", file=path, field=f"{where}.time.submission", value=times.get("submission")
         )
-    if elapsed_s < 0:
-        raise InputError("a number of seconds, 0 or more", file=path, field=f"{where}.time.elapsed", value=elapsed_s)
+    for name_, seconds in (("start", start_s), ("elapsed", elapsed_s)):
+        if not (math.isnan(seconds) or 0 <= seconds < _YEAR_10000_S):
+            expected = "a number of seconds, 0 or more"
+            raise InputError(expected, file=path, field=f"{where}.time.{name_}", value=times.get(name_))
     return SacctJob(
         name=name,
         tenant=tenant,
