@@ -50,5 +50,5 @@ $(VENV)/.core: $(VENV)/bin/python constraints.txt pyproject.toml
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python constraints.txt pyproject.toml
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[test,dev]"
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[test,dev,onnx,torch,serve,gpu]"
 	@touch $@ $(VENV)/.core

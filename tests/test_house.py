@@ -20,6 +20,8 @@ ALLOWED = {
     **{decision: {"model"} for decision in DECISIONS},
     "control": {"model", *DECISIONS},
     "engines": {"model", "control"},
+    "devices": {"model", "timeslicing", "data"},
+    "serving": {"model", "timeslicing", "devices", "data"},
     "data": {"model"},
     "testing": {"model", "control"},
     "report": {"model", "placement", "simulation", "data"},

@@ -7,17 +7,21 @@
     │   └── JobNeverFitsError          a job no node of this cluster can ever run
     ├── MissingExtraError (ImportError)  an optional dependency is not installed
     ├── SolverError (RuntimeError)     a solver could not produce a schedule
-    └── EngineError (RuntimeError)     an engine refused or failed a command
+    ├── EngineError (RuntimeError)     an engine refused or failed a command
+    ├── DeviceError (RuntimeError)     a device failed or is gone
+    └── ProfileError (RuntimeError)    measurements of a model do not settle
 """
 
 from __future__ import annotations
 
 __all__ = [
     "CommonwattError",
+    "DeviceError",
     "EngineError",
     "InputError",
     "JobNeverFitsError",
     "MissingExtraError",
+    "ProfileError",
     "SolverError",
 ]
 
@@ -92,3 +96,11 @@ class SolverError(CommonwattError, RuntimeError):
 
 class EngineError(CommonwattError, RuntimeError):
     """An engine refused or failed a command; the message names the command and the cause."""
+
+
+class DeviceError(CommonwattError, RuntimeError):
+    """A device failed in the middle of its work, or is gone; the message names it and the cause."""
+
+
+class ProfileError(CommonwattError, RuntimeError):
+    """A model's measurements vary too much to be a profile; the message says by how much."""

@@ -1,0 +1,1 @@
+"""One shared device: what it is, how it is driven, what it measures."""

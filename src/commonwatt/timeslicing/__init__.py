@@ -1,0 +1,1 @@
+"""ETF: which tenant runs next on this device, for how long?"""
