@@ -50,7 +50,7 @@ class SimulatedDevice(FileModel):
 
 
 class CpuDevice(FileModel):
-    """This machine's CPU, with ONNX Runtime or PyTorch."""
+    """The CPU of this machine, with ONNX Runtime or PyTorch."""
 
     kind: Literal["cpu"] = quantity("this machine's CPU", "-")
     threads: int = quantity("threads that compute one request", "-", 1, ge=1, le=1024)

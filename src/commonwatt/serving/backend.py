@@ -34,7 +34,7 @@ class NotReadyError(BackendError):
 
 
 class TooManyRequestsError(BackendError):
-    """The tenant's queues are full (REST 429 with Retry-After, gRPC RESOURCE_EXHAUSTED with ``retry-after`` metadata)."""
+    """Its queues are full (REST 429 with Retry-After, gRPC RESOURCE_EXHAUSTED with ``retry-after`` metadata)."""
 
     def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message)

@@ -1,1 +1,1 @@
-"""ETF: which tenant runs next on this device, for how long?"""
+"""ETF: which tenant runs next on this device, and for how long."""
