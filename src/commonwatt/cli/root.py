@@ -21,6 +21,7 @@ VERBS = {
     "reproduce": "Run a paper's experiments again, the paper's value beside ours.",
     "schema": "Print the JSON Schema of a file, or the data dictionary.",
     "simulate": "Replay a workload on a cluster under several policies.",
+    "timeslice": "Share one device among tenants: plan, try, profile, serve.",
 }
 
 

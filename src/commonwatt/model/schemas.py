@@ -18,12 +18,19 @@ from commonwatt.model.results import (
     SweepResult,
 )
 from commonwatt.model.scenario import Scenario
+from commonwatt.model.timeslice_config import TimesliceConfig
+from commonwatt.model.timeslice_plan import PlanFile
+from commonwatt.model.timeslice_profile import ModelProfile
+from commonwatt.model.timeslice_results import TimeslicePlanResult, TimesliceProfileResult, TimesliceRunResult
 
 __all__ = ["SCHEMAS", "dictionary"]
 
 SCHEMAS: dict[str, type[BaseModel]] = {
     "place": PlaceFile,
     "scenario": Scenario,
+    "timeslice-plan": PlanFile,
+    "timeslice": TimesliceConfig,
+    "timeslice-profile": ModelProfile,
     "place-result": PlaceResult,
     "simulation-result": SimulationResult,
     "sweep-result": SweepResult,
@@ -31,6 +38,9 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "data-check-result": DataCheckResult,
     "reproduce-list-result": ReproduceListResult,
     "reproduce-result": ReproduceResult,
+    "timeslice-plan-result": TimeslicePlanResult,
+    "timeslice-run-result": TimesliceRunResult,
+    "timeslice-profile-result": TimesliceProfileResult,
 }
 
 

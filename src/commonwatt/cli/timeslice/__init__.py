@@ -1,0 +1,25 @@
+"""``commonwatt timeslice``: one file per subcommand."""
+
+from __future__ import annotations
+
+import click
+
+from commonwatt.cli.timeslice.plan import plan
+from commonwatt.cli.timeslice.run import run
+
+__all__ = ["command"]
+
+
+@click.group()
+def command() -> None:
+    """Share one device among tenants by energy-time fairness (ETF), with one knob phi.
+
+    \b
+    Examples:
+      commonwatt timeslice plan examples/quantum.yaml --phi 0.7
+      commonwatt timeslice run examples/edge.yaml
+    """
+
+
+for _sub in (plan, run):
+    command.add_command(_sub)

@@ -1,0 +1,120 @@
+"""``commonwatt timeslice plan``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from commonwatt.cli.output import digest, json_option, print_json, say, seed_option
+
+if TYPE_CHECKING:
+    from commonwatt.model.timeslice_plan import PlanFile
+    from commonwatt.model.timeslice_results import TimeslicePlanResult
+
+__all__ = ["plan"]
+
+POLICIES = ("etf", "tf", "ef", "etf-energy")
+
+
+@click.command()
+@click.argument("problem", type=click.Path(path_type=Path))
+@click.option(
+    "--policy", type=click.Choice(POLICIES), default="etf", show_default=True,
+    help="tf: time-fair; ef: energy-fair; etf-energy: phi of the fair energy is guaranteed, then time is evened out.",
+)  # fmt: skip
+@click.option("--phi", type=click.FloatRange(0, 1), help="Time-fair factor.  [default: the problem's]")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw time and energy (.png, .svg, .pdf).")
+@seed_option
+@json_option
+def plan(problem: Path, *, policy: str, phi: float | None, plot: Path | None, seed: int, as_json: bool) -> None:
+    """Divide one quantum among the tenants of PROBLEM (YAML or JSON).
+
+    \b
+    Example:
+      commonwatt timeslice plan examples/quantum.yaml --phi 0.7 --json
+    """
+    from commonwatt.data.files import load_yaml
+    from commonwatt.model.errors import InputError
+    from commonwatt.model.timeslice_plan import PlanFile
+
+    if plot is not None:
+        from commonwatt.report.saving import check_plot
+
+        check_plot(plot)
+    file = load_yaml(problem, PlanFile)
+    if phi is not None:
+        file = file.model_copy(update={"phi": phi})
+    try:
+        result = _plan(file, policy, seed)
+    except InputError as error:
+        raise error.within(problem) from None
+    if plot is not None:
+        from commonwatt.report.timeslice_plots import save_plan
+
+        save_plan(result, plot)
+        say(f"written: {plot}")
+    if as_json:
+        print_json(result)
+    else:
+        _tell(result)
+
+
+def _plan(file: PlanFile, policy_name: str, seed: int) -> TimeslicePlanResult:
+    from commonwatt import __version__
+    from commonwatt.model.timeslice_results import PlanTenantResult, TimeslicePlanResult
+    from commonwatt.timeslicing.explain import explain
+    from commonwatt.timeslicing.fairness import fairness, phi_fair
+    from commonwatt.timeslicing.policies import make
+    from commonwatt.timeslicing.problem import Problem
+
+    problem = Problem.of(file)
+    policy = make(policy_name, file.phi)
+    slices = policy.slices(problem)
+    why = explain(problem, policy, slices)
+    energies = slices * file.unit_s * problem.powers_w
+    fair = fairness(slices, energies, problem.weights, ~problem.unmet(slices))
+    return TimeslicePlanResult(
+        version=__version__,
+        seed=seed,
+        input_digest=digest(file),
+        policy=policy_name,
+        phi=file.phi,
+        quantum=file.quantum,
+        unit_s=file.unit_s,
+        phi_fair=phi_fair(problem),
+        tenants=tuple(
+            PlanTenantResult(
+                name=t.name, weight=t.weight, power_w=t.power_w, demand=t.demand, guaranteed=e.guaranteed, time=units,
+                energy_j=joules, reason=e.reason, sentence=e.sentence,
+            )
+            for t, units, joules, e in zip(file.tenants, slices.tolist(), energies.tolist(), why, strict=True)
+        ),
+        unused=file.quantum - int(slices.sum()),
+        time_fairness=fair.time,
+        energy_fairness=fair.energy,
+        system_fairness=fair.system,
+    )  # fmt: skip
+
+
+def _tell(result: TimeslicePlanResult) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{result.policy}, phi {result.phi:g}: {result.quantum} units of {result.unit_s:g} s")
+    for heading in ("tenant", "weight", "power, W", "time, units", "energy, J", "why"):
+        table.add_column(heading, overflow="fold", justify="left" if heading in {"tenant", "why"} else "right")
+    for t in result.tenants:
+        table.add_row(t.name, f"{t.weight:g}", f"{t.power_w:g}", str(t.time), f"{t.energy_j:.6g}", t.sentence)
+    Console().print(table)
+    say(
+        f"fairness of time {_shown(result.time_fairness)}, of energy {_shown(result.energy_fairness)}, "
+        f"of both {_shown(result.system_fairness)}; energy can be perfectly fair up to phi {result.phi_fair:.3f}"
+    )
+    if result.unused:
+        say(f"{result.unused} units are not used: nobody asks for them")
+
+
+def _shown(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3f}"

@@ -1,0 +1,111 @@
+"""``commonwatt timeslice run``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from commonwatt.cli.output import json_option, print_json, progress_bar, say, seed_option
+
+if TYPE_CHECKING:
+    from commonwatt.model.timeslice_results import TimesliceRunResult
+
+__all__ = ["run"]
+
+POLICIES = ("etf", "tf", "ef", "etf-energy", "fifo")
+
+
+@click.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--policy", type=click.Choice(POLICIES), help="How to share.  [default: the configuration's]")
+@click.option("--phi", type=click.FloatRange(0, 1), help="Time-fair factor.  [default: the configuration's]")
+@click.option(
+    "--duration", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+    help="How long to run.  [default: the configuration's]",
+)  # fmt: skip
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw shares over time (.png, .svg, .pdf).")
+@seed_option
+@json_option
+def run(
+    config: Path,
+    *,
+    policy: str | None,
+    phi: float | None,
+    duration: float | None,
+    plot: Path | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Put the tenants' load of CONFIG on its device for a while, and tell who got what.
+
+    A simulated device runs in virtual time; a CPU or GPU runs the models themselves.
+
+    \b
+    Examples:
+      commonwatt timeslice run examples/edge.yaml --plot shares.png
+      commonwatt timeslice run examples/edge.yaml --policy tf --duration 60 --json
+    """
+    from commonwatt.data.files import load_yaml
+    from commonwatt.model.timeslice_config import TimesliceConfig
+
+    if plot is not None:
+        from commonwatt.report.saving import check_plot
+
+        check_plot(plot)
+    changed = {"policy": policy, "phi": phi, "duration_s": duration}
+    file = load_yaml(config, TimesliceConfig).model_copy(update={k: v for k, v in changed.items() if v is not None})
+    from commonwatt.devices.summary import measure
+    from commonwatt.model.errors import InputError
+
+    try:
+        with progress_bar("run", 1, file.duration_s) as bar:
+            result = measure(file, config.parent, seed, lambda time_s: bar.at("", time_s))
+    except InputError as error:
+        raise error.within(config) from None
+    if plot is not None:
+        from commonwatt.report.timeslice_plots import save_run
+
+        save_run(result, plot)
+        say(f"written: {plot}")
+    if as_json:
+        print_json(result)
+    else:
+        _tell(result)
+
+
+def _tell(result: TimesliceRunResult) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{result.policy}, phi {result.phi:g}, {result.duration_s:.4g} s on {result.device}")
+    for heading in (
+        "tenant", "time", "plan", "energy", "plan", "J", "requests/s", "mean, s", "p99, s",
+    ):  # fmt: skip
+        table.add_column(heading, justify="left" if heading == "tenant" else "right")
+    for t in result.tenants:
+        table.add_row(
+            t.name, _percent(t.time_share), _percent(t.planned_time_share), _percent(t.energy_share),
+            _percent(t.planned_energy_share), f"{t.energy_j:.4g}", f"{t.throughput_per_s:.4g}",
+            _seconds(t.latency_mean_s), _seconds(t.latency_p99_s),
+        )  # fmt: skip
+    table.add_row("(idle)", "", "", "", "", f"{result.idle.energy_j:.4g}", "", "", "")
+    Console().print(table)
+    sources = sorted({t.power_source for t in result.tenants})
+    say(f"energy is {', '.join(sources)}; shares are kept by: {result.enforcement}")
+    if result.system_fairness is not None:
+        say(f"fairness of time {result.time_fairness:.3f}, of energy {result.energy_fairness:.3f}")
+    if result.scheduling_share is not None:
+        say(f"{result.steps} steps; {100 * result.scheduling_share:.2g}% of the busy time went into scheduling")
+    refused = sum(t.refused for t in result.tenants)
+    if refused:
+        say(f"{refused} requests were refused, as queues were full")
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f}%"
+
+
+def _seconds(time_s: float | None) -> str:
+    return "" if time_s is None else f"{time_s:.4g}"

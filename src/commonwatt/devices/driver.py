@@ -1,0 +1,142 @@
+"""One device driven by one scheduler, a step at a time: the same in virtual and in real time, for runs and servers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from commonwatt.devices.base import Device, Execution, LoadedModel, Tensor
+from commonwatt.devices.clock import Clock
+from commonwatt.devices.powers import StepPowers
+from commonwatt.model.errors import DeviceError
+from commonwatt.timeslicing.energy import EnergyLedger
+from commonwatt.timeslicing.scheduler import Scheduler
+from commonwatt.timeslicing.tasks import Task
+
+__all__ = ["Driver", "Request"]
+
+
+class Request:
+    """One inference asked for. ``ended`` hears how it ended, on the driver's thread."""
+
+    __slots__ = ("at", "ended", "error", "execution", "inputs", "model", "outputs", "powers", "ended_ns")
+
+    def __init__(
+        self, model: LoadedModel, powers: StepPowers, inputs: dict[str, Tensor], ended: Callable[[Task], None]
+    ) -> None:
+        self.model = model
+        self.powers = powers
+        self.inputs = inputs
+        self.ended = ended
+        self.execution: Execution | None = None
+        self.at = 0  # next step
+        self.outputs: dict[str, Tensor] | None = None
+        self.error: Exception | None = None
+        self.ended_ns = 0
+
+
+class Driver:
+    """Runs what the scheduler picks, accounts for it, and settles energy with the meter every so often.
+
+    Parameters
+    ----------
+    settle_ns
+        Length of a window of energy; a meter should answer many times in it.
+
+    Notes
+    -----
+    Other threads may submit and cancel while holding ``lock``; the driver holds it only between steps.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, device: Device, clock: Clock, ledger: EnergyLedger, settle_ns: int = 10**9
+    ) -> None:
+        self.scheduler = scheduler
+        self.device = device
+        self.clock = clock
+        self.ledger = ledger
+        self.lock = threading.Lock()
+        self.clocks_mhz: dict[str, float | None] = {}  # by tenant; missing: the device's own
+        self.device_ns = 0  # spent in steps
+        self.busy_ns = 0  # spent in steps and between them, while there was work
+        self.decisions = 0
+        self.gone: DeviceError | None = None  # the device failed: nothing runs any more
+        self._clock_mhz: float | None = None
+        self._settle_ns = settle_ns
+        self._window_ns = clock.now_ns()
+        self._meter_j = device.energy_j()
+
+    def restart(self) -> None:
+        """Begin to measure now."""
+        self._window_ns, self._meter_j = self.clock.now_ns(), self.device.energy_j()
+        self.device_ns = self.busy_ns = self.decisions = 0
+
+    def step(self) -> bool:
+        """Run the next step of the task whose turn it is; false if there is no work."""
+        began_ns = self.clock.now_ns()
+        with self.lock:
+            task = self.scheduler.next()
+        if task is None:
+            return False
+        request: Request = task.work
+        if task.cancelled:
+            self._end(task, request, 0, 0.0)
+            return True
+        before_ns = self.clock.now_ns()
+        try:
+            ended = self._run(task, request)
+        except Exception as error:  # noqa: BLE001 whatever a model raises belongs to its request
+            request.error = error
+            ended = True
+            if isinstance(error, DeviceError):
+                self.gone = error
+        after_ns = self.clock.now_ns()
+        took_ns = after_ns - before_ns
+        energy_j = request.powers.steps_w[min(request.at, len(request.powers.steps_w)) - 1] * took_ns * 1e-9
+        self.device_ns += took_ns
+        self.decisions += 1
+        self.ledger.book(task.tenant.name, took_ns, energy_j, request.powers.mean_w)
+        if ended:
+            self._end(task, request, took_ns, energy_j)
+        else:
+            with self.lock:
+                self.scheduler.account(task, took_ns, energy_j, ended=False)
+        if after_ns - self._window_ns >= self._settle_ns:
+            self.settle()
+        self.busy_ns += self.clock.now_ns() - began_ns
+        return True
+
+    def settle(self) -> None:
+        """Close the window of energy: tenants and idling sum to the meter; powers are what was learnt."""
+        now_ns, meter_j = self.clock.now_ns(), self.device.energy_j()
+        used_j = None if meter_j is None or self._meter_j is None else meter_j - self._meter_j
+        added, powers = self.ledger.settle(now_ns - self._window_ns, used_j)
+        self._window_ns, self._meter_j = now_ns, meter_j
+        with self.lock:
+            for name, energy_j in added.items():
+                self.scheduler.tenants[name].energy_j += energy_j
+            for name, power_w in powers.items():
+                tenant = self.scheduler.tenants[name]
+                if abs(power_w / tenant.power_w - 1) > 0.005:
+                    self.scheduler.update(tenant, power_w=power_w)
+
+    def _run(self, task: Task, request: Request) -> bool:
+        clock_mhz = self.clocks_mhz.get(task.tenant.name)
+        if clock_mhz != self._clock_mhz:
+            self.device.set_clock(clock_mhz)
+            self._clock_mhz = clock_mhz
+        if request.execution is None:
+            request.execution = request.model.begin(request.inputs)
+        request.at += 1
+        request.execution.step()
+        if request.at < len(request.model.step_names):
+            return False
+        request.outputs = request.execution.outputs()
+        return True
+
+    def _end(self, task: Task, request: Request, took_ns: int, energy_j: float) -> None:
+        request.execution = None
+        with self.lock:
+            self.scheduler.account(task, took_ns, energy_j, ended=True)
+        request.ended_ns = self.clock.now_ns()
+        request.ended(task)

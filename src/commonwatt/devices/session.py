@@ -1,0 +1,155 @@
+"""A configuration put together: device, models, powers, scheduler and driver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from commonwatt.devices.base import Device, LoadedModel
+from commonwatt.devices.clock import Clock, RealClock, VirtualClock
+from commonwatt.devices.driver import Driver
+from commonwatt.devices.opening import open_device
+from commonwatt.devices.powers import StepPowers, modelled_powers, profiled_powers, stated_powers
+from commonwatt.devices.profiles import KNOWN, check_fits, load_profile
+from commonwatt.devices.simulated import SimulatedDevice
+from commonwatt.model.errors import InputError
+from commonwatt.model.timeslice_config import ServedModel, SharingTenant, TimesliceConfig
+from commonwatt.timeslicing.energy import EnergyLedger
+from commonwatt.timeslicing.fifo import FifoScheduler
+from commonwatt.timeslicing.policies import make
+from commonwatt.timeslicing.scheduler import FairScheduler, Scheduler
+
+__all__ = ["Session", "open_session"]
+
+
+@dataclass
+class Loaded:
+    """A model in a device's memory, and its power there."""
+
+    model: LoadedModel
+    powers: StepPowers
+
+
+class Session:
+    """One shared device with its tenants' models; see ``open_session``."""
+
+    def __init__(self, config: TimesliceConfig, folder: Path, device: Device, clock: Clock) -> None:
+        self.config = config
+        self.device = device
+        self.clock = clock
+        self.folder = folder
+        self.tenants = {tenant.name: tenant for tenant in config.tenants}
+        self.loaded: dict[tuple[str, str], Loaded] = {}  # by tenant and model
+        self.driver = Driver(_scheduler(config), device, clock, EnergyLedger(_idle_w(config)))
+
+    def load(self, tenant: SharingTenant, spec: ServedModel) -> Loaded:
+        """Load a model; the tenant is known to the scheduler from its first model on.
+
+        Raises ``InputError`` for a file that is no model, or a profile that is not of this model, device and clock.
+        """
+        simulated = isinstance(self.device, SimulatedDevice)
+        source = self._path(spec.profile) if simulated else str(self.folder / str(spec.path))
+        model = self.device.load(spec.name, source)
+        try:
+            loaded = Loaded(model, self._powers(tenant, spec, model))
+        except InputError:
+            model.close()
+            raise
+        self.loaded[tenant.name, spec.name] = loaded
+        return loaded
+
+    def unload(self, tenant: str, model: str) -> None:
+        """Give a model's memory back."""
+        self.loaded.pop((tenant, model)).model.close()
+
+    def admit(self, tenant: SharingTenant) -> None:
+        """Make *tenant* known to the scheduler, at the mean power of its models by time."""
+        powers = [loaded.powers for (name, _), loaded in self.loaded.items() if name == tenant.name]
+        time_s = sum(power.time_s for power in powers)
+        mean_w = sum(power.mean_w * power.time_s for power in powers) / time_s if time_s > 0 else 1.0
+        self.driver.scheduler.add(tenant.name, tenant.weight, mean_w, tenant.queues, tenant.queue_limit)
+        self.driver.clocks_mhz[tenant.name] = tenant.clock_mhz
+
+    def power_source(self, tenant: str) -> str:
+        """Where the energy of *tenant* comes from: measured, or the least certain source of its models' power."""
+        if self.device.kind != "simulated" and self.device.energy_j() is not None:
+            return "measured"
+        order = ("modelled", "profile-modelled", "stated", "profile-measured")
+        found = {loaded.powers.source for (name, _), loaded in self.loaded.items() if name == tenant}
+        return next((source for source in order if source in found), "modelled")
+
+    def close(self) -> None:
+        """Give everything back."""
+        for tenant, model in list(self.loaded):
+            self.unload(tenant, model)
+        self.device.close()
+
+    def _path(self, name: str | None) -> str:
+        assert name is not None
+        return name if name in KNOWN else str(self.folder / name)
+
+    def _powers(self, tenant: SharingTenant, spec: ServedModel, model: LoadedModel) -> StepPowers:
+        if tenant.power_w is not None:
+            return stated_powers(model, tenant.power_w)
+        device = self.config.device
+        if spec.profile is not None:
+            profile = load_profile(self._path(spec.profile))
+            if device.kind != "simulated":
+                check_fits(profile, self._path(spec.profile), model.digest, self.device.name)
+            return profiled_powers(model, profile, tenant.clock_mhz)
+        assert device.kind != "simulated"
+        return modelled_powers(model, device.power)
+
+
+def open_session(config: TimesliceConfig, folder: Path) -> Session:
+    """Open the device of *config* and load the models of all tenants; files are relative to *folder*.
+
+    Raises ``InputError`` or ``MissingExtraError``; nothing stays open then.
+    """
+    clock: Clock
+    device: Device
+    if config.device.kind == "simulated":
+        virtual = VirtualClock()
+        clock, device = virtual, SimulatedDevice(config.device, virtual)
+    else:
+        clock, device = RealClock(), open_device(config.device)
+    session = Session(config, folder, device, clock)
+    try:
+        for place, tenant in enumerate(config.tenants):
+            for number, spec in enumerate(tenant.models):
+                if spec.load_at_start:
+                    with _placed(f"tenants.{place}", f"models.{number}"):
+                        session.load(tenant, spec)
+            session.admit(tenant)
+    except BaseException:
+        session.close()
+        raise
+    return session
+
+
+class _placed:  # noqa: N801
+    """Says of an ``InputError`` without a place which tenant's model it was."""
+
+    def __init__(self, *path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, InputError) and error.file is None and error.field is not None:
+            inside = self._path if error.field != "clock_mhz" else self._path[:1]
+            raise InputError(
+                error.expected, field=".".join((*inside, error.field)), value=error.value
+            ) from None
+
+
+def _scheduler(config: TimesliceConfig) -> Scheduler:
+    if config.policy == "fifo":
+        return FifoScheduler()
+    return FairScheduler(make(config.policy, config.phi), round(config.quantum_s * 1e9))
+
+
+def _idle_w(config: TimesliceConfig) -> float:
+    device = config.device
+    return device.idle_w if device.kind == "simulated" else device.power.idle_w
