@@ -100,7 +100,9 @@ def test_a_guarantee_that_is_whole_is_not_rounded_down(phi, tenants, quantum):
 
 @given(problems(longest=10**12), phis)
 def test_guarantees_never_exceed_the_quantum(problem, phi):
-    assert guaranteed(time_fair_shares(problem.weights) * problem.quantum * phi, problem.demands).sum() <= problem.quantum
+    assert (
+        guaranteed(time_fair_shares(problem.weights) * problem.quantum * phi, problem.demands).sum() <= problem.quantum
+    )
 
 
 @settings(max_examples=50)
@@ -128,7 +130,7 @@ def test_shares_sum_to_one():
 
 
 def test_equation_2_holds_for_two_tenants_of_equal_weight_only():
-    printed = lambda w, p: (1 - w * p / (w * p).sum())  # noqa: E731
+    printed = lambda w, p: 1 - w * p / (w * p).sum()  # noqa: E731
     two = np.ones(2), np.array([1.0, 7.9])
     assert energy_fair_shares(*two) == pytest.approx(printed(*two))
     three = np.ones(3), np.array([2.0, 3.0, 8.0])

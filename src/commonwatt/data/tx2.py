@@ -81,9 +81,7 @@ def read_tx2_kernels(path: Path) -> dict[float, tuple[KernelProfile, ...]]:
         clocks = list(next(iter(found.values()))["exec_time"])
         return {
             int(hz) / 1e6: tuple(
-                KernelProfile(
-                    name=name, time_s=kernel["exec_time"][hz] * 1e-6, power_w=kernel["gpu_power"][hz] * 1e-3
-                )
+                KernelProfile(name=name, time_s=kernel["exec_time"][hz] * 1e-6, power_w=kernel["gpu_power"][hz] * 1e-3)
                 for name, kernel in found.items()
                 if kernel["exec_time"][hz] > 0
             )

@@ -19,7 +19,7 @@ __all__ = ["Driver", "Request"]
 class Request:
     """One inference asked for. ``ended`` hears how it ended, on the driver's thread."""
 
-    __slots__ = ("at", "ended", "error", "execution", "inputs", "model", "outputs", "powers", "ended_ns")
+    __slots__ = ("at", "ended", "ended_ns", "error", "execution", "inputs", "model", "outputs", "powers")
 
     def __init__(
         self, model: LoadedModel, powers: StepPowers, inputs: dict[str, Tensor], ended: Callable[[Task], None]
@@ -85,7 +85,7 @@ class Driver:
         before_ns = self.clock.now_ns()
         try:
             ended = self._run(task, request)
-        except Exception as error:  # noqa: BLE001 whatever a model raises belongs to its request
+        except Exception as error:  # whatever a model raises belongs to its request
             request.error = error
             ended = True
             if isinstance(error, DeviceError):

@@ -25,7 +25,9 @@ class LoadGenerator:
         Nothing arrives from then on.
     """
 
-    def __init__(self, tenants: tuple[SharingTenant, ...], submit: Submit, end_ns: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self, tenants: tuple[SharingTenant, ...], submit: Submit, end_ns: int, rng: np.random.Generator
+    ) -> None:
         self._tenants = {tenant.name: tenant for tenant in tenants}
         self._submit = submit
         self._events: list[tuple[int, int, SharingTenant]] = []

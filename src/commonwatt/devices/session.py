@@ -139,9 +139,7 @@ class _placed:  # noqa: N801
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, InputError) and error.file is None and error.field is not None:
             inside = self._path if error.field != "clock_mhz" else self._path[:1]
-            raise InputError(
-                error.expected, field=".".join((*inside, error.field)), value=error.value
-            ) from None
+            raise InputError(error.expected, field=".".join((*inside, error.field)), value=error.value) from None
 
 
 def _scheduler(config: TimesliceConfig) -> Scheduler:

@@ -45,7 +45,10 @@ def energy_fair_shares(weights: Floats, powers_w: Floats) -> Floats:
 class Policy(Protocol):
     """Divides a quantum."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What it is called in files and commands."""
+        ...
 
     def guarantee(self, problem: Problem) -> Ints:
         """Return the units each tenant has for certain. Shape [N]."""

@@ -93,11 +93,23 @@ class FairScheduler(Tenants):
         self._heap: list[tuple[float, int, Tenant]] = []  # tenants with work, but for the current one
         self._current: Tenant | None = None
         self._used_ns = 0  # of the current tenant's slice
+        self._from = 0.0, 0  # its virtual runtime, and what it had used, when the slice was set
         self._floor = 0.0  # least virtual runtime of those with work, the last time that was looked at
-        self._active: set[Tenant] = set()
+        self._active = 0  # tenants with work
         self._stale = False
-        self._sliced: tuple[Tenant, ...] = ()  # whom the slices are for
-        self._unbooked_ns = 0  # time used under these slices
+        self._unbooked_ns = 0  # time used under the present slices
+        self._is_active = np.zeros(0, np.bool_)  # by number of the tenant, as all that follow
+        self._weights, self._powers_w = np.zeros(0), np.zeros(0)
+        self._slices = np.zeros(0, np.int64)  # of those that were active when they were computed; 0 for others
+        self._entitled_ns = np.zeros(0)
+
+    def add(self, name: str, weight: float, power_w: float, queues: int = 1, queue_limit: int | None = None) -> Tenant:
+        """Add a tenant; raises ``InputError`` for a name that is taken, or a weight or power that is not positive."""
+        tenant = super().add(name, weight, power_w, queues, queue_limit)
+        self._is_active = np.append(self._is_active, [False])
+        self._weights, self._powers_w = np.append(self._weights, weight), np.append(self._powers_w, power_w)
+        self._slices, self._entitled_ns = np.append(self._slices, 0), np.append(self._entitled_ns, 0.0)
+        return tenant
 
     def submit(self, task: Task) -> bool:
         """Queue *task*; false, and nothing happens, if its queue is full."""
@@ -108,8 +120,8 @@ class FairScheduler(Tenants):
             if self._active:
                 self._floor = max(self._floor, self._least())
             tenant.vruntime = max(tenant.vruntime, self._floor)
-            tenant.active = True
-            self._active.add(tenant)
+            tenant.active = self._is_active[tenant.number] = True
+            self._active += 1
             self._stale = True
             heappush(self._heap, (tenant.vruntime, tenant.number, tenant))
         return True
@@ -130,7 +142,9 @@ class FairScheduler(Tenants):
         if not self._heap:
             return None
         tenant = self._current = heappop(self._heap)[2]
+        tenant.slice_ns = int(self._slices[tenant.number])
         self._used_ns = 0
+        self._from = tenant.vruntime, 0
         return tenant.head()
 
     def account(self, task: Task, time_ns: int, energy_j: float, *, ended: bool) -> None:
@@ -138,8 +152,9 @@ class FairScheduler(Tenants):
         tenant = task.tenant
         tenant.time_ns += time_ns
         tenant.energy_j += energy_j
-        tenant.vruntime += time_ns / tenant.slice_ns
         self._used_ns += time_ns
+        vruntime, used_ns = self._from  # not summed up step by step: a whole slice makes exactly 1
+        tenant.vruntime = vruntime + (self._used_ns - used_ns) / tenant.slice_ns
         self._unbooked_ns += time_ns
         if ended:
             tenant.finish()
@@ -162,6 +177,7 @@ class FairScheduler(Tenants):
         power_w = tenant.power_w if power_w is None else power_w
         Problem.make(1, [weight], [power_w])
         tenant.weight, tenant.power_w = weight, power_w
+        self._weights[tenant.number], self._powers_w[tenant.number] = weight, power_w
         self._stale |= tenant.active
 
     def share_by(self, policy: Policy, quantum_ns: int) -> None:
@@ -170,10 +186,18 @@ class FairScheduler(Tenants):
 
     def book(self) -> None:
         """Bring ``entitled_ns`` up to date: the time used under the present slices, as they divide it."""
-        whole = sum(tenant.slice_ns for tenant in self._sliced)
-        for tenant in self._sliced:
-            tenant.entitled_ns += self._unbooked_ns * tenant.slice_ns / whole
-        self._unbooked_ns = 0
+        self._book()
+        for tenant in self.tenants.values():
+            tenant.entitled_ns = float(self._entitled_ns[tenant.number])
+
+    def slices_ns(self) -> dict[str, int]:
+        """Return the slice of each tenant in every quantum as last computed; 0 for those without work then."""
+        return {name: int(self._slices[tenant.number]) for name, tenant in self.tenants.items()}
+
+    def _book(self) -> None:
+        if self._unbooked_ns:
+            self._entitled_ns += self._slices * (self._unbooked_ns / self._slices.sum())
+            self._unbooked_ns = 0
 
     def _least(self) -> float:
         """Least virtual runtime among tenants with work; infinite if there are none."""
@@ -182,26 +206,21 @@ class FairScheduler(Tenants):
 
     def _leave(self, tenant: Tenant) -> None:
         self._floor = max(self._floor, self._least())
-        tenant.active = False
-        self._active.discard(tenant)
+        tenant.active = self._is_active[tenant.number] = False
+        self._active -= 1
         self._stale = True
 
     def _divide(self) -> None:
         """Run Algorithm 1 for the tenants that have work."""
-        self.book()
-        sharing = tuple(sorted(self._active, key=_number))
-        problem = Problem(
-            self.quantum_ns,
-            np.array([tenant.weight for tenant in sharing]),
-            np.array([tenant.power_w for tenant in sharing]),
-            np.full(len(sharing), self.quantum_ns),
-        )
-        for tenant, units in zip(sharing, self.policy.slices(problem).tolist(), strict=True):
-            tenant.slice_ns = max(1, units)
-        self._sliced = sharing
+        self._book()
+        sharing = np.flatnonzero(self._is_active)
+        demands = np.full(len(sharing), self.quantum_ns)
+        problem = Problem(self.quantum_ns, self._weights[sharing], self._powers_w[sharing], demands)
+        self._slices[:] = 0
+        self._slices[sharing] = np.maximum(1, self.policy.slices(problem))
+        current = self._current
+        if current is not None:
+            current.slice_ns = int(self._slices[current.number])
+            self._from = current.vruntime, self._used_ns
         self._stale = False
         self.recomputed += 1
-
-
-def _number(tenant: Tenant) -> int:
-    return tenant.number

@@ -25,7 +25,7 @@ POLICIES = ("etf", "tf", "ef", "etf-energy")
     help="tf: time-fair; ef: energy-fair; etf-energy: phi of the fair energy is guaranteed, then time is evened out.",
 )  # fmt: skip
 @click.option("--phi", type=click.FloatRange(0, 1), help="Time-fair factor.  [default: the problem's]")
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw time and energy (.png, .svg, .pdf).")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the slices (.png, .svg, .pdf).")
 @seed_option
 @json_option
 def plan(problem: Path, *, policy: str, phi: float | None, plot: Path | None, seed: int, as_json: bool) -> None:
@@ -74,7 +74,7 @@ def _plan(file: PlanFile, policy_name: str, seed: int) -> TimeslicePlanResult:
     slices = policy.slices(problem)
     why = explain(problem, policy, slices)
     energies = slices * file.unit_s * problem.powers_w
-    fair = fairness(slices, energies, problem.weights, ~problem.unmet(slices))
+    fair = fairness(slices.astype(float), energies, problem.weights, ~problem.unmet(slices))
     return TimeslicePlanResult(
         version=__version__,
         seed=seed,

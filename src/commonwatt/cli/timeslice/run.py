@@ -25,7 +25,7 @@ POLICIES = ("etf", "tf", "ef", "etf-energy", "fifo")
     "--duration", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
     help="How long to run.  [default: the configuration's]",
 )  # fmt: skip
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw shares over time (.png, .svg, .pdf).")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the shares (.png, .svg, .pdf).")
 @seed_option
 @json_option
 def run(
