@@ -1,4 +1,7 @@
-"""What a decision of the timeslicing scheduler costs: enqueue, pick, account. ``python -m benchmarks.scheduling_cost``."""
+"""What a decision of the timeslicing scheduler costs: pick, account, enqueue.
+
+Run with ``python -m benchmarks.scheduling_cost``.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ import numpy as np
 
 from commonwatt.timeslicing.fifo import FifoScheduler
 from commonwatt.timeslicing.policies import Etf
-from commonwatt.timeslicing.scheduler import FairScheduler
+from commonwatt.timeslicing.scheduler import FairScheduler, Scheduler
 from commonwatt.timeslicing.tasks import Task
 
 STEP_NS = 1_000_000
 
 
-def costs(scheduler, tenants: int, decisions: int, rng: random.Random, *, idle: float) -> np.ndarray:
-    """Nanoseconds of each decision; a part *idle* of the tenants comes and goes with every task, the rest is backlogged."""
+def costs(scheduler: Scheduler, tenants: int, decisions: int, rng: random.Random, *, idle: float) -> np.ndarray:
+    """Nanoseconds of each decision; a part *idle* of the tenants comes and goes with every task, others always wait."""
     members = [scheduler.add(str(i), rng.uniform(0.5, 4), rng.uniform(20, 300)) for i in range(tenants)]
     flighty = set(rng.sample(range(tenants), round(idle * tenants)))
     for member in members:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+_MOST_COLUMNS = 10
+
 
 @click.command()
 @click.argument("name", required=False)
@@ -120,13 +122,19 @@ def _tell_points(result: ReproduceResult, points: list[ReproducePoint]) -> None:
         title_justify="left",
     )  # fmt: skip
     table.add_column(x_name)
-    at = {(point.series, point.x): point for point in points}
+    cells = {(p.series, p.x): _shown(p.mean, "unknown") + (f" ±{p.sd:.2g}" if p.sd else "") for p in points}
     across = list(dict.fromkeys(point.x for point in points))
-    for x in across:
-        table.add_column(f"{x:g}", justify="right")
-    for name in dict.fromkeys(point.series for point in points):
-        cells = [at[name, x] for x in across]
-        table.add_row(name, *(_shown(p.mean, "unknown") + (f" ±{p.sd:.2g}" if p.sd else "") for p in cells))
+    names = list(dict.fromkeys(point.series for point in points))
+    if len(across) > _MOST_COLUMNS:  # many points of few lines: downwards
+        for name in names:
+            table.add_column(name, justify="right")
+        for x in across:
+            table.add_row(f"{x:g}", *(cells[name, x] for name in names))
+    else:
+        for x in across:
+            table.add_column(f"{x:g}", justify="right")
+        for name in names:
+            table.add_row(name, *(cells[name, x] for x in across))
     Console().print(table)
 
 

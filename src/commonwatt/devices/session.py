@@ -47,9 +47,11 @@ class Session:
 
         Raises ``InputError`` for a file that is no model, or a profile that is not of this model, device and clock.
         """
-        simulated = isinstance(self.device, SimulatedDevice)
-        source = self._path(spec.profile) if simulated else str(self.folder / str(spec.path))
-        model = self.device.load(spec.name, source)
+        model: LoadedModel
+        if isinstance(self.device, SimulatedDevice):
+            model = self.device.take(spec.name, load_profile(self._path(spec.profile)), tenant.power_w)
+        else:
+            model = self.device.load(spec.name, str(self.folder / str(spec.path)))
         try:
             loaded = Loaded(model, self._powers(tenant, spec, model))
         except InputError:

@@ -22,11 +22,12 @@ class SimulatedModel:
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
 
-    def __init__(self, device: SimulatedDevice, name: str, profile: ModelProfile) -> None:
+    def __init__(self, device: SimulatedDevice, name: str, profile: ModelProfile, power_w: float | None = None) -> None:
         self.name = name
         self.profile = profile
         self.digest = profile.model_digest or hashlib.sha256(profile.model_dump_json().encode()).hexdigest()
         self._device = device
+        self._power_w = power_w
         first = self._steps(profile.points[0])
         self.step_names = tuple(name for name, _, _ in first)
         self.step_times_s = tuple(time_ns * 1e-9 for _, time_ns, _ in first)
@@ -42,8 +43,8 @@ class SimulatedModel:
 
     def _steps(self, point: ProfilePoint) -> list[tuple[str, int, float]]:
         if not point.kernels or not self._device.kernel_level:
-            return [("inference", round(point.time_s * 1e9), point.power_w)]
-        return [(k.name, round(k.time_s * 1e9), k.power_w or point.power_w) for k in point.kernels]
+            return [("inference", round(point.time_s * 1e9), self._power_w or point.power_w)]
+        return [(k.name, round(k.time_s * 1e9), self._power_w or k.power_w or point.power_w) for k in point.kernels]
 
     def begin(self, inputs: dict[str, Tensor]) -> _Execution:
         """Start an inference; a simulated model takes no inputs."""
@@ -85,7 +86,11 @@ class SimulatedDevice:
 
     def load(self, name: str, path: str) -> SimulatedModel:
         """Take the profile called or stored in *path* for a model."""
-        return SimulatedModel(self, name, load_profile(path))
+        return self.take(name, load_profile(path))
+
+    def take(self, name: str, profile: ModelProfile, power_w: float | None = None) -> SimulatedModel:
+        """Take *profile* for a model; it draws *power_w*, if that is given, instead of what the profile says."""
+        return SimulatedModel(self, name, profile, power_w)
 
     def set_clock(self, clock_mhz: float | None) -> None:
         """Run what follows at *clock_mhz*; a model whose profile lacks it is refused when it runs."""

@@ -52,7 +52,7 @@ def save_run(result: TimesliceRunResult, path: Path) -> None:
         below.set_xlabel("time, s")
 
 
-def shares_over_time(axes: Axes, result: TimesliceRunResult, what: str) -> None:
+def shares_over_time(axes: Axes, result: TimesliceRunResult, what: str, *, legend: bool = True) -> None:
     """Draw who used what part of the *what* (time or energy), stacked, over pieces of the run."""
     names = [tenant.name for tenant in result.tenants]
     at = np.array([sample.at_s for sample in result.timeline])
@@ -63,7 +63,7 @@ def shares_over_time(axes: Axes, result: TimesliceRunResult, what: str) -> None:
     axes.set_ylim(0, 100)
     axes.set_xlim(0, result.duration_s)
     axes.set_ylabel(f"share of {what}, %")
-    if what == "time":
+    if legend and what == "time":
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=min(8, len(names)))
 
 

@@ -1,0 +1,67 @@
+"""ETF's figures come out as the paper prints them, where it can be so."""
+
+from __future__ import annotations
+
+import pytest
+
+from commonwatt.reproduce.registry import find, reproduce
+from commonwatt.reproduce.topic import Request
+from tests.cli.console import run
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """Every figure once, at the smallest extent; with the picture."""
+    result, answer = reproduce(find("etf"), Request(extent="quick"))
+    path = tmp_path_factory.mktemp("etf") / "all.png"
+    answer.draw(path)
+    assert path.stat().st_size > 50_000
+    return {row.quantity: row for row in result.rows}
+
+
+def test_numbers_the_paper_prints(rows):
+    for name, tolerance in {
+        "Fig. 3: time slice of A": 0,
+        "Fig. 3: time slice of B": 0,
+        "Fig. 3: time slice of C": 0,
+        "Fig. 3: energy of C": 0,
+        "Fig. 5: F_E under TF": 0.02,
+        "Fig. 6: power ratio at 114 MHz": 0.02,
+        "Fig. 6: improvement of F_S by ETF over TF at 114 MHz": 0.1,
+        "Fig. 7: largest phi with perfect energy fairness, in steps of 0.1": 1e-9,
+        "Fig. 9: power ratio of A1 and A2": 0.02,
+        "Fig. 9: power ratio of A1 and A3": 0.02,
+        "Fig. 9: all three: share of time of A1, which has its guarantee only": 0.03,
+        "Fig. 9: part of the time the device is used": 1e-6,
+        "Fig. 10: throughput of A2 at 1032 MHz over A1's": 0.03,
+        "Fig. 11: phi = 1: time of A1 over A2": 0.03,
+        "Fig. 11: phi = 0: energy of A1 over A2": 0.03,
+    }.items():
+        row = rows[name]
+        assert row.comparable
+        assert row.ours == pytest.approx(row.paper, rel=tolerance), name
+
+
+def test_what_does_not_come_out_says_why(rows):
+    for name in ("Fig. 5: F_S under ETF, phi = 0.7", "Fig. 9: A1 and A2: guaranteed share of A1"):
+        assert rows[name].note
+    assert rows["Fig. 5: F_S under ETF, phi = 0.7"].ours == pytest.approx(0.65 / 0.35 * 0.19, rel=0.03)
+    ratio = "Fig. 11: largest phi with perfect energy fairness, in steps of 0.1"
+    assert (rows[ratio].ours, "closed form" in rows[ratio].note) == (pytest.approx(0.4), True)
+
+
+def test_system_fairness_rises_with_the_clock_and_etf_is_never_below(rows):  # noqa: ARG001
+    result, _ = reproduce(find("etf-figure-6"), Request(extent="quick"))
+    lines = {name: [p.mean for p in result.points if p.series == name] for name in ("TF", "EF", "ETF")}
+    assert len(lines["ETF"]) == 13
+    for name, line in lines.items():
+        assert all(b >= a - 0.02 for a, b in zip(line, line[1:], strict=False)), name
+    assert all(e >= max(t, f) - 0.02 for e, t, f in zip(lines["ETF"], lines["TF"], lines["EF"], strict=True))
+
+
+def test_one_figure_from_the_command_line(tmp_path):
+    picture = tmp_path / "3.svg"
+    done = run("reproduce", "etf-figure-3", "--plot", picture, "--json")
+    assert done.code == 0
+    assert [row["ours"] for row in done.document["rows"]] == [14, 28, 9, 27, 7, 56]
+    assert "56" in picture.read_text()
