@@ -43,13 +43,17 @@ def profiled_powers(model: LoadedModel, profile: ModelProfile, clock_mhz: float 
     return StepPowers(steps, point.power_w, point.time_s, source)
 
 
-def modelled_powers(model: LoadedModel, spec: PowerModelSpec) -> StepPowers:
-    """Power by the stated model *spec*, from the work of each step and the time it took when it was loaded."""
+def modelled_powers(model: LoadedModel, spec: PowerModelSpec, times_s: tuple[float, ...] | None = None) -> StepPowers:
+    """Power by the stated model *spec*, from the work of each step and the time it takes.
+
+    The time is *times_s*, else what it took when the model was loaded.
+    """
+    times_s = model.step_times_s if times_s is None else times_s
     steps = [
         spec.idle_w + spec.busy_w + (spec.joules_per_gflop * work.flops + spec.joules_per_gb * work.bytes_moved)
         * 1e-9 / time_s
-        for work, time_s in zip(model.work, model.step_times_s, strict=True)
+        for work, time_s in zip(model.work, times_s, strict=True)
     ]  # fmt: skip
-    whole_s = sum(model.step_times_s)
-    mean_w = sum(w * t for w, t in zip(steps, model.step_times_s, strict=True)) / whole_s
+    whole_s = sum(times_s)
+    mean_w = sum(w * t for w, t in zip(steps, times_s, strict=True)) / whole_s
     return StepPowers(tuple(steps), mean_w, whole_s, "modelled")

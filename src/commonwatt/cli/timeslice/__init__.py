@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from commonwatt.cli.timeslice.plan import plan
+from commonwatt.cli.timeslice.profile import profile
 from commonwatt.cli.timeslice.run import run
 
 __all__ = ["command"]
@@ -21,5 +22,5 @@ def command() -> None:
     """
 
 
-for _sub in (plan, run):
+for _sub in (plan, run, profile):
     command.add_command(_sub)

@@ -1,0 +1,136 @@
+"""``commonwatt timeslice profile``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from commonwatt.cli.output import json_option, print_json, progress_bar, say, seed_option
+
+if TYPE_CHECKING:
+    from commonwatt.devices.base import Device
+    from commonwatt.devices.profiler import Settings
+    from commonwatt.model.timeslice_config import CpuDevice, CudaDevice
+    from commonwatt.model.timeslice_results import TimesliceProfileResult
+
+__all__ = ["profile"]
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--device", "kind", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option("--index", type=click.IntRange(min=0), default=0, show_default=True, help="cuda: which GPU.")
+@click.option("--threads", type=click.IntRange(1, 1024), default=1, show_default=True, help="cpu: threads.")
+@click.option(
+    "--clock", "clocks", type=click.FloatRange(min=0, min_open=True), multiple=True, metavar="MHZ",
+    help="cuda: a clock to profile at; repeatable.  [default: the device's own]",
+)  # fmt: skip
+@click.option("--segment", type=click.FloatRange(min=0, min_open=True), default=0.002, show_default=True,
+              metavar="SECONDS", help="Length of the segments the model is cut into.")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=5.0, show_default=True,
+              help="How long to repeat inferences at each clock.")  # fmt: skip
+@click.option("--tries", type=click.IntRange(min=1), default=5, show_default=True, help="Most tries at each clock.")
+@click.option("--variation", type=click.FloatRange(min=0, min_open=True), default=0.05, show_default=True,
+              help="Largest coefficient of variation that is accepted.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the profile to FILE (JSON).")
+@seed_option
+@json_option
+def profile(
+    model: Path,
+    *,
+    kind: str,
+    index: int,
+    threads: int,
+    clocks: tuple[float, ...],
+    segment: float,
+    seconds: float,
+    tries: int,
+    variation: float,
+    out: Path | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Measure what an inference of MODEL (.onnx or .pt2) takes on a device, segment by segment.
+
+    Where the device has no power meter, power comes from a stated model and is marked so.
+
+    \b
+    Example:
+      commonwatt timeslice profile resnet.onnx --threads 1 --out resnet.profile.json
+    """
+    from commonwatt.devices.opening import open_device
+    from commonwatt.devices.profiler import Settings
+    from commonwatt.model.timeslice_config import CpuDevice, CudaDevice
+
+    spec = (
+        CpuDevice(kind="cpu", threads=threads, segment_s=segment)
+        if kind == "cpu"
+        else CudaDevice(kind="cuda", index=index, segment_s=segment)
+    )
+    device = open_device(spec)
+    try:
+        result = _measure(device, spec, model, clocks, Settings(seconds, tries, variation), out, seed)
+    finally:
+        device.close()
+    if as_json:
+        print_json(result)
+    else:
+        _tell(result)
+
+
+def _measure(
+    device: Device, spec: CpuDevice | CudaDevice, path: Path, clocks: tuple[float, ...], settings: Settings,
+    out: Path | None, seed: int,
+) -> TimesliceProfileResult:  # fmt: skip
+    from time import perf_counter
+
+    import numpy as np
+
+    from commonwatt import __version__
+    from commonwatt.data.files import write_atomic
+    from commonwatt.devices.clock import RealClock
+    from commonwatt.devices.profiler import profile_model
+    from commonwatt.model.timeslice_results import TimesliceProfileResult
+
+    began = perf_counter()
+    loaded = device.load(path.stem, str(path))
+    at: tuple[float | None, ...] = clocks or (None,)
+    try:
+        with progress_bar("profile", 1, float(len(at))) as bar:
+            found = profile_model(
+                device, RealClock(), loaded, at, spec.power, settings, np.random.default_rng(seed),
+                lambda done: bar.at("", done),
+            )  # fmt: skip
+    finally:
+        loaded.close()
+    if out is not None:
+        write_atomic(out, found.model_dump_json(indent=1) + "\n")
+    return TimesliceProfileResult(
+        version=__version__,
+        seed=seed,
+        input_digest=loaded.digest,
+        profile=found,
+        written=None if out is None else str(out),
+        wall_s=perf_counter() - began,
+    )
+
+
+def _tell(result: TimesliceProfileResult) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    profile = result.profile
+    table = Table(title=f"{profile.model} on {profile.device}")
+    for heading in ("clock, MHz", "time, ms", "varies by", "power, W", "power is", "inferences", "segments"):
+        table.add_column(heading, justify="right")
+    for point in profile.points:
+        table.add_row(
+            "its own" if point.clock_mhz is None else f"{point.clock_mhz:g}", f"{1e3 * point.time_s:.4g}",
+            f"{100 * (point.coefficient_of_variation or 0.0):.1f}%", f"{point.power_w:.4g}", point.power_source,
+            str(point.runs), str(len(point.kernels)),
+        )  # fmt: skip
+    Console().print(table)
+    if result.written is not None:
+        say(f"written: {result.written}")
