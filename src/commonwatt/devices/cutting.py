@@ -75,7 +75,7 @@ def choose_cuts(
 
 
 def parts_of(flow: Flow, cuts: Sequence[int]) -> tuple[Part, ...]:
-    """Return the parts between *cuts*; a part that would hand nothing on becomes one with the next."""
+    """Return the parts between *cuts*; a part that would hand nothing on becomes one with its neighbour."""
     live = live_values(flow)
     last = len(flow.reads)
     parts: list[Part] = []
@@ -86,6 +86,8 @@ def parts_of(flow: Flow, cuts: Sequence[int]) -> tuple[Part, ...]:
         writes = made & live[end]
         if not writes and end != last:
             continue
+        if not writes and parts:
+            return parts_of(flow, [part.nodes.stop for part in parts[:-1]])
         reads = {name for node in nodes for name in flow.reads[node]} - made
         held |= writes
         frees = held - live[end]

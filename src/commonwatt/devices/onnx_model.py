@@ -118,7 +118,9 @@ def load_onnx(
         examples = _examples(specs_of(session.get_inputs(), file))
         seen = split(graph, runtime, examples) if graph else None
         chosen = _chosen(seen, segment_s, cuts)
-        steps = seen.steps(chosen) if seen and chosen else (whole(session, seen, file),)
+        steps = seen.steps(chosen) if seen and chosen else ()
+        if len(steps) < 2:
+            steps = (whole(session, seen, file),)
         model = OnnxModel(name, file, runtime, steps, session)
     try:
         model.measure()

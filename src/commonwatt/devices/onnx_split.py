@@ -109,7 +109,8 @@ def split(graph: OnnxGraph, runtime: OnnxRuntime, inputs: dict[str, Tensor]) -> 
     seen = observed_values(graph, runtime, inputs)
     values = weight_values(graph) | {name: value for name, (value, _) in seen.items()}
     live = live_values(graph.flow)
-    allowed = frozenset(place for place, names in enumerate(live) if place and names <= seen.keys())
+    inside = range(1, len(graph.nodes))
+    allowed = frozenset(place for place in inside if live[place] <= seen.keys())
     return SplitModel(graph, runtime, inputs, values, {name: kind for name, (_, kind) in seen.items()}, allowed)
 
 
@@ -117,5 +118,6 @@ def whole(session: Foreign, graph: SplitModel | None, path: Path) -> OnnxStep:
     """Return the model *path* as a single step that runs *session*."""
     reads, writes = ([item.name for item in items] for items in (session.get_inputs(), session.get_outputs()))
     work = work_together(graph.works()) if graph else Work(0.0, float(path.stat().st_size))
-    part = Part(range(len(graph.graph.nodes) if graph else 0), tuple(reads), tuple(writes), tuple(reads))
+    frees = tuple(name for name in reads if name not in writes)
+    part = Part(range(len(graph.graph.nodes) if graph else 0), tuple(reads), tuple(writes), frees)
     return OnnxStep(path.stem, session, part, work, frozenset())
