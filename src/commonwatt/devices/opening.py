@@ -1,13 +1,16 @@
-"""The device a configuration asks for."""
+"""Opening the device that a configuration describes."""
 
 from __future__ import annotations
 
 from commonwatt.devices.base import Device
-from commonwatt.model.timeslice_config import CpuDevice, CudaDevice
+from commonwatt.devices.cpu import CpuDevice
+from commonwatt.devices.cuda import CudaDevice
+from commonwatt.model.timeslice_config import CpuDevice as CpuSpec
+from commonwatt.model.timeslice_config import CudaDevice as CudaSpec
 
 __all__ = ["open_device"]
 
 
-def open_device(spec: CpuDevice | CudaDevice) -> Device:
-    """Open it."""
-    raise NotImplementedError
+def open_device(spec: CpuSpec | CudaSpec) -> Device:
+    """Return the device *spec* describes; raises ``InputError`` or ``MissingExtraError`` if it cannot be had here."""
+    return CpuDevice(spec) if isinstance(spec, CpuSpec) else CudaDevice(spec)

@@ -1,0 +1,142 @@
+"""A model in ONNX Runtime that is run part by part, so that tenants can be switched in between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from commonwatt.devices.base import Tensor, TensorSpec, Work, example_input
+from commonwatt.devices.foreign import Foreign
+from commonwatt.devices.measuring import measure_steps
+from commonwatt.devices.model_file import checked_file, digest_of
+from commonwatt.devices.onnx_graph import optimised_graph
+from commonwatt.devices.onnx_runtime import OnnxRuntime, specs_of
+from commonwatt.devices.onnx_split import OnnxStep, SplitModel, split, whole
+from commonwatt.model.errors import InputError
+
+__all__ = ["OnnxModel", "load_onnx"]
+
+
+class OnnxModel:
+    """A loaded model; made by :func:`load_onnx`."""
+
+    def __init__(
+        self, name: str, path: Path, runtime: OnnxRuntime, steps: tuple[OnnxStep, ...], session: Foreign
+    ) -> None:
+        self.name, self.digest = name, digest_of(path)
+        self.inputs: tuple[TensorSpec, ...] = specs_of(session.get_inputs(), path)
+        self.outputs: tuple[TensorSpec, ...] = specs_of(session.get_outputs(), path)
+        self.runtime, self.steps = runtime, steps
+        self.step_names: tuple[str, ...] = tuple(step.name for step in steps)
+        self.work: tuple[Work, ...] = tuple(step.work for step in steps)
+        self.step_times_s: tuple[float, ...] = ()
+
+    def begin(self, inputs: dict[str, Tensor]) -> OnnxExecution:
+        """Start an inference."""
+        return OnnxExecution(self, inputs)
+
+    def measure(self) -> None:
+        """Warm up and measure every step."""
+        examples = _examples(self.inputs)
+        self.step_times_s = measure_steps(lambda: self.begin(examples), len(self.steps))
+
+    def close(self) -> None:
+        """Give its memory back, as soon as no inference is under way."""
+        self.steps = ()
+
+
+class OnnxExecution:
+    """One inference; what no later step needs is freed on the way."""
+
+    def __init__(self, model: OnnxModel, inputs: dict[str, Tensor]) -> None:
+        self._model, self._steps, self._next = model, model.steps, 0
+        self._inputs: dict[str, Tensor] | None = inputs
+        self._values: dict[str, Foreign] = {}
+
+    def step(self) -> None:
+        """Run the next step to its end."""
+        step = self._steps[self._next]
+        with self._model.runtime.running(self._model.name):
+            if self._inputs is not None:
+                self._values = {name: self._placed(tensor) for name, tensor in self._inputs.items()}
+                self._inputs = None
+            self._values |= self._run(step)
+        for name in step.part.frees:
+            del self._values[name]
+        self._next += 1
+
+    def outputs(self) -> dict[str, Tensor]:
+        """Return the outputs by name."""
+        if self._next < len(self._steps):
+            raise RuntimeError(f"{len(self._steps) - self._next} steps are left")
+        with self._model.runtime.running(self._model.name):
+            return {spec.name: self._values[spec.name].numpy() for spec in self._model.outputs}
+
+    def _placed(self, tensor: Tensor) -> Foreign:
+        from onnxruntime import OrtValue
+
+        index = self._model.runtime.cuda_index
+        array = np.ascontiguousarray(tensor).reshape(tensor.shape)  # the former turns scalars into vectors
+        return OrtValue.ortvalue_from_numpy(array, *(("cuda", index) if index is not None else ()))
+
+    def _run(self, step: OnnxStep) -> dict[str, Foreign]:
+        """Run with everything left where the device is; returns when it is done.
+
+        A binding is used on CPUs too: it makes no copies, and takes a quarter of the time that the overhead of
+        ``run_with_ort_values`` does.
+        """
+        binding = step.session.io_binding()
+        for name in step.part.reads:
+            binding.bind_ortvalue_input(name, self._values[name])
+        index = self._model.runtime.cuda_index
+        for name in step.part.writes:
+            binding.bind_output(name, *(("cpu", 0) if index is None or name in step.on_cpu else ("cuda", index)))
+        step.session.run_with_iobinding(binding)
+        if index is not None:
+            binding.synchronize_outputs()
+        return dict(zip(step.part.writes, binding.get_outputs(), strict=True))
+
+
+def load_onnx(
+    name: str, path: str | Path, runtime: OnnxRuntime, segment_s: float | None, *, cuts: Sequence[int] | None = None
+) -> OnnxModel:
+    """Load an ONNX model and cut it.
+
+    Parameters
+    ----------
+    segment_s
+        Length of a part; ``None``: the model stays whole.
+    cuts
+        Cut before these nodes of the optimised graph instead, as far as it can be cut there.
+    """
+    file = checked_file(path, "an ONNX model")
+    with TemporaryDirectory(prefix="commonwatt-") as folder, runtime.loading(file):
+        graph, session = optimised_graph(file, Path(folder), runtime)
+        examples = _examples(specs_of(session.get_inputs(), file))
+        seen = split(graph, runtime, examples) if graph else None
+        chosen = _chosen(seen, segment_s, cuts)
+        steps = seen.steps(chosen) if seen and chosen else ()
+        if len(steps) < 2:
+            steps = (whole(session, seen, file),)
+        model = OnnxModel(name, file, runtime, steps, session)
+    try:
+        model.measure()
+    except InputError as error:
+        raise error.within(file) from error
+    return model
+
+
+def _chosen(graph: SplitModel | None, segment_s: float | None, cuts: Sequence[int] | None) -> tuple[int, ...]:
+    if graph is None or not graph.allowed:
+        return ()
+    if cuts is not None:
+        return tuple(sorted(graph.allowed & set(cuts)))
+    return () if segment_s is None else graph.cuts(segment_s)
+
+
+def _examples(specs: Sequence[TensorSpec]) -> dict[str, Tensor]:
+    rng = np.random.default_rng(0)
+    return {spec.name: example_input(spec, rng) for spec in specs}
