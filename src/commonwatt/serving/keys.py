@@ -17,7 +17,7 @@ SHORTEST = 8
 
 
 def _digest(key: str) -> bytes:
-    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 
 def is_loopback(host: str | None) -> bool:
