@@ -130,6 +130,6 @@ class Front:
     def log(self, refusal: Refusal, error: Exception, what: str) -> None:
         """Log that *what* was refused, at a bounded rate."""
         if refusal.unexpected:
-            self._failures.warn(f"{what}: unexpected {type(error).__name__}", error)
+            self._failures.tell(f"{what}: unexpected {type(error).__name__}", error)
         else:
-            self._refusals.warn(f"{what}: refused with {refusal.status}: {refusal.text!a}")
+            self._refusals.tell(f"{what}: refused with {refusal.status}: {refusal.text!a}")

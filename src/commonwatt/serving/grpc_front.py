@@ -12,7 +12,7 @@ from commonwatt.serving.checks import Given, checked_inputs, checked_outputs, sh
 from commonwatt.serving.front import VERSION, Front
 from commonwatt.serving.keys import presented_key
 from commonwatt.serving.optional import Foreign, wanted
-from commonwatt.serving.refusals import Refusal, RequestError, TooLargeError, refusal_of
+from commonwatt.serving.refusals import Refusal, RequestError, refusal_of
 from commonwatt.serving.tensors import (
     CONTENTS,
     TensorError,
@@ -38,7 +38,7 @@ def grpc_server(front: Front, largest: int) -> Foreign:
         ("grpc.so_reuseport", 0),  # a port that is in use is an error
     ]
     server = aio.server(options=options)
-    servicer = _Servicer(front, messages, grpc.StatusCode, largest)
+    servicer = _Servicer(front, messages, grpc.StatusCode)
     services.add_GRPCInferenceServiceServicer_to_server(servicer, server)
     return server
 
@@ -46,8 +46,8 @@ def grpc_server(front: Front, largest: int) -> Foreign:
 class _Servicer:
     """The calls, by the names the protocol gives them; any other call is refused with a sentence."""
 
-    def __init__(self, front: Front, messages: Foreign, codes: Foreign, largest: int) -> None:
-        self._front, self._messages, self._codes, self._largest = front, messages, codes, largest
+    def __init__(self, front: Front, messages: Foreign, codes: Foreign) -> None:
+        self._front, self._messages, self._codes = front, messages, codes
 
     def __getattr__(self, name: str) -> Callable[[Any, Any], Awaitable[None]]:
         if not name[0].isupper():
@@ -115,11 +115,6 @@ class _Servicer:
     async def _infer(self, tenant: str, request: Foreign) -> Foreign:
         model = self._front.ready_model(tenant, request.model_name, request.model_version)
         with self._front.accepted():
-            if request.ByteSize() > self._largest:  # where it came compressed
-                raise TooLargeError(
-                    f"got a message of more than {self._largest} bytes, expected at most that "
-                    "(server.largest_request_mb)"
-                )
             inputs = checked_inputs(model, _given(request, f"model {shown_name(model.name)}"))
             wanted_outputs = _wanted(request, model)
             outputs = await self._front.run(self._front.backend.infer(tenant, model.name, inputs))

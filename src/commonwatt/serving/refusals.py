@@ -100,7 +100,7 @@ class BoundedLog:
         self._last = -math.inf
         self._left_out = 0
 
-    def warn(self, message: str, error: Exception | None = None) -> None:
+    def tell(self, message: str, error: Exception | None = None) -> None:
         """Log *message*, with the traceback of *error*, unless the last line is too recent."""
         now = self._clock()
         if now - self._last < self._every_s:

@@ -82,20 +82,20 @@ async def serve(
     """
     front = Front(backend, keys)
     largest = int(spec.largest_request_mb * 1e6)
-    application = rest_application(front, largest, metrics_page(backend.measurements))
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(contextlib.closing(_listen(spec.host, spec.rest_port)))
-        rpc, rpc_port = _bind_grpc(front, spec, largest)
-        stops = stack.enter_context(_stops(stop))
-        if rpc is not None:
-            await rpc.start()
-        rest = _uvicorn(application)
-        serving = asyncio.create_task(rest.serve(sockets=[listener]))
+    rest = _uvicorn(rest_application(front, largest, metrics_page(backend.measurements)))
+    rpc = None if spec.grpc_port is None else grpc_server(front, largest)
+    serving: asyncio.Task[None] | None = None
+    with _stops(stop) as stops:
         try:
-            await _started(rest, serving)
-            on_ready(Addresses(spec.host, listener.getsockname()[1], rpc_port))
-            await _first(stops.gently, serving)
-            await front.drain(spec.drain_s, stops.at_once)
+            with contextlib.closing(_listen(spec.host, spec.rest_port)) as listener:
+                rpc_port = None if rpc is None else _bind_grpc(rpc, spec)
+                if rpc is not None:
+                    await rpc.start()
+                serving = asyncio.create_task(rest.serve(sockets=[listener]))
+                await _started(rest, serving)
+                on_ready(Addresses(spec.host, listener.getsockname()[1], rpc_port))
+                await _first(stops.gently, serving)
+                await front.drain(spec.drain_s, stops.at_once)
         finally:
             await _finish(rest, serving, rpc, at_once=stops.at_once.is_set())
 
@@ -119,17 +119,14 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _bind_grpc(front: Front, spec: ServerSpec, largest: int) -> tuple[Any, int | None]:
-    if spec.grpc_port is None:
-        return None, None
-    server = grpc_server(front, largest)
+def _bind_grpc(server: Foreign, spec: ServerSpec) -> int:
     try:
-        port = int(server.add_insecure_port(_joined(spec.host, spec.grpc_port)))
+        port = int(server.add_insecure_port(_joined(spec.host, spec.grpc_port or 0)))
     except RuntimeError:
         port = 0
     if not port:
         raise InputError(f"a port free on {spec.host}", field="server.grpc_port", value=spec.grpc_port)
-    return server, port
+    return port
 
 
 def _joined(host: str, port: int) -> str:
@@ -184,10 +181,13 @@ async def _first(stop: asyncio.Event, serving: asyncio.Task[None]) -> None:
         serving.result()
 
 
-async def _finish(rest: Foreign, serving: asyncio.Task[None], rpc: Foreign, *, at_once: bool) -> None:
+async def _finish(rest: Foreign, serving: asyncio.Task[None] | None, rpc: Foreign, *, at_once: bool) -> None:
     rest.should_exit = True
     rest.force_exit = at_once
-    ends = [serving]
+    ends: list[Any] = [] if serving is None else [serving]
     if rpc is not None:
-        ends.append(asyncio.create_task(rpc.stop(0.1 if at_once else LAST_WORDS_S)))
+        ends.append(rpc.stop(0.1 if at_once else LAST_WORDS_S))
     await asyncio.gather(*ends, return_exceptions=True)
+    for connection in list(rest.server_state.connections):  # of clients that do not read what they asked for
+        connection.transport.abort()
+    await asyncio.sleep(0)  # until they are closed
