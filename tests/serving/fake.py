@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import warnings
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from commonwatt.devices.base import TensorSpec
 from commonwatt.model.errors import InputError
@@ -133,6 +135,13 @@ class FakeBackend:
         return Measurements((ann, bob), 2.0, 10.0, 0.7, "etf", "modelled")
 
 
+def skip_without_the_extra():
+    for package in ("starlette", "uvicorn", "prometheus_client", "tritonclient.grpc"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of third parties, at import
+            pytest.importorskip(package, exc_type=ImportError)
+
+
 class Served:
     """A server in a thread: where it is, and what stands behind it."""
 
@@ -168,6 +177,10 @@ class Served:
         assert not self._thread.is_alive()
 
     def __enter__(self):
+        skip_without_the_extra()
+        return self.start()
+
+    def start(self):
         self._thread.start()
         assert self._up.wait(20)
         if self.error is not None:

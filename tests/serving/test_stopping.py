@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import asyncio
 import signal
 import socket
 import subprocess
@@ -15,7 +15,7 @@ import pytest
 from commonwatt.model.errors import InputError, MissingExtraError
 from commonwatt.model.timeslice_config import ServerSpec
 from commonwatt.serving.server import Addresses, serve
-from tests.serving.fake import ANN, KEYS, FakeBackend, Served
+from tests.serving.fake import ANN, KEYS, FakeBackend, Served, skip_without_the_extra
 from tests.serving.test_limits import METADATA, floats, request
 from tests.serving.wire import Wire, x
 
@@ -119,12 +119,10 @@ def test_addresses():
 @pytest.mark.parametrize(("module", "package"), [("uvicorn", "uvicorn"), ("starlette.applications", "starlette"),
                          ("prometheus_client", "prometheus-client"), ("grpc.aio", "grpcio")])  # fmt: skip
 def test_without_the_extra(monkeypatch, module, package):
+    skip_without_the_extra()
     monkeypatch.setitem(sys.modules, module, None)
-    with (
-        pytest.raises(MissingExtraError, match=rf"{package} is not installed; run: pip install 'commonwatt\[serve\]'"),
-        Served(),
-    ):
-        pass
+    with pytest.raises(MissingExtraError, match=rf"{package} is not installed; run: pip install 'commonwatt\[serve\]'"):
+        Served().start()
 
 
 PROGRAM = """
@@ -140,7 +138,8 @@ print("ended", flush=True)
 
 @pytest.mark.parametrize(("signals", "drain_s"), [([signal.SIGTERM], 0), ([signal.SIGINT], 0.3),
                          ([signal.SIGTERM, signal.SIGINT], 100)])  # fmt: skip
-def test_signals_of_a_program(signals, drain_s, tmp_path):
+def test_signals_of_a_program(signals, drain_s):
+    skip_without_the_extra()
     command = [sys.executable, "-c", PROGRAM, str(drain_s)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         rest = process.stdout.readline().split()[0]
@@ -167,7 +166,6 @@ def test_signals_of_a_program(signals, drain_s, tmp_path):
     assert answers[0][0] == 503
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="only where processes are forked")
 def test_nothing_is_left_open():
     with Served() as server:
         at = server.at
@@ -178,7 +176,7 @@ def test_nothing_is_left_open():
 
 
 def test_serving_is_a_coroutine_that_may_be_cancelled():
-    import asyncio
+    skip_without_the_extra()
 
     async def main():
         up = asyncio.Event()
