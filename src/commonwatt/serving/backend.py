@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from commonwatt.devices.base import Tensor, TensorSpec
+from commonwatt.serving.metrics import Measurements
 
 __all__ = [
     "Backend",
@@ -34,7 +35,7 @@ class NotReadyError(BackendError):
 
 
 class TooManyRequestsError(BackendError):
-    """Its queues are full (REST 429 with Retry-After, gRPC RESOURCE_EXHAUSTED with ``retry-after`` metadata)."""
+    """The tenant's queues are full (REST 429, gRPC RESOURCE_EXHAUSTED; both say when to try again)."""
 
     def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message)
@@ -94,4 +95,8 @@ class Backend(Protocol):
 
     def status(self) -> dict[str, Any]:
         """Return time, energy, shares and queues of every tenant as a JSON document, for the operator."""
+        ...
+
+    def measurements(self) -> Measurements:
+        """Return the same as a snapshot for Prometheus."""
         ...

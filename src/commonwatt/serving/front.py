@@ -1,0 +1,135 @@
+"""What both protocols do alike: let tenants in, find their models, run their requests, and stop without losing any."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from commonwatt import __version__
+from commonwatt.serving.backend import (
+    Backend,
+    ModelDescription,
+    NotReadyError,
+    UnavailableError,
+    UnknownModelError,
+)
+from commonwatt.serving.checks import shown_name
+from commonwatt.serving.keys import Keys
+from commonwatt.serving.refusals import BoundedLog, GoneError, Refusal, UnauthenticatedError
+
+__all__ = ["EXTENSIONS", "NAME", "VERSION", "Front"]
+
+NAME = "commonwatt"
+VERSION = "1"  # of every model; there is no other
+EXTENSIONS = ("binary_tensor_data", "model_repository")
+
+T = TypeVar("T")
+
+
+class Front:
+    """A backend, who may use it, and the requests under way."""
+
+    def __init__(self, backend: Backend, keys: Keys) -> None:
+        self.backend, self.keys = backend, keys
+        self._refusals = BoundedLog(logging.getLogger("commonwatt.serving"))
+        self._failures = BoundedLog(logging.getLogger("commonwatt.serving"))
+        self._stopping = self._expired = False
+        self._accepted = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._under_way: set[asyncio.Task[Any]] = set()
+
+    def ready(self) -> bool:
+        """Whether requests are taken."""
+        return not self._stopping and self.backend.ready()
+
+    def server(self) -> dict[str, Any]:
+        """Return the metadata of the server."""
+        return {"name": NAME, "version": __version__, "extensions": list(EXTENSIONS)}
+
+    def tenant(self, key: str | None) -> str:
+        """Return whose *key* it is; raises ``UnauthenticatedError``."""
+        tenant = self.keys.tenant_of(key)
+        if tenant is None:
+            got = "an unknown key" if key else "no key"
+            raise UnauthenticatedError(f"got {got}, expected Authorization: Bearer KEY or X-API-Key: KEY")
+        return tenant
+
+    def model(self, tenant: str, name: str, version: str = "") -> ModelDescription:
+        """Return a model of *tenant*; other tenants' models are as unknown as those that do not exist."""
+        try:
+            model = self.backend.model(tenant, name)
+        except UnknownModelError:
+            raise UnknownModelError(f"unknown model {shown_name(name)}") from None
+        if version not in {"", VERSION}:
+            raise UnknownModelError(f"model {shown_name(name)} has no version {shown_name(version)}, only {VERSION}")
+        return model
+
+    def ready_model(self, tenant: str, name: str, version: str = "") -> ModelDescription:
+        """Return a model that takes requests; raises ``NotReadyError`` if it does not."""
+        model = self.model(tenant, name, version)
+        if not model.ready:
+            why = f": {model.reason}" if model.reason else ""
+            raise NotReadyError(f"model {shown_name(name)} is not loaded{why}")
+        return model
+
+    @contextmanager
+    def accepted(self) -> Iterator[None]:
+        """Accept a request: from here to the end of the block a server that stops waits for it."""
+        if self._stopping:
+            raise UnavailableError("the server is stopping")
+        self._accepted += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._accepted -= 1
+            if not self._accepted:
+                self._idle.set()
+
+    async def run(self, work: Coroutine[Any, Any, T], gone: Coroutine[Any, Any, None] | None = None) -> T:
+        """Run *work* to its end, unless the server must stop (``UnavailableError``) or *gone* ends (``GoneError``)."""
+        task = asyncio.create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._forget)
+        if self._expired:
+            task.cancel()
+        watch = None if gone is None else asyncio.create_task(gone)
+        try:
+            await asyncio.wait({task} if watch is None else {task, watch}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise GoneError
+            if task.cancelled() and self._expired:
+                raise UnavailableError("the server stopped before this request was answered")
+            return task.result()
+        finally:
+            task.cancel()
+            if watch is not None:
+                watch.cancel()
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, even if whoever waited for it is gone
+
+    async def drain(self, longest_s: float, at_once: asyncio.Event) -> None:
+        """Take no more requests; wait for those accepted, then refuse what is left."""
+        self._stopping = True
+        waits = [asyncio.create_task(self._idle.wait()), asyncio.create_task(at_once.wait())]
+        await asyncio.wait(waits, timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
+        self._expired = True
+        for task in list(self._under_way):
+            task.cancel()
+        waits[1].cancel()
+        await asyncio.wait(waits, timeout=1.0)  # until they are answered
+        waits[0].cancel()
+
+    def log(self, refusal: Refusal, error: Exception, what: str) -> None:
+        """Log that *what* was refused, at a bounded rate."""
+        if refusal.unexpected:
+            self._failures.tell(f"{what}: unexpected {type(error).__name__}", error)
+        else:
+            self._refusals.tell(f"{what}: refused with {refusal.status}: {refusal.text!a}")

@@ -1,0 +1,111 @@
+"""What a request is refused with: one table for both protocols, and a log of refusals that nobody can flood."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from commonwatt.serving.backend import (
+    BackendError,
+    NotReadyError,
+    TooManyRequestsError,
+    UnavailableError,
+    UnknownModelError,
+)
+
+__all__ = [
+    "BoundedLog",
+    "GoneError",
+    "Refusal",
+    "RequestError",
+    "SlowClientError",
+    "TooLargeError",
+    "UnauthenticatedError",
+    "refusal_of",
+]
+
+LONGEST_TEXT = 1000
+
+
+class RequestError(BackendError):
+    """The request is not what the protocol or the model asks for."""
+
+
+class UnauthenticatedError(BackendError):
+    """No key, or not one that opens this."""
+
+
+class TooLargeError(BackendError):
+    """The request is larger than the server takes."""
+
+
+class SlowClientError(BackendError):
+    """The client stopped in the middle of its request."""
+
+
+class GoneError(Exception):
+    """The client is gone; nobody is left to answer."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An error as the protocols say it."""
+
+    status: int  # HTTP
+    code: str  # of gRPC
+    text: str
+    retry_after_s: int | None = None
+    unexpected: bool = False  # a defect of ours: log it
+
+
+TABLE: tuple[tuple[type[BackendError], int, str], ...] = (
+    (UnknownModelError, 404, "NOT_FOUND"),
+    (NotReadyError, 400, "FAILED_PRECONDITION"),
+    (TooManyRequestsError, 429, "RESOURCE_EXHAUSTED"),
+    (UnavailableError, 503, "UNAVAILABLE"),
+    (UnauthenticatedError, 401, "UNAUTHENTICATED"),
+    (TooLargeError, 413, "RESOURCE_EXHAUSTED"),
+    (SlowClientError, 408, "DEADLINE_EXCEEDED"),
+    (BackendError, 400, "INVALID_ARGUMENT"),
+)
+
+
+def refusal_of(error: Exception) -> Refusal:
+    """Return how *error* is told to a client; whatever is not a ``BackendError`` is told without its text."""
+    for kind, status, code in TABLE:
+        if isinstance(error, kind):
+            text = str(error)
+            shown = text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 3] + "..."
+            return Refusal(status, code, shown, _retry_after(error))
+    return Refusal(500, "INTERNAL", "the server failed on this request; its log says why", unexpected=True)
+
+
+def _retry_after(error: BackendError) -> int | None:
+    if isinstance(error, TooManyRequestsError):
+        wait = error.retry_after_s
+        return max(1, math.ceil(wait)) if math.isfinite(wait) else 1
+    return 1 if isinstance(error, UnavailableError) else None
+
+
+class BoundedLog:
+    """Warnings at a bounded rate; what was left out is counted in the next line."""
+
+    def __init__(
+        self, log: logging.Logger, *, every_s: float = 1.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._log, self._every_s, self._clock = log, every_s, clock
+        self._last = -math.inf
+        self._left_out = 0
+
+    def tell(self, message: str, error: Exception | None = None) -> None:
+        """Log *message*, with the traceback of *error*, unless the last line is too recent."""
+        now = self._clock()
+        if now - self._last < self._every_s:
+            self._left_out += 1
+            return
+        more = f" ({self._left_out} more left out before this)" if self._left_out else ""
+        self._last, self._left_out = now, 0
+        self._log.warning("%s%s", message, more, exc_info=error)

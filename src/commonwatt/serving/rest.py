@@ -1,0 +1,206 @@
+"""The Open Inference Protocol v2 over REST."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from commonwatt.devices.base import TensorSpec
+from commonwatt.model.errors import InputError
+from commonwatt.serving.answers import Answer, json_answer, refusal_answer
+from commonwatt.serving.backend import ModelDescription
+from commonwatt.serving.checks import checked_inputs, checked_outputs
+from commonwatt.serving.front import VERSION, Front
+from commonwatt.serving.keys import presented_key
+from commonwatt.serving.optional import Foreign, wanted
+from commonwatt.serving.refusals import GoneError, Refusal, RequestError, UnauthenticatedError, refusal_of
+from commonwatt.serving.rest_body import decode_infer, decode_json, encode_infer
+from commonwatt.serving.rest_read import header_length_of, read_body, until_gone
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+
+__all__ = ["rest_application"]
+
+Endpoint = Callable[["Request"], Awaitable[Answer]]
+
+LARGEST_DOCUMENT = 1_000_000  # bytes of a body that holds no tensors
+
+
+def rest_application(front: Front, largest: int, metrics: Callable[[], tuple[bytes, str]]) -> Starlette:
+    """Return the application; bodies of more than *largest* bytes are refused, *metrics* is Prometheus' page."""
+    applications, routing = wanted("starlette.applications"), wanted("starlette.routing")
+    rest = _Rest(front, largest, metrics)
+    model = "/v2/models/{model}"
+    versions = (model, model + "/versions/{version}")
+    table: list[tuple[str, str, Endpoint]] = [
+        ("GET", "/v2", rest.server),
+        ("GET", "/v2/health/live", rest.live),
+        ("GET", "/v2/health/ready", rest.ready),
+        *(("POST", path + "/infer", rest.infer) for path in versions),
+        *(("GET", path, rest.metadata) for path in versions),
+        *(("GET", path + "/ready", rest.model_ready) for path in versions),
+        *(("GET", path + "/config", rest.config) for path in versions),
+        ("POST", "/v2/repository/index", rest.index),
+        ("POST", "/v2/repository/models/{model}/load", rest.load),
+        ("POST", "/v2/repository/models/{model}/unload", rest.unload),
+        ("GET", "/metrics", rest.metrics),
+        ("GET", "/v2/commonwatt/settings", rest.settings),
+        ("PATCH", "/v2/commonwatt/settings", rest.change),
+        ("GET", "/v2/commonwatt/status", rest.status),
+    ]
+    routes = [routing.Route(path, _answering(front, endpoint), methods=[verb]) for verb, path, endpoint in table]
+    application: Starlette = applications.Starlette(routes=routes, exception_handlers={404: _no_route, 405: _no_route})
+    application.router.redirect_slashes = False
+    return application
+
+
+async def _no_route(request: Request, error: Exception) -> Foreign:
+    status = int(getattr(error, "status_code", 404))
+    text = f"got {ascii(request.method)[1:-1]} {ascii(request.url.path)[:200]}, expected a route of this server"
+    return refusal_answer(Refusal(status, "UNIMPLEMENTED", text))
+
+
+def _answering(front: Front, endpoint: Endpoint) -> Endpoint:
+    """Return *endpoint* with its errors answered as the protocol says."""
+
+    async def answer(request: Request) -> Answer:
+        try:
+            return await endpoint(request)
+        except GoneError:
+            return Answer(499)  # to nobody
+        except Exception as error:
+            refusal = refusal_of(error)
+            front.log(refusal, error, f"{request.method} {ascii(request.url.path)[:200]}")
+            return refusal_answer(refusal)
+
+    return answer
+
+
+class _Rest:
+    """The routes."""
+
+    def __init__(self, front: Front, largest: int, metrics: Callable[[], tuple[bytes, str]]) -> None:
+        self._front, self._largest, self._metrics = front, largest, metrics
+
+    async def server(self, _: Request) -> Answer:
+        return json_answer(self._front.server())
+
+    async def live(self, _: Request) -> Answer:
+        return json_answer({"live": True})
+
+    async def ready(self, _: Request) -> Answer:
+        ready = self._front.ready()
+        return json_answer({"ready": ready}, 200 if ready else 503)
+
+    async def metadata(self, request: Request) -> Answer:
+        model = self._front.model(self._tenant(request), *_named(request))
+        return json_answer(
+            {
+                "name": model.name, "versions": [VERSION], "platform": model.platform,
+                "inputs": [_spec(spec) for spec in model.inputs], "outputs": [_spec(spec) for spec in model.outputs],
+            }
+        )  # fmt: skip
+
+    async def model_ready(self, request: Request) -> Answer:
+        model = self._front.model(self._tenant(request), *_named(request))
+        return json_answer({"name": model.name, "ready": model.ready}, 200 if model.ready else 400)
+
+    async def config(self, request: Request) -> Answer:
+        self._front.model(self._tenant(request), *_named(request))
+        return json_answer({"error": "model configurations are not served; the model's metadata are"}, 501)
+
+    async def infer(self, request: Request) -> Answer:
+        tenant = self._tenant(request)
+        model = self._front.ready_model(tenant, *_named(request))
+        with self._front.accepted():
+            header_length = header_length_of(request.headers)
+            raw = await self._front.run(read_body(request.receive, request.headers, self._largest))
+            body = decode_infer(raw, header_length, model.name)
+            inputs = checked_inputs(model, body.inputs)
+            checked_outputs(model, list(body.outputs))
+            work = self._front.backend.infer(tenant, model.name, inputs)
+            outputs = await self._front.run(work, until_gone(request.receive))
+            answer, length = encode_infer(model, VERSION, body, outputs)
+        if length is None:
+            return Answer(200, answer)
+        return Answer(200, answer, "application/octet-stream", {"Inference-Header-Content-Length": str(length)})
+
+    async def index(self, request: Request) -> Answer:
+        tenant = self._tenant(request)
+        only_ready = (await self._document(request)).get("ready", False)
+        if not isinstance(only_ready, bool):
+            raise RequestError("got ready that is not true or false, expected one of them")
+        models = self._front.backend.models(tenant)
+        return json_answer([_row(model) for model in models if model.ready or not only_ready])
+
+    async def load(self, request: Request) -> Answer:
+        name = request.path_params["model"]
+        tenant = self._tenant(request)
+        self._front.model(tenant, name)
+        with self._front.accepted():
+            if (await self._document(request)).get("parameters"):
+                raise RequestError("got parameters, expected none: a model is loaded as the server's file says")
+            await self._front.run(self._front.backend.load(tenant, name))
+        return json_answer({})
+
+    async def unload(self, request: Request) -> Answer:
+        name = request.path_params["model"]
+        tenant = self._tenant(request)
+        self._front.model(tenant, name)
+        with self._front.accepted():
+            await self._front.run(self._front.backend.unload(tenant, name))
+        return json_answer({})
+
+    async def metrics(self, request: Request) -> Answer:
+        self._operator(request)
+        return Answer(200, *self._metrics())
+
+    async def settings(self, request: Request) -> Answer:
+        self._operator(request)
+        return json_answer(self._front.backend.settings())
+
+    async def change(self, request: Request) -> Answer:
+        self._operator(request)
+        settings = await self._document(request)
+        try:
+            return json_answer(self._front.backend.change(settings))
+        except InputError as error:
+            raise RequestError(str(error)) from None
+
+    async def status(self, request: Request) -> Answer:
+        self._operator(request)
+        return json_answer(self._front.backend.status())
+
+    def _tenant(self, request: Request) -> str:
+        return self._front.tenant(_key(request))
+
+    def _operator(self, request: Request) -> None:
+        host = request.client.host if request.client else None
+        if not self._front.keys.opens_operation(_key(request), host):
+            raise UnauthenticatedError(
+                "expected the operator's key (server.operator_key), or a client on the server's own machine if there "
+                "is no such key"
+            )
+
+    async def _document(self, request: Request) -> dict[str, Any]:
+        body = await read_body(request.receive, request.headers, min(LARGEST_DOCUMENT, self._largest))
+        return decode_json(body) if len(body) else {}
+
+
+def _key(request: Request) -> str | None:
+    return presented_key(request.headers.get("authorization"), request.headers.get("x-api-key"))
+
+
+def _named(request: Request) -> tuple[str, str]:
+    return request.path_params["model"], request.path_params.get("version", "")
+
+
+def _spec(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)}
+
+
+def _row(model: ModelDescription) -> dict[str, Any]:
+    state = "READY" if model.ready else "UNAVAILABLE"
+    return {"name": model.name, "version": VERSION, "state": state, "reason": model.reason}

@@ -1,0 +1,193 @@
+"""The server: both protocols in one loop, from binding their ports to the last answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from commonwatt.model.errors import InputError
+from commonwatt.model.timeslice_config import ServerSpec
+from commonwatt.serving.backend import Backend
+from commonwatt.serving.front import Front
+from commonwatt.serving.grpc_front import grpc_server
+from commonwatt.serving.keys import Keys
+from commonwatt.serving.metrics import metrics_page
+from commonwatt.serving.optional import Foreign, wanted
+from commonwatt.serving.rest import rest_application
+
+__all__ = ["Addresses", "serve"]
+
+LAST_WORDS_S = 2.0  # for answers that are written when everything is decided
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where a server listens."""
+
+    host: str
+    rest_port: int
+    grpc_port: int | None
+
+    @property
+    def rest(self) -> str:
+        """``host:port`` of REST, as ``tritonclient.http`` takes it."""
+        return _joined(self.host, self.rest_port)
+
+    @property
+    def grpc(self) -> str | None:
+        """``host:port`` of gRPC, as ``tritonclient.grpc`` takes it."""
+        return None if self.grpc_port is None else _joined(self.host, self.grpc_port)
+
+
+@dataclass(frozen=True)
+class _Stops:
+    """Ways to stop: with an end to everything accepted, or at once."""
+
+    gently: asyncio.Event
+    at_once: asyncio.Event
+
+
+async def serve(
+    backend: Backend,
+    keys: Keys,
+    spec: ServerSpec,
+    *,
+    on_ready: Callable[[Addresses], None],
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Serve *backend* until told to stop, then finish what was accepted.
+
+    Parameters
+    ----------
+    on_ready
+        Called once both ports take requests.
+    stop
+        Set it to stop (from another thread by ``loop.call_soon_threadsafe(stop.set)``). Without it, SIGTERM and SIGINT
+        stop the server if this is the main thread: the first gently, the second at once.
+
+    Raises
+    ------
+    InputError
+        If a port is in use or the host is not this machine.
+    MissingExtraError
+        If the ``serve`` extra is not installed.
+    """
+    front = Front(backend, keys)
+    largest = int(spec.largest_request_mb * 1e6)
+    rest = _uvicorn(rest_application(front, largest, metrics_page(backend.measurements)))
+    rpc = None if spec.grpc_port is None else grpc_server(front, largest)
+    serving: asyncio.Task[None] | None = None
+    with _stops(stop) as stops:
+        try:
+            with contextlib.closing(_listen(spec.host, spec.rest_port)) as listener:
+                rpc_port = None if rpc is None else _bind_grpc(rpc, spec)
+                if rpc is not None:
+                    await rpc.start()
+                serving = asyncio.create_task(rest.serve(sockets=[listener]))
+                await _started(rest, serving)
+                on_ready(Addresses(spec.host, listener.getsockname()[1], rpc_port))
+                await _first(stops.gently, serving)
+                await front.drain(spec.drain_s, stops.at_once)
+        finally:
+            await _finish(rest, serving, rpc, at_once=stops.at_once.is_set())
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (OSError, UnicodeError):
+        raise InputError("a name or an address of this machine", field="server.host", value=host) from None
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(2048)
+        listener.settimeout(0)
+    except OSError as error:
+        listener.close()
+        raise InputError(f"a port free on {host} ({error.strerror})", field="server.rest_port", value=port) from None
+    return listener
+
+
+def _bind_grpc(server: Foreign, spec: ServerSpec) -> int:
+    try:
+        port = int(server.add_insecure_port(_joined(spec.host, spec.grpc_port or 0)))
+    except RuntimeError:
+        port = 0
+    if not port:
+        raise InputError(f"a port free on {spec.host}", field="server.grpc_port", value=spec.grpc_port)
+    return port
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _uvicorn(application: Foreign) -> Foreign:
+    """Return uvicorn's server, its signal handlers, access log and trust in proxies taken away."""
+    uvicorn = wanted("uvicorn")
+    config = uvicorn.Config(
+        application, log_config=None, log_level=logging.WARNING, access_log=False, lifespan="off", ws="none",
+        proxy_headers=False, server_header=False, timeout_keep_alive=75, timeout_graceful_shutdown=int(LAST_WORDS_S),
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    server.capture_signals = contextlib.nullcontext
+    return server
+
+
+@contextlib.contextmanager
+def _stops(stop: asyncio.Event | None) -> Iterator[_Stops]:
+    stops = _Stops(stop or asyncio.Event(), asyncio.Event())
+    if stop is not None or threading.current_thread() is not threading.main_thread():
+        yield stops
+        return
+
+    def signalled() -> None:
+        (stops.at_once if stops.gently.is_set() else stops.gently).set()
+
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, signalled)
+    try:
+        yield stops
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+async def _started(rest: Foreign, serving: asyncio.Task[None]) -> None:
+    while not rest.started and not serving.done():
+        await asyncio.sleep(0.005)
+    if serving.done():
+        serving.result()
+
+
+async def _first(stop: asyncio.Event, serving: asyncio.Task[None]) -> None:
+    """Wait for *stop*, or for the end of a server that ends by itself, which is an error."""
+    told = asyncio.create_task(stop.wait())
+    await asyncio.wait((told, serving), return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if serving.done():
+        serving.result()
+
+
+async def _finish(rest: Foreign, serving: asyncio.Task[None] | None, rpc: Foreign, *, at_once: bool) -> None:
+    rest.should_exit = True
+    rest.force_exit = at_once
+    ends: list[Any] = [] if serving is None else [serving]
+    if rpc is not None:
+        ends.append(rpc.stop(0.1 if at_once else LAST_WORDS_S))
+    await asyncio.gather(*ends, return_exceptions=True)
+    for connection in list(rest.server_state.connections):  # of clients that do not read what they asked for
+        connection.transport.abort()
+    await asyncio.sleep(0)  # until they are closed

@@ -1,0 +1,278 @@
+"""An unmodified tritonclient, over both transports."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of gevent, at import
+    rest = pytest.importorskip("tritonclient.http")
+    pytest.importorskip("tritonclient.http.aio")
+    from tritonclient import grpc as rpc
+    from tritonclient.grpc import aio as rpc_aio
+    from tritonclient.http import aio as rest_aio
+    from tritonclient.utils import InferenceServerException
+
+from commonwatt import __version__
+from tests.serving.fake import ANN, BOB, KINDS
+
+
+def key():
+    """Anew each time, as tritonclient.http adds its own headers to the dictionary it is given."""
+    return {"authorization": f"Bearer {ANN}"}
+
+
+SAMPLES = {
+    "BOOL": np.array([[True, False]]), "BYTES": np.array([[b"", "\u00e9t\u00e9".encode()]], object),
+    **{kind: np.array([[0, 100]], kind.lower()) for kind in KINDS if "INT" in kind},
+    "FP16": np.array([[0.5, -2]], np.float16), "FP32": np.array([[0.1, -2e30]], np.float32),
+    "FP64": np.array([[0.1, -2e300]], np.float64),
+}  # fmt: skip
+
+
+@pytest.fixture(params=["http", "grpc"])
+def transport(request):
+    return request.param
+
+
+@pytest.fixture
+def client(served, transport):
+    made = (
+        rest.InferenceServerClient(served.at.rest) if transport == "http" else rpc.InferenceServerClient(served.at.grpc)
+    )
+    yield made
+    made.close()
+
+
+def given(transport, name, array, kind, *, binary=True):
+    module = rest if transport == "http" else rpc
+    made = module.InferInput(name, list(array.shape), kind)
+    made.set_data_from_numpy(array, **({"binary_data": binary} if transport == "http" else {}))
+    return made
+
+
+def wanted(transport, name, *, binary=True):
+    return (
+        rest.InferRequestedOutput(name, binary_data=binary) if transport == "http" else rpc.InferRequestedOutput(name)
+    )
+
+
+def floats(transport, array=None):
+    return [given(transport, "x", np.ones((2, 3), np.float32) if array is None else array, "FP32")]
+
+
+def test_the_server_tells_of_itself_without_a_key(client, transport):
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    told = client.get_server_metadata()
+    told = told if transport == "http" else {"name": told.name, "version": told.version, "extensions": told.extensions}
+    assert (told["name"], told["version"]) == ("commonwatt", __version__)
+    assert "binary_tensor_data" in told["extensions"]
+
+
+def test_metadata_of_a_model(client, transport):
+    more = {} if transport == "http" else {"as_json": True}
+    told = client.get_model_metadata("two", headers=key(), **more)
+    assert (told["name"], told["versions"], told["platform"]) == ("two", ["1"], "onnxruntime_onnx")
+    assert [(row["name"], row["datatype"]) for row in told["inputs"]] == [("a", "FP32"), ("b", "INT64")]
+    assert [int(length) for length in told["inputs"][0]["shape"]] == [2]
+    assert client.is_model_ready("two", "1", headers=key())
+    assert not client.is_model_ready("asleep", headers=key())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_datatype_comes_back_as_it_was(client, transport, kind):
+    sent = SAMPLES[kind]
+    result = client.infer(f"echo-{kind}", [given(transport, "x", sent, kind)], headers=key())
+    got = result.as_numpy("x")
+    assert got.dtype == sent.dtype
+    assert got.tolist() == sent.tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("into", "out"), [(False, False), (False, True), (True, False)])
+def test_rest_in_json_and_in_part_in_json(served, kind, into, out):
+    sent = SAMPLES[kind]
+    with rest.InferenceServerClient(served.at.rest) as client:
+        inputs = [given("http", "x", sent, kind, binary=into)]
+        outputs = [wanted("http", "x", binary=out)]
+        got = client.infer(f"echo-{kind}", inputs, outputs=outputs, headers=key()).as_numpy("x")
+    strings = [[text.encode() if isinstance(text, str) else text for text in row] for row in got.tolist()]
+    assert strings == sent.tolist()
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (1, 0), (0, 0)])
+def test_nothing_at_all(client, transport, shape):
+    result = client.infer("echo-FP32", [given(transport, "x", np.zeros(shape, np.float32), "FP32")], headers=key())
+    assert result.as_numpy("x").shape == shape
+
+
+def test_a_scalar(client, transport):
+    result = client.infer("scalar-INT64", [given(transport, "x", np.array(7), "INT64")], headers=key())
+    assert (result.as_numpy("x").shape, int(result.as_numpy("x"))) == ((), 7)
+
+
+def test_several_inputs_one_output_and_an_id(client, transport):
+    inputs = [
+        given(transport, "b", np.array(5), "INT64"),
+        given(transport, "a", np.array([1, 2], np.float32), "FP32"),
+    ]
+    result = client.infer("two", inputs, outputs=[wanted(transport, "sum")], request_id="no 7", headers=key())
+    assert result.as_numpy("sum").tolist() == [6, 7]
+    assert result.as_numpy("b") is None
+    response = result.get_response()
+    told = response if transport == "http" else {"id": response.id, "model_version": response.model_version}
+    assert (told["id"], told["model_version"]) == ("no 7", "1")
+
+
+@pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
+@pytest.mark.parametrize("length", [3, 60_000])
+def test_compressed_requests(client, transport, algorithm, length):
+    name = {"request_compression_algorithm" if transport == "http" else "compression_algorithm": algorithm}
+    sent = np.arange(length, dtype=np.float32)
+    result = client.infer("big", floats(transport, sent), headers=key(), **name)
+    assert np.array_equal(result.as_numpy("y"), sent * 2)
+
+
+def test_compression_of_answers_may_be_asked_for(served):
+    with rest.InferenceServerClient(served.at.rest) as client:
+        result = client.infer("double", floats("http"), headers=key(), response_compression_algorithm="gzip")
+    assert result.as_numpy("y").tolist() == [[2, 2, 2]] * 2
+
+
+def test_load_and_unload(client, transport):
+    client.unload_model("double", headers=key())
+    assert not client.is_model_ready("double", headers=key())
+    with pytest.raises(InferenceServerException, match="model 'double' is not loaded: unloaded") as error:
+        client.infer("double", floats(transport), headers=key())
+    assert error.value.status() in {"400", "StatusCode.FAILED_PRECONDITION"}
+    rows = client.get_model_repository_index(headers=key())
+    rows = (
+        rows if transport == "http" else [{"name": m.name, "state": m.state, "reason": m.reason} for m in rows.models]
+    )
+    (row,) = [row for row in rows if row["name"] == "double"]
+    assert (row["state"], row["reason"]) == ("UNAVAILABLE", "unloaded")
+    client.load_model("double", headers=key())
+    assert client.infer("double", floats(transport), headers=key()).as_numpy("y").sum() == 12
+    with pytest.raises(InferenceServerException, match="its file is not ONNX"):
+        client.load_model("bad-file", headers=key())
+    with pytest.raises(InferenceServerException, match="got parameters, expected none"):
+        client.load_model("double", config="{}", headers=key())
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "statuses"),
+    [
+        ("nothing", "^unknown model 'nothing'$", {"404", "StatusCode.NOT_FOUND"}),
+        ("secret", "^unknown model 'secret'$", {"404", "StatusCode.NOT_FOUND"}),  # of another tenant
+        ("asleep", "not loaded", {"400", "StatusCode.FAILED_PRECONDITION"}),
+        ("full", "64 requests wait", {"429", "StatusCode.RESOURCE_EXHAUSTED"}),
+        ("gone", "the device is gone", {"503", "StatusCode.UNAVAILABLE"}),
+        ("broken", "^the server failed on this request; its log says why$", {"500", "StatusCode.INTERNAL"}),
+        ("wrong", "^the server failed on this request; its log says why$", {"500", "StatusCode.INTERNAL"}),
+        ("two", "model 'two': got input 'x', expected 'a' and 'b'", {"400", "StatusCode.INVALID_ARGUMENT"}),
+    ],
+)
+def test_errors(client, transport, model, text, statuses):
+    with pytest.raises(InferenceServerException) as error:
+        client.infer(model, floats(transport), headers=key())
+    assert error.value.status() in statuses
+    assert re.search(text, error.value.message())
+
+
+@pytest.mark.parametrize(
+    ("array", "text"),
+    [
+        (np.ones((2, 4), np.float32), r"model 'double', input 'x': got shape \[2, 4\], expected \[-1, 3\]"),
+        (np.ones(3, np.float32), r"got shape \[3\], expected \[-1, 3\]"),
+        (np.ones((1, 3)), "got datatype FP64, expected FP32"),
+    ],
+)
+def test_tensors_that_do_not_fit(client, transport, array, text):
+    kind = "FP64" if array.dtype == np.float64 else "FP32"
+    with pytest.raises(InferenceServerException, match=text):
+        client.infer("double", [given(transport, "x", array, kind)], headers=key())
+
+
+def test_an_output_there_is_not(client, transport):
+    with pytest.raises(InferenceServerException, match="got output 'z', expected 'y'"):
+        client.infer("double", floats(transport), outputs=[wanted(transport, "z")], headers=key())
+
+
+def test_versions(client, transport):
+    assert client.infer("double", floats(transport), model_version="1", headers=key()).as_numpy("y") is not None
+    with pytest.raises(InferenceServerException, match="model 'double' has no version '2', only 1"):
+        client.infer("double", floats(transport), model_version="2", headers=key())
+
+
+@pytest.mark.parametrize("headers", [None, {"authorization": "Bearer nobodys"}, {"x-api-key": "nobodys-key"},
+                                     {"authorization": ANN}, {"authorization": f"Basic {ANN}"}])  # fmt: skip
+def test_without_a_key_that_fits(client, transport, headers):
+    for call in (
+        lambda: client.infer("double", floats(transport), headers=dict(headers) if headers else None),
+        lambda: client.get_model_metadata("double", headers=headers),
+        lambda: client.get_model_repository_index(headers=headers),
+        lambda: client.unload_model("double", headers=headers),
+    ):
+        with pytest.raises(InferenceServerException, match="expected Authorization: Bearer KEY") as error:
+            call()
+        assert error.value.status() in {"401", "StatusCode.UNAUTHENTICATED"}
+
+
+def test_each_tenant_sees_its_own(client, transport):
+    for headers in (
+        {"X-API-Key": BOB} if transport == "http" else {"x-api-key": BOB},
+        {"authorization": f"bearer {BOB}"},
+    ):
+        rows = client.get_model_repository_index(headers=headers)
+        names = [row["name"] for row in rows] if transport == "http" else [row.name for row in rows.models]
+        assert names == ["secret"]
+
+
+def test_calls_that_are_not_supported(client, transport):
+    for call in (client.get_model_config, client.get_inference_statistics):
+        with pytest.raises(InferenceServerException) as error:
+            call("double", headers=key())
+        assert error.value.status() in {"501", "404", "StatusCode.UNIMPLEMENTED"}
+    with pytest.raises(InferenceServerException):
+        client.get_system_shared_memory_status(headers=key())
+
+
+def test_shared_memory_is_refused(client, transport):
+    module = rest if transport == "http" else rpc
+    shared = module.InferInput("x", [1, 3], "FP32")
+    shared.set_shared_memory("region", 12)
+    with pytest.raises(InferenceServerException, match=r"shared_memory_region.*not supported"):
+        client.infer("double", [shared], headers=key())
+
+
+def test_asynchronous_clients(served):
+    async def both():
+        async with rest_aio.InferenceServerClient(served.at.rest) as one:
+            got = [(await one.infer("double", floats("http"), headers=key())).as_numpy("y")]
+            with pytest.raises(InferenceServerException, match="expected Authorization"):
+                await one.infer("double", floats("http"))
+        async with rpc_aio.InferenceServerClient(served.at.grpc) as other:
+            got.append((await other.infer("double", floats("grpc"), headers=key())).as_numpy("y"))
+            with pytest.raises(InferenceServerException, match="expected Authorization"):
+                await other.infer("double", floats("grpc"))
+        return got
+
+    # in the server's own loop, as gRPC minds several loops in one process
+    got = asyncio.run_coroutine_threadsafe(both(), served.loop).result(20)
+    assert [array.sum() for array in got] == [12, 12]
+
+
+def test_a_stream_is_refused_with_a_sentence(served):
+    answers, told = [], threading.Event()
+    with rpc.InferenceServerClient(served.at.grpc) as client:
+        client.start_stream(lambda result, error: (answers.append(error), told.set()), headers=key())
+        assert told.wait(20)
+        client.stop_stream()
+    assert "ModelStreamInfer is not supported by this server" in str(answers[0])
