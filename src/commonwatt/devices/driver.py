@@ -15,6 +15,8 @@ from commonwatt.timeslicing.tasks import Task
 
 __all__ = ["Driver", "Request"]
 
+_UNKNOWN = -1.0  # no clock
+
 
 class Request:
     """One inference asked for. ``ended`` hears how it ended, on the driver's thread."""
@@ -101,10 +103,18 @@ class Driver:
         else:
             with self.lock:
                 self.scheduler.account(task, took_ns, energy_j, ended=False)
-        if after_ns - self._window_ns >= self._settle_ns:
-            self.settle()
+        self.settle_if_due()
         self.busy_ns += self.clock.now_ns() - began_ns
         return True
+
+    def forget_clock(self) -> None:
+        """Set the clock anew before the next step: somebody else has touched it."""
+        self._clock_mhz = _UNKNOWN
+
+    def settle_if_due(self) -> None:
+        """Close the window of energy if it is long enough."""
+        if self.clock.now_ns() - self._window_ns >= self._settle_ns:
+            self.settle()
 
     def settle(self) -> None:
         """Close the window of energy: tenants and idling sum to the meter; powers are what was learnt."""
@@ -132,6 +142,7 @@ class Driver:
         if request.at < len(request.model.step_names):
             return False
         request.outputs = request.execution.outputs()
+        request.execution = None  # giving memory back is work of this step
         return True
 
     def _end(self, task: Task, request: Request, took_ns: int, energy_j: float) -> None:

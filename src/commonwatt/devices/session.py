@@ -17,6 +17,7 @@ from commonwatt.model.timeslice_config import ServedModel, SharingTenant, Timesl
 from commonwatt.timeslicing.energy import EnergyLedger
 from commonwatt.timeslicing.fifo import FifoScheduler
 from commonwatt.timeslicing.policies import make
+from commonwatt.timeslicing.problem import Problem
 from commonwatt.timeslicing.scheduler import FairScheduler, Scheduler
 
 __all__ = ["Session", "open_session"]
@@ -147,7 +148,9 @@ class _placed:  # noqa: N801
 def _scheduler(config: TimesliceConfig) -> Scheduler:
     if config.policy == "fifo":
         return FifoScheduler()
-    return FairScheduler(make(config.policy, config.phi), round(config.quantum_s * 1e9))
+    policy = make(config.policy, config.phi)
+    policy.slices(Problem.make(10, [1, 1], [1, 2]))  # loads what is compiled, before time is taken
+    return FairScheduler(policy, round(config.quantum_s * 1e9))
 
 
 def _idle_w(config: TimesliceConfig) -> float:

@@ -21,7 +21,12 @@ from commonwatt.model.scenario import Scenario
 from commonwatt.model.timeslice_config import TimesliceConfig
 from commonwatt.model.timeslice_plan import PlanFile
 from commonwatt.model.timeslice_profile import ModelProfile
-from commonwatt.model.timeslice_results import TimeslicePlanResult, TimesliceProfileResult, TimesliceRunResult
+from commonwatt.model.timeslice_results import (
+    TimeslicePlanResult,
+    TimesliceProfileResult,
+    TimesliceRunResult,
+    TimesliceServeResult,
+)
 
 __all__ = ["SCHEMAS", "dictionary"]
 
@@ -41,6 +46,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "timeslice-plan-result": TimeslicePlanResult,
     "timeslice-run-result": TimesliceRunResult,
     "timeslice-profile-result": TimesliceProfileResult,
+    "timeslice-serve-result": TimesliceServeResult,
 }
 
 

@@ -10,9 +10,11 @@ __all__ = [
     "RunIdle",
     "RunSample",
     "RunTenantResult",
+    "ServedModelResult",
     "TimeslicePlanResult",
     "TimesliceProfileResult",
     "TimesliceRunResult",
+    "TimesliceServeResult",
 ]
 
 
@@ -126,3 +128,30 @@ class TimesliceProfileResult(ResultModel):
     profile: ModelProfile = quantity("the profile, as written to the file")
     written: str | None = quantity("file it was written to; null: none was asked for")
     wall_s: float = quantity("time it took", "s")
+
+
+class ServedModelResult(ResultModel):
+    """A model that is served."""
+
+    tenant: str = quantity("tenant it belongs to")
+    model: str = quantity("name of the model")
+    segments: int = quantity("segments it is cut into, between which tenants may be switched")
+    longest_segment_s: float = quantity("time of the longest of them, as measured when it was loaded", "s")
+    time_s: float = quantity("time of an inference", "s")
+    power_w: float = quantity("power of the device meanwhile", "W")
+    power_source: str = quantity("where the power comes from")
+
+
+class TimesliceServeResult(ResultModel):
+    """What ``commonwatt timeslice serve`` says once it serves."""
+
+    version: str = quantity("version of commonwatt")
+    seed: int = quantity("seed; nothing in serving is random")
+    input_digest: str = quantity("SHA-256 of the configuration as validated")
+    device: str = quantity("name of the device")
+    enforcement: str = quantity("what keeps the shares")
+    policy: str = quantity("policy that shares the device")
+    phi: float = quantity("time-fair factor")
+    rest: str | None = quantity("host and port of the REST protocol; null: only checked")
+    grpc: str | None = quantity("host and port of the gRPC protocol; null: not served")
+    models: tuple[ServedModelResult, ...] = quantity("models loaded at the start")

@@ -7,6 +7,7 @@ import click
 from commonwatt.cli.timeslice.plan import plan
 from commonwatt.cli.timeslice.profile import profile
 from commonwatt.cli.timeslice.run import run
+from commonwatt.cli.timeslice.serve import serve
 
 __all__ = ["command"]
 
@@ -22,5 +23,5 @@ def command() -> None:
     """
 
 
-for _sub in (plan, run, profile):
+for _sub in (plan, run, profile, serve):
     command.add_command(_sub)
