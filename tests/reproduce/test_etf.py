@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from commonwatt.reproduce.registry import find, reproduce
@@ -50,12 +52,12 @@ def test_what_does_not_come_out_says_why(rows):
     assert (rows[ratio].ours, "closed form" in rows[ratio].note) == (pytest.approx(0.4), True)
 
 
-def test_system_fairness_rises_with_the_clock_and_etf_is_never_below(rows):  # noqa: ARG001
+def test_system_fairness_rises_with_the_clock_and_etf_is_never_below():
     result, _ = reproduce(find("etf-figure-6"), Request(extent="quick"))
     lines = {name: [p.mean for p in result.points if p.series == name] for name in ("TF", "EF", "ETF")}
     assert len(lines["ETF"]) == 13
     for name, line in lines.items():
-        assert all(b >= a - 0.02 for a, b in zip(line, line[1:], strict=False)), name
+        assert all(b >= a - 0.02 for a, b in pairwise(line)), name
     assert all(e >= max(t, f) - 0.02 for e, t, f in zip(lines["ETF"], lines["TF"], lines["EF"], strict=True))
 
 
