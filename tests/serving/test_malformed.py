@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.serving.fake import ANN
+from tests.serving.fake import ANN, Served
 from tests.serving.wire import Wire, x
 
 HEADER = "Inference-Header-Content-Length"
@@ -102,6 +102,12 @@ def test_json_that_is_wrong(wire, body, text):
 def test_binary_data_that_are_wrong(wire, document, data, header, text):
     body, headers = binary(document, data)
     assert text in wire.error("double", body, headers if header is None else {HEADER: header})
+
+
+def test_json_is_for_small_tensors():
+    with Served(largest_request_mb=20) as server, Wire(server.at.rest, ANN) as wire:
+        text = wire.error("big", x(data=[0.0] * 2_000_000, shape=[2_000_000]), status=413)
+        assert "expected at most 8000000; send large tensors as binary data" in text
 
 
 def test_values_that_json_cannot_carry_are_to_be_asked_for_as_binary_data(wire):
