@@ -170,6 +170,14 @@ def test_bytes_that_are_not_http(wire):
             assert b" 400 " in socket.recv(1000)
 
 
+def test_a_flood_of_them_is_not_a_flood_of_lines(wire, caplog):
+    for _ in range(20):
+        with wire.raw() as socket:
+            socket.sendall(b"no\r\n\r\n")
+            assert b" 400 " in socket.recv(1000)
+    assert len(caplog.records) < 5
+
+
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3),

@@ -20,6 +20,7 @@ from commonwatt.serving.grpc_front import grpc_server
 from commonwatt.serving.keys import Keys
 from commonwatt.serving.metrics import metrics_page
 from commonwatt.serving.optional import Foreign, wanted
+from commonwatt.serving.refusals import BoundedFilter
 from commonwatt.serving.rest import rest_application
 
 __all__ = ["Addresses", "serve"]
@@ -85,7 +86,7 @@ async def serve(
     rest = _uvicorn(rest_application(front, largest, metrics_page(backend.measurements)))
     rpc = None if spec.grpc_port is None else grpc_server(front, largest)
     serving: asyncio.Task[None] | None = None
-    with _stops(stop) as stops:
+    with _stops(stop) as stops, _few_warnings():
         try:
             with contextlib.closing(_listen(spec.host, spec.rest_port)) as listener:
                 rpc_port = None if rpc is None else _bind_grpc(rpc, spec)
@@ -163,6 +164,17 @@ def _stops(stop: asyncio.Event | None) -> Iterator[_Stops]:
     finally:
         for number in SIGNALS:
             loop.remove_signal_handler(number)
+
+
+@contextlib.contextmanager
+def _few_warnings() -> Iterator[None]:
+    """Bound the rate at which uvicorn tells of requests that are not HTTP."""
+    log, bound = logging.getLogger("uvicorn.error"), BoundedFilter()
+    log.addFilter(bound)
+    try:
+        yield
+    finally:
+        log.removeFilter(bound)
 
 
 async def _started(rest: Foreign, serving: asyncio.Task[None]) -> None:
