@@ -19,7 +19,8 @@ def no_errors_in_the_log():
     logging.getLogger().addHandler(handler)
     yield
     logging.getLogger().removeHandler(handler)
-    assert seen == []
+    # gRPC minds several loops in one process, which only tests have
+    assert [line for line in seen if "PollerCompletionQueue" not in line] == []
 
 
 @pytest.fixture(scope="module")

@@ -62,6 +62,7 @@ def test_what_was_accepted_is_answered_and_the_rest_refused():
         assert wire.ask("GET", "/v2/health/live")[0] == 200
         status, answer, headers = wire.infer("double", x())
         assert (status, headers["retry-after"], answer) == (503, "1", {"error": "the server is stopping"})
+        assert headers["connection"] == "close"
         assert wire.ask("POST", "/v2/repository/models/double/unload")[0] == 503
         server.soon(server.backend.go.set)
         server.end()
