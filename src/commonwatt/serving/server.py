@@ -84,19 +84,18 @@ async def serve(
     front = Front(backend, keys)
     largest = int(spec.largest_request_mb * 1e6)
     rest = _uvicorn(rest_application(front, largest, metrics_page(backend.measurements)))
-    rpc = None if spec.grpc_port is None else grpc_server(front, largest)
     serving: asyncio.Task[None] | None = None
-    with _stops(stop) as stops, _few_warnings():
+    with _stops(stop) as stops, _few_warnings(), contextlib.closing(_listen(spec.host, spec.rest_port)) as listener:
+        rpc = None if spec.grpc_port is None else grpc_server(front, largest)
         try:
-            with contextlib.closing(_listen(spec.host, spec.rest_port)) as listener:
-                rpc_port = None if rpc is None else _bind_grpc(rpc, spec)
-                if rpc is not None:
-                    await rpc.start()
-                serving = asyncio.create_task(rest.serve(sockets=[listener]))
-                await _started(rest, serving)
-                on_ready(Addresses(spec.host, listener.getsockname()[1], rpc_port))
-                await _first(stops.gently, serving)
-                await front.drain(spec.drain_s, stops.at_once)
+            rpc_port = None if rpc is None else _bind_grpc(rpc, spec)
+            if rpc is not None:
+                await rpc.start()
+            serving = asyncio.create_task(rest.serve(sockets=[listener]))
+            await _started(rest, serving)
+            on_ready(Addresses(spec.host, listener.getsockname()[1], rpc_port))
+            await _first(stops.gently, serving)
+            await front.drain(spec.drain_s, stops.at_once)
         finally:
             await _finish(rest, serving, rpc, at_once=stops.at_once.is_set())
 
