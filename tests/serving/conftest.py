@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from tests.serving.fake import ANN, Served
 from tests.serving.wire import Wire
+
+
+@pytest.fixture(autouse=True)
+def no_errors_in_the_log():
+    """Nothing goes wrong unseen in the server's loop."""
+    seen = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: seen.append(record.getMessage())
+    logging.getLogger().addHandler(handler)
+    yield
+    logging.getLogger().removeHandler(handler)
+    # gRPC minds several loops in one process, which only tests have
+    assert [line for line in seen if "PollerCompletionQueue" not in line] == []
 
 
 @pytest.fixture(scope="module")

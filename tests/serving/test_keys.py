@@ -78,8 +78,9 @@ def test_loopback(host, expected):
 @pytest.mark.parametrize(
     ("authorization", "api_key", "expected"),
     [
-        ("Bearer abc", None, "abc"), ("bearer  abc ", None, "abc"), (None, "abc", "abc"), ("Basic abc", "abc", None),
-        ("Bearer", None, None), ("Bearer ", "abc", None), (None, None, None), (None, "", None),
+        ("Bearer abc", None, "abc"), ("bearer  abc ", None, "abc"), (None, "abc", "abc"), ("Basic abc", "def", "def"),
+        ("Basic abc", None, None), ("Bearer", None, None), ("Bearer ", "abc", "abc"), ("Bearer abc", "def", "abc"),
+        (None, " ", None), (None, None, None), (None, "", None),
     ],
 )  # fmt: skip
 def test_where_a_key_stands(authorization, api_key, expected):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.serving.fake import ANN
+from tests.serving.fake import ANN, Served
 from tests.serving.wire import Wire, x
 
 HEADER = "Inference-Header-Content-Length"
@@ -104,6 +104,12 @@ def test_binary_data_that_are_wrong(wire, document, data, header, text):
     assert text in wire.error("double", body, headers if header is None else {HEADER: header})
 
 
+def test_json_is_for_small_tensors():
+    with Served(largest_request_mb=20) as server, Wire(server.at.rest, ANN) as wire:
+        text = wire.error("big", x(data=[0.0] * 2_000_000, shape=[2_000_000]), status=413)
+        assert "expected at most 8000000; send large tensors as binary data" in text
+
+
 def test_values_that_json_cannot_carry_are_to_be_asked_for_as_binary_data(wire):
     assert "model 'nan': output 'y' holds NaN or infinity" in wire.error("nan", x())
     status, _, headers = wire.infer("nan", {**x(), "parameters": {"binary_data_output": True}})
@@ -162,6 +168,14 @@ def test_bytes_that_are_not_http(wire):
         with wire.raw() as socket:
             socket.sendall(sent)
             assert b" 400 " in socket.recv(1000)
+
+
+def test_a_flood_of_them_is_not_a_flood_of_lines(wire, caplog):
+    for _ in range(20):
+        with wire.raw() as socket:
+            socket.sendall(b"no\r\n\r\n")
+            assert b" 400 " in socket.recv(1000)
+    assert len(caplog.records) < 5
 
 
 ANYTHING = st.recursive(

@@ -8,7 +8,7 @@ import pytest
 
 from commonwatt.serving.keys import Keys
 from commonwatt.serving.metrics import Histogram
-from commonwatt.serving.refusals import BoundedLog
+from commonwatt.serving.refusals import BoundedFilter, BoundedLog
 from tests.serving.fake import ANN, OPERATOR, FakeBackend, Served
 from tests.serving.wire import Wire, x
 
@@ -108,6 +108,15 @@ def test_a_bounded_log(caplog):
     now[0] = 1.5
     log.tell("no again")
     assert [record.getMessage() for record in caplog.records] == ["no", "no again (4 more left out before this)"]
+
+
+def test_warnings_of_others_are_bounded_and_errors_are_not():
+    now = [0.0]
+    passes = BoundedFilter(clock=lambda: now[0]).filter
+    warning, error = ({"levelno": level} for level in (logging.WARNING, logging.ERROR))
+    assert [passes(logging.makeLogRecord(row)) for row in (warning, warning, error)] == [True, False, True]
+    now[0] = 1.0
+    assert passes(logging.makeLogRecord(warning))
 
 
 def test_a_histogram():

@@ -62,6 +62,7 @@ def test_what_was_accepted_is_answered_and_the_rest_refused():
         assert wire.ask("GET", "/v2/health/live")[0] == 200
         status, answer, headers = wire.infer("double", x())
         assert (status, headers["retry-after"], answer) == (503, "1", {"error": "the server is stopping"})
+        assert headers["connection"] == "close"
         assert wire.ask("POST", "/v2/repository/models/double/unload")[0] == 503
         server.soon(server.backend.go.set)
         server.end()
@@ -91,6 +92,39 @@ def test_what_takes_too_long_is_refused_not_lost():
     assert answers["grpc"].code() == grpc.StatusCode.UNAVAILABLE
     assert "stopped before" in answers["grpc"].details()
     assert server.backend.given_up.is_set()
+
+
+def test_no_answer_is_lost_under_load():
+    class Busy(FakeBackend):
+        served = 0
+
+        async def infer(self, tenant, name, inputs):
+            await asyncio.sleep(0.01)
+            self.served += 1
+            return {"y": inputs["x"]}
+
+    answers = []
+
+    def ask():
+        with Wire(server.at.rest, ANN) as wire:
+            while True:
+                try:
+                    answers.append(wire.infer("double", x())[0])
+                except (ConnectionRefusedError, ConnectionResetError) as error:  # never accepted
+                    answers.append(type(error))
+                    return
+
+    with Served(backend=Busy()) as server:
+        threads = [threading.Thread(target=ask) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        until(lambda: len(answers) > 100)
+        server.soon(server.stop.set)
+        server.end()
+        for thread in threads:
+            thread.join(10)
+    assert set(answers) <= {200, 503, ConnectionRefusedError, ConnectionResetError}
+    assert answers.count(200) == server.backend.served
 
 
 @pytest.mark.parametrize("field", ["rest_port", "grpc_port"])

@@ -96,6 +96,11 @@ def test_typed_contents(tensor):
     same(from_typed(getattr(again, CONTENTS[datatype]), datatype, tensor.shape), tensor)
 
 
+def test_typed_contents_are_for_little():
+    with pytest.raises(TensorError, match="expected at most 1000000"):
+        from_typed([0.0] * 1_000_001, "FP32", (1_000_001,))
+
+
 def test_large_binary_data_are_not_copied():
     data = np.arange(1000, dtype=np.float32).tobytes()
     tensor = from_raw(data, "FP32", (1000,))
@@ -147,7 +152,10 @@ def test_json_that_is_no_tensor(data, datatype, shape, text):
         (b"\x05\x00\x00\x00ab", "BYTES", (1,), "got 2 bytes of a string, expected 5"),
         (b"\xff\xff\xff\xff", "BYTES", (1,), "got 0 bytes of a string, expected 4294967295"),
         (b"\x00\x00\x00\x00", "BYTES", (2,), "got 1 strings, expected 2"),
+        (bytes(12), "BYTES", (1,), "got more than 1 strings, expected 1"),
+        (bytes(8_000_000), "BYTES", (2_000_000,), "got 2000000 strings, expected at most 1000000"),
     ],
+    ids=range(9),
 )
 def test_data_that_are_no_tensor(data, datatype, shape, text):
     with pytest.raises(TensorError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from commonwatt.serving.optional import Foreign
@@ -28,6 +28,10 @@ class Answer:
         headers += [(name.lower().encode(), value.encode("latin-1")) for name, value in self.headers.items()]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else self.body})
+
+    def last(self) -> Answer:
+        """Return the same answer as the last on its connection, so that a client does not lose another one there."""
+        return replace(self, headers={**self.headers, "Connection": "close"})
 
 
 def json_answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:

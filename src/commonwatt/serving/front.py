@@ -46,6 +46,10 @@ class Front:
         """Whether requests are taken."""
         return not self._stopping and self.backend.ready()
 
+    def stopping(self) -> bool:
+        """Whether the server was told to stop."""
+        return self._stopping
+
     def server(self) -> dict[str, Any]:
         """Return the metadata of the server."""
         return {"name": NAME, "version": __version__, "extensions": list(EXTENSIONS)}

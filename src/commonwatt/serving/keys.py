@@ -36,10 +36,10 @@ def is_loopback(host: str | None) -> bool:
 
 def presented_key(authorization: str | None, api_key: str | None) -> str | None:
     """Return the key in ``Authorization: Bearer KEY`` or ``X-API-Key: KEY``."""
-    if authorization is not None:
-        scheme, _, key = authorization.strip().partition(" ")
-        return key.strip() if scheme.lower() == "bearer" and key else None
-    return api_key.strip() if api_key else None
+    scheme, _, key = (authorization or "").strip().partition(" ")
+    if scheme.lower() == "bearer" and key:
+        return key.strip()
+    return api_key.strip() or None if api_key else None
 
 
 @dataclass(frozen=True)

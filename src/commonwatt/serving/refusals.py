@@ -17,6 +17,7 @@ from commonwatt.serving.backend import (
 )
 
 __all__ = [
+    "BoundedFilter",
     "BoundedLog",
     "GoneError",
     "Refusal",
@@ -109,3 +110,22 @@ class BoundedLog:
         more = f" ({self._left_out} more left out before this)" if self._left_out else ""
         self._last, self._left_out = now, 0
         self._log.warning("%s%s", message, more, exc_info=error)
+
+
+class BoundedFilter(logging.Filter):
+    """Lets a warning of another package pass at most this often; errors always pass."""
+
+    def __init__(self, *, every_s: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._every_s, self._clock = every_s, clock
+        self._last = -math.inf
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether *record* is logged."""
+        if record.levelno != logging.WARNING:
+            return True
+        now = self._clock()
+        if now - self._last < self._every_s:
+            return False
+        self._last = now
+        return True

@@ -65,7 +65,7 @@ async def _no_route(request: Request, error: Exception) -> Foreign:
 def _answering(front: Front, endpoint: Endpoint) -> Endpoint:
     """Return *endpoint* with its errors answered as the protocol says."""
 
-    async def answer(request: Request) -> Answer:
+    async def answered(request: Request) -> Answer:
         try:
             return await endpoint(request)
         except GoneError:
@@ -74,6 +74,10 @@ def _answering(front: Front, endpoint: Endpoint) -> Endpoint:
             refusal = refusal_of(error)
             front.log(refusal, error, f"{request.method} {ascii(request.url.path)[:200]}")
             return refusal_answer(refusal)
+
+    async def answer(request: Request) -> Answer:
+        made = await answered(request)
+        return made.last() if front.stopping() else made
 
     return answer
 

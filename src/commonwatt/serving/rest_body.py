@@ -11,7 +11,7 @@ from typing import Any
 from commonwatt.devices.base import Tensor
 from commonwatt.serving.backend import ModelDescription
 from commonwatt.serving.checks import Given, shown_name
-from commonwatt.serving.refusals import RequestError
+from commonwatt.serving.refusals import RequestError, TooLargeError
 from commonwatt.serving.tensors import (
     TensorError,
     checked_datatype,
@@ -24,6 +24,8 @@ from commonwatt.serving.tensors import (
 )
 
 __all__ = ["InferBody", "decode_infer", "decode_json", "encode_infer"]
+
+LARGEST_JSON = 8_000_000  # bytes; some 20 ns each, while no other tenant is served
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,10 @@ def decode_infer(body: memoryview, header_length: int | None, model: str) -> Inf
             f"got Inference-Header-Content-Length {header_length}, expected at most {len(body)}, the length of the body"
         )
     end = len(body) if header_length is None else header_length
+    if end > LARGEST_JSON:
+        raise TooLargeError(
+            f"got {end} bytes of JSON, expected at most {LARGEST_JSON}; send large tensors as binary data"
+        )
     document = decode_json(body[:end])
     identity = document.get("id")
     if identity is not None and not isinstance(identity, str):

@@ -20,6 +20,7 @@ from commonwatt.serving.grpc_front import grpc_server
 from commonwatt.serving.keys import Keys
 from commonwatt.serving.metrics import metrics_page
 from commonwatt.serving.optional import Foreign, wanted
+from commonwatt.serving.refusals import BoundedFilter
 from commonwatt.serving.rest import rest_application
 
 __all__ = ["Addresses", "serve"]
@@ -83,19 +84,18 @@ async def serve(
     front = Front(backend, keys)
     largest = int(spec.largest_request_mb * 1e6)
     rest = _uvicorn(rest_application(front, largest, metrics_page(backend.measurements)))
-    rpc = None if spec.grpc_port is None else grpc_server(front, largest)
     serving: asyncio.Task[None] | None = None
-    with _stops(stop) as stops:
+    with _stops(stop) as stops, _few_warnings(), contextlib.closing(_listen(spec.host, spec.rest_port)) as listener:
+        rpc = None if spec.grpc_port is None else grpc_server(front, largest)
         try:
-            with contextlib.closing(_listen(spec.host, spec.rest_port)) as listener:
-                rpc_port = None if rpc is None else _bind_grpc(rpc, spec)
-                if rpc is not None:
-                    await rpc.start()
-                serving = asyncio.create_task(rest.serve(sockets=[listener]))
-                await _started(rest, serving)
-                on_ready(Addresses(spec.host, listener.getsockname()[1], rpc_port))
-                await _first(stops.gently, serving)
-                await front.drain(spec.drain_s, stops.at_once)
+            rpc_port = None if rpc is None else _bind_grpc(rpc, spec)
+            if rpc is not None:
+                await rpc.start()
+            serving = asyncio.create_task(rest.serve(sockets=[listener]))
+            await _started(rest, serving)
+            on_ready(Addresses(spec.host, listener.getsockname()[1], rpc_port))
+            await _first(stops.gently, serving)
+            await front.drain(spec.drain_s, stops.at_once)
         finally:
             await _finish(rest, serving, rpc, at_once=stops.at_once.is_set())
 
@@ -163,6 +163,17 @@ def _stops(stop: asyncio.Event | None) -> Iterator[_Stops]:
     finally:
         for number in SIGNALS:
             loop.remove_signal_handler(number)
+
+
+@contextlib.contextmanager
+def _few_warnings() -> Iterator[None]:
+    """Bound the rate at which uvicorn tells of requests that are not HTTP."""
+    log, bound = logging.getLogger("uvicorn.error"), BoundedFilter()
+    log.addFilter(bound)
+    try:
+        yield
+    finally:
+        log.removeFilter(bound)
 
 
 async def _started(rest: Foreign, serving: asyncio.Task[None]) -> None:

@@ -46,6 +46,7 @@ CONTENTS: dict[str, str] = {
 
 LARGEST = 2**60  # bytes of a shape, counting dimensions of 0 as 1; NumPy refuses little above
 MOST_DIMENSIONS = 32
+MOST_ITEMS = 1_000_000  # elements that Python takes one by one, while no other tenant is served
 
 
 class TensorError(ValueError):
@@ -89,6 +90,7 @@ def from_raw(data: bytes | memoryview, datatype: str, shape: tuple[int, ...]) ->
     """Return the tensor whose elements stand in *data*, in row-major order and little-endian; copies nothing."""
     count = prod(shape)
     if datatype == "BYTES":
+        _check_count(count, "strings")
         return _strings(_split(data, count, shape), shape)
     kind = KINDS[datatype]
     if len(data) != count * kind.itemsize:
@@ -148,6 +150,7 @@ def to_json(tensor: Tensor) -> list[Any]:
 
 def from_typed(values: Sequence[Any], datatype: str, shape: tuple[int, ...]) -> Tensor:
     """Return the tensor of *values*, the typed contents (:data:`CONTENTS`) of a gRPC request."""
+    _check_count(len(values), "elements in typed contents")
     if len(values) != prod(shape):
         raise TensorError(f"got {len(values)} elements, expected {prod(shape)} for shape {list(shape)}")
     if datatype == "BYTES":
@@ -155,6 +158,11 @@ def from_typed(values: Sequence[Any], datatype: str, shape: tuple[int, ...]) -> 
     if datatype in {"INT8", "INT16", "UINT8", "UINT16"}:
         return _integers(list(values), datatype).reshape(shape)
     return np.array(values, KINDS[datatype]).reshape(shape)
+
+
+def _check_count(count: int, what: str) -> None:
+    if count > MOST_ITEMS:
+        raise TensorError(f"got {count} {what}, expected at most {MOST_ITEMS}")
 
 
 def _flat(data: object, shape: tuple[int, ...]) -> list[Any]:
@@ -230,8 +238,11 @@ def _split(data: bytes | memoryview, count: int, shape: tuple[int, ...]) -> list
         if place > len(data):
             raise TensorError(f"got {len(data) - begin} bytes of a string, expected {length} as its length says")
         items.append(bytes(data[begin:place]))
+        if len(items) > count:
+            break
     if len(items) != count:
-        raise TensorError(f"got {len(items)} strings, expected {count} for shape {list(shape)}")
+        got = f"more than {count}" if len(items) > count else f"{len(items)}"
+        raise TensorError(f"got {got} strings, expected {count} for shape {list(shape)}")
     return items
 
 
