@@ -62,5 +62,7 @@ def test_measurements_that_vary_are_done_again():
 
 def test_measurements_that_never_settle_are_an_error_that_says_so():
     device = FakeDevice(noise=lambda step: 3.0 if step % 40 < 20 else 1.0)
-    with pytest.raises(ProfileError, match=r"fake on fake: .* varies by \d+\.\d% at best in 3 tries of 1 s, more than 5%"):
+    with pytest.raises(
+        ProfileError, match=r"fake on fake: .* varies by \d+\.\d% at best in 3 tries of 1 s, more than 5%"
+    ):
         profiled(device, seconds=1.0, tries=3)

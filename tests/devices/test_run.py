@@ -78,7 +78,10 @@ def test_tenants_come_and_go():
     a, b = got.tenants
     assert b.time_s == pytest.approx(5, abs=0.3)
     assert a.time_s == pytest.approx(25, abs=0.3)
-    assert (a.planned_time_share, b.planned_time_share) == (pytest.approx(25 / 30, abs=0.01), pytest.approx(1 / 6, abs=0.01))
+    assert (a.planned_time_share, b.planned_time_share) == (
+        pytest.approx(25 / 30, abs=0.01),
+        pytest.approx(1 / 6, abs=0.01),
+    )
     assert got.idle.time_s == 0
 
 
@@ -115,7 +118,9 @@ def test_load_arrives_in_order_and_stops(kinds, seed):
     ]
     config = simulated(*tenants)
     seen = []
-    generator = LoadGenerator(config.tenants, lambda name, _: seen.append((now, name)), 5 * 10**9, np.random.default_rng(seed))
+    generator = LoadGenerator(
+        config.tenants, lambda name, _: seen.append((now, name)), 5 * 10**9, np.random.default_rng(seed)
+    )
     for now in range(0, 6 * 10**9, 50 * MS):
         generator.arrive(now)
         coming = generator.next_ns()

@@ -26,6 +26,7 @@ _LIMITS = {
     "too_long": ("max_length", "at most {} entries"),
     "string_too_short": ("min_length", "text of at least {} character"),
 }
+_SECRET = {"key", "operator_key"}  # what such a field holds is not repeated
 _KINDS = {
     "finite_number": "a finite number",
     "float": "a number",
@@ -57,7 +58,8 @@ def explain(error: ValidationError, raw: object, model: type[BaseModel], file: o
         return InputError("this field to be given", file=file, field=f"{field}.{tag}" if field else tag)
     if kind == "extra_forbidden":
         return InputError(_known(model, first["loc"]), file=file, field=field)
-    return InputError(_expectation(kind, context, first["msg"]), file=file, field=field or None, value=first["input"])
+    value = "(hidden)" if field.rpartition(".")[2] in _SECRET else first["input"]
+    return InputError(_expectation(kind, context, first["msg"]), file=file, field=field or None, value=value)
 
 
 def _telling(errors: Sequence[ErrorDetails], raw: object) -> ErrorDetails:

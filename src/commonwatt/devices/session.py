@@ -66,7 +66,13 @@ class Session:
         self.loaded.pop((tenant, model)).model.close()
 
     def admit(self, tenant: SharingTenant) -> None:
-        """Make *tenant* known to the scheduler, at the mean power of its models by time."""
+        """Make *tenant* known to the scheduler, at the mean power of its models by time.
+
+        Raises ``InputError`` for a clock the device cannot be set to.
+        """
+        if tenant.clock_mhz is not None:
+            self.device.set_clock(tenant.clock_mhz)  # refused here rather than in the middle of a request
+            self.device.set_clock(None)
         powers = [loaded.powers for (name, _), loaded in self.loaded.items() if name == tenant.name]
         time_s = sum(power.time_s for power in powers)
         mean_w = sum(power.mean_w * power.time_s for power in powers) / time_s if time_s > 0 else 1.0
@@ -123,7 +129,8 @@ def open_session(config: TimesliceConfig, folder: Path) -> Session:
                 if spec.load_at_start:
                     with _placed(f"tenants.{place}", f"models.{number}"):
                         session.load(tenant, spec)
-            session.admit(tenant)
+            with _placed(f"tenants.{place}"):
+                session.admit(tenant)
     except BaseException:
         session.close()
         raise

@@ -39,7 +39,7 @@ def summarise(session: Session, record: RunRecord, seed: int) -> TimesliceRunRes
     return TimesliceRunResult(
         version=__version__,
         seed=seed,
-        input_digest=hashlib.sha256(config.model_dump_json().encode()).hexdigest(),
+        input_digest=hashlib.sha256(config.without_keys().model_dump_json().encode()).hexdigest(),
         device=session.device.name,
         device_kind=session.device.kind,
         enforcement=session.device.enforcement,

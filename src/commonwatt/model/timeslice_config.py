@@ -193,6 +193,13 @@ class TimesliceConfig(FileModel):
             self._check_models(place, tenant)
         return self
 
+    def without_keys(self) -> TimesliceConfig:
+        """Return the same without any key: what may be shown, and what digests are made of."""
+        tenants = tuple(tenant.model_copy(update={"key": None}) for tenant in self.tenants)
+        return self.model_copy(
+            update={"tenants": tenants, "server": self.server.model_copy(update={"operator_key": None})}
+        )
+
     def _check_models(self, place: int, tenant: SharingTenant) -> None:
         models: set[str] = set()
         for number, model in enumerate(tenant.models):

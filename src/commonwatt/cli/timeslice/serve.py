@@ -89,7 +89,7 @@ def _document(file: TimesliceConfig, session: Session, seed: int) -> TimesliceSe
     return TimesliceServeResult(
         version=__version__,
         seed=seed,
-        input_digest=digest(file),
+        input_digest=digest(file.without_keys()),
         device=session.device.name,
         enforcement=session.device.enforcement,
         policy=file.policy,

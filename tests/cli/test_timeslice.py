@@ -1,0 +1,279 @@
+"""``commonwatt timeslice`` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.console import SCRIPT, run, spawn, write
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def problem(**more):
+    tenants = [{"name": "A", "power_w": 2}, {"name": "B", "power_w": 3}, {"name": "C", "power_w": 8, "demand": 12}]
+    return {"quantum": 30, "unit_s": 1.0, "phi": 0.7, "tenants": tenants} | more
+
+
+def edge(**more):
+    tenants = [
+        {"name": name, "clock_mhz": clock, "models": [{"name": "m", "profile": "tx2-resnet50"}]}
+        for name, clock in (("A", 1300), ("B", 114))
+    ]
+    return {"device": {"kind": "simulated"}, "duration_s": 5, "tenants": tenants} | more
+
+
+def test_plan_answers_with_the_keys_of_the_contract(tmp_path):
+    done = run("timeslice", "plan", write(tmp_path / "p.yaml", problem()), "--json")
+    assert (done.code, done.err) == (0, "")
+    answer = done.document
+    assert [t["time"] for t in answer["tenants"]] == [14, 9, 7]
+    assert [t["energy_j"] for t in answer["tenants"]] == [28, 27, 56]
+    assert [t["reason"] for t in answer["tenants"]] == ["evened-out", "evened-out", "guarantee-only"]
+    assert (answer["policy"], answer["phi"], answer["quantum"], answer["unused"]) == ("etf", 0.7, 30, 0)
+    assert answer["phi_fair"] == pytest.approx(3 / (8 * (1 / 2 + 1 / 3 + 1 / 8)))
+    fair = (answer["time_fairness"], answer["energy_fairness"], answer["system_fairness"])
+    assert fair == (0.5, pytest.approx(27 / 56), pytest.approx(27 / 56))
+    assert {"version", "seed", "input_digest", "enforcement"} <= answer.keys()
+
+
+@pytest.mark.parametrize(
+    ("options", "times"),
+    [
+        (["--policy", "tf"], [10, 10, 10]),
+        (["--policy", "ef"], [16, 10, 4]),
+        (["--phi", "0"], [16, 10, 4]),
+        (["--policy", "etf-energy", "--phi", "1"], [16, 10, 4]),
+    ],
+)
+def test_policies(options, times, tmp_path):
+    done = run("timeslice", "plan", write(tmp_path / "p.yaml", problem()), "--json", *options)
+    assert [t["time"] for t in done.document["tenants"]] == times
+
+
+def test_demand_of_zero_gets_nothing_and_what_nobody_wants_is_unused(tmp_path):
+    tenants = [{"name": "A", "power_w": 2, "demand": 0}, {"name": "B", "power_w": 3, "demand": 4}]
+    done = run("timeslice", "plan", write(tmp_path / "p.yaml", problem(tenants=tenants)), "--json")
+    assert [(t["time"], t["reason"]) for t in done.document["tenants"]] == [(0, "no-demand"), (4, "demand-met")]
+    assert (done.document["unused"], done.document["system_fairness"]) == (26, None)
+    told = run("timeslice", "plan", write(tmp_path / "p.yaml", problem(tenants=tenants)))
+    assert "gets nothing" in " ".join(told.out.replace("│", " ").split())
+    assert "26 units are not used" in told.err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"phi": 1.2}, "field 'phi': got '1.2', expected a number, 1 or less"),
+        ({"phi": -0.1}, "field 'phi'"),
+        ({"quantum": 0}, "field 'quantum'"),
+        ({"quantum": 1.5}, "field 'quantum'"),
+        ({"tenants": []}, "field 'tenants': got '[]', expected at least 1 entry"),
+        ({"tenants": [{"name": "A", "power_w": 0}]}, "field 'tenants.A.power_w': got '0', expected a number above 0"),
+        ({"tenants": [{"name": "A", "power_w": -3}]}, "tenants.A.power_w"),
+        ({"tenants": [{"name": "A", "power_w": 1, "weight": 0}]}, "tenants.A.weight"),
+        ({"tenants": [{"name": "A", "power_w": 1, "demand": -1}]}, "tenants.A.demand"),
+        ({"tenants": [{"name": "A", "power_w": 1}, {"name": "A", "power_w": 1}]}, "expected each name once"),
+        ({"tenants": [{"name": "A", "power": 1}]}, "power"),
+    ],
+)
+def test_a_wrong_problem_is_one_line(wrong, said, tmp_path):
+    file = write(tmp_path / "p.yaml", problem(**wrong))
+    done = run("timeslice", "plan", file)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert str(file) in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_phi_on_the_command_line_is_checked_too(tmp_path):
+    done = run("timeslice", "plan", write(tmp_path / "p.yaml", problem()), "--phi", "7")
+    assert (done.code, "0<=x<=1" in done.err) == (2, True)
+
+
+def test_pictures(tmp_path):
+    for what, example in (("plan", "quantum.yaml"), ("run", "edge.yaml")):
+        picture = tmp_path / f"{what}.svg"
+        done = run("timeslice", what, EXAMPLES / example, "--plot", picture, "--json")
+        assert done.code == 0
+        assert done.err == f"written: {picture}\n"
+        assert picture.read_text().lstrip().startswith("<?xml")
+        assert run("timeslice", what, EXAMPLES / example, "--plot", tmp_path / "x.txt").code == 2
+
+
+def test_a_run_of_the_example_is_fig_9():
+    done = run("timeslice", "run", EXAMPLES / "edge.yaml", "--json")
+    a1, a2, a3 = done.document["tenants"]
+    assert a1["time_share"] == pytest.approx(a1["planned_time_share"], abs=0.01)
+    assert a3["power_w"] == 1.717
+    assert done.document["idle"]["time_s"] == pytest.approx(0, abs=1e-6)
+    assert done.document["meter_j"] == pytest.approx(sum(t["energy_j"] for t in (a1, a2, a3)))
+
+
+def test_the_same_seed_gives_the_same_run(tmp_path):
+    file = write(tmp_path / "r.yaml", edge())
+    one, two = (run("timeslice", "run", file, "--json", "--seed", "3").out for _ in range(2))
+    assert one == two
+
+
+def test_a_run_tells_who_got_what(tmp_path):
+    done = run("timeslice", "run", write(tmp_path / "r.yaml", edge()), "--policy", "tf", "--duration", "20")
+    assert done.code == 0
+    assert "tf, phi 0.7, 20 s on simulated" in done.out
+    assert "energy is profile-measured; shares are kept by: simulated" in done.err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"device": {"kind": "abacus"}}, "device.kind"),
+        ({"tenants": [{"name": "A", "models": [{"name": "m", "profile": "tx2-vgg"}]}]}, "tenants.0.models.0.profile"),
+        ({"tenants": [{"name": "A", "models": [{"name": "m"}]}]}, "profile: got none"),
+        ({"device": {"kind": "cpu"}}, "expected a file that ends in .onnx or .pt2"),
+        ({"duration_s": 0}, "duration_s"),
+        ({"phi": 3}, "field 'phi'"),
+        (
+            {"tenants": [{"name": "A", "clock_mhz": 5, "models": [{"name": "m", "profile": "tx2-resnet50"}]}]},
+            "clock_mhz': got '5.0', expected a clock the profile of resnet50 has (114.75",
+        ),
+    ],
+)
+def test_a_wrong_configuration_is_one_line(wrong, said, tmp_path):
+    file = write(tmp_path / "r.yaml", edge(**wrong))
+    done = run("timeslice", "run", file)
+    assert (done.code, done.out) == (2, "")
+    assert said.replace("profile: got none", "got none, expected a profile") in done.err or said in done.err
+    assert str(file) in done.err
+
+
+def test_a_key_that_is_wrong_is_not_repeated(tmp_path):
+    document = edge()
+    document["tenants"][0]["key"] = "tiny"
+    done = run("timeslice", "run", write(tmp_path / "r.yaml", document))
+    assert done.code == 2
+    assert "tiny" not in done.err
+
+
+# ---- with real models
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    from commonwatt.devices.tiny_models import write_tiny_models
+
+    folder = tmp_path_factory.mktemp("models")
+    write_tiny_models(folder, 0)
+    return folder
+
+
+def served(**more):
+    tenants = [
+        {"name": "a", "key": "a-secret-key", "power_w": 30, "models": [{"name": "resnet", "path": "resnet.onnx"}]},
+        {"name": "b", "key": "b-secret-key", "power_w": 10, "models": [{"name": "text", "path": "transformer.onnx"}]},
+    ]
+    return {"device": {"kind": "cpu"}, "duration_s": 2, "quantum_s": 0.02, "tenants": tenants} | more
+
+
+def test_a_run_on_the_cpu_keeps_the_plan(models):
+    done = run("timeslice", "run", write(models / "r.yaml", served()), "--json")
+    for tenant in done.document["tenants"]:
+        assert tenant["time_share"] == pytest.approx(tenant["planned_time_share"], abs=0.05)
+        assert (tenant["requests"] > 20, tenant["power_source"]) == (True, "stated")
+    assert done.document["meter_j"] is None
+    assert 0 < done.document["scheduling_share"] < 1
+    assert done.document["enforcement"] == "cooperative at segment boundaries"
+
+
+def test_profiling_a_model_and_using_the_profile(models):
+    file = models / "resnet.profile.json"
+    done = run(
+        "timeslice", "profile", models / "resnet.onnx", "--seconds", "0.5", "--variation", "1", "--out", file, "--json"
+    )  # fmt: skip
+    assert done.code == 0
+    written = json.loads(file.read_text())
+    assert written == done.document["profile"]
+    (point,) = written["points"]
+    assert (point["power_source"], point["clock_mhz"]) == ("modelled", None)
+    config = served()
+    config["tenants"] = [{"name": "a", "models": [{"name": "m", "path": "resnet.onnx", "profile": file.name}]}]
+    used = run("timeslice", "run", write(models / "r.yaml", config), "--duration", "0.3", "--json")
+    assert used.document["tenants"][0]["power_source"] == "profile-modelled"
+    config["tenants"][0]["models"][0]["path"] = "mobilenet.onnx"
+    other = run("timeslice", "run", write(models / "r.yaml", config), "--duration", "0.3")
+    assert (other.code, "expected a profile of this very model" in other.err) == (2, True)
+    simulated = edge(tenants=[{"name": "a", "models": [{"name": "m", "profile": file.name}]}])
+    assert run("timeslice", "run", write(models / "s.yaml", simulated), "--json").code == 0
+
+
+def test_a_profile_that_does_not_settle(models):
+    done = run(
+        "timeslice", "profile", models / "resnet.onnx", "--seconds", "0.25", "--tries", "1", "--variation", "1e-9"
+    )
+    assert done.code == 1
+    assert "in 1 tries" in done.err
+
+
+@pytest.mark.parametrize("arguments", [["--device", "cuda"], []])
+def test_a_file_that_is_no_model_or_a_device_that_is_not_there(arguments, models):
+    path = models / "not.onnx"
+    path.write_text("hello")
+    done = run("timeslice", "profile", path, *arguments)
+    assert done.code in {1, 2}
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+
+
+def test_serve_checks_everything_without_serving(models):
+    pytest.importorskip("starlette")
+    done = run("timeslice", "serve", write(models / "s.yaml", served()), "--check", "--json")
+    assert done.code == 0
+    assert [m["model"] for m in done.document["models"]] == ["resnet", "text"]
+    assert done.document["rest"] is None
+    wrong = served(tenants=[{"name": n, "models": [{"name": "m", "path": "resnet.onnx"}]} for n in "ab"])
+    refused = run("timeslice", "serve", write(models / "s.yaml", wrong), "--check")
+    assert (refused.code, "tenants.0.key" in refused.err) == (2, True)
+    simulated = run("timeslice", "serve", EXAMPLES / "edge.yaml")
+    assert (simulated.code, "device.kind" in simulated.err) == (2, True)
+
+
+@pytest.mark.parametrize("signals", [[signal.SIGTERM], [signal.SIGINT]])
+def test_the_command_serves_until_it_is_told_to_stop(signals, models):
+    pytest.importorskip("starlette")
+    grpcclient = pytest.importorskip("tritonclient.grpc")
+    config = served(server={"rest_port": 0, "grpc_port": 0})
+    command = [SCRIPT, "timeslice", "serve", write(models / "s.yaml", config), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        text = ""
+        while not text.endswith("\n}\n"):
+            text += server.stdout.readline() or pytest.fail(server.stderr.read())
+        where = json.loads(text)
+        client = grpcclient.InferenceServerClient(where["grpc"])
+        assert client.is_server_ready()
+        for number in signals:
+            server.send_signal(number)
+        out, err = server.communicate(timeout=30)
+    assert (server.returncode, out) == (0, "")
+    assert err == "stopped: every request that was accepted has been answered or refused\n"
+
+
+def test_serve_without_the_extra(monkeypatch, tmp_path):
+    for name in [name for name in sys.modules if name.split(".")[0] == "starlette"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "starlette", None)
+    done = run("timeslice", "serve", write(tmp_path / "s.yaml", served()))
+    assert (done.code, done.out) == (1, "")
+    assert done.err == "error: starlette is not installed; run: pip install 'commonwatt[serve]'\n"
+
+
+def test_help_is_quick_and_has_examples():
+    for sub in ("plan", "run", "profile", "serve"):
+        done = run("timeslice", sub, "--help")
+        assert f"commonwatt timeslice {sub} " in done.out
+    assert spawn("timeslice", "--help").code == 0
