@@ -154,10 +154,26 @@ def quantised():
     return model_of(nodes, [info("x", shape=shape)], [info("out", shape=shape)], weights)
 
 
+def old():
+    """An old model, which lists its weights as inputs; one of them is gone once constants are folded."""
+    nodes = [
+        helper.make_node("ConstantOfShape", ["size"], ["ones"], value=weight("one", [1.0])),
+        helper.make_node("Add", ["x", "ones"], ["a"]),
+        helper.make_node("Tanh", ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", "w"], ["y"]),
+    ]
+    weights = [weight("size", [4], np.int64), weight("w", np.random.default_rng(1).standard_normal((4, 4)))]
+    inputs = [info("x"), info("size", INT64, (1,)), info("w", shape=(4, 4))]
+    model = model_of(nodes, inputs, [info("y")], weights, opset=9)
+    model.ir_version = 3
+    return model
+
+
 MADE = {
     "long lived": long_lived,
     "branching": branching,
     "looping": looping,
     "with a sequence": with_sequence,
     "quantised": quantised,
+    "old": old,
 }

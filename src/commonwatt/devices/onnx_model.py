@@ -37,6 +37,8 @@ class OnnxModel:
 
     def begin(self, inputs: dict[str, Tensor]) -> OnnxExecution:
         """Start an inference."""
+        if not self.steps:
+            raise RuntimeError(f"model {self.name} is closed")
         return OnnxExecution(self, inputs)
 
     def measure(self) -> None:

@@ -113,7 +113,8 @@ def _onnxruntime() -> Foreign:
 def _memory_is_shared() -> bool:
     """Let all sessions allocate on the CPU from one place, so that parts reuse what earlier ones still have in cache.
 
-    Said once for the whole process. It is only about speed, so it is left alone where somebody has said it already.
+    Said once for the whole process, which keeps what values took for the values of later inferences; weights are given
+    back. It is only about speed, so it is left alone where somebody has said it already.
     """
     ort = _onnxruntime()
     kind = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
