@@ -155,15 +155,18 @@ def quantised():
 
 
 def old():
-    """An old model, which lists its weights as inputs; one of them is gone once constants are folded."""
+    """An old model, which lists its weights as inputs; of two that are the same, optimising leaves one."""
     nodes = [
         helper.make_node("ConstantOfShape", ["size"], ["ones"], value=weight("one", [1.0])),
-        helper.make_node("Add", ["x", "ones"], ["a"]),
-        helper.make_node("Tanh", ["a"], ["b"]),
+        helper.make_node("ConstantOfShape", ["size2"], ["ones2"], value=weight("one", [1.0])),
+        helper.make_node("Add", ["x", "ones"], ["a0"]),
+        helper.make_node("Tanh", ["a0"], ["a"]),
+        helper.make_node("Mul", ["a", "ones2"], ["b"]),
         helper.make_node("MatMul", ["b", "w"], ["y"]),
     ]
-    weights = [weight("size", [4], np.int64), weight("w", np.random.default_rng(1).standard_normal((4, 4)))]
-    inputs = [info("x"), info("size", INT64, (1,)), info("w", shape=(4, 4))]
+    weights = [weight("size", [4], np.int64), weight("size2", [4], np.int64)]
+    weights += [weight("w", np.random.default_rng(1).standard_normal((4, 4)))]
+    inputs = [info("x"), info("size", INT64, (1,)), info("size2", INT64, (1,)), info("w", shape=(4, 4))]
     model = model_of(nodes, inputs, [info("y")], weights, opset=9)
     model.ir_version = 3
     return model
