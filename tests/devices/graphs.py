@@ -134,4 +134,49 @@ def with_sequence():
     return model_of(nodes, [info("x")], [info("y", shape=("batch", 8))])
 
 
-MADE = {"long lived": long_lived, "branching": branching, "looping": looping, "with a sequence": with_sequence}
+def quantised():
+    """Quantised convolutions, which are fused; what lives between them are bytes."""
+
+    def pair(name):
+        first = helper.make_node("QuantizeLinear", [name, "s", "z"], [f"{name}_q"])
+        return [first, helper.make_node("DequantizeLinear", [f"{name}_q", "s", "z"], [f"{name}_d"])]
+
+    nodes = pair("x")
+    for n, source in enumerate(("x_d", "a_d")):
+        nodes.append(helper.make_node("DequantizeLinear", [f"w{n}", "s", "zw"], [f"w{n}_d"]))
+        nodes.append(helper.make_node("Conv", [source, f"w{n}_d"], ["ay"[n]], pads=[1] * 4))
+        nodes += pair("ay"[n])
+    nodes.append(helper.make_node("Relu", ["y_d"], ["out"]))
+    rng = np.random.default_rng(0)
+    weights = [weight(f"w{n}", rng.integers(-9, 9, (3, 3, 3, 3)), np.int8) for n in range(2)]
+    weights += [weight("s", 0.05), weight("z", 128, np.uint8), weight("zw", 0, np.int8)]
+    shape = ("batch", 3, 8, 8)
+    return model_of(nodes, [info("x", shape=shape)], [info("out", shape=shape)], weights)
+
+
+def old():
+    """An old model, which lists its weights as inputs; of two that are the same, optimising leaves one."""
+    nodes = [
+        helper.make_node("ConstantOfShape", ["size"], ["ones"], value=weight("one", [1.0])),
+        helper.make_node("ConstantOfShape", ["size2"], ["ones2"], value=weight("one", [1.0])),
+        helper.make_node("Add", ["x", "ones"], ["a0"]),
+        helper.make_node("Tanh", ["a0"], ["a"]),
+        helper.make_node("Mul", ["a", "ones2"], ["b"]),
+        helper.make_node("MatMul", ["b", "w"], ["y"]),
+    ]
+    weights = [weight("size", [4], np.int64), weight("size2", [4], np.int64)]
+    weights += [weight("w", np.random.default_rng(1).standard_normal((4, 4)))]
+    inputs = [info("x"), info("size", INT64, (1,)), info("size2", INT64, (1,)), info("w", shape=(4, 4))]
+    model = model_of(nodes, inputs, [info("y")], weights, opset=9)
+    model.ir_version = 3
+    return model
+
+
+MADE = {
+    "long lived": long_lived,
+    "branching": branching,
+    "looping": looping,
+    "with a sequence": with_sequence,
+    "quantised": quantised,
+    "old": old,
+}

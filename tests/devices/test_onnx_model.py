@@ -100,6 +100,37 @@ def test_two_inferences_of_a_model_may_take_turns(tiny):
         same(execution.outputs(), outputs)
 
 
+@pytest.mark.parametrize("kind", TINY_MODELS)
+def test_fusions_are_kept(kind, tiny):
+    cut = load_onnx("m", tiny[kind], CPU, None, cuts=EVERYWHERE)
+    assert len(cut.step_names) < len(onnx.load(str(tiny[kind])).graph.node)
+
+
+def test_a_closed_model_begins_nothing_but_what_is_under_way_ends(tiny):
+    model = load_onnx("m", tiny["mobilenet"], CPU, None, cuts=EVERYWHERE)
+    execution, steps = model.begin(inputs_of(model)), len(model.step_names)
+    execution.step()
+    model.close()
+    for _ in range(steps - 1):
+        execution.step()
+    assert execution.outputs()["logits"].shape == (3, 10)
+    with pytest.raises(RuntimeError, match="model m is closed"):
+        model.begin({})
+
+
+def test_a_model_that_does_not_show_its_values_stays_whole(tiny, caplog):
+    class Hiding(OnnxRuntime):
+        def session(self, model, options):
+            if str(model).endswith("showing.onnx"):
+                raise ValueError("no")
+            return super().session(model, options)
+
+    model = load_onnx("m", tiny["resnet"], Hiding("this CPU"), 1e-5)
+    assert len(model.step_names) == 1
+    assert "it is not cut" in caplog.text
+    same(run(model, inputs_of(model)), run_plainly(tiny["resnet"], inputs_of(model)), exactly=False)
+
+
 def test_it_is_not_cut_where_a_sequence_lives(tmp_path):
     model = load_onnx("m", saved(with_sequence(), tmp_path / "m.onnx"), CPU, None, cuts=EVERYWHERE)
     assert len(model.step_names) == 3

@@ -39,7 +39,11 @@ class Execution(Protocol):
     """One inference under way."""
 
     def step(self) -> None:
-        """Run the next step to its end; raises ``DeviceError`` if the device fails or is gone."""
+        """Run the next step to its end.
+
+        Raises ``DeviceError`` if the device fails or is gone, and ``InputError`` if the model cannot compute these
+        inputs, though they fit (two lengths that do not go together).
+        """
         ...
 
     def outputs(self) -> dict[str, Tensor]:

@@ -6,11 +6,12 @@ Fusions need the whole graph, so it is optimised first and cut afterwards.
 from __future__ import annotations
 
 import json
+import logging
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 
 from commonwatt.devices.base import Tensor
 from commonwatt.devices.cutting import Flow
@@ -21,9 +22,10 @@ from commonwatt.model.errors import MissingExtraError
 
 __all__ = ["OnnxGraph", "names_read", "observed_values", "optimised_graph", "profiled_times", "weight_values"]
 
+_LOG = logging.getLogger(__name__)
 _NODE = "commonwatt_node_"
 _WEIGHTS = "weights.bin"
-_WARM_UP, _RUNS = 2, 5
+_WARM_UP, _RUNS, _BUDGET_S = 2, 5, 1.0
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,9 @@ def _graph(model: Foreign, folder: Path, inputs: tuple[str, ...]) -> OnnxGraph |
     made = {name for node in model.graph.node for name in node.output}
     if model.graph.sparse_initializer or not set(outputs) <= made | set(inputs):
         return None  # an output that is a weight belongs to no part
+    asked = [value for value in model.graph.input if value.name in inputs]
+    del model.graph.input[:]  # old models list weights too, and optimising leaves behind some that are no more
+    model.graph.input.extend(asked)
     names = []
     for place, node in enumerate(model.graph.node):
         names.append(node.name or f"{node.op_type}_{place}")
@@ -114,17 +119,20 @@ def observed_values(graph: OnnxGraph, runtime: OnnxRuntime, inputs: dict[str, Te
     )
     file = graph.folder / "showing.onnx"
     file.write_bytes(showing.SerializeToString())
-    found: dict[str, tuple[Value, int]] = {}
-    with suppress(Exception):  # whatever it is, it only means that the model stays whole
+    try:
         session = runtime.session(file, runtime.options())
         names = [output.name for output in session.get_outputs()]
         given = {name: OrtValue.ortvalue_from_numpy(tensor) for name, tensor in inputs.items()}
         results = session.run_with_ort_values(names, given)
-        for name, value in (*zip(names, results, strict=True), *given.items()):
-            if value.has_value() and value.is_tensor() and value.data_type() != "tensor(string)":
-                kind = value.element_type()
-                itemsize = onnx.helper.tensor_dtype_to_np_dtype(kind).itemsize
-                found[name] = (Value(tuple(value.shape()), itemsize), kind)
+    except Exception:  # whatever it is, it only means that the model stays whole
+        _LOG.warning("a model cannot be run with all its values showing; it is not cut", exc_info=True)
+        return {}
+    found: dict[str, tuple[Value, int]] = {}
+    for name, value in (*zip(names, results, strict=True), *given.items()):
+        if value.has_value() and value.is_tensor() and value.data_type() != "tensor(string)":
+            kind = value.element_type()
+            itemsize = onnx.helper.tensor_dtype_to_np_dtype(kind).itemsize
+            found[name] = (Value(tuple(value.shape()), itemsize), kind)
     return found
 
 
@@ -144,8 +152,10 @@ def profiled_times(graph: OnnxGraph, runtime: OnnxRuntime, inputs: dict[str, Ten
     options.enable_profiling = True
     options.profile_file_prefix = str(graph.folder / "profile")
     session = runtime.session(file, options)
-    for _ in range(_WARM_UP + _RUNS):
-        session.run(None, inputs)
+    started = perf_counter()
+    for run in range(_WARM_UP + _RUNS):
+        if run < _WARM_UP or perf_counter() - started < _BUDGET_S:
+            session.run(None, inputs)
     events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
     times = defaultdict(list)
     for event in events:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ class OnnxRuntime:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
         options.log_severity_level = 4
-        if _memory_is_shared():
+        if self.cuda_index is None and _memory_is_shared():
             options.add_session_config_entry("session.use_env_allocators", "1")
             options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
         levels = ort.GraphOptimizationLevel
@@ -57,6 +58,8 @@ class OnnxRuntime:
 
     def session(self, model: str | Path, options: Foreign) -> Foreign:
         """Return a session of the file *model* on this device."""
+        if self.cuda_index is not None:
+            _cuda_libraries()
         session = _onnxruntime().InferenceSession(str(model), options, providers=self._providers())
         if self.cuda_index is not None and session.get_providers()[0] != "CUDAExecutionProvider":
             raise InputError("CUDA libraries that ONNX Runtime can load", field="device.kind", value="cuda")
@@ -70,9 +73,10 @@ class OnnxRuntime:
     @contextmanager
     def loading(self, path: Path) -> Iterator[None]:
         """Turn errors of ONNX Runtime into such as name the file of the model."""
+        errors = _errors()
         try:
             yield
-        except _errors() as error:
+        except errors as error:
             kind, cause = type(error).__name__, _cause(error)
             raise InputError(f"an ONNX model that ONNX Runtime can run ({cause})", file=path, value=kind) from error
 
@@ -109,7 +113,8 @@ def _onnxruntime() -> Foreign:
 def _memory_is_shared() -> bool:
     """Let all sessions allocate on the CPU from one place, so that parts reuse what earlier ones still have in cache.
 
-    Said once for the whole process. It is only about speed, so it is left alone where somebody has said it already.
+    Said once for the whole process, which keeps what values took for the values of later inferences; weights are given
+    back. It is only about speed, so it is left alone where somebody has said it already.
     """
     ort = _onnxruntime()
     kind = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
@@ -120,7 +125,18 @@ def _memory_is_shared() -> bool:
     return True
 
 
+@cache
+def _cuda_libraries() -> None:
+    """Have ONNX Runtime find CUDA where pip has put it; it prints what it did not find, which need not be wrong."""
+    preload = getattr(_onnxruntime(), "preload_dlls", None)
+    if preload is not None:
+        with redirect_stdout(StringIO()):
+            preload()
+
+
+@cache
 def _errors() -> tuple[type[BaseException], ...]:
+    _onnxruntime()
     from onnxruntime.capi import onnxruntime_pybind11_state as native
 
     kinds = [kind for kind in vars(native).values() if isinstance(kind, type) and issubclass(kind, Exception)]

@@ -9,6 +9,7 @@ from pathlib import Path
 from commonwatt.devices.base import Tensor, Work
 from commonwatt.devices.cutting import Part, choose_cuts, live_values, parts_of
 from commonwatt.devices.foreign import Foreign
+from commonwatt.devices.onnx_call import Call
 from commonwatt.devices.onnx_graph import OnnxGraph, names_read, observed_values, profiled_times, weight_values
 from commonwatt.devices.onnx_runtime import OnnxRuntime
 from commonwatt.devices.onnx_work import Value, work_of, work_together
@@ -24,10 +25,9 @@ class OnnxStep:
     """A part of a model, ready to run."""
 
     name: str
-    session: Foreign
+    call: Call
     part: Part
     work: Work
-    on_cpu: frozenset[str]  # what it writes that is wanted on the CPU even if the device is a GPU
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,8 @@ class SplitModel:
             file.write_bytes(self._model(part).SerializeToString())
             session = self.runtime.session(file, self.runtime.options())
             work = work_together([works[node] for node in part.nodes])
-            steps.append(OnnxStep(self._name(part), session, part, work, self._small(part.writes)))
+            call = Call(session, part.reads, part.writes, self.runtime.cuda_index, self._small(part.writes))
+            steps.append(OnnxStep(self._name(part), call, part, work))
         return tuple(steps)
 
     def _model(self, part: Part) -> Foreign:
@@ -114,10 +115,10 @@ def split(graph: OnnxGraph, runtime: OnnxRuntime, inputs: dict[str, Tensor]) -> 
     return SplitModel(graph, runtime, inputs, values, {name: kind for name, (_, kind) in seen.items()}, allowed)
 
 
-def whole(session: Foreign, graph: SplitModel | None, path: Path) -> OnnxStep:
+def whole(session: Foreign, graph: SplitModel | None, path: Path, runtime: OnnxRuntime) -> OnnxStep:
     """Return the model *path* as a single step that runs *session*."""
     reads, writes = ([item.name for item in items] for items in (session.get_inputs(), session.get_outputs()))
     work = work_together(graph.works()) if graph else Work(0.0, float(path.stat().st_size))
     frees = tuple(name for name in reads if name not in writes)
     part = Part(range(len(graph.graph.nodes) if graph else 0), tuple(reads), tuple(writes), frees)
-    return OnnxStep(path.stem, session, part, work, frozenset())
+    return OnnxStep(path.stem, Call(session, reads, writes, runtime.cuda_index), part, work)

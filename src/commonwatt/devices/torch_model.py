@@ -74,6 +74,8 @@ class TorchModel:
 
     def begin(self, inputs: dict[str, Tensor]) -> TorchExecution:
         """Start an inference."""
+        if not self.steps:
+            raise RuntimeError(f"model {self.name} is closed")
         return TorchExecution(self, inputs)
 
     def measure(self) -> None:

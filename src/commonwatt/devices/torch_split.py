@@ -14,7 +14,7 @@ from commonwatt.devices.onnx_work import work_together
 
 __all__ = ["TorchGraph", "TorchStep", "torch_graph"]
 
-_WARM_UP, _RUNS = 1, 3
+_WARM_UP, _RUNS, _BUDGET_S = 1, 3, 1.0
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,10 @@ class TorchGraph:
         """Run the program node by node on *inputs*; returns what was seen."""
         seen = Observation([float("inf")] * len(self.nodes), [Work(0.0, 0.0)] * len(self.nodes))
         _counted(self, seen, inputs)
-        for _ in range(_WARM_UP + _RUNS):
-            _timed(self, seen, inputs, synchronise)
+        started = perf_counter()
+        for run in range(_WARM_UP + _RUNS):
+            if run < _WARM_UP or perf_counter() - started < _BUDGET_S:
+                _timed(self, seen, inputs, synchronise)
         return seen
 
     def cuts(self, seen: Observation, segment_s: float) -> tuple[int, ...]:
