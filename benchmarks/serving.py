@@ -130,7 +130,9 @@ def throughput(addresses: dict[str, str], seconds: float, rounds: int) -> None:
             tails[policy].append(float(np.quantile(np.concatenate(both), 0.99)))
     for policy in addresses:
         each = ", ".join(f"{rate:.1f}" for rate in rates[policy])
-        print(f"{policy:5s} {np.mean(rates[policy]):7.1f} requests/s ({each}); p99 {1e3 * np.mean(tails[policy]):.0f} ms")
+        print(
+            f"{policy:5s} {np.mean(rates[policy]):7.1f} requests/s ({each}); p99 {1e3 * np.mean(tails[policy]):.0f} ms"
+        )
     print(f"etf / fifo: {np.mean(rates['etf']) / np.mean(rates['fifo']):.3f} (wanted: 0.95)\n")
 
 

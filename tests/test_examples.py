@@ -14,8 +14,9 @@ import yaml
 
 from commonwatt.cli.root import VERBS, root
 from commonwatt.data.files import load_yaml
-from commonwatt.model.place_file import PlaceFile
-from commonwatt.model.scenario import AndreasWorkload, JobsWorkload, Scenario
+from commonwatt.devices.tiny_models import write_tiny_models
+from commonwatt.model.scenario import AndreasWorkload, JobsWorkload, Scenario, Workload
+from commonwatt.model.timeslice_config import TimesliceConfig
 from tests.cli.console import run
 
 HERE = Path(__file__).parents[1]
@@ -23,19 +24,49 @@ EXAMPLES = sorted((HERE / "examples").glob("*.yaml"))
 PAGES = sorted([HERE / "README.md", *HERE.glob("benchmarks/*.md"), *HERE.glob("docs/**/*.md")])
 
 
-def read(path: Path) -> PlaceFile | Scenario:
-    raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return load_yaml(path, Scenario if "workload" in raw else PlaceFile)
-
-
-def is_small(path: Path) -> bool:
+def is_small(workload: Workload) -> bool:
     """Few jobs, known without reading a log."""
-    document = read(path)
-    if isinstance(document, PlaceFile):
-        return True
-    workload = document.workload
     few = isinstance(workload, AndreasWorkload) and (workload.jobs or 10 * workload.nodes) <= 100
     return few or isinstance(workload, JobsWorkload)
+
+
+def simulate(path: Path, folder: Path) -> None:
+    """Large ones for half a day of their week; `make demo` runs a whole one."""
+    document = load_yaml(path, Scenario)
+    if not is_small(document.workload):
+        short = document.model_dump(mode="json")
+        short["workload"]["days"] = 0.5
+        path = folder / path.name
+        path.write_text(yaml.safe_dump(short), encoding="utf-8")
+    done = run("simulate", path, "--json")
+    assert done.code == 0, done.err
+    assert [p["policy"] for p in done.document["policies"]] == [p.label for p in document.policies]
+
+
+def place(path: Path, folder: Path) -> None:
+    assert run("place", path, "--json").document["assignments"]
+
+
+def divide_a_quantum(path: Path, folder: Path) -> None:
+    assert run("timeslice", "plan", path, "--json").document["unused"] == 0
+
+
+def share_a_device(path: Path, folder: Path) -> None:
+    """With tiny models where it names some; for a second where time is real."""
+    file = folder / path.name
+    file.write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
+    real = load_yaml(file, TimesliceConfig).device.kind != "simulated"
+    if real:
+        pytest.importorskip("onnx")
+        pytest.importorskip("onnxruntime")
+        write_tiny_models(folder / "models", 0)
+    done = run("timeslice", "run", file, "--json", *(["--duration", "1"] if real else []))
+    assert done.code == 0, done.err
+    assert all(tenant["requests"] for tenant in done.document["tenants"])
+
+
+# A key that only files of this kind have, and how they are run.
+KINDS = {"workload": simulate, "jobs": place, "quantum": divide_a_quantum, "device": share_a_device}
 
 
 def test_there_are_examples():
@@ -51,19 +82,8 @@ def test_examples_begin_with_what_they_are_and_how_to_run_them(path):
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_examples_run(path, tmp_path):
-    """Large ones for half a day of their week; `make demo` runs a whole one."""
-    document = read(path)
-    if isinstance(document, PlaceFile):
-        assert run("place", path, "--json").document["assignments"]
-        return
-    if not is_small(path):
-        short = document.model_dump(mode="json")
-        short["workload"]["days"] = 0.5
-        path = tmp_path / path.name
-        path.write_text(yaml.safe_dump(short), encoding="utf-8")
-    done = run("simulate", path, "--json")
-    assert done.code == 0, done.err
-    assert [p["policy"] for p in done.document["policies"]] == [p.label for p in document.policies]
+    (way,) = {way for key, way in KINDS.items() if key in yaml.safe_load(path.read_text(encoding="utf-8"))}
+    way(path, tmp_path)
 
 
 def commands(text: str) -> list[str]:
@@ -112,8 +132,8 @@ def parse(line: str) -> None:
 def known(line: str) -> bool:
     """Whether the verb's module is there; verbs are built one after the other."""
     verb = shlex.split(line)[1]
-    file = HERE / "src" / "commonwatt" / "cli" / f"{verb}.py"
-    return verb not in VERBS or file.exists()
+    cli = HERE / "src" / "commonwatt" / "cli"
+    return verb not in VERBS or (cli / f"{verb}.py").exists() or (cli / verb).is_dir()
 
 
 @pytest.mark.parametrize(("page", "line"), WRITTEN)

@@ -134,14 +134,15 @@ def test_the_typed_in_profiles_are_as_published():
     assert len(TX2_ROWS) * len(TX2_ROWS["resnet50"]) == 26
     best = min(TX2_ROWS["resnet50"], key=lambda row: row[1] * row[2])
     assert best[0] == 726.75
-    assert 4261 / 541 == pytest.approx(7.9, abs=0.05)
+    powers = [row[2] for row in TX2_ROWS["resnet50"]]
+    assert powers[-1] / powers[0] == pytest.approx(7.9, abs=0.05)
 
 
 def test_a_clock_is_looked_up_as_papers_write_it():
     profile = tx2_profile("resnet50", kernels=False)
     assert point_at(profile, 1300).power_w == 4.261
     assert point_at(profile, None).clock_mhz == 1300.5
-    with pytest.raises(InputError, match="a clock the profile of resnet50 has .114.75, .*got|got '1250'"):
+    with pytest.raises(InputError, match=r"got '1250', expected a clock the profile of resnet50 has .114.75, "):
         point_at(profile, 1250)
 
 
@@ -177,7 +178,7 @@ def test_profiles_by_name_and_file(tmp_path):
 
 def test_a_profile_of_another_model_or_device_is_refused():
     profile = tx2_profile("resnet18", kernels=False)
-    with pytest.raises(InputError, match="file.json.*'device': got 'NVIDIA Jetson TX2'"):
+    with pytest.raises(InputError, match=r"file.json.*'device': got 'NVIDIA Jetson TX2'"):
         check_fits(profile, "file.json", "abc", "some GPU")
     with pytest.raises(InputError, match="model_digest"):
         check_fits(profile.model_copy(update={"model_digest": "x" * 64}), "file.json", "abc", "NVIDIA Jetson TX2")

@@ -151,7 +151,7 @@ def test_models_are_loaded_and_unloaded_while_others_are_served(server):
         client.unload_model("late", headers=headers)
         assert len(list(others)) == 40
     assert not client.is_model_ready("late", headers=headers)
-    with pytest.raises(grpcclient.InferenceServerException, match="'broken' cannot be loaded.*ONNX"):
+    with pytest.raises(grpcclient.InferenceServerException, match=r"'broken' cannot be loaded.*ONNX"):
         client.load_model("broken", headers=headers)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from commonwatt.devices.base import LoadedModel
+from commonwatt.devices.power_model import modelled_power_w
 from commonwatt.devices.profiles import point_at
 from commonwatt.model.timeslice_config import PowerModelSpec
 from commonwatt.model.timeslice_profile import ModelProfile
@@ -49,11 +50,7 @@ def modelled_powers(model: LoadedModel, spec: PowerModelSpec, times_s: tuple[flo
     The time is *times_s*, else what it took when the model was loaded.
     """
     times_s = model.step_times_s if times_s is None else times_s
-    steps = [
-        spec.idle_w + spec.busy_w + (spec.joules_per_gflop * work.flops + spec.joules_per_gb * work.bytes_moved)
-        * 1e-9 / time_s
-        for work, time_s in zip(model.work, times_s, strict=True)
-    ]  # fmt: skip
+    steps = [modelled_power_w(spec, work, time_s) for work, time_s in zip(model.work, times_s, strict=True)]
     whole_s = sum(times_s)
     mean_w = sum(w * t for w, t in zip(steps, times_s, strict=True)) / whole_s
     return StepPowers(tuple(steps), mean_w, whole_s, "modelled")
