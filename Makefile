@@ -36,6 +36,9 @@ wheel-test: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.solve_time
 	$(BIN)/python -m benchmarks.optimality_gap
+	$(BIN)/python -m benchmarks.scheduling_cost
+	$(BIN)/python -m benchmarks.device_shares
+	$(BIN)/python -m benchmarks.serving
 	$(BIN)/python -m benchmarks.philly_week
 	$(BIN)/python -m benchmarks.andreas_scenarios
 

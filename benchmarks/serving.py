@@ -1,6 +1,6 @@
 """A server that shares by ETF beside a plain FIFO server: throughput, and latency under a flood.
 
-``python -m benchmarks.serving [--seconds 10] [--plot FILE]``. Both servers are started on loopback with the same
+Both servers are started on loopback with the same
 models; they are loaded one at a time, in turns, by clients in processes of their own (gRPC, unmodified tritonclient).
 
 Throughput: two tenants with the same model, eight requests each kept under way. FIFO runs models uncut; ETF cuts them.
@@ -119,8 +119,8 @@ def together(*loads: tuple[object, ...]) -> list[list[float]]:
     return answers
 
 
-def throughput(addresses: dict[str, str], seconds: float, rounds: int) -> None:
-    """Print requests a second of both servers, in turns."""
+def throughput(addresses: dict[str, str], seconds: float, rounds: int) -> list[dict[str, object]]:
+    """Return requests a second of both servers, in turns."""
     rates: dict[str, list[float]] = {policy: [] for policy in addresses}
     tails: dict[str, list[float]] = {policy: [] for policy in addresses}
     for _ in range(rounds):
@@ -128,32 +128,39 @@ def throughput(addresses: dict[str, str], seconds: float, rounds: int) -> None:
             both = together(*((address, name, "resnet", seconds, 8, None) for name in ("flood", "modest")))
             rates[policy].append(sum(map(len, both)) / seconds)
             tails[policy].append(float(np.quantile(np.concatenate(both), 0.99)))
-    for policy in addresses:
-        each = ", ".join(f"{rate:.1f}" for rate in rates[policy])
-        print(
-            f"{policy:5s} {np.mean(rates[policy]):7.1f} requests/s ({each}); p99 {1e3 * np.mean(tails[policy]):.0f} ms"
-        )
-    print(f"etf / fifo: {np.mean(rates['etf']) / np.mean(rates['fifo']):.3f} (wanted: 0.95)\n")
+    return [
+        {"policy": policy, "requests_per_s": rates[policy], "p99_s": float(np.mean(tails[policy]))} for policy in rates
+    ]
 
 
 def floods(addresses: dict[str, str], seconds: float) -> dict[str, list[float]]:
-    """Print and return the p99 of the modest tenant, in seconds: alone, then at each flood."""
+    """Return the p99 of the modest tenant, in seconds: alone, then at each flood."""
     curves: dict[str, list[float]] = {}
-    print("p99 of a tenant within its entitlement, ms")
-    print("requests of the other under way   alone" + "".join(f"{flood:8d}" for flood in FLOODS))
     for policy, address in addresses.items():
         modest = (address, "modest", "mobilenet", seconds, 0, 0.05)
         curve = [together(modest)[0]]
         for flood in FLOODS:
             curve.append(together(modest, (address, "flood", "resnet", seconds, flood, None))[0])
         curves[policy] = [float(np.quantile(latencies, 0.99)) for latencies in curve]
-        print(f"{policy:32s}" + "".join(f"{1e3 * value:8.1f}" for value in curves[policy]))
-    bound = curves["etf"][0] / SHARE + QUANTUM_S
-    print(f"p99 alone / {SHARE} + quantum: {1e3 * bound:.1f} ms; etf stays below: {max(curves['etf'][1:]) < bound}")
     return curves
 
 
-def draw(curves: dict[str, list[float]], path: Path) -> None:
+def tell(rates: list[dict[str, object]], curves: dict[str, list[float]], bound_s: float) -> None:
+    """Print both comparisons."""
+    mean = {row["policy"]: float(np.mean(row["requests_per_s"])) for row in rates}  # type: ignore[arg-type]
+    for row in rates:
+        each = ", ".join(f"{rate:.1f}" for rate in row["requests_per_s"])  # type: ignore[attr-defined]
+        print(f"{row['policy']:5s} {mean[row['policy']]:7.1f} requests/s ({each}); p99 {1e3 * row['p99_s']:.0f} ms")  # type: ignore[operator]
+    print(f"etf / fifo: {mean['etf'] / mean['fifo']:.3f} (wanted: 0.95)\n")
+    print("p99 of a tenant within its entitlement, ms")
+    print("requests of the other under way   alone" + "".join(f"{flood:8d}" for flood in FLOODS))
+    for policy, curve in curves.items():
+        print(f"{policy:32s}" + "".join(f"{1e3 * value:8.1f}" for value in curve))
+    below = max(curves["etf"][1:]) < bound_s
+    print(f"p99 alone / {SHARE} + quantum: {1e3 * bound_s:.1f} ms; etf stays below: {below}")
+
+
+def draw(curves: dict[str, list[float]], bound_s: float, path: Path) -> None:
     """Draw both curves and the bound."""
     from commonwatt.report.saving import saved
 
@@ -161,9 +168,13 @@ def draw(curves: dict[str, list[float]], path: Path) -> None:
         axes = figure.subplots()
         for policy, curve in curves.items():
             axes.plot(FLOODS, [1e3 * value for value in curve[1:]], "o-", label=policy)
-        axes.axhline(1e3 * (curves["etf"][0] / SHARE + QUANTUM_S), linestyle="--", color="black", label="bound")
+        axes.axhline(1e3 * bound_s, linestyle="--", color="black", label="bound")
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
+        axes.set_xticks(FLOODS, [str(flood) for flood in FLOODS])
+        ticks = (10, 20, 50, 100, 200, 500, 1000)
+        axes.set_yticks(ticks, [str(tick) for tick in ticks])
+        axes.minorticks_off()
         axes.set_xlabel("requests of the flooding tenant under way")
         axes.set_ylabel("p99 of the other tenant, ms")
         axes.legend()
@@ -172,6 +183,7 @@ def draw(curves: dict[str, list[float]], path: Path) -> None:
 def main() -> None:
     """Run both comparisons."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--plot", type=Path)
@@ -187,14 +199,19 @@ def main() -> None:
         servers = {policy: start(config(folder, policy)) for policy in ("fifo", "etf")}
         try:
             addresses = {policy: address for policy, (_, address) in servers.items()}
-            throughput(addresses, options.seconds, options.rounds)
+            rates = throughput(addresses, options.seconds, options.rounds)
             curves = floods(addresses, options.seconds)
         finally:
             for process, _ in servers.values():
                 process.send_signal(signal.SIGTERM)
                 process.wait()
+    bound_s = curves["etf"][0] / SHARE + QUANTUM_S
+    if options.json:
+        print(json.dumps({"throughput": rates, "floods": FLOODS, "p99_s": curves, "bound_s": bound_s}))
+    else:
+        tell(rates, curves, bound_s)
     if options.plot:
-        draw(curves, options.plot)
+        draw(curves, bound_s, options.plot)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from commonwatt.devices.load import LoadGenerator
 from commonwatt.devices.profiles import check_fits, load_profile, point_at
 from commonwatt.devices.run import run
 from commonwatt.devices.summary import measure, summarise
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import DeviceError, InputError
 from commonwatt.timeslicing.policies import make
 from commonwatt.timeslicing.problem import Problem
 from tests.devices.made import MS, opened, rng, simulated
@@ -205,3 +205,18 @@ def test_one_run_from_configuration_to_result():
     assert len(got.timeline) > 100
     assert got.scheduling_share is None
     assert rng().random() == rng().random()
+
+
+def test_a_device_that_disappears_ends_a_run_with_its_name(monkeypatch):
+    session = opened(simulated(A, B))
+    work, steps = session.device.work, []
+
+    def failing(time_ns, power_w):
+        steps.append(time_ns)
+        if len(steps) > 500:
+            raise DeviceError("TX2: it fell off the bus")
+        work(time_ns, power_w)
+
+    monkeypatch.setattr(session.device, "work", failing)
+    with pytest.raises(DeviceError, match="TX2: it fell off the bus"):
+        run(session, rng())

@@ -17,7 +17,7 @@ def no_errors_in_the_log():
     handler = logging.Handler(logging.ERROR)
     handler.emit = lambda record: seen.append(record.getMessage())
     logging.getLogger().addHandler(handler)
-    yield
+    yield seen
     logging.getLogger().removeHandler(handler)
     # gRPC minds several loops in one process, which only tests have
     assert [line for line in seen if "PollerCompletionQueue" not in line] == []

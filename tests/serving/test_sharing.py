@@ -155,6 +155,27 @@ def test_models_are_loaded_and_unloaded_while_others_are_served(server):
         client.load_model("broken", headers=headers)
 
 
+def test_a_tenant_that_begins_without_a_model_is_known_by_its_first(models):
+    late = {"models": [{"name": "resnet", "path": "resnet.onnx", "load_at_start": False}]}
+    power = {"idle_w": 1.0, "busy_w": 0.0, "joules_per_gflop": 0.0, "joules_per_gb": 0.0}
+    device = {"kind": "cpu", "power": power}
+    first, *others = config(vision=late).tenants
+    both = {"tenants": [t.model_dump() | {"power_w": 40.0} for t in others] + [first.model_dump()], "device": device}
+    with running(config(**both), models) as server:
+        assert server.status()["tenants"]["vision"]["power_w"] == pytest.approx(40)
+        server.client().load_model("resnet", headers={"authorization": "Bearer vision-secret"})
+        assert server.status()["tenants"]["vision"]["power_w"] == pytest.approx(1)
+        assert server.infer().shape == (1, 10)
+
+
+def test_a_defect_of_the_device_thread_refuses_everyone(models, no_errors_in_the_log):
+    with running(config(), models) as server:
+        server.backend.session.driver.ledger.book = None
+        with pytest.raises(grpcclient.InferenceServerException, match="device has failed: TypeError"):
+            server.infer()
+    assert no_errors_in_the_log.pop() == "a defect in the thread that drives the device"
+
+
 def test_time_and_energy_are_accounted_for(server):
     before = server.status()["tenants"]["vision"]
     for _ in range(20):

@@ -59,6 +59,10 @@ class Session:
             model.close()
             raise
         self.loaded[tenant.name, spec.name] = loaded
+        live = self.driver.scheduler.tenants.get(tenant.name)
+        if live is not None and live.time_ns == 0:  # nothing was known of its power until now
+            with self.driver.lock:
+                self.driver.scheduler.update(live, power_w=self._mean_w(tenant.name))
         return loaded
 
     def unload(self, tenant: str, model: str) -> None:
@@ -73,9 +77,7 @@ class Session:
         if tenant.clock_mhz is not None:
             self.device.set_clock(tenant.clock_mhz)  # refused here rather than in the middle of a request
             self.device.set_clock(None)
-        powers = [loaded.powers for (name, _), loaded in self.loaded.items() if name == tenant.name]
-        time_s = sum(power.time_s for power in powers)
-        mean_w = sum(power.mean_w * power.time_s for power in powers) / time_s if time_s > 0 else 1.0
+        mean_w = self._mean_w(tenant.name)
         self.driver.scheduler.add(tenant.name, tenant.weight, mean_w, tenant.queues, tenant.queue_limit)
         self.driver.clocks_mhz[tenant.name] = tenant.clock_mhz
 
@@ -92,6 +94,13 @@ class Session:
         for tenant, model in list(self.loaded):
             self.unload(tenant, model)
         self.device.close()
+
+    def _mean_w(self, tenant: str) -> float:
+        """Mean power of its loaded models by time; of all loaded models, where it has none; at least something."""
+        own = [loaded.powers for (name, _), loaded in self.loaded.items() if name == tenant]
+        powers = own or [loaded.powers for loaded in self.loaded.values()]
+        time_s = sum(power.time_s for power in powers)
+        return sum(power.mean_w * power.time_s for power in powers) / time_s if time_s > 0 else 1.0
 
     def _path(self, name: str | None) -> str:
         assert name is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -76,6 +77,9 @@ class Worker:
                     raise self._driver.gone
         except DeviceError as error:
             self._gone(error)
+        except Exception as error:  # a defect; nobody must wait for a thread that has ended
+            logging.getLogger("commonwatt.serving").exception("a defect in the thread that drives the device")
+            self._gone(DeviceError(f"{type(error).__name__}: {error}"))
         finally:
             while self._errands:
                 self._errands.popleft()()
