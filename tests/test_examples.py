@@ -162,7 +162,8 @@ def test_fences_and_comments_are_read():
 
 
 def test_files_the_documentation_names_are_there():
-    named = {word for _, line in WRITTEN for word in shlex.split(line) if word.startswith("examples/")}
+    words = {word for _, line in WRITTEN for word in shlex.split(line)}
+    named = {word for word in words if word.startswith("examples/") and "/models/" not in word}  # those are made
     assert named
     assert [word for word in sorted(named) if not (HERE / word).exists()] == []
 

@@ -57,7 +57,7 @@ def test_files_by_their_ending(tmp_path):
 
 def test_programs_of_pytorch(tmp_path):
     pytest.importorskip("torch")
-    from tests.devices.programs import saved
+    from tests.devices.models.programs import saved
 
     model = CpuDevice(Spec(kind="cpu")).load("net", str(saved("attention", tmp_path / "m.pt2")))
     assert [spec.name for spec in model.inputs] == ["tokens"]

@@ -52,7 +52,7 @@ def test_onnx_computes_what_a_cpu_does(kind, gpu, tmp_path):
     if "CUDAExecutionProvider" not in ort.get_available_providers():
         pytest.skip("ONNX Runtime without its CUDA provider")
     from commonwatt.devices.tiny_models import write_tiny_models
-    from tests.devices.graphs import inputs_of
+    from tests.devices.models.graphs import inputs_of
 
     path = str(write_tiny_models(tmp_path, kinds=[kind])[kind])
     here, there = gpu.load(kind, path), CpuDevice(CpuSpec(kind="cpu", segment_s=None)).load(kind, path)
@@ -65,8 +65,8 @@ def test_pytorch_computes_what_a_cpu_does(name, gpu, tmp_path):
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("PyTorch without CUDA")
-    from tests.devices.graphs import inputs_of
-    from tests.devices.programs import saved
+    from tests.devices.models.graphs import inputs_of
+    from tests.devices.models.programs import saved
 
     path = str(saved(name, tmp_path / "m.pt2"))
     here, there = gpu.load("m", path), CpuDevice(CpuSpec(kind="cpu", segment_s=None)).load("m", path)

@@ -11,7 +11,7 @@ pytest.importorskip("onnxruntime")
 
 from commonwatt.devices.tiny_models import TINY_MODELS, tiny_model, write_tiny_models
 from commonwatt.model.errors import InputError
-from tests.devices.graphs import run_plainly
+from tests.devices.models.graphs import run_plainly
 
 
 def given(kind, batch=2, seed=0):

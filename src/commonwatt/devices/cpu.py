@@ -6,7 +6,7 @@ import platform
 from pathlib import Path
 
 from commonwatt.devices.base import LoadedModel
-from commonwatt.devices.runtimes import Runtimes
+from commonwatt.devices.models.runtimes import Runtimes
 from commonwatt.model.errors import InputError
 from commonwatt.model.timeslice_config import CpuDevice as CpuSpec
 

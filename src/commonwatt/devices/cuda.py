@@ -6,8 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from commonwatt.devices.base import LoadedModel
+from commonwatt.devices.models.runtimes import Runtimes
 from commonwatt.devices.nvml import NvmlGpu
-from commonwatt.devices.runtimes import Runtimes
 from commonwatt.model.errors import InputError, MissingExtraError
 from commonwatt.model.timeslice_config import CudaDevice as CudaSpec
 

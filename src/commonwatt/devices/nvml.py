@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from warnings import catch_warnings, simplefilter
 
-from commonwatt.devices.foreign import Foreign
+from commonwatt.devices.models.foreign import Foreign
 from commonwatt.model.errors import DeviceError, InputError, MissingExtraError
 
 __all__ = ["NvmlGpu"]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commonwatt.devices.foreign import Foreign
+from commonwatt.devices.models.foreign import Foreign
 from commonwatt.model.errors import InputError, MissingExtraError
 
 __all__ = ["TINY_MODELS", "tiny_model", "write_tiny_models"]

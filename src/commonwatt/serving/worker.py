@@ -74,7 +74,8 @@ class Worker:
                     self._wake.clear()
                     self._driver.settle_if_due()
                 if self._driver.gone is not None:
-                    raise self._driver.gone
+                    self._gone(self._driver.gone)
+                    return
         except DeviceError as error:
             self._gone(error)
         except Exception as error:  # a defect; nobody must wait for a thread that has ended

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from commonwatt.devices.base import TensorSpec
-from commonwatt.devices.failures import failure_of
-from commonwatt.devices.foreign import Foreign
+from commonwatt.devices.models.failures import failure_of
+from commonwatt.devices.models.foreign import Foreign
 from commonwatt.model.errors import InputError, MissingExtraError
 
 __all__ = ["OnnxRuntime", "specs_of"]

@@ -6,9 +6,9 @@ from pathlib import Path
 from weakref import WeakSet
 
 from commonwatt.devices.base import LoadedModel
-from commonwatt.devices.onnx_model import load_onnx
-from commonwatt.devices.onnx_runtime import OnnxRuntime
-from commonwatt.devices.torch_model import TorchRuntime, load_torch
+from commonwatt.devices.models.onnx_model import load_onnx
+from commonwatt.devices.models.onnx_runtime import OnnxRuntime
+from commonwatt.devices.models.torch_model import TorchRuntime, load_torch
 from commonwatt.model.errors import InputError
 
 __all__ = ["Runtimes"]

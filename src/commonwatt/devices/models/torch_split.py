@@ -8,9 +8,9 @@ from time import perf_counter
 from typing import Any
 
 from commonwatt.devices.base import Work
-from commonwatt.devices.cutting import Flow, Part, choose_cuts, live_values, parts_of
-from commonwatt.devices.foreign import Foreign
-from commonwatt.devices.onnx_work import work_together
+from commonwatt.devices.models.cutting import Flow, Part, choose_cuts, live_values, parts_of
+from commonwatt.devices.models.foreign import Foreign
+from commonwatt.devices.models.onnx_work import work_together
 
 __all__ = ["TorchGraph", "TorchStep", "torch_graph"]
 

@@ -15,9 +15,9 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from onnx import helper  # noqa: E402
 
-from commonwatt.devices.onnx_model import load_onnx  # noqa: E402
-from commonwatt.devices.onnx_runtime import OnnxRuntime  # noqa: E402
-from tests.devices.graphs import info, inputs_of, model_of, run, run_plainly, same, saved, weight  # noqa: E402
+from commonwatt.devices.models.onnx_model import load_onnx  # noqa: E402
+from commonwatt.devices.models.onnx_runtime import OnnxRuntime  # noqa: E402
+from tests.devices.models.graphs import info, inputs_of, model_of, run, run_plainly, same, saved, weight  # noqa: E402
 
 ONE, TWO = ("Relu", "Tanh", "Sigmoid", "Softmax", "Neg"), ("Add", "Mul", "Sub", "Max")
 

@@ -7,7 +7,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import helper  # noqa: E402
 
 from commonwatt.devices.base import Work  # noqa: E402
-from commonwatt.devices.onnx_work import Value, work_of, work_together  # noqa: E402
+from commonwatt.devices.models.onnx_work import Value, work_of, work_together  # noqa: E402
 
 CASES = {
     "conv": ("Conv", {}, [(2, 3, 8, 8), (16, 3, 3, 3), (16,)], (2, 16, 8, 8), 2 * (2 * 16 * 64) * 27),

@@ -8,9 +8,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from commonwatt.devices.base import example_input  # noqa: E402
-from commonwatt.devices.torch_model import TorchRuntime, load_torch  # noqa: E402
+from commonwatt.devices.models.torch_model import TorchRuntime, load_torch  # noqa: E402
 from commonwatt.model.errors import DeviceError, InputError  # noqa: E402
-from tests.devices.programs import saved  # noqa: E402
+from tests.devices.models.programs import saved  # noqa: E402
 
 CPU = TorchRuntime("this CPU")
 PROGRAMS = ("convolutions", "attention", "chosen")

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from commonwatt.devices.base import Tensor, Work
-from commonwatt.devices.cutting import Part, choose_cuts, live_values, parts_of
-from commonwatt.devices.foreign import Foreign
-from commonwatt.devices.onnx_call import Call
-from commonwatt.devices.onnx_graph import OnnxGraph, names_read, observed_values, profiled_times, weight_values
-from commonwatt.devices.onnx_runtime import OnnxRuntime
-from commonwatt.devices.onnx_work import Value, work_of, work_together
+from commonwatt.devices.models.cutting import Part, choose_cuts, live_values, parts_of
+from commonwatt.devices.models.foreign import Foreign
+from commonwatt.devices.models.onnx_call import Call
+from commonwatt.devices.models.onnx_graph import OnnxGraph, names_read, observed_values, profiled_times, weight_values
+from commonwatt.devices.models.onnx_runtime import OnnxRuntime
+from commonwatt.devices.models.onnx_work import Value, work_of, work_together
 
 __all__ = ["OnnxStep", "SplitModel", "split", "whole"]
 

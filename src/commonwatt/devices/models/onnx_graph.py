@@ -14,10 +14,10 @@ from pathlib import Path
 from time import perf_counter
 
 from commonwatt.devices.base import Tensor
-from commonwatt.devices.cutting import Flow
-from commonwatt.devices.foreign import Foreign
-from commonwatt.devices.onnx_runtime import OnnxRuntime
-from commonwatt.devices.onnx_work import Value
+from commonwatt.devices.models.cutting import Flow
+from commonwatt.devices.models.foreign import Foreign
+from commonwatt.devices.models.onnx_runtime import OnnxRuntime
+from commonwatt.devices.models.onnx_work import Value
 from commonwatt.model.errors import MissingExtraError
 
 __all__ = ["OnnxGraph", "names_read", "observed_values", "optimised_graph", "profiled_times", "weight_values"]

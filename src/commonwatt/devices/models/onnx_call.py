@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from commonwatt.devices.base import Tensor
-from commonwatt.devices.foreign import Foreign
+from commonwatt.devices.models.foreign import Foreign
 
 __all__ = ["Call", "contiguous", "placed"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from commonwatt.devices.base import Work
-from commonwatt.devices.foreign import Foreign
+from commonwatt.devices.models.foreign import Foreign
 
 __all__ = ["Value", "work_of", "work_together"]
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt.devices.base import Tensor, TensorSpec, Work, example_input
-from commonwatt.devices.failures import failure_of
-from commonwatt.devices.foreign import Foreign
-from commonwatt.devices.measuring import measure_steps
-from commonwatt.devices.model_file import checked_file, digest_of
-from commonwatt.devices.torch_split import TorchStep, torch_graph
+from commonwatt.devices.models.failures import failure_of
+from commonwatt.devices.models.foreign import Foreign
+from commonwatt.devices.models.measuring import measure_steps
+from commonwatt.devices.models.model_file import checked_file, digest_of
+from commonwatt.devices.models.torch_split import TorchStep, torch_graph
 from commonwatt.model.errors import InputError, MissingExtraError
 
 __all__ = ["TorchModel", "TorchRuntime", "load_torch"]

@@ -12,11 +12,11 @@ pytest.importorskip("onnxruntime")
 
 from onnx import helper  # noqa: E402
 
-from commonwatt.devices.onnx_model import load_onnx  # noqa: E402
-from commonwatt.devices.onnx_runtime import OnnxRuntime  # noqa: E402
+from commonwatt.devices.models.onnx_model import load_onnx  # noqa: E402
+from commonwatt.devices.models.onnx_runtime import OnnxRuntime  # noqa: E402
 from commonwatt.devices.tiny_models import TINY_MODELS, write_tiny_models  # noqa: E402
 from commonwatt.model.errors import DeviceError, InputError  # noqa: E402
-from tests.devices.graphs import (  # noqa: E402
+from tests.devices.models.graphs import (  # noqa: E402
     MADE,
     info,
     inputs_of,

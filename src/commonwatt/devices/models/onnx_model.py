@@ -9,13 +9,13 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from commonwatt.devices.base import Tensor, TensorSpec, Work, example_input
-from commonwatt.devices.foreign import Foreign
-from commonwatt.devices.measuring import measure_steps
-from commonwatt.devices.model_file import checked_file, digest_of
-from commonwatt.devices.onnx_call import contiguous, placed
-from commonwatt.devices.onnx_graph import optimised_graph
-from commonwatt.devices.onnx_runtime import OnnxRuntime, specs_of
-from commonwatt.devices.onnx_split import OnnxStep, SplitModel, split, whole
+from commonwatt.devices.models.foreign import Foreign
+from commonwatt.devices.models.measuring import measure_steps
+from commonwatt.devices.models.model_file import checked_file, digest_of
+from commonwatt.devices.models.onnx_call import contiguous, placed
+from commonwatt.devices.models.onnx_graph import optimised_graph
+from commonwatt.devices.models.onnx_runtime import OnnxRuntime, specs_of
+from commonwatt.devices.models.onnx_split import OnnxStep, SplitModel, split, whole
 from commonwatt.model.errors import InputError
 
 __all__ = ["OnnxModel", "load_onnx"]
