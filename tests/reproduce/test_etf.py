@@ -67,3 +67,31 @@ def test_one_figure_from_the_command_line(tmp_path):
     assert done.code == 0
     assert [row["ours"] for row in done.document["rows"]] == [14, 28, 9, 27, 7, 56]
     assert "56" in picture.read_text()
+
+
+def test_fig_8_on_a_real_device_as_it_would_run_on_a_gpu():
+    """On this machine's CPU, with stated power in place of the meter."""
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    from commonwatt.reproduce.papers._etf_figures import Figure, _on_a_gpu
+    from commonwatt.reproduce.papers._etf_gpu import run_really
+
+    real = run_really({"kind": "cpu"}, 2.0, 0, (22.0, 10.0))
+    assert real.ratio == pytest.approx(2.2)
+    assert real.phi_fair == pytest.approx(0.625)
+    figure = Figure("8")
+    _on_a_gpu(figure, real)
+    shares = [row for row in figure.rows if "share of time" in row.quantity]
+    assert len(shares) == 3
+    for row in shares:
+        assert row.ours == pytest.approx(row.paper, abs=0.05)
+
+
+def test_where_there_is_no_gpu_the_row_says_so(rows):
+    from commonwatt.reproduce.papers._etf_gpu import gpu_here
+
+    missing = gpu_here()
+    if missing is None:
+        assert rows["Fig. 8: real GPU: power ratio"].ours > 0
+    else:
+        assert rows["Fig. 8: on a real GPU"].note == f"not run: {missing}"

@@ -130,6 +130,23 @@ def test_answers_are_the_models(server, models):
     assert server.infer("large", x=x) == pytest.approx(alone, rel=1e-4, abs=1e-5)
 
 
+def test_both_transports_of_an_unmodified_client_give_the_same(server):
+    httpclient = pytest.importorskip("tritonclient.http")
+    x = np.random.default_rng(1).standard_normal((3, 3, 32, 32)).astype(np.float32)
+    headers = {"Authorization": "Bearer vision-secret"}
+    with httpclient.InferenceServerClient(server.where.rest) as client:
+        assert client.is_model_ready("resnet", headers=dict(headers))
+        for binary in (True, False):
+            tensor = httpclient.InferInput("image", list(x.shape), "FP32")
+            tensor.set_data_from_numpy(x, binary_data=binary)
+            logits = client.infer("resnet", [tensor], headers=dict(headers)).as_numpy("logits")
+            assert logits == pytest.approx(server.infer(x=x), abs=1e-6)
+        short = httpclient.InferInput("image", [1, 3, 16, 16], "FP32")
+        short.set_data_from_numpy(np.zeros((1, 3, 16, 16), np.float32))
+        with pytest.raises(Exception, match=r"image.*\[1, 3, 16, 16\]"):
+            client.infer("resnet", [short], headers=dict(headers))
+
+
 def test_a_tenant_sees_its_own_models_only(server):
     client = server.client()
     mine = {"authorization": "Bearer text-secret"}

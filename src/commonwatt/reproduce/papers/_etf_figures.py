@@ -11,6 +11,7 @@ from typing import Any
 from commonwatt.model.results import ReproducePoint, ReproduceRow
 from commonwatt.model.timeslice_results import TimesliceRunResult
 from commonwatt.reproduce.papers import _etf_plots as plots
+from commonwatt.reproduce.papers._etf_gpu import RealRun, gpu_here, run_really
 from commonwatt.reproduce.papers._etf_runs import CLOCKS_MHZ, MOBILENET_RATIO, RESNET50_W, Runs, share, tenant
 from commonwatt.reproduce.topic import Answer, Extent, Request
 from commonwatt.timeslicing.fairness import phi_fair
@@ -217,7 +218,25 @@ def _figure_8(runs: Runs) -> Figure:
         "A simulated device at the printed ratio of GPT-2 and MobileNet-V2 on an A10G, not that GPU",
     )  # fmt: skip
     figure.row("higher than in Fig. 7", paper=True, ours=_phi_fair(2.2) > _phi_fair(MOBILENET_RATIO))
+    missing = gpu_here()
+    if missing is None:
+        _on_a_gpu(figure, run_really({"kind": "cuda"}, runs.quanta / 10, runs.seed, (None, None)))
+    else:
+        figure.row("on a real GPU", None, None, comparable=False, note=f"not run: {missing}")
     return figure
+
+
+def _on_a_gpu(figure: Figure, real: RealRun) -> None:
+    where = f"measured on {real.device}, with a transformer and a MobileNet of random weights"
+    figure.row("real GPU: power ratio", 2.2, real.ratio, comparable=False, note=where)
+    figure.row("real GPU: largest phi with perfect energy fairness", None, real.phi_fair, comparable=False, note=where)
+    for phi, result in real.results.items():
+        a1 = result.tenants[0]
+        figure.row(
+            f"real GPU: share of time of A1 at phi = {phi:g}, planned", a1.planned_time_share, a1.time_share,
+            comparable=False, note="in the paper's column: the plan",
+        )  # fmt: skip
+        figure.point("A1, real GPU", "share of energy on a real GPU against phi", phi, a1.energy_share)
 
 
 def _figure_9(runs: Runs) -> Figure:
