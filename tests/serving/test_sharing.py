@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from time import perf_counter, sleep
 
 import numpy as np
@@ -145,6 +147,15 @@ def test_both_transports_of_an_unmodified_client_give_the_same(server):
         short.set_data_from_numpy(np.zeros((1, 3, 16, 16), np.float32))
         with pytest.raises(Exception, match=r"image.*\[1, 3, 16, 16\]"):
             client.infer("resnet", [short], headers=dict(headers))
+
+
+def test_the_program_in_the_documentation_runs(server, capsys):
+    pytest.importorskip("tritonclient.http")
+    text = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+    program = re.search(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[1]
+    program = program.replace("localhost:8000", server.where.rest).replace("change-me-vision", "vision-secret")
+    exec(program, {})
+    assert capsys.readouterr().out.startswith("[[")
 
 
 def test_a_tenant_sees_its_own_models_only(server):
