@@ -81,14 +81,14 @@ def _tell(result: TimesliceRunResult) -> None:
 
     table = Table(title=f"{result.policy}, phi {result.phi:g}, {result.duration_s:.4g} s on {result.device}")
     for heading in (
-        "tenant", "time", "plan", "energy", "plan", "J", "requests/s", "mean, s", "p99, s",
+        "tenant", "time", "plan", "energy", "plan", "J", "1/s", "mean, ms", "p99, ms",
     ):  # fmt: skip
-        table.add_column(heading, justify="left" if heading == "tenant" else "right")
+        table.add_column(heading, justify="left" if heading == "tenant" else "right", overflow="fold")
     for t in result.tenants:
         table.add_row(
             t.name, _percent(t.time_share), _percent(t.planned_time_share), _percent(t.energy_share),
             _percent(t.planned_energy_share), f"{t.energy_j:.4g}", f"{t.throughput_per_s:.4g}",
-            _seconds(t.latency_mean_s), _seconds(t.latency_p99_s),
+            _milliseconds(t.latency_mean_s), _milliseconds(t.latency_p99_s),
         )  # fmt: skip
     table.add_row("(idle)", "", "", "", "", f"{result.idle.energy_j:.4g}", "", "", "")
     Console().print(table)
@@ -107,5 +107,5 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.1f}%"
 
 
-def _seconds(time_s: float | None) -> str:
-    return "" if time_s is None else f"{time_s:.4g}"
+def _milliseconds(time_s: float | None) -> str:
+    return "" if time_s is None else f"{1e3 * time_s:.3g}"

@@ -121,7 +121,7 @@ def _show(document: TimesliceServeResult, where: Addresses | None, *, as_json: b
 
     table = Table(title=f"{document.policy}, phi {document.phi:g}, on {document.device}")
     for heading in ("tenant", "model", "segments", "longest, ms", "inference, ms", "power, W", "power is"):
-        table.add_column(heading, justify="left" if heading in {"tenant", "model"} else "right")
+        table.add_column(heading, justify="left" if heading in {"tenant", "model"} else "right", overflow="fold")
     for m in document.models:
         table.add_row(
             m.tenant, m.model, str(m.segments), f"{1e3 * m.longest_segment_s:.3g}", f"{1e3 * m.time_s:.3g}",
