@@ -90,23 +90,33 @@ def solve(weights: Floats, rates: Floats, supplies: Floats, limits: Floats | Non
     gained = rates[:, useful] * supplies[useful]
     scale = gained.max(axis=1)
     limited = limits < np.where(rates > 0, supplies, 0.0).sum(axis=1)
-    inner = _Interior(scaled, gained / scale[:, None], supplies[useful], np.where(limited, limits, np.inf))
-    inner.run()
-    shares = np.zeros_like(rates)
-    shares[:, useful] = inner.x * supplies[useful]
-    prices = np.zeros(len(supplies))
-    prices[useful] = inner.p / supplies[useful]
-    return _answer(scaled, rates, supplies, limits, shares, prices, inner)
+    tried = []
+    for boldest in (0.05, 0.2, 0.5):  # where rounding errors end the path early, take it more slowly
+        inner = _Interior(scaled, gained / scale[:, None], supplies[useful], np.where(limited, limits, np.inf), boldest)
+        inner.run()
+        shares = np.zeros_like(rates)
+        shares[:, useful] = inner.x * supplies[useful]
+        prices = np.zeros(len(supplies))
+        prices[useful] = inner.p / supplies[useful]
+        error = residual(scaled, rates, supplies, shares, prices, inner.q, limits)
+        if error < (LIMITED_TOLERANCE if limited.any() else TOLERANCE):
+            return _answer(scaled, rates, supplies, limits, shares, prices, error, inner)
+        tried.append(error)
+    msg = f"the market did not settle: residual {min(tried):.3g}"
+    raise SolverError(msg)
 
 
 def _answer(
-    weights: Floats, rates: Floats, supplies: Floats, limits: Floats, shares: Floats, prices: Floats, inner: _Interior
+    weights: Floats,
+    rates: Floats,
+    supplies: Floats,
+    limits: Floats,
+    shares: Floats,
+    prices: Floats,
+    error: float,
+    inner: _Interior,
 ) -> Equilibrium:
     utilities = (rates * shares).sum(axis=1)
-    error = residual(weights, rates, supplies, shares, prices, inner.q, limits)
-    if not error < (TOLERANCE if np.isinf(limits).all() else LIMITED_TOLERANCE):
-        msg = f"the market did not settle: residual {error:.3g} after {inner.steps} steps"
-        raise SolverError(msg)
     paid = prices + inner.q[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
         best = np.where(rates > 0, rates / paid, 0.0).max(axis=1)
@@ -168,7 +178,7 @@ def _check(weights: Floats, rates: Floats, supplies: Floats, limits: Floats) -> 
 class _Interior:
     """Newton's method on the central path of a market whose goods all have supply 1."""
 
-    def __init__(self, weights: Floats, rates: Floats, amounts: Floats, limits: Floats) -> None:
+    def __init__(self, weights: Floats, rates: Floats, amounts: Floats, limits: Floats, boldest: float) -> None:
         n, k = rates.shape
         self.w, self.r = weights, rates
         self.a = amounts  # units of time in one good
@@ -183,7 +193,7 @@ class _Interior:
         self.z = np.where(self.can, weights[:, None] / np.where(self.can, self.x, 1.0), 1.0)
         self.s = 1.0 - self.x.sum(axis=0)  # what is left of each good
         self.v = np.where(self.limited, self.limits - self.x @ amounts, 1.0)  # and of each limit
-        self.centring = 0.1
+        self.boldest = self.centring = boldest
         self.steps = 0
 
     def run(self) -> None:
@@ -272,10 +282,10 @@ class _Interior:
             (self.q[limited], dq[limited]), (self.v[limited], dv[limited]),
         )  # fmt: skip
         longest = min((float((at[by < 0] / -by[by < 0]).min()) for at, by in pairs if (by < 0).any()), default=np.inf)
-        t = min(1.0, 0.99 * longest)
+        t = min(1.0, (1.0 - 0.2 * self.boldest) * longest)
         if not np.isfinite(dp).all() or not np.isfinite(dx).all() or t < 1e-8:
             return False
-        self.centring = 0.05 if t > 0.8 else 0.3
+        self.centring = self.boldest if t > 0.8 else max(0.3, self.boldest)
         self.x, self.p, self.z = self.x + t * dx, self.p + t * dp, self.z + t * dz
         self.q, self.s, self.v = self.q + t * dq, self.s + t * ds, self.v + t * dv
         return True
