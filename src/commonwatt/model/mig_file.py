@@ -28,12 +28,16 @@ class MigTenant(FileModel):
     name: str = quantity("name of the tenant", "-", min_length=1)
     weight: float = quantity("budget relative to the other tenants", "-", 1.0, gt=0)
     memory_gb: float = quantity("memory each of its programs needs, in GB as in the names of profiles", "GB", 0.0, ge=0)
-    parallel_fraction: float | None = quantity("F of Amdahl's law over SMs or slices; or else speed", "-", None, ge=0, le=1)
+    parallel_fraction: float | None = quantity(
+        "F of Amdahl's law over SMs or slices; or else speed", "-", None, ge=0, le=1
+    )
     speed: dict[str, float] | None = quantity(
         "speed on each profile (1g, 3g.40gb or H100-80GB/3g), any unit; profiles left out are never used", "-", None
     )
     gpu_speed: dict[str, float] = quantity("factor on its speed for each type of GPU; 1 if absent", "-", dict)
-    max_instances: int | None = quantity("most instances it can use at a time; absent: any number", "instances", None, ge=1)
+    max_instances: int | None = quantity(
+        "most instances it can use at a time; absent: any number", "instances", None, ge=1
+    )
 
     @model_validator(mode="after")
     def _check_speed(self) -> MigTenant:
@@ -41,11 +45,14 @@ class MigTenant(FileModel):
             given = "neither" if self.speed is None else "both"
             msg = f"got '{given}', expected either parallel_fraction or speed"
             raise ValueError(msg)
-        for field, speeds in (("speed", self.speed or {}), ("gpu_speed", self.gpu_speed)):
-            for key, value in speeds.items():
-                if not value >= 0 or (field == "gpu_speed" and value == 0):
-                    msg = f"{field}.{key}: got {value!r}, expected a number {'above 0' if field == 'gpu_speed' else ', 0 or more'}"
-                    raise ValueError(msg.replace(" ,", ","))
+        for key, value in (self.speed or {}).items():
+            if not value >= 0:
+                msg = f"speed.{key}: got {value!r}, expected a number, 0 or more"
+                raise ValueError(msg)
+        for key, value in self.gpu_speed.items():
+            if not value > 0:
+                msg = f"gpu_speed.{key}: got {value!r}, expected a number above 0"
+                raise ValueError(msg)
         return self
 
 
@@ -54,7 +61,9 @@ class MigFile(FileModel):
 
     gpus: tuple[MigGpu, ...] = quantity("GPUs that can be cut up", "-", min_length=1)
     tenants: tuple[MigTenant, ...] = quantity("tenants that share them", "-", min_length=1)
-    parallel_over: Literal["sms", "slices"] = quantity("what parallel_fraction counts: SMs or compute slices", "-", "sms")
+    parallel_over: Literal["sms", "slices"] = quantity(
+        "what parallel_fraction counts: SMs or compute slices", "-", "sms"
+    )
     profiles: Literal["plain", "all"] = quantity(
         "plain: 1g, 2g, 3g, 4g, 7g; all: also 1g with twice the memory", "-", "plain"
     )

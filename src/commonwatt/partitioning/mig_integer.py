@@ -163,10 +163,10 @@ def _refusal(problem: MigProblem) -> InputError:
         )  # fmt: skip
         if _assignment(smaller)[0].solve().x is None:
             name = problem.tenants[int(order[count - 1])]
-            others = count - 1
+            others = f"{count - 1} other tenant{'s have' if count != 2 else ' has'} theirs"
             return InputError(
-                f"a whole instance to be left for it; no layout of the {len(problem.gpus)} GPUs has one when "
-                f"{others} other tenant{'s have' if others != 1 else ' has'} theirs (mode market lets tenants take turns)",
+                f"a whole instance to be left for it; no layout of the {len(problem.gpus)} GPUs has one when {others} "
+                "(mode market lets tenants take turns)",
                 field=f"tenants.{name}", value=name,
             )  # fmt: skip
     return InputError("an answer within the time limit", field="--time-limit")

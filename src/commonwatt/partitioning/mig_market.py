@@ -13,7 +13,7 @@ from itertools import combinations_with_replacement, product
 
 import numpy as np
 
-from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import InputError
 from commonwatt.partitioning.linear_market import Equilibrium, solve
 from commonwatt.partitioning.mig_integer import welfare
@@ -133,7 +133,9 @@ def _one_by_one(problem: MigProblem, kind: str) -> TimeShares:
     solved: dict[tuple[int, ...], Equilibrium | None] = {}
     for number, picked in enumerate(all_layouts(problem)):
         if number >= 20 * MOST_LAYOUTS or len(solved) > MOST_LAYOUTS:
-            raise InputError(f"nash, as these GPUs have more than {MOST_LAYOUTS} layouts", field="--welfare", value=kind)
+            raise InputError(
+                f"nash, as these GPUs have more than {MOST_LAYOUTS} layouts", field="--welfare", value=kind
+            )
         totals = problem.totals(picked)
         key = tuple(totals.tolist())
         if key not in solved:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -93,7 +94,7 @@ class LayoutProgram:
         x = np.array(solver.getSolution().col_value) if feasible else None
         return Solved(x, -float(info.mip_dual_bound), optimal=status == found.kOptimal)
 
-    def _model(self, highspy) -> object:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    def _model(self, highspy: Any) -> Any:  # noqa: ANN401
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(self.gain), len(self.rows)
         lp.col_cost_ = -np.array(self.gain)
