@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel
 
+from commonwatt.model.characterize_results import CharacterizeResult
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
 from commonwatt.model.mig_file import MigFile
 from commonwatt.model.mig_results import MigResult
@@ -47,6 +48,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "reproduce-list-result": ReproduceListResult,
     "reproduce-result": ReproduceResult,
     "partition-mig-result": MigResult,
+    "partition-characterize-result": CharacterizeResult,
     "timeslice-plan-result": TimeslicePlanResult,
     "timeslice-run-result": TimesliceRunResult,
     "timeslice-profile-result": TimesliceProfileResult,
