@@ -14,24 +14,28 @@ import yaml
 
 from commonwatt.cli.root import VERBS, root
 from commonwatt.data.files import load_yaml
+from commonwatt.model.mig_file import MigFile
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.scenario import AndreasWorkload, JobsWorkload, Scenario
 from tests.cli.console import run
+from tests.cli.partition_console import call
 
 HERE = Path(__file__).parents[1]
 EXAMPLES = sorted((HERE / "examples").glob("*.yaml"))
 PAGES = sorted([HERE / "README.md", *HERE.glob("benchmarks/*.md"), *HERE.glob("docs/**/*.md")])
 
 
-def read(path: Path) -> PlaceFile | Scenario:
+def read(path: Path) -> PlaceFile | Scenario | MigFile:
     raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if "gpus" in raw and "tenants" in raw:
+        return load_yaml(path, MigFile)
     return load_yaml(path, Scenario if "workload" in raw else PlaceFile)
 
 
 def is_small(path: Path) -> bool:
     """Few jobs, known without reading a log."""
     document = read(path)
-    if isinstance(document, PlaceFile):
+    if isinstance(document, PlaceFile | MigFile):
         return True
     workload = document.workload
     few = isinstance(workload, AndreasWorkload) and (workload.jobs or 10 * workload.nodes) <= 100
@@ -55,6 +59,11 @@ def test_examples_run(path, tmp_path):
     document = read(path)
     if isinstance(document, PlaceFile):
         assert run("place", path, "--json").document["assignments"]
+        return
+    if isinstance(document, MigFile):
+        from commonwatt.cli.partition.mig import mig
+
+        assert call(mig, path, "--json").document["chosen"]["optimal"]
         return
     if not is_small(path):
         short = document.model_dump(mode="json")

@@ -17,7 +17,7 @@ def tenant(name="a", **more):
 
 def document(gpus=1, tenants=2, kind="H100-80GB", **more):
     """As many GPUs and tenants as asked for; tenants differ in weight and parallel fraction."""
-    made = [tenant(f"t{i}", weight=i + 1, parallel_fraction=0.9 + 0.02 * i) for i in range(tenants)]
+    made = [tenant(f"t{i}", weight=i + 1, parallel_fraction=0.9 + 0.01 * i) for i in range(tenants)]
     return {"gpus": [{"name": f"g{i}", "type": kind} for i in range(gpus)], "tenants": made} | more
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
@@ -21,7 +21,7 @@ def markets(draw):
 
 
 @given(markets())
-@settings(max_examples=150)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 def test_every_bundle_is_the_best_at_the_prices_and_markets_clear(market):
     weights, rates, supplies = market
     found = solve(*market)
@@ -38,7 +38,7 @@ def test_every_bundle_is_the_best_at_the_prices_and_markets_clear(market):
 
 
 @given(markets(), st.randoms(use_true_random=False), st.floats(0.001, 1000))
-@settings(max_examples=60)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 def test_order_and_units_do_not_matter(market, random, factor):
     weights, rates, supplies = market
     order = list(range(len(weights)))

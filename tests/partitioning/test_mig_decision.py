@@ -96,13 +96,13 @@ def test_a_plan_gives_each_what_it_was_promised():
 
 
 def test_who_does_not_fit_is_named():
-    with pytest.raises(InputError, match="memory_gb.*largest instance, 7g.80gb with 80 GB"):
+    with pytest.raises(InputError, match=r"memory_gb.*largest instance, 7g.80gb with 80 GB"):
         problem(tenants=1, memory_reserve_gb=76)
     with pytest.raises(InputError, match="no layout of the 1 GPUs has one when 7 other tenants"):
         solve_integer(problem(tenants=8))
     big = [tenant("big", memory_gb=80), tenant("small")]
     compiled = made(**(document() | {"tenants": big}))
-    with pytest.raises(InputError, match="'tenants.small'.*when 1 other tenant has theirs"):
+    with pytest.raises(InputError, match=r"'tenants.small'.*when 1 other tenant has theirs"):
         solve_integer(compiled)
     assert solve_market(compiled).market.utilities == pytest.approx([0.5, 0.5])
 
@@ -111,5 +111,5 @@ def test_eight_gpus_and_twenty_tenants_are_solved_to_a_proof():
     compiled = problem(gpus=8, tenants=5)
     assert solve_market(compiled).optimal
     assert solve_integer(compiled).optimal
-    with pytest.raises(InputError, match="more than 3000 layouts"):
+    with pytest.raises(InputError, match="can be cut in 203,490 ways"):
         solve_market(compiled, "utilitarian")

@@ -53,9 +53,12 @@ def test_layouts_are_those_a_search_over_all_subsets_finds(name, keys):
 @pytest.mark.data
 def test_layouts_are_those_of_the_data():
     known = json.loads(market_data("mig_layouts.json").read_text())
-    theirs = {tuple(sorted((i["start_memory_slice"], i["profile"]) for i in l["instances"])) for l in known["layouts"]}
+    theirs = {
+        tuple(sorted((i["start_memory_slice"], i["profile"]) for i in known_one["instances"]))
+        for known_one in known["layouts"]
+    }
     for name in known["gpus"]:
-        assert {tuple(sorted((p.start, p.profile) for p in l)) for l in layouts(name)} == theirs
+        assert {tuple(sorted((p.start, p.profile) for p in one)) for one in layouts(name)} == theirs
         for key, facts in known["gpus"][name]["profiles"].items():
             profile = gpu_type(name).profile(key)
             mine = (profile.name, profile.memory_gb, profile.sms)

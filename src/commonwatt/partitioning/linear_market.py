@@ -207,7 +207,10 @@ class _Interior:
                 break
             self.steps += 1
         self.x, self.p, self.q = kept
-        if not self.limited.any():
+        if self.limited.any():  # rounding must not hand out more than there is
+            self.x = self.x / np.maximum(self.x.sum(axis=0), 1.0)
+            self.x = self.x / np.where(self.limited, np.maximum(self.x @ self.a / self.limits, 1.0), 1.0)[:, None]
+        else:
             self.x = self.x / self.x.sum(axis=0)
 
     def _dual(self) -> Floats:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations_with_replacement, product
+from math import comb, prod
 
 import numpy as np
 
@@ -129,10 +130,13 @@ def all_layouts(problem: MigProblem) -> Iterator[list[list[int]]]:
 
 
 def _one_by_one(problem: MigProblem, kind: str) -> TimeShares:
+    ways = prod(comb(len(g.choices) + len(g.members) - 1, len(g.members)) for g in problem.groups)
+    if ways > 20 * MOST_LAYOUTS:
+        raise InputError(f"nash, as these GPUs can be cut in {ways:,} ways", field="--welfare", value=kind)
     best: TimeShares | None = None
     solved: dict[tuple[int, ...], Equilibrium | None] = {}
-    for number, picked in enumerate(all_layouts(problem)):
-        if number >= 20 * MOST_LAYOUTS or len(solved) > MOST_LAYOUTS:
+    for picked in all_layouts(problem):
+        if len(solved) > MOST_LAYOUTS:
             raise InputError(
                 f"nash, as these GPUs have more than {MOST_LAYOUTS} layouts", field="--welfare", value=kind
             )

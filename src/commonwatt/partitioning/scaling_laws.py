@@ -20,7 +20,9 @@ from commonwatt.partitioning.parallel_fraction import least_squares
 __all__ = ["Amdahl", "Fitted", "ScalingLaw", "Table", "UniversalScalability", "choose", "fit_all"]
 
 CLEARLY = 0.9
-"""Another law is preferred to a simpler one if its error is below this part of the simpler one's."""
+"""Another law is preferred to a simpler one if its error is below this part of the simpler one's, and ..."""
+MATTERS = 0.005
+"""... lower by this much, so that no parameter is added to fit rounding or noise."""
 GOOD = 0.05
 
 
@@ -188,7 +190,9 @@ def choose(fits: Sequence[Fitted]) -> tuple[Fitted, str]:
         )
     best = simplest
     for fit in fits:
-        if fit.left_out is not None and best.left_out is not None and fit.left_out < CLEARLY * best.left_out:
+        if fit.left_out is None or best.left_out is None:
+            continue
+        if fit.left_out < min(CLEARLY * best.left_out, best.left_out - MATTERS):
             best = fit
     others = ", ".join(f"{fit.law.name} {fit.left_out:.1%}" for fit in fits if fit is not best)
     return best, f"Predicting each count from the others, {best.law.name} is off by {best.left_out:.1%} ({others})."

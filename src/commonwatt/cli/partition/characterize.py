@@ -192,14 +192,14 @@ def _judge(kernel: KernelResult, warnings: list[str], *, refuse: bool) -> None:
     worst = max(kernel.runs, key=lambda run: run.spread)
     if refuse and worst.spread > HOPELESS:
         msg = (
-            f"{kernel.name}: runs at {worst.threads} threads differ by {worst.spread:.0%} of their median, which is too "
-            "noisy to say how it scales; try more repeats, a longer run or a quieter machine"
+            f"{kernel.name}: runs at {worst.threads} threads differ by {worst.spread:.0%} of their median, "
+            "too noisy to say how it scales; try more repeats, a longer run or a quieter machine"
         )
         raise ProfileError(msg)
     if worst.spread > NOISY:
         warnings.append(f"{kernel.name}: runs at {worst.threads} threads differ by {worst.spread:.0%} of their median")
     if any(fraction.clipped for fraction in kernel.fractions):
-        warnings.append(f"{kernel.name}: slower with more threads, or faster than ideal: no parallel fraction says so")
+        warnings.append(f"{kernel.name}: slower with more threads, or faster than ideal: F is at the end of its range")
 
 
 def _kernel(name: str, times: dict[int, list[float]], rng: np.random.Generator) -> KernelResult:
