@@ -34,7 +34,7 @@ def test_whole_instances_with_limits_and_a_present_layout():
 
 
 @pytest.mark.parametrize("kind", ["nash", "utilitarian", "egalitarian"])
-@pytest.mark.parametrize(("gpus", "tenants"), [(1, 1), (1, 4), (2, 3), (3, 2)])
+@pytest.mark.parametrize(("gpus", "tenants"), [(1, 1), (1, 4), (2, 3)])
 def test_the_market_picks_the_best_of_all_layouts(kind, gpus, tenants):
     compiled = random_problem(np.random.default_rng(10 * gpus + tenants), gpus, tenants)
     found = solve_market(compiled, kind)
