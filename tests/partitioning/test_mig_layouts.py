@@ -1,13 +1,12 @@
 """Layouts of one GPU, against what people know of them."""
 
 import json
-import os
 from collections import Counter
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 
+from commonwatt.data import locate
 from commonwatt.model.errors import InputError
 from commonwatt.partitioning.mig_layouts import Placed, check_layout, count_vectors, find_layout, layouts, parse_layout
 from commonwatt.partitioning.mig_profiles import GPUS, PLAIN, gpu_type
@@ -16,12 +15,11 @@ H100 = gpu_type("H100-80GB")
 
 
 def market_data(name):
-    for folder in (os.environ.get("COMMONWATT_DATA"), "../shared/data"):
-        for path in (Path(folder) / "market" / name, Path(folder).parent / "market" / name) if folder else ():
-            if path.is_file():
-                return path
-    pytest.skip("no folder of market data: set COMMONWATT_DATA")
-    return None
+    """A file of the market data, which lies beside the folder of traces."""
+    traces = locate.folder()
+    if traces is None or not (traces.parent / "market" / name).is_file():
+        pytest.skip(f"no market data beside the traces: set {locate.VARIABLE}")
+    return traces.parent / "market" / name
 
 
 @pytest.mark.parametrize("name", GPUS)
