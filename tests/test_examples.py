@@ -65,8 +65,17 @@ def share_a_device(path: Path, folder: Path) -> None:
     assert all(tenant["requests"] for tenant in done.document["tenants"])
 
 
+def cut_gpus_up(path: Path, folder: Path) -> None:
+    assert run("partition", "mig", path, "--json").document["tenants"]
+
+
+def divide_core_clusters(path: Path, folder: Path) -> None:
+    assert run("partition", path, "--json").document["chosen"]
+
+
 # A key that only files of this kind have, and how they are run.
-KINDS = {"workload": simulate, "jobs": place, "quantum": divide_a_quantum, "device": share_a_device}
+KINDS = {"workload": simulate, "jobs": place, "quantum": divide_a_quantum, "device": share_a_device,
+         "gpus": cut_gpus_up, "configurations": divide_core_clusters}
 
 
 def test_there_are_examples():

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel
 
+from commonwatt.model.characterize_results import CharacterizeResult
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
+from commonwatt.model.mig_file import MigFile
+from commonwatt.model.mig_results import MigResult
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.results import (
     DataCheckResult,
@@ -36,6 +39,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "timeslice-plan": PlanFile,
     "timeslice": TimesliceConfig,
     "timeslice-profile": ModelProfile,
+    "partition-mig": MigFile,
     "place-result": PlaceResult,
     "simulation-result": SimulationResult,
     "sweep-result": SweepResult,
@@ -43,6 +47,8 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "data-check-result": DataCheckResult,
     "reproduce-list-result": ReproduceListResult,
     "reproduce-result": ReproduceResult,
+    "partition-mig-result": MigResult,
+    "partition-characterize-result": CharacterizeResult,
     "timeslice-plan-result": TimeslicePlanResult,
     "timeslice-run-result": TimesliceRunResult,
     "timeslice-profile-result": TimesliceProfileResult,

@@ -1,0 +1,1 @@
+"""``commonwatt partition``: one file per subcommand."""

@@ -1,0 +1,1 @@
+"""Which hardware configuration for these tenants, and whose share of it."""

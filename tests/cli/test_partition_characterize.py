@@ -1,0 +1,103 @@
+"""``commonwatt partition characterize`` as a user runs it."""
+
+import json
+import sys
+
+import pytest
+
+from commonwatt.cli.partition.characterize import characterize
+from tests.cli.partition_console import call
+from tests.partitioning.test_mig_layouts import market_data
+
+SLEEP = "import os, time; n = int(os.environ['N']); time.sleep(0.3 * (0.1 + 0.9 / n))"
+
+
+def test_a_command_is_timed(tmp_path):
+    out, plot = tmp_path / "r.json", tmp_path / "p.svg"
+    done = call(
+        characterize, "--threads", "1,2", "--repeats", "3", "--env", "N", "--out", out, "--plot", plot, "--json",
+        "--", sys.executable, "-S", "-c", SLEEP,
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    answer = done.document
+    assert json.loads(out.read_text()) == answer
+    assert plot.exists()
+    (kernel,) = answer["kernels"]
+    assert [(run["threads"], run["runs"]) for run in kernel["runs"]] == [(1, 3), (2, 3)]
+    assert 0.5 < kernel["fractions"][1]["parallel_fraction"] < 0.95
+    assert kernel["chosen"] == "amdahl"
+    assert {"version", "seed", "input_digest", "cpus"} <= answer.keys()
+
+
+def table(tmp_path, text):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    return path
+
+
+def test_a_table_is_read(tmp_path):
+    rows = "".join(f"{n},{100 * (0.1 + 0.9 / n)}\n" for n in (1, 2, 4, 8))
+    done = call(characterize, "--from", table(tmp_path, "threads,seconds\n" + rows), "--json")
+    (kernel,) = done.document["kernels"]
+    assert [f["parallel_fraction"] for f in kernel["fractions"]] == pytest.approx([0.9, 0.9])
+    assert (kernel["name"], kernel["chosen"], done.document["unit"]) == ("t", "amdahl", "s")
+    told = call(characterize, "--from", table(tmp_path, "threads,seconds\n" + rows))
+    assert "F by least-squares: 0.9000" in told.err
+
+
+@pytest.mark.data
+def test_kernels_of_the_measured_gpu_follow_different_laws():
+    done = call(characterize, "--from", market_data("vortex_cycles.csv"), "--json")
+    kernels = done.document["kernels"]
+    assert len(kernels) == 8
+    assert {k["chosen"] for k in kernels} >= {"amdahl", "usl"}
+    for kernel in kernels:
+        errors = {law["law"]: law["left_out"] for law in kernel["laws"]}
+        assert errors[kernel["chosen"]] <= errors["amdahl"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "either a command after -- or --from FILE"),
+        (["--", "no-such-command-here"], "expected a command that can be run"),
+        (["--", sys.executable, "-c", "import sys; sys.exit('out of luck')"], "exit code 1: out of luck"),
+        (["--threads", "2,4", "--", "true"], "--threads': got '2,4', expected 1 and at least one more"),
+        (["--threads", "1,x", "--", "true"], "--threads"),
+        (["--from", "/nowhere.csv"], "expected a file that exists"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line(arguments, said):
+    done = call(characterize, *arguments)
+    assert done.code == 2
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("threads,watts\n1,2\n", "a column seconds or cycles"),
+        ("threads,seconds\n2,2\n4,1\n", "runs at one thread and at more"),
+        ("threads,seconds\n1,0\n2,1\n", "line 2: field 'seconds': got '0', expected a number above 0"),
+        ("threads,seconds\n0,1\n2,1\n", "expected 1 or more"),
+        ("cores,seconds\n1,1\n", "threads"),
+    ],
+)
+def test_a_wrong_table_is_one_line(text, said, tmp_path):
+    done = call(characterize, "--from", table(tmp_path, text))
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert said in done.err
+
+
+def test_noise_is_refused_and_too_many_threads_are_told(tmp_path):
+    state = tmp_path / "n"
+    state.write_text("0")
+    noisy = (
+        f"import pathlib, time; p = pathlib.Path({str(state)!r}); n = int(p.read_text()) + 1; "
+        "p.write_text(str(n)); time.sleep(0.2 * (n % 3))"
+    )
+    done = call(characterize, "--threads", "1,2", "--repeats", "3", "--", sys.executable, "-S", "-c", noisy)
+    assert (done.code, "too noisy to say how it scales" in done.err) == (1, True)
+    many = call(characterize, "--threads", "1,9999", "--repeats", "1", "--", sys.executable, "-S", "-c", "")
+    assert "warning: 9999 threads on" in many.err

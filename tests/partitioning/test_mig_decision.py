@@ -1,0 +1,115 @@
+"""Choice of layouts: against trying everything, and what must hold of any choice."""
+
+import numpy as np
+import pytest
+
+from commonwatt.model.errors import InputError
+from commonwatt.model.mig_file import MigFile
+from commonwatt.partitioning.mig_integer import solve_integer, welfare
+from commonwatt.partitioning.mig_market import all_layouts, on_layout, solve_market
+from commonwatt.partitioning.mig_plan import gpu_sentence, plan_gpus
+from commonwatt.partitioning.mig_problem import MigProblem
+from tests.partitioning.mig_made import brute_force, document, drained, problem, random_problem, tenant
+
+
+def made(**fields):
+    return MigProblem.of(MigFile.model_validate(fields))
+
+
+@pytest.mark.parametrize("kind", ["nash", "utilitarian", "egalitarian"])
+@pytest.mark.parametrize("seed", range(6))
+def test_whole_instances_are_the_best_of_everything(kind, seed):
+    compiled = random_problem(np.random.default_rng(seed), 1, 1 + seed % 3)
+    found = solve_integer(compiled, kind)
+    assert found.optimal
+    assert found.value == pytest.approx(brute_force(compiled, kind), abs=1e-8)
+
+
+def test_whole_instances_with_limits_and_a_present_layout():
+    fields = document(1, 3, drain_penalty=0.05)
+    fields["gpus"][0]["present"] = ["4g@0", "1g@4"]
+    fields["tenants"][2]["max_instances"] = 1
+    compiled = made(**fields)
+    assert solve_integer(compiled).value == pytest.approx(brute_force(compiled, "nash"), abs=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["nash", "utilitarian", "egalitarian"])
+@pytest.mark.parametrize(("gpus", "tenants"), [(1, 1), (1, 4), (2, 3)])
+def test_the_market_picks_the_best_of_all_layouts(kind, gpus, tenants):
+    compiled = random_problem(np.random.default_rng(10 * gpus + tenants), gpus, tenants)
+    found = solve_market(compiled, kind)
+    best = -np.inf
+    for picked in all_layouts(compiled):
+        totals = compiled.totals(picked)
+        if (compiled.rates[:, totals > 0] > 0).any(axis=1).all():
+            best = max(best, welfare(kind, compiled.weights, on_layout(compiled, totals).utilities))
+    assert found.optimal
+    assert found.value == pytest.approx(best, abs=1e-6)
+    assert found.market.residual < 1e-9
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_time_shares_are_worth_no_less_than_whole_instances(seed):
+    compiled = random_problem(np.random.default_rng(seed), 2, 3)
+    assert solve_market(compiled).value >= solve_integer(compiled).value - 1e-7
+
+
+def test_two_types_of_gpu_and_limits():
+    tenants = [tenant("a", memory_gb=100), tenant("b", max_instances=1, gpu_speed={"A100-80GB": 0.5}), tenant("c")]
+    gpus = [{"name": "x", "type": "H200-141GB"}, {"name": "y", "type": "A100-80GB"}]
+    compiled = made(gpus=gpus, tenants=tenants)
+    found = solve_market(compiled)
+    assert found.optimal
+    assert found.totals[4] == 1  # the whole H200 is the only instance with 100 GB
+    assert found.market.shares[1].sum() <= 1 + 1e-5
+    assert solve_integer(compiled).value <= found.value + 1e-6
+
+
+def test_ties_go_to_the_layout_that_drains_least():
+    fields = {"gpus": [{"name": "g", "type": "H100-80GB", "present": ["3g@0", "2g@4", "1g@6"]}]}
+    compiled = made(**fields, tenants=[tenant("a", speed={"1g": 1, "2g": 2, "3g": 3})])
+    found = solve_integer(compiled)
+    assert found.utilities[0] == pytest.approx(7 / 3)
+    compiled = made(**fields, tenants=[tenant("a", speed={"1g": 1, "2g": 1, "3g": 4})])
+    assert drained(compiled, solve_integer(compiled).picked) == 2
+
+
+def test_a_penalty_keeps_what_is_there():
+    fields = document(1, 1)
+    fields["gpus"][0]["present"] = ["7g@0"]
+    assert drained(made(**fields), solve_market(made(**fields)).picked) == 1
+    fields["drain_penalty"] = 2.0
+    assert drained(made(**fields), solve_market(made(**fields)).picked) == 0
+
+
+def test_a_plan_gives_each_what_it_was_promised():
+    compiled = random_problem(np.random.default_rng(3), 3, 5)
+    found = solve_market(compiled)
+    given = np.zeros_like(compiled.rates)
+    for plan in plan_gpus(compiled, found.picked, found.market.shares):
+        for instance in plan.instances:
+            assert sum(share for _, share in instance.users) <= 1 + 1e-4
+            for i, share in instance.users:
+                given[i, instance.type] += share
+        assert gpu_sentence(plan)[0] == "new"
+    assert given == pytest.approx(found.market.shares, abs=1e-4)
+
+
+def test_who_does_not_fit_is_named():
+    with pytest.raises(InputError, match=r"memory_gb.*largest instance, 7g.80gb with 80 GB"):
+        problem(tenants=1, memory_reserve_gb=76)
+    with pytest.raises(InputError, match="no layout of the 1 GPUs has one when 7 other tenants"):
+        solve_integer(problem(tenants=8))
+    big = [tenant("big", memory_gb=80), tenant("small")]
+    compiled = made(**(document() | {"tenants": big}))
+    with pytest.raises(InputError, match=r"'tenants.small'.*when 1 other tenant has theirs"):
+        solve_integer(compiled)
+    assert solve_market(compiled).market.utilities == pytest.approx([0.5, 0.5])
+
+
+def test_eight_gpus_and_twenty_tenants_are_solved_to_a_proof():
+    compiled = problem(gpus=8, tenants=5)
+    assert solve_market(compiled).optimal
+    assert solve_integer(compiled).optimal
+    with pytest.raises(InputError, match="can be cut in 203,490 ways"):
+        solve_market(compiled, "utilitarian")
