@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
+from commonwatt.model.partition_file import PartitionFile
+from commonwatt.model.partition_results import PartitionResult
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.results import (
     DataCheckResult,
@@ -47,6 +49,8 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "timeslice-run-result": TimesliceRunResult,
     "timeslice-profile-result": TimesliceProfileResult,
     "timeslice-serve-result": TimesliceServeResult,
+    "partition": PartitionFile,
+    "partition-result": PartitionResult,
 }
 
 
