@@ -43,7 +43,8 @@ def _explain(market: Market, found: Equilibrium, names: Sequence[str], i: int, e
     most = int(spent.argmax())
     value = found.money_values[i] * found.prices
     worth = marginal(market.rate[i], market.parallel_fraction[i], np.zeros_like(value))
-    dear = np.where((market.rate[i] > 0) & (found.shares[i] <= 0) & (value > 0), value / worth, 0.0)
+    unbought = (market.rate[i] > 0) & (found.shares[i] <= 0)
+    dear = np.divide(value, worth, out=np.zeros_like(value), where=unbought)
     useless = [name for name, rate in zip(names, market.rate[i], strict=True) if rate <= 0]
     has = f"for {found.shares[i, most]:.3g} of {market.pe_count[most]:g} PEs"
     parts = [f"It spends {100 * spent[most]:.0f}% of its budget on {names[most]} {has}"]

@@ -50,7 +50,7 @@ def pareto_violation(market: Market, shares: Floats, rounds: int = 200) -> float
         least = min(least, float(factors @ ratio) - 1.0)
         if least < 1e-12:
             break
-        factors *= np.exp(-(ratio - ratio.mean()) / (1.0 + number) ** 0.5)
+        factors *= np.exp(-np.clip(ratio - ratio.mean(), -20.0, 20.0) / (1.0 + number) ** 0.5)
     return max(0.0, least)
 
 
@@ -69,10 +69,9 @@ def best_weighted(market: Market, factors: Floats) -> Floats:
 
     linear = np.where((f >= 1.0) & (k > 0), k, 0.0)
     dearest = linear.argmax(axis=0)
-    low = np.log(np.maximum(linear.max(axis=0), 1e-300))
-    high = np.log(np.maximum(np.where(k > 0, k / f, 0.0).max(axis=0), 1e-300))
-    floor = np.minimum(low, high - 100.0)
-    low = np.where(linear.max(axis=0) > 0, low, floor)
+    highest, linear_value = (k / f).max(axis=0), linear.max(axis=0)
+    high = np.log(np.where(highest > 0, highest, 1.0))
+    low = np.where(linear_value > 0, np.log(np.where(linear_value > 0, linear_value, 1.0)), high - 100.0)
     for _ in range(100):
         middle = (low + high) / 2
         over = held(np.exp(middle)).sum(axis=0) > market.pe_count
@@ -80,5 +79,5 @@ def best_weighted(market: Market, factors: Floats) -> Floats:
     shares = held(np.exp(high))
     left = np.maximum(market.pe_count - shares.sum(axis=0), 0.0)
     columns = np.arange(len(left))
-    shares[dearest, columns] += np.where(linear.max(axis=0) > 0, left, 0.0)
+    shares[dearest, columns] += np.where(linear_value > 0, left, 0.0)
     return shares

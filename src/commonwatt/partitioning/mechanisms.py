@@ -43,7 +43,7 @@ def weighted_equal_speedup(market: Market) -> Floats:
     """
     k, f, w = market.rate, market.parallel_fraction, market.budgets[:, None]
     of_use = k > 0
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         ceiling = np.where(of_use & (f < 1), k / (w * (1.0 - f)), np.inf).min(axis=0)
         alone = np.where(of_use, k * market.pe_count / (w * (market.pe_count * (1 - f) + f)), np.inf).min(axis=0)
     low, high = np.zeros(len(ceiling)), np.where(market.usable, np.minimum(ceiling, alone), 0.0)

@@ -1,8 +1,8 @@
 """The throughput model of section 3.3: from PEs to the speedup of a tenant on a configuration.
 
-A **PE** is what is allocated: a core, or a hardware thread of a core; whoever writes the input decides. (The thesis says
-a core in 4.1.4; but CFG2 of its Table 5.3 differs from CFG1 in little more than threads.) It has a clock frequency f
-and, for each tenant, a retiring rate r: the operations of that tenant's work it completes in a cycle.
+A **PE** is what is allocated: a core, or a hardware thread of a core; whoever writes the input decides. (The thesis
+says a core in 4.1.4; but CFG2 of its Table 5.3 differs from CFG1 in little more than threads.) It has a clock
+frequency f and, for each tenant, a retiring rate r: operations of that tenant's work it completes in a cycle.
 """
 
 from __future__ import annotations
