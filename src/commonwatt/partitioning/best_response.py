@@ -18,7 +18,7 @@ from commonwatt.partitioning.utility import total
 
 __all__ = ["best_response", "blocks", "gains"]
 
-_ELEMENTS = 1 << 16
+_ELEMENTS = 1 << 18
 
 
 def blocks(market: Market) -> Iterator[slice]:

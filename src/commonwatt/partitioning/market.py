@@ -30,6 +30,7 @@ Method = Literal["auto", "proportional-response"]
 
 # Rounds of bidding, and where and how fast Newton's method goes from there, until one works.
 _TRIES = ((30, 1e-3, 0.03), (200, 1e-1, 0.3), (1000, 1e-3, 0.1), (1000, 1.0, 0.5), (3000, 1e-6, 0.1))
+_MANY = 10_000  # bids
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def residual(market: Market, prices: Floats, shares: Floats) -> tuple[float, Flo
 
 def solve(
     market: Market, *, method: Method = "auto", tolerance: float = 1e-7, change: float | None = None,
-    limit: int | None = None, rounds: int = _TRIES[0][0],
+    limit: int | None = None, rounds: int | None = None,
 ) -> Equilibrium:  # fmt: skip
     """Return the equilibrium of *market*.
 
@@ -81,7 +82,7 @@ def solve(
     limit
         Rounds of bidding at most; 30,000, or 100,000 with bidding alone.
     rounds
-        How many rounds to bid before Newton's method.
+        How many rounds to bid before Newton's method; if not given 30, or 300 with more than 10,000 bids.
 
     Raises
     ------
@@ -94,7 +95,8 @@ def solve(
     if method == "proportional-response":
         found = _bid(small, tolerance, 1e-9 if change is None else change, limit or 100_000)
     else:
-        found = _bid_then_polish(small, tolerance, limit or 30_000, rounds)
+        first = rounds or (_TRIES[0][0] if small.rate.size <= _MANY else 10 * _TRIES[0][0])
+        found = _bid_then_polish(small, tolerance, limit or 30_000, first)
     if not found.residual <= tolerance:
         raise SolverError(
             f"the market has not converged after {found.iterations} iterations: residual {found.residual:.2g}, "

@@ -30,6 +30,7 @@ __all__ = ["Polished", "polish"]
 _BOUNDARY = 0.995  # part of the way to a bound that a step may go
 _FINEST = 1e-13
 _LEAST_PART = 1e-9
+_PATIENCE = 25
 _EXACT, _NEAR = 1e-13, 1e-7  # errors: of one of them is nothing left; below the other Newton's steps converge
 
 
@@ -70,6 +71,8 @@ def polish(
     tau, error, last, taken = start, np.inf, np.inf, 0
     history: list[Floats] = []
     while taken < steps and not (tau <= _FINEST and _settled(error, last)):
+        if taken == _PATIENCE and tau >= start:
+            break  # bids are too far from any equilibrium
         last = error
         error, to_prices, to_m = _direction(market, point, tau * part, ways)
         length = _length(market, point, to_prices, to_m, ways)

@@ -46,6 +46,7 @@ def _changes(axes: Axes, history: Floats) -> None:
     axes.semilogy(np.arange(1, len(history)), np.abs(np.diff(history, axis=0)).max(axis=1), color=policy_colour(0))
     for level in (1e-4, 1e-5):
         axes.axhline(level, color="#8a94a0", linestyle=":")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_title("Fig. 5.3: largest change of a price")
 
 
@@ -55,7 +56,7 @@ def _ratios(axes: Axes, of: Study) -> None:
         axes.bar(at + 0.27 * (user - 1), [case.ratios()[user] for case in of.values()], 0.25, color=TENANTS[user])
     axes.axhline(1.0, color="black", linewidth=0.8)
     axes.set_xticks(at, [f"{number}/{name[-1]}" for number, name in of])
-    axes.set_title("Fig. 5.8: speedup over entitlement, set/CFG")
+    axes.set_title("Fig. 5.8: over entitlement, set/CFG")
 
 
 def _speedups(axes: Axes, of: Study, number: int) -> None:
@@ -86,4 +87,5 @@ def _used(axes: Axes, of: Study, number: int) -> None:
     axes.set_xticks(np.arange(3), _NAMES)
     axes.set_title(f"Fig. 5.10: utilization, %, user set {number}")
     if number == 1:
-        axes.legend(fontsize=7, loc="lower right")
+        axes.legend(fontsize=7)
+        axes.set_ylim(0, 100)
