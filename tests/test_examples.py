@@ -74,8 +74,14 @@ def divide_core_clusters(path: Path, folder: Path) -> None:
 
 
 # A key that only files of this kind have, and how they are run.
-KINDS = {"workload": simulate, "jobs": place, "quantum": divide_a_quantum, "device": share_a_device,
-         "gpus": cut_gpus_up, "configurations": divide_core_clusters}
+KINDS = {
+    "workload": simulate,
+    "jobs": place,
+    "quantum": divide_a_quantum,
+    "device": share_a_device,
+    "gpus": cut_gpus_up,
+    "configurations": divide_core_clusters,
+}
 
 
 def test_there_are_examples():

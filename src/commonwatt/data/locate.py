@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["VARIABLE", "find", "folder"]
+__all__ = ["VARIABLE", "find", "folder", "market_folder"]
 
 VARIABLE = "COMMONWATT_DATA"
 _BESIDE = Path("..") / "shared" / "data"
@@ -32,3 +32,14 @@ def find(name: str) -> Path | None:
         return None
     path = root / name
     return path if path.is_file() else None
+
+
+def market_folder() -> Path | None:
+    """Return the folder ``market`` beside that of traces, or ``None`` if there is none."""
+    traces = folder()
+    if traces is None:
+        return None
+    for beside in (traces.parent, traces):
+        if (beside / "market").is_dir():
+            return beside / "market"
+    return None

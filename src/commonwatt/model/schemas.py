@@ -10,6 +10,8 @@ from commonwatt.model.characterize_results import CharacterizeResult
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
 from commonwatt.model.mig_file import MigFile
 from commonwatt.model.mig_results import MigResult
+from commonwatt.model.partition_file import PartitionFile
+from commonwatt.model.partition_results import PartitionResult
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.results import (
     DataCheckResult,
@@ -53,6 +55,8 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "timeslice-run-result": TimesliceRunResult,
     "timeslice-profile-result": TimesliceProfileResult,
     "timeslice-serve-result": TimesliceServeResult,
+    "partition": PartitionFile,
+    "partition-result": PartitionResult,
 }
 
 

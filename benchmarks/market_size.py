@@ -1,0 +1,100 @@
+"""How long a market takes to solve, by its size: ``python -m benchmarks.market_size [--large]``.
+
+Three parts, each with its goal beside it. Bidding: rounds until no price changes by 1e-8 (budgets sum to 1), and what
+tenants could then still gain. Equilibrium: to a residual of 1e-7, as ``commonwatt partition`` does. SciPy: the prices
+of linear markets (F = 1) by the dual of Eisenberg and Gale's convex program, both on this machine, one after the
+other. ``--large`` adds 10,000 tenants by 1,000 core clusters: minutes.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from time import perf_counter
+
+import numpy as np
+
+from commonwatt.partitioning.market import residual, solve
+from commonwatt.partitioning.problem import Market
+from commonwatt.partitioning.proportional import run
+
+SIZES = [(10, 5), (100, 10), (100, 100), (1000, 100)]
+GOALS = {(1000, 100): "goal 2 s", (10_000, 1000): "goal 60 s, 4 GB"}
+
+
+def made(n: int, c: int, *, linear: bool = False) -> Market:
+    rng = np.random.default_rng([n, c])
+    f = np.ones((n, c)) if linear else rng.uniform(0.5, 0.999, (n, c))
+    return Market.make(rng.integers(4, 65, c), rng.uniform(0.5, 5, n), np.exp(rng.normal(0, 1, (n, c))), f)
+
+
+def by_size(sizes: list[tuple[int, int]]) -> None:
+    print("tenants x core clusters | bidding to 1e-8: rounds, s, gain left | equilibrium: rounds + steps, s, residual")
+    for n, c in sizes:
+        market = made(n, c)
+        began = perf_counter()
+        state = run(market, 100_000, 1e-8)
+        bid_s = perf_counter() - began
+        off, _ = residual(market, state.prices, state.bids / state.prices)
+        began = perf_counter()
+        found = solve(market)
+        solve_s = perf_counter() - began
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        print(
+            f"{n:6d} x {c:4d} | {state.iterations:5d}, {bid_s:7.3f} s, {off:.1e} | "
+            f"{found.rounds:4d} + {found.steps:3d}, "
+            f"{solve_s:7.2f} s, {found.residual:.1e} | {memory:.2f} GB  {GOALS.get((n, c), '')}",
+            flush=True,
+        )
+
+
+def by_scipy(market: Market) -> tuple[np.ndarray, float]:
+    """Prices from the dual in logarithms: least sum P e^q + sum b v, where v_i >= log k_ic - q_c.
+
+    SLSQP with the constraints that matter: three a tenant at first, then whatever is violated. With all of them at once
+    it takes half a minute at 50 x 20.
+    """
+    from scipy.optimize import minimize
+
+    logs, pes, b = np.log(market.rate), market.pe_count, market.budgets
+    n, c = logs.shape
+    began = perf_counter()
+    z = np.concatenate([np.full(c, -np.log(pes.sum())), np.zeros(n)])
+    on = np.zeros((n, c), bool)
+    while True:
+        over = logs - z[:c]
+        wrong = over - z[c:, None] > 1e-11
+        if on.any() and not wrong.any():
+            return np.exp(z[:c]), perf_counter() - began
+        on |= wrong & on.any() | ((-over).argsort(axis=1).argsort(axis=1) < 3)
+        z[c:] = over.max(axis=1)
+        i, j = np.nonzero(on)
+        rows = np.zeros((len(i), c + n))
+        rows[np.arange(len(i)), j] = rows[np.arange(len(i)), c + i] = 1
+        limits = {"type": "ineq", "fun": lambda y, a=rows, k=logs[i, j]: a @ y - k, "jac": lambda _, a=rows: a}
+        z = minimize(
+            lambda y: float(pes @ np.exp(y[:c]) + b @ y[c:]), z, method="SLSQP", constraints=limits,
+            jac=lambda y: np.concatenate([pes * np.exp(y[:c]), b]), options={"ftol": 1e-15, "maxiter": 300},
+        ).x  # fmt: skip
+
+
+def against_scipy(sizes: list[tuple[int, int]]) -> None:
+    print("\nlinear markets | ours, s | SciPy SLSQP, s | ratio | largest relative difference of a price")
+    for n, c in sizes:
+        market = made(n, c, linear=True)
+        began = perf_counter()
+        found = solve(market)
+        ours = perf_counter() - began
+        theirs, seconds = by_scipy(market)
+        apart = np.abs(theirs / found.prices - 1).max()
+        goal = "goal 10x, 1e-6" if (n, c) == (200, 50) else ""
+        print(f"{n:5d} x {c:3d} | {ours:.3f} | {seconds:.2f} | {seconds / ours:.0f}x | {apart:.1e}  {goal}", flush=True)
+
+
+def main() -> None:
+    by_size([*SIZES, *([(10_000, 1000)] if "--large" in sys.argv else [])])
+    against_scipy([(20, 10), (50, 20), (200, 50)])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""From a problem to the document ``commonwatt partition`` answers with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from commonwatt import __version__
+from commonwatt.cli.output import digest
+from commonwatt.model.arrays import Floats
+from commonwatt.model.errors import InputError, SolverError
+from commonwatt.model.partition_file import PartitionConfiguration, PartitionFile
+from commonwatt.model.partition_results import (
+    ConfigurationResult,
+    PartitionResult,
+    PartitionTenantResult,
+    PlannedSlice,
+)
+from commonwatt.partitioning.explain import explain
+from commonwatt.partitioning.fairness import envy, sharing_incentive_violation
+from commonwatt.partitioning.market import Equilibrium, solve
+from commonwatt.partitioning.mechanisms import (
+    entitled_utilities,
+    entitlement,
+    utilities,
+    utilization,
+    weighted_equal_speedup,
+)
+from commonwatt.partitioning.problem import Market
+from commonwatt.partitioning.schedule import run, schedule
+from commonwatt.partitioning.throughput import market_of
+from commonwatt.partitioning.utility import speedups
+from commonwatt.partitioning.welfare import Choice, Welfare, choose
+
+__all__ = ["answer"]
+
+_UNITS = 1000
+_MOST_PLANNED = 10_000  # slices that are worked out and simulated
+
+
+@dataclass(frozen=True)
+class _Divided:
+    """A configuration, divided."""
+
+    spec: PartitionConfiguration
+    market: Market
+    whole: Market | None  # the market of space shares, where shares are of time
+    shares: Floats
+    found: Equilibrium | None
+
+
+def answer(
+    file: PartitionFile, mechanism: str, kind: Welfare | str, seed: int, tolerance: float = 1e-7,
+    iterations: int | None = None,
+) -> PartitionResult:  # fmt: skip
+    """Divide every configuration of *file*, and choose."""
+    divided = [_divide(file, spec, mechanism, tolerance, iterations) for spec in file.configurations]
+    budgets = divided[0].market.budgets
+    choice = choose([utilities(one.market, one.shares) for one in divided], budgets, kind)  # type: ignore[arg-type]
+    best = file.configurations[choice.best].name
+    reason, sentence = _why(file, choice, kind)
+    return PartitionResult(
+        version=__version__,
+        seed=seed,
+        input_digest=digest(file),
+        mechanism=mechanism,
+        welfare=kind,
+        shares=file.shares,
+        chosen=best,
+        margin=choice.margin if choice.margin is not None and np.isfinite(choice.margin) else None,
+        reason=reason,
+        sentence=sentence,
+        configurations=tuple(
+            _result(file, one, mechanism, choice.values[at], choice.order.index(at) + 1)
+            for at, one in enumerate(divided)
+        ),
+    )
+
+
+def _divide(
+    file: PartitionFile, spec: PartitionConfiguration, mechanism: str, tolerance: float, limit: int | None
+) -> _Divided:  # fmt: skip
+    market = market_of(file, spec)
+    whole = None
+    if file.shares == "time":
+        whole = market_of(file.model_copy(update={"shares": "space"}), spec)
+    if mechanism == "entitlement":
+        return _Divided(spec, market, whole, entitlement(market), None)
+    if mechanism == "weighted-equal-speedup":
+        return _Divided(spec, market, whole, weighted_equal_speedup(market), None)
+    try:
+        found = solve(market, tolerance=tolerance, limit=limit)
+    except SolverError as error:
+        raise SolverError(f"configuration {spec.name}: {error}") from None
+    return _Divided(spec, market, whole, found.shares, found)
+
+
+def _why(file: PartitionFile, choice: Choice, kind: str) -> tuple[str, str]:
+    best = file.configurations[choice.best].name
+    if choice.margin is None:
+        return "only-one", f"{best} is the only configuration."
+    second = file.configurations[choice.order[1]].name
+    if choice.margin < 1e-9:
+        return "tie", f"{best} and {second} have the same {kind} welfare: the earlier is chosen."
+    what = "the geometric mean of speedups" if "nash" in kind else "it"
+    return "best-welfare", f"{best} has the best {kind} welfare: {what} is {100 * choice.margin:.2f}% above {second}'s."
+
+
+def _result(file: PartitionFile, one: _Divided, mechanism: str, value: float, rank: int) -> ConfigurationResult:
+    names = [tenant.name for tenant in file.tenants]
+    own, entitled = utilities(one.market, one.shares), entitled_utilities(one.market)
+    found, violation = one.found, sharing_incentive_violation(one.market, one.shares)
+    with np.errstate(over="ignore"):
+        product = float(own.prod())
+    return ConfigurationResult(
+        name=one.spec.name,
+        core_clusters=one.spec.names(),
+        pe_count=tuple(one.market.pe_count.tolist()),
+        prices=None if found is None else tuple(found.prices.tolist()),
+        shares={name: tuple(row) for name, row in zip(names, one.shares.tolist(), strict=True)},
+        utilities=dict(zip(names, own.tolist(), strict=True)),
+        entitlement_utilities=dict(zip(names, entitled.tolist(), strict=True)),
+        nash_welfare=product if np.isfinite(product) else None,
+        welfare=value,
+        rank=rank,
+        iterations=0 if found is None else found.iterations,
+        rounds=0 if found is None else found.rounds,
+        residual=None if found is None else max(0.0, found.residual),
+        price_change=None if found is None else found.price_change,
+        sharing_incentive=violation <= 1e-6,
+        sharing_incentive_violation=violation,
+        envy=envy(one.market, one.shares),
+        utilization=utilization(one.market, one.shares, one.whole),
+        tenants=_tenants(file, one, own / entitled, mechanism),
+        schedule=_schedule(one, names),
+        price_history=() if found is None else tuple(tuple(p.tolist()) for p in found.history[:1000]),
+    )
+
+
+def _tenants(
+    file: PartitionFile, one: _Divided, ratios: Floats, mechanism: str
+) -> tuple[PartitionTenantResult, ...]:  # fmt: skip
+    clusters = one.spec.names()
+    why = None if one.found is None else explain(one.market, one.found, clusters)
+    own = utilities(one.market, one.shares)
+    rows = []
+    for i, tenant in enumerate(file.tenants):
+        small = (one.shares[i] > 0) & (one.shares[i] < 1) & (one.whole is None)
+        if why is None:
+            reason, sentence = _plain(mechanism, float(ratios[i]), float(one.market.budgets[i]))
+        else:
+            reason, sentence = why[i].reason, why[i].sentence
+        rows.append(
+            PartitionTenantResult(
+                name=tenant.name, weight=tenant.weight, utility=float(own[i]), entitlement_ratio=float(ratios[i]),
+                spent=None if why is None else tuple(why[i].spent.tolist()),
+                money_value=None if one.found is None else float(one.found.money_values[i]),
+                elasticity=None if why is None else why[i].elasticity,
+                below_one_pe=tuple(name for name, is_small in zip(clusters, small, strict=True) if is_small),
+                reason=reason, sentence=sentence,
+            )
+        )  # fmt: skip
+    return tuple(rows)
+
+
+def _plain(mechanism: str, ratio: float, budget: float) -> tuple[str, str]:
+    if mechanism == "entitlement":
+        return "entitled", f"It has {100 * budget:.3g}% of every core cluster, as its weight says."
+    return "equalised", (
+        f"It is as fast for its weight as everybody on each core cluster, {ratio:.3f} times as fast as with its "
+        "entitlement."
+    )
+
+
+def _schedule(one: _Divided, names: list[str]) -> tuple[PlannedSlice, ...]:
+    by_time = one.whole is not None
+    if one.shares.size * one.market.pe_count.sum() > _MOST_PLANNED:
+        return ()
+    try:
+        plan = schedule(one.market, one.shares, _UNITS, by_time=by_time)
+    except InputError:  # a number of PEs that is not whole: nothing to run
+        return ()
+    kept = run(one.whole or one.market, plan)
+    planned = speedups(one.market.rate, one.market.parallel_fraction, one.shares)
+    return tuple(
+        PlannedSlice(
+            tenant=name, core_cluster=cluster, pes=int(plan.whole[i, c]), time_part=plan.turns[i, c] / _UNITS,
+            speedup=float(planned[i, c]), run_speedup=float(kept[i, c]),
+        )
+        for i, name in enumerate(names)
+        for c, cluster in enumerate(one.spec.names())
+        if one.shares[i, c] > 0
+    )  # fmt: skip

@@ -1,0 +1,100 @@
+"""``commonwatt partition PROBLEM``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from commonwatt.cli.output import json_option, print_json, say, seed_option
+
+if TYPE_CHECKING:
+    from commonwatt.model.partition_results import ConfigurationResult, PartitionResult
+
+__all__ = ["divide"]
+
+MECHANISMS = ("fisher", "entitlement", "weighted-equal-speedup")
+WELFARES = ("nash", "weighted-nash", "utilitarian", "egalitarian")
+
+
+@click.command(hidden=True)
+@click.argument("problem", type=click.Path(path_type=Path))
+@click.option("--mechanism", type=click.Choice(MECHANISMS), default="fisher", show_default=True, help="What divides.")
+@click.option("--welfare", type=click.Choice(WELFARES), default="nash", show_default=True, help="What chooses.")
+@click.option("--tolerance", type=click.FloatRange(0, min_open=True), default=1e-7, show_default=True,
+              help="Largest residual of an equilibrium.")  # fmt: skip
+@click.option("--iterations", type=click.IntRange(1), help="Rounds of bidding at most.  [default: 30000]")
+@click.option("--explain", is_flag=True, help="Say for every tenant why it got what it got.")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it (.png, .svg, .pdf).")
+@seed_option
+@json_option
+def divide(
+    problem: Path, *, mechanism: str, welfare: str, tolerance: float, iterations: int | None, explain: bool,
+    plot: Path | None, seed: int, as_json: bool,
+) -> None:  # fmt: skip
+    """Choose a configuration for the tenants of PROBLEM (YAML or JSON), and divide it among them."""
+    from commonwatt.cli.partition._answer import answer
+    from commonwatt.data.files import load_yaml
+    from commonwatt.model.errors import InputError
+    from commonwatt.model.partition_file import PartitionFile
+
+    if plot is not None:
+        from commonwatt.report.saving import check_plot
+
+        check_plot(plot)
+    file = load_yaml(problem, PartitionFile)
+    try:
+        result = answer(file, mechanism, welfare, seed, tolerance, iterations)
+    except InputError as error:
+        raise error.within(problem) from None
+    if plot is not None:
+        from commonwatt.report.partition_plots import save_partition
+
+        save_partition(result, plot)
+        say(f"written: {plot}")
+    if as_json:
+        print_json(result)
+    else:
+        _tell(result, explain=explain)
+
+
+def _tell(result: PartitionResult, *, explain: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    ranking = Table(title=f"{result.mechanism}, {result.welfare} welfare: {result.chosen}")
+    for heading in ("rank", "configuration", "Nash welfare", "least speedup", "utilization", "residual"):
+        ranking.add_column(heading, justify="left" if heading == "configuration" else "right")
+    for one in sorted(result.configurations, key=lambda each: each.rank):
+        ranking.add_row(
+            str(one.rank), one.name, _shown(one.nash_welfare), f"{min(one.utilities.values()):.4g}",
+            f"{100 * one.utilization:.1f}%", _shown(one.residual),
+        )  # fmt: skip
+    console = Console()
+    console.print(ranking)
+    chosen = next(one for one in result.configurations if one.name == result.chosen)
+    console.print(_shares(chosen))
+    say(result.sentence)
+    if explain:
+        for tenant in chosen.tenants:
+            click.echo(f"{tenant.name}: {tenant.sentence}")
+
+
+def _shares(one: ConfigurationResult) -> object:
+    from rich.table import Table
+
+    table = Table(title=f"{one.name}: PEs of each core cluster")
+    table.add_column("tenant")
+    for heading in (*one.core_clusters, "speedup", "entitlement"):
+        table.add_column(heading, justify="right")
+    for name, shares in one.shares.items():
+        ends = (f"{one.utilities[name]:.4g}", f"{one.entitlement_utilities[name]:.4g}")
+        table.add_row(name, *(f"{share:.3f}" for share in shares), *ends)
+    if one.prices is not None:
+        table.add_row("price of a PE", *(f"{price:.5f}" for price in one.prices), "", "")
+    return table
+
+
+def _shown(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.4g}"

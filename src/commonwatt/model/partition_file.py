@@ -1,0 +1,130 @@
+"""The file ``commonwatt partition`` reads: tenants, and configurations of core clusters to choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import model_validator
+
+from commonwatt.model.fields import FileModel, quantity
+
+__all__ = ["CoreClusterSpec", "PartitionConfiguration", "PartitionFile", "PartitionTenant"]
+
+Rows = tuple[tuple[float, ...], ...]
+
+
+class PartitionTenant(FileModel):
+    """A tenant that shares the hardware."""
+
+    name: str = quantity("name of the tenant", "-", min_length=1)
+    weight: float = quantity("entitlement relative to the other tenants: its budget", "-", 1.0, gt=0)
+
+
+class CoreClusterSpec(FileModel):
+    """Like cores with one clock; what a PE is among them, the file says."""
+
+    name: str = quantity("name of the core cluster; empty: its number", "-", "")
+    cores: int = quantity("cores", "cores", ge=1)
+    threads: int = quantity("hardware threads of each core", "threads", 1, ge=1)
+    frequency_mhz: float = quantity("clock frequency", "MHz", gt=0)
+
+
+class PartitionConfiguration(FileModel):
+    """Core clusters, and how fast each tenant is on each: by ``pe_count`` and ``rate``, or from the hardware's data."""
+
+    name: str = quantity("name of the configuration", "-", min_length=1)
+    pe_count: tuple[float, ...] | None = quantity("PEs of each core cluster", "PEs", None, min_length=1)
+    rate: Rows | None = quantity(
+        "average throughput of a PE over that of the base PE, a row for each tenant, 0 is useless (f / f_base)",
+        "-",
+        None,
+    )
+    core_clusters: tuple[CoreClusterSpec, ...] | None = quantity(
+        "instead of pe_count and rate: the hardware", "-", None, min_length=1
+    )
+    retiring_rate: Rows | None = quantity(
+        "with core_clusters: operations a PE retires in a cycle, a row for each tenant", "1/cycle", None
+    )
+    parallel_fraction: Rows = quantity("parallel part of the work (F), a row for each tenant", "-")
+
+    def width(self) -> int:
+        """Return the number of core clusters."""
+        return len(self.core_clusters or self.pe_count or ())
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the core clusters, numbered where they have none."""
+        given = [c.name for c in self.core_clusters or ()] or [""] * self.width()
+        return tuple(name or f"core cluster {number}" for number, name in enumerate(given, 1))
+
+
+class PartitionFile(FileModel):
+    """A partitioning problem."""
+
+    tenants: tuple[PartitionTenant, ...] = quantity("tenants, in the order of the rows", "-", min_length=1)
+    configurations: tuple[PartitionConfiguration, ...] = quantity("configurations to choose from", "-", min_length=1)
+    shares: Literal["space", "time"] = quantity(
+        "space: PEs are divided, eq. (3.2); time: tenants take turns on whole core clusters, linear in the share",
+        "-", "space",
+    )  # fmt: skip
+    pe: Literal["core", "core-x-thread"] = quantity("what a PE is where core_clusters are given", "-", "core")
+    base_frequency_mhz: float = quantity(
+        "frequency of the base PE, which retires 1 operation in a cycle", "MHz", 100.0, gt=0
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> PartitionFile:
+        for what, names in (
+            ("tenants", [tenant.name for tenant in self.tenants]),
+            ("configurations", [one.name for one in self.configurations]),
+        ):
+            seen: set[str] = set()
+            for place, name in enumerate(names):
+                if name in seen:
+                    msg = f"{what}.{place}.name: got {name!r} twice, expected each name once"
+                    raise ValueError(msg)
+                seen.add(name)
+        for number, one in enumerate(self.configurations):
+            for wrong in _wrong(one, [t.name for t in self.tenants]):
+                msg = f"configurations.{number}.{wrong}"
+                raise ValueError(msg)
+        return self
+
+
+def _wrong(one: PartitionConfiguration, tenants: list[str]) -> Iterator[str]:
+    """Yield what is wrong with a configuration: field, value and expectation."""
+    hardware = one.core_clusters is not None
+    own = "retiring_rate" if hardware else "rate"
+    for name, needed in (("pe_count", not hardware), ("rate", not hardware), ("retiring_rate", hardware)):
+        if (getattr(one, name) is not None) != needed:
+            instead = "core_clusters and retiring_rate" if hardware else "pe_count and rate (or core_clusters)"
+            yield f"{name}: got {'none' if needed else 'a value'}, expected {instead} to be given together"
+    for place, pes in enumerate(one.pe_count or ()):
+        if pes <= 0:
+            yield f"pe_count.{place}: got {pes:g}, expected a number of PEs above 0"
+    if hardware:
+        names = list(one.names())
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                yield f"core_clusters.{place}.name: got {name!r} twice, expected each name once"
+    rates = getattr(one, own) or ()
+    for field, rows in ((own, rates), ("parallel_fraction", one.parallel_fraction)):
+        yield from _ragged(field, rows, len(tenants), one.width())
+    for i, row in enumerate(rates):
+        for c, value in enumerate(row):
+            if value < 0:
+                yield f"{own}.{i}.{c}: got {value:g}, expected a number, 0 or more"
+        if not any(row):
+            yield f"{own}.{i}: got {list(row)}, expected a core cluster that tenant {tenants[i]} can use"
+    for i, row in enumerate(one.parallel_fraction):
+        for c, value in enumerate(row):
+            if not 0 <= value <= 1:
+                yield f"parallel_fraction.{i}.{c}: got {value:g}, expected a number from 0 to 1"
+
+
+def _ragged(field: str, rows: Rows, tall: int, wide: int) -> Iterator[str]:
+    if len(rows) != tall:
+        yield f"{field}: got {len(rows)} rows, expected {tall}, one for each tenant"
+    for i, row in enumerate(rows):
+        if len(row) != wide:
+            yield f"{field}.{i}: got {len(row)} numbers, expected {wide}, one for each core cluster"

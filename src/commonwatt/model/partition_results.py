@@ -1,0 +1,84 @@
+"""What ``commonwatt partition`` answers with. Unknown is null, never 0."""
+
+from __future__ import annotations
+
+from commonwatt.model.fields import ResultModel, quantity
+
+__all__ = ["ConfigurationResult", "PartitionResult", "PartitionTenantResult", "PlannedSlice"]
+
+
+class PartitionTenantResult(ResultModel):
+    """What one tenant gets of a configuration, and why."""
+
+    name: str = quantity("name of the tenant")
+    weight: float = quantity("entitlement relative to the other tenants")
+    utility: float = quantity("speedup over one base PE, summed over core clusters")
+    entitlement_ratio: float = quantity("utility over that of its entitlement")
+    spent: tuple[float, ...] | None = quantity("part of its budget spent on each core cluster; null: no prices")
+    money_value: float | None = quantity("speedup a little more budget would bring, all budgets summing to 1")
+    elasticity: float | None = quantity("percent of speedup that one percent more budget would bring")
+    below_one_pe: tuple[str, ...] = quantity(
+        "core clusters of which it holds less than one PE: eq. (3.2) overstates it"
+    )
+    reason: str = quantity("typed reason: all-of-it, specialised, spread-out, entitled or equalised")
+    sentence: str = quantity("the same in one sentence")
+
+
+class PlannedSlice(ResultModel):
+    """How a tenant's share of a core cluster is kept: whole PEs, and parts of the time on one more."""
+
+    tenant: str = quantity("name of the tenant")
+    core_cluster: str = quantity("name of the core cluster")
+    pes: int = quantity("PEs it has all the time", "PEs")
+    time_part: float = quantity("part of the time it has one more PE (space), or the whole core cluster (time)")
+    speedup: float = quantity("speedup as planned")
+    run_speedup: float = quantity("speedup of a simulated run of this schedule")
+
+
+class ConfigurationResult(ResultModel):
+    """A configuration with its shares."""
+
+    name: str = quantity("name of the configuration")
+    core_clusters: tuple[str, ...] = quantity("names of its core clusters")
+    pe_count: tuple[float, ...] = quantity("PEs of each", "PEs")
+    prices: tuple[float, ...] | None = quantity(
+        "price of one PE of each, budgets summing to 1; null: no market", "budget"
+    )
+    shares: dict[str, tuple[float, ...]] = quantity("PEs of each core cluster, by tenant", "PEs")
+    utilities: dict[str, float] = quantity("speedup, by tenant")
+    entitlement_utilities: dict[str, float] = quantity(
+        "speedup with the weight's part of every core cluster, by tenant"
+    )
+    nash_welfare: float | None = quantity("product of the utilities; null: too large for a number")
+    welfare: float = quantity("the welfare that chose; for Nash its logarithm")
+    rank: int = quantity("place by welfare, 1 is chosen")
+    iterations: int = quantity("rounds of bidding and steps of Newton's method")
+    rounds: int = quantity("of them rounds of bidding")
+    residual: float | None = quantity("largest relative gain a tenant still has, and error of clearing and budgets")
+    price_change: float | None = quantity("largest change of a price in the last round of bidding", "budget")
+    sharing_incentive: bool = quantity("whether everybody has at least its entitlement's utility")
+    sharing_incentive_violation: float = quantity("largest relative loss against the entitlement")
+    envy: float = quantity("largest relative gain from another's shares, scaled by weight")
+    utilization: float = quantity("part of all PE time in which a PE does a tenant's work")
+    tenants: tuple[PartitionTenantResult, ...] = quantity("what each tenant gets, and why")
+    schedule: tuple[PlannedSlice, ...] = quantity("how the shares are kept")
+    price_history: tuple[tuple[float, ...], ...] = quantity("prices from the start, the first 1000", "budget")
+
+
+class PartitionResult(ResultModel):
+    """Answer of ``commonwatt partition``."""
+
+    version: str = quantity("version of commonwatt")
+    seed: int = quantity("seed; nothing in a market is random")
+    input_digest: str = quantity("SHA-256 of the problem as validated")
+    mechanism: str = quantity("what divides: fisher, entitlement or weighted-equal-speedup")
+    welfare: str = quantity("what chooses the configuration")
+    shares: str = quantity("space or time")
+    chosen: str = quantity("name of the chosen configuration")
+    margin: float | None = quantity(
+        "its relative advantage over the next (for Nash: each tenant's on average); null: one"
+    )
+    reason: str = quantity("typed reason of the choice: best-welfare, tie or only-one")
+    sentence: str = quantity("the same in one sentence")
+    configurations: tuple[ConfigurationResult, ...] = quantity("all configurations, in the order of the problem")
+    enforcement: str = quantity("what keeps the shares", default="advisory")

@@ -1,0 +1,83 @@
+"""How far shares are from being fair or efficient: each function returns by how much, 0 being perfect."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from commonwatt.model.arrays import Floats
+from commonwatt.partitioning.mechanisms import entitled_utilities, utilities
+from commonwatt.partitioning.problem import Market
+from commonwatt.partitioning.utility import marginal, total
+
+__all__ = ["best_weighted", "envy", "pareto_violation", "sharing_incentive_violation"]
+
+
+def sharing_incentive_violation(market: Market, shares: Floats) -> float:
+    """Return the largest part of its entitlement's utility that a tenant loses by taking part (Theorem 3.4.4)."""
+    return max(0.0, float((1.0 - utilities(market, shares) / entitled_utilities(market)).max()))
+
+
+def envy(market: Market, shares: Floats) -> float:
+    """Return the largest relative gain from another's shares, scaled by the weights of the two.
+
+    In an equilibrium there is none: the scaled shares cost just what the tenant has.
+    """
+    own = utilities(market, shares)
+    worst = 0.0
+    for i, had in enumerate(own):
+        others = shares * (market.budgets[i] / market.budgets)[:, None]
+        would = total(market.rate[i], market.parallel_fraction[i], others).max()
+        worst = max(worst, float(would / had - 1.0) if had > 0 else np.inf)
+    return worst
+
+
+def pareto_violation(market: Market, shares: Floats, rounds: int = 200) -> float:
+    """Return a bound on t such that some other shares give every tenant 1 + t times its utility or more.
+
+    For any positive factors the best sum of utilities so weighted bounds 1 + t from above; the factors are moved
+    towards tenants who gain least, and the least bound is returned. 0 (but for rounding) proves efficiency.
+    """
+    had = utilities(market, shares)
+    if not (had > 0).all():
+        return np.inf
+    steep = (market.rate > 0) * marginal(market.rate, market.parallel_fraction, shares) * shares
+    worth = steep.sum(axis=1) / market.budgets
+    factors = had / worth  # an equilibrium's own: 1 / lambda, times utility
+    least = np.inf
+    for number in range(rounds):
+        factors /= factors.sum()
+        ratio = utilities(market, best_weighted(market, factors / had)) / had
+        least = min(least, float(factors @ ratio) - 1.0)
+        if least < 1e-12:
+            break
+        factors *= np.exp(-np.clip(ratio - ratio.mean(), -20.0, 20.0) / (1.0 + number) ** 0.5)
+    return max(0.0, least)
+
+
+def best_weighted(market: Market, factors: Floats) -> Floats:
+    """Return the shares that maximise the sum of utilities times *factors* ([N]): PE by PE where it is worth most.
+
+    On each core cluster all who hold shares have the same marginal value, found by bisection; ties of the linear
+    (F = 1) are broken by what is left.
+    """
+    k, f = market.rate * factors[:, None], market.parallel_fraction
+    curved = (f < 1.0) & (k > 0)
+
+    def held(value: Floats) -> Floats:
+        below = np.where(curved, 1.0 - f, 1.0)
+        return np.where(curved, np.maximum(0.0, (np.sqrt(k * f / value) - f) / below), 0.0)
+
+    linear = np.where((f >= 1.0) & (k > 0), k, 0.0)
+    dearest = linear.argmax(axis=0)
+    highest, linear_value = (k / f).max(axis=0), linear.max(axis=0)
+    high = np.log(np.where(highest > 0, highest, 1.0))
+    low = np.where(linear_value > 0, np.log(np.where(linear_value > 0, linear_value, 1.0)), high - 100.0)
+    for _ in range(100):
+        middle = (low + high) / 2
+        over = held(np.exp(middle)).sum(axis=0) > market.pe_count
+        low, high = np.where(over, middle, low), np.where(over, high, middle)
+    shares = held(np.exp(high))
+    left = np.maximum(market.pe_count - shares.sum(axis=0), 0.0)
+    columns = np.arange(len(left))
+    shares[dearest, columns] += np.where(linear_value > 0, left, 0.0)
+    return shares

@@ -1,0 +1,82 @@
+"""Other ways to divide a configuration, and what a division makes of it.
+
+**Utilization** (section 5.2.4 shows it but does not define it). A tenant that holds x PEs and is sped up x/(x(1-F)+F)
+times over one of them keeps that many PEs busy on average; the others wait for its serial part. We call utilization the
+sum of busy PEs over all PEs of the configuration. Below one PE the law would make more PEs busy than are held: no
+more than x count. What is held but useless (rate 0) is not busy. With time shares a tenant has all P PEs for x/P of the
+time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from commonwatt.model.arrays import Floats
+from commonwatt.partitioning.problem import Market
+from commonwatt.partitioning.utility import speedups, total
+
+__all__ = ["busy", "entitled_utilities", "entitlement", "utilities", "utilization", "weighted_equal_speedup"]
+
+
+def entitlement(market: Market) -> Floats:
+    """Return the shares of tenants who do not trade: the weight's part of every core cluster. Shape [N, C]."""
+    return market.budgets[:, None] * market.pe_count
+
+
+def utilities(market: Market, shares: Floats) -> Floats:
+    """Return the utility of each tenant. Shape [N]."""
+    return total(market.rate, market.parallel_fraction, shares)
+
+
+def entitled_utilities(market: Market) -> Floats:
+    """Return the utility of each tenant's entitlement. Shape [N]."""
+    return utilities(market, entitlement(market))
+
+
+def weighted_equal_speedup(market: Market) -> Floats:
+    """Return the shares that make speedups by weight equal on each core cluster, and as high as can be (eq. 5.1).
+
+    The share that reaches the level t, ``x = t w F / (k - t w (1 - F))``, grows with t, so that the highest level at
+    which shares still fit is found by bisection to the last bit. Tenants who can make no use of a core cluster get
+    none of it (eq. 5.1 with them would be 0 whatever the shares). Where tenants use different core clusters their
+    totals differ. Shape [N, C].
+    """
+    k, f, w = market.rate, market.parallel_fraction, market.budgets[:, None]
+    of_use = k > 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ceiling = np.where(of_use & (f < 1), k / (w * (1.0 - f)), np.inf).min(axis=0)
+        alone = np.where(of_use, k * market.pe_count / (w * (market.pe_count * (1 - f) + f)), np.inf).min(axis=0)
+    low, high = np.zeros(len(ceiling)), np.where(market.usable, np.minimum(ceiling, alone), 0.0)
+    for _ in range(2000):
+        middle = low + (high - low) / 2
+        if ((middle <= low) | (middle >= high)).all():
+            break
+        fits = _at(k, f, w, middle).sum(axis=0) <= market.pe_count
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    return _at(k, f, w, low)
+
+
+def _at(k: Floats, f: Floats, w: Floats, level: Floats) -> Floats:
+    """Return the shares with which every tenant reaches *level* times its weight, infinite where it cannot."""
+    below = k - level * w * (1.0 - f)
+    shares = np.divide(level * w * f, below, out=np.full_like(k, np.inf), where=below > 0)
+    return np.where(k > 0, shares, 0.0)
+
+
+def busy(market: Market, shares: Floats, whole: Market | None = None) -> Floats:
+    """Return how many PEs each tenant keeps busy on each core cluster. Shape [N, C].
+
+    For time shares give the market of space shares as *whole*: what is held are parts of its time.
+    """
+    one = np.ones_like(market.rate)
+    if whole is None:
+        working = np.minimum(shares, speedups(one, market.parallel_fraction, shares))
+    else:
+        full = speedups(one, whole.parallel_fraction, np.broadcast_to(whole.pe_count, shares.shape))
+        working = shares / whole.pe_count * full
+    return np.where(market.rate > 0, working, 0.0)
+
+
+def utilization(market: Market, shares: Floats, whole: Market | None = None) -> float:
+    """Return the part of all PEs that are busy; see the module's text."""
+    return float(busy(market, shares, whole).sum() / market.pe_count.sum())

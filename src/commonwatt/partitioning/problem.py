@@ -1,0 +1,87 @@
+"""One configuration and the tenants who share it: the market to be solved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from commonwatt.model.arrays import Bools, Floats
+from commonwatt.model.errors import InputError
+from commonwatt.partitioning.utility import settled
+
+__all__ = ["Market"]
+
+
+@dataclass(frozen=True)
+class Market:
+    """Core clusters, tenants, and how fast each tenant is on each of them. Use ``Market.make``, which checks.
+
+    Attributes
+    ----------
+    pe_count
+        PEs of each core cluster. Shape [C], positive.
+    budgets
+        Weights of the tenants scaled to sum to 1. Shape [N], positive.
+    rate
+        Average frequency of one PE for a tenant over the base frequency (k); 0 is useless. Shape [N, C].
+    parallel_fraction
+        F, the parallel part of a tenant's workload there. Shape [N, C], in (0, 1]; see ``utility.settled``.
+    """
+
+    pe_count: Floats
+    budgets: Floats
+    rate: Floats = field(repr=False)
+    parallel_fraction: Floats = field(repr=False)
+
+    @classmethod
+    def make(
+        cls,
+        pe_count: Sequence[float] | Floats,
+        weights: Sequence[float] | Floats,
+        rate: Sequence[Sequence[float]] | Floats,
+        parallel_fraction: Sequence[Sequence[float]] | Floats,
+    ) -> Market:
+        """Check and scale; raises ``InputError`` naming the field."""
+        pes, given = np.asarray(pe_count, float), np.asarray(weights, float)
+        k, f = np.asarray(rate, float), np.asarray(parallel_fraction, float)
+        _vector(pes, "pe_count", "a list of positive numbers of PEs, one for each core cluster")
+        _vector(given, "weights", "a list of positive weights, one for each tenant")
+        shape = (len(given), len(pes))
+        for values, name in ((k, "rate"), (f, "parallel_fraction")):
+            if values.shape != shape:
+                raise InputError(f"{shape[0]} rows (tenants) of {shape[1]} numbers (core clusters)", field=name)
+        _within(k, "rate", 0.0, np.inf, "a finite number, 0 or more")
+        _within(f, "parallel_fraction", 0.0, 1.0, "a number from 0 to 1")
+        useless = np.flatnonzero(~(k > 0).any(axis=1))
+        if len(useless):
+            expected = "a rate above 0 on at least one core cluster: this tenant can use none"
+            raise InputError(expected, field=f"rate.{useless[0]}", value=k[useless[0]].tolist())
+        return cls(pes, given / given.sum(), k, settled(f))
+
+    @property
+    def usable(self) -> Bools:
+        """Core clusters at least one tenant can use; the others have the price 0 and stay idle. Shape [C]."""
+        return np.asarray((self.rate > 0).any(axis=0))
+
+    def turns(self) -> Market:
+        """Return the market of time shares: tenants take turns on whole core clusters.
+
+        With the part x/P of the time on all P PEs a tenant gets x/P of its full speedup there, which is linear in
+        x: F = 1 with the rate k / (P (1 - F) + F). Shares stay in PEs (x/P is the part of the time).
+        """
+        whole = self.pe_count * (1.0 - self.parallel_fraction) + self.parallel_fraction
+        return Market(self.pe_count, self.budgets, self.rate / whole, np.ones_like(self.rate))
+
+
+def _vector(values: Floats, name: str, expected: str) -> None:
+    if values.ndim != 1 or not len(values) or not (np.isfinite(values) & (values > 0)).all():
+        raise InputError(expected, field=name, value=values.tolist())
+
+
+def _within(values: Floats, name: str, low: float, high: float, expected: str) -> None:
+    wrong = np.argwhere(~((values >= low) & (values <= high) & np.isfinite(values)))
+    if len(wrong):
+        i, c = wrong[0]
+        raise InputError(expected, field=f"{name}.{i}.{c}", value=values[i, c])

@@ -1,0 +1,83 @@
+"""Static figures of a partition: prices by iteration, shares, speedup against entitlement, welfare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from commonwatt.report.palette import policy_colour, tenant_colours
+from commonwatt.report.saving import saved
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from commonwatt.model.partition_results import ConfigurationResult, PartitionResult
+
+__all__ = ["draw_prices", "draw_shares", "draw_speedups", "draw_welfare", "save_partition"]
+
+
+def save_partition(result: PartitionResult, path: Path) -> None:
+    """Draw the chosen configuration, and all of them by welfare. Raises ``InputError`` as ``saved``."""
+    chosen = next(one for one in result.configurations if one.name == result.chosen)
+    with saved(path, (9.0, 6.0)) as figure:
+        figure.suptitle(f"{result.chosen}, chosen by {result.welfare} welfare; {result.mechanism}")
+        (prices, shares), (speedups, welfare) = figure.subplots(2, 2)
+        draw_prices(prices, chosen)
+        draw_shares(shares, chosen)
+        draw_speedups(speedups, chosen)
+        draw_welfare(welfare, result)
+
+
+def draw_prices(axes: Axes, one: ConfigurationResult) -> None:
+    """Draw the price of a PE of each core cluster by iteration."""
+    axes.set_title("prices by iteration")
+    if not one.price_history:
+        axes.text(0.5, 0.5, "no prices", ha="center", transform=axes.transAxes)
+        return
+    history = np.array(one.price_history)
+    for c, name in enumerate(one.core_clusters[:12]):
+        axes.plot(history[:, c], label=name, color=policy_colour(c))
+    axes.axvline(one.rounds, color="#8a94a0", linestyle=":", label="Newton's steps from here")
+    axes.set_xlabel("iteration")
+    axes.set_ylabel("price of a PE, budgets sum to 1")
+    axes.legend(fontsize=7, loc="best")
+
+
+def draw_shares(axes: Axes, one: ConfigurationResult) -> None:
+    """Draw who has what part of each core cluster, stacked."""
+    axes.set_title("shares of each core cluster")
+    names = list(one.shares)
+    at, base = np.arange(len(one.core_clusters)), np.zeros(len(one.core_clusters))
+    for name, colour in tenant_colours(names).items():
+        part = 100 * np.array(one.shares[name]) / np.array(one.pe_count)
+        axes.bar(at, part, 0.7, bottom=base, color=colour, label=name if len(names) <= 12 else None)
+        base += part
+    axes.set_xticks(at, one.core_clusters, rotation=20 if len(at) > 4 else 0, fontsize=7)
+    axes.set_ylabel("share of PEs, %")
+    axes.grid(visible=False, axis="x")
+    axes.legend(fontsize=7, loc="lower left", bbox_to_anchor=(0, 1.08), ncols=4)
+
+
+def draw_speedups(axes: Axes, one: ConfigurationResult) -> None:
+    """Draw each tenant's speedup beside that of its entitlement."""
+    axes.set_title("speedup against entitlement")
+    names = list(one.utilities)
+    at = np.arange(len(names))
+    axes.bar(at - 0.2, list(one.utilities.values()), 0.38, color=list(tenant_colours(names).values()), label="now")
+    axes.bar(at + 0.2, list(one.entitlement_utilities.values()), 0.38, color="#c8ced4", label="entitlement")
+    if len(names) <= 20:
+        axes.set_xticks(at, names)
+    axes.set_ylabel("speedup over a base PE")
+    axes.grid(visible=False, axis="x")
+    axes.legend(fontsize=7)
+
+
+def draw_welfare(axes: Axes, result: PartitionResult) -> None:
+    """Draw the welfare of every configuration."""
+    axes.set_title(f"{result.welfare} welfare" + (", logarithm" if "nash" in result.welfare else ""))
+    names = [one.name for one in result.configurations]
+    colours = ["#0072B2" if name == result.chosen else "#9A9A9A" for name in names]
+    axes.bar(names, [one.welfare for one in result.configurations], 0.6, color=colours)
+    axes.grid(visible=False, axis="x")

@@ -1,0 +1,81 @@
+"""The thesis' case study: what holds, what does not, and that both are said."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from commonwatt.partitioning.welfare import choose
+from commonwatt.reproduce.papers._market_cases import CONFIGURATIONS, SETS, Inputs, market
+from commonwatt.reproduce.papers._market_claims import claims, fully_parallel, study
+from tests.cli.console import run
+
+
+@pytest.fixture(scope="module")
+def answer():
+    done = run("reproduce", "market", "--quick", "--json")
+    assert (done.code, done.err) == (0, "")
+    return done.document
+
+
+def row(answer, start):
+    (found,) = [each for each in answer["rows"] if each["quantity"].startswith(start)]
+    return found
+
+
+def test_prices_rest_as_soon_as_the_thesis_says(answer):
+    assert row(answer, "Fig. 5.3: rounds until no price changes by 0.0001")["ours"] <= 15
+    assert row(answer, "Fig. 5.3: rounds until no price changes by 1e-05")["ours"] <= 100
+
+
+@pytest.mark.parametrize(
+    ("claim", "holds"),
+    [
+        ("user set 1: CFG2", True),
+        ("user set 1: user 1 is excluded", True),
+        ("user set 2: user 1 receives", True),
+        ("user set 2: in CFG3", True),
+        ("user set 3: users 1 and 3", True),
+        ("user set 3: speedups are strictly", False),
+        ("no user is slower", True),
+        ("user set 3: all mechanisms", False),
+        ("equal speedup: user 2 has 4", True),
+    ],
+)
+def test_claims(answer, claim, holds):
+    found = row(answer, claim)
+    assert (found["paper"], found["ours"]) == (True, holds)
+    assert "draws" in found["note"]
+
+
+def test_cores_as_pes_do_not_let_cfg2_win():
+    assert claims(study(Inputs(), threads=False))["user set 1: CFG2 has the largest Nash welfare"][0] is False
+
+
+def test_user_set_3_is_proportional_only_at_f_1(answer):
+    assert row(answer, "user set 3 at F = 1")["ours"] == pytest.approx(4)
+    done = study(fully_parallel(Inputs()), threads=True)
+    assert done[3, "CFG2"].found.utilities == pytest.approx(
+        np.array([1, 4, 1]) / 6 * done[3, "CFG2"].found.utilities.sum()
+    )
+
+
+def test_every_case_is_an_equilibrium():
+    for case in study(Inputs(), threads=True).values():
+        assert case.found.residual < 1e-7
+        assert case.ratios().min() > 1 - 1e-6
+
+
+def test_table_5_3():
+    made = market(CONFIGURATIONS[1], SETS[1], Inputs(), threads=True)
+    assert made.pe_count.tolist() == [8, 16, 8, 32]
+    assert made.rate[0].tolist() == [0.8, 0.73, 1.2, 1.1]
+    assert made.rate[1, 2] == pytest.approx(1.2 / 17.6)
+    assert made.budgets == pytest.approx(np.array([1, 4, 1]) / 6)
+    assert choose([np.ones(3), np.ones(3)], made.budgets).margin == 0
+
+
+def test_the_picture(tmp_path):
+    picture = tmp_path / "m.svg"
+    assert run("reproduce", "market", "--quick", "--plot", picture).code == 0
+    assert picture.read_text().lstrip().startswith("<?xml")
