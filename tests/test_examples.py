@@ -12,6 +12,7 @@ import click
 import pytest
 import yaml
 
+from commonwatt.cli.groups import ProblemGroup
 from commonwatt.cli.root import VERBS, root
 from commonwatt.data.files import load_yaml
 from commonwatt.devices.tiny_models import write_tiny_models
@@ -66,7 +67,7 @@ def share_a_device(path: Path, folder: Path) -> None:
 
 
 def cut_gpus_up(path: Path, folder: Path) -> None:
-    assert run("partition", "mig", path, "--json").document["tenants"]
+    assert run("partition", "mig", path, "--json").document["chosen"]
 
 
 def divide_core_clusters(path: Path, folder: Path) -> None:
@@ -134,6 +135,10 @@ def parse(line: str) -> None:
             assert words[:1] in ([], ["--help"], ["-h"], ["--version"]), line
             return
         name = words.pop(0)
+        if isinstance(command, ProblemGroup) and name not in command.commands:
+            command, words = command.default, [name, *words]
+            context = click.Context(command, info_name=name, parent=context)
+            break
         command = command.get_command(context, name)
         assert command is not None, f"no command {name}"
         context = click.Context(command, info_name=name, parent=context)

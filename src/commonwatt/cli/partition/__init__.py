@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from commonwatt.cli.groups import ProblemGroup
 from commonwatt.cli.partition.characterize import characterize
 from commonwatt.cli.partition.divide import divide
 from commonwatt.cli.partition.mig import mig
@@ -11,31 +12,7 @@ from commonwatt.cli.partition.mig import mig
 __all__ = ["command"]
 
 
-class _ProblemOrVerb(click.Group):
-    """A group whose first argument is a PROBLEM unless it is the name of a subcommand."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        asks = {"-h", "--help"}
-        if args and args[0] not in self.commands and not (len(args) == 1 and args[0] in asks):
-            args = ["divide", *args]
-        return super().parse_args(ctx, args)
-
-    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        formatter.write_usage(ctx.command_path, "PROBLEM [OPTIONS]")
-        for name in self.list_commands(ctx):
-            if name != "divide":
-                formatter.write_usage(ctx.command_path, f"{name} [OPTIONS] ...")
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with click.Context(divide, info_name=ctx.info_name, parent=ctx.parent) as inner:
-            divide.format_options(inner, formatter)
-        rest = [(name, self.commands[name].get_short_help_str()) for name in sorted(self.commands) if name != "divide"]
-        if rest:
-            with formatter.section("Commands"):
-                formatter.write_dl(rest)
-
-
-@click.group(cls=_ProblemOrVerb)
+@click.group(cls=ProblemGroup)
 def command() -> None:
     """Choose a configuration of core clusters for tenants, and divide it among them by a Fisher market.
 
@@ -48,5 +25,7 @@ def command() -> None:
     """
 
 
-for _sub in (divide, mig, characterize):
-    command.add_command(_sub)
+assert isinstance(command, ProblemGroup)
+command.add_default(divide)
+command.add_command(mig)
+command.add_command(characterize)

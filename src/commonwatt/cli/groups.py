@@ -1,0 +1,41 @@
+"""A verb with subcommands that is itself a command: ``commonwatt partition PROBLEM`` beside ``partition mig``."""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["ProblemGroup"]
+
+
+class ProblemGroup(click.Group):
+    """A group whose first argument is a PROBLEM, for ``default``, unless it is the name of a subcommand."""
+
+    default: click.Command  # added first; its name is not shown
+
+    def add_default(self, command: click.Command) -> None:
+        """Make *command* the one that a PROBLEM is for."""
+        self.default = command
+        self.add_command(command)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the name of the default command before a PROBLEM, or before options of its own."""
+        asks = {"-h", "--help"}
+        if args and args[0] not in self.commands and not (len(args) == 1 and args[0] in asks):
+            args = [str(self.default.name), *args]
+        return super().parse_args(ctx, args)
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Show how each is called."""
+        formatter.write_usage(ctx.command_path, "PROBLEM [OPTIONS]")
+        for name in self._others():
+            formatter.write_usage(ctx.command_path, f"{name} [OPTIONS] ...")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Show the default command's options, then the subcommands."""
+        with click.Context(self.default, info_name=ctx.info_name, parent=ctx.parent) as inner:
+            self.default.format_options(inner, formatter)
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.commands[name].get_short_help_str()) for name in self._others()])
+
+    def _others(self) -> list[str]:
+        return sorted(name for name in self.commands if name != self.default.name)
