@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
+from commonwatt.model.map_file import MapFile, MappingFile
+from commonwatt.model.map_results import MapEvaluateResult, MapResult
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.results import (
     DataCheckResult,
@@ -47,6 +49,10 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "timeslice-run-result": TimesliceRunResult,
     "timeslice-profile-result": TimesliceProfileResult,
     "timeslice-serve-result": TimesliceServeResult,
+    "map": MapFile,
+    "mapping": MappingFile,
+    "map-result": MapResult,
+    "map-evaluate-result": MapEvaluateResult,
 }
 
 
