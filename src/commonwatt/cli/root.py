@@ -17,6 +17,7 @@ __all__ = ["main"]
 
 VERBS = {
     "data": "List public traces and profiles; check a log one has got.",
+    "map": "Map a batch of layers onto sub-accelerators that share bandwidth.",
     "place": "Place the jobs of one problem file: which node, how many GPUs, now.",
     "reproduce": "Run a paper's experiments again, the paper's value beside ours.",
     "schema": "Print the JSON Schema of a file, or the data dictionary.",
