@@ -75,15 +75,15 @@ class Annealing:
         """Return the best mapping found, no worse than *start*; the evaluations of both are counted."""
         possible = problem.possible
         where, count = np.argsort(~possible, axis=1, kind="stable"), possible.sum(axis=1)
-        heats = np.geomspace(self.hot, self.cold, max(1, self.budget))[: self.budget]
         accelerator, priority = start.mapping.accelerator.copy(), start.mapping.priority.copy()
         worth, best, spent = start.makespan, start, 0
         while spent < self.budget and keep_going():
+            done = np.arange(spent, min(self.budget, spent + CHUNK)) / self.budget
             a, p, found, worth = anneal(
                 problem.latency, problem.bandwidth, problem.system_bandwidth, where, count, accelerator, priority,
-                worth, heats[spent : spent + CHUNK], rng,
+                worth, self.hot * (self.cold / self.hot) ** done, rng,
             )  # fmt: skip
-            spent = min(self.budget, spent + CHUNK)
+            spent += len(done)
             if found < best.makespan:
                 best = Search(Mapping(a, p), found, 0)
         return Search(best.mapping, best.makespan, start.evaluations + spent)

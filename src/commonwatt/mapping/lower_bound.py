@@ -20,7 +20,7 @@ the pairs with p <= t then holds too: it is below the next value of p, and eithe
 **Pigeonhole.** Among any k A + 1 jobs some k + 1 share one of the A sub-accelerators, which is busy for the sum of the
 k + 1 least of their shortest times, or longer. The k A + 1 jobs with the longest shortest times are tried for each k.
 
-The bound is the largest of all this; sums count for one part in 1e12 less, for their rounding.
+The bound is the largest of all this, less one part in 1e12 for rounding, here and in the evaluator.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def lower_bound(problem: Problem) -> float:
             low = middle + 1
         else:
             high = middle
-    return max(float(values[low]), max(weighed(low), pigeonhole(problem)) * (1 - ROUNDING))
+    return max(float(values[low]), weighed(low), pigeonhole(problem)) * (1 - ROUNDING)
 
 
 def weighted_bound(alone: Floats, volume: Floats, allowed: Bools, u: Floats, w: float, count: Ints) -> float:

@@ -24,9 +24,8 @@ def save_map(result: MapEvaluateResult, path: Path) -> None:
     """Draw the mapping to *path*. Raises ``InputError`` as ``saved``."""
     rows = len(result.accelerator_end_cycles)
     with saved(path, (9.0, 3.4 + 0.28 * rows)) as figure:
-        figure.suptitle(
-            f"makespan {result.makespan_cycles:.5g} cycles, at most {100 * result.gap:.3g}% above the best possible"
-        )
+        worth = "the best possible" if result.gap < 1e-9 else f"at most {100 * result.gap:.3g}% above the best possible"
+        figure.suptitle(f"makespan {result.makespan_cycles:.5g} cycles, {worth}")
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(0.28 * rows + 0.4, 1.8))
         draw_jobs(above, result)
         draw_bandwidth(below, result)

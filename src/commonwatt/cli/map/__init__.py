@@ -16,11 +16,15 @@ class _Map(click.Group):
     """A group whose first argument may be a problem file; its options may stand before or after it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0].startswith("-") and args[0] not in {*ctx.help_option_names}:
-            given, rest, _ = solve.make_parser(ctx).parse_args(list(args))
+        if args and args[0].startswith("-") and args[0] not in ctx.help_option_names:
+            given, _, _ = solve.make_parser(click.Context(solve)).parse_args(list(args))
             problem = given.get("problem")
-            if isinstance(problem, str) and problem not in self.commands and not rest:
-                args = [problem, *(args[:at] + args[at + 1 :] if (at := _last(args, problem)) >= 0 else args)]
+            if not isinstance(problem, str):
+                msg = "Missing argument 'PROBLEM'"
+                raise click.UsageError(msg, ctx)
+            if problem not in self.commands:
+                at = len(args) - 1 - args[::-1].index(problem)
+                args = [problem, *args[:at], *args[at + 1 :]]
         return super().parse_args(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -29,10 +33,6 @@ class _Map(click.Group):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         solve.format_options(ctx, formatter)
         self.format_commands(ctx, formatter)
-
-
-def _last(args: list[str], word: str) -> int:
-    return max((i for i, arg in enumerate(args) if arg == word), default=-1)
 
 
 @click.group(cls=_Map, subcommand_metavar="PROBLEM [OPTIONS]", options_metavar="", no_args_is_help=True)

@@ -83,7 +83,8 @@ def tell(result: MapEvaluateResult, title: str) -> None:
         order = [job.job for job in sorted(result.jobs, key=lambda job: job.start_cycles) if job.accelerator == a]
         table.add_row(str(a), str(len(order)), f"{end:.6g}", ", ".join(map(str, order)))
     Console().print(table)
+    worth = "the best possible" if result.gap < 1e-9 else f"at most {100 * result.gap:.3g}% above the best possible"
     say(
-        f"makespan {result.makespan_cycles:.6g} cycles, at most {100 * result.gap:.3g}% above the best possible (lower "
-        f"bound {result.lower_bound_cycles:.6g}); bandwidth is short for {result.bandwidth_limited_cycles:.6g} cycles"
+        f"makespan {result.makespan_cycles:.6g} cycles, {worth} (lower bound "
+        f"{result.lower_bound_cycles:.6g}); bandwidth is short for {result.bandwidth_limited_cycles:.6g} cycles"
     )
