@@ -65,8 +65,15 @@ def share_a_device(path: Path, folder: Path) -> None:
     assert all(tenant["requests"] for tenant in done.document["tenants"])
 
 
+def map_layers(path: Path, folder: Path) -> None:
+    answer = run("map", path, "--json").document
+    assert answer["gap"] < 0.05
+
+
 # A key that only files of this kind have, and how they are run.
-KINDS = {"workload": simulate, "jobs": place, "quantum": divide_a_quantum, "device": share_a_device}
+KINDS = {
+    "workload": simulate, "jobs": place, "quantum": divide_a_quantum, "device": share_a_device, "table": map_layers,
+}  # fmt: skip
 
 
 def test_there_are_examples():
