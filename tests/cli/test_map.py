@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from commonwatt.cli.map.solve import ALGORITHMS
 from commonwatt.mapping.algorithms import ALGORITHMS as MADE
 from tests.cli.console import run, spawn, write
+from tests.cli.test_any_value import changed, places
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "map.yaml"
 NAN, INF = float("nan"), float("inf")
@@ -202,3 +205,25 @@ def test_help():
     assert "evaluate" in whole.out
     assert "commonwatt map evaluate " in run("map", "evaluate", "--help").out
     assert "--budget" in run("map", EXAMPLE, "--help").out
+
+
+ODD = st.sampled_from([
+    None, "", [], {}, True, 0, -1, 1.5, -0.0, 1e14, 1e308, 5e-324, 2**70, NAN, INF, "x" * 300, "1e5", [None], [[1]],
+    {"a": None}, "two\nlines",
+])  # fmt: skip
+
+
+@settings(max_examples=150)
+@given(path=st.sampled_from(places(problem())), value=ODD)
+def test_any_value_anywhere(path, value, tmp_path_factory):
+    """It is used, or refused in one line; never a traceback, never NaN in an answer."""
+    file = tmp_path_factory.mktemp("any") / "p.json"
+    file.write_text(json.dumps(changed(problem(), path, value)))
+    done = run("map", file, "--budget", 20, "--json")
+    if done.code == 2:
+        assert done.out == ""
+        assert done.err.startswith("error: ")
+        assert done.err.count("\n") == 1
+    else:
+        assert done.code == 0
+        assert done.document["lower_bound_cycles"] <= done.document["makespan_cycles"]

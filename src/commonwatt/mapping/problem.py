@@ -13,7 +13,10 @@ from commonwatt.model.errors import InputError
 if TYPE_CHECKING:
     from commonwatt.model.map_file import MapFile
 
-__all__ = ["Problem"]
+__all__ = ["LARGEST", "Problem"]
+
+LARGEST = 1e100
+"""No mapping takes longer, so that nothing computed from times overflows."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,17 @@ class Problem:
         if len(stuck):
             raise InputError(
                 "a latency on at least one sub-accelerator", field=f"table.latency_cycles.{stuck[0]}", value="none"
+            )
+
+        with np.errstate(over="ignore"):
+            slowest = np.where(self.possible, self.latency, 0.0).sum() * max(
+                1.0, self.bandwidth.sum() / self.system_bandwidth
+            )
+        if not slowest < LARGEST:
+            raise InputError(
+                f"a bandwidth with which no makespan is beyond {LARGEST:g} cycles",
+                field="system_bandwidth_gbs",
+                value=self.system_bandwidth,
             )
 
     @classmethod
