@@ -74,6 +74,11 @@ def divide_core_clusters(path: Path, folder: Path) -> None:
     assert run("partition", path, "--json").document["chosen"]
 
 
+def map_layers(path: Path, folder: Path) -> None:
+    answer = run("map", path, "--json").document
+    assert answer["gap"] < 0.05
+
+
 # A key that only files of this kind have, and how they are run.
 KINDS = {
     "workload": simulate,
@@ -81,6 +86,7 @@ KINDS = {
     "quantum": divide_a_quantum,
     "device": share_a_device,
     "gpus": cut_gpus_up,
+    "table": map_layers,
     "configurations": divide_core_clusters,
 }
 

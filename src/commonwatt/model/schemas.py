@@ -8,6 +8,8 @@ from pydantic import BaseModel
 
 from commonwatt.model.characterize_results import CharacterizeResult
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
+from commonwatt.model.map_file import MapFile, MappingFile
+from commonwatt.model.map_results import MapEvaluateResult, MapResult
 from commonwatt.model.mig_file import MigFile
 from commonwatt.model.mig_results import MigResult
 from commonwatt.model.partition_file import PartitionFile
@@ -57,6 +59,10 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "timeslice-serve-result": TimesliceServeResult,
     "partition": PartitionFile,
     "partition-result": PartitionResult,
+    "map": MapFile,
+    "mapping": MappingFile,
+    "map-result": MapResult,
+    "map-evaluate-result": MapEvaluateResult,
 }
 
 

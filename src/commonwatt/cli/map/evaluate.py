@@ -1,0 +1,60 @@
+"""``commonwatt map evaluate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from commonwatt.cli.map.show import described, tell
+from commonwatt.cli.output import json_option, print_json, say, seed_option
+
+__all__ = ["evaluate"]
+
+
+@click.command()
+@click.argument("problem", type=click.Path(path_type=Path))
+@click.argument("mapping", type=click.Path(path_type=Path))
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the schedule (.png, .svg, .pdf).")
+@seed_option
+@json_option
+def evaluate(problem: Path, mapping: Path, *, plot: Path | None, seed: int, as_json: bool) -> None:
+    """Score MAPPING, a file with ``accelerator`` and ``priority`` of every job of PROBLEM.
+
+    \b
+    Example:
+      commonwatt map evaluate examples/map.yaml mapping.json --json
+    """
+    import numpy as np
+
+    from commonwatt.data.files import load_yaml
+    from commonwatt.mapping.encoding import Mapping, check
+    from commonwatt.mapping.problem import Problem
+    from commonwatt.model.errors import InputError
+    from commonwatt.model.map_file import MapFile, MappingFile
+    from commonwatt.model.map_results import MapEvaluateResult
+
+    if plot is not None:
+        from commonwatt.report.saving import check_plot
+
+        check_plot(plot)
+    file, genes = load_yaml(problem, MapFile), load_yaml(mapping, MappingFile)
+    try:
+        table = Problem.of(file)
+    except InputError as error:
+        raise error.within(problem) from None
+    chosen = Mapping(np.array(genes.accelerator, dtype=np.int64), np.array(genes.priority, dtype=np.float64))
+    try:
+        check(table, chosen)
+    except InputError as error:
+        raise error.within(mapping) from None
+    result = MapEvaluateResult(**described(file, table, chosen, seed))
+    if plot is not None:
+        from commonwatt.report.map_plots import save_map
+
+        save_map(result, plot)
+        say(f"written: {plot}")
+    if as_json:
+        print_json(result)
+    else:
+        tell(result, f"{mapping}")

@@ -1,0 +1,95 @@
+"""``commonwatt map PROBLEM``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from commonwatt.cli.map.show import described, tell
+from commonwatt.cli.output import json_option, print_json, say, seed_option
+
+if TYPE_CHECKING:
+    from commonwatt.model.map_results import MapResult
+
+__all__ = ["solve"]
+
+ALGORITHMS = (
+    "auto", "gsharp", "heft", "fcfs-olb", "fcfs-met", "fcfs-rr", "fcfs-random", "sjf-olb", "sjf-met", "sjf-rr",
+    "sjf-random", "random-olb", "random-met", "random-rr", "random-random",
+)  # fmt: skip
+
+
+@click.command()
+@click.argument("problem", type=click.Path(path_type=Path))
+@click.option(
+    "--algorithm", type=click.Choice(ALGORITHMS), default="auto", show_default=True, metavar="NAME",
+    help="auto: rules, then G#, then annealing; gsharp; heft (longest first); or an order and a rule: "
+    "{fcfs,sjf,random}-{olb,met,rr,random}.",
+)  # fmt: skip
+@click.option(
+    "--budget", type=click.IntRange(min=1), default=10_000, show_default=True, help="Mappings to evaluate at most."
+)
+@click.option(
+    "--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+    help="Stop after so long with the best mapping so far.",
+)  # fmt: skip
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the schedule (.png, .svg, .pdf).")
+@seed_option
+@json_option
+def solve(
+    problem: Path,
+    *,
+    algorithm: str,
+    budget: int,
+    time_limit: float | None,
+    plot: Path | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Map the jobs of PROBLEM (YAML or JSON) onto its sub-accelerators: which one, and in what order."""
+    if plot is not None:
+        from commonwatt.report.saving import check_plot
+
+        check_plot(plot)
+    result = _solve(problem, algorithm, budget, time_limit, seed)
+    if plot is not None:
+        from commonwatt.report.map_plots import save_map
+
+        save_map(result, plot)
+        say(f"written: {plot}")
+    if as_json:
+        print_json(result)
+    else:
+        tell(result, f"{algorithm}: {result.evaluations} mappings evaluated in {result.search_s:.3f} s")
+
+
+def _solve(path: Path, algorithm: str, budget: int, time_limit: float | None, seed: int) -> MapResult:
+    from time import perf_counter
+
+    import numpy as np
+
+    from commonwatt.data.files import load_yaml
+    from commonwatt.mapping.algorithms import ALGORITHMS as MAKE
+    from commonwatt.mapping.problem import Problem
+    from commonwatt.model.errors import InputError
+    from commonwatt.model.map_file import MapFile
+    from commonwatt.model.map_results import MapResult
+
+    file = load_yaml(path, MapFile)
+    try:
+        problem = Problem.of(file)
+    except InputError as error:
+        raise error.within(path) from None
+    began = perf_counter()
+    search = MAKE[algorithm](budget).solve(
+        problem, np.random.default_rng(seed), lambda: time_limit is None or perf_counter() - began < time_limit
+    )
+    search_s = perf_counter() - began
+    return MapResult(
+        **described(file, problem, search.mapping, seed),
+        algorithm=algorithm,
+        evaluations=search.evaluations,
+        search_s=search_s,
+    )

@@ -1,0 +1,76 @@
+"""Rules without search (G#, 5.1.4 and Table 5): an order of jobs, and a choice of sub-accelerator for each in turn.
+
+None of them looks at bandwidth: they see no-stall latencies, as the published ones do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+
+from commonwatt.mapping.encoding import Mapping, from_orders
+from commonwatt.mapping.problem import Problem
+from commonwatt.mapping.search import KeepGoing, Search, always, score
+from commonwatt.model.arrays import Floats, Ints
+
+__all__ = ["ORDERS", "RULES", "List", "means"]
+
+
+def means(problem: Problem) -> Floats:
+    """Return the mean latency of each job over the sub-accelerators that can run it, [J]."""
+    possible = problem.possible
+    return np.where(possible, problem.latency, 0.0).sum(axis=1) / possible.sum(axis=1)
+
+
+ORDERS: dict[str, Callable[[Problem, Generator], Ints]] = {
+    "fcfs": lambda problem, _: np.arange(len(problem)),
+    "sjf": lambda problem, _: np.argsort(means(problem), kind="stable"),
+    "longest": lambda problem, _: np.argsort(-means(problem), kind="stable"),
+    "random": lambda problem, rng: rng.permutation(len(problem)),
+}
+"""Jobs as they come; shortest or longest mean latency first, ties by index; at random."""
+
+# What a rule sees: when each sub-accelerator is free ([A]), the job's latencies ([A]), how many jobs came before.
+_Rule = Callable[[Floats, Floats, int, Generator], int]
+
+
+def _round_robin(free: Floats, latency: Floats, turn: int, rng: Generator) -> int:  # noqa: ARG001
+    turns = (turn + np.arange(len(free))) % len(free)
+    return int(turns[np.isfinite(latency[turns])][0])
+
+
+RULES: dict[str, _Rule] = {
+    "olb": lambda free, latency, _, __: int(np.argmin(np.where(np.isfinite(latency), free, np.inf))),
+    "met": lambda free, latency, _, __: int(np.lexsort((free, latency))[0]),
+    "rr": _round_robin,
+    "random": lambda _, latency, __, rng: int(rng.choice(np.flatnonzero(np.isfinite(latency)))),
+    "eft": lambda free, latency, _, __: int(np.argmin(free + latency)),
+}
+"""Free first; fastest for the job, the one free first among equals; in turn; at random; first to end the job."""
+
+
+@dataclass(frozen=True)
+class List:
+    """List scheduling: jobs in some order (of ``ORDERS``), each where a rule (of ``RULES``) puts it.
+
+    HEFT for independent jobs is ``List("longest", "eft")``: ranks are mean latencies, which makes it the
+    longest-first earliest-finish rule.
+    """
+
+    order: str
+    rule: str
+
+    def solve(self, problem: Problem, rng: Generator, keep_going: KeepGoing = always) -> Search:  # noqa: ARG002
+        """Build the one mapping."""
+        free = np.zeros(problem.accelerators)
+        lists: list[list[int]] = [[] for _ in free]
+        rule = RULES[self.rule]
+        for turn, j in enumerate(ORDERS[self.order](problem, rng).tolist()):
+            a = rule(free, problem.latency[j], turn, rng)
+            lists[a].append(j)
+            free[a] += problem.latency[j, a]
+        mapping = from_orders(len(problem), lists)
+        return score(problem, Mapping(mapping.accelerator[None], mapping.priority[None]))

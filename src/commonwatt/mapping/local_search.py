@@ -1,0 +1,89 @@
+"""Simulated annealing on one mapping: move a job, swap two, or run one earlier or later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.random import Generator
+
+from commonwatt.mapping.encoding import Mapping
+from commonwatt.mapping.evaluator import decode, play
+from commonwatt.mapping.problem import Problem
+from commonwatt.mapping.search import KeepGoing, Search, always
+from commonwatt.model.arrays import Floats, Ints
+
+__all__ = ["Annealing", "anneal"]
+
+CHUNK = 500
+"""Evaluations between two questions whether to keep going."""
+
+
+@njit(cache=True)
+def _change(accelerator: Ints, priority: Floats, one: int, two: int, where: Ints, count: Ints, rng: Generator) -> None:
+    """Make one move: job *one* to a random place (3 in 10), swapped with *two* (5 in 10), to a random priority."""
+    draw = rng.random()
+    if draw < 0.5:
+        accelerator[one], accelerator[two] = accelerator[two], accelerator[one]
+        priority[one], priority[two] = priority[two], priority[one]
+        return
+    priority[one] = rng.random()
+    if draw < 0.8:
+        accelerator[one] = where[one, int(rng.random() * count[one])]
+
+
+@njit(cache=True)
+def anneal(
+    latency: Floats, bandwidth: Floats, limit: float, where: Ints, count: Ints, accelerator: Ints, priority: Floats,
+    worth: float, heats: Floats, rng: Generator,
+) -> tuple[Ints, Floats, float, float]:  # fmt: skip
+    """Try one move for each of *heats*, relative to the makespan; return the best mapping, its makespan and the last.
+
+    *accelerator* and *priority*, of makespan *worth*, are changed to where the search has gone.
+    """
+    jobs, nothing = len(accelerator), np.zeros(0)
+    best_a, best_p, best = accelerator.copy(), priority.copy(), worth
+    for heat in heats:
+        one, two = int(rng.random() * jobs), int(rng.random() * jobs)
+        old = accelerator[one], priority[one], accelerator[two], priority[two]
+        _change(accelerator, priority, one, two, where, count, rng)
+        order, first = decode(accelerator, priority, latency.shape[1])
+        found, _ = play(latency, bandwidth, limit, order, first, nothing, nothing, nothing, nothing)
+        if found <= worth - heat * worth * np.log(1.0 - rng.random()):
+            worth = found
+            if worth < best:
+                best_a[:], best_p[:], best = accelerator, priority, worth
+        else:
+            accelerator[two], priority[two] = old[2], old[3]
+            accelerator[one], priority[one] = old[0], old[1]
+    return best_a, best_p, best, worth
+
+
+@dataclass(frozen=True)
+class Annealing:
+    """Annealing from a given mapping, under a budget; a move that is no worse is always made.
+
+    The temperature, relative to the makespan, falls from *hot* to *cold* evenly by its logarithm.
+    """
+
+    budget: int
+    hot: float = 0.01
+    cold: float = 1e-4
+
+    def improve(self, problem: Problem, start: Search, rng: Generator, keep_going: KeepGoing = always) -> Search:
+        """Return the best mapping found, no worse than *start*; the evaluations of both are counted."""
+        possible = problem.possible
+        where, count = np.argsort(~possible, axis=1, kind="stable"), possible.sum(axis=1)
+        accelerator, priority = start.mapping.accelerator.copy(), start.mapping.priority.copy()
+        worth, best, spent = start.makespan, start, 0
+        while spent < self.budget and keep_going():
+            done = np.arange(spent, min(self.budget, spent + CHUNK)) / self.budget
+            a, p, found, worth = anneal(
+                problem.latency, problem.bandwidth, problem.system_bandwidth, where, count, accelerator, priority,
+                worth, self.hot * (self.cold / self.hot) ** done, rng,
+            )  # fmt: skip
+            spent += len(done)
+            if found < best.makespan:
+                best = Search(Mapping(a, p), found, 0)
+        return Search(best.mapping, best.makespan, start.evaluations + spent)

@@ -1,0 +1,95 @@
+"""The four genetic operators of G#, section 4.2.3. Each makes children of its own; parents are left as they are."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.random import Generator
+
+from commonwatt.model.arrays import Floats, Ints
+
+__all__ = ["breed", "cross_accelerator", "cross_genome", "cross_range", "mutate"]
+
+
+@njit(cache=True)
+def _somewhere(job: int, where: Ints, count: Ints, rng: Generator) -> int:
+    """A sub-accelerator that can run *job*, drawn evenly."""
+    return where[job, int(rng.random() * count[job])]
+
+
+@njit(cache=True)
+def mutate(accelerator: Ints, priority: Floats, rate: float, where: Ints, count: Ints, rng: Generator) -> None:
+    """Set each gene of a child, with probability *rate*, to a random value; jobs only go where they can run.
+
+    *where* ([J, A]) lists the sub-accelerators that can run each job, *count* ([J]) of them.
+    """
+    for j in range(len(accelerator)):
+        if rng.random() < rate:
+            accelerator[j] = _somewhere(j, where, count, rng)
+        if rng.random() < rate:
+            priority[j] = rng.random()
+
+
+@njit(cache=True)
+def cross_genome(a1: Ints, p1: Floats, a2: Ints, p2: Floats, rng: Generator) -> None:
+    """Crossover-gen: two children exchange the genes of one genome from a pivot on."""
+    pivot = int(rng.random() * len(a1))
+    if rng.random() < 0.5:
+        for j in range(pivot, len(a1)):
+            a1[j], a2[j] = a2[j], a1[j]
+    else:
+        for j in range(pivot, len(a1)):
+            p1[j], p2[j] = p2[j], p1[j]
+
+
+@njit(cache=True)
+def cross_range(a1: Ints, p1: Floats, a2: Ints, p2: Floats, rng: Generator) -> None:
+    """Crossover-rg: two children exchange both genes of every job in a range."""
+    one, two = int(rng.random() * len(a1)), int(rng.random() * len(a1))
+    for j in range(min(one, two), max(one, two) + 1):
+        a1[j], a2[j] = a2[j], a1[j]
+        p1[j], p2[j] = p2[j], p1[j]
+
+
+@njit(cache=True)
+def cross_accelerator(
+    accelerator: Ints, priority: Floats, from_accelerator: Ints, from_priority: Floats, which: int,
+    where: Ints, count: Ints, rng: Generator,
+) -> None:  # fmt: skip
+    """Crossover-accel: a child takes over, genes and all, the jobs the other parent has on *which*.
+
+    Those it had there itself go to a random place, with a random priority, to keep loads even.
+    """
+    for j in range(len(accelerator)):
+        if from_accelerator[j] == which:
+            accelerator[j], priority[j] = which, from_priority[j]
+        elif accelerator[j] == which:
+            accelerator[j], priority[j] = _somewhere(j, where, count, rng), rng.random()
+
+
+@njit(cache=True)
+def breed(
+    accelerator: Ints, priority: Floats, pairs: Ints, rates: Floats, where: Ints, count: Ints, rng: Generator
+) -> tuple[Ints, Floats]:
+    """Return two children of every pair of parents ([N, 2], rows of the population).
+
+    *rates* are of mutation for each gene, and of crossover-gen, -rg and -accel for each pair, which gets one or none.
+    """
+    jobs = accelerator.shape[1]
+    new_a, new_p = np.empty((2 * len(pairs), jobs), dtype=np.int64), np.empty((2 * len(pairs), jobs))
+    for n in range(len(pairs)):
+        mom, dad = pairs[n, 0], pairs[n, 1]
+        a1, p1, a2, p2 = new_a[2 * n], new_p[2 * n], new_a[2 * n + 1], new_p[2 * n + 1]
+        a1[:], p1[:], a2[:], p2[:] = accelerator[mom], priority[mom], accelerator[dad], priority[dad]
+        draw = rng.random()
+        if draw < rates[1]:
+            cross_genome(a1, p1, a2, p2, rng)
+        elif draw < rates[1] + rates[2]:
+            cross_range(a1, p1, a2, p2, rng)
+        elif draw < rates[1] + rates[2] + rates[3]:
+            which = int(rng.random() * where.shape[1])
+            cross_accelerator(a1, p1, accelerator[dad], priority[dad], which, where, count, rng)
+            cross_accelerator(a2, p2, accelerator[mom], priority[mom], which, where, count, rng)
+        mutate(a1, p1, rates[0], where, count, rng)
+        mutate(a2, p2, rates[0], where, count, rng)
+    return new_a, new_p

@@ -1,0 +1,60 @@
+"""What the ``map`` commands answer with."""
+
+from __future__ import annotations
+
+from commonwatt.model.fields import ResultModel, quantity
+
+__all__ = ["MapBandwidth", "MapEvaluateResult", "MapJobResult", "MapResult"]
+
+
+class MapJobResult(ResultModel):
+    """Where and when one job runs."""
+
+    job: int = quantity("row of the job table, from 0")
+    accelerator: int = quantity("sub-accelerator it runs on, from 0")
+    start_cycles: float = quantity("when it starts", "cycles")
+    end_cycles: float = quantity("when it ends", "cycles")
+    latency_cycles: float = quantity("time it would take if bandwidth were free", "cycles")
+    stall_cycles: float = quantity("time it waits for bandwidth", "cycles")
+    bandwidth_gbs: float = quantity("bandwidth it asks for", "GB/s")
+    reason: str = quantity("typed reason: only-choice, fastest, less-bandwidth or spread-out")
+    sentence: str = quantity("the same in one sentence")
+
+
+class MapBandwidth(ResultModel):
+    """An interval in which the same jobs run."""
+
+    from_cycles: float = quantity("when it begins", "cycles")
+    to_cycles: float = quantity("when it ends", "cycles")
+    requested_gbs: float = quantity("bandwidth running jobs ask for together", "GB/s")
+    used_gbs: float = quantity("bandwidth they get together", "GB/s")
+    running: tuple[int | None, ...] = quantity("job on each sub-accelerator; null: none")
+    granted_gbs: tuple[float, ...] = quantity("bandwidth each sub-accelerator gets", "GB/s")
+
+
+class MapEvaluateResult(ResultModel):
+    """Answer of ``commonwatt map evaluate``."""
+
+    version: str = quantity("version of commonwatt")
+    seed: int = quantity("seed; nothing in an evaluation is random")
+    input_digest: str = quantity("SHA-256 of the problem as validated")
+    makespan_cycles: float = quantity("when the last job ends", "cycles")
+    lower_bound_cycles: float = quantity("no mapping of this batch ends earlier", "cycles")
+    gap: float = quantity("makespan over lower bound, less 1: it is at most so much above the optimum")
+    accelerator: tuple[int, ...] = quantity("sub-accelerator of each job, from 0")
+    priority: tuple[float, ...] = quantity("priority of each job; lower runs first, ties by index")
+    accelerator_end_cycles: tuple[float, ...] = quantity("end of each sub-accelerator's last job; 0: none", "cycles")
+    system_bandwidth_gbs: float = quantity("bandwidth all share", "GB/s")
+    bandwidth_limited_cycles: float = quantity("time in which more bandwidth is asked for than there is", "cycles")
+    jobs: tuple[MapJobResult, ...] = quantity("where and when each job runs")
+    timeline: tuple[MapBandwidth, ...] = quantity("who has what bandwidth when")
+    enforcement: str = quantity("what keeps the mapping", default="advisory")
+
+
+class MapResult(MapEvaluateResult):
+    """Answer of ``commonwatt map``."""
+
+    algorithm: str = quantity("algorithm that searched")
+    evaluations: int = quantity("mappings evaluated")
+    search_s: float = quantity("time of the search, compilation included", "s")
+    seed: int = quantity("seed of the search")

@@ -1,0 +1,64 @@
+"""Static figure of a mapping, as G#'s Fig. 13: sub-accelerators with their jobs, and the bandwidth in use below."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from commonwatt.report.palette import TENANTS
+from commonwatt.report.saving import saved
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from commonwatt.model.map_results import MapEvaluateResult
+
+__all__ = ["draw_bandwidth", "draw_jobs", "save_map"]
+
+_NAMED = 0.02  # part of the makespan from which on a job has room for its number
+
+
+def save_map(result: MapEvaluateResult, path: Path) -> None:
+    """Draw the mapping to *path*. Raises ``InputError`` as ``saved``."""
+    rows = len(result.accelerator_end_cycles)
+    with saved(path, (9.0, 3.4 + 0.28 * rows)) as figure:
+        worth = "the best possible" if result.gap < 1e-9 else f"at most {100 * result.gap:.3g}% above the best possible"
+        figure.suptitle(f"makespan {result.makespan_cycles:.5g} cycles, {worth}")
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(0.28 * rows + 0.4, 1.8))
+        draw_jobs(above, result)
+        draw_bandwidth(below, result)
+
+
+def draw_jobs(axes: Axes, result: MapEvaluateResult) -> None:
+    """Draw each job as a bar on the row of its sub-accelerator; a line where the lower bound is."""
+    start = np.array([job.start_cycles for job in result.jobs])
+    length = np.array([job.end_cycles for job in result.jobs]) - start
+    colours = [TENANTS[job.job % len(TENANTS)] for job in result.jobs]
+    axes.barh(result.accelerator, length, left=start, height=0.8, color=colours, edgecolor="white", linewidth=0.4)
+    for job, left, width in zip(result.jobs, start.tolist(), length.tolist(), strict=True):
+        if width > _NAMED * result.makespan_cycles:
+            axes.text(left + width / 2, job.accelerator, str(job.job), ha="center", va="center", fontsize=7)
+    axes.axvline(result.lower_bound_cycles, color="#1F2933", linestyle="--", linewidth=1.0, label="lower bound")
+    axes.set_yticks(range(len(result.accelerator_end_cycles)))
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.set_ylabel("sub-accelerator")
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1))
+
+
+def draw_bandwidth(axes: Axes, result: MapEvaluateResult) -> None:
+    """Draw what is asked for and what is used over time, against what there is."""
+    edges = np.array([0.0, *(interval.to_cycles for interval in result.timeline)])
+    used = [interval.used_gbs for interval in result.timeline]
+    asked = [interval.requested_gbs for interval in result.timeline]
+    limit = result.system_bandwidth_gbs
+    axes.stairs(used, edges, fill=True, color="#56B4E9", label="used")
+    axes.stairs(asked, edges, color="#8a94a0", linewidth=0.8, label="asked for")
+    axes.axhline(limit, color="#D55E00", linewidth=1.0, label=f"there is ({limit:g})")
+    axes.set_ylim(0, 2.0 * limit if max(asked) > limit else 1.2 * limit)
+    axes.set_xlim(0, result.makespan_cycles)
+    axes.set_xlabel("cycles")
+    axes.set_ylabel("bandwidth, GB/s")
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3)

@@ -1,0 +1,229 @@
+"""``commonwatt map`` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commonwatt.cli.map.solve import ALGORITHMS
+from commonwatt.mapping.algorithms import ALGORITHMS as MADE
+from tests.cli.console import run, spawn, write
+from tests.cli.test_any_value import changed, places
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "map.yaml"
+NAN, INF = float("nan"), float("inf")
+
+
+def problem(**more):
+    table = {"latency_cycles": [[20, 99], [99, 10], [30, None]], "bandwidth_gbs": [[15, 1], [1, 5], [4, None]]}
+    return {"system_bandwidth_gbs": 10, "table": table} | more
+
+
+def table(latency, bandwidth):
+    return problem(table={"latency_cycles": latency, "bandwidth_gbs": bandwidth})
+
+
+def mapping(**more):
+    return {"accelerator": [0, 1, 0], "priority": [0.0, 0.5, 1.0]} | more
+
+
+def test_evaluate_answers_with_the_keys_of_the_contract(tmp_path):
+    files = write(tmp_path / "p.yaml", problem()), write(tmp_path / "m.yaml", mapping())
+    done = run("map", "evaluate", *files, "--json")
+    assert (done.code, done.err) == (0, "")
+    answer = done.document
+    assert answer["makespan_cycles"] == 65  # 20 at half speed beside job 1, 15 for the rest of job 0, 30 for job 2
+    assert answer["accelerator_end_cycles"] == [65, 20]
+    assert (answer["accelerator"], answer["priority"]) == ([0, 1, 0], [0, 0.5, 1])
+    assert answer["bandwidth_limited_cycles"] == 35
+    assert 0 < answer["lower_bound_cycles"] <= 65
+    assert answer["gap"] == pytest.approx(65 / answer["lower_bound_cycles"] - 1)
+    assert {"version", "seed", "input_digest", "enforcement"} <= answer.keys()
+    assert [(j["start_cycles"], j["end_cycles"], j["stall_cycles"]) for j in answer["jobs"]] == [
+        (0, 35, 15), (0, 20, 10), (35, 65, 0),
+    ]  # fmt: skip
+    assert [j["reason"] for j in answer["jobs"]] == ["fastest", "fastest", "only-choice"]
+    assert [(i["to_cycles"], i["used_gbs"], i["running"]) for i in answer["timeline"]] == [
+        (20, 10, [0, 1]), (35, 10, [0, None]), (65, 4, [2, None]),
+    ]  # fmt: skip
+
+
+def test_a_mapping_is_found_and_can_be_evaluated(tmp_path):
+    done = run("map", EXAMPLE, "--json", "--budget", 500)
+    assert (done.code, done.err) == (0, "")
+    answer = done.document
+    assert (answer["algorithm"], answer["evaluations"], answer["seed"]) == ("auto", 500, 0)
+    assert answer["lower_bound_cycles"] <= answer["makespan_cycles"]
+    assert answer["search_s"] > 0
+    found = {key: answer[key] for key in ("accelerator", "priority")}
+    again = run("map", "evaluate", EXAMPLE, write(tmp_path / "m.json", json.dumps(found)), "--json").document
+    assert again.items() <= answer.items()
+
+
+def test_the_same_seed_gives_the_same_mapping():
+    answers = [run("map", EXAMPLE, "--json", "--budget", 300, "--seed", seed).document for seed in (4, 4, 5)]
+    for answer in answers:
+        del answer["search_s"]
+    assert answers[0] == answers[1] != answers[2]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm(name):
+    done = run("map", EXAMPLE, "--algorithm", name, "--budget", 100, "--json")
+    assert done.document["algorithm"] == name
+    assert done.document["makespan_cycles"] >= 10_000
+
+
+def test_the_names_are_those_of_the_package():
+    assert sorted(ALGORITHMS) == sorted(MADE)
+
+
+def test_options_may_stand_first_or_last():
+    answers = [
+        run("map", *arguments).document["makespan_cycles"]
+        for arguments in (
+            (EXAMPLE, "--algorithm", "heft", "--json"),
+            ("--algorithm", "heft", EXAMPLE, "--json"),
+            ("--json", "--algorithm=heft", EXAMPLE),
+        )
+    ]
+    assert len(set(answers)) == 1
+
+
+def test_time_is_limited():
+    run("map", EXAMPLE, "--budget", 1)
+    done = run("map", EXAMPLE, "--budget", 1_000_000_000, "--time-limit", 0.2, "--json")
+    assert done.document["search_s"] < 5
+    assert 1 <= done.document["evaluations"] < 1_000_000_000
+
+
+def test_what_is_told(tmp_path):
+    done = run("map", EXAMPLE, "--budget", 50)
+    assert "auto: 50 mappings evaluated" in done.out
+    assert "sub-accelerator" in done.out
+    assert "above the best possible" in done.err
+    files = write(tmp_path / "p.yaml", problem()), write(tmp_path / "m.yaml", mapping())
+    assert "makespan 65 cycles" in run("map", "evaluate", *files).err
+
+
+def test_pictures(tmp_path):
+    for name in ("a.svg", "b.svg"):
+        done = run("map", EXAMPLE, "--budget", 50, "--plot", tmp_path / name, "--json")
+        assert (done.code, done.err) == (0, f"written: {tmp_path / name}\n")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    files = write(tmp_path / "p.yaml", problem()), write(tmp_path / "m.yaml", mapping())
+    assert run("map", "evaluate", *files, "--plot", tmp_path / "c.png").code == 0
+    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+    for wrong in (("evaluate", *files), (files[0],)):
+        assert run("map", *wrong, "--plot", tmp_path / "x.txt").code == 2
+
+
+PROBLEMS = [
+    (table([[1, 2], [3]], [[1, 2], [3]]), "field 'table.latency_cycles.1': got '1 of them', expected 2 sub-acc"),
+    (table([[1, 2], [3, 4]], [[1, 2], [3]]), "field 'table.bandwidth_gbs.1': got '1 of them'"),
+    (table([[1, 2], [3, 4]], [[1, 2]]), "field 'table.bandwidth_gbs': got '1 on 2', expected 2 jobs on 2"),
+    (table([[1, -2]], [[1, 1]]), "field 'table.latency_cycles.0.1': got '-2.0', expected a number above 0"),
+    (table([[1, 0]], [[1, 1]]), "table.latency_cycles.0.1"),
+    (table([[1, NAN]], [[1, 1]]), "field 'table.latency_cycles.0.1': got 'nan', expected a finite number"),
+    (table([[1, INF]], [[1, 1]]), "table.latency_cycles.0.1"),
+    (table([[1, 1]], [[1, -1]]), "field 'table.bandwidth_gbs.0.1': got '-1.0', expected a finite number, 0 or more"),
+    (table([[1, 1]], [[1, NAN]]), "table.bandwidth_gbs.0.1"),
+    (table([[1, 1]], [[1, None]]), "field 'table.bandwidth_gbs.0.1': got 'null'"),
+    (table([[1, 1], [None, None]], [[1, 1], [1, 1]]), "field 'table.latency_cycles.1': got 'none', expected a latency"),
+    (table([], []), "field 'table.latency_cycles': got '[]', expected at least 1 entry"),
+    (table([[]], [[]]), "table"),
+    (table([["x"]], [[1]]), "field 'table.latency_cycles.0.0': got 'x', expected a number"),
+    (table([[1e300]], [[1]]), "up to 1e+15"),
+    (table(3, [[1]]), "table.latency_cycles"),
+    (problem(system_bandwidth_gbs=0), "field 'system_bandwidth_gbs': got '0', expected a number above 0"),
+    (problem(system_bandwidth_gbs=NAN), "system_bandwidth_gbs"),
+    (problem(platform="S2"), "field 'platform': expected a job table under 'table'"),
+    ({"system_bandwidth_gbs": 1, "platform": "S2", "jobs": "batch.csv"}, "field 'platform'"),
+    (problem(jobs="batch.csv"), "field 'jobs': expected a job table under 'table'"),
+    ({"system_bandwidth_gbs": 1}, "field 'table': expected this field to be given"),
+    (problem(tabel=1), "did you mean table?"),
+]
+MAPPINGS = [
+    (mapping(accelerator=[0, 1]), "field 'accelerator': got '2 of them', expected one entry for each of the 3 jobs"),
+    (mapping(priority=[0, 1, 2, 3]), "field 'priority': got '4 of them', expected one entry for each of the 3 jobs"),
+    (mapping(accelerator=[0, 1, 2]), "field 'accelerator.2': got '2', expected a sub-accelerator from 0 to 1"),
+    (mapping(accelerator=[-1, 1, 0]), "field 'accelerator.0': got '-1'"),
+    (mapping(accelerator=[0, 1, 1]), "field 'accelerator.2': got '1', expected a sub-accelerator job 2 can run on (0)"),
+    (mapping(accelerator=[0.5, 1, 1]), "field 'accelerator.0': got '0.5', expected a whole number"),
+    (mapping(accelerator=[2**70, 1, 1]), "accelerator.0"),
+    (mapping(priority=[NAN, 1, 1]), "field 'priority.0': got 'nan', expected a finite number"),
+    (mapping(priority=[INF, 1, 1]), "field 'priority.0'"),
+    (mapping(priority=[None, 1, 1]), "field 'priority.0'"),
+    ({"accelerator": [0, 1, 0]}, "field 'priority': expected this field to be given"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "said"), PROBLEMS)
+def test_a_wrong_problem_is_one_line(wrong, said, tmp_path):
+    file, other = write(tmp_path / "p.yaml", wrong), write(tmp_path / "m.yaml", mapping())
+    for arguments in ((file,), ("evaluate", file, other)):
+        done = run("map", *arguments, "--json")
+        assert (done.code, done.out) == (2, "")
+        assert said in done.err
+        assert str(file) in done.err
+        assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("wrong", "said"), MAPPINGS)
+def test_a_wrong_mapping_is_one_line(wrong, said, tmp_path):
+    file, other = write(tmp_path / "p.yaml", problem()), write(tmp_path / "m.yaml", wrong)
+    done = run("map", "evaluate", file, other)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert str(other) in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nowhere.yaml",), (EXAMPLE, EXAMPLE), (EXAMPLE, "--budget", 0), (EXAMPLE, "--time-limit", 0), ("evaluate",),
+        (EXAMPLE, "--algorithm", "magic"), ("evaluate", EXAMPLE), (EXAMPLE, "--bugdet", 3), ("--bugdet", 3, EXAMPLE),
+        ("--seed", 3), ("--json", EXAMPLE, EXAMPLE),
+    ],
+)  # fmt: skip
+def test_a_wrong_command_is_one_line(arguments):
+    done = run("map", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+
+
+def test_help():
+    whole = spawn("map", "--help")
+    assert whole.code == 0
+    assert "--algorithm" in whole.out
+    assert "evaluate" in whole.out
+    assert "commonwatt map evaluate " in run("map", "evaluate", "--help").out
+    assert "--budget" in run("map", EXAMPLE, "--help").out
+
+
+ODD = st.sampled_from([
+    None, "", [], {}, True, 0, -1, 1.5, -0.0, 1e14, 1e308, 5e-324, 2**70, NAN, INF, "x" * 300, "1e5", [None], [[1]],
+    {"a": None}, "two\nlines",
+])  # fmt: skip
+
+
+@settings(max_examples=150)
+@given(path=st.sampled_from(places(problem())), value=ODD)
+def test_any_value_anywhere(path, value, tmp_path_factory):
+    """It is used, or refused in one line; never a traceback, never NaN in an answer."""
+    file = tmp_path_factory.mktemp("any") / "p.json"
+    file.write_text(json.dumps(changed(problem(), path, value)))
+    done = run("map", file, "--budget", 20, "--json")
+    if done.code == 2:
+        assert done.out == ""
+        assert done.err.startswith("error: ")
+        assert done.err.count("\n") == 1
+    else:
+        assert done.code == 0
+        assert done.document["lower_bound_cycles"] <= done.document["makespan_cycles"]

@@ -1,0 +1,106 @@
+"""Against the published evaluator and searches, where the reference data is at hand; nothing of it is copied here."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import json
+
+import numpy as np
+import pytest
+
+from commonwatt.data import locate
+from commonwatt.mapping.algorithms import Auto
+from commonwatt.mapping.encoding import Mapping
+from commonwatt.mapping.evaluator import makespan, timeline
+from commonwatt.mapping.gsharp import GSharp
+from commonwatt.mapping.lower_bound import lower_bound
+from commonwatt.mapping.problem import Problem
+
+pytestmark = pytest.mark.data
+SETTINGS = {
+    "S1": ["HB32"] * 4,
+    "S2": ["HB32"] * 3 + ["LB32"],
+    "S3": ["HB128"] * 8,
+    "S4": ["HB128"] * 7 + ["LB128"],
+    "S5": ["HB128"] * 3 + ["LB128"] + ["HB64"] * 3 + ["LB64"],
+    "S6": ["HB128"] * 7 + ["LB128"] + ["HB64"] * 7 + ["LB64"],
+}
+
+
+@pytest.fixture(scope="module")
+def home():
+    traces = locate.folder()
+    found = traces.parent / "mapping" if traces is not None else None
+    if found is None or not (found / "makespans.jsonl").is_file():
+        pytest.skip(f"no reference mappings: set {locate.VARIABLE}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def problem(home):
+    cost = {}
+    with (home / "job_analysis.csv").open() as file:
+        for row in csv.DictReader(file):
+            shape = tuple(int(float(row[name])) for name in ("d1", "d2", "d3", "d4", "d5", "d6", "type_code"))
+            cost[shape, row["dataflow"] + row["pe_rows"]] = float(row["latency_cycles"]), float(row["req_bw_gbs"])
+
+    @functools.cache
+    def make(batch, instance, setting, bandwidth):
+        with (home / "instances" / f"batch_{batch}" / f"insts{instance}.csv").open() as file:
+            shapes = [tuple(int(float(cell)) for cell in row[2:]) for row in csv.reader(file)]
+        cells = np.array([[cost[shape, name] for name in SETTINGS[setting]] for shape in shapes])
+        return Problem(np.ascontiguousarray(cells[..., 0]), np.ascontiguousarray(cells[..., 1]), float(bandwidth))
+
+    return make
+
+
+def test_every_published_makespan(home, problem):
+    with (home / "makespans.jsonl").open() as file:
+        schedules = [json.loads(line) for line in file]
+    assert len(schedules) == 1656
+    worst, bounds = 0.0, {}
+    for s in schedules:
+        which = s["batch"], s["instance"], s["setting"], s["bw_gbs"]
+        batch, priority = problem(*which), np.array(s["priority"], float)
+        if "tie_order" in s:
+            priority[np.lexsort((s["tie_order"], s["priority"]))] = np.arange(len(priority))
+        mapping = Mapping(np.array(s["accel"]), priority)
+        got = makespan(batch, mapping)
+        worst = max(worst, abs(got / s["makespan_cycles"] - 1))
+        played = timeline(batch, mapping)
+        ends = [played.end[mapping.accelerator == a].max(initial=0.0) for a in range(batch.accelerators)]
+        np.testing.assert_allclose(ends, s["accel_end_cycles"], rtol=1e-9)
+        if which not in bounds:
+            bounds[which] = lower_bound(batch)
+        assert got >= bounds[which]
+    assert worst < 1e-9
+
+
+def test_no_published_search_is_below_the_bound(home, problem):
+    """And the bound is no weaker than the one published with the data, which is printed rounded."""
+    bounds = {}
+    with (home / "peer_results.csv").open() as file:
+        for row in csv.DictReader(file):
+            which = row["batch"], int(row["instance"]), row["setting"], float(row["bw_gbs"])
+            if which not in bounds:
+                bounds[which] = lower_bound(problem(*which))
+            assert float(row["best_makespan_cycles"]) >= bounds[which]
+            assert bounds[which] >= float(row["lower_bound_cycles"]) * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("batch", ["conv", "lang", "recom", "mix"])
+@pytest.mark.parametrize(("setting", "bandwidth"), [("S2", 16), ("S5", 1), ("S5", 256)])
+def test_searches_against_the_published_one(batch, setting, bandwidth, home, problem):
+    """G# within 5% of it at equal evaluations on three seeds, and auto no worse than 2% above, whatever the case."""
+    with (home / "peer_results.csv").open() as file:
+        rows = [
+            float(row["best_makespan_cycles"])
+            for row in csv.DictReader(file)
+            if (row["method"], row["batch"], row["instance"]) == ("MAGMA-GA", batch, "0")
+            and (row["setting"], float(row["bw_gbs"])) == (setting, bandwidth)
+        ]
+    case = problem(batch, 0, setting, bandwidth)
+    ours = [GSharp(10_500).solve(case, np.random.default_rng(seed)).makespan for seed in range(3)]
+    assert np.mean(ours) <= 1.05 * np.mean(rows)
+    assert Auto(10_000).solve(case, np.random.default_rng(0)).makespan <= 1.02 * np.mean(rows)

@@ -1,0 +1,275 @@
+"""Operators do what section 4.2.3 says; searches keep their budget and find what brute force finds."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from commonwatt.mapping.algorithms import ALGORITHMS, STARTS, Auto
+from commonwatt.mapping.baselines import List
+from commonwatt.mapping.encoding import Mapping, check, random_mappings
+from commonwatt.mapping.evaluator import makespan, makespans, timeline
+from commonwatt.mapping.explain import explain
+from commonwatt.mapping.gsharp import Genetic, GSharp, Settings
+from commonwatt.mapping.local_search import Annealing
+from commonwatt.mapping.lower_bound import lower_bound
+from commonwatt.mapping.operators import breed, cross_accelerator, cross_genome, cross_range, mutate
+from commonwatt.mapping.problem import Problem
+from commonwatt.mapping.search import Search, drive, score
+from tests.mapping import literal
+
+JOBS, PLACES = 30, 4
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def sample(jobs=JOBS, places=PLACES, seed=0, system=16.0):
+    drawn = rng(seed)
+    latency = drawn.integers(1, 1000, (jobs, places)).astype(float)
+    latency[drawn.random((jobs, places)) < 0.2] = np.inf
+    latency[:, 0] = np.where(np.isfinite(latency).any(axis=1), latency[:, 0], 50.0)
+    bandwidth = np.where(np.isfinite(latency), drawn.random((jobs, places)) * 20, 0.0)
+    return Problem(latency, bandwidth, system)
+
+
+def parents():
+    """Two that differ in every gene: the mom's sub-accelerators are even, the dad's odd."""
+    drawn = rng(1)
+    mom = 2 * drawn.integers(0, 2, JOBS), drawn.random(JOBS)
+    return [*mom, 2 * drawn.integers(0, 2, JOBS) + 1, 1 + drawn.random(JOBS)]
+
+
+def anywhere():
+    return np.tile(np.arange(PLACES), (JOBS, 1)), np.full(JOBS, PLACES)
+
+
+def exchanged(before, after):
+    """Genes that changed hands, for each genome; every gene is still with one of the two."""
+    swapped = []
+    for genome in (0, 1):
+        one, two, new_one, new_two = before[genome], before[genome + 2], after[genome], after[genome + 2]
+        moved = new_one != one
+        assert (np.where(moved, two, one) == new_one).all()
+        assert (np.where(moved, one, two) == new_two).all()
+        swapped.append(moved)
+    return swapped
+
+
+def test_crossover_gen_exchanges_one_genome_from_a_pivot_on():
+    seen = set()
+    for seed in range(60):
+        before, after = parents(), parents()
+        cross_genome(*after, rng(seed))
+        moved = exchanged(before, after)
+        assert [m.any() for m in moved].count(True) == 1
+        (which,) = [g for g in (0, 1) if moved[g].any()]
+        pivot = int(np.argmax(moved[which]))
+        assert moved[which][pivot:].all()
+        assert not moved[which][:pivot].any()
+        seen.add((which, pivot))
+    assert len(seen) > 25
+
+
+def test_crossover_rg_exchanges_both_genes_of_a_range():
+    seen = set()
+    for seed in range(60):
+        before, after = parents(), parents()
+        cross_range(*after, rng(seed))
+        accelerators, priorities = exchanged(before, after)
+        assert (accelerators == priorities).all()
+        inside = np.flatnonzero(accelerators)
+        assert (np.diff(inside) == 1).all()
+        seen.add((inside[0], inside[-1]))
+    assert len(seen) > 40
+
+
+def test_crossover_accel_takes_over_one_sub_accelerator():
+    mom_a, mom_p, dad_a, dad_p = parents()
+    dad_a[:10] = 2
+    child_a, child_p = dad_a.copy(), dad_p.copy()
+    cross_accelerator(child_a, child_p, mom_a, mom_p, 2, *anywhere(), rng())
+    taken, own = mom_a == 2, (dad_a == 2) & (mom_a != 2)
+    assert (child_a[taken] == 2).all()
+    assert (child_p[taken] == mom_p[taken]).all()
+    assert (child_p[own] != dad_p[own]).all()  # thrown anywhere, in any order
+    assert len(set(child_a[own].tolist())) > 1
+    rest = ~taken & ~own
+    assert (child_a[rest] == dad_a[rest]).all()
+    assert (child_p[rest] == dad_p[rest]).all()
+
+
+def test_mutation_changes_so_many_genes():
+    changed = 0
+    for seed in range(400):
+        accelerator, priority = np.full(JOBS, -1), np.full(JOBS, -1.0)
+        mutate(accelerator, priority, 0.05, *anywhere(), rng(seed))
+        changed += (accelerator >= 0).sum() + (priority >= 0).sum()
+    assert changed / (400 * 2 * JOBS) == pytest.approx(0.05, abs=0.005)
+
+
+def test_breeding_leaves_parents_alone_and_jobs_where_they_can_run():
+    problem = sample()
+    population = random_mappings(problem, 10, rng())
+    kept = population.accelerator.copy(), population.priority.copy()
+    where, count = np.argsort(~problem.possible, axis=1, kind="stable"), problem.possible.sum(axis=1)
+    pairs = np.array(list(itertools.product(range(10), range(10))))
+    children = Mapping(*breed(*kept, pairs, np.array([0.1, 0.4, 0.3, 0.3]), where, count, rng()))
+    assert len(children) == 200
+    for child in range(200):
+        check(problem, children[child])
+    assert (population.accelerator == kept[0]).all()
+    assert (population.priority == kept[1]).all()
+
+
+def test_without_rates_children_are_their_parents():
+    problem = sample()
+    population = random_mappings(problem, 2, rng())
+    where, count = np.argsort(~problem.possible, axis=1, kind="stable"), problem.possible.sum(axis=1)
+    got = breed(population.accelerator, population.priority, np.array([[0, 1]]), np.zeros(4), where, count, rng())
+    assert (got[0] == population.accelerator).all()
+    assert (got[1] == population.priority).all()
+
+
+def test_elites_are_never_lost():
+    problem = sample()
+    search = Genetic(problem, rng(), Settings(population=20))
+    best = np.inf
+    for _ in range(15):
+        asked = search.ask()
+        assert len(asked) == 20
+        search.tell(asked, makespans(problem, asked))
+        assert search.worth[0] <= best
+        best = search.worth[0]
+        assert makespan(problem, search.best[0]) == best
+        assert (np.diff(search.worth) >= 0).all()
+
+
+def test_what_is_told_without_being_asked_is_used():
+    problem = sample()
+    good = GSharp(2000).solve(problem, rng())
+    search = Genetic(problem, rng(5))
+    search.tell(search.ask(), makespans(problem, random_mappings(problem, 100, rng(6))))
+    search.tell(Mapping(good.mapping.accelerator[None], good.mapping.priority[None]), np.array([good.makespan]))
+    assert search.worth[0] == good.makespan
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm(name):
+    problem = sample()
+    one, two = (ALGORITHMS[name](700).solve(problem, rng(3)) for _ in range(2))
+    check(problem, one.mapping)
+    assert one.makespan == makespan(problem, one.mapping) == two.makespan
+    assert (one.mapping.accelerator == two.mapping.accelerator).all()
+    assert one.evaluations == (700 if name in {"auto", "gsharp"} else 1)
+    assert one.makespan >= lower_bound(problem)
+
+
+@pytest.mark.parametrize("name", ["auto", "gsharp"])
+@pytest.mark.parametrize("budget", [1, 2, 5, 99, 101, 250])
+def test_a_budget_is_kept_whatever_it_is(name, budget):
+    found = ALGORITHMS[name](budget).solve(sample(), rng())
+    assert found.evaluations == budget
+
+
+@pytest.mark.parametrize("name", ["auto", "gsharp"])
+def test_no_time_at_all_still_gives_a_mapping(name):
+    found = ALGORITHMS[name](5000).solve(sample(), rng(), lambda: False)
+    assert np.isfinite(found.makespan)
+    assert found.evaluations <= 100
+
+
+def test_time_is_asked_for_during_the_search():
+    asked = iter([True] * 6 + [False] * 100)
+    assert GSharp(5000).solve(sample(), rng(), lambda: next(asked)).evaluations == 700
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 4), (5, 1), (2, 2)])
+def test_tiny_problems(shape):
+    problem = sample(*shape)
+    for name in ALGORITHMS:
+        check(problem, ALGORITHMS[name](120).solve(problem, rng()).mapping)
+
+
+@settings(max_examples=20)
+@given(literal.problems(jobs=4, accelerators=3))
+def test_auto_finds_what_brute_force_finds(problem):
+    best = min(makespan(problem, mapping) for mapping in literal.all_mappings(problem))
+    assert Auto(3000).solve(problem, rng()).makespan == pytest.approx(best, rel=1e-9)
+
+
+def test_auto_is_no_worse_than_its_starts():
+    for seed in range(4):
+        problem = sample(40, 5, seed, system=8.0)
+        starts = [rule.solve(problem, rng()).makespan for rule in STARTS]
+        assert Auto(600).solve(problem, rng()).makespan <= min(starts)
+
+
+def test_annealing_without_a_budget_changes_nothing():
+    problem = sample()
+    start = Search(List("sjf", "olb").solve(problem, rng()).mapping, 5.0, 9)
+    assert Annealing(0).improve(problem, start, rng()) == start
+
+
+def test_search_beats_random_guessing():
+    problem = sample(60, 6)
+    guessed = score(problem, random_mappings(problem, 3000, rng())).makespan
+    assert GSharp(3000).solve(problem, rng()).makespan < 0.8 * guessed
+
+
+def test_the_best_of_all_generations_is_returned():
+    """An optimiser that forgets: the best mapping was in its first population."""
+
+    class Forgets:
+        told = 0
+
+        def ask(self):
+            return random_mappings(problem, 10, rng(self.told))
+
+        def tell(self, mappings, makespans):
+            self.told += 1
+
+    problem = sample()
+    every = [makespans(problem, random_mappings(problem, 10, rng(n))) for n in range(5)]
+    found = drive(problem, Forgets(), 45)
+    assert found.evaluations == 45
+    assert found.makespan == min(min(e) for e in [*every[:4], every[4][:5]])
+
+
+TABLE = Problem(np.array([[4.0, 9], [2, 3], [6, 5], [1, 1]]), np.ones((4, 2)), 100.0)
+
+
+@pytest.mark.parametrize(
+    ("order", "rule", "places"),
+    [
+        ("fcfs", "olb", [0, 1, 1, 0]),
+        ("fcfs", "met", [0, 0, 1, 1]),
+        ("fcfs", "rr", [0, 1, 0, 1]),
+        ("sjf", "olb", [1, 1, 0, 0]),
+        ("sjf", "rr", [1, 1, 0, 0]),
+        ("longest", "eft", [0, 0, 1, 1]),
+    ],
+)
+def test_rules_by_hand(order, rule, places):
+    assert List(order, rule).solve(TABLE, rng()).mapping.accelerator.tolist() == places
+
+
+def test_rules_skip_where_a_job_cannot_run():
+    latency = np.array([[np.inf, 5.0, np.inf], [3.0, np.inf, np.inf]])
+    problem = Problem(latency, np.where(np.isfinite(latency), 1.0, 0.0), 1.0)
+    for name in ALGORITHMS:
+        assert ALGORITHMS[name](10).solve(problem, rng()).mapping.accelerator.tolist() == [1, 0]
+
+
+def test_each_job_has_a_reason():
+    latency = np.array([[5.0, np.inf], [4, 8], [4, 4], [4, 8]])
+    bandwidth = np.array([[30.0, 0], [9, 9], [1, 1], [9, 1]])
+    problem = Problem(latency, bandwidth, 20.0)
+    mapping = Mapping(np.array([0, 1, 0, 1]), np.arange(4.0))
+    why = explain(problem, mapping, timeline(problem, mapping))
+    assert [e.reason for e in why] == ["only-choice", "spread-out", "fastest", "less-bandwidth"]
+    assert "waits" in why[0].sentence
