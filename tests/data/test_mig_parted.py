@@ -86,3 +86,12 @@ def test_what_is_wrong_is_named(old, new, said, write):
         read_mig_parted(path)
     assert said in str(refused.value)
     assert str(path) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["0E0", "1e5", ".5", "-1", "+2", "007", "1.2.3", "null", "true", "~", "yes", "a: b", "# x"]
+)
+def test_names_that_look_like_something_else_stay_text(name, tmp_path):
+    document = MigParted({name: (Entry("all", enabled=False, instances={}),)})
+    write_mig_parted(document, tmp_path / "m.yaml")
+    assert read_mig_parted(tmp_path / "m.yaml") == document

@@ -6,6 +6,7 @@ with certain PCI ids) MIG is on, and how many instances of each profile they are
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,15 +151,33 @@ def text_of(document: MigParted) -> str:
     """Return *document* as ``mig-parted`` reads it."""
     configs: dict[str, Sequence[dict[str, Any]]] = {}
     for name, entries in document.configs.items():
-        configs[name] = [_raw(entry) for entry in entries]
+        configs[_quoted(name)] = [_raw(entry) for entry in entries]
     return yaml.dump({"version": "v1", "mig-configs": configs}, Dumper=_Dumper, sort_keys=False, width=120)
+
+
+class _Quoted(str):
+    """Text that stands in quotes, as a reader of YAML might take it for a number."""
+
+    __slots__ = ()
+
+
+_Dumper.add_representer(
+    _Quoted, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style='"')
+)
+
+
+def _quoted(text: str) -> str:
+    """Quote what YAML 1.1 writes plainly but YAML 1.2 reads as a number, as ``0E0``."""
+    return _Quoted(text) if re.fullmatch(r"[-+.\d].*", text) else text
 
 
 def _raw(entry: Entry) -> dict[str, Any]:
     raw: dict[str, Any] = {"devices": "all" if entry.devices == "all" else _Flow(entry.devices)}
     if entry.device_filter is not None:
         few = len(entry.device_filter) == 1
-        raw = {"device-filter": entry.device_filter[0] if few else _Flow(entry.device_filter)} | raw
+        raw = {
+            "device-filter": _quoted(entry.device_filter[0]) if few else _Flow(map(_quoted, entry.device_filter))
+        } | raw
     raw["mig-enabled"] = entry.enabled
     if entry.enabled:
         raw["mig-devices"] = dict(entry.instances)
