@@ -54,5 +54,5 @@ $(VENV)/.core: $(VENV)/bin/python constraints.txt pyproject.toml
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python constraints.txt pyproject.toml
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[test,dev,onnx,torch,serve,gpu]"
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[test,dev,onnx,torch,serve,gpu,forecast,search,rl]"
 	@touch $@ $(VENV)/.core

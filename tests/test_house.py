@@ -22,7 +22,7 @@ ALLOWED = {
     "engines": {"model", "control"},
     "devices": {"model", "timeslicing", "data"},
     "serving": {"model", "timeslicing", "devices", "data"},
-    "data": {"model"},
+    "data": {"model", "forecasting", "mapping"},
     "testing": {"model", "control"},
     "report": {"model", "placement", "simulation", "data"},
     "simulation": {"model", "placement", "control", "engines", "data"},

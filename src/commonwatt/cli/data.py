@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import json_option, print_json, say
+from commonwatt.cli.output import json_option, plot_option, print_json, say
 
 if TYPE_CHECKING:
     from commonwatt.model.results import DataCheckResult, DataListResult, LogSummary, SizeRow
@@ -55,10 +55,7 @@ def list_(*, as_json: bool) -> None:
     "--column", "columns", multiple=True, metavar="OURS=THEIRS",
     help="csv: the column for job, tenant, submit_s, duration_s, gpus, gpu_type or time_limit_s; repeatable.",
 )  # fmt: skip
-@click.option(
-    "--plot", type=click.Path(path_type=Path), metavar="FILE",
-    help="Draw submissions per hour and GPUs in use (.png, .svg or .pdf).",
-)  # fmt: skip
+@plot_option("submissions per hour and GPUs in use")
 @json_option
 def check(file: str, *, source: str | None, columns: tuple[str, ...], plot: Path | None, as_json: bool) -> None:
     """Read the job log FILE, or a public trace by its name, and say what it holds.
@@ -73,10 +70,7 @@ def check(file: str, *, source: str | None, columns: tuple[str, ...], plot: Path
     from commonwatt.data.check import check as read
     from commonwatt.data.check import locate_input
     from commonwatt.model.errors import InputError
-    from commonwatt.report.saving import check_plot
 
-    if plot is not None:
-        check_plot(plot)
     path, own_format = locate_input(file)
     checked = read(path, source or own_format, _columns(columns))
     if plot is not None:

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -14,7 +15,17 @@ import click
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["Progress", "digest", "json_option", "print_json", "progress_bar", "say", "seed_option"]
+__all__ = [
+    "Progress",
+    "blamed_on",
+    "digest",
+    "json_option",
+    "plot_option",
+    "print_json",
+    "progress_bar",
+    "say",
+    "seed_option",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,6 +42,36 @@ def seed_option(command: F) -> F:
     return click.option(
         "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of everything random."
     )(command)
+
+
+def plot_option(what: str) -> Callable[[F], F]:
+    """Add ``--plot FILE``, which draws *what*; a file that cannot be drawn to is refused before any work is done."""
+    return click.option(
+        "--plot",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        callback=_drawable,
+        help=f"Draw {what} (.png, .svg or .pdf).",
+    )
+
+
+def _drawable(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:  # noqa: ARG001
+    if path is not None and not ctx.resilient_parsing:
+        from commonwatt.report.saving import check_plot
+
+        check_plot(path)
+    return path
+
+
+@contextmanager
+def blamed_on(path: Path) -> Iterator[None]:
+    """Let an ``InputError`` raised inside name *path*."""
+    from commonwatt.model.errors import InputError
+
+    try:
+        yield
+    except InputError as error:
+        raise error.within(path) from None
 
 
 def print_json(document: BaseModel | dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import digest, json_option, print_json, say, seed_option
+from commonwatt.cli.output import blamed_on, digest, json_option, plot_option, print_json, say, seed_option
 
 if TYPE_CHECKING:
     from commonwatt.model.results import PlaceResult
@@ -31,7 +31,7 @@ SOLVERS = (
     "--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
     help="Stop after so long with the best schedule so far.",
 )  # fmt: skip
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw the schedule to FILE (.png, .svg or .pdf).")
+@plot_option("the schedule")
 @seed_option
 @json_option
 def command(
@@ -50,10 +50,6 @@ def command(
     Example:
       commonwatt place examples/place.yaml --solver exact --json
     """
-    if plot is not None:
-        from commonwatt.report.saving import check_plot
-
-        check_plot(plot)
     result = _solve(problem, solver, iterations, time_limit, plot, seed)
     if as_json:
         print_json(result)
@@ -78,10 +74,8 @@ def _solve(
     from commonwatt.placement.solvers import Exact
 
     file = load_yaml(path, PlaceFile)
-    try:
+    with blamed_on(path):
         problem = Problem.of(file)
-    except InputError as error:
-        raise error.within(path) from None
     if problem.use_every_node and solver != "exact":
         raise InputError("false, as only solver exact keeps it", file=path, field="use_every_node", value=True)
     chosen = Exact(time_limit_s=time_limit) if solver == "exact" else MAKE[solver](iterations)

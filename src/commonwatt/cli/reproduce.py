@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import json_option, print_json, progress_bar, say, seed_option
+from commonwatt.cli.output import json_option, plot_option, print_json, progress_bar, say, seed_option
 
 if TYPE_CHECKING:
     from commonwatt.model.results import ReproducePoint, ReproduceResult
@@ -26,7 +26,7 @@ _MOST_COLUMNS = 10
 @click.option("--full", is_flag=True, help="Every case of the paper, 10 seeds: an hour or more.")
 @click.option("--seeds", type=click.IntRange(min=1), help="Run N seeds, from --seed on.  [default: by extent]")
 @click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time, in processes; one per CPU if not given.")
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it (.png, .svg or .pdf).")
+@plot_option("the topic")
 @seed_option
 @json_option
 def command(
@@ -51,12 +51,8 @@ def command(
         _list(as_json=as_json)
         return
     topic = find(name)
-    if plot is not None:
-        from commonwatt.report.saving import check_plot
-
-        check_plot(plot)
-        if not topic.draws:
-            raise InputError("a topic that has a picture", field="--plot", value=name)
+    if plot is not None and not topic.draws:
+        raise InputError("a topic that has a picture", field="--plot", value=name)
     extent: Extent = "quick" if quick else "full" if full else "default"
     request = Request(
         extent=extent, seed=seed, seeds=seeds, jobs=jobs or os.cpu_count() or 1, progress=partial(progress_bar, name)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import json_option, print_json, progress_bar, say, seed_option
+from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, progress_bar, say, seed_option
 
 if TYPE_CHECKING:
     from commonwatt.model.results import SweepResult
@@ -27,7 +27,7 @@ __all__ = ["command"]
     help="Write report.html, result.json and the events to DIR.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace DIR if it is there.")
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw an overview (.png, .svg or .pdf).")
+@plot_option("an overview")
 @click.option("--policy", "only", multiple=True, metavar="NAME", help="Run only this policy; repeatable.")
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Run N seeds, from --seed on.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time, in processes; one per CPU if not given.")
@@ -49,7 +49,6 @@ def command(
       commonwatt simulate examples/andreas.yaml --seeds 10 --json
     """
     from commonwatt.data.files import load_yaml
-    from commonwatt.model.errors import InputError
     from commonwatt.model.scenario import Scenario
     from commonwatt.report.folder import check_folder, write_run
     from commonwatt.simulation.runner import run_seeds, sweep_result
@@ -58,11 +57,7 @@ def command(
     file = _restricted(load_yaml(scenario, Scenario), only)
     if out is not None:
         check_folder(out, overwrite=overwrite)
-    if plot is not None:
-        from commonwatt.report.saving import check_plot
-
-        check_plot(plot)
-    try:
+    with blamed_on(scenario):
         prepared = [prepare(file, scenario.parent, s) for s in range(seed, seed + seeds)]
         first = prepared[0]
         say(f"{first.sentence}: {len(first.table)} jobs, {len(first.cluster)} nodes, {first.cluster.total_gpus} GPUs")
@@ -70,8 +65,6 @@ def command(
         workers = min(runs, jobs or os.cpu_count() or 1)
         with progress_bar("runs", runs, float(first.table.submit_s.max())) as listener:
             results, records = run_seeds(prepared, jobs=workers, backend=backend, listener=listener)
-    except InputError as error:
-        raise error.within(scenario) from None
     document = results[0] if seeds == 1 else sweep_result(results)
     if plot is not None:
         from commonwatt.report.plots import save_overview

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commonwatt.model.fields import ResultModel, quantity
+from commonwatt.model.fields import AnswerModel, ResultModel, quantity
 
 __all__ = ["CharacterizeResult", "FractionResult", "KernelResult", "LawResult", "RunResult"]
 
@@ -48,12 +48,9 @@ class KernelResult(ResultModel):
     sentence: str = quantity("why, in one sentence")
 
 
-class CharacterizeResult(ResultModel):
+class CharacterizeResult(AnswerModel):
     """Answer of ``commonwatt partition characterize``."""
 
-    version: str = quantity("version of commonwatt")
-    seed: int = quantity("seed of the bootstrap")
-    input_digest: str = quantity("SHA-256 of the measurements")
     unit: str = quantity("unit of times: s or cycles")
     cpus: int | None = quantity("CPUs this process may use; null: measured elsewhere")
     kernels: tuple[KernelResult, ...] = quantity("programs")

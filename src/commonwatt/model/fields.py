@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import PydanticUndefined
 
-__all__ = ["DictionaryRow", "FileModel", "ResultModel", "dictionary_rows", "quantity"]
+__all__ = ["AnswerModel", "DictionaryRow", "FileModel", "ResultModel", "dictionary_rows", "quantity"]
 
 
 class FileModel(BaseModel):
@@ -35,6 +35,14 @@ def quantity(meaning: str, unit: str = "-", default: Any = ..., **constraints: A
     if callable(default):
         return Field(default_factory=default, description=meaning, json_schema_extra=extra, **constraints)
     return Field(default, description=meaning, json_schema_extra=extra, **constraints)
+
+
+class AnswerModel(ResultModel):
+    """What every answer of a command that was given something says about itself."""
+
+    version: str = quantity("version of commonwatt")
+    seed: int = quantity("seed of everything random")
+    input_digest: str = quantity("SHA-256 of the input as validated")
 
 
 class DictionaryRow(NamedTuple):

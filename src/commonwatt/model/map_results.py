@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commonwatt.model.fields import ResultModel, quantity
+from commonwatt.model.fields import AnswerModel, ResultModel, quantity
 
 __all__ = ["MapBandwidth", "MapEvaluateResult", "MapJobResult", "MapResult"]
 
@@ -32,12 +32,9 @@ class MapBandwidth(ResultModel):
     granted_gbs: tuple[float, ...] = quantity("bandwidth each sub-accelerator gets", "GB/s")
 
 
-class MapEvaluateResult(ResultModel):
+class MapEvaluateResult(AnswerModel):
     """Answer of ``commonwatt map evaluate``."""
 
-    version: str = quantity("version of commonwatt")
-    seed: int = quantity("seed; nothing in an evaluation is random")
-    input_digest: str = quantity("SHA-256 of the problem as validated")
     makespan_cycles: float = quantity("when the last job ends", "cycles")
     lower_bound_cycles: float = quantity("no mapping of this batch ends earlier", "cycles")
     gap: float = quantity("makespan over lower bound, less 1: it is at most so much above the optimum")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commonwatt.model.fields import ResultModel, quantity
+from commonwatt.model.fields import AnswerModel, ResultModel, quantity
 
 __all__ = [
     "MigAnswer",
@@ -83,12 +83,9 @@ class MigAnswer(ResultModel):
     solve_s: float = quantity("time to solve", "s")
 
 
-class MigResult(ResultModel):
+class MigResult(AnswerModel):
     """Answer of ``commonwatt partition mig``."""
 
-    version: str = quantity("version of commonwatt")
-    seed: int = quantity("seed; nothing here is random")
-    input_digest: str = quantity("SHA-256 of the problem as validated")
     mode: str = quantity("mode of the answer that is chosen")
     welfare_kind: str = quantity("nash, utilitarian or egalitarian")
     chosen: MigAnswer = quantity("the answer in the mode asked for")

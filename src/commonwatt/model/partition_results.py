@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commonwatt.model.fields import ResultModel, quantity
+from commonwatt.model.fields import AnswerModel, ResultModel, quantity
 
 __all__ = ["ConfigurationResult", "PartitionResult", "PartitionTenantResult", "PlannedSlice"]
 
@@ -65,12 +65,9 @@ class ConfigurationResult(ResultModel):
     price_history: tuple[tuple[float, ...], ...] = quantity("prices from the start, the first 1000", "budget")
 
 
-class PartitionResult(ResultModel):
+class PartitionResult(AnswerModel):
     """Answer of ``commonwatt partition``."""
 
-    version: str = quantity("version of commonwatt")
-    seed: int = quantity("seed; nothing in a market is random")
-    input_digest: str = quantity("SHA-256 of the problem as validated")
     mechanism: str = quantity("what divides: fisher, entitlement or weighted-equal-speedup")
     welfare: str = quantity("what chooses the configuration")
     shares: str = quantity("space or time")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commonwatt.model.fields import ResultModel, quantity
+from commonwatt.model.fields import AnswerModel, ResultModel, quantity
 
 __all__ = [
     "DataCheckResult",
@@ -48,12 +48,9 @@ class PlaceDecision(ResultModel):
     sentence: str = quantity("the same in one sentence")
 
 
-class PlaceResult(ResultModel):
+class PlaceResult(AnswerModel):
     """Answer of ``commonwatt place``."""
 
-    version: str = quantity("version of commonwatt")
-    seed: int = quantity("seed of the random choices")
-    input_digest: str = quantity("SHA-256 of the problem as validated")
     solver: str = quantity("solver used")
     objective: float = quantity("objective (1)", "currency")
     tardiness_cost: float = quantity("tardiness of jobs that run", "currency")
@@ -121,12 +118,9 @@ class PolicyResult(ResultModel):
     ledger: tuple[LedgerRow, ...] = quantity("who the energy, cost and GPU time went to")
 
 
-class SimulationResult(ResultModel):
+class SimulationResult(AnswerModel):
     """Answer of ``commonwatt simulate``."""
 
-    version: str = quantity("version of commonwatt")
-    seed: int = quantity("seed of everything random")
-    input_digest: str = quantity("SHA-256 of the scenario as validated and of the jobs it led to")
     scenario: str = quantity("name of the scenario")
     workload: str = quantity("where the jobs come from, in one sentence")
     currency: str = quantity("currency of all money")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commonwatt.model.fields import ResultModel, quantity
+from commonwatt.model.fields import AnswerModel, ResultModel, quantity
 from commonwatt.model.timeslice_profile import ModelProfile
 
 __all__ = [
@@ -32,12 +32,9 @@ class PlanTenantResult(ResultModel):
     sentence: str = quantity("the same in one sentence")
 
 
-class TimeslicePlanResult(ResultModel):
+class TimeslicePlanResult(AnswerModel):
     """Answer of ``commonwatt timeslice plan``."""
 
-    version: str = quantity("version of commonwatt")
-    seed: int = quantity("seed; nothing in a plan is random")
-    input_digest: str = quantity("SHA-256 of the problem as validated")
     policy: str = quantity("policy that divided the quantum")
     phi: float = quantity("time-fair factor")
     quantum: int = quantity("length of the quantum (T)", "time units")
@@ -91,12 +88,9 @@ class RunSample(ResultModel):
     energy_j: tuple[float, ...] = quantity("energy used so far, by tenant", "J")
 
 
-class TimesliceRunResult(ResultModel):
+class TimesliceRunResult(AnswerModel):
     """Answer of ``commonwatt timeslice run``."""
 
-    version: str = quantity("version of commonwatt")
-    seed: int = quantity("seed of arrivals and inputs")
-    input_digest: str = quantity("SHA-256 of the configuration as validated")
     device: str = quantity("name of the device")
     device_kind: str = quantity("simulated, cpu or cuda")
     enforcement: str = quantity("what keeps the shares")
@@ -119,12 +113,9 @@ class TimesliceRunResult(ResultModel):
     timeline: tuple[RunSample, ...] = quantity("use over time")
 
 
-class TimesliceProfileResult(ResultModel):
+class TimesliceProfileResult(AnswerModel):
     """Answer of ``commonwatt timeslice profile``."""
 
-    version: str = quantity("version of commonwatt")
-    seed: int = quantity("seed of the inputs")
-    input_digest: str = quantity("SHA-256 of the model file")
     profile: ModelProfile = quantity("the profile, as written to the file")
     written: str | None = quantity("file it was written to; null: none was asked for")
     wall_s: float = quantity("time it took", "s")
@@ -142,12 +133,9 @@ class ServedModelResult(ResultModel):
     power_source: str = quantity("where the power comes from")
 
 
-class TimesliceServeResult(ResultModel):
+class TimesliceServeResult(AnswerModel):
     """What ``commonwatt timeslice serve`` says once it serves."""
 
-    version: str = quantity("version of commonwatt")
-    seed: int = quantity("seed; nothing in serving is random")
-    input_digest: str = quantity("SHA-256 of the configuration as validated")
     device: str = quantity("name of the device")
     enforcement: str = quantity("what keeps the shares")
     policy: str = quantity("policy that shares the device")

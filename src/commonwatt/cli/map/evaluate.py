@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from commonwatt.cli.map.show import described, tell
-from commonwatt.cli.output import json_option, print_json, say, seed_option
+from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, say, seed_option
 
 __all__ = ["evaluate"]
 
@@ -15,7 +15,7 @@ __all__ = ["evaluate"]
 @click.command()
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.argument("mapping", type=click.Path(path_type=Path))
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the schedule (.png, .svg, .pdf).")
+@plot_option("the schedule")
 @seed_option
 @json_option
 def evaluate(problem: Path, mapping: Path, *, plot: Path | None, seed: int, as_json: bool) -> None:
@@ -30,24 +30,15 @@ def evaluate(problem: Path, mapping: Path, *, plot: Path | None, seed: int, as_j
     from commonwatt.data.files import load_yaml
     from commonwatt.mapping.encoding import Mapping, check
     from commonwatt.mapping.problem import Problem
-    from commonwatt.model.errors import InputError
     from commonwatt.model.map_file import MapFile, MappingFile
     from commonwatt.model.map_results import MapEvaluateResult
 
-    if plot is not None:
-        from commonwatt.report.saving import check_plot
-
-        check_plot(plot)
     file, genes = load_yaml(problem, MapFile), load_yaml(mapping, MappingFile)
-    try:
+    with blamed_on(problem):
         table = Problem.of(file)
-    except InputError as error:
-        raise error.within(problem) from None
     chosen = Mapping(np.array(genes.accelerator, dtype=np.int64), np.array(genes.priority, dtype=np.float64))
-    try:
+    with blamed_on(mapping):
         check(table, chosen)
-    except InputError as error:
-        raise error.within(mapping) from None
     result = MapEvaluateResult(**described(file, table, chosen, seed))
     if plot is not None:
         from commonwatt.report.map_plots import save_map

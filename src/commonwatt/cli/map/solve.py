@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from commonwatt.cli.map.show import described, tell
-from commonwatt.cli.output import json_option, print_json, say, seed_option
+from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, say, seed_option
 
 if TYPE_CHECKING:
     from commonwatt.model.map_results import MapResult
@@ -35,7 +35,7 @@ ALGORITHMS = (
     "--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
     help="Stop after so long with the best mapping so far.",
 )  # fmt: skip
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the schedule (.png, .svg, .pdf).")
+@plot_option("the schedule")
 @seed_option
 @json_option
 def solve(
@@ -49,10 +49,6 @@ def solve(
     as_json: bool,
 ) -> None:
     """Map the jobs of PROBLEM (YAML or JSON) onto its sub-accelerators: which one, and in what order."""
-    if plot is not None:
-        from commonwatt.report.saving import check_plot
-
-        check_plot(plot)
     result = _solve(problem, algorithm, budget, time_limit, seed)
     if plot is not None:
         from commonwatt.report.map_plots import save_map
@@ -73,15 +69,12 @@ def _solve(path: Path, algorithm: str, budget: int, time_limit: float | None, se
     from commonwatt.data.files import load_yaml
     from commonwatt.mapping.algorithms import ALGORITHMS as MAKE
     from commonwatt.mapping.problem import Problem
-    from commonwatt.model.errors import InputError
     from commonwatt.model.map_file import MapFile
     from commonwatt.model.map_results import MapResult
 
     file = load_yaml(path, MapFile)
-    try:
+    with blamed_on(path):
         problem = Problem.of(file)
-    except InputError as error:
-        raise error.within(path) from None
     began = perf_counter()
     search = MAKE[algorithm](budget).solve(
         problem, np.random.default_rng(seed), lambda: time_limit is None or perf_counter() - began < time_limit

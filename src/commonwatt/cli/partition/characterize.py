@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import json_option, print_json, say, seed_option
+from commonwatt.cli.output import json_option, plot_option, print_json, say, seed_option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +35,7 @@ Measured = dict[str, dict[int, list[float]]]
     help="Read a table instead: threads, seconds or cycles; maybe kernel, size, cores.",
 )  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the result (JSON).")
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the first program's laws.")
+@plot_option("the first program's laws")
 @seed_option
 @json_option
 def characterize(
@@ -59,10 +59,6 @@ def characterize(
     from commonwatt.data.files import write_atomic
     from commonwatt.model.errors import InputError
 
-    if plot is not None:
-        from commonwatt.report.saving import check_plot
-
-        check_plot(plot)
     if (source is None) == (not command):
         raise InputError("either a command after -- or --from FILE", field="COMMAND")
     warnings: list[str] = []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import json_option, print_json, say, seed_option
+from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, say, seed_option
 
 if TYPE_CHECKING:
     from commonwatt.model.partition_results import ConfigurationResult, PartitionResult
@@ -26,7 +26,7 @@ WELFARES = ("nash", "weighted-nash", "utilitarian", "egalitarian")
               help="Largest residual of an equilibrium.")  # fmt: skip
 @click.option("--iterations", type=click.IntRange(1), help="Rounds of bidding at most.  [default: 30000]")
 @click.option("--explain", is_flag=True, help="Say for every tenant why it got what it got.")
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it (.png, .svg, .pdf).")
+@plot_option("shares, prices and welfare")
 @seed_option
 @json_option
 def divide(
@@ -36,18 +36,11 @@ def divide(
     """Choose a configuration for the tenants of PROBLEM (YAML or JSON), and divide it among them."""
     from commonwatt.cli.partition._answer import answer
     from commonwatt.data.files import load_yaml
-    from commonwatt.model.errors import InputError
     from commonwatt.model.partition_file import PartitionFile
 
-    if plot is not None:
-        from commonwatt.report.saving import check_plot
-
-        check_plot(plot)
     file = load_yaml(problem, PartitionFile)
-    try:
+    with blamed_on(problem):
         result = answer(file, mechanism, welfare, seed, tolerance, iterations)
-    except InputError as error:
-        raise error.within(problem) from None
     if plot is not None:
         from commonwatt.report.partition_plots import save_partition
 

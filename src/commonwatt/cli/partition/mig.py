@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import digest, json_option, print_json, say, seed_option
+from commonwatt.cli.output import blamed_on, digest, json_option, plot_option, print_json, say, seed_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ MODES = ("market", "integer")
 @click.option("--present", type=click.Path(path_type=Path), metavar="FILE", help="What the GPUs have now (mig-parted).")
 @click.option("--present-config", metavar="NAME", help="Configuration in that file.")
 @click.option("--write", type=click.Path(path_type=Path), metavar="FILE", help="Write the layouts for mig-parted.")
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the layouts (.png, .svg, .pdf).")
+@plot_option("the layouts")
 @click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), default=60, show_default=True, metavar="S")
 @seed_option
 @json_option
@@ -61,19 +61,13 @@ def mig(
     from commonwatt.model.errors import InputError
     from commonwatt.model.mig_file import MigFile
 
-    if plot is not None:
-        from commonwatt.report.saving import check_plot
-
-        check_plot(plot)
     file = load_yaml(problem, MigFile)
     if present is not None:
         file = _with_present(file, present, present_config)
     elif present_config is not None:
         raise InputError("--present to name the file it stands in", field="--present-config", value=present_config)
-    try:
+    with blamed_on(problem):
         result = _decide(file, mode, welfare, time_limit, seed)
-    except InputError as error:
-        raise error.within(problem) from None
     if write is not None:
         _write(result.chosen, write)
     if plot is not None:
@@ -107,10 +101,8 @@ def _with_present(file: MigFile, path: Path, name: str | None) -> MigFile:
             gpus.append(gpu)
             continue
         words = [profile for profile, count in counts.items() for _ in range(min(count, 8))]
-        try:
+        with blamed_on(path):
             parse_layout(gpu_type(gpu.type, f"gpus.{gpu.name}.type"), words, f"mig-configs.{name} (GPU {place})")
-        except InputError as error:
-            raise error.within(path) from None
         gpus.append(gpu.model_copy(update={"present": tuple(words)}))
     return file.model_copy(update={"gpus": tuple(gpus)})
 

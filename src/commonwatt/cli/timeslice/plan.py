@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import digest, json_option, print_json, say, seed_option
+from commonwatt.cli.output import blamed_on, digest, json_option, plot_option, print_json, say, seed_option
 
 if TYPE_CHECKING:
     from commonwatt.model.timeslice_plan import PlanFile
@@ -25,7 +25,7 @@ POLICIES = ("etf", "tf", "ef", "etf-energy")
     help="tf: time-fair; ef: energy-fair; etf-energy: phi of the fair energy is guaranteed, then time is evened out.",
 )  # fmt: skip
 @click.option("--phi", type=click.FloatRange(0, 1), help="Time-fair factor.  [default: the problem's]")
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the slices (.png, .svg, .pdf).")
+@plot_option("the slices")
 @seed_option
 @json_option
 def plan(problem: Path, *, policy: str, phi: float | None, plot: Path | None, seed: int, as_json: bool) -> None:
@@ -36,20 +36,13 @@ def plan(problem: Path, *, policy: str, phi: float | None, plot: Path | None, se
       commonwatt timeslice plan examples/quantum.yaml --phi 0.7 --json
     """
     from commonwatt.data.files import load_yaml
-    from commonwatt.model.errors import InputError
     from commonwatt.model.timeslice_plan import PlanFile
 
-    if plot is not None:
-        from commonwatt.report.saving import check_plot
-
-        check_plot(plot)
     file = load_yaml(problem, PlanFile)
     if phi is not None:
         file = file.model_copy(update={"phi": phi})
-    try:
+    with blamed_on(problem):
         result = _plan(file, policy, seed)
-    except InputError as error:
-        raise error.within(problem) from None
     if plot is not None:
         from commonwatt.report.timeslice_plots import save_plan
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import json_option, print_json, progress_bar, say, seed_option
+from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, progress_bar, say, seed_option
 
 if TYPE_CHECKING:
     from commonwatt.model.timeslice_results import TimesliceRunResult
@@ -25,7 +25,7 @@ POLICIES = ("etf", "tf", "ef", "etf-energy", "fifo")
     "--duration", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
     help="How long to run.  [default: the configuration's]",
 )  # fmt: skip
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the shares (.png, .svg, .pdf).")
+@plot_option("the shares")
 @seed_option
 @json_option
 def run(
@@ -50,20 +50,12 @@ def run(
     from commonwatt.data.files import load_yaml
     from commonwatt.model.timeslice_config import TimesliceConfig
 
-    if plot is not None:
-        from commonwatt.report.saving import check_plot
-
-        check_plot(plot)
     changed = {"policy": policy, "phi": phi, "duration_s": duration}
     file = load_yaml(config, TimesliceConfig).model_copy(update={k: v for k, v in changed.items() if v is not None})
     from commonwatt.devices.summary import measure
-    from commonwatt.model.errors import InputError
 
-    try:
-        with progress_bar("run", 1, file.duration_s) as bar:
-            result = measure(file, config.parent, seed, lambda time_s: bar.at("", time_s))
-    except InputError as error:
-        raise error.within(config) from None
+    with blamed_on(config), progress_bar("run", 1, file.duration_s) as bar:
+        result = measure(file, config.parent, seed, lambda time_s: bar.at("", time_s))
     if plot is not None:
         from commonwatt.report.timeslice_plots import save_run
 

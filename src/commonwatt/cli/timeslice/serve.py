@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from commonwatt.cli.output import json_option, print_json, say, seed_option
+from commonwatt.cli.output import blamed_on, json_option, print_json, say, seed_option
 
 if TYPE_CHECKING:
     from commonwatt.devices.session import Session
@@ -36,7 +36,6 @@ def serve(config: Path, *, check: bool, seed: int, as_json: bool) -> None:
 
     from commonwatt.data.files import load_yaml
     from commonwatt.devices.session import open_session
-    from commonwatt.model.errors import InputError
     from commonwatt.model.timeslice_config import TimesliceConfig
     from commonwatt.serving.keys import resolve_keys
     from commonwatt.serving.optional import wanted
@@ -44,13 +43,11 @@ def serve(config: Path, *, check: bool, seed: int, as_json: bool) -> None:
     for package in ("starlette", "uvicorn", "grpc", "tritonclient.grpc", "prometheus_client"):
         wanted(package)
     file = load_yaml(config, TimesliceConfig)
-    try:
+    with blamed_on(config):
         if file.device.kind == "simulated":
             _refuse_simulated()
         keys = resolve_keys(file, os.environ)
         session = open_session(file, config.parent)
-    except InputError as error:
-        raise error.within(config) from None
     from commonwatt.serving.sharing import SharingBackend
 
     backend = SharingBackend(session)
@@ -65,11 +62,10 @@ def serve(config: Path, *, check: bool, seed: int, as_json: bool) -> None:
 
     backend.start()
     try:
-        asyncio.run(
-            serve_it(backend, keys, file.server, on_ready=lambda where: _show(document, where, as_json=as_json))
-        )
-    except InputError as error:
-        raise error.within(config) from None
+        with blamed_on(config):
+            asyncio.run(
+                serve_it(backend, keys, file.server, on_ready=lambda where: _show(document, where, as_json=as_json))
+            )
     finally:
         backend.close()
     say("stopped: every request that was accepted has been answered or refused")
