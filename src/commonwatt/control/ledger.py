@@ -74,7 +74,7 @@ class Ledger:
     jobs: dict[int, Account] = field(default_factory=dict)
     idle: Account = field(default_factory=Account)
     overhead: dict[str, Account] = field(
-        default_factory=lambda: {"starting": Account(), "lost work": Account(), "waking": Account()}
+        default_factory=lambda: {name: Account() for name in ("starting", "lost work", "waking", "asleep")}
     )
     meter: Account = field(default_factory=Account)
     _segments: dict[int, Account] = field(default_factory=dict)  # since the job was last started
@@ -119,8 +119,8 @@ class Ledger:
         kind = self.cluster.classes[self.cluster.klass[reading.node]]
         whole = self._priced(reading, kind.gpus)
         self.meter.add(whole)
-        if reading.waking and not reading.holders:
-            self.overhead["waking"].add(whole)
+        if not reading.holders and (reading.waking or reading.asleep):
+            self.overhead["waking" if reading.waking else "asleep"].add(whole)
             return
         idle_each = kind.idle_w / kind.gpus
         shares = [holder.gpus * (holder.gpu_w + idle_each) for holder in reading.holders]

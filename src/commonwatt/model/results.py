@@ -83,7 +83,7 @@ class TenantResult(ResultModel):
 class LedgerRow(ResultModel):
     """A row of the ledger: all jobs together, idle, or a kind of overhead. Rows sum to `total` exactly."""
 
-    row: str = quantity("jobs, idle, starting, lost work, waking or total")
+    row: str = quantity("jobs, idle, starting, lost work, waking, asleep or total")
     energy_uj: int | None = quantity("energy", "µJ")
     cost_n: int | None = quantity("cost of that energy", "1e-9 currency")
     carbon_ug: int | None = quantity("carbon", "µg")
