@@ -77,6 +77,7 @@ class Ledger:
         default_factory=lambda: {name: Account() for name in ("starting", "lost work", "waking", "asleep")}
     )
     meter: Account = field(default_factory=Account)
+    slept_uj: int | None = 0  # idle energy that nodes did not draw because they slept
     _segments: dict[int, Account] = field(default_factory=dict)  # since the job was last started
 
     def charge(self, readings: Sequence[Reading]) -> None:
@@ -121,6 +122,8 @@ class Ledger:
         self.meter.add(whole)
         if not reading.holders and (reading.waking or reading.asleep):
             self.overhead["waking" if reading.waking else "asleep"].add(whole)
+            idle_uj = round(kind.idle_w * MICRO * (reading.to_s - reading.from_s))
+            self.slept_uj = _plus(self.slept_uj, _minus(idle_uj, reading.energy_uj))
             return
         idle_each = kind.idle_w / kind.gpus
         shares = [holder.gpus * (holder.gpu_w + idle_each) for holder in reading.holders]
