@@ -17,6 +17,7 @@ import numpy as np
 from commonwatt.control.engine import (
     Capabilities,
     Change,
+    Command,
     Found,
     Holder,
     JobEnded,
@@ -25,6 +26,7 @@ from commonwatt.control.engine import (
     Outcome,
     Progress,
     Reading,
+    SetPower,
     Start,
     Stop,
     Stopped,
@@ -94,7 +96,8 @@ class LocalEngine:
 
     def nodes(self) -> NodeView:
         """All nodes are always on."""
-        return NodeView(self._cluster.gpus, np.zeros(len(self._cluster)))
+        nodes = len(self._cluster)
+        return NodeView(self._cluster.gpus, np.zeros(nodes), np.full(nodes, -1, dtype=np.int64))
 
     def progress(self, handles: Ints) -> Progress:
         """Epochs as the jobs report them; nothing is known of how soon they begin to work."""
@@ -111,17 +114,21 @@ class LocalEngine:
         changes, self._changes = self._changes, []
         return changes
 
-    def apply(self, commands: Sequence[Start | Stop]) -> Sequence[Stopped]:
+    def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
         """Execute *commands*; raises ``EngineError`` on one that cannot be. Jobs to be stopped are all told at once."""
         for command in commands:
             if isinstance(command, Stop) and command.handle in self._runs:
                 self._runs[command.handle].tell()
         stopped = []
         for command in commands:
-            if isinstance(command, Stop):
-                stopped.append(self._stop(command.handle))
-            else:
-                self._start(command)
+            match command:
+                case Stop():
+                    stopped.append(self._stop(command.handle))
+                case Start():
+                    self._start(command)
+                case SetPower():
+                    msg = f"node {self._cluster.names[command.node]}: this machine is not put to sleep"
+                    raise EngineError(msg)
         return stopped
 
     def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
