@@ -10,6 +10,7 @@ from commonwatt.model.characterize_results import CharacterizeResult
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
 from commonwatt.model.forecast_results import ForecastDemandResult, ForecastEvaluateResult
 from commonwatt.model.map_file import MapFile, MappingFile
+from commonwatt.model.map_layer_results import MapBatchResult, MapLayersResult, MapNetworksResult
 from commonwatt.model.map_results import MapEvaluateResult, MapResult
 from commonwatt.model.mig_file import MigFile
 from commonwatt.model.mig_results import MigResult
@@ -64,6 +65,9 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "mapping": MappingFile,
     "map-result": MapResult,
     "map-evaluate-result": MapEvaluateResult,
+    "map-layers-result": MapLayersResult,
+    "map-networks-result": MapNetworksResult,
+    "map-batch-result": MapBatchResult,
     "forecast-demand-result": ForecastDemandResult,
     "forecast-evaluate-result": ForecastEvaluateResult,
 }
