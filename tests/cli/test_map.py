@@ -141,10 +141,9 @@ PROBLEMS = [
     (table(3, [[1]]), "table.latency_cycles"),
     (problem(system_bandwidth_gbs=0), "field 'system_bandwidth_gbs': got '0', expected a number above 0"),
     (problem(system_bandwidth_gbs=NAN), "system_bandwidth_gbs"),
-    (problem(platform="S2"), "field 'platform': expected a job table under 'table'"),
-    ({"system_bandwidth_gbs": 1, "platform": "S2", "jobs": "batch.csv"}, "field 'platform'"),
-    (problem(jobs="batch.csv"), "field 'jobs': expected a job table under 'table'"),
-    ({"system_bandwidth_gbs": 1}, "field 'table': expected this field to be given"),
+    (problem(platform="S2"), "field 'platform': expected a table, or a platform and jobs, not both"),
+    (problem(jobs="batch.csv"), "field 'jobs': expected a table, or a platform and jobs, not both"),
+    ({"system_bandwidth_gbs": 1}, "field 'table': expected this field to be given, or platform and jobs"),
     (problem(tabel=1), "did you mean table?"),
 ]
 MAPPINGS = [

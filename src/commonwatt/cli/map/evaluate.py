@@ -28,12 +28,13 @@ def evaluate(problem: Path, mapping: Path, *, plot: Path | None, seed: int, as_j
     import numpy as np
 
     from commonwatt.data.files import load_yaml
+    from commonwatt.data.map_problem import load_map
     from commonwatt.mapping.encoding import Mapping, check
     from commonwatt.mapping.problem import Problem
-    from commonwatt.model.map_file import MapFile, MappingFile
+    from commonwatt.model.map_file import MappingFile
     from commonwatt.model.map_results import MapEvaluateResult
 
-    file, genes = load_yaml(problem, MapFile), load_yaml(mapping, MappingFile)
+    file, genes = load_map(problem), load_yaml(mapping, MappingFile)
     with blamed_on(problem):
         table = Problem.of(file)
     chosen = Mapping(np.array(genes.accelerator, dtype=np.int64), np.array(genes.priority, dtype=np.float64))

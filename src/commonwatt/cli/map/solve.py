@@ -66,13 +66,12 @@ def _solve(path: Path, algorithm: str, budget: int, time_limit: float | None, se
 
     import numpy as np
 
-    from commonwatt.data.files import load_yaml
+    from commonwatt.data.map_problem import load_map
     from commonwatt.mapping.algorithms import ALGORITHMS as MAKE
     from commonwatt.mapping.problem import Problem
-    from commonwatt.model.map_file import MapFile
     from commonwatt.model.map_results import MapResult
 
-    file = load_yaml(path, MapFile)
+    file = load_map(path)
     with blamed_on(path):
         problem = Problem.of(file)
     began = perf_counter()
