@@ -102,6 +102,20 @@ def test_a_table_from_elsewhere(tmp_path):
     assert answer["energy_nj"] == [[8, None], [7, None]]
 
 
+def test_jobs_are_known_by_the_names_of_their_layers(tmp_path):
+    layers = [{"model": "net", "name": name, "kind": "fc", "k": 640, "c": 64} for name in ("first", "second")]
+    file = problem(jobs=layers, after={"net/first": ["net/second"]})
+    answer = run("map", write(tmp_path / "p.yaml", file), "--json").document
+    first, second = answer["jobs"]
+    assert first["start_cycles"] >= second["end_cycles"]
+    late = run("map", write(tmp_path / "p.yaml", problem(jobs=layers, after="tenant")), "--json").document
+    assert late["jobs"][1]["start_cycles"] >= late["jobs"][0]["end_cycles"]
+    text = HEADER + "x,big,10,2\ny,big,5,16\n"
+    with_table("t.csv", text, tmp_path)
+    file = {"system_bandwidth_gbs": 10, "table": "t.csv", "after": {"x": ["y"]}}
+    assert run("map", write(tmp_path / "p.yaml", file), "--json").document["jobs"][0]["start_cycles"] > 0
+
+
 def test_many_jobs_are_cut_off_on_the_terminal(tmp_path):
     done = run("map", "table", write(tmp_path / "p.yaml", problem(jobs=[{"kind": "fc", "c": 8, "repeat": 50}])))
     assert "and 30 more" in done.err

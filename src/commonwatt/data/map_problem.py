@@ -36,6 +36,8 @@ class Loaded:
 def load_map(path: str | Path) -> MapFile:
     """Read a problem; its ``table`` is the job table, whatever it was given as.
 
+    Jobs without names get those of their layers, and without tenants the networks they are from, if all have one.
+
     Raises
     ------
     InputError
@@ -78,7 +80,10 @@ def arrays_of(platform: str | Sequence[AcceleratorSpec]) -> tuple[Array, ...]:
 
 
 def _ready(file: MapFile, named: NamedTable) -> Loaded:
-    return Loaded(file.model_copy(update={"table": named.table}), named, None, (), ())
+    filled: dict[str, object] = {"table": named.table}
+    if file.names is None and named.jobs != numbered(len(named.jobs)):
+        filled["names"] = named.jobs
+    return Loaded(file.model_copy(update=filled), named, None, (), ())
 
 
 def _costed(file: MapFile, folder: Path, cost_model: ModelName) -> Loaded:
@@ -90,7 +95,11 @@ def _costed(file: MapFile, folder: Path, cost_model: ModelName) -> Loaded:
     table = from_arrays(costs.latency, costs.bandwidth, costs.energy)
     jobs = _distinct([_name(layer, j) for j, layer in enumerate(layers)])
     named = NamedTable(table, jobs, _distinct([array.label for array in arrays]))
-    filled = {"table": table, "platform": None, "jobs": None, "cost_model": cost_model}
+    filled: dict[str, object] = {"table": table, "platform": None, "jobs": None, "cost_model": cost_model}
+    if file.names is None:
+        filled["names"] = jobs
+    if file.tenants is None and all(layer.model for layer in layers):
+        filled["tenants"] = tuple(layer.model for layer in layers)
     return Loaded(file.model_copy(update=filled), named, costs, arrays, layers)
 
 

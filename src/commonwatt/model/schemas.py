@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from commonwatt.model.characterize_results import CharacterizeResult
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
+from commonwatt.model.forecast_results import ForecastDemandResult, ForecastEvaluateResult
 from commonwatt.model.map_file import MapFile, MappingFile, MapTable
 from commonwatt.model.map_results import MapEvaluateResult, MapResult, MapTableResult
 from commonwatt.model.mig_file import MigFile
@@ -65,6 +66,8 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "map-evaluate-result": MapEvaluateResult,
     "map-table": MapTable,
     "map-table-result": MapTableResult,
+    "forecast-demand-result": ForecastDemandResult,
+    "forecast-evaluate-result": ForecastEvaluateResult,
 }
 
 
