@@ -76,7 +76,7 @@ def divide_core_clusters(path: Path, folder: Path) -> None:
 
 def map_layers(path: Path, folder: Path) -> None:
     answer = run("map", path, "--json").document
-    assert answer["gap"] < 0.05
+    assert answer["gap"] < (0.05 if answer["objective"] == "latency" else 0.1)
 
 
 # A key that only files of this kind have, and how they are run.

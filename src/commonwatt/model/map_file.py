@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from commonwatt.model.fields import FileModel, quantity
 
-__all__ = ["MapFile", "MapTable", "MappingFile"]
+__all__ = ["FixedMapping", "MapFile", "MapTable", "MappingFile"]
 
 Rows = tuple[tuple[float | None, ...], ...]
 
@@ -20,13 +20,47 @@ class MapTable(FileModel):
         "time on each sub-accelerator if bandwidth is free, above 0; null: it cannot run there", "cycles", min_length=1
     )
     bandwidth_gbs: Rows = quantity("bandwidth it asks for meanwhile, 0 or more", "GB/s", min_length=1)
+    energy_nj: Rows | None = quantity("energy it takes there, 0 or more", "nJ", None, min_length=1)
+
+
+class FixedMapping(FileModel):
+    """What of a mapping is decided already."""
+
+    accelerator: tuple[Annotated[int, Field(ge=0)] | None, ...] | None = quantity(
+        "sub-accelerator each job must run on, from 0; null: any", "-", None
+    )
+    priority: tuple[float | None, ...] | None = quantity("priority each job must have; null: any", "-", None)
 
 
 class MapFile(FileModel):
-    """A batch of independent jobs on sub-accelerators that share one bandwidth."""
+    """A batch of jobs on sub-accelerators that share one bandwidth, and what is asked of a mapping.
+
+    Jobs are told by number from 0, in the order of the table, or by name.
+    """
 
     system_bandwidth_gbs: float = quantity("bandwidth all sub-accelerators share", "GB/s", gt=0)
     table: MapTable = quantity("the job table")
+    objective: Literal["latency", "energy", "edp", "satisfaction", "tail", "completion"] = quantity(
+        "what is made small: makespan, energy, their product, jobs out of the target order, tail latency of tenants, "
+        "or mean time of completion",
+        "-",
+        "latency",
+    )
+    target_cycles: float | None = quantity(
+        "a makespan that is short enough: latency stops there, other objectives pay for what is above it", "cycles",
+        None, gt=0,
+    )  # fmt: skip
+    names: tuple[str, ...] | None = quantity("name of each job", "-", None, min_length=1)
+    after: dict[str, tuple[str, ...]] | Literal["tenant"] | None = quantity(
+        "the jobs each job comes after; tenant: each comes after the one before it of the same tenant", "-", None
+    )
+    order: tuple[str, ...] | None = quantity("all jobs in the order in which they should end", "-", None, min_length=1)
+    tenants: tuple[str, ...] | None = quantity("whose each job is", "-", None, min_length=1)
+    weights: dict[str, Annotated[float, Field(gt=0)]] = quantity(
+        "how much each tenant counts for tail and completion; 1 if it is not named", "-", dict
+    )
+    tail: float = quantity("part of a tenant's jobs that have ended by its tail latency", "-", 0.95, gt=0, le=1)
+    fixed: FixedMapping | None = quantity("what of the mapping is decided already", "-", None)
 
     @model_validator(mode="before")
     @classmethod

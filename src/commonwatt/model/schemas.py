@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from commonwatt.model.characterize_results import CharacterizeResult
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
+from commonwatt.model.forecast_results import ForecastDemandResult, ForecastEvaluateResult
 from commonwatt.model.map_file import MapFile, MappingFile
 from commonwatt.model.map_results import MapEvaluateResult, MapResult
 from commonwatt.model.mig_file import MigFile
@@ -63,6 +64,8 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "mapping": MappingFile,
     "map-result": MapResult,
     "map-evaluate-result": MapEvaluateResult,
+    "forecast-demand-result": ForecastDemandResult,
+    "forecast-evaluate-result": ForecastEvaluateResult,
 }
 
 
