@@ -12,6 +12,8 @@ from commonwatt.model.forecast_results import ForecastDemandResult, ForecastEval
 from commonwatt.model.map_file import MapFile, MappingFile
 from commonwatt.model.map_layer_results import MapBatchResult, MapLayersResult, MapNetworksResult
 from commonwatt.model.map_results import MapEvaluateResult, MapResult
+from commonwatt.model.map_file import MapFile, MappingFile, MapTable
+from commonwatt.model.map_results import MapEvaluateResult, MapResult, MapTableResult
 from commonwatt.model.mig_file import MigFile
 from commonwatt.model.mig_results import MigResult
 from commonwatt.model.partition_file import PartitionFile
@@ -68,6 +70,8 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "map-layers-result": MapLayersResult,
     "map-networks-result": MapNetworksResult,
     "map-batch-result": MapBatchResult,
+    "map-table": MapTable,
+    "map-table-result": MapTableResult,
     "forecast-demand-result": ForecastDemandResult,
     "forecast-evaluate-result": ForecastEvaluateResult,
 }

@@ -40,13 +40,14 @@ def tell_layers(rows: Sequence[MapLayer], title: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    single = len({row.model for row in rows}) == 1
     table = Table(title=title)
     table.add_column("layer", overflow="fold")
     table.add_column("kind", no_wrap=True)
     table.add_column("outputs x inputs; pixels; filter", no_wrap=True)
     table.add_column("MACs", justify="right", no_wrap=True)
     for row in rows[:_SHOWN]:
-        name = "/".join(part for part in (row.model, row.name) if part)
+        name = row.name if single else "/".join(part for part in (row.model, row.name) if part)
         table.add_row(name, row.kind, _shape(row), f"{row.macs:,}")
     Console().print(table)
     if len(rows) > _SHOWN:
