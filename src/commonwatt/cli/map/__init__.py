@@ -23,21 +23,15 @@ def command() -> None:
       commonwatt map examples/map.yaml --plot map.png
       commonwatt map examples/map.yaml --algorithm gsharp --budget 2000 --json
       commonwatt map evaluate examples/map.yaml mapping.json
-<<<<<<< HEAD
       commonwatt map layers model.onnx --dim batch=1 --out layers.csv
       commonwatt map batch --class mix --jobs 100 --seed 0 --out batch.csv
-=======
       commonwatt map table examples/map_layers.yaml
->>>>>>> main
     """
 
 
 assert isinstance(command, ProblemGroup)
 command.add_default(solve)
 command.add_command(evaluate)
-<<<<<<< HEAD
 command.add_command(layers)
 command.add_command(batch)
-=======
 command.add_command(table)
->>>>>>> main
