@@ -6,11 +6,12 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from commonwatt.data.networks import task_layers
+from commonwatt.data.networks import network, network_layers, task_layers
 from commonwatt.mapping.layers import Kind, Layer, TaskClass
 from commonwatt.model.errors import InputError
+from commonwatt.model.map_platform import BatchSpec
 
-__all__ = ["CLASSES", "BatchClass", "pool_of", "sample_batch"]
+__all__ = ["CLASSES", "BatchClass", "batch_of", "pool_of", "sample_batch"]
 
 BatchClass = Literal["vision", "lang", "recom", "mix", "random"]
 CLASSES: tuple[BatchClass, ...] = get_args(BatchClass)
@@ -58,6 +59,17 @@ def sample_batch(batch_class: BatchClass, count: int, seed: int, *, products: bo
         return tuple(_random_layer(rng, place) for place in range(count))
     pool = pool_of(batch_class, products=products)
     return tuple(pool[place] for place in rng.integers(len(pool), size=count))
+
+
+def batch_of(spec: BatchSpec) -> tuple[Layer, ...]:
+    """Return the batch a problem file asks for; raises ``InputError`` on a network that is none."""
+    if spec.batch_class is not None:
+        return sample_batch(spec.batch_class, spec.count, spec.seed, products=spec.products)
+    found: list[Layer] = []
+    for name in spec.networks or ():
+        tokens = spec.tokens if network(name).task == "language" else None
+        found += network_layers(name, tokens)
+    return tuple(found)
 
 
 def _is_product(layer: Layer) -> bool:
