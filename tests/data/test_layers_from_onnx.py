@@ -12,27 +12,10 @@ from hypothesis import strategies as st
 from commonwatt.data.model_layers.from_onnx import collect_onnx
 from commonwatt.mapping.layers import Layer
 from commonwatt.model.errors import InputError
+from tests.data.onnx_made import FLOAT, saved
 
 onnx = pytest.importorskip("onnx")
-helper, FLOAT = onnx.helper, 1
-
-
-def saved(path, nodes, inputs, outputs, weights=(), **model):
-    """A model; inputs and outputs are name to shape, weights name to shape of zeros or to an array."""
-
-    def values(some):
-        return [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in some.items()]
-
-    stored = [
-        onnx.numpy_helper.from_array(
-            value if isinstance(value, np.ndarray) else np.zeros(value, dtype=np.float32), name
-        )
-        for name, value in dict(weights).items()
-    ]
-    graph = helper.make_graph(nodes, "g", values(inputs), values(outputs), stored)
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1), helper.make_opsetid("mine", 1)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9, **model), str(path))
-    return path
+helper = onnx.helper
 
 
 def single(path, op, shapes, stored=(), **attributes):
