@@ -32,8 +32,10 @@ def save_fan(result: ForecastPredictResult, series: DemandSeries, origin: int, p
         seen = series.gpus[first : origin + 1]
         axes.plot((np.arange(first, origin + 1) - origin) * minutes, seen, color="#1F2933", linewidth=1.2, label="seen")
         for low, high in _BANDS:
-            edges = [np.concatenate(([last], gpus[:, np.argmin(np.abs(levels - q))])) for q in (low, high)]
-            axes.fill_between(ahead, *edges, color="#0072B2", alpha=0.22, linewidth=0, label=f"{low:g} to {high:g}")
+            below, above = (np.concatenate(([last], gpus[:, np.argmin(np.abs(levels - q))])) for q in (low, high))
+            axes.fill_between(
+                ahead, below, above, color="#0072B2", alpha=0.22, linewidth=0, label=f"{low:g} to {high:g}"
+            )
         middle = gpus[:, np.argmin(np.abs(levels - 0.5))]
         axes.plot(ahead, np.concatenate(([last], middle)), color="#0072B2", linewidth=1.2, label="median")
         came = series.gpus[origin : origin + 1 + len(result.steps)]
