@@ -12,6 +12,7 @@ from commonwatt.model.forecast_file import ForecastModelHeader
 from commonwatt.model.forecast_network_results import ForecastFitResult, ForecastPredictResult
 from commonwatt.model.forecast_results import ForecastDemandResult, ForecastEvaluateResult
 from commonwatt.model.map_file import MapFile, MappingFile, MapTable
+from commonwatt.model.map_layer_results import MapBatchResult, MapLayersResult, MapNetworksResult
 from commonwatt.model.map_results import MapEvaluateResult, MapResult, MapTableResult
 from commonwatt.model.mig_file import MigFile
 from commonwatt.model.mig_results import MigResult
@@ -66,6 +67,9 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "mapping": MappingFile,
     "map-result": MapResult,
     "map-evaluate-result": MapEvaluateResult,
+    "map-layers-result": MapLayersResult,
+    "map-networks-result": MapNetworksResult,
+    "map-batch-result": MapBatchResult,
     "map-table": MapTable,
     "map-table-result": MapTableResult,
     "forecast-demand-result": ForecastDemandResult,
