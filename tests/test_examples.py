@@ -82,11 +82,11 @@ def map_layers(path: Path, folder: Path) -> None:
 # A key that only files of this kind have, and how they are run.
 KINDS = {
     "workload": simulate,
-    "jobs": place,
+    "postponement_penalty": place,
     "quantum": divide_a_quantum,
     "device": share_a_device,
     "gpus": cut_gpus_up,
-    "table": map_layers,
+    "system_bandwidth_gbs": map_layers,
     "configurations": divide_core_clusters,
 }
 

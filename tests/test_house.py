@@ -25,7 +25,7 @@ ALLOWED = {
     "data": {"model", "forecasting", "mapping"},
     "testing": {"model", "control"},
     "report": {"model", "placement", "simulation", "data"},
-    "simulation": {"model", "placement", "control", "engines", "data"},
+    "simulation": {"model", "forecasting", "placement", "control", "engines", "data"},
 }
 WORLD = {
     "asyncio", "datetime", "fileinput", "glob", "http", "io", "multiprocessing", "os", "pathlib", "pickle", "random",

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from commonwatt.control.engine import JobEnded, JobInterrupted, Start, Stop
+from commonwatt.control.engine import JobEnded, JobInterrupted, SetPower, Start, Stop
 from commonwatt.engines.simulated.clock import VirtualClock
 from commonwatt.engines.simulated.engine import Outage, SimulatedEngine, World
 from commonwatt.engines.simulated.events import EventQueue, Priority
+from commonwatt.model.errors import EngineError
 from commonwatt.model.jobs import Job, JobTable
 from commonwatt.model.nodes import Cluster, NodeSpec, PowerState
 from commonwatt.testing.engine_contract import EngineContract, Lab, contract_cluster, contract_jobs
@@ -219,3 +220,71 @@ def test_a_node_used_again_at_the_very_moment_it_is_left_need_not_wake():
     engine.apply([Start(1, "b", (0,), 1)])
     engine.advance(500.0)
     assert [change.at_s for change in engine.poll()] == [200]
+
+
+def sleepy_cluster() -> Cluster:
+    deep = PowerState(name="sleep", power_w=30, enter_s=20, wake_s=90, wake_j=500)
+    return Cluster.of([NodeSpec(name="n", count=2, gpu_type="V100", gpus=2, idle_w=100, gpu_w=50, states=(deep,))])
+
+
+def sleepy_engine() -> SimulatedEngine:
+    return SimulatedEngine(sleepy_cluster(), contract_jobs(100.0), World(unused_state=None))
+
+
+def test_energy_of_a_night_is_exact():
+    """100 s on, 20 s going to sleep, 380 s asleep, 90 s waking with 500 J besides, 10 s on."""
+    engine = sleepy_engine()
+    engine.advance(100.0)
+    engine.apply([SetPower(0, "sleep")])
+    assert engine.nodes().wait_s[0] == 0  # it could still be had at once
+    engine.advance(110.0)
+    assert engine.nodes().wait_s[0] == 100
+    engine.advance(500.0)
+    assert engine.nodes().wait_s[0] == 90
+    engine.apply([SetPower(0, None)])
+    engine.advance(530.0)
+    assert engine.nodes().wait_s[0] == 60
+    engine.advance(600.0)
+    assert engine.nodes().wait_s[0] == 0
+    own = [r for r in engine.readings(up_to_now=True) if r.node == 0]
+    assert [(r.from_s, r.to_s, r.energy_uj // 10**6, r.waking, r.asleep) for r in own] == [
+        (0, 100, 10_000, False, False),
+        (100, 120, 2_000, True, False),
+        (120, 500, 11_400, False, True),
+        (500, 590, 9_500, True, False),
+        (590, 600, 1_000, False, False),
+    ]
+
+
+def test_a_job_on_a_waking_node_starts_when_it_is_awake():
+    engine = sleepy_engine()
+    engine.apply([SetPower(0, "sleep")])
+    engine.advance(50.0)
+    engine.apply([SetPower(0, None)])
+    engine.advance(100.0)
+    engine.apply([Start(0, "j1", (0,), 1)])
+    engine.advance(5_000.0)
+    (ended,) = engine.poll()
+    assert ended.at_s == pytest.approx(50 + 90 + 1_000)
+
+
+def test_sleep_and_wake_at_one_moment_change_nothing():
+    engine = sleepy_engine()
+    engine.advance(10.0)
+    engine.apply([SetPower(0, "sleep"), SetPower(0, None)])
+    assert engine.nodes().wait_s[0] == 0
+    engine.advance(200.0)
+    assert sum(r.energy_uj for r in engine.readings(up_to_now=True)) == 2 * 200 * 100 * 10**6
+
+
+def test_a_node_that_is_down_cannot_be_put_to_sleep_and_comes_back_on():
+    engine = SimulatedEngine(
+        sleepy_cluster(), contract_jobs(100.0), World(unused_state=None, outages=(Outage(0, 50.0, 80.0),))
+    )
+    engine.apply([SetPower(0, "sleep")])
+    engine.advance(60.0)
+    with pytest.raises(EngineError, match="down"):
+        engine.apply([SetPower(0, "sleep")])
+    engine.advance(100.0)
+    assert engine.nodes().power_state.tolist() == [-1, -1]
+    engine.apply([Start(0, "j1", (0,), 1)])

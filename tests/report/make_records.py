@@ -140,7 +140,7 @@ def _samples(cluster, submit, begin, end, gpus):
     waiting = level(one, -one, none)
     each = cluster.total_gpus / len(cluster)
     power = 170.0 * busy + 130.0 * np.ceil(busy / each)
-    return SampleColumns(times, busy, power, running, waiting)
+    return SampleColumns(times, busy, power, running, waiting, np.full(len(times), cluster.total_gpus), busy)
 
 
 def _policy_result(policy, cluster, jobs, samples):

@@ -18,6 +18,7 @@ __all__ = ["main"]
 VERBS = {
     "data": "List public traces and profiles; check a log one has got.",
     "partition": "Choose a hardware configuration, and whose share of it, by a market.",
+    "forecast": "Forecast how many GPUs must be on, with a promise that is kept.",
     "map": "Map a batch of layers onto sub-accelerators that share bandwidth.",
     "place": "Place the jobs of one problem file: which node, how many GPUs, now.",
     "reproduce": "Run a paper's experiments again, the paper's value beside ours.",

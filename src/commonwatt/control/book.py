@@ -82,7 +82,8 @@ class _Column:
 
 _JOB_COLUMNS = {
     "submit_s": "f8", "due_s": "f8", "weight": "f8", "epochs": "i8", "tenant": "i8", "limit_s": "f8",
-    "first": "i8", "count": "i8", "status": "i8", "row": "i8", "starts": "i8", "began_s": "f8", "ended_s": "f8",
+    "asked_gpus": "i8", "first": "i8", "count": "i8", "status": "i8", "row": "i8", "starts": "i8",
+    "began_s": "f8", "ended_s": "f8",
 }  # fmt: skip
 _ROW_COLUMNS = {
     "klass": "i8",
@@ -149,6 +150,7 @@ class JobBook:
         values = {
             "submit_s": table.submit_s[j], "due_s": table.due_s[j], "weight": table.tardiness_weight[j],
             "epochs": table.epochs[j], "tenant": self._tenant_at[tenant], "limit_s": table.time_limit_s[j],
+            "asked_gpus": _asked_gpus(entries),
             "first": first, "count": len(entries), "status": Status.WAITING, "row": -1, "starts": 0,
             "began_s": np.nan, "ended_s": np.nan,
         }  # fmt: skip
@@ -255,6 +257,12 @@ class JobBook:
             tenant_usage_gpu_s=tenant_usage_gpu_s,
             locked=not rules.preempt,
         ), rows
+
+
+def _asked_gpus(entries: Sequence[tuple[int, int, int, float, float, float, bool]]) -> int:
+    """GPUs the owner asked for; the fewest the job can run on, if there was no wish that can be met."""
+    asked = [width * per_node for _, width, per_node, *_, wished in entries if wished]
+    return asked[0] if asked else min(width * per_node for _, width, per_node, *_ in entries)
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from commonwatt.control.book import JobBook, Rules, Status
-from commonwatt.control.engine import Engine, JobEnded, JobInterrupted, Outcome, Start, Stop
+from commonwatt.control.capacity import Capacity, only_on
+from commonwatt.control.engine import Engine, JobEnded, JobInterrupted, NodeView, Outcome, Start, Stop
 from commonwatt.control.events import Event, EventKind, EventLog
 from commonwatt.control.ledger import Ledger
 from commonwatt.control.policy import Policy
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.electricity import Tariff
+from commonwatt.model.errors import EngineError
 from commonwatt.model.jobs import JobTable
 from commonwatt.model.nodes import Cluster
 from commonwatt.placement.explain import Explainer
@@ -35,6 +37,8 @@ class Sample:
     power_w: float | None
     running: int
     waiting: int
+    on_gpus: int  # of nodes that are on or waking
+    wanted_gpus: int  # held, or asked for by waiting jobs
 
 
 class Controller:
@@ -43,14 +47,18 @@ class Controller:
     def __init__(
         self, *, cluster: Cluster, engine: Engine, policy: Policy, rules: Rules, tariff: Tariff,
         rng: np.random.Generator, tenant_weights: Mapping[str, float] | None = None,
-        stopwatch: Callable[[], KeepGoing] = lambda: always,
+        stopwatch: Callable[[], KeepGoing] = lambda: always, capacity: Capacity | None = None,
     ) -> None:  # fmt: skip
+        if capacity is not None and not engine.capabilities.power_states:
+            msg = "a capacity plan needs an engine that can put nodes to sleep and wake them"
+            raise EngineError(msg)
         self.cluster, self.engine, self.policy, self.rules, self.tariff = cluster, engine, policy, rules, tariff
         if rules.preempt and not engine.capabilities.preempt:
             self.rules = Rules(**{**vars(rules), "preempt": False})
         self._rng = rng
         self._weights = dict(tenant_weights or {})
         self._stopwatch = stopwatch
+        self.capacity = capacity
         self.book = JobBook(cluster)
         self.ledger = Ledger(cluster, tariff)
         self.log = EventLog()
@@ -64,11 +72,16 @@ class Controller:
         self._decided_s: float | None = None
         self._calm: Ints | None = None  # GPUs that could be used when a decision left everybody running as they were
 
-    def next_tick_s(self) -> float | None:
-        """When the next periodic rescheduling is due; ``None`` while there is nothing to schedule."""
-        if not self.book.active or self._decided_s is None:
-            return None
-        return self._decided_s + self.rules.interval_s
+    def next_tick_s(self, *, more_to_come: bool = False) -> float | None:
+        """When the next periodic rescheduling or capacity plan is due.
+
+        ``None`` while there is nothing to schedule; if there is *more_to_come*, capacity is planned nevertheless.
+        """
+        plan_s = None if self.capacity is None else self.capacity.next_s
+        if self.book.active and self._decided_s is not None:
+            tick_s = self._decided_s + self.rules.interval_s
+            return tick_s if plan_s is None else min(tick_s, plan_s)
+        return plan_s if more_to_come else None
 
     def submit(self, table: JobTable, rows: Ints) -> None:
         """Take in jobs; they are placed at the next tick. Raises ``JobNeverFitsError`` on a job no node can run."""
@@ -83,26 +96,55 @@ class Controller:
         """
         self._age_usage(now_s)
         self._absorb()
+        if self.capacity is not None:
+            self._plan_capacity(self.capacity, now_s)
         if len(self.book.active) and not self._nothing_new():
             self._decide(np.array(sorted(self.book.active), dtype=np.int64), now_s)
         self._decided_s = now_s
         self.ledger.charge(self.engine.readings())
-        waiting = len(self.book.active) - len(self._held)
-        self.samples.append(Sample(now_s, sum(self._held.values()), self.engine.power_w(), len(self._held), waiting))
+        held, waiting = sum(self._held.values()), len(self.book.active) - len(self._held)
+        on_gpus = int(only_on(self.engine.nodes()).usable_gpus.sum())
+        self.samples.append(
+            Sample(now_s, held, self.engine.power_w(), len(self._held), waiting, on_gpus, self._wanted_gpus())
+        )
 
     def close(self) -> None:
         """Account for everything up to now."""
         self.ledger.charge(self.engine.readings(up_to_now=True))
 
+    def _plan_capacity(self, capacity: Capacity, now_s: float) -> None:
+        busy = np.zeros(len(self.cluster), dtype=bool)
+        for nodes in self.book.nodes.values():
+            busy[list(nodes)] = True
+        commands = capacity.plan(now_s, self.engine.nodes(), busy, sum(self._held.values()), self._wanted_gpus())
+        if commands:
+            self.engine.apply(commands)
+
+    def _wanted_gpus(self) -> int:
+        """GPUs jobs hold, and those that waiting jobs ask for."""
+        waiting = [handle for handle in self.book.active if handle not in self._held]
+        return sum(self._held.values()) + int(self.book.job("asked_gpus")[waiting].sum())
+
+    def _view(self) -> NodeView:
+        """Nodes as placement may see them; where capacity is planned, sleeping ones are not to be had."""
+        view = self.engine.nodes()
+        return view if self.capacity is None else only_on(view)
+
     def _nothing_new(self) -> bool:
-        return self._calm is not None and np.array_equal(self._calm, self.engine.nodes().usable_gpus)
+        return self._calm is not None and np.array_equal(self._calm, self._view().usable_gpus)
 
     def _decide(self, handles: Ints, now_s: float) -> None:
         problem, rows = self._observe(handles, now_s)
         schedule, _ = self.policy.decide(problem, self._rng, self._stopwatch())
+        if self.capacity is not None:
+            woken = self.capacity.rescue(problem, schedule, handles, self.engine.nodes(), now_s)
+            if woken:
+                self.engine.apply(woken)
+                problem, rows = self._observe(handles, now_s)
+                schedule, _ = self.policy.decide(problem, self._rng, self._stopwatch())
         self._carry_out(problem, schedule, handles, rows, now_s)
         calm = np.array_equal(schedule.choice, problem.stay) and bool((problem.stay >= 0).all())
-        self._calm = self.engine.nodes().usable_gpus if calm else None
+        self._calm = self._view().usable_gpus if calm else None
 
     def _observe(self, handles: Ints, now_s: float) -> tuple[Problem, Ints]:
         weights = np.array([self._weights.get(name, 1.0) for name in self.book.tenants])
@@ -112,7 +154,7 @@ class Controller:
             self.rules,
             self.tariff,
             self.engine.progress(handles),
-            self.engine.nodes(),
+            self._view(),
             weights,
             self._usage,
         )
@@ -154,12 +196,14 @@ class Controller:
             for j, receipt in zip(leave, stopped, strict=True):
                 self._left(explainer, int(j), int(handles[j]), receipt.lost_s, now_s)
         if len(enter):
-            starts = []
+            starts, view = [], self.engine.nodes()
             for j in enter:
                 nodes = tuple(int(n) for n in schedule.nodes_of(problem, j))
                 row = int(schedule.choice[j])
                 handle = int(handles[j])
                 starts.append(Start(handle, self.book.names[handle], nodes, int(problem.per_node[row])))
+                if self.capacity is not None:
+                    self.capacity.started(handle, nodes, view, now_s)
                 self._entered(explainer, int(j), handle, int(rows[row]), nodes, now_s)
             self.engine.apply(starts)
         for j in np.flatnonzero(schedule.choice == POSTPONED):

@@ -18,7 +18,9 @@ __all__ = [
     "Capabilities",
     "Change",
     "Clock",
+    "Command",
     "Engine",
+    "Found",
     "Holder",
     "JobEnded",
     "JobInterrupted",
@@ -27,6 +29,8 @@ __all__ = [
     "Outcome",
     "Progress",
     "Reading",
+    "RecoverableEngine",
+    "SetPower",
     "Start",
     "Stop",
     "Stopped",
@@ -40,6 +44,7 @@ class Capabilities:
     preempt: bool
     gangs: bool
     energy: bool  # whether readings carry energy, or only who held what
+    power_states: bool = False  # whether nodes can be put to sleep and woken
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,20 @@ class Stop:
     """Take a running job off its nodes; it can be started again from its last snapshot."""
 
     handle: int
+
+
+@dataclass(frozen=True)
+class SetPower:
+    """Put an unused node into the low-power state called *state*, or wake it if that is ``None``.
+
+    A node that is so already stays so. One that is used or still waking cannot be put to sleep.
+    """
+
+    node: int
+    state: str | None
+
+
+Command = Start | Stop | SetPower
 
 
 @dataclass(frozen=True)
@@ -107,10 +126,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class NodeView:
-    """Nodes as they are now: GPUs that may be used (0: down) and seconds until a sleeping node could run a job."""
+    """Nodes as they are now: GPUs that may be used (0: down) and seconds until a node not on could run a job."""
 
     usable_gpus: Ints  # [N]
-    wait_s: Floats  # [N]
+    wait_s: Floats  # [N] for one asleep, if it were woken now; for one waking, what is left
+    power_state: Ints  # [N] index into the states of its class; -1: on, waking or down
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +147,8 @@ class Holder:
 class Reading:
     """Energy of one node over a time in which nobody came or went.
 
-    ``energy_uj`` is in microjoules, ``None`` if it was not measured. ``waking`` marks time spent changing power state.
+    ``energy_uj`` is in microjoules, ``None`` if it was not measured. ``waking`` marks time spent changing power state,
+    ``asleep`` time spent in a low-power state.
     """
 
     node: int
@@ -136,6 +157,7 @@ class Reading:
     energy_uj: int | None
     holders: tuple[Holder, ...]
     waking: bool = False
+    asleep: bool = False
 
 
 class Clock(Protocol):
@@ -170,8 +192,8 @@ class Engine(Protocol):
         """What changed since the last poll, in order."""
         ...
 
-    def apply(self, commands: Sequence[Start | Stop]) -> Sequence[Stopped]:
-        """Execute *commands* in order; raises ``EngineError`` on one that cannot be."""
+    def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
+        """Execute *commands* in order, answering each ``Stop``; raises ``EngineError`` on one that cannot be."""
         ...
 
     def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
@@ -180,6 +202,28 @@ class Engine(Protocol):
 
     def power_w(self) -> float | None:
         """Power of the whole cluster now; ``None`` if it has no meters."""
+        ...
+
+
+@dataclass(frozen=True)
+class Found:
+    """A job an engine knows from before: how often it was started, and where it runs, nowhere if it does not."""
+
+    handle: int
+    attempts: int
+    nodes: tuple[int, ...]
+    gpus_per_node: int
+
+
+class RecoverableEngine(Engine, Protocol):
+    """An engine that remembers, when the controller that started its jobs is gone, what was started."""
+
+    def found(self) -> Sequence[Found]:
+        """Return every job ever started.
+
+        Those that run go on. The end of each other job's last run comes with the next ``poll``, whether or not anybody
+        was told of it before: only the store of a controller knows that.
+        """
         ...
 
 

@@ -74,9 +74,10 @@ class Ledger:
     jobs: dict[int, Account] = field(default_factory=dict)
     idle: Account = field(default_factory=Account)
     overhead: dict[str, Account] = field(
-        default_factory=lambda: {"starting": Account(), "lost work": Account(), "waking": Account()}
+        default_factory=lambda: {name: Account() for name in ("starting", "lost work", "waking", "asleep")}
     )
     meter: Account = field(default_factory=Account)
+    slept_uj: int | None = 0  # idle energy that nodes did not draw because they slept
     _segments: dict[int, Account] = field(default_factory=dict)  # since the job was last started
 
     def charge(self, readings: Sequence[Reading]) -> None:
@@ -119,8 +120,10 @@ class Ledger:
         kind = self.cluster.classes[self.cluster.klass[reading.node]]
         whole = self._priced(reading, kind.gpus)
         self.meter.add(whole)
-        if reading.waking and not reading.holders:
-            self.overhead["waking"].add(whole)
+        if not reading.holders and (reading.waking or reading.asleep):
+            self.overhead["waking" if reading.waking else "asleep"].add(whole)
+            idle_uj = round(kind.idle_w * MICRO * (reading.to_s - reading.from_s))
+            self.slept_uj = _plus(self.slept_uj, _minus(idle_uj, reading.energy_uj))
             return
         idle_each = kind.idle_w / kind.gpus
         shares = [holder.gpus * (holder.gpu_w + idle_each) for holder in reading.holders]

@@ -24,7 +24,9 @@ def run(
     spent_s = 0.0
     stuck = 0
     while True:
-        times = [t for t in (source.next_s(), controller.next_tick_s()) if t is not None]
+        upcoming_s = source.next_s()
+        tick_s = controller.next_tick_s(more_to_come=upcoming_s is not None)
+        times = [t for t in (upcoming_s, tick_s) if t is not None]
         if not times:
             controller.close()
             return spent_s

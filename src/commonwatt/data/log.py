@@ -17,7 +17,7 @@ from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.units import DAY_S
 
-__all__ = ["JobLog", "utc", "window"]
+__all__ = ["JobLog", "time_of", "utc", "window"]
 
 _SPEAKABLE_S = 1e10  # beyond some three centuries a date says nothing, and in the end there is none
 
@@ -144,7 +144,7 @@ def window(log: JobLog, begin: str | None, days: float, *, carry_in: bool = True
 
     Raises ``InputError`` if *begin* cannot be read or no job is submitted in the period.
     """
-    begin_s = log.span_s[0] if begin is None else _begin_s(log, begin)
+    begin_s = log.span_s[0] if begin is None else time_of(log, begin)
     end_s = begin_s + days * DAY_S
     fresh = (log.submit_s >= begin_s) & (log.submit_s < end_s)
     if not fresh.any():
@@ -177,7 +177,8 @@ def window(log: JobLog, begin: str | None, days: float, *, carry_in: bool = True
     )
 
 
-def _begin_s(log: JobLog, begin: str) -> float:
+def time_of(log: JobLog, begin: str) -> float:
+    """Return a moment (ISO 8601, or seconds from the log's origin) on the clock of *log*; raises ``InputError``."""
     try:
         seconds = float(begin)
     except ValueError:

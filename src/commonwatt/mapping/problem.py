@@ -11,6 +11,7 @@ from commonwatt.mapping.goal import Goal
 from commonwatt.mapping.goal_keys import fixed_of, goal_of
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.errors import InputError
+from commonwatt.model.map_file import MapTable
 
 if TYPE_CHECKING:
     from commonwatt.model.map_file import MapFile
@@ -82,7 +83,12 @@ class Problem:
 
     @classmethod
     def of(cls, file: MapFile) -> Problem:
-        """Return the problem of a file; raises ``InputError`` on tables that are ragged or contradict themselves."""
+        """Return the problem of a file; raises ``InputError`` on tables that are ragged or contradict themselves.
+
+        The table must be there: ``commonwatt.data.map_problem`` makes it of layers and a platform.
+        """
+        if not isinstance(file.table, MapTable):
+            raise InputError("a job table", field="table", value=file.table)
         latency = _table(file.table.latency_cycles, "latency_cycles")
         bandwidth = _table(file.table.bandwidth_gbs, "bandwidth_gbs")
         if latency.shape != bandwidth.shape:

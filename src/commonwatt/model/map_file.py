@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from commonwatt.model.fields import FileModel, quantity
+from commonwatt.model.map_platform import AcceleratorSpec, LayerSpec
 
 __all__ = ["FixedMapping", "MapFile", "MapTable", "MappingFile"]
 
@@ -39,7 +40,18 @@ class MapFile(FileModel):
     """
 
     system_bandwidth_gbs: float = quantity("bandwidth all sub-accelerators share", "GB/s", gt=0)
-    table: MapTable = quantity("the job table")
+    table: MapTable | str | None = quantity(
+        "the job table, or a file with it, CSV or JSON; instead of platform and jobs", "-", None
+    )
+    platform: str | tuple[AcceleratorSpec, ...] | None = quantity(
+        "a setting of the paper (S1 to S6, S1-flexible, S3-flexible), or sub-accelerators", "-", None, min_length=1
+    )
+    jobs: str | tuple[LayerSpec, ...] | None = quantity("layers, or a CSV file with them", "-", None, min_length=1)
+    cost_model: Literal["maestro", "shi", "roofline"] = quantity(
+        "what layers cost: the published model, that with SHI where LB stands, or the physically honest one",
+        "-",
+        "maestro",
+    )
     objective: Literal["latency", "energy", "edp", "satisfaction", "tail", "completion"] = quantity(
         "what is made small: makespan, energy, their product, jobs out of the target order, tail latency of tenants, "
         "or mean time of completion",
@@ -62,14 +74,22 @@ class MapFile(FileModel):
     tail: float = quantity("part of a tenant's jobs that have ended by its tail latency", "-", 0.95, gt=0, le=1)
     fixed: FixedMapping | None = quantity("what of the mapping is decided already", "-", None)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _check_form(cls, raw: Any) -> Any:  # noqa: ANN401
-        for key in ("platform", "jobs"):
-            if isinstance(raw, dict) and key in raw:
-                msg = f"{key}: expected a job table under 'table'; platforms and layers have no cost model here yet"
-                raise ValueError(msg)
-        return raw
+    @model_validator(mode="after")
+    def _check_form(self) -> MapFile:
+        if self.table is not None:
+            for key in ("platform", "jobs"):
+                if getattr(self, key) is not None:
+                    msg = f"{key}: expected a table, or a platform and jobs, not both"
+                    raise ValueError(msg)
+        elif self.platform is None and self.jobs is None:
+            msg = "table: expected this field to be given, or platform and jobs"
+            raise ValueError(msg)
+        else:
+            for key, other in (("platform", "jobs"), ("jobs", "platform")):
+                if getattr(self, key) is None:
+                    msg = f"{key}: expected this field to be given beside {other}"
+                    raise ValueError(msg)
+        return self
 
 
 class MappingFile(FileModel):

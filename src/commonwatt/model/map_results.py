@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from commonwatt.model.fields import AnswerModel, ResultModel, quantity
 
-__all__ = ["MapBandwidth", "MapEvaluateResult", "MapJobResult", "MapProgress", "MapResult", "MapTenant"]
+__all__ = [
+    "MapBandwidth",
+    "MapEvaluateResult",
+    "MapJobResult",
+    "MapProgress",
+    "MapResult",
+    "MapTableResult",
+    "MapTenant",
+]
 
 
 class MapJobResult(ResultModel):
@@ -83,3 +91,22 @@ class MapResult(MapEvaluateResult):
     history: tuple[MapProgress, ...] = quantity("how the search came to its best")
     search_s: float = quantity("time of the search, compilation included", "s")
     seed: int = quantity("seed of the search")
+
+
+class MapTableResult(AnswerModel):
+    """Answer of ``commonwatt map table``. Tables have a row for each job, an entry for each sub-accelerator."""
+
+    cost_model: str | None = quantity("what the layers were costed with; null: the table was given")
+    jobs: tuple[str, ...] = quantity("name of each job")
+    accelerators: tuple[str, ...] = quantity("name of each sub-accelerator")
+    latency_cycles: tuple[tuple[float | None, ...], ...] = quantity(
+        "time if bandwidth is free; null: it cannot run there", "cycles"
+    )
+    bandwidth_gbs: tuple[tuple[float | None, ...], ...] = quantity("bandwidth it asks for meanwhile", "GB/s")
+    energy_nj: tuple[tuple[float | None, ...], ...] | None = quantity(
+        "energy it takes, by a model; null: unknown", "nJ"
+    )
+    macs: tuple[int, ...] | None = quantity("multiply-accumulates of each job; null: unknown")
+    sg_bytes: tuple[tuple[float, ...], ...] | None = quantity("what it takes of the global scratchpad", "B")
+    pe_rows: tuple[tuple[float, ...], ...] | None = quantity("rows of the array as it runs")
+    pe_cols: tuple[tuple[float, ...], ...] | None = quantity("columns of the array as it runs")

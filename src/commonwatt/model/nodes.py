@@ -26,6 +26,7 @@ class PowerState(FileModel):
     power_w: float = quantity("power drawn in this state", "W", 0.0, ge=0)
     enter_s: float = quantity("time to enter the state, at idle power", "s", 0.0, ge=0)
     wake_s: float = quantity("time to come back, at idle power", "s", 0.0, ge=0)
+    wake_j: float = quantity("energy of coming back beyond idle power", "J", 0.0, ge=0)
 
 
 OFF = PowerState(name="off")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from commonwatt.model.fields import AnswerModel, ResultModel, quantity
 
 __all__ = [
+    "CapacityResult",
     "DataCheckResult",
     "DataListResult",
     "DatasetRow",
@@ -83,11 +84,29 @@ class TenantResult(ResultModel):
 class LedgerRow(ResultModel):
     """A row of the ledger: all jobs together, idle, or a kind of overhead. Rows sum to `total` exactly."""
 
-    row: str = quantity("jobs, idle, starting, lost work, waking or total")
+    row: str = quantity("jobs, idle, starting, lost work, waking, asleep or total")
     energy_uj: int | None = quantity("energy", "µJ")
     cost_n: int | None = quantity("cost of that energy", "1e-9 currency")
     carbon_ug: int | None = quantity("carbon", "µg")
     gpu_us: int = quantity("GPU time", "GPU µs")
+
+
+class CapacityResult(ResultModel):
+    """What planning the power states of nodes did."""
+
+    policy: str = quantity("capacity policy")
+    forecaster: str | None = quantity("predictor or model file; null if the policy needs none")
+    target: float | None = quantity("share of instants promised; null if nothing is promised")
+    plans: int = quantity("plans made")
+    slots_served: float = quantity("share of plans at which the GPUs on sufficed for what was wanted just then")
+    fallback_plans: int = quantity("plans that kept everything on because no promise could be made")
+    mean_gpus_on: float = quantity("mean over time, waking ones included", "GPUs")
+    mean_gpus_used: float = quantity("mean over time", "GPUs")
+    energy_all_on_kwh: float | None = quantity("energy of the same schedule had no node slept", "kWh")
+    saving_pct: float | None = quantity("part of that energy saved", "%")
+    jobs_delayed: int = quantity("jobs that waited for nodes to wake")
+    mean_delay_s: float | None = quantity("mean over these; null if there are none", "s")
+    wakes: int = quantity("times a node was woken")
 
 
 class PolicyResult(ResultModel):
@@ -116,6 +135,7 @@ class PolicyResult(ResultModel):
     )
     tenants: tuple[TenantResult, ...] = quantity("per tenant")
     ledger: tuple[LedgerRow, ...] = quantity("who the energy, cost and GPU time went to")
+    capacity: CapacityResult | None = quantity("what planning capacity did; null if it was not planned", "-", None)
 
 
 class SimulationResult(AnswerModel):

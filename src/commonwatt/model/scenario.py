@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.fields import FileModel, quantity
 from commonwatt.model.jobs import Tenant
@@ -207,6 +208,7 @@ class PolicySpec(FileModel):
     fair_share_weight: float = quantity("fair-share: weight of the fair-share factor; age has weight 1", "-", 2.0, ge=0)
     half_life_s: float = quantity("fair-share: half-life of a tenant's usage", "s", 7 * 86400.0, gt=0)
     unused_nodes: UnusedNodes | None = quantity("instead of the scenario's", "-", None)
+    capacity: CapacitySpec | None = quantity("instead of the scenario's", "-", None)
 
     @property
     def label(self) -> str:
@@ -235,6 +237,7 @@ class Scenario(FileModel):
     )
     preemption: Preemption = quantity("what stopping and moving a job costs", "-", Preemption)
     unused_nodes: UnusedNodes = quantity("what becomes of a node nobody uses", "-", UnusedNodes)
+    capacity: CapacitySpec | None = quantity("how many nodes stay on, by a plan; instead of `unused_nodes`", "-", None)
     runtime_error: float = quantity(
         "standard deviation of the logarithm of true over expected run time", "-", 0.0, ge=0, le=2
     )

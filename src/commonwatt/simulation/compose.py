@@ -14,10 +14,12 @@ from commonwatt.control.policy import Policy
 from commonwatt.engines.simulated.clock import VirtualClock
 from commonwatt.engines.simulated.engine import Outage, SimulatedEngine, World
 from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobTable
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import PolicySpec, Scenario
+from commonwatt.simulation.capacity import Past, demand_in, make_capacity
 
 __all__ = ["Run", "TableSource", "check_runs", "run_policy", "slowdowns"]
 
@@ -50,6 +52,7 @@ class Run:
 
     controller: Controller
     scheduler_s: float
+    capacity: CapacitySpec | None = None
 
 
 def slowdowns(scenario: Scenario, jobs: int, seed: int) -> Floats:
@@ -65,7 +68,7 @@ def check_runs(scenario: Scenario, cluster: Cluster, table: JobTable) -> None:
     _outages(scenario, cluster)
     for policy in scenario.policies:
         unused = policy.unused_nodes or scenario.unused_nodes
-        if unused.state is not None:
+        if unused.state is not None and (policy.capacity or scenario.capacity) is None:
             for kind in cluster.classes:
                 kind.state(unused.state)
     JobBook(cluster).add(table, np.arange(len(table)))
@@ -73,14 +76,22 @@ def check_runs(scenario: Scenario, cluster: Cluster, table: JobTable) -> None:
 
 def run_policy(
     scenario: Scenario, spec: PolicySpec, cluster: Cluster, table: JobTable, seed: int,
-    on_tick: Callable[[float], None] = lambda _: None,
+    on_tick: Callable[[float], None] = lambda _: None, past: Past | None = None,
 ) -> Run:  # fmt: skip
-    """Run the workload under one policy; ``check_runs`` tells beforehand whether it can be."""
+    """Run the workload under one policy; ``check_runs`` tells beforehand whether it can be.
+
+    *past* is the demand before the period, for a capacity plan that forecasts. One with foresight runs twice.
+    """
     unused = spec.unused_nodes or scenario.unused_nodes
+    plan = spec.capacity or scenario.capacity
+    foreseen = None
+    if plan is not None and plan.policy == "foresight":
+        first = spec.model_copy(update={"capacity": CapacitySpec(policy="always-on", step_s=plan.step_s)})
+        foreseen = demand_in(run_policy(scenario, first, cluster, table, seed).controller.samples, plan.step_s)
     world = World(
         restart_s=scenario.preemption.restart_s,
         lose_work=scenario.preemption.lose_work,
-        unused_state=unused.state,
+        unused_state=unused.state if plan is None else None,
         unused_after_s=unused.after_s,
         slowdown=slowdowns(scenario, len(table), seed),
         outages=_outages(scenario, cluster),
@@ -100,9 +111,10 @@ def run_policy(
         tariff=scenario.electricity.tariff(),
         rng=np.random.default_rng([seed, 1]),
         tenant_weights={tenant.name: tenant.weight for tenant in scenario.tenants},
+        capacity=None if plan is None else make_capacity(plan, cluster, past or Past(), seed, foreseen),
     )
     spent_s = run(controller, VirtualClock(engine), TableSource(table), on_tick)
-    return Run(controller, spent_s)
+    return Run(controller, spent_s, plan)
 
 
 def _outages(scenario: Scenario, cluster: Cluster) -> tuple[Outage, ...]:

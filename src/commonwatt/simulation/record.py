@@ -62,6 +62,8 @@ class SampleColumns:
     power_w: Floats  # NaN: unknown
     running: Ints
     waiting: Ints
+    on_gpus: Ints  # of nodes that are on or waking
+    wanted_gpus: Ints  # held, or asked for by waiting jobs
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from commonwatt.model.nodes import Cluster
 from commonwatt.model.results import PolicyResult, SimulationResult, Spread, SweepPolicy, SweepResult
 from commonwatt.model.scenario import PolicySpec, Scenario
 from commonwatt.placement.lower_bound import job_bound, load_bound
+from commonwatt.simulation.capacity import Past
 from commonwatt.simulation.compose import run_policy, slowdowns
 from commonwatt.simulation.record import Record
 from commonwatt.simulation.summary import record_of
@@ -55,6 +56,7 @@ class Prepared:
     table: JobTable
     sentence: str  # where the jobs come from
     seed: int
+    past: Past = field(default_factory=Past)
 
     def digest(self) -> str:
         """SHA-256 of the scenario, wherever its log lies, and of the jobs it led to."""
@@ -62,6 +64,8 @@ class Prepared:
         sha = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
         for column in vars(self.table).values():
             sha.update(column.tobytes() if isinstance(column, np.ndarray) else repr(column).encode())
+        if self.past.demand is not None:
+            sha.update(self.past.demand.gpus.tobytes())
         return sha.hexdigest()
 
     def lower_bound(self) -> float:
@@ -111,7 +115,7 @@ def _one(
     label = spec.label
     on_tick = (lambda _: None) if listener is None else (lambda time_s: listener.at(label, time_s))
     warm_up(spec)
-    run = run_policy(prepared.scenario, spec, prepared.cluster, prepared.table, prepared.seed, on_tick)
+    run = run_policy(prepared.scenario, spec, prepared.cluster, prepared.table, prepared.seed, on_tick, prepared.past)
     record = record_of(run, label, prepared.table, bound)
     return record if keep else record.result
 

@@ -9,7 +9,7 @@ from commonwatt.control.events import Event, EventKind
 from commonwatt.control.ledger import Account
 from commonwatt.model.arrays import Floats
 from commonwatt.model.jobs import JobTable
-from commonwatt.model.results import LedgerRow, PolicyResult, TenantResult
+from commonwatt.model.results import CapacityResult, LedgerRow, PolicyResult, TenantResult
 from commonwatt.model.units import HOUR_S, J_PER_KWH, MICRO, NANO
 from commonwatt.simulation.compose import Run
 from commonwatt.simulation.record import EventColumns, JobColumns, Record, SampleColumns, Segments
@@ -125,6 +125,8 @@ def _samples(controller: Controller) -> SampleColumns:
         power_w=np.array([np.nan if s.power_w is None else s.power_w for s in samples]),
         running=np.array([s.running for s in samples], dtype=np.int64),
         waiting=np.array([s.waiting for s in samples], dtype=np.int64),
+        on_gpus=np.array([s.on_gpus for s in samples], dtype=np.int64),
+        wanted_gpus=np.array([s.wanted_gpus for s in samples], dtype=np.int64),
     )
 
 
@@ -171,6 +173,34 @@ def _result(run: Run, policy: str, jobs: JobColumns, samples: SampleColumns, low
         scheduler_s=run.scheduler_s,
         tenants=_tenants(jobs),
         ledger=_ledger(controller),
+        capacity=_capacity(run, samples),
+    )
+
+
+def _capacity(run: Run, samples: SampleColumns) -> CapacityResult | None:
+    planned, spec = run.controller.capacity, run.capacity
+    if planned is None or spec is None:
+        return None
+    tally, ledger = planned.tally, run.controller.ledger
+    widths_s = np.diff(samples.time_s)
+    span_s = max(float(widths_s.sum()), 1e-9)
+    drawn_uj, slept_uj = ledger.meter.energy_uj, ledger.slept_uj
+    all_on_uj = None if drawn_uj is None or slept_uj is None else drawn_uj + slept_uj
+    delays_s = list(tally.delays_s.values())
+    return CapacityResult(
+        policy=spec.policy,
+        forecaster=spec.forecaster if spec.forecasts else None,
+        target=spec.target if spec.policy == "cuff" else None,
+        plans=tally.steps,
+        slots_served=tally.served / max(1, tally.steps),
+        fallback_plans=tally.fallback,
+        mean_gpus_on=float(samples.on_gpus[:-1] @ widths_s) / span_s,
+        mean_gpus_used=float(samples.busy_gpus[:-1] @ widths_s) / span_s,
+        energy_all_on_kwh=None if all_on_uj is None else all_on_uj / MICRO / J_PER_KWH,
+        saving_pct=None if not all_on_uj or slept_uj is None else 100 * slept_uj / all_on_uj,
+        jobs_delayed=len(delays_s),
+        mean_delay_s=float(np.mean(delays_s)) if delays_s else None,
+        wakes=tally.wakes,
     )
 
 

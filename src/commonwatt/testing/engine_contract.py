@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from commonwatt.control.engine import Change, Clock, Engine, JobEnded, Outcome, Reading, Start, Stop
+from commonwatt.control.engine import Change, Clock, Engine, JobEnded, Outcome, Reading, SetPower, Start, Stop
 from commonwatt.model.errors import EngineError
 from commonwatt.model.jobs import Job, JobTable
 from commonwatt.model.nodes import Cluster, NodeSpec
@@ -176,6 +176,36 @@ class EngineContract:
             elif reading.holders:
                 assert reading.energy_uj is not None
                 assert reading.energy_uj > 0
+
+    def test_nodes_sleep_and_wake_when_told(self, lab: Lab) -> None:
+        """Where the engine can: a sleeping node says so and runs a job once woken; telling twice changes nothing."""
+        if not lab.engine.capabilities.power_states:
+            pytest.skip("this engine leaves all nodes on")
+        state = lab.cluster.classes[0].states[0]
+        for _ in range(2):
+            lab.engine.apply([SetPower(1, state.name)])
+        lab.pass_time(3)
+        view = lab.engine.nodes()
+        assert view.power_state[1] == 0
+        assert view.wait_s[1] == pytest.approx(state.wake_s, abs=3 * lab.unit_s)
+        for _ in range(2):
+            lab.engine.apply([SetPower(1, None)])
+        assert lab.engine.nodes().power_state[1] == -1
+        handle = lab.start("j1", (1,))
+        assert [c.handle for c in lab.pass_time(15)] == [handle]
+        _assert_seamless(
+            [r for r in lab.engine.readings(up_to_now=True) if r.node == 1], lab.clock.now_s(), lab.clock.now_s()
+        )
+
+    def test_a_node_in_use_cannot_be_put_to_sleep(self, lab: Lab) -> None:
+        """Nor can one be put into a state it does not have."""
+        if not lab.engine.capabilities.power_states:
+            pytest.skip("this engine leaves all nodes on")
+        lab.start("j1", (0,))
+        with pytest.raises(EngineError):
+            lab.engine.apply([SetPower(0, lab.cluster.classes[0].states[0].name)])
+        with pytest.raises(ValueError, match="nowhere"):
+            lab.engine.apply([SetPower(1, "nowhere")])
 
 
 def _assert_seamless(readings: Sequence[Reading], from_s: float, to_s: float) -> None:

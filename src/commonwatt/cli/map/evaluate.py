@@ -25,12 +25,11 @@ def evaluate(problem: Path, mapping: Path, *, plot: Path | None, seed: int, as_j
     Example:
       commonwatt map evaluate examples/map.yaml mapping.json --json
     """
-    from commonwatt.data.files import load_yaml
+    from commonwatt.data.map_problem import load_map
     from commonwatt.mapping.problem import Problem
-    from commonwatt.model.map_file import MapFile
     from commonwatt.model.map_results import MapEvaluateResult
 
-    file = load_yaml(problem, MapFile)
+    file = load_map(problem)
     with blamed_on(problem):
         table = Problem.of(file)
     result = MapEvaluateResult(**described(file, table, read_mapping(mapping, table), seed))

@@ -79,14 +79,13 @@ def _solve(
 
     import numpy as np
 
-    from commonwatt.data.files import load_yaml
+    from commonwatt.data.map_problem import load_map
     from commonwatt.mapping.algorithms import ALGORITHMS as MAKE
     from commonwatt.mapping.algorithms import warmed
     from commonwatt.mapping.problem import Problem
-    from commonwatt.model.map_file import MapFile
     from commonwatt.model.map_results import MapProgress, MapResult
 
-    file = load_yaml(path, MapFile)
+    file = load_map(path)
     if objective is not None:
         file = file.model_copy(update={"objective": objective})
     with blamed_on(path):

@@ -15,6 +15,7 @@ import numpy as np
 from commonwatt.control.engine import (
     Capabilities,
     Change,
+    Command,
     Holder,
     JobEnded,
     JobInterrupted,
@@ -22,11 +23,13 @@ from commonwatt.control.engine import (
     Outcome,
     Progress,
     Reading,
+    SetPower,
     Start,
     Stop,
     Stopped,
 )
 from commonwatt.engines.simulated.events import EventQueue, Priority, Scheduled
+from commonwatt.engines.simulated.speeds import Speeds
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import EngineError
 from commonwatt.model.jobs import JobTable
@@ -87,36 +90,21 @@ class _Node:
     changed_s: float = 0.0  # end of the transition it is in
     version: int = 0
     outages: int = 0  # those under way
-
-
-class _Speeds:
-    """Progress of all jobs in columns, by handle; infinite epoch time for those that do not run."""
-
-    def __init__(self, jobs: int) -> None:
-        self.base_epochs = np.zeros(jobs)  # done when last started, or kept when stopped
-        self.work_from_s = np.zeros(jobs)
-        self.epoch_s = np.full(jobs, np.inf)
-        self.epochs = np.ones(jobs)
-
-    def done(self, handles: Ints | int, now_s: float) -> Floats:
-        worked = np.maximum(0.0, now_s - self.work_from_s[handles]) / self.epoch_s[handles]
-        return np.asarray(np.minimum(self.base_epochs[handles] + worked, self.epochs[handles]))
-
-    def kept(self, handles: Ints | int, now_s: float) -> Floats:
-        return np.asarray(np.maximum(self.base_epochs[handles], np.floor(self.done(handles, now_s) + 1e-9)))
+    surplus_uj: int = 0  # drawn beyond its power since it was metered
+    rousing: bool = False  # waking with nobody on it
 
 
 class SimulatedEngine:
     """An ``Engine`` in virtual time."""
 
     def __init__(self, cluster: Cluster, jobs: JobTable, world: World) -> None:
-        self.capabilities = Capabilities(preempt=True, gangs=True, energy=True)
+        self.capabilities = Capabilities(preempt=True, gangs=True, energy=True, power_states=True)
         self.now_s = 0.0
         self._cluster, self._table, self._world = cluster, jobs, world
         self._row_of = {name: j for j, name in enumerate(jobs.names)}
         self._queue = EventQueue()
         self._running: dict[int, _Running] = {}
-        self._speeds = _Speeds(len(jobs))
+        self._speeds = Speeds(len(jobs))
         self._changes: list[Change] = []
         self._readings: list[Reading] = []
         self._kinds = [cluster.classes[k] for k in cluster.klass]
@@ -124,7 +112,8 @@ class SimulatedEngine:
         self._free: Ints = cluster.gpus
         self._wait_s: Floats = np.zeros(len(cluster))  # to wake, once asleep
         self._left_s: Floats = np.full(len(cluster), -np.inf)  # when they last began to go to sleep
-        self._asleep_s: Floats = np.zeros(len(cluster))  # when they are asleep that are going to
+        self._changed_s: Floats = np.zeros(len(cluster))  # when they are asleep that are going to, or awake
+        self._power_state: Ints = np.full(len(cluster), -1, dtype=np.int64)
         self._power_w: Floats = np.array([kind.idle_w for kind in self._kinds])
         self._nodes = [_Node() for _ in self._kinds]
         self._started: set[int] = set()
@@ -139,8 +128,9 @@ class SimulatedEngine:
 
     def nodes(self) -> NodeView:
         """State of the nodes."""
-        wait_s = self._wait_s + np.maximum(0.0, self._asleep_s - self.now_s)
-        return NodeView(self._usable.copy(), np.where(self._left_s < self.now_s, wait_s, 0.0))
+        wait_s = self._wait_s + np.maximum(0.0, self._changed_s - self.now_s)
+        wait_s = np.where(self._left_s < self.now_s, wait_s, 0.0)
+        return NodeView(self._usable.copy(), wait_s, self._power_state.copy())
 
     def progress(self, handles: Ints) -> Progress:
         """Progress of *handles* now."""
@@ -156,12 +146,14 @@ class SimulatedEngine:
         changes, self._changes = self._changes, []
         return changes
 
-    def apply(self, commands: Sequence[Start | Stop]) -> Sequence[Stopped]:
+    def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
         """Execute *commands*; raises ``EngineError`` on one that cannot be."""
         stopped = []
         for command in commands:
             if isinstance(command, Stop):
                 stopped.append(self._stop(command.handle))
+            elif isinstance(command, SetPower):
+                self._set_power(command)
             else:
                 self._start(command)
         return stopped
@@ -203,7 +195,7 @@ class SimulatedEngine:
                     self._changes.append(JobEnded(job.handle, self.now_s, Outcome.COMPLETED))
             case Priority.POWER:
                 if self._nodes[event.subject].version == event.version:
-                    self._sleep(event.subject)
+                    self._power_event(event.subject)
             case Priority.NODE_DOWN:
                 self._fail(event.subject)
             case Priority.NODE_UP:
@@ -293,9 +285,12 @@ class SimulatedEngine:
         node = self._nodes[n]
         if self.now_s <= node.metered_s:
             return
-        energy_uj = round(float(self._power_w[n]) * MICRO * (self.now_s - node.metered_s))
+        energy_uj = round(float(self._power_w[n]) * MICRO * (self.now_s - node.metered_s)) + node.surplus_uj
         waking = node.changed_s >= self.now_s
-        self._readings.append(Reading(n, node.metered_s, self.now_s, energy_uj, tuple(node.holders), waking))
+        asleep = node.state is not None and node.metered_s >= node.changed_s
+        holders = tuple(node.holders)
+        self._readings.append(Reading(n, node.metered_s, self.now_s, energy_uj, holders, waking, asleep))
+        node.surplus_uj = 0
         node.metered_s = self.now_s
 
     def _left_alone(self, n: int) -> None:
@@ -307,32 +302,69 @@ class SimulatedEngine:
         node.version = self._version
         self._queue.push(self.now_s + self._world.unused_after_s, Priority.POWER, n, node.version)
 
-    def _sleep(self, n: int) -> None:
-        """Node *n* begins to go to sleep, which takes a while at idle power; or it is asleep."""
+    def _power_event(self, n: int) -> None:
+        """Node *n* has entered its state, has become awake, or has been unused for long enough."""
         node = self._nodes[n]
-        if node.holders or not self._usable[n] or self._world.unused_state is None:
+        if node.state is not None:
+            self._meter(n)
+            self._power_w[n] = node.state.power_w
+        elif node.rousing:
+            node.rousing = False
+            self._meter(n)
+            self._left_alone(n)
+        elif self._world.unused_state is not None and self._usable[n] and not node.holders:
+            self._sleep(n, self._world.unused_state)
+
+    def _set_power(self, command: SetPower) -> None:
+        n, node, name = command.node, self._nodes[command.node], self._cluster.names[command.node]
+        if not self._usable[n]:
+            msg = f"power of node {name}: it is down"
+            raise EngineError(msg)
+        if command.state is None:
+            if node.state is not None:
+                ready_s = self._wake(n)
+                self._version += 1
+                node.version, node.rousing = self._version, True
+                self._queue.push(ready_s, Priority.POWER, n, node.version)
             return
+        if node.state is not None and node.state.name == command.state:
+            return
+        if node.holders or node.state is not None or node.changed_s > self.now_s:
+            msg = f"put node {name} to {command.state}: it is {'used' if node.holders else 'not on'}"
+            raise EngineError(msg)
+        self._version += 1
+        node.version = self._version
+        self._sleep(n, command.state)
+
+    def _sleep(self, n: int, state: str) -> None:
+        """Node *n*, which is on, begins to enter *state*, which takes a while at idle power."""
+        node = self._nodes[n]
         self._meter(n)
-        if node.state is None:
-            node.state = self._kinds[n].state(self._world.unused_state)
-            self._left_s[n] = self.now_s
-            node.changed_s = self.now_s + node.state.enter_s
-            self._wait_s[n], self._asleep_s[n] = node.state.wake_s, node.changed_s
-            if node.state.enter_s > 0:
-                self._queue.push(node.changed_s, Priority.POWER, n, node.version)
-                return
-        self._power_w[n] = node.state.power_w
+        node.state = self._kinds[n].state(state)
+        self._power_state[n] = self._kinds[n].states.index(node.state)
+        self._left_s[n] = self.now_s
+        node.changed_s = self.now_s + node.state.enter_s
+        self._wait_s[n], self._changed_s[n] = node.state.wake_s, node.changed_s
+        if node.state.enter_s > 0:
+            self._queue.push(node.changed_s, Priority.POWER, n, node.version)
+        else:
+            self._power_w[n] = node.state.power_w
 
     def _wake(self, n: int) -> float:
         """Make sure node *n* is on or waking; returns when it is ready: at once, if it would go to sleep only now."""
         node = self._nodes[n]
-        node.version = -1  # no longer about to sleep
+        node.version, node.rousing = -1, False  # no longer about to sleep
         if node.state is not None:
             self._meter(n)
-            slept = self._left_s[n] < self.now_s
-            node.changed_s = max(self.now_s, node.changed_s) + node.state.wake_s if slept else self.now_s
+            if self._left_s[n] < self.now_s:
+                node.changed_s = max(self.now_s, node.changed_s) + node.state.wake_s
+                node.surplus_uj += round(node.state.wake_j * MICRO)
+            else:
+                node.changed_s = self.now_s
             node.state = None
-            self._wait_s[n] = self._asleep_s[n] = 0.0
+            self._power_state[n] = -1
+            self._wait_s[n], self._changed_s[n] = 0.0, node.changed_s
+            self._draw(n)
         return max(self.now_s, node.changed_s)
 
     def _fail(self, n: int) -> None:
@@ -343,8 +375,9 @@ class SimulatedEngine:
             lost_s = self._interrupt(self._running[holder.handle])
             cause = f"node {self._cluster.names[n]} went down"
             self._changes.append(JobInterrupted(holder.handle, self.now_s, lost_s, cause))
-        node.version, node.state, node.changed_s = -1, None, self.now_s
-        self._power_w[n] = self._wait_s[n] = self._asleep_s[n] = 0.0
+        node.version, node.rousing, node.state, node.changed_s = -1, False, None, self.now_s
+        self._power_w[n] = self._wait_s[n] = self._changed_s[n] = 0.0
+        self._power_state[n] = -1
         self._usable[n] = self._free[n] = 0
 
     def _repair(self, n: int) -> None:

@@ -1,0 +1,25 @@
+"""``commonwatt forecast``: one file per subcommand."""
+
+from __future__ import annotations
+
+import click
+
+from commonwatt.cli.forecast.demand import demand
+from commonwatt.cli.forecast.evaluate import evaluate
+
+__all__ = ["command"]
+
+
+@click.group()
+def command() -> None:
+    """Forecast how many GPUs must be on: quantiles of demand, and a promise that is kept.
+
+    \b
+    Examples:
+      commonwatt forecast demand generated --days 14 --out demand.csv
+      commonwatt forecast evaluate demand.csv --model last-value --test-from 2024-01-13 --total-gpus 1000
+    """
+
+
+command.add_command(demand)
+command.add_command(evaluate)

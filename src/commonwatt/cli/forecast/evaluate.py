@@ -1,0 +1,123 @@
+"""``commonwatt forecast evaluate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from commonwatt.cli.forecast._series import series_options
+from commonwatt.cli.output import json_option, print_json, seed_option
+
+if TYPE_CHECKING:
+    from commonwatt.model.forecast_results import ForecastEvaluateResult
+
+__all__ = ["evaluate"]
+
+
+@click.command()
+@click.argument("series", type=click.Path(path_type=Path))
+@click.option(
+    "--model",
+    "name",
+    default="last-value",
+    show_default=True,
+    metavar="NAME",
+    help="gru, bilstm, cnn, gru-point, ..., last-value, seasonal-naive, moving-max, lightgbm or auto-ets.",
+)
+@click.option("--test-from", required=True, metavar="TIME", help="First instant scored: ISO 8601, or seconds.")
+@click.option(
+    "--target",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.98,
+    show_default=True,
+    help="Share of instants with enough GPUs on that is promised.",
+)
+@click.option("--total-gpus", type=click.FloatRange(0, min_open=True), metavar="N", help="GPUs there are.")
+@click.option("--gpu-w", type=click.FloatRange(0), metavar="W", help="Power of a GPU that is on, for energies.")
+@click.option(
+    "--margin",
+    type=click.FloatRange(0),
+    metavar="PERCENT",
+    help="The threshold method: so much above the median (the point forecast), at every level.",
+)
+@click.option("--refit-every", type=click.IntRange(1), metavar="STEPS", help="Fit anew after so many steps.")
+@click.option("--look-back", type=click.IntRange(1), metavar="N", help="Values seen before a forecast.  [default: 120]")
+@click.option("--horizon", type=click.IntRange(1), metavar="M", help="Steps forecast.  [default: 5]")
+@series_options
+@seed_option
+@json_option
+def evaluate(
+    series: Path, *, name: str, test_from: str, target: float, total_gpus: float | None, gpu_w: float | None,
+    margin: float | None, refit_every: int | None, look_back: int | None, horizon: int | None, column: str,
+    time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
+) -> None:  # fmt: skip
+    """Fit on SERIES before TIME, forecast every instant after it with what was known then, and score that.
+
+    SERIES is CSV or Parquet with a time column and one of GPUs, or a job log. Forecasts are rounded up to whole GPUs
+    before any score; scores are of the last step of the horizon.
+
+    \b
+    Examples:
+      commonwatt forecast evaluate demand.csv --test-from 2024-01-13 --model last-value --total-gpus 1000
+      commonwatt forecast evaluate demand.csv --test-from 2024-01-13 --model gru --target 0.95 --json
+    """
+    from commonwatt.cli.forecast._evaluation import answer
+    from commonwatt.cli.forecast._series import load_series
+    from commonwatt.cli.output import blamed_on
+    from commonwatt.data.series_files import read_moment
+    from commonwatt.forecasting.forecast import HORIZON, LOOK_BACK
+    from commonwatt.forecasting.predictors import make_predictor
+
+    predictor = make_predictor(name, look_back or LOOK_BACK, horizon or HORIZON)
+    if margin is not None:
+        from commonwatt.forecasting.threshold import Threshold
+
+        predictor = Threshold(predictor, margin / 100)
+    loaded = load_series(series, column, time_column, where, max_gap)
+    begin = read_moment(test_from, loaded.file, "--test-from")
+    with blamed_on(series):
+        result = answer(loaded, predictor, begin, target, total_gpus, gpu_w, refit_every, seed)
+    if as_json:
+        print_json(result)
+    else:
+        _tell(result)
+
+
+def _tell(result: ForecastEvaluateResult) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    title = f"{result.model}: {result.m} steps of {result.step_s:g} s ahead, from {result.test_from}"
+    table = Table(title=title, title_justify="left")
+    for heading in ("q", "MAE, GPUs", "under-predicted", "pinball, GPUs", "coverage error"):
+        table.add_column(heading, justify="right")
+    for row in result.quantiles:
+        table.add_row(
+            f"{row.q:g}", _shown(row.mae), _shown(row.under_prediction_pct, "%"), _shown(row.pinball),
+            _shown(row.coverage_error_pp, " pp"),
+        )  # fmt: skip
+    Console().print(table)
+    promise = result.promise
+    click.echo(f"CRPS        {_shown(result.crps)} GPUs, {result.test_values:,} instants, {result.unknown:,} unknown")
+    click.echo(f"promise     {100 * promise.target:g}% of instants with enough GPUs on")
+    click.echo(f"achieved    {_percent(promise.achieved)} (its own quantile: {_percent(promise.achieved_raw)})")
+    jobs = "" if promise.jobs_served is None else f", {_percent(promise.jobs_served)} of jobs"
+    click.echo(f"served      {_percent(promise.gpus_served)} of the GPUs wanted{jobs}")
+    if result.energy_saving_pct is not None:
+        click.echo(f"saving      {result.energy_saving_pct:.1f}% of the energy of all GPUs on")
+    click.echo("GPU hours at equal performance:")
+    for way in result.equal_performance:
+        energy = "" if way.energy_kwh is None else f", {way.energy_kwh:,.0f} kWh"
+        hours = "unknown" if way.gpu_hours is None else f"{way.gpu_hours:,.0f}"
+        click.echo(f"  {way.name:<20} {hours} GPU h{energy} at {_percent(way.performance)}")
+    click.echo(f"fit {result.fit_s:.1f} s, forecast {result.predict_ms:.2f} ms, update {result.update_ms:.3f} ms")
+
+
+def _shown(value: float | None, unit: str = "") -> str:
+    return "unknown" if value is None else f"{value:.3f}{unit}"
+
+
+def _percent(value: float | None) -> str:
+    return "unknown" if value is None else f"{100 * value:.2f}%"

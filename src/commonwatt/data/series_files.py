@@ -1,0 +1,301 @@
+"""Demand series as files: CSV (gzipped or not) or Parquet, with a time column and one of GPUs.
+
+The time is ISO 8601 (UTC where no zone is given) or seconds; the first cell decides which. The step is the most
+frequent distance of two rows. What is stated and tested about defects:
+
+- a blank cell, ``nan`` or ``null`` is an unknown demand (NaN); so are missing rows, up to a stated length;
+- a longer hole, a time that occurs twice or goes backwards, or lies between steps is refused, and so are negative and
+  infinite demand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from commonwatt.data.files import write_atomic
+from commonwatt.data.table import MOMENT, Table, moment_s, read_table
+from commonwatt.forecasting.series import DemandSeries
+from commonwatt.model.arrays import Floats
+from commonwatt.model.errors import InputError
+from commonwatt.model.units import DAY_S
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["LONGEST_GAP_S", "TIME_COLUMNS", "SeriesFile", "iso_moment", "read_moment", "read_series", "write_series"]
+
+TIME_COLUMNS = ("time", "t_s", "time_s", "ds", "timestamp")
+"""Names a time column is looked for under."""
+
+LONGEST_GAP_S = DAY_S
+"""Longest hole that is filled with unknown values."""
+
+_UNKNOWN = {"", "nan", "null", "none", "na"}
+_OFF_GRID = 0.01  # of a step
+_FIRST_DATE_S = 1e8  # seconds above this are read as dates when shown (1973 on)
+
+
+@dataclass(frozen=True)
+class SeriesFile:
+    """A series, and how its file writes times.
+
+    Parameters
+    ----------
+    dated
+        Whether times are dates; else they are seconds from an unknown origin.
+    holes
+        Rows that were missing and stand as unknown values now.
+    """
+
+    series: DemandSeries
+    dated: bool
+    holes: int
+
+    def moment(self, index: int) -> str:
+        """Return the instant of value *index* as the file writes it."""
+        time_s = self.series.time_s(index)
+        return iso_moment(time_s) if self.dated else f"{time_s:g}"
+
+
+def iso_moment(time_s: float) -> str:
+    """Return seconds since 1970 as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(time_s, tz=UTC).isoformat().replace("+00:00", "Z")
+
+
+def read_moment(text: str, file: SeriesFile, field: str) -> int:
+    """Return the index of the first value at or after the moment *text*: ISO 8601, or seconds as in the file.
+
+    Raises ``InputError``, naming *field*, if it cannot be read or lies outside the series.
+    """
+    try:
+        time_s = float(text)
+    except ValueError:
+        try:
+            time_s = moment_s(text) if file.dated else math.nan
+        except ValueError:
+            time_s = math.nan
+    series = file.series
+    first, last = file.moment(0), file.moment(len(series) - 1)
+    expected = f"a moment from {first} to {last}"
+    if not math.isfinite(time_s):
+        raise InputError(expected, field=field, value=text)
+    index = series.index_of(time_s)
+    if not 0 <= index < len(series):
+        raise InputError(expected, field=field, value=text)
+    return index
+
+
+def read_series(
+    path: str | Path, column: str = "gpus", time: str | None = None, where: Mapping[str, str] | None = None,
+    longest_gap_s: float = LONGEST_GAP_S,
+) -> SeriesFile:  # fmt: skip
+    """Read the demand in *column* of a CSV or Parquet file.
+
+    Parameters
+    ----------
+    time
+        The time column; the first of ``TIME_COLUMNS`` that is there if ``None``.
+    where
+        Only rows with these texts in these columns: one tenant or virtual cluster of several.
+    longest_gap_s
+        Longest hole between two rows that is filled with unknown values, s.
+
+    Raises
+    ------
+    InputError
+        For whatever of the above is refused, naming file, line and column.
+    """
+    path = Path(path)
+    table = _table(path, column, time, where or {})
+    name = _time_column(table, time)
+    table = _rows_where(table, where or {})
+    times_s, dated = _times(table, name)
+    gpus = table.parse(column, _demand, "a demand: a finite number of GPUs, 0 or more; blank if unknown")
+    if len(times_s) < 2:
+        raise InputError("two rows or more, so that the step is known", file=path, value=len(times_s))
+    _refuse_backwards(table, name, times_s, where or {})
+    step_s = _step(times_s)
+    index = _indices(table, name, times_s, step_s, longest_gap_s)
+    values = np.full(int(index[-1]) + 1, np.nan)
+    values[index] = gpus
+    if np.isnan(values).all():
+        raise InputError("at least one known demand", file=path, field=column, value="none")
+    series = DemandSeries(float(times_s[0]), step_s, values)
+    return SeriesFile(series, dated, len(values) - len(index))
+
+
+def write_series(
+    path: str | Path, start_s: float, step_s: float, columns: Mapping[str, Floats], *, dated: bool
+) -> None:
+    """Write *columns* with a time column, as CSV or, by the name, Parquet; unknown values stay blank.
+
+    Raises ``InputError`` if the file cannot be written; it is there whole or not at all.
+    """
+    import io
+
+    import polars as pl
+
+    path = Path(path)
+    length = len(next(iter(columns.values())))
+    times_s = start_s + step_s * np.arange(length)
+    name = "time" if dated else "t_s"
+    times: list[Any] = [iso_moment(t) for t in times_s.tolist()] if dated else times_s.tolist()
+    frame = pl.DataFrame({name: times}).with_columns(pl.Series(key, _tidy(own)) for key, own in columns.items())
+    if not dated and (times_s == np.rint(times_s)).all():
+        frame = frame.with_columns(pl.col(name).cast(pl.Int64))
+    if path.suffix.lower() == ".parquet":
+        held = io.BytesIO()
+        frame.write_parquet(held)
+        write_atomic(path, held.getvalue())
+    else:
+        write_atomic(path, frame.write_csv())
+
+
+def _tidy(values: Floats) -> pl.Series:
+    """Whole numbers without a point; unknown as null."""
+    import polars as pl
+
+    column = pl.Series(values).fill_nan(None)
+    known = values[~np.isnan(values)]
+    return column.cast(pl.Int64) if (known == np.rint(known)).all() else column
+
+
+def _table(path: Path, column: str, time: str | None, where: Mapping[str, str]) -> Table:
+    wanted = {column, *where, *([time] if time else TIME_COLUMNS)}
+    table = _parquet(path, wanted) if path.suffix.lower() == ".parquet" else _csv(path, wanted)
+    table.text(column)
+    return table
+
+
+def _csv(path: Path, wanted: Collection[str]) -> Table:
+    from commonwatt.data.text import read_text
+
+    text = read_text(path)
+    first = text.lstrip().split("\n", 1)[0]
+    table = read_table(path, keep=wanted, text=text)
+    missing = [name for name in wanted if name not in table and name not in TIME_COLUMNS]
+    if missing:
+        raise InputError(f"a column of this name; the file has {first.strip()}", file=path, field=missing[0])
+    return table
+
+
+def _parquet(path: Path, wanted: Collection[str]) -> Table:
+    import polars as pl
+
+    if not path.is_file():
+        raise InputError("a file that exists", file=path)
+    try:
+        frame = pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise InputError("a readable Parquet file", file=path, value=str(error).split("\n")[0]) from None
+    missing = [name for name in wanted if name not in frame.columns and name not in TIME_COLUMNS]
+    if missing:
+        here = ", ".join(frame.columns)
+        raise InputError(f"a column of this name; the file has {here}", file=path, field=missing[0])
+    if not len(frame):
+        raise InputError("at least one row", file=path, value="none")
+    columns = {name: _texts(frame[name]) for name in frame.columns if name in wanted}
+    return Table(path, columns, list(range(1, len(frame) + 1)))
+
+
+def _texts(column: pl.Series) -> list[str]:
+    import polars as pl
+
+    if isinstance(column.dtype, pl.Datetime):
+        column = column.dt.convert_time_zone("UTC") if column.dtype.time_zone else column
+        return column.dt.to_string("%Y-%m-%dT%H:%M:%S%.f").fill_null("").to_list()
+    return column.cast(pl.String).fill_null("").to_list()
+
+
+def _time_column(table: Table, time: str | None) -> str:
+    if time is not None:
+        return time
+    found = next((name for name in TIME_COLUMNS if name in table), None)
+    if found is None:
+        expected = f"a time column called {', '.join(TIME_COLUMNS[:-1])} or {TIME_COLUMNS[-1]}, or its name with --time"
+        raise InputError(expected, file=table.path)
+    return found
+
+
+def _rows_where(table: Table, where: Mapping[str, str]) -> Table:
+    rows = [
+        row for row in range(len(table)) if all(table.text(name)[row] == value for name, value in where.items())
+    ] if where else list(range(len(table)))  # fmt: skip
+    if not rows:
+        wanted = ", ".join(f"{name}={value}" for name, value in where.items())
+        raise InputError("a value that occurs in the file", file=table.path, field="--where", value=wanted)
+    if len(rows) == len(table):
+        return table
+    columns = {name: [cells[row] for row in rows] for name, cells in table.columns.items()}
+    return Table(table.path, columns, [table.lines[row] for row in rows])
+
+
+def _times(table: Table, name: str) -> tuple[Floats, bool]:
+    """Seconds, and whether they are dates: said so, or too large to be anything else."""
+    read: Callable[[str], float] = float
+    expected = "a number of seconds, as in the first row"
+    try:
+        float(table.text(name)[0])
+    except ValueError:
+        read, expected = moment_s, MOMENT
+    times_s = table.parse(name, _finite(read), expected)
+    return times_s, read is moment_s or bool(times_s[0] > _FIRST_DATE_S)
+
+
+def _finite(read: Callable[[str], float]) -> Callable[[str], float]:
+    def checked(cell: str) -> float:
+        value = read(cell)
+        if not math.isfinite(value):
+            raise ValueError
+        return value
+
+    return checked
+
+
+def _demand(cell: str) -> float:
+    if cell.casefold() in _UNKNOWN:
+        return math.nan
+    value = float(cell)
+    if not 0 <= value < math.inf:
+        raise ValueError
+    return value
+
+
+def _refuse_backwards(table: Table, name: str, times_s: Floats, where: Mapping[str, str]) -> None:
+    wrong = np.flatnonzero(np.diff(times_s) <= 0)
+    if not len(wrong):
+        return
+    row = int(wrong[0]) + 1
+    twice = times_s[row] == times_s[row - 1] or times_s[row] in times_s[:row]
+    several = "" if where else "; if the file holds several series, choose one with --where COLUMN=VALUE"
+    expected = f"each time once{several}" if twice else f"times that rise from row to row{several}"
+    raise table.error(row, name, expected)
+
+
+def _step(times_s: Floats) -> float:
+    """Most frequent distance of two rows, the smaller one of two that are."""
+    distances, counts = np.unique(np.round(np.diff(times_s), 6), return_counts=True)
+    return float(distances[int(np.argmax(counts))])
+
+
+def _indices(table: Table, name: str, times_s: Floats, step_s: float, longest_gap_s: float) -> np.ndarray:
+    steps = (times_s - times_s[0]) / step_s
+    index = np.rint(steps).astype(np.int64)
+    off = np.flatnonzero((np.abs(steps - index) > _OFF_GRID) | (np.diff(index, prepend=-1) == 0))
+    if len(off):
+        raise table.error(int(off[0]), name, f"a time on the grid of {step_s:g} s from the first row on")
+    missing_s = (np.diff(index) - 1) * step_s
+    long = np.flatnonzero(missing_s > longest_gap_s)
+    if len(long):
+        row = int(long[0]) + 1
+        hole = missing_s[long[0]] / 3600
+        expected = f"a row at most {longest_gap_s / 3600:g} h after the one before, not a hole of {hole:.3g} h"
+        raise table.error(row, name, f"{expected}; give --max-gap or the part on one side of it")
+    return index

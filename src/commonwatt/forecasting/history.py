@@ -1,0 +1,155 @@
+"""Values seen so far, and quantiles over a sliding window of them, kept sorted."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from commonwatt.forecasting.series import DemandSeries
+from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.errors import InputError
+
+__all__ = ["History", "SortedWindow", "sliding_quantiles"]
+
+
+class History:
+    """The last values seen, unknown ones replaced by the last known.
+
+    Parameters
+    ----------
+    length
+        How many are kept.
+    """
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._held = np.empty(2 * length)
+        self._end = 0
+
+    @property
+    def values(self) -> Floats:
+        """What is kept, oldest first: a view. Shape [up to length], GPUs."""
+        return self._held[max(0, self._end - self._length) : self._end]
+
+    def see(self, gpus: float) -> float:
+        """Append one value and return it as kept; NaN stands for the value before it.
+
+        Raises ``InputError`` for a negative or infinite one, and for NaN before anything is known.
+        """
+        if np.isnan(gpus):
+            if not self._end:
+                raise InputError("a known demand first", field="gpus", value="nan")
+            gpus = float(self._held[self._end - 1])
+        if not 0 <= gpus < np.inf:
+            raise InputError("a finite demand, 0 or more", field="gpus", value=gpus)
+        if self._end == len(self._held):
+            self._held[: self._length] = self._held[self._end - self._length :]
+            self._end = self._length
+        self._held[self._end] = gpus
+        self._end += 1
+        return gpus
+
+    def see_series(self, series: DemandSeries) -> None:
+        """Forget everything, then see *series*."""
+        kept = series.filled()[-self._length :]
+        self._held[: len(kept)] = kept
+        self._end = len(kept)
+
+
+class SortedWindow:
+    """Numbers of a sliding window in order: a new one costs a shift of memory, a quantile nothing.
+
+    Parameters
+    ----------
+    values
+        The first numbers, oldest first; the last *length* are kept. Shape [any].
+    length
+        Numbers kept at most.
+    """
+
+    def __init__(self, values: Floats, length: int) -> None:
+        kept = values[-length:] if length else values[:0]
+        self._ring = np.empty(length)
+        self._ring[: len(kept)] = kept
+        self._sorted = np.empty(length + 1)
+        self._sorted[: len(kept)] = np.sort(kept)
+        self._count, self._next = len(kept), len(kept) % length
+
+    def push(self, value: float) -> None:
+        """Take in a number; the oldest leaves once the window is full."""
+        full = self._count == len(self._ring)
+        if full:
+            _remove(self._sorted, self._count, self._ring[self._next])
+        else:
+            self._count += 1
+        _insert(self._sorted, self._count - 1, value)
+        self._ring[self._next] = value
+        self._next = (self._next + 1) % len(self._ring)
+
+    def quantiles(self, levels: Floats) -> Floats:
+        """Return quantiles, linear between neighbours as ``numpy.quantile``; 0 if there are no numbers. Shape [Q]."""
+        return _quantiles(self._sorted, self._count, levels)
+
+
+def sliding_quantiles(values: Floats, window: int, at: Ints, levels: Floats) -> Floats:
+    """Return quantiles of ``values[t - window + 1 .. t]`` for each t of *at*, which must not fall.
+
+    NaN at the beginning of *values* is no number; a window without any has quantiles 0.
+
+    Shapes: *values* [T], *at* [K], *levels* [Q]; returns [K, Q].
+    """
+    first = int(np.argmin(np.isnan(values))) if len(values) else 0
+    out = np.zeros((len(at), len(levels)))
+    if len(at):
+        _slide(values, first, window, at.astype(np.int64), levels, out)
+    return out
+
+
+@njit(cache=True)
+def _insert(held: Floats, count: int, value: float) -> None:
+    place = np.searchsorted(held[:count], value)
+    for i in range(count, place, -1):
+        held[i] = held[i - 1]
+    held[place] = value
+
+
+@njit(cache=True)
+def _remove(held: Floats, count: int, value: float) -> None:
+    place = np.searchsorted(held[:count], value)
+    for i in range(place, count - 1):
+        held[i] = held[i + 1]
+
+
+@njit(cache=True)
+def _quantiles(held: Floats, count: int, levels: Floats) -> Floats:
+    out = np.zeros(len(levels))
+    if count == 0:
+        return out
+    for q in range(len(levels)):
+        place = levels[q] * (count - 1)
+        low = int(place)
+        part = place - low
+        out[q] = held[low]
+        if part > 0.0:
+            out[q] += part * (held[low + 1] - held[low])
+    return out
+
+
+@njit(cache=True)
+def _slide(values: Floats, first: int, window: int, at: Ints, levels: Floats, out: Floats) -> None:
+    held = np.empty(window + 1)
+    begin = max(first, at[0] - window + 1)
+    count = max(0, at[0] + 1 - begin)
+    held[:count] = np.sort(values[begin : begin + count])
+    t = at[0]
+    for k in range(len(at)):
+        while t < at[k]:
+            t += 1
+            if t < first:
+                continue
+            if count == window:
+                _remove(held, count, values[t - window])
+                count -= 1
+            _insert(held, count, values[t])
+            count += 1
+        out[k] = _quantiles(held, count, levels)

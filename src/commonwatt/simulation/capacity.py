@@ -1,0 +1,117 @@
+"""The capacity plan of a run: its predictor fitted to the demand before the period, its promise calibrated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from commonwatt.control.capacity import Capacity, CapacityRules
+from commonwatt.control.controller import Sample
+from commonwatt.control.expectation import Calibrated, Everything, Expectation, Foresight, LastValue, Threshold
+from commonwatt.forecasting.calibration import Calibrator
+from commonwatt.forecasting.forecast import HORIZON, LOOK_BACK, Predictor
+from commonwatt.forecasting.predictors import PREDICTORS, make_predictor
+from commonwatt.forecasting.series import DemandSeries
+from commonwatt.model.capacity import CapacitySpec
+from commonwatt.model.errors import InputError
+from commonwatt.model.nodes import Cluster
+from commonwatt.model.units import DAY_S
+
+__all__ = ["Past", "check_capacity", "demand_in", "make_capacity"]
+
+CALIBRATION_DAYS = 7.0
+"""Last part of the demand before the period, on which the promise is calibrated; at most a third of it."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """What is known before the period begins.
+
+    Parameters
+    ----------
+    demand
+        GPUs wanted before the period, its last value one step before it; ``None`` if there is no log of it.
+    folder
+        Folder that paths of model files are relative to.
+    """
+
+    demand: DemandSeries | None = None
+    folder: Path = Path()
+
+
+def demand_in(samples: Sequence[Sample], step_s: float) -> DemandSeries:
+    """Return the most GPUs wanted in each step of a finished run, from time 0 on."""
+    at = np.array([int(sample.time_s // step_s) for sample in samples])
+    wanted = np.array([sample.wanted_gpus for sample in samples], dtype=float)
+    gpus = np.zeros(int(at[-1]) + 1)
+    np.maximum.at(gpus, at, wanted)
+    carried = np.zeros(len(gpus))  # what is wanted when a step begins
+    last = np.searchsorted(at, np.arange(len(gpus))) - 1
+    carried[last >= 0] = wanted[last[last >= 0]]
+    return DemandSeries(0.0, step_s, np.maximum(gpus, carried))
+
+
+def check_capacity(spec: CapacitySpec, cluster: Cluster, past: Past) -> None:
+    """Raise ``InputError`` on what would stop a plan: unknown states, states too slow, nothing to fit to."""
+    rules = _rules(spec)
+    Capacity(cluster, Everything(cluster.total_gpus), rules)
+    if spec.floor_gpus > cluster.total_gpus:
+        expected = f"at most the {cluster.total_gpus} GPUs there are"
+        raise InputError(expected, field="capacity.floor_gpus", value=spec.floor_gpus)
+    if not spec.forecasts:
+        return
+    if spec.forecaster not in PREDICTORS and not (past.folder / spec.forecaster).is_file():
+        expected = f"a fitted model's file, or one of {', '.join(PREDICTORS)}"
+        raise InputError(expected, field="capacity.forecaster", value=spec.forecaster)
+    least = LOOK_BACK + 2 * HORIZON
+    if spec.forecaster in PREDICTORS and (past.demand is None or len(past.demand) < least):
+        have = 0 if past.demand is None else len(past.demand)
+        expected = (
+            f"at least {least} steps of demand before the period to fit to: a log that begins earlier, or a model"
+        )
+        raise InputError(expected, field="capacity.forecaster", value=f"{have} steps")
+
+
+def make_capacity(
+    spec: CapacitySpec, cluster: Cluster, past: Past, seed: int, foreseen: DemandSeries | None = None
+) -> Capacity:
+    """Build the plan of *spec*; *foreseen* is the demand to come, for foresight."""
+    return Capacity(cluster, _expectation(spec, cluster.total_gpus, past, seed, foreseen), _rules(spec))
+
+
+def _rules(spec: CapacitySpec) -> CapacityRules:
+    return CapacityRules(
+        target=spec.target, states=spec.states, step_s=spec.step_s, floor_gpus=spec.floor_gpus, hold_s=spec.hold_s
+    )
+
+
+def _expectation(spec: CapacitySpec, whole: int, past: Past, seed: int, foreseen: DemandSeries | None) -> Expectation:
+    if spec.policy == "foresight" and foreseen is not None:
+        return Foresight(foreseen, whole)
+    if spec.policy == "last-value":
+        return LastValue(whole)
+    if not spec.forecasts:
+        return Everything(whole)
+    predictor, rest = _fitted(spec, past, seed)
+    if spec.policy == "threshold":
+        for gpus in rest.gpus:
+            predictor.update(float(gpus))
+        return Threshold(predictor, spec.margin, whole)
+    calibrated = Calibrated(predictor, Calibrator(spec.target, whole_gpus=whole, steps=predictor.horizon))
+    calibrated.warm(rest)
+    return calibrated
+
+
+def _fitted(spec: CapacitySpec, past: Past, seed: int) -> tuple[Predictor, DemandSeries]:
+    """Return the predictor fitted to the first part of the past, and the part after it."""
+    demand = past.demand
+    if demand is None:
+        raise InputError("demand before the period", field="capacity.forecaster", value="none")
+    least = LOOK_BACK + HORIZON
+    tail = min(round(CALIBRATION_DAYS * DAY_S / demand.step_s), max(1, len(demand) // 3), len(demand) - least)
+    predictor = make_predictor(spec.forecaster)
+    predictor.fit(demand.between(0, len(demand) - tail), np.random.default_rng([seed, 4]))
+    return predictor, demand.between(len(demand) - tail, len(demand))

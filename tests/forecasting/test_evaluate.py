@@ -1,0 +1,99 @@
+"""Rolling origin: what is forecast from where, and that nothing later is seen."""
+
+import numpy as np
+import pytest
+
+from commonwatt.forecasting.baselines import LastValue
+from commonwatt.forecasting.calibration import Calibrator
+from commonwatt.forecasting.evaluate import at_level, evaluate, roll
+from commonwatt.forecasting.forecast import LEVELS
+from commonwatt.forecasting.series import DemandSeries
+from commonwatt.model.errors import InputError
+from tests.forecasting.made import Oracle, walk
+
+
+def rng():
+    return np.random.default_rng(0)
+
+
+def test_every_value_of_the_test_part_is_forecast_once_at_the_last_step():
+    series = walk()
+    rolled = roll(Oracle(series), series, 300, rng())
+    assert (rolled.origins + 5).tolist() == list(range(300, 400))
+    assert rolled.actual[:, -1].tolist() == series.gpus[300:].tolist()
+    assert rolled.actual[0].tolist() == series.gpus[296:301].tolist()
+
+
+def test_who_knows_the_future_scores_full_marks():
+    series = walk(unknown=30)
+    filled = DemandSeries(0, 60, series.filled())
+    found = evaluate(Oracle(filled), series, 300, LEVELS, rng())
+    assert all(row.mae == 0 and row.under_prediction_pct == 0 and row.pinball == 0 for row in found.levels)
+    assert found.crps == 0
+    assert found.on is None
+
+
+@pytest.mark.parametrize("offset", [2.0, 1.5])
+def test_who_is_off_by_two_is_off_by_two(offset):
+    series = walk()
+    found = evaluate(Oracle(series, offset=offset), series, 300, np.array([0.9]), rng())
+    assert found.levels[0].mae == 2.0
+    assert found.levels[0].pinball == pytest.approx(0.2)
+
+
+def test_it_is_fitted_on_what_lies_before():
+    series = walk()
+    oracle = Oracle(series)
+    evaluate(oracle, series, 300, LEVELS, rng())
+    assert oracle.fitted == [300]
+
+
+@pytest.mark.parametrize("every", [1, 7, 40, 1000])
+def test_fitted_anew_it_has_seen_all_up_to_its_first_origin(every):
+    series = walk()
+
+    class Watched(Oracle):
+        def predict_many(self, given, origins):
+            if len(self.fitted) > 1:
+                assert self.fitted[-1] == origins[0] + 1
+                assert len(origins) <= every
+            return super().predict_many(given, origins)
+
+    oracle = Watched(series)
+    rolled = roll(oracle, series, 300, rng(), refit_every=every)
+    assert rolled.fits == len(oracle.fitted) == 1 + len(range(299 + every, 395, every))
+    assert rolled.gpus[:, -1, 0].tolist() == series.gpus[300:].tolist()
+
+
+def test_changing_the_future_changes_no_forecast_and_no_decision():
+    series = walk(length=1200)
+    changed = series.gpus.copy()
+    changed[900:] = 500.0
+    made = []
+    for given in (series, DemandSeries(0, 60, changed)):
+        predictor, calibrator = LastValue(10, 5), Calibrator(0.9, window=20)
+        made.append(evaluate(predictor, given, 600, LEVELS, rng(), None, calibrator, warm_up=300))
+    one, other = made
+    before = one.rolled.origins < 900
+    assert (one.rolled.gpus[before] == other.rolled.gpus[before]).all()
+    assert (one.on[before] == other.on[before]).all()
+    assert len(one.on) == 600
+
+
+def test_levels_between_are_interpolated_and_beyond_are_the_outermost():
+    series = walk()
+    rolled = roll(LastValue(10, 5), series, 300, rng())
+    assert at_level(rolled, 0.985) == pytest.approx((at_level(rolled, 0.98) + at_level(rolled, 0.99)) / 2)
+    assert (at_level(rolled, 0.999) == rolled.gpus[:, -1, -1]).all()
+    assert (at_level(rolled, 0.05) == rolled.gpus[:, -1, 0]).all()
+
+
+@pytest.mark.parametrize("first", [0, 14, 400, 500])
+def test_a_test_part_that_leaves_nothing_to_fit_on_is_refused(first):
+    with pytest.raises(InputError, match="test part"):
+        evaluate(LastValue(10, 5), walk(), first, LEVELS, rng())
+
+
+def test_refits_need_a_step():
+    with pytest.raises(InputError, match="refit_every"):
+        evaluate(LastValue(10, 5), walk(), 300, LEVELS, rng(), refit_every=0)
