@@ -8,7 +8,7 @@ import pytest
 from commonwatt.model.errors import InputError
 from commonwatt.model.mig_file import MigFile
 from commonwatt.partitioning.linear_interior import Interior, gaps
-from commonwatt.partitioning.mig_counts import Brackets, all_counts, highest
+from commonwatt.partitioning.mig_counts import all_counts, highest, least_utilities
 from commonwatt.partitioning.mig_decision import welfare
 from commonwatt.partitioning.mig_equilibrium import on_layout
 from commonwatt.partitioning.mig_integer import solve_integer
@@ -89,21 +89,19 @@ def test_what_is_not_compared_in_time_has_a_bound():
 @pytest.mark.parametrize("kind", ["utilitarian", "egalitarian"])
 @pytest.mark.parametrize("limited", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-def test_brackets_hold(kind, limited, seed):
+def test_bounds_hold(kind, limited, seed):
     rng = np.random.default_rng(seed)
     compiled = random_problem(rng, 2, 4)
     if limited:
         compiled = replace(compiled, limits=rng.integers(1, 4, 4).astype(float))
     totals, _ = all_counts(compiled)
-    brackets = Brackets.of(compiled, totals)
+    least = least_utilities(compiled, totals)
     markets = [on_layout(compiled, row) for row in totals]
     utilities = np.array([market.utilities for market in markets])
-    assert (brackets.low <= utilities * (1 + 1e-9)).all()
-    assert (brackets.high >= utilities * (1 - 1e-9)).all()
+    assert (least <= utilities * (1 + 1e-9)).all()
     real = np.array([welfare(kind, compiled.weights, u) for u in utilities])
-    nash = np.array([market.log_welfare for market in markets])
-    for slack in (0.0, 0.01, 0.3):
-        assert (highest(kind, compiled.weights, brackets, nash + slack) >= real - 1e-9).all()
+    for market in markets[::5]:
+        assert (highest(kind, compiled, market, totals, least) >= real * (1 - 1e-9)).all()
     if not limited:  # shares near an equilibrium, and what they say of it
         inner = Interior(compiled.weights, compiled.rates * totals[:, None, :], 0.05, 1e-4)
         inner.run()

@@ -1,24 +1,23 @@
 """How many instances of each class all GPUs together can be cut into, and what is known of the market on each.
 
-The market's utilities on a layout are bracketed without solving it. From below: without limits no tenant does worse
-than with its part of every instance (its budget buys that). With limits, prices p and fees q of the limits l satisfy
+The market's utilities on a layout are bounded without solving it. From below: without limits no tenant does worse than
+with its part of every instance (its budget buys that). With limits, prices p and fees q of the limits l satisfy
 ``p @ m <= 1 - q_i l_i``; so the bundle of a tenant's part of every instance, cut down to the limit (a part t of it),
 costs at most ``w_i (1 + max(0, t - w_i))``, and the tenant does no worse than with this bundle divided by as much.
-From above: the weighted mean of logarithms is at most what the prices of any other layout say
-(:mod:`commonwatt.partitioning.mig_market`).
+From above: at the prices of any other layout nobody gets a unit of utility for less than its best instance asks, and
+all tenants together can spend no more than everything costs.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
+from commonwatt.partitioning.linear_market import Equilibrium
 from commonwatt.partitioning.mig_problem import MigProblem
 
-__all__ = ["MOST_COUNTS", "Brackets", "all_counts", "highest"]
+__all__ = ["MOST_COUNTS", "all_counts", "highest", "least_utilities"]
 
 MOST_COUNTS = 600_000
 
@@ -56,50 +55,32 @@ def all_counts(problem: MigProblem, most: int = MOST_COUNTS) -> tuple[Ints, Ints
     return totals[served], drained[served]
 
 
-@dataclass(frozen=True)
-class Brackets:
-    """What utilities lie between in the market on each layout. Shapes [T, N]."""
-
-    low: Floats
-    high: Floats
-
-    @classmethod
-    def of(cls, problem: MigProblem, totals: Ints) -> Brackets:
-        """Bracket the utilities on layouts with *totals* instances of each class ([T, K])."""
-        low, high = np.zeros((len(totals), len(problem.weights))), np.zeros((len(totals), len(problem.weights)))
-        for i, (weight, rates, limit) in enumerate(zip(problem.weights, problem.rates, problem.limits, strict=True)):
-            order = np.argsort(-rates, kind="stable")
-            order = order[rates[order] > 0]
-            for bracket, part in ((low, weight), (high, 1.0)):
-                held = np.diff(np.minimum(np.cumsum(part * totals[:, order], axis=1), limit), axis=1, prepend=0.0)
-                bracket[:, i] = held @ rates[order]
-                if bracket is low:
-                    low[:, i] /= 1.0 + np.maximum(0.0, held.sum(axis=1) / limit - weight)
-        return cls(low, high)
-
-    def pick(self, rows: Ints) -> Brackets:
-        """Return the brackets of some layouts."""
-        return Brackets(self.low[rows], self.high[rows])
+def least_utilities(problem: MigProblem, totals: Ints) -> Floats:
+    """Return what utilities in the market on layouts with *totals* ([T, K]) are at least. Shape [T, N]."""
+    least = np.zeros((len(totals), len(problem.weights)))
+    for i, (weight, rates, limit) in enumerate(zip(problem.weights, problem.rates, problem.limits, strict=True)):
+        order = np.argsort(-rates, kind="stable")
+        order = order[rates[order] > 0]
+        held = np.diff(np.minimum(np.cumsum(weight * totals[:, order], axis=1), limit), axis=1, prepend=0.0)
+        least[:, i] = held @ rates[order] / (1.0 + np.maximum(0.0, held.sum(axis=1) / limit - weight))
+    return least
 
 
-def highest(kind: str, weights: Floats, brackets: Brackets, nash: Floats) -> Floats:
-    """Return what the utilitarian or egalitarian welfare of each market is at most.
+def highest(kind: str, problem: MigProblem, market: Equilibrium, totals: Ints, least: Floats) -> Floats:
+    """Return what the utilitarian or egalitarian welfare of markets with *totals* is at most, by a market's prices.
 
-    *nash* is what the weighted mean of the logarithms of the utilities is at most. Shape [T].
+    *least* is what utilities are at least there ([T, N]). Shape [T].
     """
-    low = np.log(brackets.low)
-    slack = np.maximum(nash - low @ weights, 0.0) + 1e-12
-    if kind == "egalitarian":
-        units = np.log(weights * len(weights))
-        order = np.argsort(low - units, axis=1, kind="stable")
-        mass = weights[order]
-        filled = np.cumsum(mass * np.take_along_axis(low - units, order, axis=1), axis=1) + slack[:, None]
-        level = (filled / np.cumsum(mass, axis=1)).min(axis=1)
-        return np.asarray(np.exp(np.minimum(level, (np.log(brackets.high) - units).min(axis=1))))
-    rise = np.minimum(np.log(brackets.high) - low, slack[:, None] / weights)
-    with np.errstate(divide="ignore", invalid="ignore"):  # a chord lies above the exponential function
-        chord = brackets.low * np.where(rise > 1e-12, np.expm1(rise) / rise, 1.0)
-    order = np.argsort(-chord, axis=1, kind="stable")
-    room = np.take_along_axis(weights * rise, order, axis=1)
-    taken = np.diff(np.minimum(np.cumsum(room, axis=1), slack[:, None]), axis=1, prepend=0.0)
-    return np.asarray(brackets.low @ weights + (taken * np.take_along_axis(chord, order, axis=1)).sum(axis=1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        cheap = problem.rates / (market.prices + market.limit_prices[:, None])
+    unit = 1.0 / np.where(problem.rates > 0, cheap, 0.0).max(axis=1)  # money a unit of utility costs at least
+    at_limit = np.where(np.isfinite(problem.limits), problem.limits, 0.0) @ market.limit_prices
+    money = totals @ market.prices + at_limit
+    if kind == "utilitarian":
+        rest = np.maximum(money - least @ unit, 0.0)
+        return np.asarray(least @ problem.weights + rest * (problem.weights / unit).max())
+    level = problem.weights * len(problem.weights)
+    order = np.argsort(least / level, axis=1, kind="stable")  # who is worst off is raised first
+    spent = np.take_along_axis(least * unit, order, axis=1)
+    raised = money[:, None] - spent.sum(axis=1, keepdims=True) + np.cumsum(spent, axis=1)
+    return np.asarray((raised / np.cumsum((level * unit)[order], axis=1)).min(axis=1))

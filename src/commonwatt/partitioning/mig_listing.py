@@ -14,9 +14,9 @@ import numpy as np
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.partitioning.linear_interior import Interior, gaps
 from commonwatt.partitioning.linear_market import Equilibrium
-from commonwatt.partitioning.mig_counts import Brackets, all_counts, highest
+from commonwatt.partitioning.mig_counts import all_counts, highest, least_utilities
 from commonwatt.partitioning.mig_decision import welfare
-from commonwatt.partitioning.mig_equilibrium import constant, on_layout
+from commonwatt.partitioning.mig_equilibrium import on_layout
 from commonwatt.partitioning.mig_problem import MigProblem
 
 __all__ = ["Listing", "certified"]
@@ -24,6 +24,10 @@ __all__ = ["Listing", "certified"]
 TOLERANCE = 1e-7
 AT_ONCE, FEW_AT_ONCE = 128, 16
 ROUGHLY = 1e-10
+LOOKED_AT = 10_000
+"""Sets whose bounds one market's prices may lower."""
+SPREAD = 8
+"""Markets whose prices bound all sets."""
 
 
 def certified(kind: str, weights: Floats, utilities: Floats, gap: Floats) -> Floats:
@@ -52,12 +56,12 @@ class Listing:
         self.problem, self.kind = problem, kind
         self.totals, drained = all_counts(problem)
         self._penalties = problem.drain_penalty * drained
-        self._brackets = Brackets.of(problem, self.totals)
-        self._nash, self._bounds = np.full(len(self.totals), np.inf), np.full(len(self.totals), np.inf)
+        self._least = least_utilities(problem, self.totals)
+        self._bounds = np.full(len(self.totals), np.inf)
         self._open: Ints = np.arange(len(self.totals))
-        self.tried, self._look_again = 0, 1
+        self.tried = 0
         self.best = -np.inf
-        self._exactly(int(np.argmax(self._brackets.low @ problem.weights - self._penalties)))
+        self._exactly(int(np.argmax(self._least @ problem.weights - self._penalties)))
 
     def bound(self) -> float:
         """Return what no set's welfare exceeds."""
@@ -65,10 +69,6 @@ class Listing:
 
     def go_on(self) -> bool:
         """Compare some more sets; false if none is left that could be better."""
-        if self.tried >= self._look_again:
-            self._look_again = 2 * self.tried
-            roof = highest(self.kind, self.problem.weights, self._brackets.pick(self._open), self._nash[self._open])
-            self._bounds[self._open] = np.minimum(self._bounds[self._open], roof - self._penalties[self._open])
         self._open = self._open[self._bounds[self._open] > self.best + TOLERANCE]
         at_once = AT_ONCE if np.isinf(self.problem.limits).all() else FEW_AT_ONCE
         order = np.argsort(-self._bounds[self._open], kind="stable")[:at_once]
@@ -93,8 +93,8 @@ class Listing:
         inner = Interior(weights, worth / scale, 0.05, ROUGHLY)
         inner.run()
         gap = gaps(weights, worth / scale, inner.x, inner.p)
-        roof = certified(self.kind, weights, (worth * inner.x).sum(axis=2), gap)
-        self._bounds[rows] = np.minimum(self._bounds[rows], roof - self._penalties[rows])
+        most = certified(self.kind, weights, (worth * inner.x).sum(axis=2), gap)
+        self._bounds[rows] = np.minimum(self._bounds[rows], most - self._penalties[rows])
         self.tried += len(rows)
 
     def _exactly(self, row: int) -> None:
@@ -103,6 +103,9 @@ class Listing:
         value = welfare(self.kind, self.problem.weights, market.utilities) - float(self._penalties[row])
         if value > self.best:
             self.best, self.best_at, self.market = value, row, market
+        others = self._open
+        if len(others) > LOOKED_AT and self.tried > SPREAD:  # the most promising ones: others are looked at later
+            others = others[np.argpartition(-self._bounds[others], LOOKED_AT)[:LOOKED_AT]]
+        most = highest(self.kind, self.problem, market, self.totals[others], self._least[others])
+        self._bounds[others] = np.minimum(self._bounds[others], most - self._penalties[others])
         self._bounds[row] = value
-        roof = constant(self.problem, market) + self.totals[self._open] @ market.prices
-        self._nash[self._open] = np.minimum(self._nash[self._open], roof)
