@@ -76,17 +76,17 @@ def divide_core_clusters(path: Path, folder: Path) -> None:
 
 def map_layers(path: Path, folder: Path) -> None:
     answer = run("map", path, "--json").document
-    assert answer["gap"] < 0.05
+    assert answer["gap"] < (0.05 if answer["objective"] == "latency" else 0.1)
 
 
 # A key that only files of this kind have, and how they are run.
 KINDS = {
     "workload": simulate,
-    "jobs": place,
+    "postponement_penalty": place,
     "quantum": divide_a_quantum,
     "device": share_a_device,
     "gpus": cut_gpus_up,
-    "table": map_layers,
+    "system_bandwidth_gbs": map_layers,
     "configurations": divide_core_clusters,
 }
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonwatt.cli.map.solve import ALGORITHMS
+from commonwatt.cli.map.solve import ALGORITHMS, OBJECTIVES
 from commonwatt.mapping.algorithms import ALGORITHMS as MADE
 from tests.cli.console import run, spawn, write
 from tests.cli.test_any_value import changed, places
@@ -141,11 +141,38 @@ PROBLEMS = [
     (table(3, [[1]]), "table.latency_cycles"),
     (problem(system_bandwidth_gbs=0), "field 'system_bandwidth_gbs': got '0', expected a number above 0"),
     (problem(system_bandwidth_gbs=NAN), "system_bandwidth_gbs"),
-    (problem(platform="S2"), "field 'platform': expected a job table under 'table'"),
-    ({"system_bandwidth_gbs": 1, "platform": "S2", "jobs": "batch.csv"}, "field 'platform'"),
-    (problem(jobs="batch.csv"), "field 'jobs': expected a job table under 'table'"),
-    ({"system_bandwidth_gbs": 1}, "field 'table': expected this field to be given"),
+    (problem(platform="S2"), "field 'platform': expected a table, or a platform and jobs, not both"),
+    (problem(jobs="batch.csv"), "field 'jobs': expected a table, or a platform and jobs, not both"),
+    ({"system_bandwidth_gbs": 1}, "field 'table': expected this field to be given, or platform and jobs"),
     (problem(tabel=1), "did you mean table?"),
+    (problem(objective="speed"), "field 'objective': got 'speed'"),
+    (problem(objective="energy"), "field 'objective': got 'energy', expected energies with the objective energy"),
+    (problem(objective="satisfaction"), "expected a target order with the objective satisfaction, as 'order'"),
+    (problem(after={"2": ["0"], "0": ["2"]}), "field 'after': got '0 after 2 after 0', expected dependencies without"),
+    (problem(after={1: [1]}), "got '1 after 1'"),
+    (problem(after={"x": [0]}), "field 'after.x': got 'x', expected a job from 0 to 2"),
+    (problem(after={"2": [0, 3]}), "field 'after.2.1': got '3', expected a job from 0 to 2"),
+    (problem(names=["a", "b", "c"], after={"c": ["d"]}), "field 'after.c.0': got 'd', expected a job from 0 to 2 or"),
+    (problem(names=["a", "b"]), "field 'names': got '2 of them', expected one for each of the 3 jobs"),
+    (problem(names=["a", "b", "a"]), "field 'names': got 'a', expected each name once"),
+    (problem(after="tenant"), "field 'after': got 'tenant', expected 'tenants'"),
+    (problem(order=[0, 1]), "field 'order': got 'none for job 2', expected all 3 jobs"),
+    (problem(order=[0, 1, 1]), "field 'order.2': got '1', expected each job once"),
+    (problem(tenants=["a"]), "field 'tenants': got '1 of them', expected one for each of the 3 jobs"),
+    (problem(tenants=["a", "b", "a"], weights={"c": 1}), "field 'weights.c': got 'c', expected a tenant of 'tenants'"),
+    (problem(tenants=["a", "b", "a"], weights={"a": 0}), "field 'weights.a': got '0', expected a number above 0"),
+    (problem(tail=0), "field 'tail': got '0', expected a number above 0"),
+    (problem(tail=1.5), "field 'tail'"),
+    (problem(target_cycles=0), "field 'target_cycles': got '0', expected a number above 0"),
+    (problem(fixed={"accelerator": [0]}), "field 'fixed.accelerator': got '1 of them', expected one entry for each"),
+    (problem(fixed={"accelerator": [2, None, None]}), "field 'fixed.accelerator.0': got '2', expected a sub-acc"),
+    (problem(fixed={"accelerator": [None, None, 1]}), "field 'fixed.accelerator.2': got '1', expected a sub-acc"),
+    (problem(fixed={"priority": [0, NAN, 0]}), "fixed.priority.1"),
+    (problem(table={**problem()["table"], "energy_nj": [[1, 1]]}), "field 'table.energy_nj': got '1 on 2', expected 3"),
+    (
+        problem(table={**problem()["table"], "energy_nj": [[1, 1], [None, 1], [1, None]]}),
+        "field 'table.energy_nj.1.0': got 'null', expected a finite number, 0 or more",
+    ),
 ]
 MAPPINGS = [
     (mapping(accelerator=[0, 1]), "field 'accelerator': got '2 of them', expected one entry for each of the 3 jobs"),
@@ -183,9 +210,76 @@ def test_a_wrong_mapping_is_one_line(wrong, said, tmp_path):
     assert done.err.count("\n") == 1
 
 
+GOAL = EXAMPLE.with_name("map_goal.yaml")
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_objective(objective):
+    answer = run("map", GOAL, "--objective", objective, "--budget", 3000, "--json").document
+    assert answer["objective"] == objective
+    assert answer["energy_nj"] >= answer["least_energy_nj"] == 3240
+    assert answer["target_met"] == (answer["makespan_cycles"] <= 16000)
+    assert [t["tenant"] for t in answer["tenants"]] == ["vision", "language"]
+    assert answer["jobs"][0]["reason"] == "fixed"
+    ends = [job["end_cycles"] for job in answer["jobs"]]
+    for earlier, later in ((0, 1), (1, 2), (2, 3), (4, 6), (5, 6), (6, 7)):
+        assert answer["jobs"][later]["start_cycles"] >= ends[earlier]
+    by_hand = {
+        "latency": max(ends),
+        "edp": answer["energy_nj"] * max(ends),
+        "energy": answer["energy_nj"],
+        "satisfaction": answer["satisfaction"],
+        "completion": (2 * sum(ends[:4]) + sum(ends[4:])) / 12,
+        "tail": (2 * max(ends[:4]) + max(ends[4:])) / 3,
+    }
+    assert answer["objective_value"] == pytest.approx(by_hand[objective])
+    costs = [step["best"] for step in answer["history"]]
+    assert costs == sorted(costs, reverse=True)
+
+
+def test_what_is_told_of_a_goal():
+    told = run("map", GOAL, "--budget", 500).err
+    assert "edp: " in told
+    assert "the target of the makespan is met" in told
+
+
+def test_dependencies_by_number_and_by_tenant(tmp_path):
+    chain = problem(tenants=["a", "b", "a"], after="tenant")
+    by_number = problem(after={2: [0]})
+    for given_problem in (chain, by_number):
+        jobs = run("map", write(tmp_path / "p.yaml", given_problem), "--budget", 50, "--json").document["jobs"]
+        assert jobs[2]["start_cycles"] >= jobs[0]["end_cycles"]
+
+
+def test_a_search_starts_from_a_mapping(tmp_path):
+    first = run("map", EXAMPLE, "--budget", 3000, "--json").document
+    found = {key: first[key] for key in ("accelerator", "priority")}
+    start = write(tmp_path / "m.json", json.dumps(found))
+    again = run("map", EXAMPLE, "--start", start, "--algorithm", "gsharp", "--budget", 10, "--json").document
+    assert again["makespan_cycles"] <= first["makespan_cycles"]
+    wrong = write(tmp_path / "w.json", json.dumps(found | {"accelerator": [9] * 8}))
+    for arguments, said in (
+        (("--start", wrong), "field 'accelerator.0': got '9', expected a sub-accelerator from 0 to 2"),
+        (("--start", start, "--algorithm", "heft"), "expected an algorithm that searches"),
+        (("--start", tmp_path / "no.json"), "no.json"),
+    ):
+        done = run("map", EXAMPLE, *arguments)
+        assert (done.code, done.out) == (2, "")
+        assert said in done.err
+        assert done.err.count("\n") == 1
+
+
+def test_a_mapping_that_moves_what_is_fixed_is_refused(tmp_path):
+    files = write(tmp_path / "p.yaml", problem(fixed={"accelerator": [1, None, None]}))
+    done = run("map", "evaluate", files, write(tmp_path / "m.yaml", mapping()))
+    assert done.code == 2
+    assert "field 'accelerator.0': got '0', expected 1, as the problem's 'fixed' says" in done.err
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
+        (EXAMPLE, "--objective", "speed"),
         ("nowhere.yaml",), (EXAMPLE, EXAMPLE), (EXAMPLE, "--budget", 0), (EXAMPLE, "--time-limit", 0), ("evaluate",),
         (EXAMPLE, "--algorithm", "magic"), ("evaluate", EXAMPLE), (EXAMPLE, "--bugdet", 3), ("--bugdet", 3, EXAMPLE),
         ("--seed", 3), ("--json", EXAMPLE, EXAMPLE),
@@ -213,12 +307,18 @@ ODD = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(max_examples=150)
-@given(path=st.sampled_from(places(problem())), value=ODD)
+FULL = problem(
+    objective="tail", target_cycles=99, names=["a", "b", "c"], after={"b": ["a"]}, order=["a", "b", "c"],
+    tenants=["x", "y", "x"], weights={"x": 2}, tail=0.9, fixed={"accelerator": [0, None, 0], "priority": [None, 1, 0]},
+)  # fmt: skip
+
+
+@settings(max_examples=200)
+@given(path=st.sampled_from(places(FULL)), value=ODD)
 def test_any_value_anywhere(path, value, tmp_path_factory):
     """It is used, or refused in one line; never a traceback, never NaN in an answer."""
     file = tmp_path_factory.mktemp("any") / "p.json"
-    file.write_text(json.dumps(changed(problem(), path, value)))
+    file.write_text(json.dumps(changed(FULL, path, value)))
     done = run("map", file, "--budget", 20, "--json")
     if done.code == 2:
         assert done.out == ""

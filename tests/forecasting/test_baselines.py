@@ -26,7 +26,7 @@ def predictor(request):
 
 
 @pytest.mark.parametrize("unknown", [0, 40])
-def test_one_at_a_time_is_many_at_once(predictor, unknown, rng=None):
+def test_one_at_a_time_is_many_at_once(predictor, unknown):
     series = walk(unknown=unknown)
     predictor.fit(series.between(0, 300), np.random.default_rng(0))
     origins = np.arange(299, 399)

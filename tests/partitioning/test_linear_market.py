@@ -69,23 +69,98 @@ def test_against_a_convex_solver(seed):
     assert found.utilities == pytest.approx((rates * theirs.x.reshape(n, k)).sum(axis=1), rel=1e-3)
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_limits_are_kept_and_each_bundle_is_best_for_the_money_spent(seed):
+@st.composite
+def limited_markets(draw):
+    """Markets with limits: rates far apart or often the same, weights over six orders of magnitude, or equal."""
+    n, k = draw(st.integers(1, 6)), draw(st.integers(1, 5))
+    rate = draw(
+        st.sampled_from([st.floats(0.1, 3), st.sampled_from([0.0, 1.0, 2.0]), st.floats(-3, 3).map(lambda e: 10**e)])
+    )
+    rates = np.array([[draw(rate) for _ in range(k)] for _ in range(n)])
+    if draw(st.booleans()):
+        rates = np.outer(rates[:, 0] + 1, rates[0])
+    rates[(rates == 0).all(axis=1), 0] = 1.0
+    spread = draw(st.booleans())
+    weights = np.array([10 ** draw(st.floats(-6, 0)) if spread else 1.0 for _ in range(n)])
+    limit = st.one_of(st.just(np.inf), st.integers(1, 5), st.floats(0.1, 5))
+    return (
+        weights, rates, np.array([float(draw(st.integers(1, 7))) for _ in range(k)]),
+        np.array([float(draw(limit)) for _ in range(n)]),
+    )  # fmt: skip
+
+
+def most_for(money, rates, prices, limit):
+    """The largest utility *money* buys at *prices* within a limit on units, by a linear program."""
+    scale = rates.max()
+    rows, most = [prices / money], [1.0]
+    if np.isfinite(limit):
+        rows, most = [*rows, np.full(len(rates), 1 / limit)], [*most, 1.0]
+    best = linprog(-rates / scale, A_ub=rows, b_ub=most, bounds=[(0, None)] * len(rates))
+    return np.inf if best.status == 3 else -best.fun * scale
+
+
+@given(limited_markets())
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_with_limits_each_bundle_is_the_best_and_markets_clear(market):
+    weights, rates, supplies, limits = market
+    found = solve(*market)
+    assert found.residual < 1e-9
+    budgets, at_limit = weights / weights.sum(), found.limit_prices > 0
+    sold, held = found.shares.sum(axis=0), found.shares.sum(axis=1)
+    assert (sold <= supplies * (1 + 1e-9)).all()
+    assert sold[found.prices > 0] == pytest.approx(supplies[found.prices > 0], rel=1e-9)
+    assert (held <= limits * (1 + 1e-9)).all()
+    assert held[at_limit] == pytest.approx(limits[at_limit], rel=1e-9)
+    spent = found.shares @ found.prices
+    kept = np.where(at_limit, limits, 0.0) * found.limit_prices
+    assert spent + kept == pytest.approx(budgets, rel=1e-9)
+    assert found.log_welfare == pytest.approx(found.bound, abs=1e-9)
+    for i, row in enumerate(rates):
+        everything = most_for(budgets[i], row, found.prices + found.limit_prices[i], np.inf)
+        assert everything == pytest.approx(found.utilities[i], rel=1e-6)
+        if spent[i] > 1e-9 * budgets[i]:
+            within = most_for(spent[i], row, found.prices, limits[i])
+            assert within == pytest.approx(found.utilities[i], rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_with_limits_against_a_convex_solver(seed):
     rng = np.random.default_rng(seed)
-    n, k = int(rng.integers(1, 6)), int(rng.integers(1, 5))
-    rates, supplies = rng.uniform(0.1, 3, (n, k)), rng.integers(1, 6, k).astype(float)
-    limits = np.where(rng.random(n) < 0.6, rng.integers(1, 4, n), np.inf).astype(float)
-    found = solve(rng.uniform(0.5, 3, n), rates, supplies, limits)
-    assert (found.shares.sum(axis=1) <= limits * (1 + 1e-5)).all()
-    assert (found.shares.sum(axis=0) <= supplies * (1 + 1e-9) + 1e-9).all()
-    assert found.log_welfare <= found.bound + 1e-9
-    assert found.log_welfare == pytest.approx(found.bound, abs=1e-5)
-    for i in range(n):
-        rows, most = [found.prices], [found.prices @ found.shares[i]]
-        if np.isfinite(limits[i]):
-            rows, most = [*rows, np.ones(k)], [*most, limits[i]]
-        best = linprog(-rates[i], A_ub=rows, b_ub=most, bounds=[(0, 100)] * k)
-        assert -best.fun <= found.utilities[i] * (1 + 1e-4)
+    n, k = 4, 3
+    w, rates, supplies = rng.uniform(0.5, 2, n), rng.uniform(0.1, 3, (n, k)), rng.integers(1, 5, k).astype(float)
+    limits, w = rng.integers(1, 4, n).astype(float), w / w.sum()
+    theirs = minimize(
+        lambda x: -w @ np.log((rates * x.reshape(n, k)).sum(axis=1)),
+        np.tile(np.minimum(supplies / n, limits.min() / k), n) * 0.9,
+        jac=lambda x: -(w[:, None] * rates / (rates * x.reshape(n, k)).sum(axis=1)[:, None]).ravel(),
+        bounds=[(0, None)] * (n * k),
+        constraints=[
+            {"type": "ineq", "fun": lambda x: supplies - x.reshape(n, k).sum(axis=0)},
+            {"type": "ineq", "fun": lambda x: limits - x.reshape(n, k).sum(axis=1)},
+        ],
+        method="SLSQP", options={"ftol": 1e-14, "maxiter": 500},
+    )  # fmt: skip
+    found = solve(w, rates, supplies, limits)
+    assert found.log_welfare >= -theirs.fun - 1e-9
+    assert found.log_welfare == pytest.approx(-theirs.fun, abs=1e-6)
+
+
+def test_with_limits_by_hand():
+    """Equal tenants share alike, though one is limited; with room for one unit of two, all money is left over."""
+    found = solve(np.ones(2), np.array([[2.0, 1.0], [2.0, 1.0]]), np.ones(2), np.array([1.0, np.inf]))
+    assert found.utilities == pytest.approx([1.5, 1.5])  # half of each, both ways
+    one = solve(np.ones(1), np.array([[2.0, 1.0]]), np.array([2.0, 2.0]), np.array([1.0]))
+    assert (one.prices == 0).all()
+    assert one.limit_prices == pytest.approx([1.0])
+    assert one.shares == pytest.approx(np.array([[1.0, 0.0]]))
+
+
+@pytest.mark.parametrize("limits", [[2.0, 2.0], [1.0, 3.0]])
+def test_where_everybody_is_at_its_limit_and_all_is_sold(limits):
+    """A constant can go from the prices of goods to those of limits; any of these is an equilibrium."""
+    found = solve(np.array([1.0, 1e-6]), np.array([[2.0, 1.0], [3.0, 1.0]]), np.array([2.0, 2.0]), np.array(limits))
+    assert found.residual < 1e-9
+    assert found.shares.sum(axis=1) == pytest.approx(limits)
 
 
 def test_equal_tenants_get_the_same():

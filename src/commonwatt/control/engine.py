@@ -20,6 +20,7 @@ __all__ = [
     "Clock",
     "Command",
     "Engine",
+    "Found",
     "Holder",
     "JobEnded",
     "JobInterrupted",
@@ -28,6 +29,7 @@ __all__ = [
     "Outcome",
     "Progress",
     "Reading",
+    "RecoverableEngine",
     "SetPower",
     "Start",
     "Stop",
@@ -200,6 +202,28 @@ class Engine(Protocol):
 
     def power_w(self) -> float | None:
         """Power of the whole cluster now; ``None`` if it has no meters."""
+        ...
+
+
+@dataclass(frozen=True)
+class Found:
+    """A job an engine knows from before: how often it was started, and where it runs, nowhere if it does not."""
+
+    handle: int
+    attempts: int
+    nodes: tuple[int, ...]
+    gpus_per_node: int
+
+
+class RecoverableEngine(Engine, Protocol):
+    """An engine that remembers, when the controller that started its jobs is gone, what was started."""
+
+    def found(self) -> Sequence[Found]:
+        """Return every job ever started.
+
+        Those that run go on. The end of each other job's last run comes with the next ``poll``, whether or not anybody
+        was told of it before: only the store of a controller knows that.
+        """
         ...
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from commonwatt.mapping.encoding import Mapping, from_orders
+from commonwatt.mapping.decoder import raised
+from commonwatt.mapping.encoding import Mapping
 from commonwatt.mapping.problem import Problem
 from commonwatt.mapping.search import KeepGoing, Search, always, score
 from commonwatt.model.arrays import Floats, Ints
@@ -28,10 +29,10 @@ def means(problem: Problem) -> Floats:
 ORDERS: dict[str, Callable[[Problem, Generator], Ints]] = {
     "fcfs": lambda problem, _: np.arange(len(problem)),
     "sjf": lambda problem, _: np.argsort(means(problem), kind="stable"),
-    "longest": lambda problem, _: np.argsort(-means(problem), kind="stable"),
+    "longest": lambda problem, _: np.argsort(-problem.goal.precedence.upward(means(problem)), kind="stable"),
     "random": lambda problem, rng: rng.permutation(len(problem)),
 }
-"""Jobs as they come; shortest or longest mean latency first, ties by index; at random."""
+"""Jobs as they come; shortest or longest mean latency first (of a chain), ties by index; at random."""
 
 # What a rule sees: when each sub-accelerator is free ([A]), the job's latencies ([A]), how many jobs came before.
 _Rule = Callable[[Floats, Floats, int, Generator], int]
@@ -56,8 +57,8 @@ RULES: dict[str, _Rule] = {
 class List:
     """List scheduling: jobs in some order (of ``ORDERS``), each where a rule (of ``RULES``) puts it.
 
-    HEFT for independent jobs is ``List("longest", "eft")``: ranks are mean latencies, which makes it the
-    longest-first earliest-finish rule.
+    HEFT is ``List("longest", "eft")``: the longest chain of mean latencies from a job on goes first. For independent
+    jobs that is the longest-first earliest-finish rule. No job stands before one that it comes after.
     """
 
     order: str
@@ -65,12 +66,19 @@ class List:
 
     def solve(self, problem: Problem, rng: Generator, keep_going: KeepGoing = always) -> Search:  # noqa: ARG002
         """Build the one mapping."""
-        free = np.zeros(problem.accelerators)
-        lists: list[list[int]] = [[] for _ in free]
-        rule = RULES[self.rule]
-        for turn, j in enumerate(ORDERS[self.order](problem, rng).tolist()):
-            a = rule(free, problem.latency[j], turn, rng)
-            lists[a].append(j)
-            free[a] += problem.latency[j, a]
-        mapping = from_orders(len(problem), lists)
-        return score(problem, Mapping(mapping.accelerator[None], mapping.priority[None]))
+        graph = problem.goal.precedence
+        order = ORDERS[self.order](problem, rng)
+        priority = np.empty(len(order))
+        priority[order] = (np.arange(len(order)) + 0.5) / len(order)
+        if graph:
+            lifted = raised(priority, graph.order, graph.at, graph.follows)
+            order = graph.order[np.argsort(lifted[graph.order], kind="stable")]
+        free, ready = np.zeros(problem.accelerators), np.zeros(len(problem))
+        accelerator, rule = np.empty(len(order), dtype=np.int64), RULES[self.rule]
+        for turn, j in enumerate(order.tolist()):
+            a = rule(np.maximum(free, ready[j]), problem.latency[j], turn, rng)
+            accelerator[j] = a
+            free[a] = max(free[a], ready[j]) + problem.latency[j, a]
+            for k in graph.after(j):
+                ready[k] = max(ready[k], free[a])
+        return score(problem, Mapping(accelerator[None], priority[None]))

@@ -43,6 +43,9 @@ def check(problem: Problem, mapping: Mapping) -> None:
             raise InputError(
                 f"a sub-accelerator from 0 to {problem.accelerators - 1}", field=f"accelerator.{j}", value=a
             )
+        if len(problem.fixed) and problem.fixed[j] not in {-1, a}:
+            expected = f"{problem.fixed[j]}, as the problem's 'fixed' says"
+            raise InputError(expected, field=f"accelerator.{j}", value=a)
         if not problem.possible[j, a]:
             there = ", ".join(map(str, np.flatnonzero(problem.possible[j]).tolist()))
             raise InputError(f"a sub-accelerator job {j} can run on ({there})", field=f"accelerator.{j}", value=a)

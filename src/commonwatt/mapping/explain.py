@@ -31,6 +31,8 @@ def _explain(problem: Problem, job: int, a: int, played: Timeline) -> Explanatio
     here = f"job {job} runs on {a}"
     stall = played.end[job] - played.start[job] - latency[a]
     waits = f", and waits {stall:.6g} for bandwidth" if stall > 1e-9 * latency[a] else ""
+    if len(problem.fixed) and problem.fixed[job] >= 0:
+        return Explanation("fixed", f"{here}, where the problem puts it{waits}")
     if problem.possible[job].sum() == 1:
         return Explanation("only-choice", f"{here}, the only sub-accelerator that can{waits}")
     best = int(np.argmin(alone))

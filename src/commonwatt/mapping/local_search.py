@@ -9,8 +9,8 @@ from numba import njit
 from numpy.random import Generator
 
 from commonwatt.mapping.encoding import Mapping
-from commonwatt.mapping.evaluator import decode, play
 from commonwatt.mapping.problem import Problem
+from commonwatt.mapping.scoring import Terms, cost, enough, terms
 from commonwatt.mapping.search import KeepGoing, Search, always
 from commonwatt.model.arrays import Floats, Ints
 
@@ -21,35 +21,40 @@ CHUNK = 500
 
 
 @njit(cache=True)
-def _change(accelerator: Ints, priority: Floats, one: int, two: int, where: Ints, count: Ints, rng: Generator) -> None:
+def _change(
+    accelerator: Ints, priority: Floats, one: int, two: int, where: Ints, count: Ints, fixed: Floats, rng: Generator
+) -> None:
     """Make one move: job *one* to a random place (3 in 10), swapped with *two* (5 in 10), to a random priority."""
     draw = rng.random()
     if draw < 0.5:
         accelerator[one], accelerator[two] = accelerator[two], accelerator[one]
         priority[one], priority[two] = priority[two], priority[one]
-        return
-    priority[one] = rng.random()
-    if draw < 0.8:
-        accelerator[one] = where[one, int(rng.random() * count[one])]
+    else:
+        priority[one] = rng.random()
+        if draw < 0.8:
+            accelerator[one] = where[one, int(rng.random() * count[one])]
+    if len(fixed) > 0:
+        for j in (one, two):
+            if not np.isnan(fixed[j]):
+                priority[j] = fixed[j]
 
 
 @njit(cache=True)
 def anneal(
-    latency: Floats, bandwidth: Floats, limit: float, where: Ints, count: Ints, accelerator: Ints, priority: Floats,
+    t: Terms, where: Ints, count: Ints, fixed: Floats, accelerator: Ints, priority: Floats,
     worth: float, heats: Floats, rng: Generator,
 ) -> tuple[Ints, Floats, float, float]:  # fmt: skip
-    """Try one move for each of *heats*, relative to the makespan; return the best mapping, its makespan and the last.
+    """Try one move for each of *heats*, relative to the cost; return the best mapping, its cost and the last.
 
-    *accelerator* and *priority*, of makespan *worth*, are changed to where the search has gone.
+    *accelerator* and *priority*, of cost *worth*, are changed to where the search has gone.
     """
-    jobs, nothing = len(accelerator), np.zeros(0)
+    jobs = len(accelerator)
     best_a, best_p, best = accelerator.copy(), priority.copy(), worth
     for heat in heats:
         one, two = int(rng.random() * jobs), int(rng.random() * jobs)
         old = accelerator[one], priority[one], accelerator[two], priority[two]
-        _change(accelerator, priority, one, two, where, count, rng)
-        order, first = decode(accelerator, priority, latency.shape[1])
-        found, _ = play(latency, bandwidth, limit, order, first, nothing, nothing, nothing, nothing)
+        _change(accelerator, priority, one, two, where, count, fixed, rng)
+        found = cost(t, accelerator, priority)
         if found <= worth - heat * worth * np.log(1.0 - rng.random()):
             worth = found
             if worth < best:
@@ -64,7 +69,7 @@ def anneal(
 class Annealing:
     """Annealing from a given mapping, under a budget; a move that is no worse is always made.
 
-    The temperature, relative to the makespan, falls from *hot* to *cold* evenly by its logarithm.
+    The temperature, relative to the cost, falls from *hot* to *cold* evenly by its logarithm.
     """
 
     budget: int
@@ -73,17 +78,17 @@ class Annealing:
 
     def improve(self, problem: Problem, start: Search, rng: Generator, keep_going: KeepGoing = always) -> Search:
         """Return the best mapping found, no worse than *start*; the evaluations of both are counted."""
-        possible = problem.possible
+        possible, prepared, reached = problem.possible, terms(problem), enough(problem)
         where, count = np.argsort(~possible, axis=1, kind="stable"), possible.sum(axis=1)
         accelerator, priority = start.mapping.accelerator.copy(), start.mapping.priority.copy()
         worth, best, spent = start.makespan, start, 0
-        while spent < self.budget and keep_going():
+        while spent < self.budget and best.makespan > reached and keep_going():
             done = np.arange(spent, min(self.budget, spent + CHUNK)) / self.budget
             a, p, found, worth = anneal(
-                problem.latency, problem.bandwidth, problem.system_bandwidth, where, count, accelerator, priority,
-                worth, self.hot * (self.cold / self.hot) ** done, rng,
+                prepared, where, count, problem.priority, accelerator, priority, worth,
+                self.hot * (self.cold / self.hot) ** done, rng,
             )  # fmt: skip
             spent += len(done)
             if found < best.makespan:
-                best = Search(Mapping(a, p), found, 0)
-        return Search(best.mapping, best.makespan, start.evaluations + spent)
+                best = Search(Mapping(a, p), found, 0, (*best.history, (start.evaluations + spent, found)))
+        return Search(best.mapping, best.makespan, start.evaluations + spent, best.history)

@@ -20,6 +20,8 @@ the pairs with p <= t then holds too: it is below the next value of p, and eithe
 **Pigeonhole.** Among any k A + 1 jobs some k + 1 share one of the A sub-accelerators, which is busy for the sum of the
 k + 1 least of their shortest times, or longer. The k A + 1 jobs with the longest shortest times are tried for each k.
 
+**Chains.** Jobs that come one after the other take at least the sum of their shortest times.
+
 The bound is the largest of all this, less one part in 1e12 for rounding, here and in the evaluator.
 """
 
@@ -57,7 +59,8 @@ def lower_bound(problem: Problem) -> float:
             low = middle + 1
         else:
             high = middle
-    return max(float(values[low]), weighed(low), pigeonhole(problem)) * (1 - ROUNDING)
+    chain = problem.goal.precedence.earliest(problem.alone.min(axis=1)).max()
+    return max(float(values[low]), weighed(low), pigeonhole(problem), float(chain)) * (1 - ROUNDING)
 
 
 def weighted_bound(alone: Floats, volume: Floats, allowed: Bools, u: Floats, w: float, count: Ints) -> float:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from commonwatt.model.arrays import Bools, Floats
+from commonwatt.mapping.goal import Goal
+from commonwatt.mapping.goal_keys import fixed_of, goal_of
+from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.errors import InputError
+from commonwatt.model.map_file import MapTable
 
 if TYPE_CHECKING:
     from commonwatt.model.map_file import MapFile
@@ -31,11 +34,22 @@ class Problem:
         Bandwidth it asks for meanwhile, GB/s; 0 where it cannot run. Shape [J, A].
     system_bandwidth
         What all sub-accelerators share, GB/s.
+    energy
+        What each job takes on each sub-accelerator, nJ; 0 where it cannot run. Shape [J, A], empty if unknown.
+    goal
+        What a mapping is judged by.
+    fixed, priority
+        Sub-accelerator each job is bound to, -1 if to none, and priority, NaN if free. Shapes [J], or empty.
+        *latency* is infinite wherever else a bound job might run.
     """
 
     latency: Floats  # [J, A]
     bandwidth: Floats  # [J, A]
     system_bandwidth: float
+    energy: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    goal: Goal = field(default_factory=Goal)
+    fixed: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    priority: Floats = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         if self.latency.ndim != 2 or self.latency.shape != self.bandwidth.shape or 0 in self.latency.shape:
@@ -47,6 +61,9 @@ class Problem:
         _cells(self.latency, "latency_cycles", ~(self.latency > 0), "a number above 0")
         wrong = self.possible & ~((self.bandwidth >= 0) & np.isfinite(self.bandwidth))
         _cells(self.bandwidth, "bandwidth_gbs", wrong, "a finite number, 0 or more, wherever the job has a latency")
+        if self.energy.size:
+            wrong = self.possible & ~((self.energy >= 0) & np.isfinite(self.energy))
+            _cells(self.energy, "energy_nj", wrong, "a finite number, 0 or more, wherever the job has a latency")
         stuck = np.flatnonzero(~self.possible.any(axis=1))
         if len(stuck):
             raise InputError(
@@ -66,7 +83,12 @@ class Problem:
 
     @classmethod
     def of(cls, file: MapFile) -> Problem:
-        """Return the problem of a file; raises ``InputError`` on tables that are ragged or contradict themselves."""
+        """Return the problem of a file; raises ``InputError`` on tables that are ragged or contradict themselves.
+
+        The table must be there: ``commonwatt.data.map_problem`` makes it of layers and a platform.
+        """
+        if not isinstance(file.table, MapTable):
+            raise InputError("a job table", field="table", value=file.table)
         latency = _table(file.table.latency_cycles, "latency_cycles")
         bandwidth = _table(file.table.bandwidth_gbs, "bandwidth_gbs")
         if latency.shape != bandwidth.shape:
@@ -76,10 +98,38 @@ class Problem:
                 field="table.bandwidth_gbs",
                 value=f"{bandwidth.shape[0]} on {bandwidth.shape[1]}",
             )
-        return cls(
-            np.where(np.isnan(latency), np.inf, latency),
-            np.where(np.isnan(latency), 0.0, bandwidth),
+        possible = ~np.isnan(latency)
+        energy = np.zeros((0, 0))
+        if file.table.energy_nj is not None:
+            energy = _table(file.table.energy_nj, "energy_nj")
+            if energy.shape != latency.shape:
+                jobs, accelerators = latency.shape
+                raise InputError(
+                    f"{jobs} jobs on {accelerators} sub-accelerators, as in latency_cycles",
+                    field="table.energy_nj",
+                    value=f"{energy.shape[0]} on {energy.shape[1]}",
+                )
+            energy = np.where(possible, energy, 0.0)
+        whole = cls(
+            np.where(possible, latency, np.inf),
+            np.where(possible, bandwidth, 0.0),
             float(file.system_bandwidth_gbs),
+            energy,
+        )
+        return whole.with_goal(goal_of(file, len(whole), has_energy=energy.size > 0), *fixed_of(file, whole.latency))
+
+    def with_goal(self, goal: Goal, fixed: Ints | None = None, priority: Floats | None = None) -> Problem:
+        """Return the same batch with a goal, and with jobs bound to the sub-accelerators and priorities given."""
+        if fixed is None or priority is None or not len(fixed):
+            return replace(self, goal=goal)
+        free = (fixed < 0)[:, None] | (np.arange(self.accelerators) == fixed[:, None])
+        return replace(
+            self,
+            latency=np.where(free, self.latency, np.inf),
+            bandwidth=np.where(free, self.bandwidth, 0.0),
+            goal=goal,
+            fixed=fixed,
+            priority=priority,
         )
 
     def __len__(self) -> int:

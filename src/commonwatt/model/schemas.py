@@ -9,8 +9,8 @@ from pydantic import BaseModel
 from commonwatt.model.characterize_results import CharacterizeResult
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
 from commonwatt.model.forecast_results import ForecastDemandResult, ForecastEvaluateResult
-from commonwatt.model.map_file import MapFile, MappingFile
-from commonwatt.model.map_results import MapEvaluateResult, MapResult
+from commonwatt.model.map_file import MapFile, MappingFile, MapTable
+from commonwatt.model.map_results import MapEvaluateResult, MapResult, MapTableResult
 from commonwatt.model.mig_file import MigFile
 from commonwatt.model.mig_results import MigResult
 from commonwatt.model.partition_file import PartitionFile
@@ -64,6 +64,8 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "mapping": MappingFile,
     "map-result": MapResult,
     "map-evaluate-result": MapEvaluateResult,
+    "map-table": MapTable,
+    "map-table-result": MapTableResult,
     "forecast-demand-result": ForecastDemandResult,
     "forecast-evaluate-result": ForecastEvaluateResult,
 }

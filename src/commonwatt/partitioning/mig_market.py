@@ -66,7 +66,7 @@ def on_layout(problem: MigProblem, totals: Ints) -> Equilibrium:
     prices = np.maximum(worth.max(axis=0), 0.0)
     prices[here] = found.prices
     return Equilibrium(
-        prices, found.limit_prices, shares, found.utilities, found.residual, found.log_welfare, found.bound, found.steps
+        prices, found.limit_prices, shares, found.utilities, found.residual, found.log_welfare, found.bound
     )
 
 
@@ -107,7 +107,7 @@ def _by_bounds(problem: MigProblem, left_s: Callable[[], float] | None) -> TimeS
         program.row([theta, *columns], [1.0, *(-v for v in values)], -np.inf, constant)
     if best is None:
         raise InputError("a layout with an instance for every tenant", field="tenants")
-    closed = bound - best.value <= (TOLERANCE if np.isinf(problem.limits).all() else 1e-5)
+    closed = bound - best.value <= TOLERANCE
     return TimeShares(best.picked, best.totals, best.market, best.value, max(bound, best.value), closed, len(seen))
 
 

@@ -180,7 +180,7 @@ class EngineContract:
     def test_nodes_sleep_and_wake_when_told(self, lab: Lab) -> None:
         """Where the engine can: a sleeping node says so and runs a job once woken; telling twice changes nothing."""
         if not lab.engine.capabilities.power_states:
-            return
+            pytest.skip("this engine leaves all nodes on")
         state = lab.cluster.classes[0].states[0]
         for _ in range(2):
             lab.engine.apply([SetPower(1, state.name)])
@@ -200,7 +200,7 @@ class EngineContract:
     def test_a_node_in_use_cannot_be_put_to_sleep(self, lab: Lab) -> None:
         """Nor can one be put into a state it does not have."""
         if not lab.engine.capabilities.power_states:
-            return
+            pytest.skip("this engine leaves all nodes on")
         lab.start("j1", (0,))
         with pytest.raises(EngineError):
             lab.engine.apply([SetPower(0, lab.cluster.classes[0].states[0].name)])

@@ -7,6 +7,7 @@ import click
 from commonwatt.cli.groups import ProblemGroup
 from commonwatt.cli.map.evaluate import evaluate
 from commonwatt.cli.map.solve import solve
+from commonwatt.cli.map.table import table
 
 __all__ = ["command"]
 
@@ -20,9 +21,11 @@ def command() -> None:
       commonwatt map examples/map.yaml --plot map.png
       commonwatt map examples/map.yaml --algorithm gsharp --budget 2000 --json
       commonwatt map evaluate examples/map.yaml mapping.json
+      commonwatt map table examples/map_layers.yaml
     """
 
 
 assert isinstance(command, ProblemGroup)
 command.add_default(solve)
 command.add_command(evaluate)
+command.add_command(table)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from commonwatt.cli.map.show import described, tell
+from commonwatt.cli.map.show import described, read_mapping, tell
 from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, say, seed_option
 
 __all__ = ["evaluate"]
@@ -25,21 +25,14 @@ def evaluate(problem: Path, mapping: Path, *, plot: Path | None, seed: int, as_j
     Example:
       commonwatt map evaluate examples/map.yaml mapping.json --json
     """
-    import numpy as np
-
-    from commonwatt.data.files import load_yaml
-    from commonwatt.mapping.encoding import Mapping, check
+    from commonwatt.data.map_problem import load_map
     from commonwatt.mapping.problem import Problem
-    from commonwatt.model.map_file import MapFile, MappingFile
     from commonwatt.model.map_results import MapEvaluateResult
 
-    file, genes = load_yaml(problem, MapFile), load_yaml(mapping, MappingFile)
+    file = load_map(problem)
     with blamed_on(problem):
         table = Problem.of(file)
-    chosen = Mapping(np.array(genes.accelerator, dtype=np.int64), np.array(genes.priority, dtype=np.float64))
-    with blamed_on(mapping):
-        check(table, chosen)
-    result = MapEvaluateResult(**described(file, table, chosen, seed))
+    result = MapEvaluateResult(**described(file, table, read_mapping(mapping, table), seed))
     if plot is not None:
         from commonwatt.report.map_plots import save_map
 

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.map.show import described, tell
+from commonwatt.cli.map.show import described, read_mapping, tell
 from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, say, seed_option
 
 if TYPE_CHECKING:
     from commonwatt.model.map_results import MapResult
 
 __all__ = ["solve"]
+
+OBJECTIVES = ("latency", "energy", "edp", "satisfaction", "tail", "completion")
 
 ALGORITHMS = (
     "auto", "gsharp", "heft", "fcfs-olb", "fcfs-met", "fcfs-rr", "fcfs-random", "sjf-olb", "sjf-met", "sjf-rr",
@@ -35,7 +37,14 @@ ALGORITHMS = (
     "--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
     help="Stop after so long with the best mapping so far.",
 )  # fmt: skip
-@plot_option("the schedule")
+@click.option(
+    "--objective", type=click.Choice(OBJECTIVES), metavar="NAME",
+    help="What is made small: " + ", ".join(OBJECTIVES) + "; by default what PROBLEM says.",
+)  # fmt: skip
+@click.option(
+    "--start", type=click.Path(path_type=Path), metavar="MAPPING", help="Search from this mapping; auto and gsharp."
+)
+@plot_option("the schedule, the bandwidth and the search")
 @seed_option
 @json_option
 def solve(
@@ -44,12 +53,14 @@ def solve(
     algorithm: str,
     budget: int,
     time_limit: float | None,
+    objective: str | None,
+    start: Path | None,
     plot: Path | None,
     seed: int,
     as_json: bool,
 ) -> None:
     """Map the jobs of PROBLEM (YAML or JSON) onto its sub-accelerators: which one, and in what order."""
-    result = _solve(problem, algorithm, budget, time_limit, seed)
+    result = _solve(problem, algorithm, budget, time_limit, objective, start, seed)
     if plot is not None:
         from commonwatt.report.map_plots import save_map
 
@@ -61,28 +72,37 @@ def solve(
         tell(result, f"{algorithm}: {result.evaluations} mappings evaluated in {result.search_s:.3f} s")
 
 
-def _solve(path: Path, algorithm: str, budget: int, time_limit: float | None, seed: int) -> MapResult:
+def _solve(
+    path: Path, name: str, budget: int, time_limit: float | None, objective: str | None, start: Path | None, seed: int
+) -> MapResult:
     from time import perf_counter
 
     import numpy as np
 
-    from commonwatt.data.files import load_yaml
+    from commonwatt.data.map_problem import load_map
     from commonwatt.mapping.algorithms import ALGORITHMS as MAKE
+    from commonwatt.mapping.algorithms import warmed
     from commonwatt.mapping.problem import Problem
-    from commonwatt.model.map_file import MapFile
-    from commonwatt.model.map_results import MapResult
+    from commonwatt.model.map_results import MapProgress, MapResult
 
-    file = load_yaml(path, MapFile)
+    file = load_map(path)
+    if objective is not None:
+        file = file.model_copy(update={"objective": objective})
     with blamed_on(path):
         problem = Problem.of(file)
+    algorithm = MAKE[name](budget)
+    if start is not None:
+        with blamed_on(start):
+            algorithm = warmed(algorithm, read_mapping(start, problem))
     began = perf_counter()
-    search = MAKE[algorithm](budget).solve(
+    search = algorithm.solve(
         problem, np.random.default_rng(seed), lambda: time_limit is None or perf_counter() - began < time_limit
     )
     search_s = perf_counter() - began
     return MapResult(
         **described(file, problem, search.mapping, seed),
-        algorithm=algorithm,
+        algorithm=name,
         evaluations=search.evaluations,
+        history=tuple(MapProgress(evaluations=spent, best=best) for spent, best in search.history),
         search_s=search_s,
     )

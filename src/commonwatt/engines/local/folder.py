@@ -1,0 +1,131 @@
+"""What is kept on disk of one run of a job, and who may say that it is alive.
+
+::
+
+    STATE/jobs/HANDLE/progress      epochs done and kept, written by the job
+    STATE/runs/HANDLE-ATTEMPT/
+        run.json       what was asked for: written whole before anything starts
+        lock           held by the runner as long as it lives
+        runner.json    process ids of the runner and of the job
+        end.json       how it ended: written once
+        output.log     what the job printed
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from commonwatt.model.errors import EngineError
+
+__all__ = ["End", "RunFolder", "RunOrder", "write_record"]
+
+
+@dataclass(frozen=True)
+class RunOrder:
+    """What a runner is told: all of it, so that it needs nobody afterwards."""
+
+    handle: int
+    attempt: int
+    name: str
+    nodes: tuple[int, ...]
+    gpus_per_node: int
+    slots: tuple[tuple[int, ...], ...]  # of each node
+    started_s: float
+    base_epochs: float
+    command: tuple[str, ...]
+    folder: str  # the job's working directory
+    environment: dict[str, str]
+    grace_s: float
+
+
+@dataclass(frozen=True)
+class End:
+    """How a run ended. ``exit_code`` is negative for a signal, null if the job never ran."""
+
+    exit_code: int | None
+    stopped: bool
+    at_s: float
+    cause: str
+
+
+def write_record(path: Path, document: dict[str, Any]) -> None:
+    """Write *document* whole or not at all, and have it on the disk before returning."""
+    temporary = path.with_name(path.name + ".part")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(document, file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The records of one run."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, runs: Path, order: RunOrder) -> RunFolder:
+        """Write down *order* in a folder of its own; raises ``EngineError`` if that cannot be."""
+        folder = cls(runs / f"{order.handle}-{order.attempt}")
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)  # of an order that could not be written before
+            write_record(folder.path / "run.json", asdict(order))
+        except OSError as error:
+            msg = f"start {order.name}: its records cannot be written: {error}"
+            raise EngineError(msg) from error
+        return folder
+
+    @classmethod
+    def all_in(cls, runs: Path) -> list[RunFolder]:
+        """Return every run that was ordered, by handle and attempt."""
+        found = [cls(path) for path in runs.iterdir() if (path / "run.json").exists()] if runs.is_dir() else []
+        return sorted(found, key=lambda folder: tuple(int(part) for part in folder.path.name.split("-")))
+
+    def order(self) -> RunOrder:
+        """Return what was asked for."""
+        raw = self._read("run.json")
+        if raw is None:
+            msg = f"{self.path / 'run.json'} is gone or damaged"
+            raise EngineError(msg)
+        raw["nodes"], raw["command"] = tuple(raw["nodes"]), tuple(raw["command"])
+        raw["slots"] = tuple(tuple(slots) for slots in raw["slots"])
+        return RunOrder(**raw)
+
+    def end(self) -> End | None:
+        """Return how it ended; ``None`` if that is not written (yet)."""
+        raw = self._read("end.json")
+        return None if raw is None else End(**raw)
+
+    def finish(self, end: End) -> None:
+        """Write down how it ended, for a runner that cannot."""
+        write_record(self.path / "end.json", asdict(end))
+
+    def processes(self) -> tuple[int, int] | None:
+        """Return the process ids of the runner and of the job's group; ``None`` if the runner has not written them."""
+        raw = self._read("runner.json")
+        return None if raw is None else (int(raw["runner"]), int(raw["job"]))
+
+    @contextmanager
+    def without_runner(self) -> Iterator[bool]:
+        """Say whether no runner is alive, and keep one from coming to life meanwhile."""
+        with (self.path / "lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            return json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None

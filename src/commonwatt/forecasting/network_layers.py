@@ -1,0 +1,145 @@
+"""Encoder-decoders in PyTorch: GRU, Bi-LSTM and CNN (CUFF, section III-B and Fig. 2).
+
+The encoder reads the sequence, patch by patch; what it ends with, joined by the context inputs, is the context vector;
+the decoder unrolls that over the horizon, all steps at once (direct multi-horizon, nothing is fed back).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from commonwatt.forecasting.network_inputs import PATCH
+from commonwatt.model.arrays import Floats
+
+__all__ = ["KINDS", "Layers", "Shape", "build", "forward"]
+
+Layers: TypeAlias = Any
+"""A ``torch.nn.ModuleDict``; torch may not be installed."""
+
+KINDS = ("gru", "bilstm", "cnn")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a network.
+
+    Parameters
+    ----------
+    kind
+        One of ``KINDS``.
+    channels
+        Numbers per value of the sequence: 3, or 1 for raw levels.
+    context
+        Context inputs; 0 for none.
+    horizon
+        Steps forecast.
+    outputs
+        Quantiles per step, or 1.
+    hidden
+        Size of the encoder's state.
+    width
+        Size of the context vector and of the decoder's state.
+    dropout
+        Share of activations dropped in training.
+    """
+
+    kind: str
+    channels: int
+    context: int
+    horizon: int
+    outputs: int
+    hidden: int
+    width: int
+    dropout: float
+
+
+def build(shape: Shape, start: Floats) -> Layers:
+    """Make a network with random weights, from torch's generator, whose forecast is *start* for every input.
+
+    Parameters
+    ----------
+    shape
+        Its sizes.
+    start
+        Rising along outputs. Shape [m, outputs], resolutions.
+    """
+    import torch
+    from torch import nn
+
+    size, hidden, width = shape.channels * PATCH, shape.hidden, shape.width
+    if shape.kind == "gru":
+        encoder: Any = nn.GRU(size, hidden, batch_first=True)
+        decoder: Any = nn.GRU(width, width, batch_first=True)
+    elif shape.kind == "bilstm":
+        encoder = nn.LSTM(size, hidden // 2, batch_first=True, bidirectional=True)
+        decoder = nn.LSTM(width, width // 2, batch_first=True, bidirectional=True)
+    else:
+        encoder = nn.Sequential(
+            nn.Conv1d(size, hidden, 3, padding=1), nn.SiLU(), nn.Conv1d(hidden, hidden, 3, padding=1, stride=2),
+            nn.SiLU(), nn.Conv1d(hidden, hidden, 3, padding=1, stride=2), nn.SiLU(),
+        )  # fmt: skip
+        decoder = nn.Sequential(nn.Conv1d(2 * width, width, 3, padding=1), nn.SiLU())
+    read = 2 * hidden if shape.kind == "cnn" else hidden
+    layers = {
+        "encoder": encoder,
+        "join": nn.Linear(read + (width if shape.context else 0), width),
+        "decoder": decoder,
+        "head": nn.Linear(width, shape.outputs, bias=False),
+        "steps": nn.ParameterDict({"bias": nn.Parameter(torch.tensor(_unsummed(start), dtype=torch.float32))}),
+        "drop": nn.Dropout(shape.dropout),
+    }
+    if shape.context:
+        layers["context"] = nn.Linear(shape.context, width)
+    if shape.kind == "cnn":
+        layers["place"] = nn.Linear(1, width)
+    nn.init.zeros_(layers["head"].weight)
+    return nn.ModuleDict(layers)
+
+
+def _unsummed(start: Floats) -> Floats:
+    """Return what ``forward`` makes *start* of: the first, then increments before the softplus."""
+    increments = np.maximum(np.diff(start, axis=1), 0.02)
+    return np.concatenate((start[:, :1], np.log(np.expm1(increments))), axis=1)
+
+
+def forward(shape: Shape, layers: Layers, sequence: Any, context: Any) -> Any:  # noqa: ANN401
+    """Return the forecast, which does not fall along outputs: the lowest quantile, and softplus increments summed up.
+
+    Shapes: *sequence* [B, n / PATCH, channels * PATCH], *context* [B, C]; returns [B, m, outputs], resolutions.
+    """
+    import torch
+    from torch.nn import functional
+
+    parts = [layers["drop"](_encode(shape, layers, sequence))]
+    if shape.context:
+        parts.append(layers["drop"](functional.silu(layers["context"](context))))
+    vector = layers["drop"](functional.silu(layers["join"](torch.cat(parts, 1))))
+    states = vector[:, None, :] + _decode(shape, layers, vector)
+    free = layers["head"](states) + layers["steps"]["bias"]
+    return torch.cat((free[..., :1], functional.softplus(free[..., 1:])), 2).cumsum(2)
+
+
+def _encode(shape: Shape, layers: Layers, sequence: Any) -> Any:  # noqa: ANN401
+    import torch
+
+    if shape.kind == "gru":
+        return layers["encoder"](sequence)[1][0]
+    if shape.kind == "bilstm":
+        _, (last, _) = layers["encoder"](sequence)
+        return torch.cat((last[0], last[1]), 1)
+    seen = layers["encoder"](sequence.transpose(1, 2))
+    return torch.cat((seen.mean(2), seen[..., -1]), 1)
+
+
+def _decode(shape: Shape, layers: Layers, vector: Any) -> Any:  # noqa: ANN401
+    import torch
+
+    repeated = vector[:, None, :].expand(-1, shape.horizon, -1)
+    if shape.kind != "cnn":
+        return layers["decoder"](repeated)[0]
+    place = torch.linspace(-1.0, 1.0, shape.horizon)[:, None]
+    where = torch.tanh(layers["place"](place)).expand(len(vector), -1, -1)
+    return layers["decoder"](torch.cat((repeated, where), 2).transpose(1, 2)).transpose(1, 2)

@@ -1,0 +1,186 @@
+"""Training of one network: AdamW, one cycle of the learning rate, the best epoch on held-out values kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from commonwatt.forecasting.network_layers import Layers, Shape, build, forward
+from commonwatt.model.arrays import Floats, Ints
+
+__all__ = ["Examples", "Recipe", "forecast", "train"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a network is trained.
+
+    Parameters
+    ----------
+    epochs
+        Most epochs. Each takes a random *share* of the examples.
+    share
+        Neighbouring minutes tell much the same: part of the examples that an epoch takes.
+    batch
+        Examples per step.
+    rate
+        Highest learning rate.
+    decay
+        Weight decay.
+    patience
+        Epochs without a better held-out loss after which training ends.
+    """
+
+    epochs: int = 12
+    share: float = 0.5
+    batch: int = 512
+    rate: float = 2e-3
+    decay: float = 0.1
+    patience: int = 4
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Inputs and what came true, as tensors of one length.
+
+    Parameters
+    ----------
+    sequence, context, target
+        Shapes [N, n / PATCH, channels * PATCH], [N, C], [N, m], the last in resolutions.
+    """
+
+    sequence: Any
+    context: Any
+    target: Any
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    def at(self, rows: Any) -> Examples:  # noqa: ANN401
+        """Return some of them."""
+        return Examples(self.sequence[rows], self.context[rows], self.target[rows])
+
+
+def train(
+    shape: Shape, recipe: Recipe, levels: Floats | None, examples: Examples, held_out: Ints, learnt: Ints, start: Floats,
+    seed: int, go_on: Callable[[], bool], advanced: Callable[[float], None],
+) -> Layers:  # fmt: skip
+    """Train one network and return it as it was after the epoch of least loss on *held_out*.
+
+    Parameters
+    ----------
+    levels
+        Quantile levels of the outputs; ``None`` to train on squared error. Shape [outputs].
+    held_out, learnt
+        Which examples judge, and which are learnt from; without the former the last epoch is kept.
+    start
+        What the network forecasts before it has learnt anything. Shape [m, outputs].
+    go_on
+        Asked before each step; training ends when it says no.
+    advanced
+        Told after each step what part of the work is done, within 0 and 1.
+
+    The random numbers of torch are left as they were found; the same seed gives the same network.
+    """
+    import torch
+
+    pool = torch.from_numpy(learnt)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        layers = build(shape, start)
+        run = _Run(shape, layers, levels, examples, held_out)
+        run.judge()
+        count = max(1, round(recipe.share * len(learnt)))
+        batches = -(-count // recipe.batch)
+        step = _stepper(layers, recipe, recipe.epochs * batches)
+        done = 0
+        for _ in range(recipe.epochs):
+            drawn = pool[torch.randperm(len(pool))[:count]]
+            for part in torch.tensor_split(drawn, batches):
+                if not go_on():
+                    return run.best(ended=True)
+                step(run.loss(examples.at(part)))
+                done += 1
+                advanced(done / (recipe.epochs * batches))
+            run.judge()
+            if run.since_best >= recipe.patience:
+                break
+        advanced(1.0)
+        return run.best()
+
+
+def _stepper(layers: Layers, recipe: Recipe, steps: int) -> Callable[[Any], None]:
+    import torch
+
+    optimizer = torch.optim.AdamW(layers.parameters(), lr=recipe.rate, weight_decay=recipe.decay)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, recipe.rate, total_steps=steps + 1, pct_start=0.2)
+
+    def step(loss: Any) -> None:  # noqa: ANN401
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(layers.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+
+    return step
+
+
+class _Run:
+    """A network in training, and what it was when it was best."""
+
+    def __init__(
+        self, shape: Shape, layers: Layers, levels: Floats | None, examples: Examples, held_out: Ints
+    ) -> None:
+        import torch
+
+        self.shape, self.layers = shape, layers
+        self.levels = None if levels is None else torch.tensor(levels, dtype=torch.float32)
+        self.held_out = examples.at(torch.from_numpy(held_out)) if len(held_out) else None
+        self.least, self.kept, self.since_best = np.inf, None, 0
+
+    def loss(self, some: Examples) -> Any:  # noqa: ANN401
+        """Pinball loss, mean over steps and levels, or squared error."""
+        import torch
+
+        off = some.target[..., None] - forward(self.shape, self.layers, some.sequence, some.context)
+        if self.levels is None:
+            return (off * off).mean()
+        return torch.maximum(self.levels * off, (self.levels - 1) * off).mean()
+
+    def judge(self) -> None:
+        """Keep the network if it is the best so far on what is held out."""
+        import torch
+
+        if self.held_out is None:
+            return
+        self.layers.eval()
+        with torch.no_grad():
+            parts = range(0, len(self.held_out), 4096)
+            losses = [float(self.loss(some)) * len(some) for some in (self.held_out.at(slice(i, i + 4096)) for i in parts)]
+        self.layers.train()
+        self.since_best += 1
+        if sum(losses) < self.least:
+            self.least, self.since_best = sum(losses), 0
+            self.kept = {name: value.clone() for name, value in self.layers.state_dict().items()}
+
+    def best(self, *, ended: bool = False) -> Layers:
+        """Return the best; *ended* early, what it is now is judged too."""
+        if ended:
+            self.judge()
+        if self.kept is not None:
+            self.layers.load_state_dict(self.kept)
+        return self.layers.eval()
+
+
+def forecast(shape: Shape, layers: Layers, sequence: Any, context: Any) -> Floats:  # noqa: ANN401
+    """Return forecasts of a trained network. Shape [B, m, outputs], resolutions."""
+    import torch
+
+    with torch.no_grad():
+        parts = [
+            forward(shape, layers, sequence[i : i + 4096], context[i : i + 4096]) for i in range(0, len(context), 4096)
+        ]
+    return torch.cat(parts).numpy().astype(np.float64)

@@ -1,0 +1,332 @@
+"""Neural predictors (CUFF): a few encoder-decoders trained alike, their quantiles averaged.
+
+They forecast the change from the last value, in units of a typical one, so that a drifting level changes nothing.
+PyTorch is the extra ``forecast``, imported when a predictor is fitted or forecasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from commonwatt.forecasting.baselines import check_length, checked_origins
+from commonwatt.forecasting.forecast import HORIZON, LEVELS, LOOK_BACK, QuantileForecast
+from commonwatt.forecasting.history import History
+from commonwatt.forecasting.network_inputs import MEMORY, Clock, contexts, level_sequences, sequences
+from commonwatt.forecasting.network_layers import KINDS, Layers, Shape, build
+from commonwatt.forecasting.network_training import Examples, Recipe, forecast, train
+from commonwatt.forecasting.series import DemandSeries
+from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.errors import InputError
+
+__all__ = ["NetworkPredictor", "NetworkSettings", "Scaling"]
+
+_MOST_EXAMPLES = 60_000
+_FARTHEST = 5.0  # standard deviations: beyond what was seen in training, context inputs are cut off
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """What can be chosen about a network besides its kind.
+
+    Parameters
+    ----------
+    members
+        Networks trained, from different random weights and each with another held-out part; averaged.
+    hidden, width, dropout
+        As in ``Shape``.
+    held_out
+        Part of the training values, at their end, that judge each epoch of the first member; the next member is judged
+        by as much before that, and so on.
+    raw
+        Work on the levels themselves, without context: what drifting levels do to such a network can then be seen.
+    recipe
+        How each is trained.
+    """
+
+    members: int = 3
+    hidden: int = 32
+    width: int = 64
+    dropout: float = 0.1
+    held_out: float = 0.1
+    raw: bool = False
+    recipe: Recipe = field(default_factory=Recipe)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Numbers taken from the training values that make inputs and outputs of a network alike for every series.
+
+    Parameters
+    ----------
+    resolution
+        A small change: a fifth of the mean change over the horizon, GPUs. With raw levels their standard deviation.
+    offset
+        Mean level with raw levels, else 0, GPUs.
+    whole
+        Whether demand came in whole GPUs only: then forecasts are rounded to the nearest.
+    context_mean, context_spread
+        Mean and standard deviation of the context inputs. Shapes [C].
+    """
+
+    resolution: float
+    offset: float
+    whole: bool
+    context_mean: Floats
+    context_spread: Floats
+
+
+class NetworkPredictor:
+    """Encoder-decoders trained jointly on all levels by the pinball loss, or on squared error.
+
+    Parameters
+    ----------
+    kind
+        ``gru``, ``bilstm`` or ``cnn``.
+    point
+        Train on squared error; the forecast is then the same at every level.
+    look_back, horizon
+        Values seen (n), steps forecast (m).
+    settings
+        Everything else.
+
+    Raises
+    ------
+    InputError
+        For a kind there is none of, or a look-back or horizon below 1.
+    """
+
+    def __init__(
+        self, kind: str = "gru", *, point: bool = False, look_back: int = LOOK_BACK, horizon: int = HORIZON,
+        settings: NetworkSettings | None = None,
+    ) -> None:  # fmt: skip
+        if kind not in KINDS:
+            raise InputError(f"one of {', '.join(KINDS)}", field="kind", value=kind)
+        for name, value in (("look_back", look_back), ("horizon", horizon)):
+            if value < 1:
+                raise InputError("1 or more", field=name, value=value)
+        self.kind, self.point, self.look_back, self.horizon = kind, point, look_back, horizon
+        self.settings = settings or NetworkSettings()
+        self.name = f"{kind}-point" if point else kind
+        self._members: list[Layers] = []
+        self._scaling = Scaling(1.0, 0.0, True, np.zeros(0), np.ones(0))
+        self._history = History(max(MEMORY, look_back) + 1)
+        self._clock, self._seen = Clock(0.0, 60.0), 0
+
+    def fit(
+        self, series: DemandSeries, rng: np.random.Generator, *, go_on: Callable[[], bool] = lambda: True,
+        progress: Callable[[float], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        """Learn from *series*, and take it as seen.
+
+        Parameters
+        ----------
+        go_on
+            Asked before each step of training. Once it says no, what has been learnt so far is kept.
+        progress
+            Told what part of the work is done, within 0 and 1.
+
+        Raises
+        ------
+        InputError
+            For a series shorter than ``look_back + horizon`` or one without a known value.
+        """
+        check_length(series, self.look_back + self.horizon)
+        values, clock = series.filled(), Clock(series.start_s, series.step_s)
+        origins = self._origins(series, rng)
+        self._clock = clock
+        self._scaling = self._scaled(values, origins)
+        with _one_thread():
+            self._train(values, origins, rng, go_on, progress)
+        self._history.see_series(series)
+        self._seen = len(series)
+
+    def update(self, gpus: float) -> None:
+        """See one more value, GPUs; NaN, if it is not known, stands for the one before it. Nothing is learnt anew."""
+        self._history.see(gpus)
+        self._seen += 1
+
+    def predict(self) -> QuantileForecast:
+        """Forecast the values after the last one seen. Raises ``InputError`` if nothing was fitted."""
+        seen = self._history.values
+        start_s = self._clock.start_s + (self._seen - len(seen)) * self._clock.step_s
+        return QuantileForecast(LEVELS, self._forecast(seen, np.array([len(seen) - 1]), start_s)[0])
+
+    def predict_many(self, series: DemandSeries, origins: Ints) -> Floats:
+        """Forecast from each origin. Shape [K, m, Q].
+
+        Raises
+        ------
+        InputError
+            If nothing was fitted, or *series* has another step than what was.
+        """
+        at = checked_origins(series, origins, self.look_back)
+        if self._members and not np.isclose(series.step_s, self._clock.step_s):
+            raise InputError(f"values every {self._clock.step_s:g} s, as in training", field="step_s", value=series.step_s)
+        return self._forecast(series.filled(), at, series.start_s)
+
+    @property
+    def step_s(self) -> float:
+        """Seconds between the values it was fitted on."""
+        return self._clock.step_s
+
+    def _origins(self, series: DemandSeries, rng: np.random.Generator) -> Ints:
+        """Return origins to learn from, all of whose targets are known; not more than enough of them."""
+        n, m = self.look_back, self.horizon
+        origins = np.arange(n - 1, len(series) - m)
+        known = np.lib.stride_tricks.sliding_window_view(series.known, m + 1)[n - 1 :].all(axis=1)
+        if known.any():
+            origins = origins[known]
+        if len(origins) > _MOST_EXAMPLES:
+            origins = np.sort(rng.choice(origins, _MOST_EXAMPLES, replace=False))
+        return origins
+
+    def _scaled(self, values: Floats, origins: Ints) -> Scaling:
+        whole = bool((values == np.round(values)).all())
+        if self.settings.raw:
+            spread = float(values.std())
+            return Scaling(spread if spread > 0 else 1.0, float(values.mean()), whole, np.zeros(0), np.ones(0))
+        change = float(np.abs(values[origins + self.horizon] - values[origins]).mean())
+        resolution = change / 5 if change > 0 else 1.0
+        seen = contexts(values, origins, self._clock, self.horizon, resolution).astype(np.float64)
+        return Scaling(resolution, 0.0, whole, seen.mean(axis=0), seen.std(axis=0) + 1e-6)
+
+    def _inputs(self, values: Floats, origins: Ints, start_s: float) -> tuple[Any, Any]:
+        import torch
+
+        scaling = self._scaling
+        if self.settings.raw:
+            seen = level_sequences(values, origins, self.look_back, scaling.offset, scaling.resolution)
+            return torch.from_numpy(seen), torch.zeros((len(origins), 0))
+        clock = Clock(start_s, self._clock.step_s)
+        about = contexts(values, origins, clock, self.horizon, scaling.resolution)
+        about = np.clip((about - scaling.context_mean) / scaling.context_spread, -_FARTHEST, _FARTHEST)
+        seen = sequences(values, origins, self.look_back, scaling.resolution)
+        return torch.from_numpy(seen), torch.from_numpy(about.astype(np.float32))
+
+    @property
+    def _shape(self) -> Shape:
+        chosen, raw = self.settings, self.settings.raw
+        return Shape(
+            self.kind, 1 if raw else 3, len(self._scaling.context_mean), self.horizon,
+            1 if self.point else len(LEVELS), chosen.hidden, chosen.width, chosen.dropout,
+        )  # fmt: skip
+
+    def _train(
+        self, values: Floats, origins: Ints, rng: np.random.Generator, go_on: Callable[[], bool],
+        progress: Callable[[float], None],
+    ) -> None:  # fmt: skip
+        import torch
+
+        future = values[origins[:, None] + np.arange(1, self.horizon + 1)]
+        base = self._scaling.offset if self.settings.raw else values[origins][:, None]
+        target = (future - base) / self._scaling.resolution
+        start = target.mean(axis=0)[:, None] if self.point else np.quantile(target, LEVELS, axis=0).T
+        sequence, context = self._inputs(values, origins, self._clock.start_s)
+        examples = Examples(sequence, context, torch.from_numpy(target.astype(np.float32)))
+        self._members, count = [], self.settings.members
+        for i in range(count):
+            if i and not go_on():
+                break
+            held_out, learnt = self._split(origins, i)
+            self._members.append(
+                train(
+                    self._shape, self.settings.recipe, None if self.point else LEVELS, examples, held_out, learnt,
+                    start, int(rng.integers(2**31)), go_on, lambda part, i=i: progress((i + part) / count),
+                )
+            )  # fmt: skip
+
+    def _split(self, origins: Ints, member: int) -> tuple[Ints, Ints]:
+        """Return which examples judge a member, and which it learns from: none with a target that is judged by."""
+        held = int(self.settings.held_out * len(origins))
+        last = len(origins) - member * held
+        if held < 1 or last - held < 1:
+            return np.zeros(0, dtype=np.int64), np.arange(len(origins))
+        judged = np.arange(last - held, last)
+        first_seen, last_seen = origins[judged[0]], origins[judged[-1]]
+        away = (origins + self.horizon <= first_seen) | (origins >= last_seen + self.horizon)
+        return (judged, np.flatnonzero(away)) if away.any() else (judged[:0], np.arange(len(origins)))
+
+    def _forecast(self, values: Floats, origins: Ints, start_s: float) -> Floats:
+        if not self._members:
+            raise InputError("a predictor that was fitted", field="model", value=self.name)
+        scaling = self._scaling
+        with _one_thread():
+            sequence, context = self._inputs(values, origins, start_s)
+            found = np.mean([forecast(self._shape, member, sequence, context) for member in self._members], axis=0)
+        base = scaling.offset if self.settings.raw else values[origins][:, None, None]
+        gpus = np.maximum(base + found * scaling.resolution, 0.0)
+        if scaling.whole and not self.point:
+            gpus = np.round(gpus)
+        return np.repeat(gpus, len(LEVELS), axis=-1) if self.point else gpus
+
+    def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Return all there is to keep of it: settings and numbers, and arrays by name.
+
+        Raises ``InputError`` if nothing was fitted.
+        """
+        if not self._members:
+            raise InputError("a predictor that was fitted", field="model", value=self.name)
+        about = {
+            "kind": self.kind, "point": self.point, "look_back": self.look_back, "horizon": self.horizon,
+            "settings": asdict(self.settings), "members": len(self._members), "resolution": self._scaling.resolution,
+            "offset": self._scaling.offset, "whole": self._scaling.whole, "start_s": self._clock.start_s,
+            "step_s": self._clock.step_s, "seen": self._seen,
+        }  # fmt: skip
+        arrays = {
+            "context_mean": self._scaling.context_mean,
+            "context_spread": self._scaling.context_spread,
+            "history": self._history.values.copy(),
+        }
+        for i, member in enumerate(self._members):
+            arrays |= {f"member{i}.{name}": value.numpy() for name, value in member.state_dict().items()}
+        return about, arrays
+
+    @classmethod
+    def restored(cls, about: dict[str, Any], arrays: dict[str, np.ndarray]) -> NetworkPredictor:
+        """Return the predictor that ``state`` was taken from.
+
+        Raises ``InputError`` if arrays are missing or of other shapes.
+        """
+        import torch
+
+        chosen = dict(about["settings"])
+        settings = NetworkSettings(**{**chosen, "recipe": Recipe(**chosen["recipe"])})
+        made = cls(
+            about["kind"], point=about["point"], look_back=about["look_back"], horizon=about["horizon"],
+            settings=settings,
+        )  # fmt: skip
+        try:
+            made._scaling = Scaling(
+                about["resolution"], about["offset"], about["whole"], arrays["context_mean"], arrays["context_spread"]
+            )
+            made._clock, made._seen = Clock(about["start_s"], about["step_s"]), about["seen"]
+            made._history.see_series(DemandSeries(0.0, 1.0, arrays["history"]))
+            for i in range(about["members"]):
+                prefix = f"member{i}."
+                with torch.random.fork_rng(devices=[]):
+                    layers = build(made._shape, np.zeros((made.horizon, made._shape.outputs)))
+                own = {name[len(prefix) :]: a for name, a in arrays.items() if name.startswith(prefix)}
+                layers.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in own.items()})
+                made._members.append(layers.eval())
+        except (KeyError, RuntimeError) as error:
+            raise InputError("the arrays of a network of these settings", field="arrays", value=error) from None
+        return made
+
+
+class _one_thread:  # noqa: N801
+    """Let torch work on one thread: networks this small gain nothing from more, and lose much on a busy machine."""
+
+    def __enter__(self) -> None:
+        import torch
+
+        self._before = torch.get_num_threads()
+        torch.set_num_threads(1)
+
+    def __exit__(self, *exc: object) -> None:
+        import torch
+
+        torch.set_num_threads(self._before)

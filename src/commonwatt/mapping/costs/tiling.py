@@ -1,0 +1,157 @@
+"""The tiles of a layer that fit a buffer, and what each choice makes the layer read and write.
+
+Symbols: a layer is ``groups`` times ``k`` output by ``c`` input channels; a tile is ``groups`` blocks of ``k`` by ``c``
+channels by ``pixels`` (images, rows and columns of the output). G, T, P: number of choices of channels-out, channels-in
+and pixels; tables are [G, T, P].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import permutations
+from typing import NamedTuple
+
+import numpy as np
+
+from commonwatt.mapping.costs.loops import Loops
+from commonwatt.model.arrays import Floats
+
+__all__ = ["ACCUMULATOR_BYTES", "Choices", "Layout", "Pixels", "choices", "folds", "moved", "tile_bytes"]
+
+ACCUMULATOR_BYTES = 4.0
+"""Of a partial sum, on the chip and when it has to leave it; inputs, weights and finished outputs have one."""
+
+
+class Layout(NamedTuple):
+    """How far the array spreads channels and pixels: what a tile is best a multiple of."""
+
+    out_channels: float
+    in_channels: float
+    rows: float
+    columns: float
+
+
+class Pixels(NamedTuple):
+    """A tile of the output: images, rows, columns; and what all such tiles of a channel fetch of the input."""
+
+    images: float
+    rows: float
+    columns: float
+    inputs: float  # of a tile in the middle
+    fetched: float  # by all tiles together, halos again for each
+    tiles: float
+
+
+@dataclass(frozen=True)
+class Choices:
+    """All tiles to choose among, by dimension. ``blocks`` and ``k`` [G, 1, 1], ``c`` [1, T, 1], others [1, 1, P]."""
+
+    blocks: Floats
+    k: Floats
+    c: Floats
+    images: Floats
+    rows: Floats
+    columns: Floats
+    inputs: Floats
+    fetched: Floats
+    tiles: Floats
+
+
+def folds(size: Floats | float, tile: Floats | float, unit: Floats | float) -> Floats:
+    """Return how often an array of *unit* is filled if *size* comes in tiles: the last is smaller, none shares."""
+    size, tile = np.asarray(size, dtype=np.float64), np.asarray(tile, dtype=np.float64)
+    whole = size // tile
+    return np.asarray(whole * -(-tile // unit) + -(-(size - whole * tile) // unit), dtype=np.float64)
+
+
+def _ladder(size: float, unit: float) -> list[float]:
+    """Tiles worth a try: all, multiples of what the array spreads over, and smaller ones if even that is too much."""
+    unit = max(1.0, min(unit, size))
+    found, step = {size, unit}, unit
+    while step < size:
+        found.add(step)
+        step *= 2.0
+    while unit > 1.0:
+        unit = float(unit // 2)
+        found.add(unit)
+    return sorted(found)
+
+
+def _extent(
+    size: float, outputs: float, tile: float, filters: float, stride: float, padding: float
+) -> tuple[float, float]:
+    """Inputs under a tile in the middle, and under all tiles, along one direction; padding is not fetched."""
+    starts = np.arange(0.0, outputs, tile)
+    ends = np.minimum(starts + tile, outputs)
+    low = np.maximum(0.0, starts * stride - padding)
+    high = np.minimum(size, (ends - 1.0) * stride - padding + filters)
+    return min(size, (tile - 1.0) * stride + filters), float(np.maximum(0.0, high - low).sum())
+
+
+def _pixels(loops: Loops, layout: Layout) -> list[Pixels]:
+    batch, out_y, out_x = float(loops.batch[0]), float(loops.out_y[0]), float(loops.out_x[0])
+    tall, wide = _ladder(out_y, layout.rows), _ladder(out_x, layout.columns)
+    shapes = {(1.0, rows, out_x) for rows in tall} | {(1.0, out_y, columns) for columns in wide}
+    shapes |= {(1.0, min(tall, key=lambda rows: abs(rows - columns)), columns) for columns in wide}
+    shapes |= {(1.0, min(layout.rows, out_y), columns) for columns in wide} | {(1.0, 1.0, columns) for columns in wide}
+    shapes |= {(images, out_y, out_x) for images in _ladder(batch, batch)}
+    found = []
+    for images, rows, columns in sorted(shapes):
+        along = (float(loops.stride[0]), float(loops.padding[0]))
+        high, all_high = _extent(float(loops.y[0]), out_y, rows, float(loops.r[0]), *along)
+        broad, all_broad = _extent(float(loops.x[0]), out_x, columns, float(loops.s[0]), *along)
+        tiles = -(-batch // images) * -(-out_y // rows) * -(-out_x // columns)
+        found.append(Pixels(images, rows, columns, images * high * broad, batch * all_high * all_broad, tiles))
+    return found
+
+
+def choices(loops: Loops, layout: Layout) -> Choices:
+    """Return the tiles of one layer worth a try on an array of this layout."""
+    groups, k, c = float(loops.groups[0]), float(loops.k_group[0]), float(loops.c_group[0])
+    out = [(1.0, tile) for tile in _ladder(k, layout.out_channels)]
+    if groups > 1 and k < layout.out_channels:
+        out += [(blocks, k) for blocks in _ladder(groups, max(1.0, layout.out_channels // k)) if blocks > 1]
+    outs, pixels = np.array(out), np.array(_pixels(loops, layout))
+    return Choices(
+        outs[:, 0][:, None, None],
+        outs[:, 1][:, None, None],
+        np.array(_ladder(c, layout.in_channels))[None, :, None],
+        *pixels.T[:, None, None, :],
+    )
+
+
+def tile_bytes(loops: Loops, tried: Choices) -> Floats:
+    """Return what a tile takes in one half of the buffer, [G, T, P]."""
+    filters = float(loops.r[0] * loops.s[0])
+    weights = tried.blocks * tried.k * tried.c * filters
+    inputs = tried.blocks * tried.c * tried.inputs
+    outputs = tried.blocks * tried.k * tried.images * tried.rows * tried.columns
+    return weights + inputs + ACCUMULATOR_BYTES * outputs
+
+
+def moved(loops: Loops, tried: Choices) -> Floats:
+    """Return the bytes from and to memory in the best order of tiles, [G, T, P]; never below each byte once.
+
+    A tile of weights stays while only pixels change, one of inputs while only output channels do, one of outputs while
+    only input channels do. A loop that goes on outside of one that changes a tile brings it again. Partial sums that
+    leave come back, with four bytes each way.
+    """
+    groups, k, c = float(loops.groups[0]), float(loops.k_group[0]), float(loops.c_group[0])
+    trips = {"k": -(-k // tried.k), "c": -(-c // tried.c), "p": tried.tiles}
+    weights, outputs = float(loops.weights[0]), float(loops.outputs[0])
+    inputs = np.maximum(groups * c * tried.fetched, float(loops.inputs[0]))
+    best: Floats = np.full((1, 1, 1), np.inf)
+    for order in permutations("kcp"):
+        again = {loop: _again(order, loop, trips) for loop in order}
+        spilled = 2.0 * ACCUMULATOR_BYTES * (again["c"] - 1.0)
+        best = np.minimum(best, weights * again["p"] + inputs * again["k"] + outputs * (1.0 + spilled))
+    return best
+
+
+def _again(order: tuple[str, ...], loop: str, trips: dict[str, Floats]) -> Floats:
+    """How often a tile that does not depend on *loop* is brought: once, or each time *loop* goes on."""
+    inside = order[order.index(loop) + 1 :]
+    changes = np.zeros((1, 1, 1), dtype=np.bool_)
+    for other in inside:
+        changes = changes | (trips[other] > 1)
+    return np.where(changes, trips[loop], 1.0)

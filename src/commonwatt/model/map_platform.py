@@ -1,0 +1,50 @@
+"""What stands in a problem of ``map`` for a job table: sub-accelerators, and layers to be costed on them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from commonwatt.model.fields import FileModel, quantity
+
+__all__ = ["AcceleratorSpec", "LayerSpec"]
+
+_LARGEST = 10**9  # no dimension beyond this is meant
+
+
+class AcceleratorSpec(FileModel):
+    """One or several equal sub-accelerators."""
+
+    name: str = quantity("what it is called; of several, a number is added", "-", "")
+    dataflow: Literal["HB", "LB", "SHI"] = quantity(
+        "what is spread over the array: channels (HB), rows of the output (LB), rows and columns of it (SHI)"
+    )
+    pe_rows: int = quantity("rows of processing elements", "-", ge=1, le=100_000)
+    pe_cols: int = quantity("columns of processing elements", "-", 64, ge=1, le=100_000)
+    sg_kib: float | None = quantity(
+        "global scratchpad, both halves of the double buffer; null: as large as it takes", "KiB", None, gt=0
+    )
+    sl_bytes: float | None = quantity(
+        "scratchpad of a processing element, both halves; null: as large as it takes", "B", None, gt=0
+    )
+    flexible: bool = quantity("whether the shape is chosen for each layer, within rows times columns", default=False)
+    count: int = quantity("how many of them", "-", 1, ge=1, le=4096)
+
+
+class LayerSpec(FileModel):
+    """One or several equal layers; unit: values, pixels or channels."""
+
+    name: str = quantity("what it is called", "-", "")
+    model: str = quantity("network it is from", "-", "")
+    task: Literal["vision", "language", "recommendation"] | None = quantity("class of the network", "-", None)
+    kind: Literal["fc", "conv", "depthwise", "gemm"] = quantity("kind of layer")
+    k: int = quantity("output channels; 1 for depthwise, one filter for each of c", "-", 1, ge=1, le=_LARGEST)
+    c: int = quantity("input channels", "-", ge=1, le=_LARGEST)
+    y: int = quantity("height of the input; of a gemm its rows", "-", 1, ge=1, le=_LARGEST)
+    x: int = quantity("width of the input", "-", 1, ge=1, le=_LARGEST)
+    r: int = quantity("height of the filter", "-", 1, ge=1, le=_LARGEST)
+    s: int = quantity("width of the filter", "-", 1, ge=1, le=_LARGEST)
+    stride: int = quantity("stride", "-", 1, ge=1, le=_LARGEST)
+    padding: int = quantity("padding on each side", "-", 0, ge=0, le=_LARGEST)
+    groups: int = quantity("groups a convolution is cut into", "-", 1, ge=1, le=_LARGEST)
+    batch: int = quantity("inputs worked on at a time", "-", 1, ge=1, le=_LARGEST)
+    repeat: int = quantity("how many jobs are such a layer", "-", 1, ge=1, le=100_000)

@@ -1,0 +1,244 @@
+"""The local engine: the contract, and what only real processes can do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from commonwatt.control.engine import Found, JobEnded, JobInterrupted, Outcome, Start, Stop
+from commonwatt.engines.local import runner
+from commonwatt.engines.local.clock import RealClock
+from commonwatt.engines.local.engine import LocalEngine, Work
+from commonwatt.engines.local.progress import read_progress
+from commonwatt.engines.local.run import Run
+from commonwatt.model.errors import EngineError
+from commonwatt.testing.engine_contract import EngineContract, Lab, contract_cluster, contract_jobs
+
+UNIT_S = 0.25
+WORKER = Path(__file__).with_name("worker.py")
+JOBS = {
+    "j1": {"epochs": 10, "times": {"1": 10, "2": 6}},
+    "j2": {"epochs": 10, "times": {"1": 20, "2": 12}},
+    "j3": {"epochs": 10, "times": {"1": 30, "2": 18}},
+    "gang": {"epochs": 4, "times": {"4": 8}},
+    "deaf": {"epochs": 10, "times": {"1": 1000}, "deaf": True},
+    "broken": {"epochs": 1, "times": {"1": 1}, "exit": 3},
+    "mute": None,
+    "missing": None,
+}
+
+
+def work(name: str) -> Work:
+    if name == "missing":
+        return Work(("/no/such/program",), Path("/"))
+    if name == "mute":
+        return Work((sys.executable, "-c", "import time; time.sleep(0.2)"), Path("/"))
+    spec = JOBS[name]
+    return Work((sys.executable, "-I", str(WORKER), json.dumps({**spec, "unit_s": UNIT_S})), Path("/"), spec["epochs"])
+
+
+def engine_on(folder: Path, **options) -> LocalEngine:
+    return LocalEngine(contract_cluster(), folder, work, **{"grace_s": 2.0, **options})
+
+
+def processes(folder: Path) -> list[tuple[int, int]]:
+    """Runner and job of every run."""
+    records = [json.loads(path.read_text()) for path in folder.glob("runs/*/runner.json")]
+    return [(record["runner"], record["job"]) for record in records]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def until(true, limit_s=20.0):
+    end_s = time.monotonic() + limit_s
+    while not (value := true()):
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+    return value
+
+
+@pytest.fixture
+def folder(tmp_path):
+    yield tmp_path
+    for runner_id, job in processes(tmp_path):
+        for kill, process in ((os.kill, runner_id), (os.killpg, job)):
+            with suppress(ProcessLookupError):
+                kill(process, signal.SIGKILL)
+
+
+def started(folder: Path, handle: int = 0) -> list[list[str]]:
+    """What the job wrote each time it was started: process id, epoch it began from, GPUs."""
+    log = folder / "jobs" / str(handle) / "epoch.log"
+    return [line.split() for line in log.read_text().splitlines()] if log.exists() else []
+
+
+@pytest.mark.slow
+class TestLocalEngine(EngineContract):
+    @pytest.fixture
+    def lab(self, folder):
+        engine = engine_on(folder)
+        return Lab(engine, RealClock(engine), contract_cluster(), contract_jobs(UNIT_S), UNIT_S)
+
+
+def test_a_job_is_given_its_gpus_and_its_output_is_kept(folder):
+    engine = engine_on(folder, slots=[[3, 5], [0, 1]])
+    engine.apply([Start(1, "j1", (0,), 1), Start(2, "j1", (0,), 1), Start(0, "gang", (1,), 2)][:2])
+    until(lambda: started(folder, 1) and started(folder, 2))
+    assert {started(folder, 1)[0][2], started(folder, 2)[0][2]} == {"3", "5"}
+    until(engine.poll)
+    assert (folder / "runs" / "1-1" / "output.log").read_text() in ("done\n", "")
+    engine.wait(5)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "outcome"), [("broken", JobEnded, Outcome.FAILED), ("mute", JobEnded, Outcome.COMPLETED)]
+)
+def test_the_exit_code_decides_and_silence_is_no_failure(folder, name, change, outcome):
+    engine = engine_on(folder)
+    engine.apply([Start(0, name, (0,), 1)])
+    (seen,) = until(engine.poll)
+    assert isinstance(seen, change)
+    assert seen.outcome is outcome
+    assert engine.poll() == []
+    assert engine.progress(np.array([0])).done_epochs[0] == 1
+
+
+def test_a_program_that_is_not_there_is_an_interruption_with_its_cause(folder):
+    engine = engine_on(folder)
+    engine.apply([Start(0, "missing", (0,), 1)])
+    (seen,) = until(engine.poll)
+    assert isinstance(seen, JobInterrupted)
+    assert "No such file" in seen.cause
+    engine.apply([Start(1, "j1", (0,), 2)])  # its GPUs are free again
+
+
+def test_a_job_that_does_not_listen_is_killed_after_the_grace_time(folder):
+    engine = engine_on(folder, grace_s=0.3)
+    engine.apply([Start(0, "deaf", (0,), 1)])
+    until(lambda: started(folder))
+    (stopped,) = engine.apply([Stop(0)])
+    assert stopped.lost_s > 0
+    (((runner, job)),) = processes(folder)
+    assert not alive(job)
+    until(lambda: not alive(runner))
+
+
+def test_a_runner_that_is_killed_takes_its_job_along_and_that_is_told(folder):
+    engine = engine_on(folder)
+    engine.apply([Start(0, "j3", (0,), 1)])
+    until(lambda: started(folder) and processes(folder))
+    ((runner, job),) = processes(folder)
+    os.kill(runner, signal.SIGKILL)
+    (seen,) = until(engine.poll)
+    assert isinstance(seen, JobInterrupted)
+    assert seen.cause == "its runner died"
+    until(lambda: not alive(job))
+
+
+def test_a_stop_that_comes_too_late_is_an_end(folder):
+    """The controller may start it again elsewhere before it hears of the end: that does nothing."""
+    engine = engine_on(folder)
+    engine.apply([Start(0, "mute", (0,), 1)])
+    until(lambda: list(folder.glob("runs/*/end.json")))
+    (stopped,) = engine.apply([Stop(0)])
+    assert stopped.lost_s == 0
+    engine.apply([Start(0, "mute", (1,), 1)])
+    (seen,) = engine.poll()
+    assert isinstance(seen, JobEnded)
+    assert len(list(folder.glob("runs/*"))) == 1
+
+
+CONTROLLER = """
+import json, sys, time
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from tests.engines.test_local import engine_on
+from commonwatt.control.engine import Start
+engine = engine_on(Path({folder!r}))
+engine.apply([Start(0, "j2", (0,), 1), Start(1, "j1", (1,), 2)])
+sys.stdout.write("ready\\n")
+sys.stdout.flush()
+time.sleep(600)
+"""
+
+
+def test_jobs_outlive_the_controller_and_another_one_takes_them_up(folder):
+    """kill -9 of the process that started them: both run on, once; one ends before anybody looks."""
+    source = CONTROLLER.format(tests=str(Path(__file__).parents[2]), folder=str(folder))
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout.readline() == "ready\n"
+        first.kill()
+    until((folder / "runs" / "1-1" / "end.json").exists)
+    second = engine_on(folder)
+    assert second.found() == [Found(0, 1, (0,), 1), Found(1, 1, (1,), 2)]
+    assert [type(change) for change in second.poll()] == [JobEnded]
+    with pytest.raises(EngineError, match="running already"):
+        second.apply([Start(0, "j2", (1,), 1)])
+    second.apply([Stop(0)])
+    kept = second.progress(np.array([0])).kept_epochs[0]
+    second.apply([Start(0, "j2", (1,), 2)])
+    (seen,) = until(second.poll)
+    assert (seen.handle, seen.outcome) == (0, Outcome.COMPLETED)
+    starts = started(folder, 0)
+    assert [int(start[1]) for start in starts] == [0, int(kept)]
+    assert len(started(folder, 1)) == 1
+
+
+def test_an_order_nobody_carried_out_is_given_up_for_good(folder, monkeypatch):
+    """The controller died between writing the order and starting the runner, which comes late."""
+    engine = engine_on(folder)
+    monkeypatch.setattr(Run, "launch", lambda run: None)
+    engine.apply([Start(0, "j1", (0,), 1)])
+    second = engine_on(folder)
+    (seen,) = second.poll()
+    assert isinstance(seen, JobInterrupted)
+    assert seen.cause == "it never began"
+    late = [sys.executable, "-I", runner.__file__]
+    assert subprocess.run([*late, str(folder / "runs" / "0-1")], check=False).returncode == 1
+    assert started(folder) == []
+
+
+def test_waiting_ends_when_a_job_does(folder):
+    engine = engine_on(folder)
+    engine.apply([Start(0, "mute", (0,), 1)])
+    RealClock(engine).wait_until(time.time() + 60)
+    assert len(engine.poll()) == 1
+
+
+def test_a_meter_is_read_between_comings_and_goings(folder):
+    meter = iter(range(1000))
+    engine = engine_on(folder, node_energy_j=lambda node: float(next(meter)))
+    engine.apply([Start(0, "mute", (0,), 1)])
+    until(engine.poll)
+    readings = engine.readings(up_to_now=True)
+    assert engine.capabilities.energy
+    assert sum(reading.energy_uj for reading in readings) > 0
+    assert sum(reading.energy_uj for reading in readings if reading.node == 0) % 1_000_000 == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("3.4", (3.4, 3.0)), ("0", (0, 0)), ('{"done_epochs": 3.5, "kept_epochs": 2}', (3.5, 2.0)), ("", None),
+        ("nan", None), ("-1", None), ("[1]", None), ('{"done_epochs": 1}', None),
+        ('{"done_epochs": 1, "kept_epochs": 2}', None),
+        ("1e999", None),        ('{"done_epochs": "x", "kept_epochs": 0}', None), ("null", None),
+    ],
+)  # fmt: skip
+def test_progress_is_what_makes_sense(tmp_path, text, told):
+    (tmp_path / "progress").write_text(text)
+    assert read_progress(tmp_path / "progress") == told

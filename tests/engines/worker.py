@@ -1,0 +1,29 @@
+"""A job: works epoch by epoch for as long as it is told, keeps a snapshot of each, and says so."""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+spec = json.loads(sys.argv[1])  # epochs, unit_s, times: units of the whole job by GPU count
+snapshot = Path(os.environ["COMMONWATT_SNAPSHOTS"]) / "epoch"
+progress = Path(os.environ["COMMONWATT_PROGRESS"])
+epoch_s = spec["times"][os.environ["COMMONWATT_GPUS"]] * spec["unit_s"] / spec["epochs"]
+if spec.get("deaf"):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+begun = int(snapshot.read_text()) if snapshot.exists() else 0
+with Path(str(snapshot) + ".log").open("a") as log:  # one line for each time it is started
+    log.write(f"{os.getpid()} {begun} {os.environ['CUDA_VISIBLE_DEVICES']}\n")
+for epoch in range(begun, spec["epochs"]):
+    for part in range(4):
+        time.sleep(epoch_s / 4)
+        done = epoch + (part + 1) / 4
+        if part == 3:
+            snapshot.write_text(str(epoch + 1))
+        said = progress.with_name("progress.part")
+        said.write_text(json.dumps({"done_epochs": done, "kept_epochs": int(done)}))
+        said.replace(progress)
+sys.stdout.write("done\n")
+sys.exit(spec.get("exit", 0))

@@ -1,0 +1,296 @@
+"""Cost models: by hand, against the published table, against a literal walk through the tiles, and properties."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commonwatt.data import locate
+from commonwatt.mapping.costs.cost import Array
+from commonwatt.mapping.costs.energy import energy_nj, terms_nj
+from commonwatt.mapping.costs.flexible import costs_on
+from commonwatt.mapping.costs.loops import Loops
+from commonwatt.mapping.costs.models import MODELS
+from commonwatt.mapping.costs.roofline import Roofline
+from commonwatt.mapping.costs.tiling import Layout, choices, folds, moved
+from commonwatt.mapping.job_table import job_table
+from commonwatt.mapping.layers import Layer
+from commonwatt.mapping.platforms import PLATFORMS
+from commonwatt.model.errors import InputError
+
+KINDS = ("fc", "conv", "depthwise", "gemm")
+MAESTRO, ROOFLINE = MODELS["maestro"], MODELS["roofline"]
+
+
+@st.composite
+def layers(draw, largest=40):
+    kind = draw(st.sampled_from(KINDS))
+    size = st.integers(1, largest)
+    if kind in {"fc", "gemm"}:
+        return Layer(kind, draw(size), draw(size), draw(size) if kind == "gemm" else 1, batch=draw(st.integers(1, 4)))
+    r, s, padding = draw(st.integers(1, 5)), draw(st.integers(1, 5)), draw(st.integers(0, 2))
+    groups = draw(st.integers(1, 3)) if kind == "conv" else 1
+    return Layer(
+        kind, draw(st.integers(1, largest // 3)) * groups if kind == "conv" else 1,
+        draw(st.integers(1, largest // 3)) * groups, max(r, draw(size)), max(s, draw(size)), r, s,
+        stride=draw(st.integers(1, 3)), padding=padding, groups=groups, batch=draw(st.integers(1, 3)),
+    )  # fmt: skip
+
+
+arrays = st.builds(
+    Array, st.sampled_from(("HB", "LB", "SHI")), st.integers(1, 12), st.integers(1, 12), st.none() | st.just(4096.0)
+)
+
+
+def cost(model, layer, array):
+    return model.costs(Loops.of([layer]), array)
+
+
+@pytest.fixture(scope="module")
+def published():
+    traces = locate.folder()
+    path = traces.parent / "mapping" / "job_analysis.csv" if traces is not None else None
+    if path is None or not path.is_file():
+        pytest.skip(f"no published job table: set {locate.VARIABLE}")
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("dataflow", ["HB", "LB", "SHI"])
+def test_the_published_table_row_by_row(published, dataflow):
+    rows = [row for row in published if row["dataflow"] == dataflow]
+    assert len(rows) == 786
+    for high in (32, 64, 128):
+        chosen = [row for row in rows if int(row["pe_rows"]) == high]
+        loops = Loops.of([Layer(KINDS[int(r["type_code"])], *(int(float(r[n])) for n in "KCYXRS")) for r in chosen])
+        found = MAESTRO.costs(loops, Array(dataflow, high))
+        for name, ours in (
+            ("latency_cycles", found.cycles), ("l2_req_bytes", found.sg_needed), ("l1_req_bytes", found.sl_needed),
+        ):  # fmt: skip
+            assert ours.tolist() == [float(row[name]) for row in chosen], name
+        np.testing.assert_allclose(found.bandwidth, [float(row["req_bw_gbs"]) for row in chosen], rtol=1e-11)
+        sg, sl = ([float(row[name]) for row in chosen] for name in ("l2_accesses", "l1_accesses"))
+        worst = {"HB": 0.0, "LB": 2e-4, "SHI": 0.2}[dataflow]
+        np.testing.assert_allclose(found.sg_accesses, sg, rtol=worst)
+        np.testing.assert_allclose(found.sl_accesses, sl, rtol=worst)
+        same = np.mean(found.sg_accesses == sg)
+        assert same >= {"HB": 1.0, "LB": 0.96, "SHI": 0.87}[dataflow]
+
+
+@pytest.mark.data
+def test_the_published_mean_latencies_and_bandwidths(published):
+    """Means over batches as the notes on the reference data give them: HB64 and LB of language layers."""
+    found = {}
+    for dataflow in ("HB", "LB"):
+        rows = [r for r in published if (r["dataflow"], r["pe_rows"], r["type"]) == (dataflow, "64", "GEMM")]
+        loops = Loops.of([Layer("gemm", *(int(float(r[n])) for n in "KCYXRS")) for r in rows])
+        found[dataflow] = MAESTRO.costs(loops, Array(dataflow, 64)).cycles.mean()
+    assert found["LB"] / found["HB"] > 100
+
+
+def test_maestro_by_hand():
+    layer = Layer("conv", 40, 70, 14, 14, 3, 3)
+    hb, lb = cost(MAESTRO, layer, Array("HB", 32)), cost(MAESTRO, layer, Array("LB", 32))
+    assert hb.cycles.tolist() == [2 * 2 * 144 * 10 + 1]
+    assert hb.sg_needed.tolist() == [2 * (32 * 64 * 9 + 64 * 9 + 32)]
+    assert lb.cycles.tolist() == [40 * 70 * 4 * 10 + 1]
+    assert hb.bandwidth.tolist() == [(32 * 64 * 9 + 64 * 9 + 32) / (2 * 2 * 144 * 10)]
+
+
+def test_shi_stands_for_lb_in_the_cost_model_of_that_name():
+    layer = Layer("conv", 40, 70, 14, 14, 3, 3)
+    assert cost(MODELS["shi"], layer, Array("LB", 32)) is not None
+    a, b = cost(MODELS["shi"], layer, Array("LB", 32)), cost(MAESTRO, layer, Array("SHI", 32))
+    assert a.cycles.tolist() == b.cycles.tolist() == [40 * 70 * 28 + 1]
+    assert a.sg_accesses.tolist() == b.sg_accesses.tolist()
+
+
+@given(layers())
+def test_maestro_runs_groups_and_images_one_after_another(layer):
+    array = Array("HB", 8)
+    one = replace(layer, batch=1)
+    if layer.kind == "conv":
+        one = replace(one, groups=1, k=layer.k // layer.groups, c=layer.c // layer.groups)
+    times = layer.batch * (layer.groups if layer.kind == "conv" else 1)
+    assert cost(MAESTRO, layer, array).cycles - 1 == times * (cost(MAESTRO, one, array).cycles - 1)
+    assert cost(MAESTRO, layer, array).sg_needed == cost(MAESTRO, one, array).sg_needed
+
+
+def test_roofline_by_hand():
+    """A product of 20 x 128 by 128 x 128 on 64 x 64 elements: two by two folds of 20 cycles, each byte moved once."""
+    found = cost(ROOFLINE, Layer("gemm", 128, 128, 20), Array("HB", 64))
+    assert found.cycles.tolist() == [80]
+    assert found.dram_bytes.tolist() == [128 * 128 + 2 * 20 * 128]
+    assert found.bandwidth.tolist() == [(128 * 128 + 2 * 20 * 128) / 80]
+    low = cost(ROOFLINE, Layer("conv", 2, 3, 14, 14, 3, 3), Array("LB", 1, 36))
+    assert low.cycles.tolist() == [2 * 3 * 12 * 3]  # 12 rows of the output by 3 elements each, 12 columns, 3 steps
+    assert cost(ROOFLINE, Layer("conv", 2, 3, 14, 14, 3, 3), Array("SHI", 6, 6)).cycles.tolist() == [2 * 3 * 4 * 9]
+    depthwise = cost(ROOFLINE, Layer("depthwise", 1, 100, 14, 14, 3, 3, stride=2, padding=1), Array("HB", 64))
+    assert depthwise.cycles.tolist() == [2 * 49 * 9]
+
+
+def test_a_fully_connected_layer_needs_its_weights():
+    """What the published model charges 8,400 bytes for moves 16.8 million."""
+    layer, array = Layer("fc", 4096, 4096), Array("HB", 128, sg_bytes=580 * 1024.0)
+    honest, published = cost(ROOFLINE, layer, array), cost(MAESTRO, layer, array)
+    assert honest.dram_bytes.tolist() == [4096 * 4096 + 2 * 4096]
+    assert (published.bandwidth * published.cycles).tolist() == pytest.approx([8384], rel=1e-3)
+    assert published.bandwidth.tolist() == pytest.approx([2.05], abs=0.005)
+
+
+@settings(max_examples=200)
+@given(layers(), arrays)
+def test_roofline_is_physical(layer, array):
+    found, loops = cost(ROOFLINE, layer, array), Loops.of([layer])
+    if not found.fits[0]:
+        assert array.sg_bytes is not None
+        assert found.sg_needed[0] > array.sg_bytes
+        return
+    assert found.macs[0] == layer.macs
+    assert found.cycles[0] * array.elements >= layer.macs
+    assert found.dram_bytes[0] >= layer.weights + layer.inputs + layer.outputs == loops.least_bytes[0]
+    assert found.bandwidth[0] * found.cycles[0] == pytest.approx(found.dram_bytes[0])
+    assert found.sg_needed[0] <= (array.sg_bytes or np.inf)
+    rows, cols = np.array([float(array.rows)]), np.array([float(array.cols)])
+    assert found.cycles[0] >= ROOFLINE.cycles(loops, array, rows, cols)[0]
+    assert found.sg_accesses[0] >= found.dram_bytes[0]
+    assert found.sl_accesses[0] >= 4 * layer.macs
+    ample = cost(ROOFLINE, layer, replace(array, sg_bytes=None))
+    assert ample.cycles[0] == ROOFLINE.cycles(loops, array, rows, cols)[0] <= found.cycles[0]
+    assert ample.dram_bytes[0] == loops.least_bytes[0]
+
+
+def fetched(order, counts, sizes, spill):
+    """Walk through all tiles in an order of loops, with one tile of each tensor kept; return what is moved."""
+    moves, kept, sums = 0.0, {}, {}
+    depends = {"w": "kc", "i": "cp", "o": "kp"}
+    ranges = [range(counts[loop]) for loop in order]
+    for at in np.ndindex(*(len(r) for r in ranges)):
+        place = dict(zip(order, at, strict=True))
+        for tensor, loops in depends.items():
+            tile = tuple(place[loop] for loop in loops)
+            if kept.get(tensor) == tile:
+                continue
+            kept[tensor] = tile
+            if tensor != "o":
+                moves += sizes[tensor]
+            else:
+                sums[tile] = sums.get(tile, 0) + 1
+    return moves + sum(sizes["o"] * (1 + spill * (visits - 1)) for visits in sums.values())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.tuples(*[st.integers(1, 4)] * 3), st.tuples(*[st.integers(1, 3)] * 3))
+def test_moved_is_what_a_walk_through_the_tiles_moves(counts, tile):
+    """Products whose tiles divide them, so that each tile is as large as the other."""
+    (nk, nc, ny), (k, c, y) = counts, tile
+    layer = Layer("gemm", nk * k, nc * c, ny * y)
+    loops = Loops.of([layer])
+    tried = choices(loops, Layout(float(k), float(c), float(y), 1.0))
+    table = moved(loops, tried)
+    at = (
+        tried.k[:, 0, 0].tolist().index(k), tried.c[0, :, 0].tolist().index(c), tried.rows[0, 0].tolist().index(y),
+    )  # fmt: skip
+    sizes = {"w": k * c, "i": c * y, "o": k * y}
+    number = {"k": nk, "c": nc, "p": ny}
+    assert table[at] == min(fetched(order, number, sizes, 8.0) for order in permutations("kcp"))
+
+
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 60))
+def test_folds_are_counted_tile_by_tile(size, tile, unit):
+    tile = min(tile, size)
+    counted = sum(-(-min(tile, size - start) // unit) for start in range(0, size, tile))
+    assert folds(size, tile, unit) == counted
+
+
+@settings(max_examples=60, deadline=None)
+@given(layers(largest=12), st.sampled_from(("HB", "LB", "SHI")), st.integers(1, 24), st.sampled_from(list(MODELS)))
+def test_the_flexible_shape_is_the_best_of_all(layer, dataflow, elements, name):
+    array = Array(dataflow, 1, elements, 2000.0, flexible=True)
+    found = costs_on(MODELS[name], Loops.of([layer]), array)
+    fixed = [
+        cost(MODELS[name], layer, replace(array, rows=rows, cols=elements // rows, flexible=False)).cycles[0]
+        for rows in range(1, elements + 1)
+    ]
+    assert found.cycles[0] == min(fixed)
+    if found.fits[0]:
+        assert found.rows[0] * found.cols[0] <= elements
+
+
+def test_a_flexible_array_uses_what_a_fixed_one_leaves_idle():
+    layer = Layer("conv", 16, 128, 14, 14, 1, 1)
+    fixed, flexible = Array("HB", 32), Array("HB", 32, flexible=True)
+    assert cost(ROOFLINE, layer, fixed).cycles.tolist() == [2 * 196]
+    found = costs_on(ROOFLINE, Loops.of([layer]), flexible)
+    assert (found.cycles.tolist(), found.rows.tolist(), found.cols.tolist()) == ([196], [16], [128])
+
+
+def test_energy_has_all_terms():
+    found = cost(ROOFLINE, Layer("gemm", 128, 128, 20), Array("HB", 64))
+    parts = terms_nj(found)
+    assert parts["mac"].tolist() == pytest.approx([0.00023 * 128 * 128 * 20])
+    assert parts["dram"].tolist() == pytest.approx([0.00023 * 200 * (128 * 128 + 2 * 20 * 128)])
+    assert all((part > 0).all() for part in parts.values())
+    assert energy_nj(found).tolist() == pytest.approx([sum(part[0] for part in parts.values())])
+
+
+def test_a_table_has_a_row_for_each_layer_and_looks_at_equal_ones_once():
+    calls = []
+
+    class Counted(Roofline):
+        def costs(self, loops, array):
+            calls.append(len(loops))
+            return super().costs(loops, array)
+
+    batch = [Layer("fc", 64, 64, name="a"), Layer("gemm", 64, 64, 4), Layer("fc", 64, 64, name="b")]
+    table = job_table(batch, PLATFORMS["S5"], Counted())
+    assert table.latency.shape == (3, 8)
+    assert calls == [2] * 4  # two layers on four kinds of array
+    assert table.latency[0].tolist() == table.latency[2].tolist() != table.latency[1].tolist()
+    assert (table.energy > 0).all()
+
+
+def test_settings_are_those_of_table_4():
+    assert {name: [array.label for array in arrays] for name, arrays in PLATFORMS.items()} == {
+        "S1": ["HB32"] * 4,
+        "S2": ["HB32"] * 3 + ["LB32"],
+        "S3": ["HB128"] * 8,
+        "S4": ["HB128"] * 7 + ["LB128"],
+        "S5": ["HB128"] * 3 + ["LB128"] + ["HB64"] * 3 + ["LB64"],
+        "S6": ["HB128"] * 7 + ["LB128"] + ["HB64"] * 7 + ["LB64"],
+        "S1-flexible": ["HB32-flexible"] * 4,
+        "S3-flexible": ["HB128-flexible"] * 8,
+    }
+    sizes = {array.label: array.sg_bytes / 1024 for array in PLATFORMS["S6"]}
+    assert sizes == {"HB128": 580, "LB128": 434, "HB64": 291, "LB64": 218}
+
+
+@pytest.mark.parametrize("model", MODELS.values())
+def test_a_layer_that_fits_nowhere_is_refused(model):
+    layer, tiny = Layer("conv", 64, 64, 14, 14, 3, 3, name="wide"), Array("HB", 32, sg_bytes=16.0)
+    with pytest.raises(InputError, match=r"jobs.0 \(wide\).*smallest tile fits the buffers"):
+        job_table([layer], [tiny], model)
+    with pytest.raises(InputError, match="at least one layer"):
+        job_table([], [tiny], model)
+    with pytest.raises(InputError, match="at least one sub-accelerator"):
+        job_table([layer], [], model)
+
+
+def test_scratchpads_of_elements_are_kept():
+    layer = Layer("conv", 8, 8, 20, 20, 7, 7)
+    assert cost(ROOFLINE, layer, Array("HB", 8, sl_bytes=200.0)).sl_needed.tolist() == [4 * 49 + 4]
+    assert cost(ROOFLINE, layer, Array("HB", 8, sl_bytes=200.0)).fits[0]
+    assert not cost(ROOFLINE, layer, Array("HB", 8, sl_bytes=199.0)).fits[0]
+
+
+@pytest.mark.parametrize(("more", "said"), [({"rows": 0}, "pe_rows"), ({"sg_bytes": 0.0}, "sg_bytes")])
+def test_an_array_of_nothing_is_refused(more, said):
+    with pytest.raises(InputError, match=said):
+        Array("HB", **{"rows": 1, **more})
