@@ -8,6 +8,8 @@ from pydantic import BaseModel
 
 from commonwatt.model.characterize_results import CharacterizeResult
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
+from commonwatt.model.forecast_file import ForecastModelHeader
+from commonwatt.model.forecast_network_results import ForecastFitResult, ForecastPredictResult
 from commonwatt.model.forecast_results import ForecastDemandResult, ForecastEvaluateResult
 from commonwatt.model.map_file import MapFile, MappingFile, MapTable
 from commonwatt.model.map_layer_results import MapBatchResult, MapLayersResult, MapNetworksResult
@@ -72,6 +74,9 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "map-table-result": MapTableResult,
     "forecast-demand-result": ForecastDemandResult,
     "forecast-evaluate-result": ForecastEvaluateResult,
+    "forecast-model": ForecastModelHeader,
+    "forecast-fit-result": ForecastFitResult,
+    "forecast-predict-result": ForecastPredictResult,
 }
 
 
