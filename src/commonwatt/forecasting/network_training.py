@@ -131,9 +131,7 @@ def _stepper(layers: Layers, recipe: Recipe, steps: int) -> Callable[[Any], None
 class _Run:
     """A network in training, and what it was when it was best."""
 
-    def __init__(
-        self, shape: Shape, layers: Layers, levels: Floats | None, examples: Examples, held_out: Ints
-    ) -> None:
+    def __init__(self, shape: Shape, layers: Layers, levels: Floats | None, examples: Examples, held_out: Ints) -> None:
         import torch
 
         self.shape, self.layers = shape, layers
@@ -159,7 +157,9 @@ class _Run:
         self.layers.eval()
         with torch.no_grad():
             parts = range(0, len(self.held_out), 4096)
-            losses = [float(self.loss(some)) * len(some) for some in (self.held_out.at(slice(i, i + 4096)) for i in parts)]
+            losses = [
+                float(self.loss(some)) * len(some) for some in (self.held_out.at(slice(i, i + 4096)) for i in parts)
+            ]
         self.layers.train()
         self.since_best += 1
         if sum(losses) < self.least:

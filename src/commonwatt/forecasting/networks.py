@@ -165,7 +165,9 @@ class NetworkPredictor:
         """
         at = checked_origins(series, origins, self.look_back)
         if self._members and not np.isclose(series.step_s, self._clock.step_s):
-            raise InputError(f"values every {self._clock.step_s:g} s, as in training", field="step_s", value=series.step_s)
+            raise InputError(
+                f"values every {self._clock.step_s:g} s, as in training", field="step_s", value=series.step_s
+            )
         return self._forecast(series.filled(), at, series.start_s)
 
     @property
