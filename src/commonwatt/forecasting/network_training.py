@@ -65,8 +65,8 @@ class Examples:
 
 
 def train(
-    shape: Shape, recipe: Recipe, levels: Floats | None, examples: Examples, held_out: Ints, learnt: Ints, start: Floats,
-    seed: int, go_on: Callable[[], bool], advanced: Callable[[float], None],
+    shape: Shape, recipe: Recipe, levels: Floats | None, examples: Examples, held_out: Ints, learnt: Ints,
+    start: Floats, seed: int, go_on: Callable[[], bool], advanced: Callable[[float], None],
 ) -> Layers:  # fmt: skip
     """Train one network and return it as it was after the epoch of least loss on *held_out*.
 
@@ -131,15 +131,14 @@ def _stepper(layers: Layers, recipe: Recipe, steps: int) -> Callable[[Any], None
 class _Run:
     """A network in training, and what it was when it was best."""
 
-    def __init__(
-        self, shape: Shape, layers: Layers, levels: Floats | None, examples: Examples, held_out: Ints
-    ) -> None:
+    def __init__(self, shape: Shape, layers: Layers, levels: Floats | None, examples: Examples, held_out: Ints) -> None:
         import torch
 
         self.shape, self.layers = shape, layers
         self.levels = None if levels is None else torch.tensor(levels, dtype=torch.float32)
         self.held_out = examples.at(torch.from_numpy(held_out)) if len(held_out) else None
-        self.least, self.kept, self.since_best = np.inf, None, 0
+        self.kept: dict[str, Any] | None = None
+        self.least, self.since_best = np.inf, 0
 
     def loss(self, some: Examples) -> Any:  # noqa: ANN401
         """Pinball loss, mean over steps and levels, or squared error."""
@@ -159,7 +158,9 @@ class _Run:
         self.layers.eval()
         with torch.no_grad():
             parts = range(0, len(self.held_out), 4096)
-            losses = [float(self.loss(some)) * len(some) for some in (self.held_out.at(slice(i, i + 4096)) for i in parts)]
+            losses = [
+                float(self.loss(some)) * len(some) for some in (self.held_out.at(slice(i, i + 4096)) for i in parts)
+            ]
         self.layers.train()
         self.since_best += 1
         if sum(losses) < self.least:

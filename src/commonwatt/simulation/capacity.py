@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -32,14 +32,19 @@ class Past:
 
     Parameters
     ----------
-    demand
-        GPUs wanted before the period, its last value one step before it; ``None`` if there is no log of it.
+    demands
+        GPUs wanted before the period, the last value one step before it, by step (s) and length asked for (days);
+        none where there is no log of it.
     folder
         Folder that paths of model files are relative to.
     """
 
-    demand: DemandSeries | None = None
+    demands: Mapping[tuple[float, float], DemandSeries] = field(default_factory=dict)
     folder: Path = Path()
+
+    def demand(self, spec: CapacitySpec) -> DemandSeries | None:
+        """Return the demand a plan is fitted to; ``None`` if there is none."""
+        return self.demands.get((spec.step_s, spec.history_days))
 
 
 def demand_in(samples: Sequence[Sample], step_s: float) -> DemandSeries:
@@ -66,9 +71,9 @@ def check_capacity(spec: CapacitySpec, cluster: Cluster, past: Past) -> None:
     if spec.forecaster not in PREDICTORS and not (past.folder / spec.forecaster).is_file():
         expected = f"a fitted model's file, or one of {', '.join(PREDICTORS)}"
         raise InputError(expected, field="capacity.forecaster", value=spec.forecaster)
-    least = LOOK_BACK + 2 * HORIZON
-    if spec.forecaster in PREDICTORS and (past.demand is None or len(past.demand) < least):
-        have = 0 if past.demand is None else len(past.demand)
+    least, demand = LOOK_BACK + 2 * HORIZON, past.demand(spec)
+    if spec.forecaster in PREDICTORS and (demand is None or len(demand) < least):
+        have = 0 if demand is None else len(demand)
         expected = (
             f"at least {least} steps of demand before the period to fit to: a log that begins earlier, or a model"
         )
@@ -107,7 +112,7 @@ def _expectation(spec: CapacitySpec, whole: int, past: Past, seed: int, foreseen
 
 def _fitted(spec: CapacitySpec, past: Past, seed: int) -> tuple[Predictor, DemandSeries]:
     """Return the predictor fitted to the first part of the past, and the part after it."""
-    demand = past.demand
+    demand = past.demand(spec)
     if demand is None:
         raise InputError("demand before the period", field="capacity.forecaster", value="none")
     least = LOOK_BACK + HORIZON

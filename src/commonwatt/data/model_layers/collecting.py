@@ -125,8 +125,8 @@ class Collection:
         self._names[name] += 1
         return name if self._names[name] == 1 else f"{name}#{self._names[name]}"
 
-    def checked(self, *, ignore_unsupported: bool) -> tuple[Layer, ...]:
-        """Return the layers.
+    def checked(self, file: object = None, *, ignore_unsupported: bool) -> tuple[Layer, ...]:
+        """Return the layers; errors name *file*.
 
         Raises
         ------
@@ -137,10 +137,11 @@ class Collection:
             listed = ", ".join(f"{name} ({count})" for name, count in sorted(self.unsupported.items()))
             raise InputError(
                 "only operators that are layers here, or --ignore-unsupported to count these as nothing: " + listed,
+                file=file,
                 field="operators",
             )
         if not self.layers:
-            raise InputError("at least one product of matrices or convolution", field="layers", value="none")
+            raise InputError("at least one product of matrices or convolution", file=file, value="none")
         return tuple(self.layers)
 
 
