@@ -5,8 +5,8 @@ published model, on S5, on four S6 (64 sub-accelerators), and with 10,000 jobs; 
 as a plain Python loop. Compiling is done before.
 
 Cases, where the reference data is at hand (``COMMONWATT_DATA``): all 20 the published search was run on (batch,
-setting, bandwidth; instance 0). ``auto`` with one second and G# with 10,500 evaluations, over the mean of the published search
-and over the best row of any method, and the gap of ``auto`` to our lower bound.
+setting, bandwidth; instance 0). ``auto`` with one second and G# with 10,500 evaluations, over the mean of the published
+search and over the best row of any method, and the gap of ``auto`` to our lower bound.
 
 Unseen: the same two, longest-first earliest-finish and the gap, on batches of the networks' layers that nothing was
 tuned on, under both cost models.
