@@ -21,7 +21,7 @@ class PredictorEntry:
     what
         What it is, in a few words.
     target
-        ``module:class``, or a function that makes one; it takes ``look_back`` and ``horizon`` as keywords, and ``options``.
+        ``module:class``, or a function that makes one; it takes ``look_back`` and ``horizon``, and ``options``.
     options
         Further keywords it is made with.
     packages
