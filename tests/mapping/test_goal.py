@@ -108,7 +108,7 @@ def cost_by_hand(problem, mapping, end):
     return found * (1 + excess)
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(with_goals())
 def test_times_are_those_of_an_event_loop(case):
     problem, mapping, after = case
@@ -124,7 +124,7 @@ def test_times_are_those_of_an_event_loop(case):
         assert makespan(bare, mapping) == played.makespan
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(with_goals())
 def test_every_objective_is_what_it_says(case):
     problem, mapping, _ = case

@@ -13,10 +13,10 @@ from commonwatt.mapping.baselines import List
 from commonwatt.mapping.encoding import Mapping, check, random_mappings
 from commonwatt.mapping.evaluator import makespan, makespans, timeline
 from commonwatt.mapping.explain import explain
-from commonwatt.mapping.gsharp import Genetic, GSharp, Settings
+from commonwatt.mapping.gsharp import Genetic, GSharp, Settings, likelihoods
 from commonwatt.mapping.local_search import Annealing
 from commonwatt.mapping.lower_bound import lower_bound
-from commonwatt.mapping.operators import breed, cross_accelerator, cross_genome, cross_range, mutate
+from commonwatt.mapping.operators import breed, cross_accelerator, cross_genome, cross_range, mutate, scatter
 from commonwatt.mapping.problem import Problem
 from commonwatt.mapping.search import Search, drive, score
 from tests.mapping import literal
@@ -45,7 +45,7 @@ def parents():
 
 
 def anywhere():
-    return np.tile(np.arange(PLACES), (JOBS, 1)), np.full(JOBS, PLACES)
+    return np.tile(np.arange(1, PLACES + 1) / PLACES, (JOBS, 1))
 
 
 def exchanged(before, after):
@@ -92,7 +92,7 @@ def test_crossover_accel_takes_over_one_sub_accelerator():
     mom_a, mom_p, dad_a, dad_p = parents()
     dad_a[:10] = 2
     child_a, child_p = dad_a.copy(), dad_p.copy()
-    cross_accelerator(child_a, child_p, mom_a, mom_p, 2, *anywhere(), rng())
+    cross_accelerator(child_a, child_p, mom_a, mom_p, 2, anywhere(), rng())
     taken, own = mom_a == 2, (dad_a == 2) & (mom_a != 2)
     assert (child_a[taken] == 2).all()
     assert (child_p[taken] == mom_p[taken]).all()
@@ -107,18 +107,48 @@ def test_mutation_changes_so_many_genes():
     changed = 0
     for seed in range(400):
         accelerator, priority = np.full(JOBS, -1), np.full(JOBS, -1.0)
-        mutate(accelerator, priority, 0.05, *anywhere(), rng(seed))
+        mutate(accelerator, priority, 0.05, anywhere(), rng(seed))
         changed += (accelerator >= 0).sum() + (priority >= 0).sum()
     assert changed / (400 * 2 * JOBS) == pytest.approx(0.05, abs=0.005)
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0, 3.0])
+@pytest.mark.parametrize("even", [0.0, 0.2, 1.0])
+def test_likelihoods(power, even):
+    """Where a job cannot run it never goes; elsewhere by its time under an equal share of the bandwidth."""
+    problem = Problem(
+        np.array([[np.inf, 10.0, 20.0, np.inf], [5, 5, 5, 5], [np.inf, np.inf, np.inf, 7]]),
+        np.array([[0.0, 1, 8, 0], [0, 4, 8, 8], [0, 0, 0, 1]]), 16.0,
+    )  # fmt: skip
+    found = np.diff(likelihoods(problem, power, even), axis=1, prepend=0.0)
+    for row, times in zip(found, ([np.inf, 10, 40, np.inf], [5, 5, 10, 10], [np.inf, np.inf, np.inf, 7]), strict=True):
+        can = np.isfinite(times)
+        drawn = np.where(can, np.array(times) ** -power, 0.0)
+        assert row == pytest.approx((1 - even) * drawn / drawn.sum() + even * can / can.sum(), abs=1e-12)
+        assert (row[~can] == 0).all()
+    placed, _ = scatter(likelihoods(problem, power, even), 4000, rng())
+    seen = np.stack([(placed == a).mean(axis=0) for a in range(4)], axis=1)
+    assert seen == pytest.approx(found, abs=0.04)
+
+
+def test_parents_become_fewer():
+    search = Genetic(sample(), rng(), Settings(parents=0.5, last_parents=0.02), generations=10)
+    parts = []
+    for _ in range(12):
+        parts.append(search._parents())
+        search.tell(search.ask(), rng().random(100))
+    assert parts[0] == 0.5
+    assert parts[10] == parts[11] == pytest.approx(0.02)
+    assert (np.diff(parts[:11]) < 0).all()
 
 
 def test_breeding_leaves_parents_alone_and_jobs_where_they_can_run():
     problem = sample()
     population = random_mappings(problem, 10, rng())
     kept = population.accelerator.copy(), population.priority.copy()
-    where, count = np.argsort(~problem.possible, axis=1, kind="stable"), problem.possible.sum(axis=1)
+    likely = likelihoods(problem, 1.0, 0.2)
     pairs = np.array(list(itertools.product(range(10), range(10))))
-    children = Mapping(*breed(*kept, pairs, np.array([0.1, 0.4, 0.3, 0.3]), where, count, rng()))
+    children = Mapping(*breed(*kept, pairs, np.array([0.1, 0.4, 0.3, 0.3]), likely, rng()))
     assert len(children) == 200
     for child in range(200):
         check(problem, children[child])
@@ -129,8 +159,8 @@ def test_breeding_leaves_parents_alone_and_jobs_where_they_can_run():
 def test_without_rates_children_are_their_parents():
     problem = sample()
     population = random_mappings(problem, 2, rng())
-    where, count = np.argsort(~problem.possible, axis=1, kind="stable"), problem.possible.sum(axis=1)
-    got = breed(population.accelerator, population.priority, np.array([[0, 1]]), np.zeros(4), where, count, rng())
+    likely = likelihoods(problem, 1.0, 0.2)
+    got = breed(population.accelerator, population.priority, np.array([[0, 1]]), np.zeros(4), likely, rng())
     assert (got[0] == population.accelerator).all()
     assert (got[1] == population.priority).all()
 

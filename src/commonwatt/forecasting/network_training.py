@@ -137,7 +137,8 @@ class _Run:
         self.shape, self.layers = shape, layers
         self.levels = None if levels is None else torch.tensor(levels, dtype=torch.float32)
         self.held_out = examples.at(torch.from_numpy(held_out)) if len(held_out) else None
-        self.least, self.kept, self.since_best = np.inf, None, 0
+        self.kept: dict[str, Any] | None = None
+        self.least, self.since_best = np.inf, 0
 
     def loss(self, some: Examples) -> Any:  # noqa: ANN401
         """Pinball loss, mean over steps and levels, or squared error."""

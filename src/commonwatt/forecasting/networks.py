@@ -242,7 +242,7 @@ class NetworkPredictor:
             self._members.append(
                 train(
                     self._shape, self.settings.recipe, None if self.point else LEVELS, examples, held_out, learnt,
-                    start, int(rng.integers(2**31)), go_on, lambda part, i=i: progress((i + part) / count),
+                    start, int(rng.integers(2**31)), go_on, _part(progress, i, count),
                 )
             )  # fmt: skip
 
@@ -259,7 +259,7 @@ class NetworkPredictor:
         last = len(origins) - member * held % block - np.arange(_BLOCKS) * block
         judged = np.zeros(len(origins), dtype=bool)
         near = np.zeros(len(origins), dtype=bool)
-        for end in last:
+        for end in last.tolist():
             first = max(0, end - held)
             judged[first:end] = True
             near |= (origins > origins[first] - self.horizon) & (origins < origins[end - 1] + self.horizon)
@@ -331,6 +331,11 @@ class NetworkPredictor:
         except (KeyError, RuntimeError) as error:
             raise InputError("the arrays of a network of these settings", field="arrays", value=error) from None
         return made
+
+
+def _part(progress: Callable[[float], None], done: int, count: int) -> Callable[[float], None]:
+    """Return who tells *progress* of one of *count* equal pieces of work, *done* of which are done."""
+    return lambda part: progress((done + part) / count)
 
 
 class _one_thread:  # noqa: N801

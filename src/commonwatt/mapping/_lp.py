@@ -2,45 +2,70 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from commonwatt.model.arrays import Bools, Floats, Ints
 
-__all__ = ["multipliers"]
+__all__ = ["Weights", "multipliers"]
 
 
-def multipliers(load: Floats, volume: Floats, count: Ints, allowed: Bools) -> tuple[Floats, float]:
-    """Return a weight for the load of each kind of sub-accelerator and one for the volume, which sum to 1.
+class Weights(NamedTuple):
+    """Weights of the inequalities of ``lower_bound``; ``load @ count + chain.sum() + volume`` is 1."""
 
-    They are the dual solution of: minimise z, with every job shared out over its *allowed* kinds ([J, G]),
-    no kind's *load* above z times its *count*, and no more *volume* than z.
+    load: Floats  # [G], of each kind of sub-accelerator
+    chain: Floats  # [C]
+    volume: float
+
+
+def multipliers(
+    latency: Floats, excess: Floats, volume: Floats, count: Ints, allowed: Bools, chains: list[Ints]
+) -> Weights:
+    """Return good weights for the inequalities of ``lower_bound`` over the *allowed* pairs ([J, G]).
+
+    They are the dual solution of: minimise z, with every job shared out over its allowed kinds of sub-accelerator and E
+    the sum of all *excess*; no kind's *latency* + *count* E above *count* z, no chain's latency + E above z, no more
+    *volume* than z.
     """
     import highspy
 
-    jobs, kinds = load.shape
+    jobs, kinds = latency.shape
     job, kind = np.nonzero(allowed)
-    columns, rows = len(job) + 1, jobs + kinds + 1
+    pairs, rows = len(job), jobs + kinds + len(chains) + 2
+    member_chain = np.concatenate([np.zeros(0, dtype=np.int64), *(np.full(len(c), n) for n, c in enumerate(chains))])
+    member_job = np.concatenate([np.zeros(0, dtype=np.int64), *chains])
+    of_chain, pair = np.nonzero(member_job[:, None] == job)
+    excess_row, volume_row = rows - 2, rows - 1
+    bounded = np.concatenate([jobs + np.arange(kinds), jobs + kinds + np.arange(len(chains))])  # rows with E and z
+    times = np.concatenate([count, np.ones(len(chains))])
+    column = np.concatenate([np.tile(np.arange(pairs), 4), pair, np.full(len(bounded) + 1, pairs),
+                             np.full(len(bounded) + 1, pairs + 1)])  # fmt: skip
+    row = np.concatenate([
+        job, jobs + kind, np.full(pairs, excess_row), np.full(pairs, volume_row), jobs + kinds + member_chain[of_chain],
+        bounded, [excess_row], bounded, [volume_row],
+    ])  # fmt: skip
+    latency, excess, volume = latency[job, kind], excess[job, kind], volume[job, kind]
+    value = np.concatenate([np.ones(pairs), latency, excess, volume, latency[pair], times, [-1.0], -times, [-1.0]])
+    order = np.lexsort((row, column))
     model: Any = highspy.HighsLp()
-    model.num_col_, model.num_row_ = columns, rows
-    model.col_cost_ = np.append(np.zeros(columns - 1), 1.0)
-    model.col_lower_, model.col_upper_ = np.zeros(columns), np.full(columns, highspy.kHighsInf)
-    model.row_lower_ = np.append(np.ones(jobs), np.full(kinds + 1, -highspy.kHighsInf))
-    model.row_upper_ = np.append(np.ones(jobs), np.zeros(kinds + 1))
+    model.num_col_, model.num_row_ = pairs + 2, rows
+    model.col_cost_ = np.append(np.zeros(pairs + 1), 1.0)
+    model.col_lower_, model.col_upper_ = np.zeros(pairs + 2), np.full(pairs + 2, highspy.kHighsInf)
+    model.row_lower_ = np.append(np.ones(jobs), np.full(rows - jobs, -highspy.kHighsInf))
+    model.row_upper_ = np.append(np.ones(jobs), np.zeros(rows - jobs))
     model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    index = np.stack([job, jobs + kind, np.full(len(job), rows - 1)], axis=1).ravel()
-    value = np.stack([np.ones(len(job)), load[job, kind], volume[job, kind]], axis=1).ravel()
-    model.a_matrix_.start_ = np.append(3 * np.arange(columns), 3 * len(job) + kinds + 1).astype(np.int32)
-    model.a_matrix_.index_ = np.append(index, np.arange(jobs, rows)).astype(np.int32)
-    model.a_matrix_.value_ = np.append(value, np.append(-count, -1.0))
+    model.a_matrix_.start_ = np.searchsorted(column[order], np.arange(pairs + 3)).astype(np.int32)
+    model.a_matrix_.index_, model.a_matrix_.value_ = row[order].astype(np.int32), value[order].astype(np.float64)
     solver: Any = highspy.Highs()
     for name, setting in (("output_flag", False), ("threads", 1), ("random_seed", 0)):
         solver.setOptionValue(name, setting)
     solver.passModel(model)
     solver.run()
     if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-        return np.full(kinds, 1.0 / (count.sum() + 1)), 1.0 / float(count.sum() + 1)  # as good as any, only weaker
+        even = 1.0 / float(count.sum() + 1)
+        return Weights(np.full(kinds, even), np.zeros(len(chains)), even)  # as good as any, only weaker
     duals = np.maximum(0.0, -np.array(solver.getSolution().row_dual)[jobs:])
-    whole = float(duals[:-1] @ count + duals[-1])
-    return duals[:-1] / whole, float(duals[-1]) / whole
+    load, chain, whole = duals[:kinds], duals[kinds:-2], float(duals[-1])
+    total = float(load @ count + chain.sum() + whole)
+    return Weights(load / total, chain / total, whole / total)

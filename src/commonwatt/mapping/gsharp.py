@@ -1,4 +1,13 @@
-"""G# (section 4.2): a genetic search whose crossovers keep what belongs together."""
+"""G# (section 4.2): a genetic search whose crossovers keep what belongs together.
+
+The operators and their rates are the paper's. Ours is what it leaves open:
+
+- A random sub-accelerator is not any with the same chance: it is drawn by how long the job takes there if all
+  sub-accelerators have an equal share of the bandwidth, ``latency * max(1, A r / B)``. Of two, the one where it takes
+  twice as long is drawn ``2 ** power`` times less often; a part of all draws, ``even``, is left to pure chance, so that
+  every mapping can be reached. This holds for the first population, mutation, and jobs that crossover-accel throws out.
+- Parents are the best of the population: ``parents`` of it at first, ever fewer, ``last_parents`` at the end.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +17,18 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.random import Generator
 
-from commonwatt.mapping.encoding import Mapping, random_mappings
-from commonwatt.mapping.operators import breed
+from commonwatt.mapping.encoding import Mapping
+from commonwatt.mapping.operators import breed, scatter
 from commonwatt.mapping.problem import Problem
 from commonwatt.mapping.search import KeepGoing, Search, always, drive
 from commonwatt.model.arrays import Floats
 
-__all__ = ["GSharp", "Genetic", "Settings"]
+__all__ = ["GSharp", "Genetic", "Settings", "likelihoods"]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Hyper-parameters; the rates are the paper's, which does not print the parts that are parents and elites."""
+    """Hyper-parameters. The rates are the paper's; the others were searched for (``benchmarks/gsharp_settings.py``)."""
 
     population: int = 100
     mutation: float = 0.05
@@ -27,7 +36,10 @@ class Settings:
     crossover_rg: float = 0.05
     crossover_accel: float = 0.05
     elites: float = 0.05
-    parents: float = 0.1
+    parents: float = 0.3
+    last_parents: float = 0.02
+    power: float = 1.0
+    even: float = 0.2
 
     @property
     def rates(self) -> Floats:
@@ -35,35 +47,57 @@ class Settings:
         return np.array([self.mutation, self.crossover_gen, self.crossover_rg, self.crossover_accel])
 
 
+def likelihoods(problem: Problem, power: float, even: float) -> Floats:
+    """Return, for each job, running sums of how likely each sub-accelerator is drawn, [J, A]. See the module."""
+    possible = problem.possible
+    latency = np.where(possible, problem.latency, 1.0)
+    shared = latency * np.maximum(1.0, problem.accelerators * problem.bandwidth / problem.system_bandwidth)
+    shared = np.where(possible, shared, np.inf)
+    drawn = (shared.min(axis=1, keepdims=True) / shared) ** power * possible
+    drawn /= drawn.sum(axis=1, keepdims=True)
+    sums = np.cumsum((1.0 - even) * drawn + even * possible / possible.sum(axis=1, keepdims=True), axis=1)
+    last = problem.accelerators - 1 - np.argmax(possible[:, ::-1], axis=1)
+    sums[np.arange(problem.accelerators) >= last[:, None]] = 1.0  # a draw below 1 never falls beyond it
+    return sums
+
+
 @dataclass
 class Genetic:
-    """The search, by ask and tell. The first population is random but for *seeds*; elites are not evaluated again."""
+    """The search, by ask and tell. The first population is random but for *seeds*; elites are not evaluated again.
+
+    *generations* is how many there will be; it only decides how fast parents become fewer.
+    """
 
     problem: Problem
     rng: Generator
     settings: Settings = Settings()
     seeds: Sequence[Mapping] = ()
+    generations: int = 100
+    generation: int = field(default=0, init=False)
     best: Mapping | None = field(default=None, init=False)
     worth: Floats = field(default_factory=lambda: np.zeros(0), init=False)
 
     def __post_init__(self) -> None:
-        possible = self.problem.possible
-        self._where = np.argsort(~possible, axis=1, kind="stable")
-        self._count = possible.sum(axis=1)
+        self._likely = likelihoods(self.problem, self.settings.power, self.settings.even)
 
     def ask(self) -> Mapping:
         """Return the first population, or the next generation's children."""
         size = self.settings.population
         if self.best is None:
-            made = random_mappings(self.problem, size, self.rng)
+            made = Mapping(*scatter(self._likely, size, self.rng))
             for p, seed in enumerate(self.seeds[:size]):
                 made.accelerator[p], made.priority[p] = seed.accelerator, seed.priority
             return made
-        chosen = min(len(self.best), max(2, round(self.settings.parents * size)))
+        chosen = min(len(self.best), max(2, round(self._parents() * size)))
         pairs = self.rng.integers(chosen, size=((size + 1) // 2, 2))
         genes = (self.best.accelerator, self.best.priority)
-        children = breed(*genes, pairs, self.settings.rates, self._where, self._count, self.rng)
+        children = breed(*genes, pairs, self.settings.rates, self._likely, self.rng)
         return Mapping(children[0][:size], children[1][:size])
+
+    def _parents(self) -> float:
+        """Part of the population that has children now: evenly fewer by its logarithm."""
+        first, last = self.settings.parents, self.settings.last_parents
+        return float(first * (last / first) ** min(1.0, self.generation / max(1, self.generations)))
 
     def tell(self, mappings: Mapping, makespans: Floats) -> None:
         """Keep the best of the generation, and of the elites of those before."""
@@ -76,6 +110,7 @@ class Genetic:
             makespans = np.append(self.worth[:elites], makespans)
         kept = np.argsort(makespans, kind="stable")[: self.settings.population]
         self.best, self.worth = mappings[kept], makespans[kept]
+        self.generation += 1
 
 
 @dataclass(frozen=True)
@@ -88,4 +123,6 @@ class GSharp:
 
     def solve(self, problem: Problem, rng: Generator, keep_going: KeepGoing = always) -> Search:
         """Search; *keep_going* is asked after each generation."""
-        return drive(problem, Genetic(problem, rng, self.settings, self.seeds), self.budget, keep_going)
+        generations = self.budget // self.settings.population
+        search = Genetic(problem, rng, self.settings, self.seeds, generations)
+        return drive(problem, search, self.budget, keep_going)

@@ -1,26 +1,36 @@
 """A certified lower bound: no mapping of the batch can end earlier.
 
-Let B be the system bandwidth, and of job j on sub-accelerator a let ``l`` be the latency, ``r`` the request,
-``p[j,a] = l * max(1, r/B)`` what it takes alone and ``v[j,a] = l * r / B`` its volume in cycles of the whole bandwidth.
+Let B be the system bandwidth, and of job j on sub-accelerator a let ``l`` be the latency, ``x = r / B`` the request
+in units of B, ``v = l x`` the volume in cycles of the whole bandwidth, and ``e = l max(0, x - 1)`` the *excess*: by
+so much the job takes longer than its latency even if it runs alone.
 
-**Facts.** Take any mapping, of makespan M. (1) While job j runs on a, at least r is asked for, so it goes at no more
-than the part min(1, B/r) of full speed and takes at least p[j,a]. A sub-accelerator runs one job at a time, so the sum
-of p over its jobs is at most M; so is each single p. (2) No more than B flows at any time, so the sum of v over all
-jobs is at most M.
+**Facts.** Take any mapping, of makespan M. By the clock tau of ``decoder``, M is the integral of max(1, X) over tau,
+where X is the sum of x over the running jobs. (1) At every moment ``max(1, X) >= 1 + sum of max(0, x - 1)`` over
+running jobs: if no x is above 1 that is plain; else X is at least the sum of those that are, which is their number
+plus their excesses. Integrated: M is at least tau's length plus E, the sum of e over *all* jobs, wherever they run.
+Jobs that ask for more than there is hold up all others. (2) tau is as long as the latencies of all jobs of one sub-
+accelerator together, and as those of any chain of jobs that come one after the other; a single job is a chain. (3)
+max(1, X) >= X: M is at least the sum of v over all jobs.
 
-**Weights.** For any u[a] >= 0 and w >= 0 with sum(u) + w = 1, adding u[a] times (1) and w times (2) gives
-M >= sum over jobs of (u[a] p[j,a] + w v[j,a]) at the job's own a >= sum over jobs of the least such term over all a.
-So *every* such choice of weights certifies a bound; the linear program only finds good ones, and its rounding errors
-cannot make the bound wrong. Bandwidth-volume (w = 1) and shared load (w = 0) are special cases.
+**Weights.** For any weights ``u[a], q[c], w >= 0`` of sub-accelerators, chains and volume that sum to 1, adding up
+gives
 
-**Thresholds.** If M < t, no job is where its p is t or more. So if the weights' bound over the pairs with p < t is t or
-more, or some job has no such pair, then M >= t. Bisection over the values of p finds such a t. The weights' bound over
-the pairs with p <= t then holds too: it is below the next value of p, and either M is not, or M uses only such pairs.
+    M >= sum over jobs of (u[a] + sum of q[c] over its chains) l + (sum of u and q) e + w v,   each at the job's own a,
 
-**Pigeonhole.** Among any k A + 1 jobs some k + 1 share one of the A sub-accelerators, which is busy for the sum of the
-k + 1 least of their shortest times, or longer. The k A + 1 jobs with the longest shortest times are tried for each k.
+and so at least the sum over jobs of the least such term over all a. *Every* choice of weights certifies a bound; the
+linear program only finds good ones, and its rounding errors cannot make the bound wrong.
 
-**Chains.** Jobs that come one after the other take at least the sum of their shortest times.
+**Thresholds.** On a a job takes at least ``p = l max(1, x)``. If M < t, no job is where its p is t or more. So if the
+weights' bound over the pairs with p < t is t or more, or some job has no such pair, then M >= t. Bisection over the
+values of p finds such a t. The weights' bound over the pairs with p <= t then holds too: it is below the next value
+of p, and either M is not, or M uses only such pairs.
+
+**Pigeonhole.** Among any k A + 1 jobs some k + 1 share one of the A sub-accelerators, which is busy for the sum of
+the k + 1 least of their shortest times, or longer. The k A + 1 jobs with the longest shortest times are tried for
+each k.
+
+**Chains** in the linear program are the longest one by shortest times and the jobs of the longest shortest times.
+Every chain also takes at least the sum of its shortest times.
 
 The bound is the largest of all this, less one part in 1e12 for rounding, here and in the evaluator.
 """
@@ -29,29 +39,33 @@ from __future__ import annotations
 
 import numpy as np
 
-from commonwatt.mapping._lp import multipliers
+from commonwatt.mapping._lp import Weights, multipliers
 from commonwatt.mapping.problem import Problem
 from commonwatt.model.arrays import Bools, Floats, Ints
 
 __all__ = ["lower_bound", "pigeonhole", "simple_bound", "weighted_bound"]
 
 ROUNDING = 1e-12
+SINGLE_JOBS = 20
+"""Jobs that are looked at on their own."""
 
 
 def lower_bound(problem: Problem) -> float:
     """Return the bound, in cycles."""
-    alone = problem.alone
-    volume = problem.volume / problem.system_bandwidth
-    kinds, count = np.unique(np.vstack([alone, volume]), axis=1, return_counts=True)  # equal sub-accelerators are one
-    alone, volume = kinds[: len(problem)], kinds[len(problem) :]
+    jobs, shortest = len(problem), problem.alone.min(axis=1)
+    table = np.vstack([np.where(problem.possible, problem.latency, np.inf), problem.bandwidth])
+    kinds, count = np.unique(table, axis=1, return_counts=True)  # equal sub-accelerators are one
+    latency, request = kinds[:jobs], kinds[jobs:] / problem.system_bandwidth
+    alone, chains = latency * np.maximum(1.0, request), _chains(problem, shortest)
     values = np.unique(alone[np.isfinite(alone)])
 
     def weighed(k: int) -> float:
         allowed = alone <= values[k]
-        u, w = multipliers(alone / values[k], volume / values[k], count, allowed)
-        return weighted_bound(alone, volume, allowed, u, w, count)
+        scaled = np.where(allowed, latency, 0.0) / values[k]
+        weights = multipliers(scaled, scaled * np.maximum(0.0, request - 1.0), scaled * request, count, allowed, chains)
+        return weighted_bound(latency, request, allowed, count, chains, weights)
 
-    low = int(np.searchsorted(values, alone.min(axis=1).max()))  # below it some job has nowhere to go
+    low = int(np.searchsorted(values, shortest.max()))  # below it some job has nowhere to go
     high = len(values) - 1
     while low < high:
         middle = (low + high) // 2
@@ -59,17 +73,39 @@ def lower_bound(problem: Problem) -> float:
             low = middle + 1
         else:
             high = middle
-    chain = problem.goal.precedence.earliest(problem.alone.min(axis=1)).max()
-    return max(float(values[low]), weighed(low), pigeonhole(problem), float(chain)) * (1 - ROUNDING)
+    longest = float(problem.goal.precedence.earliest(shortest).max())
+    return max(float(values[low]), weighed(low), pigeonhole(problem), longest) * (1 - ROUNDING)
 
 
-def weighted_bound(alone: Floats, volume: Floats, allowed: Bools, u: Floats, w: float, count: Ints) -> float:
+def _chains(problem: Problem, shortest: Floats) -> list[Ints]:
+    """Return the longest chain of jobs, if any come after others, and the longest jobs, each by itself."""
+    single = np.argsort(-shortest, kind="stable")[:SINGLE_JOBS]
+    chains = [single[k : k + 1] for k in range(len(single))]
+    graph = problem.goal.precedence
+    if graph:
+        upward = graph.upward(shortest)
+        chain = [int(np.argmax(upward))]
+        while later := graph.after(chain[-1]):
+            chain.append(max(later, key=lambda j: upward[j]))
+        chains.append(np.array(chain))
+    return chains
+
+
+def weighted_bound(
+    latency: Floats, request: Floats, allowed: Bools, count: Ints, chains: list[Ints], weights: Weights
+) -> float:
     """Return the bound that weights certify over the *allowed* pairs, whatever sum the weights have.
 
-    *u* weighs the load of each kind of sub-accelerator ([G]); there are *count* of it.
+    *latency* and *request*, in units of the system bandwidth, are those of each kind of sub-accelerator ([J, G]), of
+    which there are *count* ([G]).
     """
-    terms = np.where(allowed, u * np.where(allowed, alone, 0.0) + w * np.where(allowed, volume, 0.0), np.inf)
-    return float(terms.min(axis=1).sum() / (u @ count + w))
+    own = np.zeros(len(latency))
+    for chain, weight in zip(chains, weights.chain, strict=True):
+        own[chain] += weight
+    whole = float(weights.load @ count + weights.chain.sum())
+    each = weights.load + own[:, None] + whole * np.maximum(0.0, request - 1.0) + weights.volume * request
+    terms = np.where(allowed, np.where(allowed, latency, 0.0) * each, np.inf)
+    return float(terms.min(axis=1).sum() / (whole + weights.volume))
 
 
 def pigeonhole(problem: Problem) -> float:

@@ -8,24 +8,37 @@ from numpy.random import Generator
 
 from commonwatt.model.arrays import Floats, Ints
 
-__all__ = ["breed", "cross_accelerator", "cross_genome", "cross_range", "mutate"]
+__all__ = ["breed", "cross_accelerator", "cross_genome", "cross_range", "mutate", "scatter"]
 
 
 @njit(cache=True)
-def _somewhere(job: int, where: Ints, count: Ints, rng: Generator) -> int:
-    """A sub-accelerator that can run *job*, drawn evenly."""
-    return where[job, int(rng.random() * count[job])]
+def _somewhere(job: int, likely: Floats, rng: Generator) -> int:
+    """A sub-accelerator for *job*: drawn by the running sums of likelihoods in its row of *likely*."""
+    draw, a = rng.random(), 0
+    while likely[job, a] <= draw:
+        a += 1
+    return a
 
 
 @njit(cache=True)
-def mutate(accelerator: Ints, priority: Floats, rate: float, where: Ints, count: Ints, rng: Generator) -> None:
-    """Set each gene of a child, with probability *rate*, to a random value; jobs only go where they can run.
+def scatter(likely: Floats, size: int, rng: Generator) -> tuple[Ints, Floats]:
+    """Return the genes of *size* mappings ([size, J] each): sub-accelerators by *likely*, any priorities."""
+    accelerator, priority = np.empty((size, len(likely)), dtype=np.int64), np.empty((size, len(likely)))
+    for p in range(size):
+        for j in range(len(likely)):
+            accelerator[p, j], priority[p, j] = _somewhere(j, likely, rng), rng.random()
+    return accelerator, priority
 
-    *where* ([J, A]) lists the sub-accelerators that can run each job, *count* ([J]) of them.
+
+@njit(cache=True)
+def mutate(accelerator: Ints, priority: Floats, rate: float, likely: Floats, rng: Generator) -> None:
+    """Set each gene of a child, with probability *rate*, to a random value.
+
+    A job goes to a sub-accelerator by *likely* ([J, A]): sums, along each row, of the likelihoods it is drawn with.
     """
     for j in range(len(accelerator)):
         if rng.random() < rate:
-            accelerator[j] = _somewhere(j, where, count, rng)
+            accelerator[j] = _somewhere(j, likely, rng)
         if rng.random() < rate:
             priority[j] = rng.random()
 
@@ -54,22 +67,22 @@ def cross_range(a1: Ints, p1: Floats, a2: Ints, p2: Floats, rng: Generator) -> N
 @njit(cache=True)
 def cross_accelerator(
     accelerator: Ints, priority: Floats, from_accelerator: Ints, from_priority: Floats, which: int,
-    where: Ints, count: Ints, rng: Generator,
+    likely: Floats, rng: Generator,
 ) -> None:  # fmt: skip
     """Crossover-accel: a child takes over, genes and all, the jobs the other parent has on *which*.
 
-    Those it had there itself go to a random place, with a random priority, to keep loads even.
+    Those it had there itself go to a random place (by *likely*), with a random priority, to keep loads even.
     """
     for j in range(len(accelerator)):
         if from_accelerator[j] == which:
             accelerator[j], priority[j] = which, from_priority[j]
         elif accelerator[j] == which:
-            accelerator[j], priority[j] = _somewhere(j, where, count, rng), rng.random()
+            accelerator[j], priority[j] = _somewhere(j, likely, rng), rng.random()
 
 
 @njit(cache=True)
 def breed(
-    accelerator: Ints, priority: Floats, pairs: Ints, rates: Floats, where: Ints, count: Ints, rng: Generator
+    accelerator: Ints, priority: Floats, pairs: Ints, rates: Floats, likely: Floats, rng: Generator
 ) -> tuple[Ints, Floats]:
     """Return two children of every pair of parents ([N, 2], rows of the population).
 
@@ -87,9 +100,9 @@ def breed(
         elif draw < rates[1] + rates[2]:
             cross_range(a1, p1, a2, p2, rng)
         elif draw < rates[1] + rates[2] + rates[3]:
-            which = int(rng.random() * where.shape[1])
-            cross_accelerator(a1, p1, accelerator[dad], priority[dad], which, where, count, rng)
-            cross_accelerator(a2, p2, accelerator[mom], priority[mom], which, where, count, rng)
-        mutate(a1, p1, rates[0], where, count, rng)
-        mutate(a2, p2, rates[0], where, count, rng)
+            which = int(rng.random() * likely.shape[1])
+            cross_accelerator(a1, p1, accelerator[dad], priority[dad], which, likely, rng)
+            cross_accelerator(a2, p2, accelerator[mom], priority[mom], which, likely, rng)
+        mutate(a1, p1, rates[0], likely, rng)
+        mutate(a2, p2, rates[0], likely, rng)
     return new_a, new_p

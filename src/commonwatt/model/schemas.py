@@ -13,6 +13,7 @@ from commonwatt.model.forecast_network_results import ForecastFitResult, Forecas
 from commonwatt.model.forecast_plan_results import ForecastPlanResult
 from commonwatt.model.forecast_results import ForecastDemandResult, ForecastEvaluateResult
 from commonwatt.model.map_file import MapFile, MappingFile, MapTable
+from commonwatt.model.map_layer_results import MapBatchResult, MapLayersResult, MapNetworksResult
 from commonwatt.model.map_results import MapEvaluateResult, MapResult, MapTableResult
 from commonwatt.model.mig_file import MigFile
 from commonwatt.model.mig_results import MigResult
@@ -68,6 +69,9 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "mapping": MappingFile,
     "map-result": MapResult,
     "map-evaluate-result": MapEvaluateResult,
+    "map-layers-result": MapLayersResult,
+    "map-networks-result": MapNetworksResult,
+    "map-batch-result": MapBatchResult,
     "map-table": MapTable,
     "map-table-result": MapTableResult,
     "forecast-demand-result": ForecastDemandResult,

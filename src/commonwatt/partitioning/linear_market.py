@@ -110,9 +110,9 @@ def _unlimited(weights: Floats, rates: Floats, supplies: Floats, limits: Floats)
     gained = rates * supplies
     tried = []
     for boldness in (0.05, 0.2, 0.5):  # where rounding errors end the path early, take it more slowly
-        inner = Interior(weights, gained / gained.max(axis=1)[:, None], boldness)
+        inner = Interior(weights, (gained / gained.max(axis=1)[:, None])[None], boldness)
         inner.run()
-        shares, prices, none = inner.x * supplies, inner.p / supplies, np.zeros(len(weights))
+        shares, prices, none = inner.x[0] * supplies, inner.p[0] / supplies, np.zeros(len(weights))
         error = residual(weights, rates, supplies, shares, prices, none, limits)
         tried.append((error, shares, prices, none))
         if error < TOLERANCE:

@@ -75,6 +75,7 @@ def fit(
     until = len(file.series) if train_until is None else read_moment(train_until, file, "--train-until")
     began = time.perf_counter()
     with blamed_on(series), _interruptible() as interrupted, progress_bar(f"training {name}", 1, 1.0) as bar:
+        say(f"training {name} on {until:,} values; Ctrl-C keeps the best so far")
         predictor.fit(
             file.series.between(0, until),
             np.random.default_rng(seed),

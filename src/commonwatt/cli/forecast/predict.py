@@ -76,7 +76,8 @@ def predict(
     if plot is not None:
         from commonwatt.report.fan_plot import save_fan
 
-        save_fan(result, file.series, origin, plot)
+        gpus = file.series.gpus
+        save_fan(result, gpus[max(0, origin - 59) : origin + 1], gpus[origin + 1 : origin + 1 + len(found)], plot)
         say(f"written: {plot}")
     if as_json:
         print_json(result)
