@@ -24,7 +24,6 @@ from commonwatt.mapping.problem import Problem
 from commonwatt.mapping.search import Search
 from commonwatt.model.results import ReproducePoint, ReproduceRow
 from commonwatt.reproduce.papers._etf_plots import Panel
-from commonwatt.reproduce.topic import Bar
 
 __all__ = ["HEURISTICS", "TASKS", "Case", "Part", "Study", "Task", "reference_folder"]
 
@@ -89,7 +88,7 @@ class Study:
     seeds: tuple[int, ...]
     budget: int
     instances: tuple[int, ...]
-    bar: Bar
+    quick: bool = False
     folder: Path | None = field(default_factory=reference_folder)
     digests: list[str] = field(default_factory=list)
     _layers: dict[tuple[Task, int], tuple[Layer, ...]] = field(default_factory=dict)
