@@ -10,6 +10,7 @@ from commonwatt.model.characterize_results import CharacterizeResult
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
 from commonwatt.model.forecast_file import ForecastModelHeader
 from commonwatt.model.forecast_network_results import ForecastFitResult, ForecastPredictResult
+from commonwatt.model.forecast_plan_results import ForecastPlanResult
 from commonwatt.model.forecast_results import ForecastDemandResult, ForecastEvaluateResult
 from commonwatt.model.map_file import MapFile, MappingFile, MapTable
 from commonwatt.model.map_layer_results import MapBatchResult, MapLayersResult, MapNetworksResult
@@ -64,6 +65,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "partition": PartitionFile,
     "partition-result": PartitionResult,
     "map": MapFile,
+    "forecast-plan-result": ForecastPlanResult,
     "mapping": MappingFile,
     "map-result": MapResult,
     "map-evaluate-result": MapEvaluateResult,

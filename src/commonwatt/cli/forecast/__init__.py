@@ -7,6 +7,7 @@ import click
 from commonwatt.cli.forecast.demand import demand
 from commonwatt.cli.forecast.evaluate import evaluate
 from commonwatt.cli.forecast.fit import fit
+from commonwatt.cli.forecast.plan import plan
 from commonwatt.cli.forecast.predict import predict
 
 __all__ = ["command"]
@@ -22,6 +23,7 @@ def command() -> None:
       commonwatt forecast evaluate demand.csv --model last-value --test-from 2024-01-13 --total-gpus 1000
       commonwatt forecast fit demand.csv --train-until 2024-01-13 --out gru.safetensors
       commonwatt forecast predict gru.safetensors demand.csv --plot fan.png
+      commonwatt forecast plan demand.csv --target 0.98 --total-gpus 1000 --plot plan.png
     """
 
 
@@ -29,3 +31,4 @@ command.add_command(demand)
 command.add_command(evaluate)
 command.add_command(fit)
 command.add_command(predict)
+command.add_command(plan)
