@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from commonwatt.model.arrays import Floats
+from commonwatt.partitioning.best_response import blocks
 from commonwatt.partitioning.problem import Market
 
 __all__ = ["Bidding", "equal_bids", "respond", "run"]
@@ -39,24 +39,15 @@ def equal_bids(market: Market) -> Floats:
 def respond(market: Market, bids: Floats, prices: Floats) -> Floats:
     """Return the next bids; *bids* are left as they are."""
     new = np.empty_like(bids)
-    _respond(bids, prices, market.rate, market.parallel_fraction, market.budgets, new)
+    safe = np.where(prices > 0, prices, 1.0)
+    for rows in blocks(market):
+        f = market.parallel_fraction[rows]
+        shares = bids[rows] / safe
+        factor = np.sqrt(f * market.rate[rows] * prices)
+        factor *= shares
+        factor /= shares * (1.0 - f) + f
+        new[rows] = factor * (market.budgets[rows] / factor.sum(axis=1))[:, None]
     return new
-
-
-@njit(cache=True)
-def _respond(bids: Floats, prices: Floats, rate: Floats, fraction: Floats, budgets: Floats, new: Floats) -> None:
-    n, c = bids.shape
-    for i in range(n):
-        whole = 0.0
-        for k in range(c):
-            factor = 0.0
-            if bids[i, k] > 0.0:
-                f, share = fraction[i, k], bids[i, k] / prices[k]
-                factor = np.sqrt(f * rate[i, k] * prices[k]) * share / (share * (1.0 - f) + f)
-            new[i, k] = factor
-            whole += factor
-        for k in range(c):
-            new[i, k] *= budgets[i] / whole
 
 
 def run(
