@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from commonwatt.data.model_layers.collecting import Foreign
+from commonwatt.data.model_layers.onnx_folding import inferred
 from commonwatt.model.errors import InputError, MissingExtraError
 
 __all__ = ["Shaped", "load_shaped"]
@@ -58,7 +59,7 @@ def load_shaped(path: str | Path, dims: Mapping[str, int]) -> Shaped:
         raise InputError("a file that exists", file=path)
     try:
         import onnx
-        from onnx import inliner, shape_inference
+        from onnx import inliner
     except ImportError as error:
         raise MissingExtraError("onnx", "onnx") from error
     try:
@@ -72,7 +73,7 @@ def load_shaped(path: str | Path, dims: Mapping[str, int]) -> Shaped:
     for output in model.graph.output:
         output.type.tensor_type.ClearField("shape")  # it may name dimensions that are fixed now
     try:
-        model = shape_inference.infer_shapes(model, data_prop=True)
+        model = inferred(model)
     except Exception as error:  # ONNX raises what it likes
         raise InputError("sizes that go together", file=path, value=_cause(error)) from None
     return Shaped(model.graph)
