@@ -12,7 +12,7 @@ import numpy as np
 
 from commonwatt.data.model_layers.collecting import Foreign
 
-__all__ = ["inferred"]
+__all__ = ["LARGEST_SIZES", "inferred"]
 
 _FOLDED = {
     "Abs", "Add", "And", "Cast", "Ceil", "Concat", "ConstantOfShape", "Div", "Equal", "Expand", "Flatten", "Floor",
@@ -20,7 +20,8 @@ _FOLDED = {
     "NonZero", "Not", "Or", "Range", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceSum", "Reshape", "Round",
     "ScatterND", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
 }  # fmt: skip
-_SMALL = 65_536  # elements; larger values are no sizes
+LARGEST_SIZES = 65_536
+"""Elements of a tensor; what is larger holds no sizes."""
 _ROUNDS = 500
 
 
@@ -29,6 +30,7 @@ def inferred(model: Foreign) -> Foreign:
     from onnx import shape_inference
 
     for _ in range(_ROUNDS):
+        del model.graph.value_info[:]  # a size once unknown would stay so
         model = shape_inference.infer_shapes(model, data_prop=True)
         if not _fold(model):
             break
@@ -105,7 +107,7 @@ def _computed(node: Foreign, given: dict[str, Foreign], opsets: dict[str, int]) 
     except Exception:  # it stays as it is, and shapes behind it may stay unknown
         return None
     found = {name: np.asarray(value) for name, value in zip(node.output, results, strict=False) if name}
-    return found if all(value.size <= _SMALL for value in found.values()) else None
+    return found if all(value.size <= LARGEST_SIZES for value in found.values()) else None
 
 
 def _shape(value: Foreign) -> tuple[int, ...] | None:
@@ -117,7 +119,7 @@ def _shape(value: Foreign) -> tuple[int, ...] | None:
 
 
 def _is_small(tensor: Foreign) -> bool:
-    return prod(tensor.dims) <= _SMALL and not tensor.external_data
+    return prod(tensor.dims) <= LARGEST_SIZES and not tensor.external_data
 
 
 def _copy(node: Foreign) -> Foreign:
