@@ -42,6 +42,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.market_size
 	$(BIN)/python -m benchmarks.mapping
 	$(BIN)/python -m benchmarks.mig_choice
+	$(BIN)/python -m benchmarks.forecasting
 	$(BIN)/python -m benchmarks.philly_week
 	$(BIN)/python -m benchmarks.andreas_scenarios
 

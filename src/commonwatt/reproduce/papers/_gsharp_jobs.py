@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -117,19 +118,20 @@ class Pair(NamedTuple):
         return float(getattr(self.flexible, what).mean() / getattr(self.fixed, what).mean())
 
 
-def flexible(study: Study, model: ModelName) -> dict[tuple[str, str], Pair]:
-    """Return the tables of Fig. 11 by jobs and setting."""
+def flexible(study: Study, model: ModelName, *, same_buffers: bool = False) -> dict[tuple[str, str], Pair]:
+    """Return the tables of Fig. 11 by jobs and setting; with *same_buffers* fixed arrays have the flexible ones'."""
     batches = {
         "Vision": study.layers("vision"),
         "Random": random_jobs(study.layers("mix"), np.random.default_rng(study.seeds[0])),
     }
     return {
         (jobs, setting): Pair(
-            job_table(layers, PLATFORMS[setting], MODELS[model]),
+            job_table(layers, fixed if same_buffers else PLATFORMS[setting], MODELS[model]),
             job_table(layers, PLATFORMS[f"{setting}-flexible"], MODELS[model]),
         )
         for jobs, layers in batches.items()
         for setting in ("S1", "S3")
+        for fixed in ([replace(array, flexible=False) for array in PLATFORMS[f"{setting}-flexible"]],)
     }
 
 
