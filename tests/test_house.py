@@ -24,7 +24,7 @@ ALLOWED = {
     "serving": {"model", "timeslicing", "devices", "data"},
     "data": {"model", "forecasting", "mapping"},
     "testing": {"model", "control"},
-    "report": {"model", "placement", "simulation", "data"},
+    "report": {"model", "placement", "forecasting", "simulation", "data"},
     "simulation": {"model", "forecasting", "placement", "control", "engines", "data"},
 }
 WORLD = {

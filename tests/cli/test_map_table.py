@@ -139,7 +139,10 @@ PROBLEMS = [
     (problem(cost_model=None), "field 'cost_model'"),
     ({"system_bandwidth_gbs": 1, "platform": "S2"}, "field 'jobs': expected this field to be given beside platform"),
     ({"system_bandwidth_gbs": 1, "jobs": "a.csv"}, "field 'platform': expected this field to be given beside jobs"),
-    (problem(platform=[{"dataflow": "HB", "pe_rows": 4, "sg_kib": 0.01}]), "field 'jobs.0 (a)': got '"),
+    (
+        problem(platform=[{"dataflow": "HB", "pe_rows": 4, "sg_kib": 0.01}], cost_model="roofline"),
+        "field 'jobs.0 (a)': got '",
+    ),
     ({"system_bandwidth_gbs": 1, "table": "nowhere.csv"}, "nowhere.csv: expected a file that exists"),
 ]
 TABLES = [

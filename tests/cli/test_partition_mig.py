@@ -109,6 +109,26 @@ def test_a_wrong_problem_is_one_line(fields, said, tmp_path):
     assert done.err.count("\n") == 1
 
 
+def test_a_tenant_is_told_what_more_would_cost_and_what_is_left_of_its_budget(tmp_path):
+    tenants = [tenant("one", weight=9, max_instances=1), tenant("two")]
+    answer = call(mig, write(tmp_path / "p.yaml", document(2) | {"tenants": tenants}), "--json").document["chosen"]
+    one, two = answer["tenants"]
+    assert one["reason"] == "at-limit"
+    kept = 1 - one["spent"] / one["weight"]
+    assert kept > 0.1
+    assert f"{kept:.0%} of its budget are left over" in one["sentence"]
+    assert two["spent"] == pytest.approx(two["weight"], rel=1e-9)
+    assert "for more it would buy" in two["sentence"]
+
+
+def test_too_many_gpus_to_list_are_refused_but_for_nash(tmp_path):
+    file = write(tmp_path / "p.yaml", document(30, 2))
+    refused = call(mig, file, "--welfare", "utilitarian")
+    assert refused.code == 2
+    assert "field '--welfare'" in refused.err
+    assert "expected nash, as these GPUs can be cut into more than" in refused.err
+
+
 def test_more_tenants_than_instances_are_refused_in_whole_instances_only(tmp_path):
     file = write(tmp_path / "p.yaml", document(1, 9))
     refused = call(mig, file, "--mode", "integer")

@@ -1,12 +1,11 @@
 """MIG problems for tests, and slow ways to solve them."""
 
-from itertools import product
+from itertools import combinations_with_replacement, product
 
 import numpy as np
 
 from commonwatt.model.mig_file import MigFile
-from commonwatt.partitioning.mig_integer import welfare
-from commonwatt.partitioning.mig_market import all_layouts
+from commonwatt.partitioning.mig_decision import welfare
 from commonwatt.partitioning.mig_problem import MigProblem
 
 
@@ -49,6 +48,15 @@ def drained(problem, picked):
         for group, numbers in zip(problem.groups, picked, strict=True)
         for choice, n in zip(group.choices, numbers, strict=True)
     )
+
+
+def all_layouts(problem):
+    """Every way to cut all GPUs; GPUs that are alike are not told apart."""
+    per_group = []
+    for group in problem.groups:
+        ways = combinations_with_replacement(range(len(group.choices)), len(group.members))
+        per_group.append([[way.count(c) for c in range(len(group.choices))] for way in ways])
+    return (list(parts) for parts in product(*per_group))
 
 
 def splits(count, tenants):

@@ -100,7 +100,7 @@ def most_for(money, rates, prices, limit):
 
 
 @given(limited_markets())
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_with_limits_each_bundle_is_the_best_and_markets_clear(market):
     weights, rates, supplies, limits = market
     found = solve(*market)

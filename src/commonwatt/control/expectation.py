@@ -135,9 +135,9 @@ class Calibrated:
         self._predictor, self._calibrator = predictor, calibrator
         self.steps = predictor.horizon
 
-    def warm(self, history: DemandSeries) -> None:
-        """Go through *history*, which follows what the predictor has seen, without planning anything."""
-        for gpus in history.gpus:
+    def warm(self, history: Floats) -> None:
+        """Go through *history*, GPUs wanted after what the predictor has seen, without planning anything."""
+        for gpus in history:
             self._see(float(gpus))
             self._calibrator.keep_on(self._predictor.predict())
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from commonwatt.data.files import load_yaml
 from commonwatt.data.job_tables import NamedTable, from_arrays, numbered, read_job_table
+from commonwatt.data.layer_batches import batch_of
 from commonwatt.data.layer_files import read_layers
 from commonwatt.mapping.costs.cost import Array
 from commonwatt.mapping.costs.models import MODELS, ModelName
@@ -17,7 +18,7 @@ from commonwatt.mapping.layers import Layer
 from commonwatt.mapping.platforms import PLATFORMS
 from commonwatt.model.errors import InputError
 from commonwatt.model.map_file import MapFile, MapTable
-from commonwatt.model.map_platform import AcceleratorSpec, LayerSpec
+from commonwatt.model.map_platform import AcceleratorSpec, BatchSpec, LayerSpec
 
 __all__ = ["Loaded", "arrays_of", "load_map", "load_problem"]
 
@@ -90,7 +91,7 @@ def _costed(file: MapFile, folder: Path, cost_model: ModelName) -> Loaded:
     assert file.platform is not None
     assert file.jobs is not None
     arrays = arrays_of(file.platform)
-    layers = read_layers(folder / file.jobs) if isinstance(file.jobs, str) else _layers(file.jobs)
+    layers = _layers(file.jobs, folder)
     costs = job_table(layers, arrays, MODELS[cost_model])
     table = from_arrays(costs.latency, costs.bandwidth, costs.energy)
     jobs = _distinct([_name(layer, j) for j, layer in enumerate(layers)])
@@ -103,7 +104,11 @@ def _costed(file: MapFile, folder: Path, cost_model: ModelName) -> Loaded:
     return Loaded(file.model_copy(update=filled), named, costs, arrays, layers)
 
 
-def _layers(specs: Sequence[LayerSpec]) -> tuple[Layer, ...]:
+def _layers(specs: str | Sequence[LayerSpec] | BatchSpec, folder: Path) -> tuple[Layer, ...]:
+    if isinstance(specs, str):
+        return read_layers(folder / specs)
+    if isinstance(specs, BatchSpec):
+        return batch_of(specs)
     found: list[Layer] = []
     for j, spec in enumerate(specs):
         try:

@@ -10,12 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt.data import locate
+from commonwatt.data.demand import demand_of
 from commonwatt.data.generators.andreas import generate_andreas
 from commonwatt.data.generators.week import generate_week
-from commonwatt.data.log import JobLog, window
+from commonwatt.data.log import JobLog, time_of, window
 from commonwatt.data.malleable import malleable
 from commonwatt.data.profiles import canonical, load_profiles
 from commonwatt.data.readers import read_log
+from commonwatt.forecasting.series import DemandSeries
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import Job, JobTable, read_times
 from commonwatt.model.nodes import NodeSpec
@@ -26,9 +28,11 @@ from commonwatt.model.scenario import (
     Scenario,
     ScenarioJob,
     WeekWorkload,
+    Workload,
 )
+from commonwatt.model.units import DAY_S
 
-__all__ = ["PUBLIC_LOGS", "Made", "make_workload", "read_workload_log"]
+__all__ = ["PUBLIC_LOGS", "Made", "demand_before", "make_workload", "read_workload_log"]
 
 PUBLIC_LOGS = {"philly": "philly_jobs.csv.gz", "alibaba": "alibaba_jobs.csv.gz"}
 """Logs that are looked for in the folder of traces if a workload gives no path."""
@@ -66,7 +70,7 @@ def make_workload(scenario: Scenario, folder: Path, rng: np.random.Generator) ->
 def _log(workload: LogWorkload | WeekWorkload, folder: Path, rng: np.random.Generator) -> JobLog:
     if isinstance(workload, WeekWorkload):
         return generate_week(workload, rng)
-    if workload.stand_in and locate.find(PUBLIC_LOGS[workload.source]) is None:
+    if _stands_in(workload):
         made = generate_week(WeekWorkload(source="week", days=workload.days), rng)
         return replace(made, source=f"the Philly log is not at hand, {made.source}")
     return read_workload_log(workload, folder)
@@ -76,6 +80,29 @@ def read_workload_log(workload: LogWorkload, folder: Path) -> JobLog:
     """Read the log of *workload* and select its period; the path is relative to *folder*."""
     log = read_log(workload.source, _path(workload, folder), workload.columns)
     return window(log, workload.begin, workload.days, carry_in=workload.carry_in)
+
+
+def demand_before(
+    workload: Workload, folder: Path, step_s: float, days: float, rng: np.random.Generator
+) -> DemandSeries | None:
+    """Return the GPUs wanted in up to *days* before the period of *workload*, every *step_s*; ``None`` if unknown.
+
+    A generated week has another generated period before it; jobs written out and ANDREAS' generator have none.
+    """
+    if isinstance(workload, WeekWorkload) or (isinstance(workload, LogWorkload) and _stands_in(workload)):
+        week = workload if isinstance(workload, WeekWorkload) else WeekWorkload(source="week")
+        log = generate_week(week.model_copy(update={"days": days}), rng)
+        return demand_of(log, step_s, 0.0, days * DAY_S).wanted
+    if not isinstance(workload, LogWorkload):
+        return None
+    log = read_log(workload.source, _path(workload, folder), workload.columns)
+    end_s = log.span_s[0] if workload.begin is None else time_of(log, workload.begin)
+    begin_s = max(log.whole_from_s, end_s - days * DAY_S)
+    return demand_of(log, step_s, begin_s, end_s).wanted if end_s - begin_s >= step_s else None
+
+
+def _stands_in(workload: LogWorkload) -> bool:
+    return workload.stand_in and locate.find(PUBLIC_LOGS[workload.source]) is None
 
 
 def _path(workload: LogWorkload, folder: Path) -> Path:

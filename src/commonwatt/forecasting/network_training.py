@@ -35,10 +35,10 @@ class Recipe:
     """
 
     epochs: int = 12
-    share: float = 0.5
-    batch: int = 512
+    share: float = 1.0
+    batch: int = 1024
     rate: float = 2e-3
-    decay: float = 0.1
+    decay: float = 1.0
     patience: int = 4
 
 
@@ -65,8 +65,8 @@ class Examples:
 
 
 def train(
-    shape: Shape, recipe: Recipe, levels: Floats | None, examples: Examples, held_out: Ints, learnt: Ints, start: Floats,
-    seed: int, go_on: Callable[[], bool], advanced: Callable[[float], None],
+    shape: Shape, recipe: Recipe, levels: Floats | None, examples: Examples, held_out: Ints, learnt: Ints,
+    start: Floats, seed: int, go_on: Callable[[], bool], advanced: Callable[[float], None],
 ) -> Layers:  # fmt: skip
     """Train one network and return it as it was after the epoch of least loss on *held_out*.
 
@@ -115,7 +115,11 @@ def train(
 def _stepper(layers: Layers, recipe: Recipe, steps: int) -> Callable[[Any], None]:
     import torch
 
-    optimizer = torch.optim.AdamW(layers.parameters(), lr=recipe.rate, weight_decay=recipe.decay)
+    usual = list(layers["usual"].parameters())  # what is forecast without any input: 0 would be no neutral value
+    known = {id(each) for each in usual}
+    others = [each for each in layers.parameters() if id(each) not in known]
+    groups = [{"params": usual, "weight_decay": 0.0}, {"params": others, "weight_decay": recipe.decay}]
+    optimizer = torch.optim.AdamW(groups, lr=recipe.rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, recipe.rate, total_steps=steps + 1, pct_start=0.2)
 
     def step(loss: Any) -> None:  # noqa: ANN401
@@ -131,15 +135,14 @@ def _stepper(layers: Layers, recipe: Recipe, steps: int) -> Callable[[Any], None
 class _Run:
     """A network in training, and what it was when it was best."""
 
-    def __init__(
-        self, shape: Shape, layers: Layers, levels: Floats | None, examples: Examples, held_out: Ints
-    ) -> None:
+    def __init__(self, shape: Shape, layers: Layers, levels: Floats | None, examples: Examples, held_out: Ints) -> None:
         import torch
 
         self.shape, self.layers = shape, layers
         self.levels = None if levels is None else torch.tensor(levels, dtype=torch.float32)
         self.held_out = examples.at(torch.from_numpy(held_out)) if len(held_out) else None
-        self.least, self.kept, self.since_best = np.inf, None, 0
+        self.kept: dict[str, Any] | None = None
+        self.least, self.since_best = np.inf, 0
 
     def loss(self, some: Examples) -> Any:  # noqa: ANN401
         """Pinball loss, mean over steps and levels, or squared error."""
@@ -159,7 +162,9 @@ class _Run:
         self.layers.eval()
         with torch.no_grad():
             parts = range(0, len(self.held_out), 4096)
-            losses = [float(self.loss(some)) * len(some) for some in (self.held_out.at(slice(i, i + 4096)) for i in parts)]
+            losses = [
+                float(self.loss(some)) * len(some) for some in (self.held_out.at(slice(i, i + 4096)) for i in parts)
+            ]
         self.layers.train()
         self.since_best += 1
         if sum(losses) < self.least:

@@ -25,6 +25,7 @@ from commonwatt.model.errors import InputError
 __all__ = ["NetworkPredictor", "NetworkSettings", "Scaling"]
 
 _MOST_EXAMPLES = 60_000
+_BLOCKS = 10  # stretches of the training values in each of which some are held out
 _FARTHEST = 5.0  # standard deviations: beyond what was seen in training, context inputs are cut off
 
 
@@ -36,11 +37,10 @@ class NetworkSettings:
     ----------
     members
         Networks trained, from different random weights and each with another held-out part; averaged.
-    hidden, width, dropout
+    hidden, width, dropout, ignored
         As in ``Shape``.
     held_out
-        Part of the training values, at their end, that judge each epoch of the first member; the next member is judged
-        by as much before that, and so on.
+        Part of the training values that judges each epoch, other values for each member.
     raw
         Work on the levels themselves, without context: what drifting levels do to such a network can then be seen.
     recipe
@@ -48,9 +48,10 @@ class NetworkSettings:
     """
 
     members: int = 3
-    hidden: int = 32
-    width: int = 64
+    hidden: int = 16
+    width: int = 16
     dropout: float = 0.1
+    ignored: float = 0.15
     held_out: float = 0.1
     raw: bool = False
     recipe: Recipe = field(default_factory=Recipe)
@@ -112,7 +113,7 @@ class NetworkPredictor:
         self.settings = settings or NetworkSettings()
         self.name = f"{kind}-point" if point else kind
         self._members: list[Layers] = []
-        self._scaling = Scaling(1.0, 0.0, True, np.zeros(0), np.ones(0))
+        self._scaling = Scaling(1.0, 0.0, whole=True, context_mean=np.zeros(0), context_spread=np.ones(0))
         self._history = History(max(MEMORY, look_back) + 1)
         self._clock, self._seen = Clock(0.0, 60.0), 0
 
@@ -165,13 +166,25 @@ class NetworkPredictor:
         """
         at = checked_origins(series, origins, self.look_back)
         if self._members and not np.isclose(series.step_s, self._clock.step_s):
-            raise InputError(f"values every {self._clock.step_s:g} s, as in training", field="step_s", value=series.step_s)
+            raise InputError(
+                f"values every {self._clock.step_s:g} s, as in training", field="step_s", value=series.step_s
+            )
         return self._forecast(series.filled(), at, series.start_s)
 
     @property
     def step_s(self) -> float:
         """Seconds between the values it was fitted on."""
         return self._clock.step_s
+
+    @property
+    def members(self) -> int:
+        """Networks trained; fewer than asked for if training was interrupted."""
+        return len(self._members)
+
+    @property
+    def fitted_until_s(self) -> float:
+        """Instant after the last value seen."""
+        return self._clock.start_s + self._seen * self._clock.step_s
 
     def _origins(self, series: DemandSeries, rng: np.random.Generator) -> Ints:
         """Return origins to learn from, all of whose targets are known; not more than enough of them."""
@@ -213,6 +226,7 @@ class NetworkPredictor:
         return Shape(
             self.kind, 1 if raw else 3, len(self._scaling.context_mean), self.horizon,
             1 if self.point else len(LEVELS), chosen.hidden, chosen.width, chosen.dropout,
+            chosen.ignored,
         )  # fmt: skip
 
     def _train(
@@ -235,20 +249,29 @@ class NetworkPredictor:
             self._members.append(
                 train(
                     self._shape, self.settings.recipe, None if self.point else LEVELS, examples, held_out, learnt,
-                    start, int(rng.integers(2**31)), go_on, lambda part, i=i: progress((i + part) / count),
+                    start, int(rng.integers(2**31)), go_on, _part(progress, i, count),
                 )
             )  # fmt: skip
 
     def _split(self, origins: Ints, member: int) -> tuple[Ints, Ints]:
-        """Return which examples judge a member, and which it learns from: none with a target that is judged by."""
-        held = int(self.settings.held_out * len(origins))
-        last = len(origins) - member * held
-        if held < 1 or last - held < 1:
+        """Return which examples judge a member, and which it learns from: none with a target that is judged by.
+
+        The former are blocks spread evenly over the training values, the last one at their end; the next member's lie
+        just before them. One block at the end would judge by the mood of a day.
+        """
+        block = len(origins) // _BLOCKS
+        held = round(self.settings.held_out * block)
+        if held < 1:
             return np.zeros(0, dtype=np.int64), np.arange(len(origins))
-        judged = np.arange(last - held, last)
-        first_seen, last_seen = origins[judged[0]], origins[judged[-1]]
-        away = (origins + self.horizon <= first_seen) | (origins >= last_seen + self.horizon)
-        return (judged, np.flatnonzero(away)) if away.any() else (judged[:0], np.arange(len(origins)))
+        last = len(origins) - member * held % block - np.arange(_BLOCKS) * block
+        judged = np.zeros(len(origins), dtype=bool)
+        near = np.zeros(len(origins), dtype=bool)
+        for end in last.tolist():
+            first = max(0, end - held)
+            judged[first:end] = True
+            near |= (origins > origins[first] - self.horizon) & (origins < origins[end - 1] + self.horizon)
+        learnt = np.flatnonzero(~near)
+        return (np.flatnonzero(judged), learnt) if len(learnt) else (learnt, np.arange(len(origins)))
 
     def _forecast(self, values: Floats, origins: Ints, start_s: float) -> Floats:
         if not self._members:
@@ -315,6 +338,11 @@ class NetworkPredictor:
         except (KeyError, RuntimeError) as error:
             raise InputError("the arrays of a network of these settings", field="arrays", value=error) from None
         return made
+
+
+def _part(progress: Callable[[float], None], done: int, count: int) -> Callable[[float], None]:
+    """Return who tells *progress* of one of *count* equal pieces of work, *done* of which are done."""
+    return lambda part: progress((done + part) / count)
 
 
 class _one_thread:  # noqa: N801

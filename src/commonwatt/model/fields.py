@@ -7,7 +7,9 @@ dictionary (``docs/dictionary.csv``) are both generated from it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, get_args
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import PydanticUndefined
@@ -91,7 +93,18 @@ def _type_name(annotation: Any) -> str:  # noqa: ANN401
     if isinstance(annotation, type) and not get_args(annotation):
         names = {"str": "text", "int": "whole number", "float": "number", "bool": "true/false"}
         return names.get(annotation.__name__, annotation.__name__)
-    return str(annotation).replace("typing.", "").replace("commonwatt.model.", "").replace("NoneType", "null")
+    return str(_bare(annotation)).replace("typing.", "").replace("commonwatt.model.", "").replace("NoneType", "null")
+
+
+def _bare(annotation: Any) -> Any:  # noqa: ANN401
+    """Return a type without what ``Annotated`` adds anywhere in it."""
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _bare(args[0])
+    bare = args if origin is Literal else tuple(_bare(part) for part in args)
+    if bare == args:
+        return annotation
+    return origin[bare] if isinstance(origin, type) and origin in (tuple, dict, list) else reduce(or_, bare)
 
 
 def _default_text(default: Any, factory: Any) -> str:  # noqa: ANN401

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from commonwatt.model.fields import FileModel, quantity
-from commonwatt.model.map_platform import AcceleratorSpec, LayerSpec
+from commonwatt.model.map_platform import AcceleratorSpec, BatchSpec, LayerSpec
 
 __all__ = ["FixedMapping", "MapFile", "MapTable", "MappingFile"]
 
 Rows = tuple[tuple[float | None, ...], ...]
+
+
+def _form_of_jobs(value: object) -> str:
+    if isinstance(value, (BatchSpec, Mapping)):
+        return "a-batch"
+    return "a-list" if isinstance(value, (list, tuple)) else "a-file"
+
+
+# the tags are no identifiers, so that errors do not name them
+Jobs = Annotated[
+    Annotated[str, Tag("a-file")]
+    | Annotated[tuple[LayerSpec, ...], Tag("a-list")]
+    | Annotated[BatchSpec, Tag("a-batch")],
+    Discriminator(_form_of_jobs),
+]
 
 
 class MapTable(FileModel):
@@ -46,7 +62,9 @@ class MapFile(FileModel):
     platform: str | tuple[AcceleratorSpec, ...] | None = quantity(
         "a setting of the paper (S1 to S6, S1-flexible, S3-flexible), or sub-accelerators", "-", None, min_length=1
     )
-    jobs: str | tuple[LayerSpec, ...] | None = quantity("layers, or a CSV file with them", "-", None, min_length=1)
+    jobs: Jobs | None = quantity(
+        "layers, a CSV file with them, or which to take from the networks of the paper", "-", None
+    )
     cost_model: Literal["maestro", "shi", "roofline"] = quantity(
         "what layers cost: the published model, that with SHI where LB stands, or the physically honest one",
         "-",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import model_validator
+
 from commonwatt.model.fields import FileModel, quantity
 
-__all__ = ["AcceleratorSpec", "LayerSpec"]
+__all__ = ["AcceleratorSpec", "BatchSpec", "LayerSpec"]
 
 _LARGEST = 10**9  # no dimension beyond this is meant
 
@@ -48,3 +50,26 @@ class LayerSpec(FileModel):
     groups: int = quantity("groups a convolution is cut into", "-", 1, ge=1, le=_LARGEST)
     batch: int = quantity("inputs worked on at a time", "-", 1, ge=1, le=_LARGEST)
     repeat: int = quantity("how many jobs are such a layer", "-", 1, ge=1, le=100_000)
+
+
+class BatchSpec(FileModel):
+    """Layers drawn from the networks of a class, or all layers of some networks, one after another."""
+
+    batch_class: Literal["vision", "lang", "recom", "mix", "random"] | None = quantity(
+        "which networks to draw from, each layer with the same chance", "-", None, alias="class"
+    )
+    count: int = quantity("how many layers are drawn", "-", 100, ge=1, le=100_000)
+    seed: int = quantity("seed of the draw", "-", 0, ge=0)
+    products: bool = quantity("whether products of activations are drawn too (attention, interactions)", default=False)
+    networks: tuple[str, ...] | None = quantity("networks as map layers names them", "-", None, min_length=1)
+    tokens: int | None = quantity("length of the text of language networks; null: 20", "tokens", None, ge=1)
+
+    @model_validator(mode="after")
+    def _check_form(self) -> BatchSpec:
+        if (self.batch_class is None) == (self.networks is None):
+            msg = "class: expected a class or networks" + (", not both" if self.networks else "")
+            raise ValueError(msg)
+        if self.tokens is not None and self.networks is None:
+            msg = "tokens: expected networks beside it; what is drawn by class has 20"
+            raise ValueError(msg)
+        return self

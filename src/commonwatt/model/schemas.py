@@ -8,8 +8,12 @@ from pydantic import BaseModel
 
 from commonwatt.model.characterize_results import CharacterizeResult
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
+from commonwatt.model.forecast_file import ForecastModelHeader
+from commonwatt.model.forecast_network_results import ForecastFitResult, ForecastPredictResult
+from commonwatt.model.forecast_plan_results import ForecastPlanResult
 from commonwatt.model.forecast_results import ForecastDemandResult, ForecastEvaluateResult
 from commonwatt.model.map_file import MapFile, MappingFile, MapTable
+from commonwatt.model.map_layer_results import MapBatchResult, MapLayersResult, MapNetworksResult
 from commonwatt.model.map_results import MapEvaluateResult, MapResult, MapTableResult
 from commonwatt.model.mig_file import MigFile
 from commonwatt.model.mig_results import MigResult
@@ -61,13 +65,20 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "partition": PartitionFile,
     "partition-result": PartitionResult,
     "map": MapFile,
+    "forecast-plan-result": ForecastPlanResult,
     "mapping": MappingFile,
     "map-result": MapResult,
     "map-evaluate-result": MapEvaluateResult,
+    "map-layers-result": MapLayersResult,
+    "map-networks-result": MapNetworksResult,
+    "map-batch-result": MapBatchResult,
     "map-table": MapTable,
     "map-table-result": MapTableResult,
     "forecast-demand-result": ForecastDemandResult,
     "forecast-evaluate-result": ForecastEvaluateResult,
+    "forecast-model": ForecastModelHeader,
+    "forecast-fit-result": ForecastFitResult,
+    "forecast-predict-result": ForecastPredictResult,
 }
 
 

@@ -7,58 +7,36 @@ utilities, so its logarithms are bounded by tangents, added where the program's 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
+from commonwatt.partitioning.mig_decision import Decision, welfare
 from commonwatt.partitioning.mig_problem import MigProblem
 from commonwatt.partitioning.mig_program import LayoutProgram
 
-__all__ = ["WholeInstances", "solve_integer", "welfare"]
+__all__ = ["WholeInstances", "solve_integer"]
 
 TOLERANCE = 1e-8
 MOST_ROUNDS = 60
 
 
 @dataclass(frozen=True)
-class WholeInstances:
+class WholeInstances(Decision):
     """Layouts and whole instances for each tenant.
 
     Attributes
     ----------
-    picked
-        How many GPUs of each group take each choice.
     instances
         Instances of each class that each tenant has. Shape [N, K].
     utilities
         Speed of each tenant in units of its best instance. Shape [N].
-    value, bound
-        Welfare less the penalty of draining, and what no answer exceeds.
-    optimal
-        Whether bound and value are the same.
     """
 
-    picked: list[list[int]]
     instances: Ints  # [N, K]
     utilities: Floats  # [N]
-    value: float
-    bound: float
-    optimal: bool
-
-
-def welfare(kind: str, weights: Floats, utilities: Floats) -> float:
-    """Return a welfare of *utilities*; *weights* sum to 1.
-
-    ``nash``: weighted mean of their logarithms; ``utilitarian``: weighted mean; ``egalitarian``: the least utility by
-    weight, weights in units of their mean.
-    """
-    if kind == "nash":
-        return float(weights @ np.log(utilities)) if (utilities > 0).all() else -np.inf
-    if kind == "utilitarian":
-        return float(weights @ utilities)
-    return float((utilities / (weights * len(weights))).min())
 
 
 def solve_integer(problem: MigProblem, kind: str = "nash", left_s: Callable[[], float] | None = None) -> WholeInstances:
@@ -78,27 +56,18 @@ def solve_integer(problem: MigProblem, kind: str = "nash", left_s: Callable[[], 
         bound = min(bound, solved.bound)
         instances = np.rint(solved.x[first : first + n * k]).astype(np.int64).reshape(n, k)
         utilities = (problem.rates * instances).sum(axis=1)
-        drained = problem.drain_penalty * _drained(problem, program.picked(solved.x))
-        value = welfare(kind, problem.weights, utilities) - drained
+        picked = program.picked(solved.x)
+        value = welfare(kind, problem.weights, utilities) - problem.penalty(picked)
         if best is None or value > best.value:
-            best = WholeInstances(program.picked(solved.x), instances, utilities, value, bound, optimal=False)
+            best = WholeInstances(picked, value, bound, optimal=False, instances=instances, utilities=utilities)
         if kind != "nash" or bound - best.value <= TOLERANCE or not solved.optimal:
             break
         for i, u in enumerate(utilities):
             _tangent(program, problem, first, worth + i, i, float(u))
     if best is None:
         raise _refusal(problem)
-    return WholeInstances(
-        best.picked, best.instances, best.utilities, best.value, max(bound, best.value), bound - best.value <= TOLERANCE
-    )
-
-
-def _drained(problem: MigProblem, picked: list[list[int]]) -> int:
-    return sum(
-        number * choice.drained
-        for group, numbers in zip(problem.groups, picked, strict=True)
-        for choice, number in zip(group.choices, numbers, strict=True)
-    )
+    closed = bound - best.value <= TOLERANCE
+    return replace(best, bound=max(bound, best.value), optimal=closed)
 
 
 def _assignment(problem: MigProblem) -> tuple[LayoutProgram, int]:

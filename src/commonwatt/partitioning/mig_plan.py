@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from commonwatt.model.arrays import Floats
+from commonwatt.partitioning.linear_market import Equilibrium
 from commonwatt.partitioning.mig_layouts import Placed
 from commonwatt.partitioning.mig_problem import Choice, Group, MigProblem
 
@@ -91,19 +92,33 @@ class _Queue:
         return tuple(users)
 
 
-def tenant_sentence(problem: MigProblem, i: int, shares: Floats, utility: float, limit_price: float) -> tuple[str, str]:
-    """Return a typed reason and one sentence for what tenant *i* gets (*shares*, [K])."""
+def tenant_sentence(
+    problem: MigProblem, i: int, shares: Floats, utility: float, market: Equilibrium | None
+) -> tuple[str, str]:
+    """Return a typed reason and one sentence for what tenant *i* gets (*shares*, [K]), and what more would cost it."""
     parts = [f"{share:.3g} x {problem.classes[c][1].name}" for c, share in enumerate(shares.tolist()) if share > CRUMB]
     has = " and ".join((", ".join(parts[:-1]), parts[-1])) if len(parts) > 1 else parts[0]
     small = sum(not rate > 0 for rate in problem.rates[i].tolist())
     reason = "time-shares" if any(abs(s - round(s)) > CRUMB for s in shares.tolist()) else "whole-instances"
     text = f"It has {has}, {utility:.3g} times what its best single instance gives"
-    if limit_price > 1e-6:
+    if market is not None and market.limit_prices[i] > 0:
         reason = "at-limit"
-        text += "; it would buy more, but can use no more at a time"
+        kept = problem.limits[i] * market.limit_prices[i] / problem.weights[i]
+        text += f"; it can use no more at a time, and {kept:.0%} of its budget are left over"
     elif small:
         text += f"; {small} of {len(shares)} kinds of instance are no use to it (memory or speed)"
+    if market is not None and reason != "at-limit":
+        name, price = _cheapest(problem, i, market)
+        text += f"; for more it would buy {name}, of which one costs {price / problem.weights[i]:.0%} of its budget"
     return reason, text + "."
+
+
+def _cheapest(problem: MigProblem, i: int, market: Equilibrium) -> tuple[str, float]:
+    """Return the instance with the most speed for its price, and that price."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        worth = np.where(problem.rates[i] > 0, problem.rates[i] / market.prices, 0.0)
+    c = int(np.argmax(worth))
+    return problem.classes[c][1].name, float(market.prices[c])
 
 
 def gpu_sentence(plan: GpuPlan) -> tuple[str, str]:

@@ -97,6 +97,15 @@ class MigProblem:
                 found += number * choice.counts
         return found
 
+    def penalty(self, picked: list[list[int]]) -> float:
+        """Return what the draining costs, given how many GPUs of each group take each choice."""
+        drained = sum(
+            number * choice.drained
+            for group, numbers in zip(self.groups, picked, strict=True)
+            for choice, number in zip(group.choices, numbers, strict=True)
+        )
+        return self.drain_penalty * drained
+
 
 def _check_keys(file: MigFile, types: list[str]) -> None:
     known = {n for t in types for p in gpu_type(t).profiles for n in (p.key, p.name, f"{t}/{p.key}", f"{t}/{p.name}")}

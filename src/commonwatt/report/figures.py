@@ -28,6 +28,7 @@ __all__ = [
     "cost",
     "energy_cost",
     "gpus_in_use",
+    "gpus_on",
     "plain",
     "power",
     "queue",
@@ -123,6 +124,16 @@ def gpus_in_use(result: SimulationResult, records: Sequence[Record], axis: Timel
         "hoverinfo": "skip",
     }
     figure["data"].append(capacity)
+    return figure
+
+
+def gpus_on(result: SimulationResult, records: Sequence[Record], axis: Timeline) -> Figure:
+    """GPUs of nodes that are on or waking, and as a thin line those jobs hold under the first policy."""
+    figure = _curves(result, records, axis, lambda r: r.samples.on_gpus, "GPUs on", "GPUs on", 1.0)
+    (used,) = _curves(result, records[:1], axis, lambda r: r.samples.busy_gpus, "", "GPUs in use", 1.0)["data"]
+    used["name"] = f"in use, {used['name']}"
+    used["line"] = {"color": "var(--muted)", "width": 1, "shape": "hv"}
+    figure["data"].append(used)
     return figure
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from commonwatt.model.results import SimulationResult
 from commonwatt.report import figures, panels, sections
 from commonwatt.report import format as fmt
+from commonwatt.report.capacity import capacity_section, plans_capacity
 from commonwatt.report.gantt import MOST_SEGMENTS, gantt, tenants_by_use
 from commonwatt.report.palette import policy_colour
 from commonwatt.report.timeline import Timeline, timeline
@@ -56,6 +57,7 @@ def render(result: SimulationResult, records: Sequence[Record]) -> str:
         legend=_legend(result),
         bound=escape(_bound(result)),
         focus=panels.tail_note(axis),
+        capacity=capacity_section(result),
         policies=sections.policy_table(result),
         savings=sections.saving_table(result),
         tabs="\n".join(panels.tab(policy, i) for i, policy in enumerate(result.policies)),
@@ -81,6 +83,8 @@ def _shared(result: SimulationResult, records: Sequence[Record], axis: Timeline)
             "wait": figures.spread(result, records, lambda r: r.jobs.began_s - r.jobs.submit_s, "waiting"),
             "jct": figures.spread(result, records, lambda r: r.jobs.ended_s - r.jobs.submit_s, "completion time"),
         }
+        if plans_capacity(result):
+            found["on"] = figures.gpus_on(result, records, axis)
     return found
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from commonwatt.forecasting.calibration import Calibrator
 from commonwatt.forecasting.forecast import HORIZON, LOOK_BACK, Predictor
 from commonwatt.forecasting.predictors import PREDICTORS, make_predictor
 from commonwatt.forecasting.series import DemandSeries
+from commonwatt.model.arrays import Floats
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import Cluster
@@ -32,14 +33,19 @@ class Past:
 
     Parameters
     ----------
-    demand
-        GPUs wanted before the period, its last value one step before it; ``None`` if there is no log of it.
+    demands
+        GPUs wanted before the period, the last value one step before it, by step (s) and length asked for (days);
+        none where there is no log of it.
     folder
         Folder that paths of model files are relative to.
     """
 
-    demand: DemandSeries | None = None
+    demands: Mapping[tuple[float, float], DemandSeries] = field(default_factory=dict)
     folder: Path = Path()
+
+    def demand(self, spec: CapacitySpec) -> DemandSeries | None:
+        """Return the demand a plan is fitted to; ``None`` if there is none."""
+        return self.demands.get((spec.step_s, spec.history_days))
 
 
 def demand_in(samples: Sequence[Sample], step_s: float) -> DemandSeries:
@@ -63,12 +69,14 @@ def check_capacity(spec: CapacitySpec, cluster: Cluster, past: Past) -> None:
         raise InputError(expected, field="capacity.floor_gpus", value=spec.floor_gpus)
     if not spec.forecasts:
         return
+    if spec.forecaster not in PREDICTORS and (past.folder / spec.forecaster).is_file():
+        _read(past.folder / spec.forecaster, spec.step_s)
     if spec.forecaster not in PREDICTORS and not (past.folder / spec.forecaster).is_file():
         expected = f"a fitted model's file, or one of {', '.join(PREDICTORS)}"
         raise InputError(expected, field="capacity.forecaster", value=spec.forecaster)
-    least = LOOK_BACK + 2 * HORIZON
-    if spec.forecaster in PREDICTORS and (past.demand is None or len(past.demand) < least):
-        have = 0 if past.demand is None else len(past.demand)
+    least, demand = 2 * (LOOK_BACK + HORIZON), past.demand(spec)
+    if spec.forecaster in PREDICTORS and (demand is None or len(demand) < least):
+        have = 0 if demand is None else len(demand)
         expected = (
             f"at least {least} steps of demand before the period to fit to: a log that begins earlier, or a model"
         )
@@ -97,7 +105,7 @@ def _expectation(spec: CapacitySpec, whole: int, past: Past, seed: int, foreseen
         return Everything(whole)
     predictor, rest = _fitted(spec, past, seed)
     if spec.policy == "threshold":
-        for gpus in rest.gpus:
+        for gpus in rest:
             predictor.update(float(gpus))
         return Threshold(predictor, spec.margin, whole)
     calibrated = Calibrated(predictor, Calibrator(spec.target, whole_gpus=whole, steps=predictor.horizon))
@@ -105,13 +113,32 @@ def _expectation(spec: CapacitySpec, whole: int, past: Past, seed: int, foreseen
     return calibrated
 
 
-def _fitted(spec: CapacitySpec, past: Past, seed: int) -> tuple[Predictor, DemandSeries]:
-    """Return the predictor fitted to the first part of the past, and the part after it."""
-    demand = past.demand
-    if demand is None:
+def _fitted(spec: CapacitySpec, past: Past, seed: int) -> tuple[Predictor, Floats]:
+    """Return the predictor, having seen the first part of the past, and the part after it.
+
+    A predictor named is fitted to that first part; a fitted model only sees it, if there is one.
+    """
+    demand = past.demand(spec)
+    gpus = np.zeros(0) if demand is None else demand.gpus
+    tail = min(round(CALIBRATION_DAYS * DAY_S / spec.step_s), len(gpus) // 3)
+    if spec.forecaster not in PREDICTORS:
+        predictor = _read(past.folder / spec.forecaster, spec.step_s)
+        for value in gpus[: len(gpus) - tail][-predictor.look_back :]:
+            predictor.update(float(value))
+    elif demand is None:
         raise InputError("demand before the period", field="capacity.forecaster", value="none")
-    least = LOOK_BACK + HORIZON
-    tail = min(round(CALIBRATION_DAYS * DAY_S / demand.step_s), max(1, len(demand) // 3), len(demand) - least)
-    predictor = make_predictor(spec.forecaster)
-    predictor.fit(demand.between(0, len(demand) - tail), np.random.default_rng([seed, 4]))
-    return predictor, demand.between(len(demand) - tail, len(demand))
+    else:
+        predictor = make_predictor(spec.forecaster)
+        predictor.fit(demand.between(0, len(gpus) - tail), np.random.default_rng([seed, 4]))
+    return predictor, gpus[len(gpus) - tail :]
+
+
+def _read(path: Path, step_s: float) -> Predictor:
+    """Read a fitted model; raises ``InputError`` for one of another step."""
+    from commonwatt.data.forecast_model import read_model
+
+    predictor, header = read_model(path)
+    if not np.isclose(header.step_s, step_s):
+        expected = f"a model of the step of capacity.step_s, {step_s:g} s"
+        raise InputError(expected, file=path, field="step_s", value=header.step_s)
+    return predictor

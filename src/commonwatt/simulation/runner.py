@@ -64,8 +64,8 @@ class Prepared:
         sha = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
         for column in vars(self.table).values():
             sha.update(column.tobytes() if isinstance(column, np.ndarray) else repr(column).encode())
-        if self.past.demand is not None:
-            sha.update(self.past.demand.gpus.tobytes())
+        for demand in self.past.demands.values():
+            sha.update(demand.gpus.tobytes())
         return sha.hexdigest()
 
     def lower_bound(self) -> float:

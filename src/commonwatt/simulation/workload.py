@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from commonwatt.data.workload import make_workload
+from commonwatt.data.workload import demand_before, make_workload
+from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
+from commonwatt.simulation.capacity import Past, check_capacity
 from commonwatt.simulation.compose import check_runs
 from commonwatt.simulation.runner import Prepared
 
@@ -29,4 +31,22 @@ def prepare(scenario: Scenario, folder: Path, seed: int) -> Prepared:
     for tenant in sorted(set(named) - set(made.table.tenants)):
         raise InputError(f"a tenant of the workload ({', '.join(made.table.tenants)})", field="tenants", value=tenant)
     check_runs(scenario, cluster, made.table)
-    return Prepared(scenario, cluster, made.table, made.sentence, seed)
+    past = _past(scenario, folder, seed)
+    for plan in _plans(scenario):
+        check_capacity(plan, cluster, past)
+    return Prepared(scenario, cluster, made.table, made.sentence, seed, past)
+
+
+def _plans(scenario: Scenario) -> list[CapacitySpec]:
+    plans = [policy.capacity or scenario.capacity for policy in scenario.policies]
+    return [plan for plan in plans if plan is not None]
+
+
+def _past(scenario: Scenario, folder: Path, seed: int) -> Past:
+    """Make the demand before the period for every plan that forecasts."""
+    demands = {}
+    for step_s, days in sorted({(plan.step_s, plan.history_days) for plan in _plans(scenario) if plan.forecasts}):
+        demand = demand_before(scenario.workload, folder, step_s, days, np.random.default_rng([seed, 3]))
+        if demand is not None:
+            demands[step_s, days] = demand
+    return Past(demands, folder)

@@ -6,6 +6,9 @@ import click
 
 from commonwatt.cli.forecast.demand import demand
 from commonwatt.cli.forecast.evaluate import evaluate
+from commonwatt.cli.forecast.fit import fit
+from commonwatt.cli.forecast.plan import plan
+from commonwatt.cli.forecast.predict import predict
 
 __all__ = ["command"]
 
@@ -18,8 +21,14 @@ def command() -> None:
     Examples:
       commonwatt forecast demand generated --days 14 --out demand.csv
       commonwatt forecast evaluate demand.csv --model last-value --test-from 2024-01-13 --total-gpus 1000
+      commonwatt forecast fit demand.csv --train-until 2024-01-13 --out gru.safetensors
+      commonwatt forecast predict gru.safetensors demand.csv --plot fan.png
+      commonwatt forecast plan demand.csv --target 0.98 --total-gpus 1000 --plot plan.png
     """
 
 
 command.add_command(demand)
 command.add_command(evaluate)
+command.add_command(fit)
+command.add_command(predict)
+command.add_command(plan)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import click
 
 from commonwatt.cli.groups import ProblemGroup
+from commonwatt.cli.map.batch import batch
 from commonwatt.cli.map.evaluate import evaluate
+from commonwatt.cli.map.layers import layers
 from commonwatt.cli.map.solve import solve
 from commonwatt.cli.map.table import table
 
@@ -21,6 +23,8 @@ def command() -> None:
       commonwatt map examples/map.yaml --plot map.png
       commonwatt map examples/map.yaml --algorithm gsharp --budget 2000 --json
       commonwatt map evaluate examples/map.yaml mapping.json
+      commonwatt map layers model.onnx --dim batch=1 --out layers.csv
+      commonwatt map batch --class mix --jobs 100 --seed 0 --out batch.csv
       commonwatt map table examples/map_layers.yaml
     """
 
@@ -28,4 +32,6 @@ def command() -> None:
 assert isinstance(command, ProblemGroup)
 command.add_default(solve)
 command.add_command(evaluate)
+command.add_command(layers)
+command.add_command(batch)
 command.add_command(table)

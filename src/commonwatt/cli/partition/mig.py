@@ -175,8 +175,7 @@ def _tenants(problem: MigProblem, shares, utilities, market: Equilibrium | None)
 
     found = []
     for i, name in enumerate(problem.tenants):
-        limit = 0.0 if market is None else float(market.limit_prices[i])
-        reason, sentence = tenant_sentence(problem, i, shares[i], float(utilities[i]), limit)
+        reason, sentence = tenant_sentence(problem, i, shares[i], float(utilities[i]), market)
         has = {f"{t}/{p.name}": float(s) for (t, p), s in zip(problem.classes, shares[i], strict=True) if s > CRUMB}
         spent = None if market is None else float(shares[i] @ market.prices)
         found.append(

@@ -59,6 +59,8 @@ class Collection:
         A right side without leading dimensions is one matrix for all rows, as are weights; so it is if *shared*.
         Otherwise every matrix is a group of its own, as in attention.
         """
+        if a[-1] != b[-2]:
+            raise InputError("sizes that go together", field=name, value=f"{_sizes(a)} by {_sizes(b)}")
         matrices = 1 if shared else prod(b[:-2])
         rows = a[-2] * prod(_broadcast(a[:-2], b[:-2])) // matrices
         if 0 in (rows, matrices, a[-1], b[-1]):
@@ -76,6 +78,8 @@ class Collection:
         if directions > 2:
             self.unsupported[f"convolution in {directions} directions"] += 1
             return
+        if x[1] != weight[1] * window.groups:
+            raise InputError("sizes that go together", field=name, value=f"{_sizes(x)} by {_sizes(weight)}")
         if 0 in (*x, *out):
             return
         name = self._name(name)
@@ -125,8 +129,8 @@ class Collection:
         self._names[name] += 1
         return name if self._names[name] == 1 else f"{name}#{self._names[name]}"
 
-    def checked(self, *, ignore_unsupported: bool) -> tuple[Layer, ...]:
-        """Return the layers.
+    def checked(self, file: object = None, *, ignore_unsupported: bool) -> tuple[Layer, ...]:
+        """Return the layers; errors name *file*.
 
         Raises
         ------
@@ -137,10 +141,11 @@ class Collection:
             listed = ", ".join(f"{name} ({count})" for name, count in sorted(self.unsupported.items()))
             raise InputError(
                 "only operators that are layers here, or --ignore-unsupported to count these as nothing: " + listed,
+                file=file,
                 field="operators",
             )
         if not self.layers:
-            raise InputError("at least one product of matrices or convolution", field="layers", value="none")
+            raise InputError("at least one product of matrices or convolution", file=file, value="none")
         return tuple(self.layers)
 
 
@@ -148,3 +153,7 @@ def _broadcast(a: Shape, b: Shape) -> tuple[int, ...]:
     length = max(len(a), len(b))
     pairs = zip((1,) * (length - len(a)) + tuple(a), (1,) * (length - len(b)) + tuple(b), strict=True)
     return tuple(y if x == 1 else x for x, y in pairs)
+
+
+def _sizes(shape: Shape) -> str:
+    return " x ".join(map(str, shape))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,8 +15,11 @@ from commonwatt.model.errors import InputError, MissingExtraError
 __all__ = ["collect_module", "collect_program", "layers_of"]
 
 _MATMULS = {"mm": (0, 1), "addmm": (1, 2), "bmm": (0, 1), "baddbmm": (1, 2), "_int_mm": (0, 1), "_scaled_mm": (0, 1)}
-_HEAVY = {"mv", "addmv", "dot", "vdot", "addbmm", "addr", "_trilinear", "_cdist_forward", "_fft_r2c", "_fft_c2c",
-          "_fft_c2r", "_cudnn_rnn", "miopen_rnn", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell"}  # fmt: skip
+_HEAVY = re.compile(
+    r"mm(_|$)|mv$|^v?dot$|^addr$|conv|attention|attn|lstm|gru|rnn|transformer|linear|linalg|fft|cdist|cholesky|grid_sampler"
+)
+_LIGHT = re.compile(r"^upsample|norm$|linalg_cross")
+"""Operators of PyTorch that accumulate products by their names, and those that only sound like it."""
 _COUNTLESS = {"prim", "prims", "aten", "profiler"}
 
 
@@ -169,6 +173,8 @@ def _followed(torch: Foreign, found: Collection, name: Callable[[], str]) -> Ite
     def shaped(value: Foreign) -> Foreign:
         return mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
 
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
     try:
         with torch.no_grad(), mode, recorder():
             yield shaped
@@ -177,6 +183,8 @@ def _followed(torch: Foreign, found: Collection, name: Callable[[], str]) -> Ite
     except Exception as error:  # modules raise what they like
         expected = "a module that can be followed by shapes alone, and inputs that fit it"
         raise InputError(expected, value=_cause(error)) from None
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
 
 
 def _record(
@@ -198,8 +206,12 @@ def _record(
         steps, batch, _ = args[0].shape
         for part, weight in (("input", args[1]), ("state", args[2])):
             found.matmul(f"{name}.{part}", (steps * batch, weight.shape[1]), (weight.shape[1], weight.shape[0]))
-    elif space not in _COUNTLESS or operator in _HEAVY or func.overloadpacket in heavy:
+    elif space not in _COUNTLESS or func.overloadpacket in heavy or _sounds_heavy(operator):
         found.unsupported[f"{space}::{operator}"] += 1
+
+
+def _sounds_heavy(operator: str) -> bool:
+    return _HEAVY.search(operator) is not None and _LIGHT.search(operator) is None
 
 
 def _convolution(found: Collection, name: str, args: Sequence[Foreign], out: Foreign) -> None:

@@ -100,5 +100,5 @@ class CostModel(Protocol):
         ...
 
     def costs(self, loops: Loops, array: Array) -> Costs:
-        """Return all that layers cost on an array of fixed shape; never fewer cycles than ``cycles`` says."""
+        """Return all that layers cost on an array in the shape it has; never fewer cycles than ``cycles`` says."""
         ...

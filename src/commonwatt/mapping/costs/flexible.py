@@ -44,11 +44,11 @@ def _best(model: CostModel, loops: Loops, array: Array) -> Costs:
     rows = np.unique(np.concatenate([shapes(float(size[0]), array.elements) for size in sizes]))
     cols = np.floor(array.elements / rows)
     ideal = model.cycles(loops, array, rows, cols)
-    best = model.costs(loops, replace(array, flexible=False))
+    best = model.costs(loops, array)
     for at in np.lexsort((rows, ideal)).tolist()[:MOST_TRIED]:
         if ideal[at] >= best.cycles[0]:
             break
-        made = model.costs(loops, replace(array, rows=int(rows[at]), cols=int(cols[at]), flexible=False))
+        made = model.costs(loops, replace(array, rows=int(rows[at]), cols=int(cols[at])))
         if made.cycles[0] < best.cycles[0]:
             best = made
     return best

@@ -45,12 +45,15 @@ class Maestro:
         return loops.batch * _groups(loops) * form.steps * form.cycles + 1.0
 
     def costs(self, loops: Loops, array: Array) -> Costs:
-        """Return runtime, required bandwidth (one tile over the runtime) and buffers; SL sizes are not enforced."""
+        """Return runtime, required bandwidth (one tile over the runtime) and what of the buffers is needed.
+
+        As in the published code only a flexible array has to have the room, and only in its global scratchpad.
+        """
         rows, cols = np.full(len(loops), float(array.rows)), np.full(len(loops), float(array.cols))
         form = self._form(loops, array, rows, cols)
         cycles = loops.batch * _groups(loops) * form.steps * form.cycles + 1.0
         sg_needed = 2.0 * form.tile
-        if array.sg_bytes is not None:
+        if array.flexible and array.sg_bytes is not None:
             cycles = np.where(sg_needed <= array.sg_bytes, cycles, np.inf)
         bandwidth = np.where(np.isfinite(cycles), form.tile / (cycles - 1.0), 0.0)
         filters = 6.0 * loops.r * loops.s

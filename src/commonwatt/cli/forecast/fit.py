@@ -1,0 +1,159 @@
+"""``commonwatt forecast fit``."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from commonwatt.cli.forecast._series import series_options
+from commonwatt.cli.output import json_option, print_json, say, seed_option
+
+if TYPE_CHECKING:
+    from commonwatt.forecasting.networks import NetworkPredictor
+
+__all__ = ["fit"]
+
+
+@click.command()
+@click.argument("series", type=click.Path(path_type=Path))
+@click.option(
+    "--model",
+    "name",
+    default="gru",
+    show_default=True,
+    metavar="NAME",
+    help="gru, bilstm, cnn, or one of them with -point: trained on squared error.",
+)
+@click.option(
+    "--train-until", metavar="TIME", help="First instant not learnt from: ISO 8601, or seconds.  [default: all]"
+)
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="MODEL", help="File to write.")
+@click.option("--members", type=click.IntRange(1), metavar="N", help="Networks whose forecasts are averaged.")
+@click.option("--epochs", type=click.IntRange(1), metavar="N", help="Most epochs of each.")
+@click.option("--raw-levels", is_flag=True, help="Work on levels, not changes: to see what drift does to that.")
+@click.option("--look-back", type=click.IntRange(1), metavar="N", help="Values seen before a forecast.  [default: 120]")
+@click.option("--horizon", type=click.IntRange(1), metavar="M", help="Steps forecast.  [default: 5]")
+@series_options
+@seed_option
+@json_option
+def fit(
+    series: Path, *, name: str, train_until: str | None, out: Path, members: int | None, epochs: int | None,
+    raw_levels: bool, look_back: int | None, horizon: int | None, column: str, time_column: str | None,
+    where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
+) -> None:  # fmt: skip
+    """Train a network on SERIES and write it to MODEL.
+
+    SERIES is CSV or Parquet with a time column and one of GPUs, or a job log. Training stops early when it gets no
+    better on held-out values; Ctrl-C ends it, keeping the best so far, and a second one ends the command.
+
+    \b
+    Examples:
+      commonwatt forecast fit demand.csv --train-until 2024-01-13 --out gru.safetensors
+      commonwatt forecast fit demand.csv --model cnn-point --members 1 --out cnn.safetensors --json
+    """
+    import time
+
+    import numpy as np
+
+    from commonwatt import __version__
+    from commonwatt.cli.forecast._series import load_series, series_digest
+    from commonwatt.cli.output import blamed_on, progress_bar
+    from commonwatt.data.forecast_model import write_model
+    from commonwatt.data.series_files import read_moment
+    from commonwatt.model.forecast_network_results import ForecastFitResult
+
+    predictor = _made(name, members, epochs, raw_levels, look_back, horizon)
+    _check_out(out)
+    file = load_series(series, column, time_column, where, max_gap).file
+    until = len(file.series) if train_until is None else read_moment(train_until, file, "--train-until")
+    began = time.perf_counter()
+    with blamed_on(series), _interruptible() as interrupted, progress_bar(f"training {name}", 1, 1.0) as bar:
+        say(f"training {name} on {until:,} values; Ctrl-C keeps the best so far")
+        predictor.fit(
+            file.series.between(0, until),
+            np.random.default_rng(seed),
+            go_on=lambda: not interrupted(),
+            progress=lambda part: bar.at(name, part),
+        )
+        stopped = interrupted()
+    size = write_model(predictor, out, seed)
+    result = ForecastFitResult(
+        version=__version__,
+        seed=seed,
+        input_digest=series_digest(file),
+        model=predictor.name,
+        out=str(out),
+        file_bytes=size,
+        n=predictor.look_back,
+        m=predictor.horizon,
+        step_s=file.series.step_s,
+        first=file.moment(0),
+        last=file.moment(until - 1),
+        values=until,
+        members=predictor.members,
+        interrupted=stopped,
+        fit_s=time.perf_counter() - began,
+    )
+    if stopped:
+        say("interrupted: what it had learnt by then is kept")
+    if as_json:
+        print_json(result)
+    else:
+        say(f"{result.model}: {result.members} trained on {until:,} values up to {result.last} in {result.fit_s:.1f} s")
+        say(f"written: {out} ({size / 1000:,.0f} kB)")
+
+
+def _made(
+    name: str, members: int | None, epochs: int | None, raw: bool, look_back: int | None, horizon: int | None
+) -> NetworkPredictor:
+    from dataclasses import replace
+
+    from commonwatt.forecasting.forecast import HORIZON, LOOK_BACK
+    from commonwatt.forecasting.networks import NetworkPredictor, NetworkSettings
+    from commonwatt.forecasting.predictors import PREDICTORS, make_predictor
+    from commonwatt.model.errors import InputError
+
+    networks = [known for known, entry in PREDICTORS.items() if entry.packages == ("torch",)]
+    if name not in networks:
+        raise InputError(f"one of {', '.join(networks)}; others need no fitting ahead", field="--model", value=name)
+    settings = NetworkSettings(raw=raw)
+    recipe = settings.recipe if epochs is None else replace(settings.recipe, epochs=epochs)
+    settings = replace(settings, recipe=recipe, members=members or settings.members)
+    made = make_predictor(name, look_back or LOOK_BACK, horizon or HORIZON, settings=settings)
+    assert isinstance(made, NetworkPredictor)
+    return made
+
+
+def _check_out(out: Path) -> None:
+    """Refuse, before anything is trained, what could not be written to."""
+    from commonwatt.model.errors import InputError
+
+    if out.is_dir() or not out.absolute().parent.is_dir():
+        raise InputError("a file in a folder that exists", field="--out", value=str(out))
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Give a function that tells whether Ctrl-C was pressed; pressed again, it interrupts."""
+    seen: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(number)
+
+    before: Any = None
+    if threading.current_thread() is threading.main_thread():
+        before = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(seen)
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)

@@ -1,0 +1,126 @@
+"""``commonwatt forecast plan``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from commonwatt.cli.forecast._series import series_options
+from commonwatt.cli.output import json_option, plot_option, print_json, say, seed_option
+
+if TYPE_CHECKING:
+    from commonwatt.data.series_files import SeriesFile
+    from commonwatt.forecasting.forecast import Predictor
+    from commonwatt.model.forecast_plan_results import ForecastPlanResult
+
+__all__ = ["plan"]
+
+
+@click.command()
+@click.argument("series", type=click.Path(path_type=Path))
+@click.option(
+    "--target",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.98,
+    show_default=True,
+    help="Share of instants with enough GPUs on that is promised; 1 keeps everything on.",
+)
+@click.option(
+    "--model",
+    "name",
+    default="last-value",
+    show_default=True,
+    metavar="NAME",
+    help="A predictor, fitted here (gru, lightgbm, ...), or a file of forecast fit.",
+)
+@click.option(
+    "--test-from", metavar="TIME", help="Replay from here: ISO 8601, or seconds.  [default: the last seventh]"
+)
+@click.option("--total-gpus", type=click.IntRange(1), metavar="N", help="GPUs there are.  [default: the most wanted]")
+@click.option("--node-gpus", type=click.IntRange(1), metavar="N", help="GPUs of a node, to plan whole nodes.")
+@plot_option("fan chart with what came true, GPUs on against used, the knob with the chosen point, and savings")
+@series_options
+@seed_option
+@json_option
+def plan(
+    series: Path, *, target: float, name: str, test_from: str | None, total_gpus: int | None, node_gpus: int | None,
+    plot: Path | None, column: str, time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Plan how many GPUs must be on after the end of SERIES so that a promise is kept, and show how it was kept lately.
+
+    The predictor learns from what lies more than a week before TIME, the knob and the calibration from that week;
+    what follows is replayed as it would have been, each forecast made a horizon ahead of the instant it is for.
+
+    \b
+    Examples:
+      commonwatt forecast plan demand.csv --target 0.98 --total-gpus 1000 --plot plan.png
+      commonwatt forecast plan demand.csv --model gru.safetensors --target 0.95 --node-gpus 8 --json
+    """
+    from commonwatt.cli.forecast._planning import plan as planned
+    from commonwatt.cli.forecast._series import load_series
+    from commonwatt.cli.output import blamed_on
+    from commonwatt.data.series_files import read_moment
+
+    predictor, fitted = _predictor(name)
+    file = load_series(series, column, time_column, where, max_gap).file
+    begin = len(file.series) * 6 // 7 if test_from is None else read_moment(test_from, file, "--test-from")
+    with blamed_on(series):
+        found = planned(file, predictor, begin, target, total_gpus, node_gpus, seed, fitted=fitted)
+    if plot is not None:
+        from commonwatt.report.plan_plot import save_plan
+
+        save_plan(found.result, found.actual, found.quantiles, found.on, found.ahead, _dates(file, found.begin), plot)
+        say(f"written: {plot}")
+    if as_json:
+        print_json(found.result)
+    else:
+        _tell(found.result)
+
+
+def _predictor(name: str) -> tuple[Predictor, bool]:
+    """Return the predictor and whether it is fitted already."""
+    from commonwatt.forecasting.predictors import PREDICTORS, make_predictor
+
+    if name in PREDICTORS or not Path(name).exists():
+        return make_predictor(name), False
+    from commonwatt.data.forecast_model import read_model
+
+    return read_model(Path(name))[0], True
+
+
+def _dates(file: SeriesFile, begin: int) -> float:
+    """Return when the replay begins, seconds since 1970; NaN where the series has no dates."""
+    return file.series.time_s(begin) if file.dated else float("nan")
+
+
+def _tell(result: ForecastPlanResult) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    given = "" if result.total_gpus_given else " (the most wanted before it; give --total-gpus)"
+    click.echo(f"{result.model}, {result.m} steps of {result.step_s:g} s ahead; {result.total_gpus:,} GPUs{given}")
+    table = Table(title=f"replayed from {result.replayed_from}: {result.replayed:,} instants", title_justify="left")
+    table.add_column("", no_wrap=True)
+    for heading in ("instants served", "GPUs served", "mean GPUs on", "energy saved"):
+        table.add_column(heading, justify="right")
+    for row in result.replay:
+        table.add_row(
+            row.name, f"{100 * row.performance:.2f}%", f"{100 * row.gpus_served:.2f}%", f"{row.mean_gpus_on:,.1f}",
+            f"{row.energy_saving_pct:.2f}%",
+        )  # fmt: skip
+    Console().print(table)
+    chosen = result.chosen
+    extra = f" and {chosen.extra_gpus} GPUs" if chosen.extra_gpus else ""
+    setting = "everything on" if chosen.q >= 1 else f"quantile {chosen.q:g}{extra}"
+    click.echo(
+        f"knob        {setting}: {100 * chosen.performance:.2f}% served, {chosen.energy_saving_pct:.2f}% saved over "
+        f"the history from {result.calibrated_from}"
+    )
+    kept = "can be kept" if result.promise_kept else "CANNOT be kept, everything stays on"
+    click.echo(f"promise     {100 * result.target:g}% {kept}: {result.promise}")
+    for step in result.plan:
+        nodes = "" if step.nodes_on is None else f" ({step.nodes_on:,} nodes)"
+        click.echo(f"{step.at}  {step.gpus_on:,} GPUs on{nodes}, median demand {step.median_gpus:.0f}")

@@ -1,0 +1,144 @@
+"""``commonwatt map layers``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from commonwatt.cli.map.layer_rows import digest_of, rows_of, tell_layers
+from commonwatt.cli.output import json_option, print_json, say
+
+if TYPE_CHECKING:
+    from commonwatt.data.model_layers.collecting import Collection
+
+__all__ = ["layers"]
+
+_IMPORTED = {".onnx", ".pt2"}
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option("--dim", "dims", multiple=True, metavar="NAME=SIZE", help="Size of a dynamic dimension of a model file.")
+@click.option("--tokens", type=int, help="Length of the text, for a language network. [default: 20]")
+@click.option("--ignore-unsupported", is_flag=True, help="Count operators that are no layer here as nothing.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the layers as CSV, for jobs.")
+@json_option
+def layers(
+    model: str | None, *, dims: tuple[str, ...], tokens: int | None, ignore_unsupported: bool, out: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """List the layers of MODEL: a file (.onnx, .pt2 or .csv) or a network of the paper; without it, those networks.
+
+    \b
+    Examples:
+      commonwatt map layers
+      commonwatt map layers resnet50 --out resnet50.csv
+      commonwatt map layers bert --tokens 128
+      commonwatt map layers model.onnx --dim batch=1 --out layers.csv
+    """
+    from commonwatt.model.errors import InputError
+
+    if model is None:
+        given = [name for name, value in (("--dim", dims), ("--tokens", tokens), ("--out", out)) if value]
+        if given:
+            raise InputError("a MODEL with it", field=given[0])
+        _tell_networks(as_json=as_json)
+        return
+    found = _collected(model, _sizes(dims), tokens)
+    made = found.checked(model, ignore_unsupported=ignore_unsupported)
+    if out is not None:
+        from commonwatt.data.layer_files import write_layers
+
+        write_layers(out, made)
+        say(f"written: {out}")
+    from commonwatt import __version__
+    from commonwatt.model.map_layer_results import MapLayersResult
+
+    result = MapLayersResult(
+        version=__version__,
+        seed=0,
+        input_digest=digest_of(made),
+        source=model,
+        macs=sum(layer.macs for layer in made),
+        unsupported=dict(sorted(found.unsupported.items())),
+        approximated=tuple(found.approximated),
+        layers=rows_of(made),
+    )
+    if as_json:
+        print_json(result)
+        return
+    tell_layers(result.layers, f"{model}: {len(made)} layers, {result.macs:,} multiply-accumulates")
+    if result.unsupported:
+        say("counted as nothing: " + ", ".join(f"{name} ({count})" for name, count in result.unsupported.items()))
+    if result.approximated:
+        say("inputs counted in part (unequal strides, dilations): " + ", ".join(result.approximated))
+
+
+def _collected(model: str, sizes: dict[str, int], tokens: int | None) -> Collection:
+    from commonwatt.data.model_layers.collecting import Collection
+    from commonwatt.model.errors import InputError
+
+    path = Path(model)
+    suffix = path.suffix.lower()
+    if tokens is not None and (suffix in _IMPORTED or suffix == ".csv"):
+        raise InputError("a network of the paper with it", field="--tokens", value=tokens)
+    if suffix == ".onnx":
+        from commonwatt.data.model_layers.from_onnx import collect_onnx
+
+        return collect_onnx(path, sizes)
+    if suffix == ".pt2":
+        from commonwatt.data.model_layers.from_torch import collect_program
+
+        return collect_program(path, sizes)
+    if sizes:
+        raise InputError("a model file (.onnx or .pt2) with it", field="--dim", value=next(iter(sizes)))
+    if suffix == ".csv":
+        from commonwatt.data.layer_files import read_layers
+
+        return Collection(path.stem, list(read_layers(path)))
+    if path.is_file():
+        raise InputError("a file that ends in .onnx, .pt2 or .csv, or the name of a network", file=path)
+    from commonwatt.data.networks import network_layers
+
+    return Collection(model, list(network_layers(model, tokens)))
+
+
+def _sizes(dims: tuple[str, ...]) -> dict[str, int]:
+    from commonwatt.model.errors import InputError
+
+    sizes: dict[str, int] = {}
+    for given in dims:
+        name, _, size = given.rpartition("=")
+        if not name or not re.fullmatch(r"0*[1-9]\d{0,8}", size):
+            raise InputError("NAME=SIZE with a size of 1 or more, such as batch=1", field="--dim", value=given)
+        sizes[name] = int(size)
+    return sizes
+
+
+def _tell_networks(*, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from commonwatt import __version__
+    from commonwatt.data.networks import networks
+    from commonwatt.model.map_layer_results import MapNetwork, MapNetworksResult
+
+    rows = tuple(MapNetwork(**asdict(found)) for found in networks())
+    if as_json:
+        print_json(MapNetworksResult(version=__version__, seed=0, input_digest=digest_of(networks()), networks=rows))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="networks of G#'s Table 3; one input, of language 20 tokens")
+    for title in ("network", "class"):
+        table.add_column(title)
+    for title in ("layers", "million MACs", "million parameters"):
+        table.add_column(title, justify="right")
+    for row in rows:
+        counts = (str(row.layers), f"{row.macs / 1e6:,.1f}", f"{row.parameters / 1e6:,.2f}")
+        table.add_row(row.model + ("" if row.in_table_3 else " (not in it)"), row.task, *counts)
+    Console().print(table)
+    say("--json has the source of each and how its layers were derived")

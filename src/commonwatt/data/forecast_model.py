@@ -1,0 +1,87 @@
+"""Fitted networks as files: safetensors, their header as JSON in its metadata. Reading one runs no code of the file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from commonwatt import __version__
+from commonwatt.data.files import validate, write_atomic
+from commonwatt.forecasting.networks import NetworkPredictor
+from commonwatt.model.errors import InputError, MissingExtraError
+from commonwatt.model.forecast_file import FORMAT, ForecastModelHeader
+
+__all__ = ["read_model", "write_model"]
+
+_KEY = "commonwatt"
+
+
+def write_model(predictor: NetworkPredictor, path: Path, seed: int) -> int:
+    """Write a fitted predictor to *path*, whole or not at all, and return its bytes.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written, or nothing was fitted.
+    MissingExtraError
+        Without safetensors.
+    """
+    try:
+        from safetensors.numpy import save
+    except ImportError:
+        raise MissingExtraError("safetensors", "forecast") from None
+    about, arrays = predictor.state()
+    header = ForecastModelHeader(format=FORMAT, commonwatt=__version__, seed=seed, **about)
+    content = save({name: np.ascontiguousarray(a) for name, a in arrays.items()}, {_KEY: header.model_dump_json()})
+    write_atomic(path, content)
+    return len(content)
+
+
+def read_model(path: Path) -> tuple[NetworkPredictor, ForecastModelHeader]:
+    """Read a predictor as it was when written, the values it had seen included.
+
+    Raises
+    ------
+    InputError
+        For a file that is missing, truncated, no model file, of another format, or with wrong arrays.
+    MissingExtraError
+        Without safetensors or PyTorch.
+    """
+    try:
+        import torch  # noqa: F401
+        from safetensors import SafetensorError, safe_open
+    except ImportError as error:
+        raise MissingExtraError(error.name or "safetensors", "forecast") from None
+    path = Path(path)
+    if not path.is_file():
+        raise InputError("a model file that exists", file=path)
+    expected = "a model file written by commonwatt forecast fit, whole"
+    try:
+        with safe_open(path, framework="numpy") as file:
+            raw = (file.metadata() or {}).get(_KEY)
+            arrays = {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise InputError(expected, file=path, value=str(error)) from None
+    if raw is None:
+        raise InputError(expected, file=path, value="a safetensors file of something else")
+    header = _header(raw, path, expected)
+    about = header.model_dump(exclude={"format", "commonwatt", "seed"})
+    try:
+        return NetworkPredictor.restored(about, arrays), header
+    except InputError as error:
+        raise error.within(path) from None
+
+
+def _header(raw: str, path: Path, expected: str) -> ForecastModelHeader:
+    try:
+        fields = json.loads(raw)
+    except ValueError:
+        raise InputError(expected, file=path, value="a header that is not JSON") from None
+    found = fields.get("format") if isinstance(fields, dict) else None
+    if found != FORMAT:
+        by = fields.get("commonwatt") if isinstance(fields, dict) else None
+        written = f"format {found} by commonwatt {by}"
+        raise InputError(f"a model file of format {FORMAT}: fit it anew", file=path, field="format", value=written)
+    return validate(fields, ForecastModelHeader, path)

@@ -1,0 +1,170 @@
+"""The border to Nixtla's libraries: their long format in and out, as a pandas or a polars frame.
+
+Rows are ``unique_id, ds, y``; quantile forecasts are columns ``NAME-q-0.95``; forecasts of a rolling origin carry
+``cutoff``, the instant of the last value seen. pandas is only imported where a pandas frame comes or goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+
+from commonwatt.forecasting.evaluate import Rolled
+from commonwatt.forecasting.forecast import QuantileForecast
+from commonwatt.forecasting.series import DemandSeries
+from commonwatt.model.arrays import Floats
+from commonwatt.model.errors import InputError, MissingExtraError
+
+__all__ = ["Kind", "from_long", "level_of", "quantile_column", "to_cross_validation", "to_forecast", "to_long"]
+
+Kind = Literal["polars", "pandas"]
+
+_MARK = "-q-"
+
+
+def quantile_column(name: str, level: float) -> str:
+    """Return the column of a model's quantile: ``gru-q-0.95``."""
+    return f"{name}{_MARK}{level:g}"
+
+
+def level_of(column: str) -> tuple[str, float] | None:
+    """Return model and level of a quantile column, or ``None`` if it is none."""
+    name, mark, level = column.rpartition(_MARK)
+    try:
+        return (name, float(level)) if mark and name else None
+    except ValueError:
+        return None
+
+
+def from_long(frame: Any, step_s: float | None = None) -> dict[str, DemandSeries]:  # noqa: ANN401
+    """Return the series of a frame ``unique_id, ds, y``, by ``unique_id``; ``ds`` are datetimes (UTC) or integers.
+
+    Integers count steps of *step_s* (1 s if ``None``). Missing instants become unknown values.
+
+    Raises
+    ------
+    InputError
+        For missing columns, an instant twice, instants off the grid, or a negative demand.
+    """
+    table = _polars(frame)
+    for column in ("unique_id", "ds", "y"):
+        if column not in table.columns:
+            raise InputError("a frame with unique_id, ds and y", field=column, value=", ".join(table.columns))
+    found = {}
+    for (name,), rows in table.sort("unique_id", "ds", maintain_order=True).group_by("unique_id", maintain_order=True):
+        found[str(name)] = _series(str(name), rows, step_s)
+    return found
+
+
+def _series(name: str, rows: pl.DataFrame, step_s: float | None) -> DemandSeries:
+    times_s = _seconds(rows["ds"], 1.0 if step_s is None else step_s)
+    gaps = np.diff(times_s)
+    if len(gaps) == 0 or (gaps <= 0).any():
+        twice = "one row" if len(gaps) == 0 else str(rows["ds"][int(np.argmin(gaps))])
+        raise InputError("two instants or more, each once", field=f"{name}.ds", value=twice)
+    sizes, counts = np.unique(np.round(gaps, 6), return_counts=True)
+    step = float(sizes[int(np.argmax(counts))])
+    index = np.rint((times_s - times_s[0]) / step).astype(np.int64)
+    if (np.abs(times_s - times_s[0] - index * step) > 0.01 * step).any() or (np.diff(index) == 0).any():
+        raise InputError(f"instants {step:g} s apart", field=f"{name}.ds", value="others")
+    gpus = np.full(int(index[-1]) + 1, np.nan)
+    gpus[index] = rows["y"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    return DemandSeries(float(times_s[0]), step, gpus)
+
+
+def _seconds(ds: pl.Series, step_s: float) -> Floats:
+    if isinstance(ds.dtype, pl.Datetime):
+        return ds.dt.epoch("us").to_numpy() / 1e6
+    if ds.dtype == pl.Date:
+        return ds.cast(pl.Datetime("us")).dt.epoch("us").to_numpy() / 1e6
+    if ds.dtype.is_integer():
+        return ds.to_numpy().astype(np.float64) * step_s
+    raise InputError("datetimes or integers", field="ds", value=ds.dtype)
+
+
+def to_long(series: Mapping[str, DemandSeries], kind: Kind = "polars") -> Any:  # noqa: ANN401
+    """Return a frame ``unique_id, ds, y`` with datetimes in UTC; unknown values are null."""
+    parts = [
+        pl.DataFrame({"unique_id": [name] * len(one), "ds": _moments(one, np.arange(len(one))), "y": one.gpus})
+        for name, one in series.items()
+    ]
+    return _as(pl.concat(parts).with_columns(pl.col("y").fill_nan(None)), kind)
+
+
+def to_forecast(
+    name: str, unique_id: str, series: DemandSeries, forecast: QuantileForecast, kind: Kind = "polars"
+) -> Any:  # noqa: ANN401
+    """Return a frame ``unique_id, ds, NAME, NAME-q-...`` of what follows *series*; ``NAME`` is the median."""
+    steps = np.arange(len(series), len(series) + len(forecast.gpus))
+    frame = pl.DataFrame({"unique_id": [unique_id] * len(steps), "ds": _moments(series, steps), name: forecast.at(0.5)})
+    columns = [pl.Series(quantile_column(name, float(q)), forecast.gpus[:, i]) for i, q in enumerate(forecast.levels)]
+    return _as(frame.with_columns(columns), kind)
+
+
+def to_cross_validation(
+    unique_id: str, series: DemandSeries, models: Mapping[str, Rolled], kind: Kind = "polars"
+) -> Any:  # noqa: ANN401
+    """Return a frame ``unique_id, ds, cutoff, y, NAME, NAME-q-...`` of rolling forecasts, all from the same origins.
+
+    Raises ``InputError`` if their origins or horizons differ, or there are none.
+    """
+    rolled = list(models.values())
+    if not rolled or any(not np.array_equal(r.origins, rolled[0].origins) for r in rolled):
+        raise InputError("models forecast from the same origins", field="models", value=", ".join(models) or "none")
+    if len({r.gpus.shape[1] for r in rolled}) > 1:
+        raise InputError("models of the same horizon", field="models", value=", ".join(models))
+    horizon = rolled[0].gpus.shape[1]
+    origins = np.repeat(rolled[0].origins, horizon)
+    steps = origins + np.tile(np.arange(1, horizon + 1), len(rolled[0].origins))
+    columns: dict[str, Sequence[Any] | Floats] = {
+        "unique_id": [unique_id] * len(steps), "ds": _moments(series, steps), "cutoff": _moments(series, origins),
+        "y": rolled[0].actual.ravel(),
+    }  # fmt: skip
+    for name, one in models.items():
+        columns[name] = one.gpus[:, :, int(np.argmin(np.abs(one.levels - 0.5)))].ravel()
+        for i, q in enumerate(one.levels):
+            columns[quantile_column(name, float(q))] = one.gpus[:, :, i].ravel()
+    return _as(pl.DataFrame(columns).with_columns(pl.col("y").fill_nan(None)), kind)
+
+
+def _moments(series: DemandSeries, index: np.ndarray) -> list[datetime]:
+    times_s = series.start_s + series.step_s * index
+    return [datetime.fromtimestamp(t, tz=UTC).replace(tzinfo=None) for t in times_s.tolist()]
+
+
+def _polars(frame: Any) -> pl.DataFrame:  # noqa: ANN401
+    if isinstance(frame, pl.DataFrame):
+        return frame
+    pandas = _pandas()
+    if not isinstance(frame, pandas.DataFrame):
+        raise InputError("a polars or pandas frame", field="frame", value=type(frame).__name__)
+    flat = frame if "unique_id" in frame.columns else frame.reset_index()
+    return pl.DataFrame({str(name): _column(flat[name]) for name in flat.columns})
+
+
+def _column(column: Any) -> pl.Series:  # noqa: ANN401
+    """Through NumPy: the way through Arrow needs a package that need not be there."""
+    values = column.to_numpy()
+    if values.dtype.kind == "M":
+        return pl.Series(values.astype("datetime64[us]"))
+    return pl.Series(values.tolist())
+
+
+def _as(frame: pl.DataFrame, kind: Kind) -> Any:  # noqa: ANN401
+    if kind == "polars":
+        return frame
+    if kind != "pandas":
+        raise InputError("polars or pandas", field="kind", value=kind)
+    return _pandas().DataFrame({name: frame[name].to_numpy() for name in frame.columns})
+
+
+def _pandas() -> Any:  # noqa: ANN401
+    try:
+        import pandas as pd
+    except ImportError:
+        raise MissingExtraError("pandas", "forecast") from None
+    return pd

@@ -1,0 +1,54 @@
+"""What the header of a model file says of a fitted network."""
+
+from __future__ import annotations
+
+from commonwatt.model.fields import FileModel, quantity
+
+__all__ = ["FORMAT", "ForecastModelHeader", "NetworkRecipeFields", "NetworkSettingsFields"]
+
+FORMAT = 1
+"""Format of model files this version reads and writes."""
+
+
+class NetworkRecipeFields(FileModel):
+    """How each network was trained."""
+
+    epochs: int = quantity("most epochs", ge=1)
+    share: float = quantity("part of the examples an epoch takes", gt=0, le=1)
+    batch: int = quantity("examples per step", ge=1)
+    rate: float = quantity("highest learning rate", gt=0)
+    decay: float = quantity("weight decay", ge=0)
+    patience: int = quantity("epochs without a better held-out loss after which training ends", ge=1)
+
+
+class NetworkSettingsFields(FileModel):
+    """What was chosen about the networks."""
+
+    members: int = quantity("networks to be trained", ge=1)
+    hidden: int = quantity("size of the encoder's state", ge=1)
+    width: int = quantity("size of the context vector", ge=1)
+    dropout: float = quantity("share of activations dropped in training", ge=0, lt=1)
+    ignored: float = quantity("share of inputs dropped in training", ge=0, lt=1)
+    held_out: float = quantity("part of the examples that judges each epoch", ge=0, lt=1)
+    raw: bool = quantity("whether it works on levels, not changes")
+    recipe: NetworkRecipeFields = quantity("how each was trained")
+
+
+class ForecastModelHeader(FileModel):
+    """Header of a model file, whose arrays are the networks' weights and the last values seen."""
+
+    format: int = quantity("format of the file")
+    commonwatt: str = quantity("version that wrote it")
+    seed: int = quantity("seed it was fitted with", ge=0)
+    kind: str = quantity("gru, bilstm or cnn")
+    point: bool = quantity("whether it was trained on squared error")
+    look_back: int = quantity("values seen before a forecast", ge=1)
+    horizon: int = quantity("steps forecast", ge=1)
+    settings: NetworkSettingsFields = quantity("what was chosen")
+    members: int = quantity("networks in the file", ge=1)
+    resolution: float = quantity("unit networks work in", "GPUs", gt=0)
+    offset: float = quantity("mean level; 0 where they work on changes", "GPUs")
+    whole: bool = quantity("whether demand came in whole GPUs only")
+    start_s: float = quantity("instant of the first value it was fitted on", "s")
+    step_s: float = quantity("time between two values", "s", gt=0)
+    seen: int = quantity("values seen", ge=1)

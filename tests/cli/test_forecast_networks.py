@@ -1,0 +1,217 @@
+"""``commonwatt forecast fit`` and ``predict`` as users type them, and model files as they may be damaged."""
+
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from commonwatt.data.series_files import write_series
+from commonwatt.forecasting.forecast import LEVELS
+from commonwatt.forecasting.network_training import Recipe
+from commonwatt.forecasting.networks import NetworkPredictor, NetworkSettings
+from tests.cli.console import SCRIPT, run
+from tests.forecasting.made import walk
+
+pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+
+from commonwatt.data.forecast_model import read_model, write_model
+
+START_S = 1_704_067_200.0  # 2024-01-01
+QUICK = ("--members", 1, "--epochs", 1)
+
+
+def series_file(path, gpus, step_s=60.0):
+    write_series(path, START_S, step_s, {"gpus": np.asarray(gpus, dtype=float)}, dated=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("networks")
+
+
+@pytest.fixture(scope="module")
+def demand(folder):
+    return series_file(folder / "demand.csv", walk(500).gpus)
+
+
+@pytest.fixture(scope="module")
+def model(folder, demand):
+    path = folder / "gru.safetensors"
+    done = run("forecast", "fit", demand, "--train-until", "2024-01-01T05:00Z", "--out", path, *QUICK, "--json")
+    assert done.code == 0, done.err
+    found = done.document
+    assert (found["model"], found["n"], found["m"], found["step_s"]) == ("gru", 120, 5, 60)
+    assert (found["values"], found["last"]) == (300, "2024-01-01T04:59:00Z")
+    assert (found["members"], found["interrupted"], found["file_bytes"]) == (1, False, path.stat().st_size)
+    return path
+
+
+def test_a_forecast_from_the_file(model, demand):
+    done = run("forecast", "predict", model, demand, "--json")
+    assert done.code == 0, done.err
+    found = done.document
+    assert found["seen_until"] == "2024-01-01T08:19:00Z"
+    assert found["last_gpus"] == walk(500).gpus[-1]
+    assert [step["at"] for step in found["steps"]][::4] == ["2024-01-01T08:20:00Z", "2024-01-01T08:24:00Z"]
+    predictor, header = read_model(model)
+    assert header.seed == 0
+    expected = predictor.predict_many(walk(500), np.array([499]))  # other start: other phase of the week
+    assert np.shape([step["gpus"] for step in found["steps"]]) == expected.shape[1:]
+    assert all(np.diff(step["gpus"]).min() >= 0 for step in found["steps"])
+    table = run("forecast", "predict", model, demand)
+    assert "q 0.98" in table.out
+
+
+def test_seen_until_a_moment_later_values_change_nothing(model, demand, folder):
+    gpus = walk(500).gpus
+    gpus[400:] += 9
+    other = series_file(folder / "other.csv", gpus)
+    plot = folder / "fan.png"
+    at = ("--at", "2024-01-01T06:39Z", "--json")
+    first = run("forecast", "predict", model, demand, *at, "--plot", plot).document
+    assert first["steps"] == run("forecast", "predict", model, other, *at).document["steps"]
+    assert plot.read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize("kind", ["gru", "bilstm", "cnn"])
+@pytest.mark.parametrize("point", [False, True])
+def test_written_and_read_again_it_is_the_same(kind, point, folder):
+    chosen = NetworkSettings(members=2, hidden=4, width=8, recipe=Recipe(epochs=1))
+    predictor = NetworkPredictor(kind, point=point, settings=chosen)
+    predictor.fit(walk(400), np.random.default_rng(0))
+    predictor.update(61.0)
+    path = folder / f"{kind}{point}.safetensors"
+    write_model(predictor, path, 0)
+    again, _ = read_model(path)
+    assert (again.name, again.settings, again.members) == (predictor.name, chosen, 2)
+    assert (again.predict().gpus == predictor.predict().gpus).all()
+    for each in (again, predictor):
+        each.update(70.0)
+    assert (again.predict().gpus == predictor.predict().gpus).all()
+    write_model(again, folder / "again.safetensors", 0)
+    predictor_bytes = folder / "first.safetensors"
+    write_model(predictor, predictor_bytes, 0)
+    assert (folder / "again.safetensors").read_bytes() == predictor_bytes.read_bytes()
+
+
+def changed_header(path, out, **fields):
+    data = path.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    head = json.loads(data[8 : 8 + length])
+    about = json.loads(head["__metadata__"]["commonwatt"]) | fields
+    head["__metadata__"]["commonwatt"] = json.dumps(about)
+    text = json.dumps(head).encode()
+    out.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
+    return out
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda path, out: out.write_bytes(path.read_bytes()[:-100]), "whole"),
+        (lambda path, out: out.write_bytes(path.read_bytes()[:40]), "whole"),
+        (lambda path, out: out.write_bytes(b""), "whole"),
+        (lambda path, out: out.write_text("no model\n" * 9), "whole"),
+        (lambda path, out: changed_header(path, out, format=2, commonwatt="9.0"), "by commonwatt 9.0"),
+        (lambda path, out: changed_header(path, out, kind="rnn"), "one of gru"),
+        (lambda path, out: changed_header(path, out, horizon=0), "horizon"),
+        (lambda path, out: changed_header(path, out, members=2), "arrays"),
+        (lambda path, out: changed_header(path, out, kind="cnn"), "arrays"),
+        (lambda path, out: changed_header(path, out, more=1), "more"),
+        (lambda path, out: None, "exists"),
+    ],
+)
+def test_damaged_model_files_are_refused_in_one_line(damage, says, model, demand, tmp_path):
+    damage(model, tmp_path / "damaged.safetensors")
+    done = run("forecast", "predict", tmp_path / "damaged.safetensors", demand, "--json")
+    assert (done.code, done.out) == (2, "")
+    assert len(done.err.splitlines()) == 1
+    assert "damaged.safetensors" in done.err
+    assert says in done.err
+
+
+def test_a_safetensors_file_of_something_else(demand, tmp_path):
+    from safetensors.numpy import save_file
+
+    save_file({"a": np.zeros(3)}, tmp_path / "other.safetensors")
+    done = run("forecast", "predict", tmp_path / "other.safetensors", demand)
+    assert done.code == 2
+    assert "something else" in done.err
+
+
+@pytest.mark.parametrize(
+    ("gpus", "step_s", "more", "says"),
+    [
+        (walk(119).gpus, 60.0, (), "at least 120 values"),
+        (walk(300).gpus, 600.0, (), "every 60 s"),
+        (walk(300).gpus, 60.0, ("--at", "2024-01-01T01:00Z"), "--at"),
+        (walk(300).gpus, 60.0, ("--at", "2025-01-01"), "--at"),
+        (walk(300).gpus, 60.0, ("--plot", "fan.gif"), "--plot"),
+    ],
+)
+def test_series_that_do_not_suit_the_model(gpus, step_s, more, says, model, tmp_path):
+    done = run("forecast", "predict", model, series_file(tmp_path / "s.csv", gpus, step_s), *more)
+    assert (done.code, done.out) == (2, "")
+    assert says in done.err
+
+
+@pytest.mark.parametrize(
+    ("gpus", "more", "says"),
+    [
+        (walk(124).gpus, (), "at least 125 values"),
+        (np.full(300, np.nan), (), "known"),
+        (walk(300).gpus, ("--train-until", "2024-01-01T01:00Z"), "at least 125 values"),
+        (walk(300).gpus, ("--model", "last-value"), "--model"),
+        (walk(300).gpus, ("--model", "oracle"), "--model"),
+        (walk(300).gpus, ("--column", "watts"), "watts"),
+    ],
+)
+def test_what_cannot_be_fitted(gpus, more, says, tmp_path):
+    out = tmp_path / "m.safetensors"
+    done = run("forecast", "fit", series_file(tmp_path / "s.csv", gpus), "--out", out, *QUICK, *more)
+    assert (done.code, done.out) == (2, "")
+    assert says in done.err
+    assert not out.exists()
+
+
+def test_a_folder_that_is_not_there_is_refused_before_training(demand, tmp_path):
+    done = run("forecast", "fit", demand, "--out", tmp_path / "no" / "m.safetensors")
+    assert done.code == 2
+    assert "--out" in done.err
+
+
+@pytest.mark.parametrize("level", [0, 12])
+def test_constant_series(level, tmp_path):
+    demand, out = series_file(tmp_path / "s.csv", np.full(200, level)), tmp_path / "m.safetensors"
+    assert run("forecast", "fit", demand, "--out", out, *QUICK).code == 0
+    found = run("forecast", "predict", out, demand, "--json").document
+    assert {gpus for step in found["steps"] for gpus in step["gpus"]} == {level}
+
+
+def test_without_pytorch_one_line_says_what_to_install(demand, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    done = run("forecast", "fit", demand, "--out", tmp_path / "m.safetensors")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == "error: torch is not installed; run: pip install 'commonwatt[forecast]'\n"
+
+
+@pytest.mark.slow
+def test_interrupted_by_ctrl_c_it_writes_the_best_so_far(tmp_path):
+    demand, out = series_file(tmp_path / "s.csv", walk(20_000).gpus), tmp_path / "m.safetensors"
+    command = [SCRIPT, "forecast", "fit", demand, "--out", out, "--epochs", "1000", "--json"]
+    training = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ)
+    assert "Ctrl-C" in training.stderr.readline().decode()
+    training.send_signal(signal.SIGINT)
+    printed, said = training.communicate(timeout=120)
+    assert training.returncode == 0, said
+    assert json.loads(printed)["interrupted"]
+    assert b"interrupted" in said
+    predictor, _ = read_model(out)
+    assert predictor.predict().gpus.shape == (5, len(LEVELS))

@@ -1,0 +1,159 @@
+"""Nodes on and off by a plan: what runs is never touched, what waits is never forgotten, energy adds up."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commonwatt.control.book import Rules
+from commonwatt.control.capacity import Capacity, CapacityRules, only_on
+from commonwatt.control.controller import Controller
+from commonwatt.control.engine import Capabilities, NodeView
+from commonwatt.control.expectation import Everything, Expectation, Foresight, LastValue, Outlook
+from commonwatt.control.loop import run
+from commonwatt.control.policy import Policy
+from commonwatt.engines.simulated.clock import VirtualClock
+from commonwatt.engines.simulated.engine import SimulatedEngine, World
+from commonwatt.forecasting.series import DemandSeries
+from commonwatt.model.electricity import Electricity
+from commonwatt.model.errors import EngineError, InputError
+from commonwatt.model.jobs import JobTable
+from commonwatt.model.nodes import Cluster, PowerState
+from commonwatt.model.scenario import PolicySpec
+from commonwatt.simulation.capacity import demand_in
+from commonwatt.simulation.compose import TableSource
+from tests.control.worlds import cluster_of, job, random_jobs, trace
+
+SLEEP = PowerState(name="sleep", power_w=20, enter_s=10, wake_s=60, wake_j=500)
+OFF = PowerState(name="off", power_w=0, enter_s=60, wake_s=120, wake_j=4000)
+
+
+def controlled(
+    table: JobTable, expectation: Expectation, rules: CapacityRules | None = None, *, nodes: int = 3,
+    solver: str = "easy", cluster: Cluster | None = None,
+) -> Controller:  # fmt: skip
+    cluster = cluster or cluster_of(nodes, states=(SLEEP, OFF))
+    engine = SimulatedEngine(cluster, table, World(unused_state=None))
+    controller = Controller(
+        cluster=cluster, engine=engine, policy=Policy.of(PolicySpec(solver=solver)), rules=Rules(),
+        tariff=Electricity().tariff(), rng=np.random.default_rng(0),
+        capacity=Capacity(cluster, expectation, rules or CapacityRules()),
+    )  # fmt: skip
+    run(controller, VirtualClock(engine), TableSource(table))
+    return controller
+
+
+def test_a_job_nobody_expected_wakes_a_node_and_counts_as_delayed() -> None:
+    """All three nodes go off at 0 but for the one the first job is on; the second needs a whole one."""
+    table = JobTable.of([job("a", 0.0, 2_000.0), job("b", 600.0, 500.0, gpus=2)])
+    controller = controlled(table, LastValue(6))
+    assert trace(controller) == [
+        (0, "submitted", "a", ()), (0, "started", "a", (0,)), (600, "submitted", "b", ()),
+        (600, "started", "b", (1,)), (1_220, "completed", "b", (1,)), (2_000, "completed", "a", (0,)),
+    ]  # fmt: skip
+    assert controller.capacity is not None
+    tally = controller.capacity.tally
+    assert tally.delays_s == {1: pytest.approx(120.0)}  # from off
+    assert tally.wakes == 1
+
+
+def test_with_foresight_the_node_is_awake_in_time() -> None:
+    table = JobTable.of([job("a", 0.0, 2_000.0), job("b", 600.0, 500.0, gpus=2)])
+    always = controlled(table, Everything(6))
+    known = demand_in(always.samples, 60.0)
+    assert known.gpus[[0, 9, 10, 18, 19]].tolist() == [1, 1, 3, 3, 1]
+    controller = controlled(table, Foresight(known, 6), CapacityRules(target=0.999))
+    assert controller.capacity is not None
+    assert controller.capacity.tally.delays_s == {}
+    assert trace(controller)[-2][0] == 1_100
+    assert controller.ledger.meter.energy_uj < always.ledger.meter.energy_uj
+
+
+def test_always_on_draws_what_it_draws() -> None:
+    table = JobTable.of([job("a", 0.0, 1_000.0)])
+    controller = controlled(table, Everything(6))
+    assert controller.ledger.meter.energy_uj == (3 * 100 + 100) * 1_000 * 10**6
+    assert controller.ledger.slept_uj == 0
+
+
+def test_energy_of_sleep_is_exact_and_adds_up() -> None:
+    """Two nodes enter "off" for 60 s at 100 W, then draw nothing; one is on with its job."""
+    controller = controlled(JobTable.of([job("a", 0.0, 1_000.0)]), LastValue(6))
+    ledger = controller.ledger
+    assert ledger.overhead["waking"].energy_uj == 2 * 60 * 100 * 10**6
+    assert ledger.overhead["asleep"].energy_uj == 0
+    assert ledger.slept_uj == 2 * 940 * 100 * 10**6
+    assert ledger.total().energy_uj == ledger.meter.energy_uj == (200 * 1_000 + 2 * 60 * 100) * 10**6
+
+
+def test_the_floor_is_kept_and_a_promise_is_held() -> None:
+    table = JobTable.of([job("a", 0.0, 300.0, gpus=2), job("b", 0.0, 300.0, gpus=2), job("c", 0.0, 3_000.0)])
+    held = controlled(table, LastValue(6), CapacityRules(hold_s=1_200.0))
+    plain = controlled(table, LastValue(6))
+    floor = controlled(table, LastValue(6), CapacityRules(floor_gpus=4))
+
+    def on_at(controller: Controller, time_s: float) -> int:
+        return [sample for sample in controller.samples if sample.time_s <= time_s][-1].on_gpus
+
+    assert [on_at(c, 1_000.0) for c in (held, plain, floor)] == [6, 2, 4]
+    assert [on_at(c, 2_500.0) for c in (held, plain, floor)] == [2, 2, 4]
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    seed=st.integers(0, 500), solver=st.sampled_from(["easy", "fifo", "lookahead", "random-greedy"]),
+    expects=st.sampled_from(["last", "nothing", "random"]), hold_s=st.sampled_from([0.0, 300.0]),
+)  # fmt: skip
+def test_every_job_ends_and_every_microjoule_is_accounted_for(
+    seed: int, solver: str, expects: str, hold_s: float
+) -> None:
+    class Odd:
+        steps = 5
+
+        def ahead(self, wanted_gpus: float, now_s: float) -> Outlook:
+            rng = np.random.default_rng([seed, int(now_s)])
+            gpus = rng.integers(0, 7, 5) if expects == "random" else np.zeros(5, dtype=np.int64)
+            return Outlook(gpus)
+
+    table = random_jobs(12, seed)
+    expectation = LastValue(6) if expects == "last" else Odd()
+    controller = controlled(table, expectation, CapacityRules(hold_s=hold_s), solver=solver)
+    assert not controller.book.active
+    ledger = controller.ledger
+    assert ledger.total() == ledger.meter
+    assert all(sample.busy_gpus <= sample.on_gpus for sample in controller.samples)
+    end_s = controller.samples[-1].time_s
+    assert ledger.meter.gpu_us == pytest.approx(6 * end_s * 1e6, abs=10)
+    assert ledger.slept_uj is not None
+    assert ledger.slept_uj + ledger.meter.energy_uj >= 3 * 100 * end_s * 1e6 - 1e6
+
+
+def test_placement_sees_only_nodes_that_are_on_or_waking() -> None:
+    view = NodeView(np.array([2, 2, 2]), np.array([0.0, 60.0, 30.0]), np.array([-1, 0, -1]))
+    assert only_on(view).usable_gpus.tolist() == [2, 0, 2]
+
+
+def test_refused() -> None:
+    cluster = cluster_of(2, states=(PowerState(name="slow", enter_s=100, wake_s=201),))
+    with pytest.raises(InputError, match="slow"):
+        Capacity(cluster, LastValue(4), CapacityRules())
+    with pytest.raises(InputError, match="states"):
+        Capacity(cluster_of(2), LastValue(4), CapacityRules(states=("nap",)))
+
+    class Plain(SimulatedEngine):
+        def __init__(self) -> None:
+            super().__init__(cluster_of(2), random_jobs(1, 0), World())
+            self.capabilities = Capabilities(preempt=True, gangs=True, energy=True)
+
+    with pytest.raises(EngineError, match="sleep"):
+        Controller(
+            cluster=cluster_of(2), engine=Plain(), policy=Policy.of(PolicySpec(solver="easy")), rules=Rules(),
+            tariff=Electricity().tariff(), rng=np.random.default_rng(0),
+            capacity=Capacity(cluster_of(2), LastValue(4), CapacityRules()),
+        )  # fmt: skip
+
+
+def test_foresight_beyond_its_end_expects_nothing_but_what_is_there() -> None:
+    outlook = Foresight(DemandSeries(0.0, 60.0, np.array([1.0, 5.0])), 8).ahead(3.0, 60.0)
+    assert outlook.promised_gpus.tolist() == [5, 0, 0, 0, 0]
+    assert Foresight(DemandSeries(0.0, 60.0, np.array([1.0])), 8).ahead(3.0, 600.0).promised_gpus[0] == 3

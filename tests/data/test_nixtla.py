@@ -1,0 +1,137 @@
+"""Nixtla's long format, there and back, and as their own library reads it."""
+
+import datetime as dt
+
+import numpy as np
+import polars as pl
+import pytest
+
+from commonwatt.data import nixtla
+from commonwatt.forecasting.baselines import LastValue
+from commonwatt.forecasting.evaluate import roll
+from commonwatt.forecasting.forecast import LEVELS
+from commonwatt.forecasting.series import DemandSeries
+from commonwatt.model.errors import InputError
+from tests.forecasting.made import walk
+
+START = dt.datetime(2024, 1, 1)
+
+
+def kinds():
+    return ["polars", "pandas"]
+
+
+@pytest.fixture(params=["polars", "pandas"])
+def kind(request):
+    if request.param == "pandas":
+        pytest.importorskip("pandas")
+    return request.param
+
+
+def same(one, other):
+    return (one.start_s, one.step_s) == (other.start_s, other.step_s) and np.array_equal(
+        one.gpus, other.gpus, equal_nan=True
+    )
+
+
+def test_there_and_back(kind):
+    given = {"b": walk(50, unknown=5), "a": DemandSeries(1.7e9, 600.0, np.arange(4.0))}
+    frame = nixtla.to_long(given, kind)
+    assert list(frame.columns) == ["unique_id", "ds", "y"]
+    found = nixtla.from_long(frame)
+    assert list(found) == ["a", "b"]
+    assert all(same(found[name], given[name]) for name in given)
+
+
+def test_missing_instants_and_any_order_of_rows():
+    frame = pl.DataFrame(
+        {"unique_id": ["a"] * 4, "ds": [START + dt.timedelta(minutes=m) for m in (5, 0, 1, 2)], "y": [4, 1, 2, None]}
+    )
+    found = nixtla.from_long(frame)["a"]
+    assert np.array_equal(found.gpus, [1, 2, np.nan, np.nan, np.nan, 4], equal_nan=True)
+
+
+def test_integers_and_dates_and_an_index():
+    whole = pl.DataFrame({"unique_id": ["a", "a"], "ds": [3, 4], "y": [1.0, 2.0]})
+    assert nixtla.from_long(whole, 60.0)["a"].start_s == 180.0
+    days = pl.DataFrame({"unique_id": ["a", "a"], "ds": [dt.date(1970, 1, 2), dt.date(1970, 1, 3)], "y": [1.0, 2.0]})
+    assert (nixtla.from_long(days)["a"].start_s, nixtla.from_long(days)["a"].step_s) == (86400.0, 86400.0)
+    pytest.importorskip("pandas")
+    indexed = nixtla.to_long({"a": walk(20)}, "pandas").set_index("unique_id")
+    assert same(nixtla.from_long(indexed)["a"], walk(20))
+
+
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        (pl.DataFrame({"unique_id": ["a"], "ds": [1]}), "unique_id, ds and y"),
+        (pl.DataFrame({"unique_id": ["a", "a"], "ds": [1, 1], "y": [1, 2]}), "each once"),
+        (pl.DataFrame({"unique_id": ["a"], "ds": [1], "y": [1]}), "two instants"),
+        (pl.DataFrame({"unique_id": ["a"] * 4, "ds": [0, 4, 8, 10], "y": [1, 2, 3, 4]}), "4 s apart"),
+        (pl.DataFrame({"unique_id": ["a", "a"], "ds": [1, 2], "y": [1, -2]}), "0 or more"),
+        (pl.DataFrame({"unique_id": ["a", "a"], "ds": ["x", "y"], "y": [1, 2]}), "datetimes or integers"),
+    ],
+)
+def test_refused(frame, said):
+    with pytest.raises(InputError, match=said):
+        nixtla.from_long(frame)
+
+
+def test_what_is_no_frame():
+    pytest.importorskip("pandas")
+    with pytest.raises(InputError, match="a polars or pandas frame"):
+        nixtla.from_long([1, 2])
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        ("gru-q-0.95", ("gru", 0.95)),
+        ("a-q-b-q-0.5", ("a-q-b", 0.5)),
+        ("gru", None),
+        ("gru-q-x", None),
+        ("-q-0.5", None),
+    ],
+)
+def test_names_of_columns(column, expected):
+    assert nixtla.level_of(column) == expected
+    if expected:
+        assert nixtla.quantile_column(*expected) == column
+
+
+def test_a_forecast(kind):
+    series = walk()
+    predictor = LastValue(10, 5)
+    predictor.fit(series, np.random.default_rng(0))
+    frame = nixtla.to_forecast("last-value", "philly", series, predictor.predict(), kind)
+    assert list(frame.columns)[:3] == ["unique_id", "ds", "last-value"]
+    assert list(frame.columns)[-1] == "last-value-q-0.99"
+    assert len(frame) == 5
+    assert np.datetime64(frame["ds"].to_numpy()[0], "s").astype(int) == series.end_s
+    assert frame["last-value-q-0.99"].to_numpy() == pytest.approx(predictor.predict().gpus[:, -1])
+
+
+def test_rolling_forecasts_as_their_library_scores_them(kind):
+    series = walk(length=200)
+    rolled = roll(LastValue(10, 5), series, 150, np.random.default_rng(0))
+    frame = nixtla.to_cross_validation("a", series, {"naive": rolled}, kind)
+    assert list(frame.columns)[:5] == ["unique_id", "ds", "cutoff", "y", "naive"]
+    assert len(frame) == 5 * len(rolled.origins)
+    steps = (frame["ds"].to_numpy() - frame["cutoff"].to_numpy()) / np.timedelta64(60, "s")
+    assert steps.tolist() == [1, 2, 3, 4, 5] * len(rolled.origins)
+    losses = pytest.importorskip("utilsforecast.losses")
+    theirs = losses.quantile_loss(
+        frame.drop("cutoff") if kind == "polars" else frame.drop(columns="cutoff"), {"naive": "naive-q-0.9"}, q=0.9
+    )
+    q = LEVELS.tolist().index(0.9)
+    missed = rolled.actual - rolled.gpus[:, :, q]
+    assert float(theirs["naive"].to_numpy()[0]) == pytest.approx(np.maximum(0.9 * missed, -0.1 * missed).mean())
+
+
+def test_models_that_do_not_go_together():
+    series = walk()
+    one, other = (roll(LastValue(10, m), series, 300, np.random.default_rng(0)) for m in (5, 4))
+    with pytest.raises(InputError, match="the same origins"):
+        nixtla.to_cross_validation("a", series, {"x": one, "y": other})
+    with pytest.raises(InputError, match="none"):
+        nixtla.to_cross_validation("a", series, {})

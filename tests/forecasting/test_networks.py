@@ -1,0 +1,232 @@
+"""Neural predictors: what they see, what they learn, that nothing later is seen, and what is kept of them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commonwatt.forecasting.forecast import LEVELS, Predictor
+from commonwatt.forecasting.network_inputs import MEMORY, Clock, contexts, sequences
+from commonwatt.forecasting.network_training import Recipe
+from commonwatt.forecasting.networks import NetworkPredictor, NetworkSettings
+from commonwatt.forecasting.series import DemandSeries
+from commonwatt.model.errors import InputError
+from tests.forecasting.made import walk
+
+torch = pytest.importorskip("torch")
+
+SMALL = NetworkSettings(members=1, hidden=4, width=8, recipe=Recipe(epochs=2, batch=64))
+KINDS = ("gru", "bilstm", "cnn")
+
+
+def fitted(series=None, kind="gru", seed=0, more=SMALL, **options):
+    predictor = NetworkPredictor(kind, settings=more, **options)
+    predictor.fit(walk(600) if series is None else series, np.random.default_rng(seed))
+    return predictor
+
+
+def rows_of(values, origins, start_s=0.0):
+    return contexts(values, np.asarray(origins), Clock(start_s, 60.0), 5, 1.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("point", [False, True])
+def test_every_kind_forecasts_quantiles_that_do_not_cross(kind, point):
+    predictor = fitted(kind=kind, point=point)
+    assert isinstance(predictor, Predictor)
+    assert predictor.name == (f"{kind}-point" if point else kind)
+    found = predictor.predict()
+    assert found.gpus.shape == (5, len(LEVELS))
+    if point:
+        assert (found.gpus == found.gpus[:, :1]).all()
+    else:
+        assert (found.gpus == np.round(found.gpus)).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_seen_one_by_one_or_as_a_series_give_the_same_forecast(kind):
+    series = walk(MEMORY + 400, seed=3)
+    predictor = fitted(series.between(0, 500), kind)
+    for gpus in series.gpus[500:]:
+        predictor.update(gpus)
+    many = predictor.predict_many(series, np.array([len(series) - 1]))[0]
+    assert np.abs(predictor.predict().gpus - many).max() <= 1e-3
+
+
+def test_an_unknown_value_stands_for_the_one_before_it():
+    series = walk(600, unknown=30)
+    predictor, other = fitted(series), fitted(series)
+    predictor.update(float("nan"))
+    other.update(float(series.filled()[-1]))
+    assert (predictor.predict().gpus == other.predict().gpus).all()
+
+
+def test_nothing_later_than_the_origin_is_seen():
+    series, predictor = walk(800), fitted()
+    changed = series.gpus.copy()
+    changed[700:] += 50
+    origins = np.arange(500, 700)
+    before = predictor.predict_many(series, origins)
+    assert (predictor.predict_many(DemandSeries(0.0, 60.0, changed), origins) == before).all()
+    assert (predictor.predict_many(series, origins[50:60]) == before[50:60]).all()
+
+
+def test_a_higher_level_moves_the_forecast_by_as_much():
+    series, predictor = walk(800), fitted()
+    higher = DemandSeries(0.0, 60.0, series.gpus + 1000)
+    origins = np.arange(300, 800, 7)
+    moved = predictor.predict_many(higher, origins) - predictor.predict_many(series, origins)
+    assert np.abs(moved[series.gpus[origins] > 60] - 1000).max() <= 1
+
+
+def test_networks_of_raw_levels_fall_behind_where_the_level_drifts():
+    rng = np.random.default_rng(0)
+    level = np.where(np.arange(3000) < 2000, 200 + 20 * np.sin(np.arange(3000) / 50), np.arange(3000) * 0.3 - 400)
+    drifting = np.round(level + rng.normal(0, 2, 3000))
+    series = DemandSeries(0.0, 60.0, drifting)
+    under = {}
+    for raw in (True, False):
+        more = NetworkSettings(members=1, hidden=8, width=16, raw=raw, recipe=Recipe(epochs=8, batch=128))
+        found = fitted(series.between(0, 2000), more=more).predict_many(series, np.arange(2000, 2995))
+        top = np.argsort(drifting[2005:])[-100:]
+        under[raw] = np.mean(drifting[2005:][top] > found[top, 4, 8])
+    assert under[True] > 0.9
+    assert under[False] < 0.4
+
+
+def test_the_same_seed_gives_the_same_network_and_leaves_torch_as_it_was():
+    torch.manual_seed(5)
+    state, threads = torch.random.get_rng_state(), torch.get_num_threads()
+    first, again, other = fitted(seed=1), fitted(seed=1), fitted(seed=2)
+    assert (torch.random.get_rng_state() == state).all()
+    assert torch.get_num_threads() == threads
+    origins, wide = np.arange(200, 600), replace(SMALL)
+    assert wide == SMALL
+    for found in (first, again, other):
+        found._scaling = replace(found._scaling, whole=False)
+    forecasts = [found.predict_many(walk(600), origins) for found in (first, again, other)]
+    assert (forecasts[0] == forecasts[1]).all()
+    assert (forecasts[0] != forecasts[2]).any()
+
+
+@pytest.mark.parametrize("level", [0.0, 7.0, 2.5])
+def test_a_constant_series_is_forecast_to_stay(level):
+    predictor = fitted(DemandSeries(0.0, 60.0, np.full(200, level)))
+    assert np.abs(predictor.predict().gpus - level).max() <= 0.5
+
+
+def test_the_shortest_series_is_enough_and_a_shorter_one_is_refused():
+    predictor = fitted(walk(125))
+    assert np.isfinite(predictor.predict().gpus).all()
+    with pytest.raises(InputError, match="at least 125 values"):
+        fitted(walk(124))
+
+
+def test_what_cannot_be_forecast_is_refused():
+    with pytest.raises(InputError, match="was fitted"):
+        NetworkPredictor().predict_many(walk(), np.array([200]))
+    predictor = fitted()
+    with pytest.raises(InputError, match="every 60 s"):
+        predictor.predict_many(walk(step_s=600.0), np.array([200]))
+    with pytest.raises(InputError, match="indices from 119"):
+        predictor.predict_many(walk(), np.array([100]))
+    with pytest.raises(InputError, match="one of gru"):
+        NetworkPredictor("rnn")
+    with pytest.raises(InputError, match="horizon"):
+        NetworkPredictor(horizon=0)
+
+
+def test_interrupted_training_keeps_what_was_learnt():
+    asked = []
+
+    def go_on():
+        asked.append(1)
+        return len(asked) <= 4
+
+    heard = []
+    predictor = NetworkPredictor(settings=replace(SMALL, members=3))
+    predictor.fit(walk(600), np.random.default_rng(0), go_on=go_on, progress=heard.append)
+    assert predictor.members == 1
+    assert len(asked) <= 6
+    assert heard == sorted(heard)
+    assert 0 < heard[-1] < 1
+    assert np.isfinite(predictor.predict().gpus).all()
+
+
+def test_interrupted_before_the_first_step_it_knows_the_usual_changes():
+    series = walk(600)
+    predictor = NetworkPredictor(settings=SMALL)
+    predictor.fit(series, np.random.default_rng(0), go_on=lambda: False)
+    changes = series.gpus[124:] - series.gpus[119:-5]
+    usual = np.quantile(changes, LEVELS)
+    assert np.abs(predictor.predict().gpus[4] - series.gpus[-1] - usual).max() <= 1.5
+
+
+def test_other_look_backs_and_horizons():
+    predictor = fitted(look_back=7, horizon=3)
+    assert (predictor.look_back, predictor.horizon) == (7, 3)
+    assert predictor.predict_many(walk(), np.array([6, 100])).shape == (2, 3, len(LEVELS))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(0, 300), st.integers(0, 40))
+def test_context_depends_on_the_last_values_only(seed, origin, cut):
+    values = np.cumsum(np.random.default_rng(seed).integers(-3, 4, 400)).astype(float)
+    whole = rows_of(values, [origin])
+    assert np.isfinite(whole).all()
+    np.testing.assert_allclose(whole, rows_of(values[: origin + 1], [origin]), atol=1e-5)
+    padded = np.concatenate((np.full(cut, values[0]), values))
+    np.testing.assert_allclose(whole, rows_of(padded, [origin + cut], -60.0 * cut), atol=1e-4)
+    moved = sequences(values + 10, np.array([origin]), 120, 1.0)
+    np.testing.assert_allclose(sequences(values, np.array([origin]), 120, 1.0), moved, atol=1e-6)
+
+
+def test_memory_is_as_long_as_stated():
+    values = walk(2 * MEMORY).gpus
+    origin = len(values) - 1
+    cut = values[origin - MEMORY :]
+    start_s = 60.0 * (len(values) - len(cut))
+    np.testing.assert_allclose(rows_of(values, [origin]), rows_of(cut, [len(cut) - 1], start_s), atol=1e-4)
+
+
+def test_a_context_input_against_its_definition():
+    values = walk(1000, seed=7).gpus
+    up = np.maximum(np.diff(values), 0)
+    at = np.array([999])
+    row = rows_of(values, at)[0]
+    spans = (2, 3, 5, 10, 15, 30, 60, 120, 360)
+    np.testing.assert_allclose(row[: len(spans)], [np.arcsinh(up[-s:].sum()) for s in spans], rtol=1e-5)
+    peaks = (5, 15, 60, 360)
+    np.testing.assert_allclose(row[11 : 11 + len(peaks)], [np.arcsinh(up[-s:].max()) for s in peaks], rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_training_beats_the_usual_changes_where_some_hours_are_rougher_than_others():
+    rng = np.random.default_rng(0)
+    rough = (np.arange(7000) // 200) % 2 == 1
+    moves = rng.choice([-1, 0, 1], 7000) * np.where(rough, 20, 1)
+    series = DemandSeries(0.0, 60.0, 5000.0 + np.cumsum(moves))
+    more = NetworkSettings(members=1, hidden=16, width=32, recipe=Recipe(epochs=15, batch=128))
+    predictor = fitted(series.between(0, 5000), more=more)
+    origins = np.arange(5000, 6995)
+    actual = series.gpus[origins + 5]
+    base = series.gpus[origins][:, None] + np.quantile(series.gpus[5:5000] - series.gpus[:4995], LEVELS)
+
+    def pinball(found):
+        off = actual[:, None] - np.ceil(found)
+        return np.maximum(LEVELS * off, (LEVELS - 1) * off)[:, -10:].mean()
+
+    assert pinball(predictor.predict_many(series, origins)[:, 4]) < 0.85 * pinball(base)
+
+
+@pytest.mark.parametrize("member", range(12))
+def test_no_target_is_both_learnt_from_and_judged_by(member):
+    predictor = NetworkPredictor()
+    origins = np.delete(np.arange(119, 3000), np.arange(500, 600))
+    judged, learnt = predictor._split(origins, member)
+    assert 0.05 * len(origins) < len(judged) < 0.15 * len(origins)
+    assert len(learnt) > 0.8 * len(origins)
+    assert np.abs(origins[judged][:, None] - origins[learnt]).min() >= predictor.horizon
+    assert learnt[-1] > 0.98 * len(origins) or judged[-1] == len(origins) - 1

@@ -1,0 +1,131 @@
+"""LightGBM, statsforecast and Chronos behind our interface."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from commonwatt.forecasting.auto_ets import AutoEts
+from commonwatt.forecasting.chronos import ChronosPredictor
+from commonwatt.forecasting.evaluate import evaluate
+from commonwatt.forecasting.forecast import LEVELS, Predictor
+from commonwatt.forecasting.lightgbm_quantile import LAGS, WINDOWS, LightGbmQuantile, features
+from commonwatt.forecasting.predictors import make_predictor
+from commonwatt.forecasting.series import DemandSeries
+from commonwatt.model.errors import InputError, MissingExtraError
+from tests.forecasting.made import walk
+
+
+def boosted(**more):
+    pytest.importorskip("lightgbm")
+    return LightGbmQuantile(
+        **{"look_back": 10, "horizon": 3, "trees": 5, "levels": (0.1, 0.5, 0.9), "threads": 1} | more
+    )
+
+
+def smoothed(**more):
+    pytest.importorskip("statsforecast")
+    return AutoEts(**{"look_back": 30, "horizon": 3, "length": 200, "windows": 5} | more)
+
+
+class Pipeline:
+    """The part of Chronos' interface that is used: the last value and one GPU more by level, out of order."""
+
+    def predict_quantiles(self, context, prediction_length, quantile_levels):
+        last = context[:, -1:, None]
+        levels = np.array(quantile_levels, dtype=np.float32)
+        quantiles = last.numpy() + np.where(levels == np.float32(0.9), -1.0, levels)[None, None, :]
+        return np.repeat(quantiles, prediction_length, axis=1), last
+
+
+def stubbed(**more):
+    pytest.importorskip("torch")
+    return ChronosPredictor(**{"look_back": 10, "horizon": 3, "pipeline": Pipeline()} | more)
+
+
+@pytest.fixture(params=[boosted, smoothed, stubbed])
+def predictor(request):
+    return request.param()
+
+
+def test_one_at_a_time_is_many_at_once_and_quantiles_do_not_cross(predictor):
+    series = walk(unknown=20)
+    assert isinstance(predictor, Predictor)
+    predictor.fit(series.between(0, 300), np.random.default_rng(0))
+    many = predictor.predict_many(series, np.arange(299, 360))
+    assert (np.diff(many, axis=2) >= 0).all()
+    assert many.shape == (61, 3, len(LEVELS))
+    assert predictor.predict().gpus == pytest.approx(many[0], abs=1e-6)
+    for row, origin in enumerate(range(300, 330), 1):
+        predictor.update(series.gpus[origin])
+        assert predictor.predict().gpus == pytest.approx(many[row], abs=1e-6)
+
+
+def test_a_seed_gives_the_same_and_the_future_is_not_seen(predictor):
+    series = walk()
+    changed = series.gpus.copy()
+    changed[350:] = 0.0
+    predictor.fit(series.between(0, 300), np.random.default_rng(3))
+    first = predictor.predict_many(series, np.arange(300, 350))
+    predictor.fit(series.between(0, 300), np.random.default_rng(3))
+    assert (predictor.predict_many(DemandSeries(0, 60, changed), np.arange(300, 350)) == first).all()
+
+
+@pytest.mark.parametrize("level", [0.0, 9.0])
+def test_constant_series(predictor, level):
+    predictor.fit(DemandSeries(0, 60, np.full(200, level)), np.random.default_rng(0))
+    expected = level + (LEVELS if predictor.name == "chronos" else 0)
+    assert np.abs(predictor.predict().gpus - expected).max() <= 1.0
+
+
+def test_short_series_are_refused(predictor):
+    with pytest.raises(InputError, match="at least"):
+        predictor.fit(walk(length=predictor.look_back + 2), np.random.default_rng(0))
+
+
+def test_lightgbm_learns_what_the_last_value_cannot():
+    """A saw tooth: after a rise by one comes a fall by one."""
+    series = DemandSeries(0, 60, 50 + np.arange(3000.0) % 2 * 10)
+    predictor = boosted(trees=60, parameters={"learning_rate": 0.1, "min_data_in_leaf": 20, "feature_fraction": 1.0})
+    found = evaluate(predictor, series, 2500, np.array([0.5, 0.9]), np.random.default_rng(0))
+    assert found.levels[0].mae < 1
+
+
+def test_steps_and_levels_between_are_interpolated():
+    predictor = boosted(horizon=5, steps=(1, 5))
+    series = DemandSeries(0, 60, walk().gpus + 0.25)  # whole numbers would be rounded
+    predictor.fit(series, np.random.default_rng(0))
+    moved = predictor.predict_many(series, np.array([380]))[0]
+    assert moved[2] == pytest.approx((moved[0] + moved[4]) / 2)
+    assert moved[:, 4] == pytest.approx(moved[:, LEVELS.tolist().index(0.5)])
+
+
+def test_features_by_hand():
+    values = walk(length=60).gpus
+    found = features(values, 60.0 * np.arange(60))
+    t = 50
+    for column, lag in enumerate(LAGS):
+        assert found[t, column] == values[t] - values[max(0, t - lag)]
+    for number, length in enumerate(WINDOWS):
+        seen = values[max(0, t - length + 1) : t + 1]
+        high, low, mean, _ = found[t, len(LAGS) + 4 * number :][:4]
+        assert (high, low) == (seen.max() - values[t], seen.min() - values[t])
+        assert mean == pytest.approx(seen.mean() - values[t])
+
+
+def test_chronos_must_answer_in_shape():
+    class Wrong(Pipeline):
+        def predict_quantiles(self, context, prediction_length, quantile_levels):
+            quantiles, mean = super().predict_quantiles(context, prediction_length, quantile_levels)
+            return quantiles[:, :, :3], mean
+
+    predictor = stubbed(pipeline=Wrong())
+    predictor.fit(walk(), np.random.default_rng(0))
+    with pytest.raises(InputError, match="quantiles of shape"):
+        predictor.predict()
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "chronos", None)
+    with pytest.raises(MissingExtraError, match=r"commonwatt\[chronos\]"):
+        make_predictor("chronos")
