@@ -82,8 +82,10 @@ def draw_search(axes: Axes, result: MapResult) -> None:
         np.append(spent, result.evaluations), np.append(best, best[-1]), where="post", color="#0072B2", linewidth=1.2
     )
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
     if best[-1] > 0 and best[0] > 20 * best[-1]:
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xlim(1, max(2, result.evaluations))
     axes.set_xlabel("mappings evaluated")
     axes.set_ylabel(label)
