@@ -37,7 +37,7 @@ class NetworkSettings:
     ----------
     members
         Networks trained, from different random weights and each with another held-out part; averaged.
-    hidden, width, dropout
+    hidden, width, dropout, ignored
         As in ``Shape``.
     held_out
         Part of the training values that judges each epoch, other values for each member.
@@ -48,9 +48,10 @@ class NetworkSettings:
     """
 
     members: int = 3
-    hidden: int = 32
-    width: int = 64
+    hidden: int = 16
+    width: int = 16
     dropout: float = 0.1
+    ignored: float = 0.15
     held_out: float = 0.1
     raw: bool = False
     recipe: Recipe = field(default_factory=Recipe)
@@ -225,6 +226,7 @@ class NetworkPredictor:
         return Shape(
             self.kind, 1 if raw else 3, len(self._scaling.context_mean), self.horizon,
             1 if self.point else len(LEVELS), chosen.hidden, chosen.width, chosen.dropout,
+            chosen.ignored,
         )  # fmt: skip
 
     def _train(

@@ -21,7 +21,7 @@ class PredictorEntry:
     what
         What it is, in a few words.
     target
-        ``module:class``; the class takes ``look_back`` and ``horizon`` as keywords, and ``options``.
+        ``module:class``, or a function that makes one; it takes ``look_back`` and ``horizon``, and ``options``.
     options
         Further keywords it is made with.
     packages
@@ -55,6 +55,9 @@ PREDICTORS: dict[str, PredictorEntry] = {
     "moving-max": PredictorEntry("maximum of a recent window", f"{_HERE}.baselines:MovingMaximum"),
     "lightgbm": PredictorEntry(
         "LightGBM quantile regression", f"{_HERE}.lightgbm_quantile:LightGbmQuantile", (), ("lightgbm",)
+    ),
+    "gru+lightgbm": PredictorEntry(
+        "mean of the quantiles of both", f"{_HERE}.blend:network_and_trees", (), ("torch", "lightgbm")
     ),
     "auto-ets": PredictorEntry(
         "statsforecast's AutoETS with conformal intervals", f"{_HERE}.auto_ets:AutoEts", (), ("statsforecast",)
