@@ -40,6 +40,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.device_shares
 	$(BIN)/python -m benchmarks.serving
 	$(BIN)/python -m benchmarks.market_size
+	$(BIN)/python -m benchmarks.mapping
 	$(BIN)/python -m benchmarks.mig_choice
 	$(BIN)/python -m benchmarks.forecasting
 	$(BIN)/python -m benchmarks.philly_week

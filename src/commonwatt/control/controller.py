@@ -92,7 +92,8 @@ class Controller:
     def tick(self, now_s: float) -> None:
         """One rescheduling point.
 
-        Nothing is decided anew where the last decision left every job running as it was and nothing has happened since.
+        Nothing is decided anew where the last decision left every job running as it was and nothing has happened since,
+        but that unused nodes went to sleep.
         """
         self._age_usage(now_s)
         self._absorb()
@@ -131,7 +132,7 @@ class Controller:
         return view if self.capacity is None else only_on(view)
 
     def _nothing_new(self) -> bool:
-        return self._calm is not None and np.array_equal(self._calm, self._view().usable_gpus)
+        return self._calm is not None and bool((self._view().usable_gpus <= self._calm).all())
 
     def _decide(self, handles: Ints, now_s: float) -> None:
         problem, rows = self._observe(handles, now_s)
