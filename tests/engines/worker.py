@@ -21,7 +21,9 @@ for epoch in range(begun, spec["epochs"]):
         time.sleep(epoch_s / 4)
         done = epoch + (part + 1) / 4
         if part == 3:
-            snapshot.write_text(str(epoch + 1))
+            kept = snapshot.with_name("epoch.part")
+            kept.write_text(str(epoch + 1))
+            kept.replace(snapshot)
         said = progress.with_name("progress.part")
         said.write_text(json.dumps({"done_epochs": done, "kept_epochs": int(done)}))
         said.replace(progress)
