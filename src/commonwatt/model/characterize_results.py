@@ -45,6 +45,7 @@ class KernelResult(ResultModel):
     fractions: tuple[FractionResult, ...] = quantity("estimates of F")
     laws: tuple[LawResult, ...] = quantity("laws fitted, simplest first")
     chosen: str = quantity("law to use")
+    law: dict[str, str | float | tuple[float, ...]] = quantity("the same as a partition problem takes it")
     sentence: str = quantity("why, in one sentence")
 
 

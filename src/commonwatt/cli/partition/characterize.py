@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from commonwatt.model.characterize_results import CharacterizeResult, FractionResult, KernelResult
     from commonwatt.partitioning.parallel_fraction import Estimate
+    from commonwatt.partitioning.scaling_laws import ScalingLaw
 
 __all__ = ["characterize"]
 
@@ -230,8 +231,17 @@ def _kernel(name: str, times: dict[int, list[float]], rng: np.random.Generator) 
             for f in fits
         ),
         chosen=chosen.law.name,
+        law=_as_problem(chosen.law, above.tolist(), speedups.tolist()),
         sentence=why,
     )  # fmt: skip
+
+
+def _as_problem(
+    law: ScalingLaw, counts: list[float], speedups: list[float]
+) -> dict[str, str | float | tuple[float, ...]]:  # fmt: skip
+    if law.name == "table":
+        return {"law": "table", "pes": tuple(counts), "speedups": tuple(speedups)}
+    return {"law": law.name, **law.parameters}
 
 
 def _fraction(estimate: Estimate, shaken: float | None) -> FractionResult:

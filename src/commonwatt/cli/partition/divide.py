@@ -35,10 +35,9 @@ def divide(
 ) -> None:  # fmt: skip
     """Choose a configuration for the tenants of PROBLEM (YAML or JSON), and divide it among them."""
     from commonwatt.cli.partition._answer import answer
-    from commonwatt.data.files import load_yaml
-    from commonwatt.model.partition_file import PartitionFile
+    from commonwatt.data.partition import load_partition
 
-    file = load_yaml(problem, PartitionFile)
+    file = load_partition(problem)
     with blamed_on(problem):
         result = answer(file, mechanism, welfare, seed, tolerance, iterations)
     if plot is not None:

@@ -65,9 +65,14 @@ def folds(size: Floats | float, tile: Floats | float, unit: Floats | float) -> F
 
 
 def _ladder(size: float, unit: float) -> list[float]:
-    """Tiles worth a try: all, multiples of what the array spreads over, and smaller ones if even that is too much."""
+    """Tiles worth a try: all, multiples of what the array spreads over, and smaller ones if even that is too much.
+
+    Of multiples those that cut the size into up to eight like parts, and doubled ones below.
+    """
     unit = max(1.0, min(unit, size))
-    found, step = {size, unit}, unit
+    units = -(-size // unit)
+    found = {size, *(min(size, unit * -(-units // parts)) for parts in range(2, 9))}
+    step = unit
     while step < size:
         found.add(step)
         step *= 2.0
