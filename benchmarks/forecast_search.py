@@ -15,6 +15,7 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from time import process_time
+from typing import Any
 
 import numpy as np
 
@@ -93,18 +94,23 @@ def main() -> None:
             }
         )
         if not given.json:
+            print(f"{ratio:.4f}", rows[-1]["pinball"], rows[-1]["cpu_s"])
             chosen = {key: value for key, value in asdict(each).items() if key not in ("recipe", "members", "raw")}
             recipe = {key: asdict(each.recipe)[key] for key in ("epochs", "rate", "decay", "batch")}
-            print(f"{ratio:.4f} {chosen | recipe}", flush=True)
-    document = {
-        "kind": given.kind, "seed": given.seed, "levels": JUDGED, "last_value": {
+            print(chosen | recipe, flush=True)
+        document = _document(given.kind, given.seed, plain, rows)
+        if given.keep:
+            RESULT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    if given.json:
+        print(json.dumps(document))
+
+
+def _document(kind: str, seed: int, plain: dict[str, np.ndarray], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "kind": kind, "seed": seed, "levels": JUDGED, "last_value": {
             name: [round(float(x), 3) for x in loss] for name, loss in plain.items()
         }, "trials": sorted(rows, key=lambda row: row["against_last_value"]),
     }  # fmt: skip
-    if given.keep:
-        RESULT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    if given.json:
-        print(json.dumps(document))
 
 
 if __name__ == "__main__":

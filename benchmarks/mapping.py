@@ -2,11 +2,12 @@
 
 Speed: G# (operators, evaluation and selection) on batches drawn by ``commonwatt map batch --class mix``, costed by the
 published model, on S5, on four S6 (64 sub-accelerators), and with 10,000 jobs; beside it, in the same run, Algorithm 1
-as a plain Python loop. Compiling is done before.
+as a plain Python loop. Compiling is done before. All times are of the processor, as other programs may run.
 
 Cases, where the reference data is at hand (``COMMONWATT_DATA``): all 20 the published search was run on (batch,
 setting, bandwidth; instance 0). ``auto`` with one second and G# with 10,500 evaluations, over the mean of the published
-search and over the best row of any method, and the gap of ``auto`` to our lower bound.
+search and over the best row of any method, and the gap of ``auto`` to our lower bound, which ``--plot`` draws
+(``benchmarks/mapping_search.py`` goes deeper into these).
 
 Unseen: the same two, longest-first earliest-finish and the gap, on batches of the networks' layers that nothing was
 tuned on, under both cost models.
@@ -19,7 +20,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -54,16 +55,16 @@ def drawn(batch_class: BatchClass, jobs: int, setting: str, times: int, gbs: flo
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds *work* takes."""
-    began = perf_counter()
+    """Seconds of processor time *work* takes."""
+    began = process_time()
     work()
-    return perf_counter() - began
+    return process_time() - began
 
 
 def for_a_second(problem: Problem, seed: int) -> float:
-    """Makespan ``auto`` finds in a second."""
-    began = perf_counter()
-    found = Auto(10**9).solve(problem, np.random.default_rng(seed), lambda: perf_counter() - began < SECONDS)
+    """Makespan ``auto`` finds in a second of processor time."""
+    began = process_time()
+    found = Auto(10**9).solve(problem, np.random.default_rng(seed), lambda: process_time() - began < SECONDS)
     return found.makespan
 
 

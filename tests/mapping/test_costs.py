@@ -311,6 +311,28 @@ def test_an_array_of_nothing_is_refused(more, said):
         Array("HB", **{"rows": 1, **more})
 
 
+@given(
+    st.integers(1, 40), st.integers(1, 12), st.integers(1, 5), st.integers(1, 4), st.integers(0, 6), st.integers(0, 9)
+)
+def test_inputs_under_tiles_are_counted_one_by_one(outputs, tile, filters, stride, padding, beyond):
+    tile = min(tile, outputs)
+    size = max(1, (outputs - 1) * stride + filters - 2 * padding + min(beyond, stride - 1))
+    counted = 0
+    for start in range(0, outputs, tile):
+        end = min(start + tile, outputs)
+        counted += sum(0 <= at < size for at in range(start * stride - padding, (end - 1) * stride - padding + filters))
+    within, everywhere = tiling._extent(*map(float, (size, outputs, tile, filters, stride, padding)))
+    assert everywhere == counted
+    assert within == min(size, (tile - 1) * stride + filters)
+
+
+def test_a_layer_of_a_billion_is_costed_at_once():
+    layer = Layer("conv", 10**9, 10**9, 10**9, 10**9, 3, 3)
+    for model in MODELS.values():
+        found = cost(model, layer, Array("HB", 128, flexible=True))
+        assert found.cycles[0] > 1e30
+
+
 def _every(size, unit):
     return [float(i) for i in range(1, int(size) + 1)]
 

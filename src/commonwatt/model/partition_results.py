@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from commonwatt.model.fields import AnswerModel, ResultModel, quantity
 
-__all__ = ["ConfigurationResult", "LawUse", "PartitionResult", "PartitionTenantResult", "PlannedSlice"]
+__all__ = [
+    "ConfigurationResult",
+    "LawUse",
+    "PartitionResult",
+    "PartitionSweepResult",
+    "PartitionTenantResult",
+    "PlannedSlice",
+    "SweepPoint",
+]
 
 
 class LawUse(ResultModel):
@@ -93,3 +101,23 @@ class PartitionResult(AnswerModel):
     sentence: str = quantity("the same in one sentence")
     configurations: tuple[ConfigurationResult, ...] = quantity("all configurations, in the order of the problem")
     enforcement: str = quantity("what keeps the shares", default="advisory")
+
+
+class SweepPoint(ResultModel):
+    """What is chosen with one weight of the tenant."""
+
+    weight: float = quantity("weight of the tenant")
+    chosen: str = quantity("name of the chosen configuration")
+    margin: float | None = quantity("its relative advantage over the next; null: there is none")
+    welfare: dict[str, float] = quantity("welfare by configuration; for Nash its logarithm")
+    utilities: dict[str, float] = quantity("speedup by tenant in the chosen configuration")
+
+
+class PartitionSweepResult(AnswerModel):
+    """Answer of ``commonwatt partition --sweep-weight``."""
+
+    mechanism: str = quantity("what divides: fisher, entitlement or weighted-equal-speedup")
+    welfare: str = quantity("what chooses the configuration")
+    tenant: str = quantity("tenant whose weight changes, the others keeping theirs")
+    points: tuple[SweepPoint, ...] = quantity("one for each weight, least first")
+    sentence: str = quantity("where the choice changes, in one sentence")

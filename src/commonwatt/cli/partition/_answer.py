@@ -33,7 +33,7 @@ from commonwatt.partitioning.schedule import run, schedule
 from commonwatt.partitioning.throughput import laws_of, market_of
 from commonwatt.partitioning.welfare import Choice, Welfare, choose
 
-__all__ = ["answer"]
+__all__ = ["answer", "chosen_only"]
 
 _UNITS = 1000
 _MOST_PLANNED = 10_000  # slices that are worked out and simulated
@@ -76,6 +76,15 @@ def answer(
             for at, one in enumerate(divided)
         ),
     )
+
+
+def chosen_only(
+    file: PartitionFile, mechanism: str, kind: Welfare | str, tolerance: float, iterations: int | None
+) -> tuple[Choice, list[Floats]]:  # fmt: skip
+    """Return which configuration is chosen, and the utilities in each."""
+    divided = [_divide(file, spec, mechanism, tolerance, iterations) for spec in file.configurations]
+    found = [utilities(one.market, one.shares) for one in divided]
+    return choose(found, divided[0].market.budgets, kind), found  # type: ignore[arg-type]
 
 
 def _divide(
