@@ -102,11 +102,11 @@ class _Best:
         return self.spent < self.budget and (self.mapping is None or (self.worth > reached and self.keep_going()))
 
 
-def _environment(problem: Problem, best: _Best) -> Any:  # noqa: ANN401
+def _environment(problem: Problem, best: _Best, rng: Generator) -> Any:  # noqa: ANN401
     import gymnasium
 
     episode = Episode(problem)
-    usual = score(problem, List("fcfs", "rr").solve(problem, np.random.Generator(np.random.PCG64(0))).mapping[None])
+    usual = score(problem, List("fcfs", "rr").solve(problem, rng).mapping[None])
 
     class Environment(gymnasium.Env):  # type: ignore[misc,unused-ignore]
         action_space = gymnasium.spaces.MultiDiscrete([problem.accelerators, PRIORITIES])
@@ -156,7 +156,7 @@ class Learner:
         best = _Best(problem, max(1, self.budget), keep_going)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            learner = _learner(self.name, _environment(problem, best), int(rng.integers(2**31)))
+            learner = _learner(self.name, _environment(problem, best, rng), int(rng.integers(2**31)))
             learner.learn(10**12, callback=lambda _local, _global: best.go_on())
         assert best.mapping is not None
         return Search(best.mapping, best.worth, best.spent, tuple(best.history))
