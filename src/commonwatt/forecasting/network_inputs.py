@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commonwatt.model.arrays import Floats, Ints
-from commonwatt.model.units import DAY_S, WEEK_S
+from commonwatt.model.units import DAY_S
 
 __all__ = ["MEMORY", "PATCH", "Clock", "context_width", "contexts", "level_sequences", "sequences"]
 
@@ -100,7 +100,7 @@ def contexts(values: Floats, origins: Ints, clock: Clock, horizon: int, resoluti
     """Return what is known besides the sequence, none of it from after the origin.
 
     Rises and falls summed, counted and at their largest over 2 to 1440 values; level against its mean, maximum and
-    minimum of late, and its spread; time since the last jumps; phase of the day and of the week; the rise at this time
+    minimum of late, and its spread; time since the last jumps; phase of the day; the rise at this time
     of day a day ago (0 if a day is more than 1440 values).
 
     Shapes: *values* [T], *origins* [K], rising; returns [K, C].
@@ -171,11 +171,10 @@ def _since(up: Floats, down: Floats, rows: Ints) -> list[Floats]:
 def _phases(clock: Clock, origins: Ints) -> list[Floats]:
     time_s = clock.start_s + clock.step_s * origins
     found = []
-    for period, harmonics in ((DAY_S, (1, 2, 3)), (WEEK_S, (1, 2))):
-        for k in harmonics:
-            angle = 2 * np.pi * k * np.mod(time_s, period) / period
-            found += [np.sin(angle), np.cos(angle)]
-    return [*found, np.mod(time_s, 1800) / 900 - 1, np.mod(time_s, 3600) / 1800 - 1]
+    for k in (1, 2, 3):
+        angle = 2 * np.pi * k * np.mod(time_s, DAY_S) / DAY_S
+        found += [np.sin(angle), np.cos(angle)]
+    return found
 
 
 def _a_day_ago(up: Floats, rows: Ints, clock: Clock, horizon: int) -> Floats:

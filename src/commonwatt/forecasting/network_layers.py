@@ -7,10 +7,12 @@ the decoder unrolls that over the horizon, all steps at once (direct multi-horiz
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from commonwatt.forecasting.forecast import LEVELS
 from commonwatt.forecasting.network_inputs import PATCH
 from commonwatt.model.arrays import Floats
 
@@ -19,6 +21,10 @@ __all__ = ["KINDS", "Layers", "Shape", "build", "forward"]
 Layers: TypeAlias = Any
 """A ``torch.nn.ModuleDict``; torch may not be installed."""
 
+_MEDIAN = int(np.argmin(np.abs(LEVELS - 0.5)))
+_KNOTS = (0, 2, 4, 6, 8, 12, 15, 17)  # outputs between whose stretch factors those of the others lie
+_MOST_STRETCH = 3.0  # natural logarithm of
+_LEAST = 0.02  # resolutions: usual distance of quantiles that are usually the same
 KINDS = ("gru", "bilstm", "cnn")
 
 
@@ -44,6 +50,8 @@ class Shape:
         Size of the context vector and of the decoder's state.
     dropout
         Share of activations dropped in training.
+    ignored
+        Share of inputs dropped in training.
     """
 
     kind: str
@@ -54,6 +62,7 @@ class Shape:
     hidden: int
     width: int
     dropout: float
+    ignored: float
 
 
 def build(shape: Shape, start: Floats) -> Layers:
@@ -64,7 +73,7 @@ def build(shape: Shape, start: Floats) -> Layers:
     shape
         Its sizes.
     start
-        Rising along outputs. Shape [m, outputs], resolutions.
+        Not falling along outputs. Shape [m, outputs], resolutions.
     """
     import torch
     from torch import nn
@@ -83,43 +92,64 @@ def build(shape: Shape, start: Floats) -> Layers:
         )  # fmt: skip
         decoder = nn.Sequential(nn.Conv1d(2 * width, width, 3, padding=1), nn.SiLU())
     read = 2 * hidden if shape.kind == "cnn" else hidden
+    middle = min(_MEDIAN, shape.outputs - 1)
+    distances = np.log(np.maximum(np.diff(start, axis=1), _LEAST))
     layers = {
         "encoder": encoder,
-        "join": nn.Linear(read + (width if shape.context else 0), width),
+        "join": nn.Linear(read + (2 * width if shape.context else 0), width),
         "decoder": decoder,
-        "head": nn.Linear(width, shape.outputs, bias=False),
-        "steps": nn.ParameterDict({"bias": nn.Parameter(torch.tensor(_unsummed(start), dtype=torch.float32))}),
+        "head": nn.Linear(width, 1 + len(_spread(shape.outputs))),
+        "usual": nn.ParameterDict({
+            "middle": nn.Parameter(torch.tensor(start[:, middle], dtype=torch.float32)),
+            "distances": nn.Parameter(torch.tensor(distances, dtype=torch.float32)),
+        }),
+        "ignore": nn.Dropout(shape.ignored),
         "drop": nn.Dropout(shape.dropout),
-    }
+    }  # fmt: skip
     if shape.context:
-        layers["context"] = nn.Linear(shape.context, width)
+        layers["context"] = nn.Linear(shape.context, 2 * width)
     if shape.kind == "cnn":
         layers["place"] = nn.Linear(1, width)
     nn.init.zeros_(layers["head"].weight)
+    nn.init.zeros_(layers["head"].bias)
     return nn.ModuleDict(layers)
 
 
-def _unsummed(start: Floats) -> Floats:
-    """Return what ``forward`` makes *start* of: the first, then increments before the softplus."""
-    increments = np.maximum(np.diff(start, axis=1), 0.02)
-    return np.concatenate((start[:, :1], np.log(np.expm1(increments))), axis=1)
+@cache
+def _spread(outputs: int) -> Floats:
+    """Return how much of each stretch factor a distance between two neighbouring quantiles gets. Shape [F, outputs-1].
+
+    There are fewer factors than distances, each shared by neighbours: the far tail, of which little is seen, moves
+    with what is nearer.
+    """
+    knots = np.unique(np.minimum(_KNOTS, outputs - 1))
+    at = np.arange(outputs - 1) + 0.5
+    return np.array([np.interp(at, knots, one) for one in np.eye(len(knots))]) if outputs > 1 else np.zeros((0, 0))
 
 
 def forward(shape: Shape, layers: Layers, sequence: Any, context: Any) -> Any:  # noqa: ANN401
-    """Return the forecast, which does not fall along outputs: the lowest quantile, and softplus increments summed up.
+    """Return the forecast, which rises along outputs.
+
+    A median is moved, and the usual distances between neighbouring quantiles, which are above 0, are stretched by
+    positive factors and summed up from the median outwards; so quantiles cannot cross.
 
     Shapes: *sequence* [B, n / PATCH, channels * PATCH], *context* [B, C]; returns [B, m, outputs], resolutions.
     """
     import torch
     from torch.nn import functional
 
-    parts = [layers["drop"](_encode(shape, layers, sequence))]
+    parts = [layers["drop"](_encode(shape, layers, layers["ignore"](sequence)))]
     if shape.context:
-        parts.append(layers["drop"](functional.silu(layers["context"](context))))
+        parts.append(layers["drop"](functional.silu(layers["context"](layers["ignore"](context)))))
     vector = layers["drop"](functional.silu(layers["join"](torch.cat(parts, 1))))
-    states = vector[:, None, :] + _decode(shape, layers, vector)
-    free = layers["head"](states) + layers["steps"]["bias"]
-    return torch.cat((free[..., :1], functional.softplus(free[..., 1:])), 2).cumsum(2)
+    free = layers["head"](vector[:, None, :] + _decode(shape, layers, vector))
+    middle = (layers["usual"]["middle"] + free[..., 0])[..., None]
+    if shape.outputs == 1:
+        return middle
+    stretch = free[..., 1:] @ torch.tensor(_spread(shape.outputs), dtype=free.dtype)
+    distances = torch.exp(layers["usual"]["distances"] + _MOST_STRETCH * torch.tanh(stretch / _MOST_STRETCH))
+    below = distances[..., :_MEDIAN].flip(2).cumsum(2).flip(2)
+    return torch.cat((middle - below, middle, middle + distances[..., _MEDIAN:].cumsum(2)), 2)
 
 
 def _encode(shape: Shape, layers: Layers, sequence: Any) -> Any:  # noqa: ANN401

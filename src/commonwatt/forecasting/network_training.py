@@ -35,10 +35,10 @@ class Recipe:
     """
 
     epochs: int = 12
-    share: float = 0.5
-    batch: int = 512
+    share: float = 1.0
+    batch: int = 1024
     rate: float = 2e-3
-    decay: float = 0.1
+    decay: float = 1.0
     patience: int = 4
 
 
@@ -115,7 +115,11 @@ def train(
 def _stepper(layers: Layers, recipe: Recipe, steps: int) -> Callable[[Any], None]:
     import torch
 
-    optimizer = torch.optim.AdamW(layers.parameters(), lr=recipe.rate, weight_decay=recipe.decay)
+    usual = list(layers["usual"].parameters())  # what is forecast without any input: 0 would be no neutral value
+    known = {id(each) for each in usual}
+    others = [each for each in layers.parameters() if id(each) not in known]
+    groups = [{"params": usual, "weight_decay": 0.0}, {"params": others, "weight_decay": recipe.decay}]
+    optimizer = torch.optim.AdamW(groups, lr=recipe.rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, recipe.rate, total_steps=steps + 1, pct_start=0.2)
 
     def step(loss: Any) -> None:  # noqa: ANN401

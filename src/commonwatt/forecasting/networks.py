@@ -37,7 +37,7 @@ class NetworkSettings:
     ----------
     members
         Networks trained, from different random weights and each with another held-out part; averaged.
-    hidden, width, dropout
+    hidden, width, dropout, ignored
         As in ``Shape``.
     held_out
         Part of the training values that judges each epoch, other values for each member.
@@ -48,9 +48,10 @@ class NetworkSettings:
     """
 
     members: int = 3
-    hidden: int = 32
-    width: int = 64
+    hidden: int = 16
+    width: int = 16
     dropout: float = 0.1
+    ignored: float = 0.15
     held_out: float = 0.1
     raw: bool = False
     recipe: Recipe = field(default_factory=Recipe)
@@ -180,6 +181,11 @@ class NetworkPredictor:
         """Networks trained; fewer than asked for if training was interrupted."""
         return len(self._members)
 
+    @property
+    def fitted_until_s(self) -> float:
+        """Instant after the last value seen."""
+        return self._clock.start_s + self._seen * self._clock.step_s
+
     def _origins(self, series: DemandSeries, rng: np.random.Generator) -> Ints:
         """Return origins to learn from, all of whose targets are known; not more than enough of them."""
         n, m = self.look_back, self.horizon
@@ -220,6 +226,7 @@ class NetworkPredictor:
         return Shape(
             self.kind, 1 if raw else 3, len(self._scaling.context_mean), self.horizon,
             1 if self.point else len(LEVELS), chosen.hidden, chosen.width, chosen.dropout,
+            chosen.ignored,
         )  # fmt: skip
 
     def _train(

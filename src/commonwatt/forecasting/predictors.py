@@ -21,17 +21,20 @@ class PredictorEntry:
     what
         What it is, in a few words.
     target
-        ``module:class``; the class takes ``look_back`` and ``horizon`` as keywords, and ``options``.
+        ``module:class``, or a function that makes one; it takes ``look_back`` and ``horizon``, and ``options``.
     options
         Further keywords it is made with.
     packages
-        Packages of the extra ``forecast`` it needs.
+        Packages it needs.
+    extra
+        Extra of this package that installs them.
     """
 
     what: str
     target: str
     options: tuple[tuple[str, Any], ...] = ()
     packages: tuple[str, ...] = ()
+    extra: str = "forecast"
 
 
 def _network(what: str, kind: str, *, point: bool = False) -> PredictorEntry:
@@ -53,11 +56,14 @@ PREDICTORS: dict[str, PredictorEntry] = {
     "lightgbm": PredictorEntry(
         "LightGBM quantile regression", f"{_HERE}.lightgbm_quantile:LightGbmQuantile", (), ("lightgbm",)
     ),
+    "gru+lightgbm": PredictorEntry(
+        "mean of the quantiles of both", f"{_HERE}.blend:network_and_trees", (), ("torch", "lightgbm")
+    ),
     "auto-ets": PredictorEntry(
         "statsforecast's AutoETS with conformal intervals", f"{_HERE}.auto_ets:AutoEts", (), ("statsforecast",)
     ),
     "chronos": PredictorEntry(
-        "a Chronos model of one's own", f"{_HERE}.chronos:ChronosPredictor", (), ("chronos",)
+        "a Chronos model of one's own", f"{_HERE}.chronos:ChronosPredictor", (), ("chronos",), "chronos"
     ),
 }  # fmt: skip
 """Every predictor, by name."""
@@ -80,7 +86,7 @@ def make_predictor(name: str, look_back: int = LOOK_BACK, horizon: int = HORIZON
         try:
             import_module(package)
         except ImportError:
-            raise MissingExtraError(package, "forecast") from None
+            raise MissingExtraError(package, entry.extra) from None
     module, _, made = entry.target.partition(":")
     build = getattr(import_module(module), made)
     predictor: Predictor = build(look_back=look_back, horizon=horizon, **dict(entry.options), **options)

@@ -25,9 +25,9 @@ from scipy.optimize import linear_sum_assignment
 
 from commonwatt.mapping.encoding import Mapping
 from commonwatt.mapping.evaluator import makespan
-from commonwatt.mapping.gsharp import GSharp, Settings, likelihoods
+from commonwatt.mapping.gsharp import GSharp, Settings
 from commonwatt.mapping.lower_bound import simple_bound
-from commonwatt.mapping.operators import mutate
+from commonwatt.mapping.operators import likelihoods, mutate
 from commonwatt.mapping.problem import Problem
 from commonwatt.mapping.search import KeepGoing, Search, always, score
 from commonwatt.model.arrays import Floats, Ints

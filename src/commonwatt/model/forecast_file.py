@@ -28,6 +28,7 @@ class NetworkSettingsFields(FileModel):
     hidden: int = quantity("size of the encoder's state", ge=1)
     width: int = quantity("size of the context vector", ge=1)
     dropout: float = quantity("share of activations dropped in training", ge=0, lt=1)
+    ignored: float = quantity("share of inputs dropped in training", ge=0, lt=1)
     held_out: float = quantity("part of the examples that judges each epoch", ge=0, lt=1)
     raw: bool = quantity("whether it works on levels, not changes")
     recipe: NetworkRecipeFields = quantity("how each was trained")

@@ -18,7 +18,7 @@ from commonwatt.model.map_results import MapEvaluateResult, MapResult, MapTableR
 from commonwatt.model.mig_file import MigFile
 from commonwatt.model.mig_results import MigResult
 from commonwatt.model.partition_file import PartitionFile
-from commonwatt.model.partition_results import PartitionResult
+from commonwatt.model.partition_results import PartitionResult, PartitionSweepResult
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.results import (
     DataCheckResult,
@@ -62,6 +62,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "timeslice-run-result": TimesliceRunResult,
     "timeslice-profile-result": TimesliceProfileResult,
     "timeslice-serve-result": TimesliceServeResult,
+    "partition-sweep-result": PartitionSweepResult,
     "partition": PartitionFile,
     "partition-result": PartitionResult,
     "map": MapFile,

@@ -120,7 +120,7 @@ def _made(
     from commonwatt.forecasting.predictors import PREDICTORS, make_predictor
     from commonwatt.model.errors import InputError
 
-    networks = [known for known, entry in PREDICTORS.items() if "torch" in entry.packages]
+    networks = [known for known, entry in PREDICTORS.items() if entry.packages == ("torch",)]
     if name not in networks:
         raise InputError(f"one of {', '.join(networks)}; others need no fitting ahead", field="--model", value=name)
     settings = NetworkSettings(raw=raw)
