@@ -82,7 +82,7 @@ def _made(name: str, dimensions: int, budget: int, seed: int) -> Any:  # noqa: A
     if name not in made:
         raise InputError(f"one of {', '.join(NEVERGRAD)}", field="algorithm", value=name)
     cube = ng.p.Array(init=np.full(dimensions, 0.5), lower=0.0, upper=1.0)
-    cube.random_state = np.random.RandomState(seed)
+    cube.random_state.seed(seed)
     return made[name](cube, budget=budget, num_workers=1)
 
 

@@ -106,7 +106,7 @@ def _environment(problem: Problem, best: _Best, rng: Generator) -> Any:  # noqa:
     import gymnasium
 
     episode = Episode(problem)
-    usual = score(problem, List("fcfs", "rr").solve(problem, rng).mapping[None])  # nothing random in it
+    usual = score(problem, List("fcfs", "rr").solve(problem, rng).mapping[None])
 
     class Environment(gymnasium.Env):  # type: ignore[misc,unused-ignore]
         action_space = gymnasium.spaces.MultiDiscrete([problem.accelerators, PRIORITIES])

@@ -59,7 +59,10 @@ def exact(
     it lacks to be bought are small, *lean* decides: it is bought if the share is more than *lean* times what it lacks.
     """
     paid = near.prices + near.limit_prices[:, None]
-    bought = (rates > 0) & (near.shares * paid / weights[:, None] > lean * near.lacking / paid)
+    size = near.shares * paid / weights[:, None]
+    if lean < 1.0:  # next to nothing of a budget may be more of a limit
+        size = np.maximum(size, near.shares / limits[:, None])
+    bought = (rates > 0) & (size > lean * near.lacking / paid)
     usable = np.where(rates > 0, paid, np.inf)
     sold = near.prices / usable.min(axis=0) > near.left / supplies
     at_limit = np.isfinite(limits) & (near.limit_prices / usable.min(axis=1) > near.room / limits)

@@ -99,6 +99,8 @@ def solve(weights: Floats, rates: Floats, supplies: Floats, limits: Floats | Non
     limits = np.where(limits < np.where(rates > 0, supplies, 0.0).sum(axis=1), limits, np.inf)
     market = scaled, rates[:, useful], supplies[useful], limits
     found = _limited(*market) if np.isfinite(limits).any() else _unlimited(*market)
+    if not found[0] < TOLERANCE and np.isinf(limits).all():
+        found = _limited(*market)  # slower, but rounding errors matter less
     if not found[0] < TOLERANCE:
         msg = f"the market did not settle: residual {found[0]:.3g}"
         raise SolverError(msg)
