@@ -86,16 +86,32 @@ def lower_bound(problem: Problem) -> float:
     """Return the bound, in cycles."""
     kinds, shortest = _Kinds.of(problem), problem.alone.min(axis=1)
     values = np.unique(kinds.alone[np.isfinite(kinds.alone)])
-    low = int(np.searchsorted(values, shortest.max()))  # below it some job has nowhere to go
-    high = len(values) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if kinds.solved(values[middle])[0] * (1 - ROUNDING) >= values[middle + 1]:
-            low = middle + 1
-        else:
-            high = middle
-    longest, found = float(problem.goal.precedence.earliest(shortest).max()), kinds.solved(values[low])[0]
+    longest = float(problem.goal.precedence.earliest(shortest).max())
+    low = _threshold(kinds, values, int(np.searchsorted(values, shortest.max())))
+    found = kinds.solved(values[low])[0]
     return max(float(values[low]), found, pigeonhole(problem), longest) * (1 - ROUNDING)
+
+
+def _threshold(kinds: _Kinds, values: Floats, low: int) -> int:
+    """Return the first k, from *low* on, for which the bound over the pairs up to values[k] is below the next value.
+
+    The bound falls with k. What all pairs give is a bound for every k, which makes for a good start; the rest is
+    bisection by growing steps, as what is looked for is near.
+    """
+
+    def passed(k: int) -> bool:
+        return bool(kinds.solved(values[k])[0] * (1 - ROUNDING) >= values[k + 1])
+
+    high, step = len(values) - 1, 1
+    whole = kinds.solved(values[high])[0] * (1 - ROUNDING)
+    low = max(low, min(high, int(np.searchsorted(values, whole, side="right")) - 1))
+    while low < high:
+        middle = min(low + step - 1, high - 1)
+        if passed(middle):
+            low, step = middle + 1, 2 * step
+        else:
+            high, step = middle, max(1, (middle - low) // 2)
+    return low
 
 
 def shared_out(problem: Problem, longest: float) -> Floats:

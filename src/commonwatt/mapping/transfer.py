@@ -10,7 +10,8 @@ these genes. Ours:
   take as many times its simple lower bound as the batch that was learnt from did. So does a job that cannot run where
   it is sent.
 - Batches of another size take the ranks evenly, or the learnt jobs several times.
-- Fine-tuning starts from the transferred mapping and mutations of it, as random mappings would be far behind.
+- The first population of fine-tuning is the transferred mapping, mutations of it for the first half, and what G# begins
+  with for the other.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ __all__ = ["Match", "Transfer", "Transferred", "ranks"]
 Match = Literal["rank", "nearest"]
 NOWHERE = 1e30
 """Stands for the latency of a job where it cannot run, when jobs are compared."""
-CHANGED = 0.03
+CHANGED = 0.1
 """Part of the genes that a mutation of a transferred mapping changes."""
+MUTATED = 0.5
+"""Part of the first population that is made so."""
 
 
 def ranks(problem: Problem) -> Ints:
@@ -132,7 +135,7 @@ class Transferred:
             return score(problem, first[None])
         likely = likelihoods(problem, self.settings.power, self.settings.even)
         seeds = [first]
-        while len(seeds) < self.settings.population:
+        while len(seeds) < MUTATED * self.settings.population:
             seeds.append(Mapping(first.accelerator.copy(), first.priority.copy()))
             mutate(seeds[-1].accelerator, seeds[-1].priority, CHANGED, likely, rng)
         budget = self.epochs * self.settings.population

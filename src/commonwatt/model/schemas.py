@@ -12,7 +12,7 @@ from commonwatt.model.forecast_file import ForecastModelHeader
 from commonwatt.model.forecast_network_results import ForecastFitResult, ForecastPredictResult
 from commonwatt.model.forecast_plan_results import ForecastPlanResult
 from commonwatt.model.forecast_results import ForecastDemandResult, ForecastEvaluateResult
-from commonwatt.model.map_file import MapFile, MappingFile, MapTable
+from commonwatt.model.map_file import MapFile, MappingFile, MapTable, TransferFile
 from commonwatt.model.map_layer_results import MapBatchResult, MapLayersResult, MapNetworksResult
 from commonwatt.model.map_results import MapEvaluateResult, MapResult, MapTableResult
 from commonwatt.model.mig_file import MigFile
@@ -68,6 +68,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "map": MapFile,
     "forecast-plan-result": ForecastPlanResult,
     "mapping": MappingFile,
+    "map-transfer": TransferFile,
     "map-result": MapResult,
     "map-evaluate-result": MapEvaluateResult,
     "map-layers-result": MapLayersResult,

@@ -92,10 +92,11 @@ def _judged(
     full = np.isfinite(width) & (at.room < _NOTHING * np.minimum(width, pes))
     shares = pieces.shares(np.where(nothing, 0.0, np.where(full, width, at.x)))
     off, money = residual(market, curves, at.prices, shares)
-    for band in _BANDS:
+    judged = np.where(money > 0, money * pieces.scale, at.money)
+    for band, worths in ((band, worths) for band in _BANDS for worths in (at.money, judged)):
         if off <= min(tolerance, 1e-9) or off > _HOPELESS:
             break
-        settled = _settle(market, pieces, at, band)
+        settled = _settle(market, pieces, at, worths, band)
         if settled is not None:
             again, worth = residual(market, curves, at.prices, settled)
             if again < off:
@@ -103,9 +104,9 @@ def _judged(
     return Found(at.prices, shares, money, off, steps, history)
 
 
-def _settle(market: Market, pieces: Pieces, at: Point, band: float) -> Floats | None:
+def _settle(market: Market, pieces: Pieces, at: Point, money: Floats, band: float) -> Floats | None:
     """Return those shares of all best at the prices with which budgets and core clusters come out best."""
-    value = at.money[pieces.tenant] * at.prices[pieces.cluster]
+    value = money[pieces.tenant] * at.prices[pieces.cluster]
     low, high = (held_by(pieces.shape, value * by) for by in (1.0 + band, 1.0 - band))
     high = np.maximum(low, np.minimum(high, market.pe_count[pieces.cluster]))
     count, n, c = len(value), len(market.budgets), len(market.pe_count)

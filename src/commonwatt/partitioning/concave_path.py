@@ -20,6 +20,7 @@ _TRY_FROM = np.log(1e-2)  # tau from which on Newton's method is tried
 _LEAST_TAU = np.log(1e-9)
 _GOOD = 1e-9
 _CORRECTIONS = 8
+_ON_IT = 1e-6  # part of a core cluster: near enough to the path
 
 
 def follow(pieces: Pieces, *, tau: float = 10.0, limit: int = 2000) -> tuple[Point, int, float] | None:
@@ -75,7 +76,7 @@ def _correct(
         money = at.money
         if not np.isfinite(step.right).all():
             return None
-        if np.abs(step.right / pieces.pe_count).max() < 1e-9:
+        if np.abs(step.right / pieces.pe_count).max() < _ON_IT:
             return spot, at, step
         whole = np.vstack([_jacobian(pieces, spot, at, step), tangent])
         try:

@@ -33,7 +33,8 @@ def cost_models(study: Study, part: Part) -> None:
         part.point(setting[0], "total makespan of G#, roofline", setting[1], total, "cycles")
     _bytes(study, part)
     _flexible(study, part)
-    part.draw("total makespan, roofline", partial(plots.lines, points=part.points, x_name="bandwidth, GB/s"))
+    panel = partial(plots.lines, points=part.points, x_name="bandwidth, GB/s", logarithmic=True)
+    part.draw("total makespan, roofline", panel)
 
 
 def _bytes(study: Study, part: Part) -> None:
