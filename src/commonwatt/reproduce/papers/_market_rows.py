@@ -11,7 +11,7 @@ from commonwatt.model.results import ReproducePoint, ReproduceRow
 from commonwatt.partitioning.market import residual
 from commonwatt.partitioning.proportional import run
 from commonwatt.reproduce.papers import _market_plots as plots
-from commonwatt.reproduce.papers._market_cases import CONFIGURATIONS, SAMPLE, SETS, drawn, market, stated
+from commonwatt.reproduce.papers._market_cases import CONFIGURATIONS, SAMPLE, SETS, Inputs, drawn, market, stated
 from commonwatt.reproduce.papers._market_claims import Study, claims, fully_parallel, study
 from commonwatt.reproduce.topic import Answer, Extent, Request
 
