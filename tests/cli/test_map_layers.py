@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 
 import pytest
 
@@ -138,3 +139,17 @@ def test_without_its_extra_one_line_says_what_to_install(package, suffix, tmp_pa
     done = run("map", "layers", tmp_path / f"m{suffix}")
     assert (done.code, done.out) == (1, "")
     assert done.err == f"error: {package} is not installed; run: pip install 'commonwatt[{package}]'\n"
+
+
+def test_an_exported_program(tmp_path):
+    torch = pytest.importorskip("torch")
+    file, batch = tmp_path / "p.pt2", torch.export.Dim("batch", min=2, max=8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = torch.nn.Linear(4, 6)
+        torch.export.save(torch.export.export(module, (torch.zeros(2, 4),), dynamic_shapes=({0: batch},)), file)
+    refused = run("map", "layers", file)
+    assert (refused.code, refused.out) == (2, "")
+    assert "p.pt2: field 'shape'" in refused.err
+    name = refused.err.rpartition("--dim ")[2].partition("=")[0]
+    assert run("map", "layers", file, "--dim", f"{name}=5", "--json").document["macs"] == 5 * 24

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from commonwatt.cli.map.layer_rows import digest_of, rows_of, tell_layers
-from commonwatt.cli.output import json_option, print_json, say
+from commonwatt.cli.output import blamed_on, json_option, print_json, say
 
 if TYPE_CHECKING:
     from commonwatt.data.model_layers.collecting import Collection
@@ -92,7 +92,8 @@ def _collected(model: str, sizes: dict[str, int], tokens: int | None) -> Collect
     if suffix == ".pt2":
         from commonwatt.data.model_layers.from_torch import collect_program
 
-        return collect_program(path, sizes)
+        with blamed_on(path):
+            return collect_program(path, sizes)
     if sizes:
         raise InputError("a model file (.onnx or .pt2) with it", field="--dim", value=next(iter(sizes)))
     if suffix == ".csv":
