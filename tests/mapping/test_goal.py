@@ -243,3 +243,11 @@ def test_the_history_falls_to_what_was_found(algorithm):
     assert best[-1] == found.makespan
     assert all(one > two for one, two in itertools.pairwise(best))
     assert all(1 <= one < two <= found.evaluations for one, two in itertools.pairwise(spent))
+
+
+def test_auto_starts_from_the_target_order():
+    problem = literal_sample(60, 4)
+    aimed = problem.with_goal(Goal(objective="satisfaction", place=rng(5).permutation(60)))
+    assert 1 - List("target", "eft").solve(aimed, rng()).makespan > 0.5
+    assert Auto(1).solve(aimed, rng()).makespan == List("target", "eft").solve(aimed, rng()).makespan
+    assert 1 - Auto(3000).solve(aimed, rng()).makespan > 0.8
