@@ -40,7 +40,9 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.device_shares
 	$(BIN)/python -m benchmarks.serving
 	$(BIN)/python -m benchmarks.market_size
+	$(BIN)/python -m benchmarks.mapping
 	$(BIN)/python -m benchmarks.mig_choice
+	$(BIN)/python -m benchmarks.forecasting
 	$(BIN)/python -m benchmarks.philly_week
 	$(BIN)/python -m benchmarks.andreas_scenarios
 

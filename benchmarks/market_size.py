@@ -1,15 +1,17 @@
-"""How long a market takes to solve, by its size: ``python -m benchmarks.market_size [--large]``.
+"""How long a market takes to solve, by its size: ``python -m benchmarks.market_size [--large] [--plot FILE]``.
 
-Three parts, each with its goal beside it. Bidding: rounds until no price changes by 1e-8 (budgets sum to 1), and what
+Four parts, each with its goal beside it. Bidding: rounds until no price changes by 1e-8 (budgets sum to 1), and what
 tenants could then still gain. Equilibrium: to a residual of 1e-7, as ``commonwatt partition`` does. SciPy: the prices
 of linear markets (F = 1) by the dual of Eisenberg and Gale's convex program, both on this machine, one after the
-other. ``--large`` adds 10,000 tenants by 1,000 core clusters: minutes.
+other. Other laws: markets of measured tables, the Universal Scalability Law and Amdahl's, a third each. ``--large``
+adds 10,000 tenants by 1,000 core clusters: minutes. ``--plot`` draws iterations against size.
 """
 
 from __future__ import annotations
 
 import resource
 import sys
+from pathlib import Path
 from time import perf_counter
 
 import numpy as np
@@ -17,8 +19,11 @@ import numpy as np
 from commonwatt.partitioning.market import residual, solve
 from commonwatt.partitioning.problem import Market
 from commonwatt.partitioning.proportional import run
+from commonwatt.partitioning.scaling_laws import Amdahl, Table, UniversalScalability
+from commonwatt.report.saving import saved
 
-SIZES = [(10, 5), (100, 10), (100, 100), (1000, 100)]
+SIZES = [(10, 5), (30, 10), (100, 10), (100, 100), (300, 30), (1000, 100)]
+OF_LAWS = [(10, 5), (30, 10), (100, 20), (300, 30)]
 GOALS = {(1000, 100): "goal 2 s", (10_000, 1000): "goal 60 s, 4 GB"}
 
 
@@ -28,7 +33,12 @@ def made(n: int, c: int, *, linear: bool = False) -> Market:
     return Market.make(rng.integers(4, 65, c), rng.uniform(0.5, 5, n), np.exp(rng.normal(0, 1, (n, c))), f)
 
 
-def by_size(sizes: list[tuple[int, int]]) -> None:
+Counts = list[tuple[int, int]]  # pairs of a market and iterations
+
+
+def by_size(sizes: list[tuple[int, int]]) -> tuple[Counts, Counts]:
+    bidding: Counts = []
+    equilibrium: Counts = []
     print("tenants x core clusters | bidding to 1e-8: rounds, s, gain left | equilibrium: rounds + steps, s, residual")
     for n, c in sizes:
         market = made(n, c)
@@ -39,6 +49,8 @@ def by_size(sizes: list[tuple[int, int]]) -> None:
         began = perf_counter()
         found = solve(market)
         solve_s = perf_counter() - began
+        bidding.append((n * c, state.iterations))
+        equilibrium.append((n * c, found.iterations))
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         print(
             f"{n:6d} x {c:4d} | {state.iterations:5d}, {bid_s:7.3f} s, {off:.1e} | "
@@ -46,6 +58,47 @@ def by_size(sizes: list[tuple[int, int]]) -> None:
             f"{solve_s:7.2f} s, {found.residual:.1e} | {memory:.2f} GB  {GOALS.get((n, c), '')}",
             flush=True,
         )
+    return bidding, equilibrium
+
+
+def with_laws(n: int, c: int) -> Market:
+    rng, given = np.random.default_rng([n, c, 1]), made(n, c)
+    pes = np.array([2.0, 4.0, 8.0, 16.0])
+
+    def law() -> Amdahl | UniversalScalability | Table:
+        kind = rng.integers(3)
+        if kind == 0:
+            return Amdahl(float(rng.uniform(0.5, 0.999)))
+        if kind == 1:
+            return UniversalScalability(float(rng.uniform(0, 0.3)), float(rng.uniform(0, 0.02)))
+        return Table.fit(pes, 1.0 + np.cumsum(rng.uniform(0, 1, 4) * [1, 2, 4, 8]))
+
+    return given.under([[law() for _ in range(c)] for _ in range(n)])
+
+
+def by_laws(sizes: list[tuple[int, int]]) -> Counts:
+    print("\nother laws | Newton's steps | s | residual")
+    taken: Counts = []
+    for n, c in sizes:
+        market = with_laws(n, c)
+        began = perf_counter()
+        found = solve(market)
+        print(f"{n:5d} x {c:3d} | {found.steps:4d} | {perf_counter() - began:.2f} | {found.residual:.1e}", flush=True)
+        taken.append((n * c, found.steps))
+    return taken
+
+
+def draw(lines: dict[str, Counts], path: Path) -> None:
+    with saved(path, (6.5, 4.0)) as figure:
+        axes = figure.subplots()
+        for name, counts in lines.items():
+            axes.plot(*zip(*sorted(counts), strict=True), marker="o", markersize=4, label=name)
+        axes.set_xscale("log")
+        axes.set_ylim(bottom=0)
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.set_xlabel("tenants times core clusters")
+        axes.set_ylabel("iterations")
+        axes.legend(fontsize=7, loc="upper center")
 
 
 def by_scipy(market: Market) -> tuple[np.ndarray, float]:
@@ -92,7 +145,15 @@ def against_scipy(sizes: list[tuple[int, int]]) -> None:
 
 
 def main() -> None:
-    by_size([*SIZES, *([(10_000, 1000)] if "--large" in sys.argv else [])])
+    bidding, equilibrium = by_size([*SIZES, *([(10_000, 1000)] if "--large" in sys.argv else [])])
+    laws = by_laws(OF_LAWS)
+    if "--plot" in sys.argv:
+        lines = {
+            "bidding, until no price changes by 1e-8": bidding,
+            "bidding and Newton's steps, to the equilibrium": equilibrium,
+            "Newton's steps, other laws than Amdahl's": laws,
+        }
+        draw(lines, Path(sys.argv[sys.argv.index("--plot") + 1]))
     against_scipy([(20, 10), (50, 20), (200, 50)])
 
 

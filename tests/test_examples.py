@@ -82,7 +82,7 @@ def map_layers(path: Path, folder: Path) -> None:
 # A key that only files of this kind have, and how they are run.
 KINDS = {
     "workload": simulate,
-    "postponement_penalty": place,
+    "now_s": place,
     "quantum": divide_a_quantum,
     "device": share_a_device,
     "gpus": cut_gpus_up,

@@ -220,3 +220,36 @@ def test_the_installed_command(demand_file):
     done = spawn("forecast", "evaluate", demand_file, "--test-from", TEST_FROM, "--json")
     assert done.code == 0, done.err
     assert done.document["model"] == "last-value"
+
+
+@pytest.fixture
+def fitted(run, demand_file, tmp_path):
+    """A tiny network fitted on the part before the test."""
+    pytest.importorskip("torch")
+    pytest.importorskip("safetensors")
+    path = tmp_path / "gru.safetensors"
+    options = ("--members", 1, "--epochs", 1, "--look-back", 10, "--train-until", TEST_FROM)
+    done = run("forecast", "fit", demand_file, "--out", path, *options)
+    assert done.code == 0, done.err
+    return path
+
+
+def test_a_model_file_is_evaluated_as_it_is(run, demand_file, fitted, tmp_path):
+    arguments = ("forecast", "evaluate", demand_file, "--model", fitted, "--json")
+    done = run(*arguments, "--test-from", TEST_FROM)
+    assert done.code == 0, done.err
+    assert (done.document["model"], done.document["n"], done.document["m"]) == ("gru", 10, 5)
+    seen = run(*arguments, "--test-from", "2024-01-01T04:00:00Z")
+    assert seen.code == 2
+    assert "a test part from 2024-01-01T05:00:00Z on" in seen.err
+    assert run(*arguments, "--test-from", TEST_FROM, "--horizon", 6).code == 2
+    slower = tmp_path / "slower.csv"
+    write_series(slower, START_S, 600.0, {"gpus": walk().gpus}, dated=True)
+    other = run("forecast", "evaluate", slower, "--model", fitted, "--test-from", "2024-01-02T05:00:00Z", "--json")
+    assert (other.code, other.out, len(other.lines)) == (2, "", 1)
+    assert "values every 60 s" in other.err
+    fitted.write_bytes(fitted.read_bytes()[:500])
+    cut = run(*arguments, "--test-from", TEST_FROM)
+    assert (cut.code, cut.out, len(cut.lines)) == (2, "", 1)
+    missing = run("forecast", "evaluate", demand_file, "--model", "none.safetensors", "--test-from", TEST_FROM)
+    assert (missing.code, len(missing.lines)) == (2, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from commonwatt.data.layer_files import read_layers
@@ -125,3 +127,14 @@ def test_bad_batches_in_problems(jobs, says, tmp_path):
 @pytest.mark.parametrize("arguments", [[], ["--class", "all"], ["--class", "mix", "--jobs", "0"]])
 def test_bad_options_of_batch(arguments):
     assert run("map", "batch", *arguments).code == 2
+
+
+@pytest.mark.parametrize(("package", "suffix"), [("onnx", ".onnx"), ("torch", ".pt2")])
+def test_without_its_extra_one_line_says_what_to_install(package, suffix, tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.split(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)  # importing it fails as if it were not there
+    (tmp_path / f"m{suffix}").write_bytes(b"anything")
+    done = run("map", "layers", tmp_path / f"m{suffix}")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == f"error: {package} is not installed; run: pip install 'commonwatt[{package}]'\n"

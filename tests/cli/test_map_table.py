@@ -116,8 +116,14 @@ def test_jobs_are_known_by_the_names_of_their_layers(tmp_path):
     assert run("map", write(tmp_path / "p.yaml", file), "--json").document["jobs"][0]["start_cycles"] > 0
 
 
+def test_names_stay_apart(tmp_path):
+    layers = [{"name": name, "kind": "fc", "k": 8, "c": 8} for name in ("a", "a#1", "a", "b")]
+    answer = run("map", "table", write(tmp_path / "p.yaml", problem(jobs=layers)), "--json").document
+    assert answer["jobs"] == ["a#2", "a#1", "a#3", "b"]
+
+
 def test_many_jobs_are_cut_off_on_the_terminal(tmp_path):
-    done = run("map", "table", write(tmp_path / "p.yaml", problem(jobs=[{"kind": "fc", "c": 8, "repeat": 50}])))
+    done = run("map", "table", write(tmp_path / "p.yaml", problem(jobs=[{"kind": "fc", "k": 8, "c": 8, "repeat": 50}])))
     assert "and 30 more" in done.err
 
 
@@ -129,10 +135,16 @@ PROBLEMS = [
     (problem(platform=[{"dataflow": "HB"}]), "field 'platform.0.pe_rows': expected this field to be given"),
     (problem(platform=[{"dataflow": "HB", "pe_rows": 0}]), "field 'platform.0.pe_rows': got '0', expected a number, 1"),
     (problem(platform=[{"dataflow": "HB", "pe_rows": 4, "sg_kib": 0}]), "field 'platform.0.sg_kib': got '0'"),
-    (problem(jobs=[]), "field 'jobs': got '[]', expected at least 1 entry"),
+    (problem(jobs=[]), "field 'jobs': got 'none', expected at least one layer"),
     (problem(jobs=[LAYER | {"c": 0}]), "field 'jobs.0.c': got '0', expected a number, 1 or more"),
     (problem(jobs=[{"kind": "conv", "k": 8}]), "field 'jobs.0.c': expected this field to be given"),
     (problem(jobs=[LAYER | {"name": "z", "r": 15}]), "field 'jobs.z.r': got '15', expected a filter no larger than"),
+    (
+        problem(jobs=[{"kind": "fc", "c": 8}]),
+        "field 'jobs.0.k': expected this field to be given, as the layer is of kind fc",
+    ),
+    (problem(jobs=[{"kind": "gemm", "k": 8, "c": 8}]), "field 'jobs.0.y': expected this field to be given"),
+    (problem(jobs=[{"kind": "depthwise", "c": 8, "y": 8, "x": 8}]), "field 'jobs.0.r': expected this field"),
     (problem(jobs=[LAYER | {"kind": "pool"}]), "field 'jobs.0.kind': got 'pool', expected one of"),
     (problem(jobs="nowhere.csv"), "nowhere.csv: expected a file that exists"),
     (problem(cost_model="magic"), "field 'cost_model': got 'magic'"),

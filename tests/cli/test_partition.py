@@ -151,3 +151,21 @@ def test_help_and_options_that_are_wrong(tmp_path):
     assert run("partition", tmp_path / "none.yaml").code == 2
     assert run("partition", EXAMPLE, "--mechanism", "lottery").code == 2
     assert run("partition", EXAMPLE, "--json").out == run("partition", "--json", EXAMPLE).out
+
+
+def test_a_weight_is_swept(tmp_path):
+    file, picture = write(tmp_path / "p.yaml", problem()), tmp_path / "s.svg"
+    done = run("partition", file, "--sweep-weight", "u2=0.25:16:4", "--plot", picture, "--json")
+    assert (done.code, done.err) == (0, f"written: {picture}\n")
+    answer = done.document
+    assert [point["weight"] for point in answer["points"]] == pytest.approx([0.25, 1, 4, 16])
+    asked = run("partition", file, "--json").document  # its weight is 4
+    third = answer["points"][2]
+    assert (third["chosen"], third["margin"]) == (asked["chosen"], pytest.approx(asked["margin"]))
+    gained = [point["utilities"]["u2"] for point in answer["points"]]
+    assert third["chosen"] in answer["sentence"]
+    assert gained[-1] > gained[0]
+    assert "speedup" in run("partition", file, "--sweep-weight", "u2=1:2:2").out
+    for wrong in ("u2", "u2=1:2", "u2=2:1:3", "u2=0:1:3", "u2=1:2:1", "u3=1:2:3", "u2=1:2:3:4"):
+        refused = run("partition", file, "--sweep-weight", wrong)
+        assert (refused.code, refused.err.count("\n"), "--sweep-weight" in refused.err) == (2, 1, True)

@@ -101,3 +101,42 @@ def test_noise_is_refused_and_too_many_threads_are_told(tmp_path):
     assert (done.code, "too noisy to say how it scales" in done.err) == (1, True)
     many = call(characterize, "--threads", "1,9999", "--repeats", "1", "--", sys.executable, "-S", "-c", "")
     assert "warning: 9999 threads on" in many.err
+
+
+def counted(tmp_path, text):
+    runs = table(tmp_path, "threads,seconds\n1,100\n2,75\n4,62.5\n")
+    path = tmp_path / "counters.csv"
+    path.write_text(text)
+    return call(characterize, "--from", runs, "--counters", path, "--json")
+
+
+def test_counters_stand_beside_the_other_estimates(tmp_path):
+    """Half the cycles with one thread, half with two: F = 2 (1 - 3/4) = 0.5, as the run times say too."""
+    done = counted(tmp_path, "active,cycles\n1,50\n2,50\n")
+    (kernel,) = done.document["kernels"]
+    assert [f["method"] for f in kernel["fractions"]] == ["karp-flatt", "least-squares", "counters"]
+    counters = kernel["fractions"][2]
+    assert counters["parallel_fraction"] == pytest.approx(0.5)
+    assert counters["misfit"] == pytest.approx(abs((1 / 0.75) / (100 / 75) - 1), abs=1e-12)
+    assert 0 < counters["standard_error"] < 0.1
+    twice = counted(tmp_path, "active,cycles\n1,50\n2,50\n1,60\n2,40\n").document["kernels"][0]["fractions"][2]
+    assert twice["parallel_fraction"] == pytest.approx((0.5 + 0.4) / 2)
+    assert twice["standard_error"] == pytest.approx(0.05)
+    eight = counted(tmp_path, "active,cycles\n" + "".join(f"{n},{10 if n < 3 else 0}\n" for n in range(1, 9)))
+    assert eight.document["kernels"][0]["fractions"][2]["misfit"] is None  # no run at eight threads
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("active,cycles\n1,50\n3,50\n", "cycles with 1, 2, .. threads at work"),
+        ("active,cycles\n1,-1\n2,50\n", "a number, 0 or more"),
+        ("active,cycles\n1,0\n2,0\n", "not all 0"),
+        ("active,cycles\n1,5\n2,5\n1,5\n", "as many rows for each number of threads"),
+        ("kernel,active,cycles\nx,1,5\nx,2,5\n", "one of those measured: t"),
+    ],
+)
+def test_wrong_counters_are_one_line(text, said, tmp_path):
+    done = counted(tmp_path, text)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert said in done.err

@@ -229,3 +229,38 @@ def test_files_that_are_no_models(tmp_path, content):
         collect_onnx(tmp_path / "m.onnx", {})
     with pytest.raises(InputError, match="a file that exists"):
         collect_onnx(tmp_path / "none.onnx", {})
+
+
+def test_sizes_that_a_model_computes_itself(tmp_path):
+    """As exporters write them: half of the channels by Shape, Gather, Div and Slice, then rows by Shape and Concat."""
+
+    def constant(name, values):
+        return helper.make_node("Constant", [], [name], value=onnx.numpy_helper.from_array(np.array(values), name))
+
+    nodes = [
+        *(constant(name, values) for name, values in [("one", 1), ("two", 2), ("ends", [0]), ("axis", [1])]),
+        helper.make_node("Shape", ["x"], ["size"]),
+        helper.make_node("Gather", ["size", "one"], ["channels"]),
+        helper.make_node("Div", ["channels", "two"], ["half"]),
+        helper.make_node("Unsqueeze", ["half", "ends"], ["halves"]),
+        helper.make_node("Slice", ["x", "ends", "halves", "axis"], ["first"]),
+        helper.make_node("Conv", ["first", "w1"], ["y"], name="conv"),
+        helper.make_node("Shape", ["y"], ["shape"], start=0, end=2),
+        helper.make_node("Concat", ["shape", "rest"], ["flat"], axis=0),
+        helper.make_node("Reshape", ["y", "flat"], ["z"]),
+        helper.make_node("MatMul", ["z", "w2"], ["out"], name="map"),
+    ]  # fmt: skip
+    weights = {"w1": (6, 2, 1, 1), "w2": (20, 3), "rest": np.array([-1])}
+    path = saved(tmp_path / "m.onnx", nodes, {"x": ["n", 4, 4, 5]}, {"out": None}, weights)
+    assert [layer.macs for layer in collect_onnx(path, {"n": 2}).layers] == [2 * 6 * 2 * 20, 2 * 6 * 20 * 3]
+
+
+def test_large_weights_are_not_carried_along(tmp_path):
+    """Only their shapes count, also where they are prepared by other operators before use."""
+    nodes = [
+        helper.make_node("Transpose", ["w"], ["turned"], perm=[1, 0]),
+        helper.make_node("MatMul", ["x", "turned"], ["out"], name="map"),
+    ]
+    path = saved(tmp_path / "m.onnx", nodes, {"x": (3, 400)}, {"out": None}, {"w": (300, 400)})
+    (layer,) = collect_onnx(path, {}).layers
+    assert (layer.k, layer.c, layer.y, layer.macs) == (300, 400, 3, 3 * 300 * 400)

@@ -23,7 +23,7 @@ from commonwatt.engines.local.run import Run
 from commonwatt.model.errors import EngineError
 from commonwatt.testing.engine_contract import EngineContract, Lab, contract_cluster, contract_jobs
 
-UNIT_S = 0.25
+UNIT_S = 0.35
 WORKER = Path(__file__).with_name("worker.py")
 JOBS = {
     "j1": {"epochs": 10, "times": {"1": 10, "2": 6}},

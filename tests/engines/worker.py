@@ -16,12 +16,15 @@ if spec.get("deaf"):
 begun = int(snapshot.read_text()) if snapshot.exists() else 0
 with Path(str(snapshot) + ".log").open("a") as log:  # one line for each time it is started
     log.write(f"{os.getpid()} {begun} {os.environ['CUDA_VISIBLE_DEVICES']}\n")
+began_s = time.monotonic()
 for epoch in range(begun, spec["epochs"]):
     for part in range(4):
-        time.sleep(epoch_s / 4)
         done = epoch + (part + 1) / 4
+        time.sleep(max(0.0, began_s + (done - begun) * epoch_s - time.monotonic()))
         if part == 3:
-            snapshot.write_text(str(epoch + 1))
+            kept = snapshot.with_name("epoch.part")
+            kept.write_text(str(epoch + 1))
+            kept.replace(snapshot)
         said = progress.with_name("progress.part")
         said.write_text(json.dumps({"done_epochs": done, "kept_epochs": int(done)}))
         said.replace(progress)

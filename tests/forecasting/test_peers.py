@@ -1,5 +1,7 @@
 """LightGBM, statsforecast and Chronos behind our interface."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -8,8 +10,9 @@ from commonwatt.forecasting.chronos import ChronosPredictor
 from commonwatt.forecasting.evaluate import evaluate
 from commonwatt.forecasting.forecast import LEVELS, Predictor
 from commonwatt.forecasting.lightgbm_quantile import LAGS, WINDOWS, LightGbmQuantile, features
+from commonwatt.forecasting.predictors import make_predictor
 from commonwatt.forecasting.series import DemandSeries
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import InputError, MissingExtraError
 from tests.forecasting.made import walk
 
 
@@ -120,3 +123,9 @@ def test_chronos_must_answer_in_shape():
     predictor.fit(walk(), np.random.default_rng(0))
     with pytest.raises(InputError, match="quantiles of shape"):
         predictor.predict()
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "chronos", None)
+    with pytest.raises(MissingExtraError, match=r"commonwatt\[chronos\]"):
+        make_predictor("chronos")

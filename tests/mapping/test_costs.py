@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from dataclasses import replace
 from itertools import permutations
 
@@ -12,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonwatt.data import locate
+from commonwatt.data.layer_files import read_layers
+from commonwatt.mapping.costs import tiling
 from commonwatt.mapping.costs.cost import Array
 from commonwatt.mapping.costs.energy import energy_nj, terms_nj
 from commonwatt.mapping.costs.flexible import costs_on
@@ -19,9 +22,12 @@ from commonwatt.mapping.costs.loops import Loops
 from commonwatt.mapping.costs.models import MODELS
 from commonwatt.mapping.costs.roofline import Roofline
 from commonwatt.mapping.costs.tiling import Layout, choices, folds, moved
+from commonwatt.mapping.encoding import Mapping
+from commonwatt.mapping.evaluator import makespan
 from commonwatt.mapping.job_table import job_table
 from commonwatt.mapping.layers import Layer
 from commonwatt.mapping.platforms import PLATFORMS
+from commonwatt.mapping.problem import Problem
 from commonwatt.model.errors import InputError
 
 KINDS = ("fc", "conv", "depthwise", "gemm")
@@ -303,3 +309,92 @@ def test_scratchpads_of_elements_are_kept():
 def test_an_array_of_nothing_is_refused(more, said):
     with pytest.raises(InputError, match=said):
         Array("HB", **{"rows": 1, **more})
+
+
+@given(
+    st.integers(1, 40), st.integers(1, 12), st.integers(1, 5), st.integers(1, 4), st.integers(0, 6), st.integers(0, 9)
+)
+def test_inputs_under_tiles_are_counted_one_by_one(outputs, tile, filters, stride, padding, beyond):
+    tile = min(tile, outputs)
+    size = max(1, (outputs - 1) * stride + filters - 2 * padding + min(beyond, stride - 1))
+    counted = 0
+    for start in range(0, outputs, tile):
+        end = min(start + tile, outputs)
+        counted += sum(0 <= at < size for at in range(start * stride - padding, (end - 1) * stride - padding + filters))
+    within, everywhere = tiling._extent(*map(float, (size, outputs, tile, filters, stride, padding)))
+    assert everywhere == counted
+    assert within == min(size, (tile - 1) * stride + filters)
+
+
+def test_a_layer_of_a_billion_is_costed_at_once():
+    layer = Layer("conv", 10**9, 10**9, 10**9, 10**9, 3, 3)
+    for model in MODELS.values():
+        found = cost(model, layer, Array("HB", 128, flexible=True))
+        assert found.cycles[0] > 1e30
+
+
+def _every(size, unit):
+    return [float(i) for i in range(1, int(size) + 1)]
+
+
+def _every_tile(loops, layout):
+    out_y, out_x = float(loops.out_y[0]), float(loops.out_x[0])
+    tall = [
+        (rows, tiling._extent(float(loops.y[0]), out_y, rows, float(loops.r[0]), 1.0, 0.0)) for rows in _every(out_y, 1)
+    ]
+    wide = [
+        (cols, tiling._extent(float(loops.x[0]), out_x, cols, float(loops.s[0]), 1.0, 0.0)) for cols in _every(out_x, 1)
+    ]
+    return [
+        tiling.Pixels(1.0, rows, cols, high * broad, all_high * all_broad, -(-out_y // rows) * -(-out_x // cols))
+        for rows, (high, all_high) in tall
+        for cols, (broad, all_broad) in wide
+    ]
+
+
+def test_tiles_are_near_the_best_of_all_tiles(monkeypatch):
+    """Against all tile sizes of small layers in tight buffers: nothing is better than they allow, and little worse."""
+    rng = np.random.default_rng(0)
+    cases = []
+    for _ in range(120):
+        taps, side = int(rng.choice([1, 3])), int(rng.integers(3, 12))
+        layer = Layer("conv", int(rng.integers(1, 24)), int(rng.integers(1, 24)), side, side, taps, taps)
+        array = Array(str(rng.choice(["HB", "LB", "SHI"])), int(rng.choice([4, 8])), 8, float(rng.choice([500, 3000])))
+        cases.append((layer, array, cost(ROOFLINE, layer, array)))
+    monkeypatch.setattr(tiling, "_ladder", _every)
+    monkeypatch.setattr(tiling, "_pixels", _every_tile)
+    cycles, moves = [], []
+    for layer, array, found in cases:
+        best = cost(ROOFLINE, layer, array)
+        assert found.fits[0] == best.fits[0]
+        assert found.cycles[0] >= best.cycles[0]
+        cycles.append(found.cycles[0] / best.cycles[0])
+        if cycles[-1] == 1:
+            assert found.dram_bytes[0] >= best.dram_bytes[0]
+            moves.append(found.dram_bytes[0] / best.dram_bytes[0])
+    assert len(moves) > 100
+    assert np.mean(cycles) < 1.05
+    assert np.exp(np.mean(np.log(moves))) < 1.1
+
+
+@pytest.mark.data
+def test_published_makespans_from_layers_and_platforms():
+    """From the batches' layers to the makespans of the published evaluator, by nothing but what is here."""
+    traces = locate.folder()
+    home = traces.parent / "mapping" if traces is not None else None
+    if home is None or not (home / "makespans.jsonl").is_file():
+        pytest.skip(f"no published makespans: set {locate.VARIABLE}")
+    tables, compared = {}, 0
+    for line in (home / "makespans.jsonl").read_text().splitlines():
+        case = json.loads(line)
+        if "tied" in case["kind"]:
+            continue  # ties run in an order of that table's own
+        key = case["batch"], case["instance"], case["setting"]
+        if key not in tables:
+            batch = read_layers(home / "instances" / f"batch_{key[0]}" / f"insts{key[1]}.csv")
+            tables[key] = job_table(batch, PLATFORMS[key[2]], MAESTRO)
+        problem = Problem(tables[key].latency, tables[key].bandwidth, float(case["bw_gbs"]))
+        mapping = Mapping(np.array(case["accel"], dtype=np.int64), np.array(case["priority"], dtype=np.float64))
+        assert makespan(problem, mapping) == pytest.approx(case["makespan_cycles"], rel=1e-9)
+        compared += 1
+    assert compared == 1584

@@ -90,17 +90,21 @@ def test_no_published_search_is_below_the_bound(home, problem):
 
 
 @pytest.mark.parametrize("batch", ["conv", "lang", "recom", "mix"])
-@pytest.mark.parametrize(("setting", "bandwidth"), [("S2", 16), ("S5", 1), ("S5", 256)])
+@pytest.mark.parametrize(("setting", "bandwidth"), [("S2", 16), ("S4", 1), ("S5", 1)])
 def test_searches_against_the_published_one(batch, setting, bandwidth, home, problem):
-    """G# within 5% of it at equal evaluations on three seeds, and auto no worse than 2% above, whatever the case."""
+    """G# within 2% of it at equal evaluations, mean of five seeds; auto no worse than the best published row."""
+    rows, best = [], np.inf
     with (home / "peer_results.csv").open() as file:
-        rows = [
-            float(row["best_makespan_cycles"])
-            for row in csv.DictReader(file)
-            if (row["method"], row["batch"], row["instance"]) == ("MAGMA-GA", batch, "0")
-            and (row["setting"], float(row["bw_gbs"])) == (setting, bandwidth)
-        ]
+        for row in csv.DictReader(file):
+            at = row["batch"], row["instance"], row["setting"], float(row["bw_gbs"])
+            if at == (batch, "0", setting, bandwidth):
+                best = min(best, float(row["best_makespan_cycles"]))
+                rows += [float(row["best_makespan_cycles"])] if row["method"] == "MAGMA-GA" else []
     case = problem(batch, 0, setting, bandwidth)
-    ours = [GSharp(10_500).solve(case, np.random.default_rng(seed)).makespan for seed in range(3)]
-    assert np.mean(ours) <= 1.05 * np.mean(rows)
-    assert Auto(10_000).solve(case, np.random.default_rng(0)).makespan <= 1.02 * np.mean(rows)
+    ours = [GSharp(10_500).solve(case, np.random.default_rng(seed)).makespan for seed in range(5)]
+    assert np.mean(ours) <= 1.02 * np.mean(rows)
+    if (batch, setting) == ("mix", "S2"):
+        assert np.mean(ours) < 1.95e6
+    found = Auto(100_000).solve(case, np.random.default_rng(0)).makespan
+    assert found <= best * (1 + 1e-6)
+    assert found <= 1.06 * lower_bound(case)

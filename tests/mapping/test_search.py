@@ -13,11 +13,20 @@ from commonwatt.mapping.baselines import List
 from commonwatt.mapping.encoding import Mapping, check, random_mappings
 from commonwatt.mapping.evaluator import makespan, makespans, timeline
 from commonwatt.mapping.explain import explain
-from commonwatt.mapping.gsharp import Genetic, GSharp, Settings, likelihoods
+from commonwatt.mapping.gsharp import Genetic, GSharp, Settings
 from commonwatt.mapping.local_search import Annealing
 from commonwatt.mapping.lower_bound import lower_bound
-from commonwatt.mapping.operators import breed, cross_accelerator, cross_genome, cross_range, mutate, scatter
+from commonwatt.mapping.operators import (
+    breed,
+    cross_accelerator,
+    cross_genome,
+    cross_range,
+    likelihoods,
+    mutate,
+    scatter,
+)
 from commonwatt.mapping.problem import Problem
+from commonwatt.mapping.rounding import Rounding
 from commonwatt.mapping.search import Search, drive, score
 from tests.mapping import literal
 
@@ -232,6 +241,23 @@ def test_auto_finds_what_brute_force_finds(problem):
     assert Auto(3000).solve(problem, rng()).makespan == pytest.approx(best, rel=1e-9)
 
 
+@settings(max_examples=30)
+@given(literal.problems(jobs=7, accelerators=3))
+def test_a_rounded_program_is_a_mapping(problem):
+    for longest in (np.inf, 0.0, 100.0):
+        found = Rounding(longest).solve(problem, rng())
+        check(problem, found.mapping)
+        assert found.makespan >= lower_bound(problem)
+
+
+def test_the_rounded_program_knows_bandwidth():
+    """Ten jobs of 100 cycles that ask for three times all there is, or take 140 with little."""
+    latency, request = np.tile([100.0, 140.0], (10, 1)), np.tile([3.0, 0.1], (10, 1))
+    found = Rounding().solve(Problem(latency, request, 1.0), rng())
+    assert (found.mapping.accelerator == 1).sum() >= 7
+    assert found.makespan < List("longest", "eft").solve(Problem(latency, request, 1.0), rng()).makespan
+
+
 def test_auto_is_no_worse_than_its_starts():
     for seed in range(4):
         problem = sample(40, 5, seed, system=8.0)
@@ -242,7 +268,8 @@ def test_auto_is_no_worse_than_its_starts():
 def test_annealing_without_a_budget_changes_nothing():
     problem = sample()
     start = Search(List("sjf", "olb").solve(problem, rng()).mapping, 5.0, 9)
-    assert Annealing(0).improve(problem, start, rng()) == start
+    found = Annealing(0).improve(problem, start, rng())
+    assert (found.mapping, found.makespan, found.evaluations) == (start.mapping, 5.0, 0)
 
 
 def test_search_beats_random_guessing():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 from hypothesis import strategies as st
-from scipy.optimize import minimize
+from scipy.optimize import linprog, minimize
 
 from commonwatt.partitioning.problem import Market
+from commonwatt.partitioning.scaling_laws import Amdahl, Table, UniversalScalability
 
 
 def random_market(rng, n, c, kind=""):
@@ -88,3 +89,52 @@ def eisenberg_gale(market):
         options={"ftol": 1e-15, "maxiter": 2000},
     )  # fmt: skip
     return np.exp(done.x[:c])
+
+
+def random_law(rng, kinds):
+    """Letters of *kinds*: a Amdahl, l linear, u USL, t table (some with dents and peaks)."""
+    kind = rng.choice(list(kinds))
+    if kind in "al":
+        return Amdahl(1.0 if kind == "l" else float(rng.choice([0.0, 0.5, 0.9, 0.99, rng.uniform()])))
+    if kind == "u":
+        return UniversalScalability(float(rng.uniform(0, 0.6)), float(rng.choice([0.0, rng.uniform(0, 0.2)])))
+    pes = np.array([2.0, 4.0, 8.0, 16.0][: rng.integers(1, 5)])
+    steps = rng.uniform(-0.3, 1.2, len(pes)) * np.diff(np.concatenate([[1.0], pes]))
+    return Table.fit(pes, np.maximum(1.0 + np.cumsum(steps), 0.1))
+
+
+def random_laws(rng, n, c, kinds, *, wide=False, useless=0.0, honest=False):
+    """Return a market of random laws, and the laws; *wide*: weights over six orders."""
+    weights = 10 ** rng.uniform(-3, 3, n) if wide else rng.uniform(0.5, 5, n)
+    rate = np.exp(rng.normal(0, 1, (n, c))) * (rng.random((n, c)) >= useless)
+    rate[np.arange(n), rng.integers(0, c, n)] = 1.0
+    laws = [[random_law(rng, kinds) for _ in range(c)] for _ in range(n)]
+    market = Market.make(rng.integers(1, 65, c), weights, rate, np.ones((n, c)))
+    return market.under(laws, linear_below_one=honest), laws
+
+
+def best_by_program(market, laws, prices, i, *, honest=True, grid=400):
+    """Utility of the best bundle tenant *i* can buy, by a linear program over the points where its laws are known.
+
+    A table is known at its points, another law at whole PEs and on a grid between (*honest*: from one PE on). The
+    tenant takes turns between points; nothing of ours is used but the laws' own ``speedup``.
+    """
+    worth, cost, of = [], [], []
+    for c, law in enumerate(laws[i]):
+        k, pes = market.rate[i, c], market.pe_count[c]
+        if k == 0:
+            continue
+        if isinstance(law, Table):
+            points = law.threads
+        else:
+            first = 1.0 if honest or law.name == "usl" else 1e-4
+            points = np.unique(np.concatenate([np.geomspace(first, max(2 * pes, 2.0), grid), [1.0]]))
+            points = np.unique(np.concatenate([points, np.arange(1.0, 2 * pes)]))
+        worth += [k * law.speedup(float(x)) for x in points]
+        cost += [prices[c] * x for x in points]
+        of += [c] * len(points)
+    rows = np.zeros((len(market.pe_count) + 1, len(worth)))
+    rows[np.array(of), np.arange(len(of))] = 1.0
+    rows[-1] = np.array(cost) / market.budgets[i]
+    done = linprog(-np.array(worth), A_ub=rows, b_ub=np.ones(len(rows)), bounds=(0, 1), method="highs")
+    return -done.fun

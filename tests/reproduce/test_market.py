@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from commonwatt.partitioning.welfare import choose
-from commonwatt.reproduce.papers._market_cases import CONFIGURATIONS, SETS, Inputs, market
+from commonwatt.reproduce.papers._market_cases import CONFIGURATIONS, SETS, market, stated
 from commonwatt.reproduce.papers._market_claims import claims, fully_parallel, study
 from tests.cli.console import run
 
@@ -49,25 +49,25 @@ def test_claims(answer, claim, holds):
 
 
 def test_cores_as_pes_do_not_let_cfg2_win():
-    assert claims(study(Inputs(), threads=False))["user set 1: CFG2 has the largest Nash welfare"][0] is False
+    assert claims(study(stated(), threads=False))["user set 1: CFG2 has the largest Nash welfare"][0] is False
 
 
 def test_user_set_3_is_proportional_only_at_f_1(answer):
     assert row(answer, "user set 3 at F = 1")["ours"] == pytest.approx(4)
-    done = study(fully_parallel(Inputs()), threads=True)
+    done = study(fully_parallel(stated()), threads=True)
     assert done[3, "CFG2"].found.utilities == pytest.approx(
         np.array([1, 4, 1]) / 6 * done[3, "CFG2"].found.utilities.sum()
     )
 
 
 def test_every_case_is_an_equilibrium():
-    for case in study(Inputs(), threads=True).values():
+    for case in study(stated(), threads=True).values():
         assert case.found.residual < 1e-7
         assert case.ratios().min() > 1 - 1e-6
 
 
 def test_table_5_3():
-    made = market(CONFIGURATIONS[1], SETS[1], Inputs(), threads=True)
+    made = market(CONFIGURATIONS[1], SETS[1], stated(), threads=True)
     assert made.pe_count.tolist() == [8, 16, 8, 32]
     assert made.rate[0].tolist() == [0.8, 0.73, 1.2, 1.1]
     assert made.rate[1, 2] == pytest.approx(1.2 / 17.6)

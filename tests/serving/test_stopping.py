@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -221,4 +222,5 @@ def test_serving_is_a_coroutine_that_may_be_cancelled():
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(main())
+    with ThreadPoolExecutor(1) as elsewhere:  # a browser another test left open has a loop in this thread
+        elsewhere.submit(asyncio.run, main()).result(30)

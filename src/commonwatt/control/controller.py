@@ -70,7 +70,8 @@ class Controller:
         self._usage: Floats = np.zeros(0)  # decayed GPU seconds by tenant
         self._usage_at_s = 0.0
         self._decided_s: float | None = None
-        self._calm: Ints | None = None  # GPUs that could be used when a decision left everybody running as they were
+        # GPUs that could be used, and those placement saw, when a decision left everybody running as they were
+        self._calm: tuple[Ints, Ints] | None = None
 
     def next_tick_s(self, *, more_to_come: bool = False) -> float | None:
         """When the next periodic rescheduling or capacity plan is due.
@@ -92,7 +93,8 @@ class Controller:
     def tick(self, now_s: float) -> None:
         """One rescheduling point.
 
-        Nothing is decided anew where the last decision left every job running as it was and nothing has happened since.
+        Nothing is decided anew where the last decision left every job running as it was and nothing has happened since,
+        but that unused nodes went to sleep.
         """
         self._age_usage(now_s)
         self._absorb()
@@ -125,13 +127,16 @@ class Controller:
         waiting = [handle for handle in self.book.active if handle not in self._held]
         return sum(self._held.values()) + int(self.book.job("asked_gpus")[waiting].sum())
 
-    def _view(self) -> NodeView:
+    def _seen(self, view: NodeView) -> NodeView:
         """Nodes as placement may see them; where capacity is planned, sleeping ones are not to be had."""
-        view = self.engine.nodes()
         return view if self.capacity is None else only_on(view)
 
     def _nothing_new(self) -> bool:
-        return self._calm is not None and np.array_equal(self._calm, self._view().usable_gpus)
+        if self._calm is None:
+            return False
+        view, (usable, seen) = self.engine.nodes(), self._calm
+        same = np.array_equal(view.usable_gpus, usable)
+        return same and bool((self._seen(view).usable_gpus <= seen).all())
 
     def _decide(self, handles: Ints, now_s: float) -> None:
         problem, rows = self._observe(handles, now_s)
@@ -144,7 +149,8 @@ class Controller:
                 schedule, _ = self.policy.decide(problem, self._rng, self._stopwatch())
         self._carry_out(problem, schedule, handles, rows, now_s)
         calm = np.array_equal(schedule.choice, problem.stay) and bool((problem.stay >= 0).all())
-        self._calm = self._view().usable_gpus if calm else None
+        view = self.engine.nodes()
+        self._calm = (view.usable_gpus, self._seen(view).usable_gpus) if calm else None
 
     def _observe(self, handles: Ints, now_s: float) -> tuple[Problem, Ints]:
         weights = np.array([self._weights.get(name, 1.0) for name in self.book.tenants])
@@ -154,7 +160,7 @@ class Controller:
             self.rules,
             self.tariff,
             self.engine.progress(handles),
-            self._view(),
+            self._seen(self.engine.nodes()),
             weights,
             self._usage,
         )

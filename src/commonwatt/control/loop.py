@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from time import perf_counter
 
@@ -15,9 +16,12 @@ PATIENCE = 10_000
 
 
 def run(
-    controller: Controller, clock: Clock, source: JobSource, on_tick: Callable[[float], None] = lambda _: None
-) -> float:
+    controller: Controller, clock: Clock, source: JobSource, on_tick: Callable[[float], None] = lambda _: None,
+    until_s: float = math.inf,
+) -> float:  # fmt: skip
     """Tick at every submission, change and rescheduling point; returns the wall-clock seconds spent in ticks.
+
+    Stops at *until_s* whatever still runs or waits.
 
     Raises ``SolverError`` if jobs wait, nothing runs, nothing will be submitted, and no tick starts anything.
     """
@@ -27,7 +31,10 @@ def run(
         upcoming_s = source.next_s()
         tick_s = controller.next_tick_s(more_to_come=upcoming_s is not None)
         times = [t for t in (upcoming_s, tick_s) if t is not None]
-        if not times:
+        if not times or min(times) > until_s:
+            while times and clock.now_s() < until_s:
+                clock.wait_until(until_s)
+                controller.engine.poll()
             controller.close()
             return spent_s
         clock.wait_until(min(times))

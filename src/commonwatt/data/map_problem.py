@@ -126,7 +126,12 @@ def _name(layer: Layer, j: int) -> str:
 def _distinct(names: Sequence[str]) -> tuple[str, ...]:
     """Return *names* with a number behind those that stand more than once."""
     often, seen, found = Counter(names), Counter[str](), []
+    taken = {name for name, times in often.items() if times == 1}
     for name in names:
-        seen[name] += 1
-        found.append(f"{name}#{seen[name]}" if often[name] > 1 else name)
+        unique = name
+        while often[name] > 1 and (unique == name or unique in taken):
+            seen[name] += 1
+            unique = f"{name}#{seen[name]}"
+        taken.add(unique)
+        found.append(unique)
     return tuple(found)

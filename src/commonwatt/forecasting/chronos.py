@@ -1,8 +1,8 @@
 """A Chronos model (Ansari et al., 2024) behind our interface.
 
 Its weights come from the model's publisher and are no part of this package; the adapter is tested against a stub of
-``chronos.BaseChronosPipeline.predict_quantiles``, never against a real model. Published models are trained on levels
-.1 to .9: what they answer beyond is theirs.
+``predict_quantiles`` as Chronos-T5 and Chronos-Bolt have it (chronos-forecasting 1.4 to 2.3), never against a model.
+Published models are trained on levels .1 to .9: what they answer beyond is theirs.
 """
 
 from __future__ import annotations

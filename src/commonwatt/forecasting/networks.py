@@ -182,6 +182,11 @@ class NetworkPredictor:
         """Networks trained; fewer than asked for if training was interrupted."""
         return len(self._members)
 
+    @property
+    def fitted_until_s(self) -> float:
+        """Instant after the last value seen."""
+        return self._clock.start_s + self._seen * self._clock.step_s
+
     def _origins(self, series: DemandSeries, rng: np.random.Generator) -> Ints:
         """Return origins to learn from, all of whose targets are known; not more than enough of them."""
         n, m = self.look_back, self.horizon

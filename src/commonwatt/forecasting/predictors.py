@@ -25,13 +25,16 @@ class PredictorEntry:
     options
         Further keywords it is made with.
     packages
-        Packages of the extra ``forecast`` it needs.
+        Packages it needs.
+    extra
+        Extra of this package that installs them.
     """
 
     what: str
     target: str
     options: tuple[tuple[str, Any], ...] = ()
     packages: tuple[str, ...] = ()
+    extra: str = "forecast"
 
 
 def _network(what: str, kind: str, *, point: bool = False) -> PredictorEntry:
@@ -60,7 +63,7 @@ PREDICTORS: dict[str, PredictorEntry] = {
         "statsforecast's AutoETS with conformal intervals", f"{_HERE}.auto_ets:AutoEts", (), ("statsforecast",)
     ),
     "chronos": PredictorEntry(
-        "a Chronos model of one's own", f"{_HERE}.chronos:ChronosPredictor", (), ("chronos",)
+        "a Chronos model of one's own", f"{_HERE}.chronos:ChronosPredictor", (), ("chronos",), "chronos"
     ),
 }  # fmt: skip
 """Every predictor, by name."""
@@ -83,7 +86,7 @@ def make_predictor(name: str, look_back: int = LOOK_BACK, horizon: int = HORIZON
         try:
             import_module(package)
         except ImportError:
-            raise MissingExtraError(package, "forecast") from None
+            raise MissingExtraError(package, entry.extra) from None
     module, _, made = entry.target.partition(":")
     build = getattr(import_module(module), made)
     predictor: Predictor = build(look_back=look_back, horizon=horizon, **dict(entry.options), **options)

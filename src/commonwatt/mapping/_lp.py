@@ -1,4 +1,4 @@
-"""Multipliers for the lower bound, from a linear program solved by HiGHS."""
+"""The linear program behind the lower bound, solved by HiGHS."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from commonwatt.model.arrays import Bools, Floats, Ints
 
-__all__ = ["Weights", "multipliers"]
+__all__ = ["Relaxed", "Weights", "relaxed"]
 
 
 class Weights(NamedTuple):
@@ -19,14 +19,21 @@ class Weights(NamedTuple):
     volume: float
 
 
-def multipliers(
-    latency: Floats, excess: Floats, volume: Floats, count: Ints, allowed: Bools, chains: list[Ints]
-) -> Weights:
-    """Return good weights for the inequalities of ``lower_bound`` over the *allowed* pairs ([J, G]).
+class Relaxed(NamedTuple):
+    """A solution of the program and of its dual."""
 
-    They are the dual solution of: minimise z, with every job shared out over its allowed kinds of sub-accelerator and E
-    the sum of all *excess*; no kind's *latency* + *count* E above *count* z, no chain's latency + E above z, no more
-    *volume* than z.
+    weights: Weights
+    shares: Floats  # [J, G], of each job on each kind of sub-accelerator; rows sum to 1
+
+
+def relaxed(
+    latency: Floats, excess: Floats, volume: Floats, count: Ints, allowed: Bools, chains: list[Ints]
+) -> Relaxed:
+    """Share out jobs over the *allowed* pairs ([J, G]), and return weights for the inequalities of ``lower_bound``.
+
+    The weights are the dual solution of: minimise z, with every job shared out over its allowed kinds of
+    sub-accelerator and E the sum of all *excess*; no kind's *latency* + *count* E above *count* z, no chain's
+    latency + E above z, no more *volume* than z.
     """
     import highspy
 
@@ -63,9 +70,12 @@ def multipliers(
     solver.passModel(model)
     solver.run()
     if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-        even = 1.0 / float(count.sum() + 1)
-        return Weights(np.full(kinds, even), np.zeros(len(chains)), even)  # as good as any, only weaker
+        even = 1.0 / float(count.sum() + 1)  # as good as any, only weaker
+        anywhere = allowed / np.maximum(1, allowed.sum(axis=1, keepdims=True))
+        return Relaxed(Weights(np.full(kinds, even), np.zeros(len(chains)), even), anywhere)
+    shares = np.zeros((jobs, kinds))
+    shares[job, kind] = np.array(solver.getSolution().col_value)[:pairs]
     duals = np.maximum(0.0, -np.array(solver.getSolution().row_dual)[jobs:])
     load, chain, whole = duals[:kinds], duals[kinds:-2], float(duals[-1])
     total = float(load @ count + chain.sum() + whole)
-    return Weights(load / total, chain / total, whole / total)
+    return Relaxed(Weights(load / total, chain / total, whole / total), shares)

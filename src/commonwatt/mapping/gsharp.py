@@ -18,12 +18,12 @@ import numpy as np
 from numpy.random import Generator
 
 from commonwatt.mapping.encoding import Mapping
-from commonwatt.mapping.operators import breed, scatter
+from commonwatt.mapping.operators import breed, likelihoods, scatter
 from commonwatt.mapping.problem import Problem
 from commonwatt.mapping.search import KeepGoing, Search, always, drive
 from commonwatt.model.arrays import Floats
 
-__all__ = ["GSharp", "Genetic", "Settings", "likelihoods"]
+__all__ = ["GSharp", "Genetic", "Settings"]
 
 
 @dataclass(frozen=True)
@@ -35,30 +35,16 @@ class Settings:
     crossover_gen: float = 0.9
     crossover_rg: float = 0.05
     crossover_accel: float = 0.05
-    elites: float = 0.05
-    parents: float = 0.3
-    last_parents: float = 0.02
-    power: float = 1.0
-    even: float = 0.2
+    elites: float = 0.1
+    parents: float = 0.286
+    last_parents: float = 0.065
+    power: float = 3.0
+    even: float = 0.1
 
     @property
     def rates(self) -> Floats:
         """Rates in the order ``breed`` takes them."""
         return np.array([self.mutation, self.crossover_gen, self.crossover_rg, self.crossover_accel])
-
-
-def likelihoods(problem: Problem, power: float, even: float) -> Floats:
-    """Return, for each job, running sums of how likely each sub-accelerator is drawn, [J, A]. See the module."""
-    possible = problem.possible
-    latency = np.where(possible, problem.latency, 1.0)
-    shared = latency * np.maximum(1.0, problem.accelerators * problem.bandwidth / problem.system_bandwidth)
-    shared = np.where(possible, shared, np.inf)
-    drawn = (shared.min(axis=1, keepdims=True) / shared) ** power * possible
-    drawn /= drawn.sum(axis=1, keepdims=True)
-    sums = np.cumsum((1.0 - even) * drawn + even * possible / possible.sum(axis=1, keepdims=True), axis=1)
-    last = problem.accelerators - 1 - np.argmax(possible[:, ::-1], axis=1)
-    sums[np.arange(problem.accelerators) >= last[:, None]] = 1.0  # a draw below 1 never falls beyond it
-    return sums
 
 
 @dataclass

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numba import njit
 from numpy.random import Generator
 
 from commonwatt.mapping.encoding import Mapping
+from commonwatt.mapping.operators import likelihoods, somewhere
 from commonwatt.mapping.problem import Problem
 from commonwatt.mapping.scoring import Terms, cost, enough, terms
 from commonwatt.mapping.search import KeepGoing, Search, always
@@ -22,17 +23,17 @@ CHUNK = 500
 
 @njit(cache=True)
 def _change(
-    accelerator: Ints, priority: Floats, one: int, two: int, where: Ints, count: Ints, fixed: Floats, rng: Generator
+    accelerator: Ints, priority: Floats, one: int, two: int, likely: Floats, fixed: Floats, rng: Generator
 ) -> None:
-    """Make one move: job *one* to a random place (3 in 10), swapped with *two* (5 in 10), to a random priority."""
+    """Make one move: job *one* swapped with *two* (7 in 10), to a random place (2 in 10), to a random priority."""
     draw = rng.random()
-    if draw < 0.5:
+    if draw < 0.7:
         accelerator[one], accelerator[two] = accelerator[two], accelerator[one]
         priority[one], priority[two] = priority[two], priority[one]
     else:
         priority[one] = rng.random()
-        if draw < 0.8:
-            accelerator[one] = where[one, int(rng.random() * count[one])]
+        if draw < 0.9:
+            accelerator[one] = somewhere(one, likely, rng)
     if len(fixed) > 0:
         for j in (one, two):
             if not np.isnan(fixed[j]):
@@ -41,10 +42,12 @@ def _change(
 
 @njit(cache=True)
 def anneal(
-    t: Terms, where: Ints, count: Ints, fixed: Floats, accelerator: Ints, priority: Floats,
+    t: Terms, likely: Floats, fixed: Floats, accelerator: Ints, priority: Floats,
     worth: float, heats: Floats, rng: Generator,
 ) -> tuple[Ints, Floats, float, float]:  # fmt: skip
     """Try one move for each of *heats*, relative to the cost; return the best mapping, its cost and the last.
+
+    Jobs move to sub-accelerators by *likely*, as in ``operators``.
 
     *accelerator* and *priority*, of cost *worth*, are changed to where the search has gone.
     """
@@ -53,7 +56,7 @@ def anneal(
     for heat in heats:
         one, two = int(rng.random() * jobs), int(rng.random() * jobs)
         old = accelerator[one], priority[one], accelerator[two], priority[two]
-        _change(accelerator, priority, one, two, where, count, fixed, rng)
+        _change(accelerator, priority, one, two, likely, fixed, rng)
         found = cost(t, accelerator, priority)
         if found <= worth - heat * worth * np.log(1.0 - rng.random()):
             worth = found
@@ -73,22 +76,21 @@ class Annealing:
     """
 
     budget: int
-    hot: float = 0.01
-    cold: float = 1e-4
+    hot: float = 0.005
+    cold: float = 5e-5
 
     def improve(self, problem: Problem, start: Search, rng: Generator, keep_going: KeepGoing = always) -> Search:
-        """Return the best mapping found, no worse than *start*; the evaluations of both are counted."""
-        possible, prepared, reached = problem.possible, terms(problem), enough(problem)
-        where, count = np.argsort(~possible, axis=1, kind="stable"), possible.sum(axis=1)
+        """Return the best mapping found, no worse than *start*; evaluations and history are its own."""
+        prepared, reached, likely = terms(problem), enough(problem), likelihoods(problem, 1.0, 0.5)
         accelerator, priority = start.mapping.accelerator.copy(), start.mapping.priority.copy()
-        worth, best, spent = start.makespan, start, 0
+        worth, best, spent = start.makespan, replace(start, history=()), 0
         while spent < self.budget and best.makespan > reached and keep_going():
             done = np.arange(spent, min(self.budget, spent + CHUNK)) / self.budget
             a, p, found, worth = anneal(
-                prepared, where, count, problem.priority, accelerator, priority, worth,
+                prepared, likely, problem.priority, accelerator, priority, worth,
                 self.hot * (self.cold / self.hot) ** done, rng,
             )  # fmt: skip
             spent += len(done)
             if found < best.makespan:
-                best = Search(Mapping(a, p), found, 0, (*best.history, (start.evaluations + spent, found)))
-        return Search(best.mapping, best.makespan, start.evaluations + spent, best.history)
+                best = Search(Mapping(a, p), found, 0, (*best.history, (spent, found)))
+        return replace(best, evaluations=spent)

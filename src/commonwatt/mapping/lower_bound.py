@@ -37,48 +37,96 @@ The bound is the largest of all this, less one part in 1e12 for rounding, here a
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from commonwatt.mapping._lp import Weights, multipliers
+from commonwatt.mapping._lp import Relaxed, Weights, relaxed
 from commonwatt.mapping.problem import Problem
 from commonwatt.model.arrays import Bools, Floats, Ints
 
-__all__ = ["lower_bound", "pigeonhole", "simple_bound", "weighted_bound"]
+__all__ = ["lower_bound", "pigeonhole", "shared_out", "simple_bound", "weighted_bound"]
 
 ROUNDING = 1e-12
 SINGLE_JOBS = 20
 """Jobs that are looked at on their own."""
 
 
+class _Kinds(NamedTuple):
+    """The problem with equal sub-accelerators as one kind, requests in units of the system bandwidth."""
+
+    latency: Floats  # [J, G]
+    request: Floats  # [J, G]
+    copies: Ints  # [G]
+    kind: Ints  # [A]
+    chains: list[Ints]
+
+    @classmethod
+    def of(cls, problem: Problem) -> _Kinds:
+        table = np.vstack([problem.latency, problem.bandwidth])
+        kinds, kind, count = np.unique(table, axis=1, return_inverse=True, return_counts=True)
+        latency, request = kinds[: len(problem)], kinds[len(problem) :] / problem.system_bandwidth
+        return cls(latency, request, count, kind.ravel(), _chains(problem))
+
+    def solved(self, longest: float) -> tuple[float, Relaxed]:
+        """Return the weights' bound over the pairs that take no longer than *longest* alone, and the solution."""
+        allowed = self.alone <= longest
+        scaled = np.where(allowed, self.latency, 0.0) / longest
+        excess = scaled * np.maximum(0.0, self.request - 1.0)
+        found = relaxed(scaled, excess, scaled * self.request, self.copies, allowed, self.chains)
+        bound = weighted_bound(self.latency, self.request, allowed, self.copies, self.chains, found.weights)
+        return bound, found
+
+    @property
+    def alone(self) -> Floats:
+        return self.latency * np.maximum(1.0, self.request)
+
+
 def lower_bound(problem: Problem) -> float:
     """Return the bound, in cycles."""
-    jobs, shortest = len(problem), problem.alone.min(axis=1)
-    table = np.vstack([np.where(problem.possible, problem.latency, np.inf), problem.bandwidth])
-    kinds, count = np.unique(table, axis=1, return_counts=True)  # equal sub-accelerators are one
-    latency, request = kinds[:jobs], kinds[jobs:] / problem.system_bandwidth
-    alone, chains = latency * np.maximum(1.0, request), _chains(problem, shortest)
-    values = np.unique(alone[np.isfinite(alone)])
-
-    def weighed(k: int) -> float:
-        allowed = alone <= values[k]
-        scaled = np.where(allowed, latency, 0.0) / values[k]
-        weights = multipliers(scaled, scaled * np.maximum(0.0, request - 1.0), scaled * request, count, allowed, chains)
-        return weighted_bound(latency, request, allowed, count, chains, weights)
-
-    low = int(np.searchsorted(values, shortest.max()))  # below it some job has nowhere to go
-    high = len(values) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if weighed(middle) * (1 - ROUNDING) >= values[middle + 1]:
-            low = middle + 1
-        else:
-            high = middle
+    kinds, shortest = _Kinds.of(problem), problem.alone.min(axis=1)
+    values = np.unique(kinds.alone[np.isfinite(kinds.alone)])
     longest = float(problem.goal.precedence.earliest(shortest).max())
-    return max(float(values[low]), weighed(low), pigeonhole(problem), longest) * (1 - ROUNDING)
+    low = _threshold(kinds, values, int(np.searchsorted(values, shortest.max())))
+    found = kinds.solved(values[low])[0]
+    return max(float(values[low]), found, pigeonhole(problem), longest) * (1 - ROUNDING)
 
 
-def _chains(problem: Problem, shortest: Floats) -> list[Ints]:
+def _threshold(kinds: _Kinds, values: Floats, low: int) -> int:
+    """Return the first k, from *low* on, for which the bound over the pairs up to values[k] is below the next value.
+
+    The bound falls with k. What all pairs give is a bound for every k, which makes for a good start; the rest is
+    bisection by growing steps, as what is looked for is near.
+    """
+
+    def passed(k: int) -> bool:
+        return bool(kinds.solved(values[k])[0] * (1 - ROUNDING) >= values[k + 1])
+
+    high, step = len(values) - 1, 1
+    whole = kinds.solved(values[high])[0] * (1 - ROUNDING)
+    low = max(low, min(high, int(np.searchsorted(values, whole, side="right")) - 1))
+    while low < high:
+        middle = min(low + step - 1, high - 1)
+        if passed(middle):
+            low, step = middle + 1, 2 * step
+        else:
+            high, step = middle, max(1, (middle - low) // 2)
+    return low
+
+
+def shared_out(problem: Problem, longest: float) -> Floats:
+    """Return the part of each job that the linear program puts on each sub-accelerator. Shape [J, A].
+
+    It only sees pairs that take no longer than *longest* alone, which must leave every job a place.
+    """
+    kinds = _Kinds.of(problem)
+    shares = kinds.solved(longest)[1].shares / kinds.copies
+    return np.ascontiguousarray(shares[:, kinds.kind])
+
+
+def _chains(problem: Problem) -> list[Ints]:
     """Return the longest chain of jobs, if any come after others, and the longest jobs, each by itself."""
+    shortest = problem.alone.min(axis=1)
     single = np.argsort(-shortest, kind="stable")[:SINGLE_JOBS]
     chains = [single[k : k + 1] for k in range(len(single))]
     graph = problem.goal.precedence

@@ -6,13 +6,28 @@ import numpy as np
 from numba import njit
 from numpy.random import Generator
 
+from commonwatt.mapping.problem import Problem
 from commonwatt.model.arrays import Floats, Ints
 
-__all__ = ["breed", "cross_accelerator", "cross_genome", "cross_range", "mutate", "scatter"]
+__all__ = ["breed", "cross_accelerator", "cross_genome", "cross_range", "likelihoods", "mutate", "scatter", "somewhere"]
+
+
+def likelihoods(problem: Problem, power: float, even: float) -> Floats:
+    """Return, for each job, running sums of how likely each sub-accelerator is drawn, [J, A]. See ``gsharp``."""
+    possible = problem.possible
+    latency = np.where(possible, problem.latency, 1.0)
+    shared = latency * np.maximum(1.0, problem.accelerators * problem.bandwidth / problem.system_bandwidth)
+    shared = np.where(possible, shared, np.inf)
+    drawn = (shared.min(axis=1, keepdims=True) / shared) ** power * possible
+    drawn /= drawn.sum(axis=1, keepdims=True)
+    sums = np.cumsum((1.0 - even) * drawn + even * possible / possible.sum(axis=1, keepdims=True), axis=1)
+    last = problem.accelerators - 1 - np.argmax(possible[:, ::-1], axis=1)
+    sums[np.arange(problem.accelerators) >= last[:, None]] = 1.0  # a draw below 1 never falls beyond it
+    return sums
 
 
 @njit(cache=True)
-def _somewhere(job: int, likely: Floats, rng: Generator) -> int:
+def somewhere(job: int, likely: Floats, rng: Generator) -> int:
     """A sub-accelerator for *job*: drawn by the running sums of likelihoods in its row of *likely*."""
     draw, a = rng.random(), 0
     while likely[job, a] <= draw:
@@ -26,7 +41,7 @@ def scatter(likely: Floats, size: int, rng: Generator) -> tuple[Ints, Floats]:
     accelerator, priority = np.empty((size, len(likely)), dtype=np.int64), np.empty((size, len(likely)))
     for p in range(size):
         for j in range(len(likely)):
-            accelerator[p, j], priority[p, j] = _somewhere(j, likely, rng), rng.random()
+            accelerator[p, j], priority[p, j] = somewhere(j, likely, rng), rng.random()
     return accelerator, priority
 
 
@@ -38,7 +53,7 @@ def mutate(accelerator: Ints, priority: Floats, rate: float, likely: Floats, rng
     """
     for j in range(len(accelerator)):
         if rng.random() < rate:
-            accelerator[j] = _somewhere(j, likely, rng)
+            accelerator[j] = somewhere(j, likely, rng)
         if rng.random() < rate:
             priority[j] = rng.random()
 
@@ -77,7 +92,7 @@ def cross_accelerator(
         if from_accelerator[j] == which:
             accelerator[j], priority[j] = which, from_priority[j]
         elif accelerator[j] == which:
-            accelerator[j], priority[j] = _somewhere(j, likely, rng), rng.random()
+            accelerator[j], priority[j] = somewhere(j, likely, rng), rng.random()
 
 
 @njit(cache=True)

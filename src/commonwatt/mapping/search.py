@@ -38,12 +38,15 @@ class Search:
         Mappings evaluated.
     history
         After how many evaluations the best so far was found, and what it costs, each time it got better.
+    proven
+        Whether the search proved that no mapping costs less.
     """
 
     mapping: Mapping
     makespan: float
     evaluations: int
     history: tuple[tuple[int, float], ...] = ()
+    proven: bool = False
 
 
 class Optimiser(Protocol):

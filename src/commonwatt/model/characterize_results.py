@@ -20,11 +20,13 @@ class RunResult(ResultModel):
 class FractionResult(ResultModel):
     """One estimate of the parallel fraction."""
 
-    method: str = quantity("karp-flatt or least-squares")
+    method: str = quantity("karp-flatt, least-squares or counters")
     parallel_fraction: float = quantity("F")
-    standard_error: float | None = quantity("of F, from how runs disagree with the law; null: too few")
+    standard_error: float | None = quantity(
+        "of F, from how runs disagree with the law (counters: with each other; one run: a lower bound); null: too few"
+    )
     bootstrap_error: float | None = quantity("of F, from how repeats disagree with each other; null: no repeats")
-    misfit: float = quantity("root mean square relative error of the speedups it predicts")
+    misfit: float | None = quantity("root mean square relative error of the speedups it predicts; null: none is known")
     clipped: bool = quantity("whether the formula gave a value outside [0, 1]")
 
 
@@ -45,6 +47,7 @@ class KernelResult(ResultModel):
     fractions: tuple[FractionResult, ...] = quantity("estimates of F")
     laws: tuple[LawResult, ...] = quantity("laws fitted, simplest first")
     chosen: str = quantity("law to use")
+    law: dict[str, str | float | tuple[float, ...]] = quantity("the same as a partition problem takes it")
     sentence: str = quantity("why, in one sentence")
 
 

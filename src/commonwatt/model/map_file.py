@@ -10,7 +10,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from commonwatt.model.fields import FileModel, quantity
 from commonwatt.model.map_platform import AcceleratorSpec, BatchSpec, LayerSpec
 
-__all__ = ["FixedMapping", "MapFile", "MapTable", "MappingFile"]
+__all__ = ["FixedMapping", "MapFile", "MapTable", "MappingFile", "TransferFile"]
 
 Rows = tuple[tuple[float | None, ...], ...]
 
@@ -115,3 +115,17 @@ class MappingFile(FileModel):
 
     accelerator: tuple[int, ...] = quantity("sub-accelerator of each job, from 0", "-", min_length=1)
     priority: tuple[float, ...] = quantity("priority of each job on its sub-accelerator", "-", min_length=1)
+
+
+class TransferFile(FileModel):
+    """What ``map --save-transfer`` keeps of a batch: jobs by rank, the longest mean latency first."""
+
+    accelerator: tuple[Annotated[int, Field(ge=0)], ...] = quantity(
+        "sub-accelerator of the job of each rank, from 0", "-", min_length=1
+    )
+    priority: tuple[float, ...] = quantity("priority of the job of each rank; lower runs first", "-", min_length=1)
+    latency_cycles: Rows = quantity(
+        "its time on each sub-accelerator if bandwidth is free; null: it cannot run there", "cycles", min_length=1
+    )
+    bandwidth_gbs: Rows = quantity("bandwidth it asks for meanwhile", "GB/s", min_length=1)
+    stretch: float = quantity("makespan over a simple lower bound", "-", ge=0)

@@ -11,6 +11,7 @@ from commonwatt.model.fields import FileModel, quantity
 __all__ = ["AcceleratorSpec", "BatchSpec", "LayerSpec"]
 
 _LARGEST = 10**9  # no dimension beyond this is meant
+_NEEDED = {"fc": "kc", "gemm": "kcy", "conv": "kcyxrs", "depthwise": "cyxrs"}
 
 
 class AcceleratorSpec(FileModel):
@@ -50,6 +51,14 @@ class LayerSpec(FileModel):
     groups: int = quantity("groups a convolution is cut into", "-", 1, ge=1, le=_LARGEST)
     batch: int = quantity("inputs worked on at a time", "-", 1, ge=1, le=_LARGEST)
     repeat: int = quantity("how many jobs are such a layer", "-", 1, ge=1, le=100_000)
+
+    @model_validator(mode="after")
+    def _check_form(self) -> LayerSpec:
+        for name in _NEEDED[self.kind]:
+            if name not in self.model_fields_set:
+                msg = f"{name}: expected this field to be given, as the layer is of kind {self.kind}"
+                raise ValueError(msg)
+        return self
 
 
 class BatchSpec(FileModel):

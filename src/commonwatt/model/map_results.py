@@ -86,9 +86,10 @@ class MapProgress(ResultModel):
 class MapResult(MapEvaluateResult):
     """Answer of ``commonwatt map``."""
 
-    algorithm: str = quantity("algorithm that searched")
+    algorithm: str = quantity("algorithm that searched; transfer: a transferred mapping, fine-tuned or not")
     evaluations: int = quantity("mappings evaluated")
     history: tuple[MapProgress, ...] = quantity("how the search came to its best")
+    optimal: bool | None = quantity("true: proven that no mapping is better; null: not proven", default=None)
     search_s: float = quantity("time of the search, compilation included", "s")
     seed: int = quantity("seed of the search")
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from pydantic import model_validator
 
 from commonwatt.model.fields import FileModel, quantity
+from commonwatt.model.partition_laws import LawOrName, LawSpec
 
 __all__ = ["CoreClusterSpec", "PartitionConfiguration", "PartitionFile", "PartitionTenant"]
 
@@ -19,6 +20,9 @@ class PartitionTenant(FileModel):
 
     name: str = quantity("name of the tenant", "-", min_length=1)
     weight: float = quantity("entitlement relative to the other tenants: its budget", "-", 1.0, gt=0)
+    law: LawOrName | None = quantity(
+        "scaling law on all core clusters, or the name of one; none: Amdahl's with parallel_fraction", "-", None
+    )
 
 
 class CoreClusterSpec(FileModel):
@@ -46,7 +50,14 @@ class PartitionConfiguration(FileModel):
     retiring_rate: Rows | None = quantity(
         "with core_clusters: operations a PE retires in a cycle, a row for each tenant", "1/cycle", None
     )
-    parallel_fraction: Rows = quantity("parallel part of the work (F), a row for each tenant", "-")
+    parallel_fraction: Rows | None = quantity(
+        "parallel part of the work (F) by Amdahl's law, a row for each tenant; none: laws say it all", "-", None
+    )
+    laws: tuple[tuple[LawOrName | None, ...], ...] | None = quantity(
+        "scaling law, a row for each tenant: a law, the name of one, or null: the tenant's own, or parallel_fraction's",
+        "-",
+        None,
+    )
 
     def width(self) -> int:
         """Return the number of core clusters."""
@@ -67,6 +78,12 @@ class PartitionFile(FileModel):
         "space: PEs are divided, eq. (3.2); time: tenants take turns on whole core clusters, linear in the share",
         "-", "space",
     )  # fmt: skip
+    laws: dict[str, LawSpec] = quantity("scaling laws by name", "-", dict)
+    below_one_pe: Literal["as-printed", "linear"] = quantity(
+        "less than one PE by Amdahl's law: as-printed: eq. (3.2), which overstates it; linear: turns on one PE",
+        "-",
+        "as-printed",
+    )
     pe: Literal["core", "core-x-thread"] = quantity("what a PE is where core_clusters are given", "-", "core")
     base_frequency_mhz: float = quantity(
         "frequency of the base PE, which retires 1 operation in a cycle", "MHz", 100.0, gt=0
@@ -85,10 +102,42 @@ class PartitionFile(FileModel):
                     raise ValueError(msg)
                 seen.add(name)
         for number, one in enumerate(self.configurations):
-            for wrong in _wrong(one, [t.name for t in self.tenants]):
+            for wrong in (*_wrong(one, [t.name for t in self.tenants]), *_lawless(self, one)):
                 msg = f"configurations.{number}.{wrong}"
                 raise ValueError(msg)
+        for place, tenant in enumerate(self.tenants):
+            if isinstance(tenant.law, str) and tenant.law not in self.laws:
+                msg = f"tenants.{place}.law: got {tenant.law!r}, expected {_names(self)}"
+                raise ValueError(msg)
         return self
+
+    def law(self, configuration: PartitionConfiguration, tenant: int, cluster: int) -> LawSpec | None:
+        """Return the law of a tenant on a core cluster; None: Amdahl's with ``parallel_fraction``."""
+        rows = configuration.laws
+        given = None if rows is None else rows[tenant][cluster]
+        if given is None:
+            given = self.tenants[tenant].law
+        return self.laws[given] if isinstance(given, str) else given
+
+
+def _names(file: PartitionFile) -> str:
+    return f"the name of one of laws ({', '.join(file.laws) or 'there is none'})"
+
+
+def _lawless(file: PartitionFile, one: PartitionConfiguration) -> Iterator[str]:
+    """Yield where a configuration's laws are not of its shape, not known, or missing."""
+    if one.laws is not None:
+        if wrong := list(_ragged("laws", one.laws, len(file.tenants), one.width(), "laws")):
+            yield wrong[0]
+            return
+        for i, row in enumerate(one.laws):
+            for c, law in enumerate(row):
+                if isinstance(law, str) and law not in file.laws:
+                    yield f"laws.{i}.{c}: got {law!r}, expected {_names(file)}"
+    if one.parallel_fraction is None:
+        for i, tenant in enumerate(file.tenants):
+            if tenant.law is None and (one.laws is None or None in one.laws[i]):
+                yield f"parallel_fraction: got none, expected it to be given, or a law for tenant {tenant.name}"
 
 
 def _wrong(one: PartitionConfiguration, tenants: list[str]) -> Iterator[str]:
@@ -108,23 +157,25 @@ def _wrong(one: PartitionConfiguration, tenants: list[str]) -> Iterator[str]:
             if name in names[:place]:
                 yield f"core_clusters.{place}.name: got {name!r} twice, expected each name once"
     rates = getattr(one, own) or ()
-    for field, rows in ((own, rates), ("parallel_fraction", one.parallel_fraction)):
-        yield from _ragged(field, rows, len(tenants), one.width())
+    fractions = one.parallel_fraction
+    yield from _ragged(own, rates, len(tenants), one.width())
+    if fractions is not None:
+        yield from _ragged("parallel_fraction", fractions, len(tenants), one.width())
     for i, row in enumerate(rates):
         for c, value in enumerate(row):
             if value < 0:
                 yield f"{own}.{i}.{c}: got {value:g}, expected a number, 0 or more"
         if not any(row):
             yield f"{own}.{i}: got {list(row)}, expected a core cluster that tenant {tenants[i]} can use"
-    for i, row in enumerate(one.parallel_fraction):
+    for i, row in enumerate(fractions or ()):
         for c, value in enumerate(row):
             if not 0 <= value <= 1:
                 yield f"parallel_fraction.{i}.{c}: got {value:g}, expected a number from 0 to 1"
 
 
-def _ragged(field: str, rows: Rows, tall: int, wide: int) -> Iterator[str]:
+def _ragged(field: str, rows: Sequence[Sequence[object]], tall: int, wide: int, what: str = "numbers") -> Iterator[str]:
     if len(rows) != tall:
         yield f"{field}: got {len(rows)} rows, expected {tall}, one for each tenant"
     for i, row in enumerate(rows):
         if len(row) != wide:
-            yield f"{field}.{i}: got {len(row)} numbers, expected {wide}, one for each core cluster"
+            yield f"{field}.{i}: got {len(row)} {what}, expected {wide}, one for each core cluster"

@@ -4,7 +4,25 @@ from __future__ import annotations
 
 from commonwatt.model.fields import AnswerModel, ResultModel, quantity
 
-__all__ = ["ConfigurationResult", "PartitionResult", "PartitionTenantResult", "PlannedSlice"]
+__all__ = [
+    "ConfigurationResult",
+    "LawUse",
+    "PartitionResult",
+    "PartitionSweepResult",
+    "PartitionTenantResult",
+    "PlannedSlice",
+    "SweepPoint",
+]
+
+
+class LawUse(ResultModel):
+    """A share on a chord of a law's concave envelope."""
+
+    core_cluster: str = quantity("name of the core cluster")
+    from_pes: float = quantity("PEs it has at least", "PEs")
+    to_pes: float = quantity("PEs it has for the rest of the time", "PEs")
+    time_part: float = quantity("part of the time it has the larger number")
+    lifted: bool = quantity("whether the law itself has a dent or a peak, so that the envelope is above it somewhere")
 
 
 class PartitionTenantResult(ResultModel):
@@ -20,17 +38,21 @@ class PartitionTenantResult(ResultModel):
     below_one_pe: tuple[str, ...] = quantity(
         "core clusters of which it holds less than one PE: eq. (3.2) overstates it"
     )
-    reason: str = quantity("typed reason: all-of-it, specialised, spread-out, entitled or equalised")
+    laws: tuple[str, ...] = quantity("scaling law on each core cluster: amdahl, usl or table")
+    between: tuple[LawUse, ...] = quantity("where it takes turns between numbers of PEs to be as fast as planned")
+    budget_left: float | None = quantity("part of its budget it keeps, having all it can use; null: no prices")
+    reason: str = quantity("typed reason: all-of-it, specialised, spread-out, sated, entitled or equalised")
     sentence: str = quantity("the same in one sentence")
 
 
 class PlannedSlice(ResultModel):
-    """How a tenant's share of a core cluster is kept: whole PEs, and parts of the time on one more."""
+    """How a tenant's share of a core cluster is kept: whole PEs, and parts of the time on more."""
 
     tenant: str = quantity("name of the tenant")
     core_cluster: str = quantity("name of the core cluster")
     pes: int = quantity("PEs it has all the time", "PEs")
-    time_part: float = quantity("part of the time it has one more PE (space), or the whole core cluster (time)")
+    time_part: float = quantity("part of the time it has turn_pes more (space), or the whole core cluster (time)")
+    turn_pes: int = quantity("PEs it has more in that time", "PEs")
     speedup: float = quantity("speedup as planned")
     run_speedup: float = quantity("speedup of a simulated run of this schedule")
 
@@ -79,3 +101,23 @@ class PartitionResult(AnswerModel):
     sentence: str = quantity("the same in one sentence")
     configurations: tuple[ConfigurationResult, ...] = quantity("all configurations, in the order of the problem")
     enforcement: str = quantity("what keeps the shares", default="advisory")
+
+
+class SweepPoint(ResultModel):
+    """What is chosen with one weight of the tenant."""
+
+    weight: float = quantity("weight of the tenant")
+    chosen: str = quantity("name of the chosen configuration")
+    margin: float | None = quantity("its relative advantage over the next; null: there is none")
+    welfare: dict[str, float] = quantity("welfare by configuration; for Nash its logarithm")
+    utilities: dict[str, float] = quantity("speedup by tenant in the chosen configuration")
+
+
+class PartitionSweepResult(AnswerModel):
+    """Answer of ``commonwatt partition --sweep-weight``."""
+
+    mechanism: str = quantity("what divides: fisher, entitlement or weighted-equal-speedup")
+    welfare: str = quantity("what chooses the configuration")
+    tenant: str = quantity("tenant whose weight changes, the others keeping theirs")
+    points: tuple[SweepPoint, ...] = quantity("one for each weight, least first")
+    sentence: str = quantity("where the choice changes, in one sentence")

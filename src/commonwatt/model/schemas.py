@@ -12,13 +12,13 @@ from commonwatt.model.forecast_file import ForecastModelHeader
 from commonwatt.model.forecast_network_results import ForecastFitResult, ForecastPredictResult
 from commonwatt.model.forecast_plan_results import ForecastPlanResult
 from commonwatt.model.forecast_results import ForecastDemandResult, ForecastEvaluateResult
-from commonwatt.model.map_file import MapFile, MappingFile, MapTable
+from commonwatt.model.map_file import MapFile, MappingFile, MapTable, TransferFile
 from commonwatt.model.map_layer_results import MapBatchResult, MapLayersResult, MapNetworksResult
 from commonwatt.model.map_results import MapEvaluateResult, MapResult, MapTableResult
 from commonwatt.model.mig_file import MigFile
 from commonwatt.model.mig_results import MigResult
 from commonwatt.model.partition_file import PartitionFile
-from commonwatt.model.partition_results import PartitionResult
+from commonwatt.model.partition_results import PartitionResult, PartitionSweepResult
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.results import (
     DataCheckResult,
@@ -62,11 +62,13 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "timeslice-run-result": TimesliceRunResult,
     "timeslice-profile-result": TimesliceProfileResult,
     "timeslice-serve-result": TimesliceServeResult,
+    "partition-sweep-result": PartitionSweepResult,
     "partition": PartitionFile,
     "partition-result": PartitionResult,
     "map": MapFile,
     "forecast-plan-result": ForecastPlanResult,
     "mapping": MappingFile,
+    "map-transfer": TransferFile,
     "map-result": MapResult,
     "map-evaluate-result": MapEvaluateResult,
     "map-layers-result": MapLayersResult,

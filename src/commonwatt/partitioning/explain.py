@@ -12,11 +12,13 @@ from commonwatt.model.arrays import Floats
 from commonwatt.partitioning.market import Equilibrium
 from commonwatt.partitioning.mechanisms import entitled_utilities
 from commonwatt.partitioning.problem import Market
-from commonwatt.partitioning.utility import marginal
 
 __all__ = ["Explanation", "Reason", "explain"]
 
-Reason = Literal["all-of-it", "specialised", "spread-out"]
+Reason = Literal["all-of-it", "specialised", "spread-out", "sated"]
+
+_SATED = 1e-9  # percent of speedup for one percent more budget: none
+_TOUCH = 1e-9  # what comes after a share that fills a piece is worth what the next piece is
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def _explain(market: Market, found: Equilibrium, names: Sequence[str], i: int, e
         return Explanation("all-of-it", spent, elasticity, "It is alone and has every PE it can use.")
     most = int(spent.argmax())
     value = found.money_values[i] * found.prices
-    worth = marginal(market.rate[i], market.parallel_fraction[i], np.zeros_like(value))
+    worth = market.marginal(np.zeros_like(found.shares))[i]
     unbought = (market.rate[i] > 0) & (found.shares[i] <= 0)
     dear = np.divide(value, worth, out=np.zeros_like(value), where=unbought)
     useless = [name for name, rate in zip(names, market.rate[i], strict=True) if rate <= 0]
@@ -54,7 +56,14 @@ def _explain(market: Market, found: Equilibrium, names: Sequence[str], i: int, e
     if useless:
         parts.append(f"cannot use {', '.join(useless)}")
     ratio = found.utilities[i] / entitled
-    own = float(marginal(market.rate[i, most], market.parallel_fraction[i, most], found.shares[i, most]))
+    if found.money_values[i] <= _SATED * found.utilities[i] / market.budgets[i]:
+        kept = 100.0 * max(0.0, 1.0 - float(spent.sum()))
+        sentence = (
+            f"{', '.join(parts)}; it has all that makes it faster, keeps {kept:.2g}% of its budget and would pay "
+            f"nothing for more. It runs {found.utilities[i] / entitled:.3f} times as fast as with its entitlement."
+        )
+        return Explanation("sated", spent, 0.0, sentence)
+    own = float(market.marginal(found.shares * (1.0 + _TOUCH))[i, most])
     bid = own / found.money_values[i] / market.budgets[i]
     more = f"For a PE more of {names[most]} it would pay {100 * bid:.2g}% of its budget"
     sentence = (

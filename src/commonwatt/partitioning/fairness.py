@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from commonwatt.model.arrays import Floats
+from commonwatt.partitioning.curves import Curves
 from commonwatt.partitioning.mechanisms import entitled_utilities, utilities
 from commonwatt.partitioning.problem import Market
-from commonwatt.partitioning.utility import marginal, total
 
 __all__ = ["best_weighted", "envy", "pareto_violation", "sharing_incentive_violation"]
 
@@ -26,9 +28,17 @@ def envy(market: Market, shares: Floats) -> float:
     worst = 0.0
     for i, had in enumerate(own):
         others = shares * (market.budgets[i] / market.budgets)[:, None]
-        would = total(market.rate[i], market.parallel_fraction[i], others).max()
+        would = _by(market, i).total(others).max()
         worst = max(worst, float(would / had - 1.0) if had > 0 else np.inf)
     return worst
+
+
+def _by(market: Market, i: int) -> Market:
+    """Return the market in which everybody works as tenant *i* does."""
+    n = len(market.budgets)
+    rows = np.full(n, i)
+    curves = None if market.curves is None else market.curves.rows(rows)
+    return replace(market, rate=market.rate[rows], parallel_fraction=market.parallel_fraction[rows], curves=curves)
 
 
 def pareto_violation(market: Market, shares: Floats, rounds: int = 200) -> float:
@@ -40,7 +50,7 @@ def pareto_violation(market: Market, shares: Floats, rounds: int = 200) -> float
     had = utilities(market, shares)
     if not (had > 0).all():
         return np.inf
-    steep = (market.rate > 0) * marginal(market.rate, market.parallel_fraction, shares) * shares
+    steep = (market.rate > 0) * market.marginal(shares * (1.0 - 1e-9)) * shares
     worth = steep.sum(axis=1) / market.budgets
     factors = had / worth  # an equilibrium's own: 1 / lambda, times utility
     least = np.inf
@@ -60,6 +70,8 @@ def best_weighted(market: Market, factors: Floats) -> Floats:
     On each core cluster all who hold shares have the same marginal value, found by bisection; ties of the linear
     (F = 1) are broken by what is left.
     """
+    if market.curves is not None:
+        return _best_by_curves(market, market.curves, factors)
     k, f = market.rate * factors[:, None], market.parallel_fraction
     curved = (f < 1.0) & (k > 0)
 
@@ -81,3 +93,18 @@ def best_weighted(market: Market, factors: Floats) -> Floats:
     columns = np.arange(len(left))
     shares[dearest, columns] += np.where(linear_value > 0, left, 0.0)
     return shares
+
+
+def _best_by_curves(market: Market, curves: Curves, factors: Floats) -> Floats:
+    """Do the same for any law: at the price of a PE at which it is just sold, ties shared out in proportion."""
+    scale = factors[:, None]
+    high = np.where(market.usable, (scale * curves.marginal(np.zeros_like(market.rate))).max(axis=0), 1.0)
+    low = high * 1e-14
+    for _ in range(120):
+        middle = np.sqrt(low * high)
+        over = curves.held(middle / scale).sum(axis=0) > market.pe_count
+        low, high = np.where(over, middle, low), np.where(over, high, middle)
+    least, most = curves.held(high / scale), np.minimum(curves.held(low / scale), market.pe_count)
+    room, left = (most - least).sum(axis=0), market.pe_count - least.sum(axis=0)
+    part = np.divide(left, room, out=np.zeros_like(left), where=room > 0)
+    return np.asarray(least + (most - least) * np.clip(part, 0.0, 1.0))

@@ -43,7 +43,7 @@ class State:
 def without_crumbs(rates: Floats, prices: Floats, limit_prices: Floats) -> tuple[Floats, Floats]:
     """Return the prices with 0 in place of those that are next to nothing for everybody who pays them."""
     paid = np.where(rates > 0, prices + limit_prices[:, None], np.inf)
-    cut = 1e-10
+    cut = 5e-10  # below the residual that is asked for
     return (
         np.where(prices <= cut * paid.min(axis=0), 0.0, prices),
         np.where(limit_prices <= cut * paid.min(axis=1), 0.0, limit_prices),
@@ -51,14 +51,15 @@ def without_crumbs(rates: Floats, prices: Floats, limit_prices: Floats) -> tuple
 
 
 def exact(
-    weights: Floats, rates: Floats, supplies: Floats, limits: Floats, near: State
+    weights: Floats, rates: Floats, supplies: Floats, limits: Floats, near: State, lean: float = 1.0
 ) -> tuple[Floats, Floats, Floats]:
     """Return shares, prices and prices of limits of the equilibrium close to *near*; 0 or more, not checked further.
 
-    Arguments as in :func:`commonwatt.partitioning.linear_market.solve`; weights sum to 1.
+    Arguments as in :func:`commonwatt.partitioning.linear_market.solve`; weights sum to 1. Where both a share and what
+    it lacks to be bought are small, *lean* decides: it is bought if the share is more than *lean* times what it lacks.
     """
     paid = near.prices + near.limit_prices[:, None]
-    bought = (rates > 0) & (near.shares * paid / weights[:, None] > near.lacking / paid)
+    bought = (rates > 0) & (near.shares * paid / weights[:, None] > lean * near.lacking / paid)
     usable = np.where(rates > 0, paid, np.inf)
     sold = near.prices / usable.min(axis=0) > near.left / supplies
     at_limit = np.isfinite(limits) & (near.limit_prices / usable.min(axis=1) > near.room / limits)

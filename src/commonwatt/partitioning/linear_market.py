@@ -18,6 +18,7 @@ one to the other).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +34,8 @@ __all__ = ["Equilibrium", "residual", "solve"]
 TOLERANCE = 1e-9
 ENOUGH = 1e-11
 """At this residual no other way to solve a market with limits is tried."""
+LEANS = (1.0, 1e-4, 1e4)
+"""Ways to decide what is bought where that is in doubt."""
 
 
 @dataclass(frozen=True)
@@ -122,17 +125,28 @@ def _unlimited(weights: Floats, rates: Floats, supplies: Floats, limits: Floats)
 
 def _limited(weights: Floats, rates: Floats, supplies: Floats, limits: Floats) -> _Found:
     market = weights, rates, supplies, limits
-    tried: list[_Found] = []
-    for kind, boldness in (("even", 0.1), ("money", 0.1), ("even", 0.5), ("money", 0.5)):
-        near = follow_path(*market, boldness, kind)
-        for shares, p, q in ((near.shares, near.prices, near.limit_prices), exact(*market, near)):
-            prices, limit_prices = without_crumbs(rates, p, q)
-            error = residual(weights, rates, supplies, shares, prices, limit_prices, limits)
-            tried.append((error if np.isfinite(error) else np.inf, shares, prices, limit_prices))
-        best = min(tried, key=lambda one: one[0])
+    best: _Found | None = None
+    for shares, p, q in _candidates(*market):
+        prices, limit_prices = without_crumbs(rates, p, q)
+        error = residual(weights, rates, supplies, shares, prices, limit_prices, limits)
+        if best is None or error < best[0] or np.isnan(best[0]):
+            best = error, shares, prices, limit_prices
         if best[0] < ENOUGH:
             break
+    assert best is not None
     return best
+
+
+def _candidates(
+    weights: Floats, rates: Floats, supplies: Floats, limits: Floats
+) -> Iterator[tuple[Floats, Floats, Floats]]:
+    """Yield shares, prices and prices of limits that may be the equilibrium, the likeliest first."""
+    market = weights, rates, supplies, limits
+    for kind, boldness in (("even", 0.1), ("money", 0.1), ("even", 0.5), ("money", 0.5)):
+        near = follow_path(*market, boldness, kind)
+        for lean in LEANS:
+            yield exact(*market, near, lean)
+        yield near.shares, near.prices, near.limit_prices
 
 
 def _answer(

@@ -2,7 +2,8 @@
 
 Proportional response comes near the equilibrium in some dozens of rounds, but can crawl for thousands: where a tenant
 is nearly indifferent, and always towards a share of nothing. So after a few rounds Newton's method takes over from
-where bidding is. Whatever found them, prices and shares are judged alike, by the ``residual``: the largest of
+where bidding is. (For other laws than Amdahl's there is no bidding: see ``concave_market``.) Whatever found them,
+prices and shares are judged alike, by the ``residual``: the largest of
 
 - the relative gain any tenant would have from its best response at the prices,
 - the relative error of what is sold of any core cluster,
@@ -18,11 +19,13 @@ import numpy as np
 
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError, SolverError
+from commonwatt.partitioning import concave_market
 from commonwatt.partitioning.best_response import gains
+from commonwatt.partitioning.concave_response import residual as concave_residual
+from commonwatt.partitioning.curves import Curves
 from commonwatt.partitioning.newton import polish
 from commonwatt.partitioning.problem import Market
 from commonwatt.partitioning.proportional import Bidding, run
-from commonwatt.partitioning.utility import total
 
 __all__ = ["Equilibrium", "Method", "residual", "solve"]
 
@@ -58,6 +61,8 @@ def residual(market: Market, prices: Floats, shares: Floats) -> tuple[float, Flo
 
     Both are of use for prices and shares from anywhere. Shape of the second: [N].
     """
+    if market.curves is not None:
+        return concave_residual(market, market.curves, prices, shares)
     on = market.usable
     gain, money = gains(market, prices, shares)
     cleared = np.abs(shares.sum(axis=0)[on] / market.pe_count[on] - 1.0)
@@ -69,7 +74,7 @@ def solve(
     market: Market, *, method: Method = "auto", tolerance: float = 1e-7, change: float | None = None,
     limit: int | None = None, rounds: int | None = None,
 ) -> Equilibrium:  # fmt: skip
-    """Return the equilibrium of *market*.
+    """Return the equilibrium of *market*; with ``curves`` by Newton's method alone, see ``concave_market``.
 
     Parameters
     ----------
@@ -92,7 +97,11 @@ def solve(
     if not tolerance > 0:
         raise InputError("a number above 0", field="tolerance", value=tolerance)
     small = _usable(market)
-    if method == "proportional-response":
+    if small.curves is not None:
+        if method != "auto":
+            raise InputError("auto, where not all tenants follow Amdahl's law", field="method", value=method)
+        found = _concave(small, small.curves, tolerance, limit or 30_000)
+    elif method == "proportional-response":
         found = _bid(small, tolerance, 1e-9 if change is None else change, limit or 100_000)
     else:
         first = rounds or (_TRIES[0][0] if small.rate.size <= _MANY else 10 * _TRIES[0][0])
@@ -160,9 +169,19 @@ def _judged(
 ) -> Equilibrium:  # fmt: skip
     prices = state.prices if prices is None else prices
     off, money = residual(market, prices, shares)
-    utilities = total(market.rate, market.parallel_fraction, shares)
+    utilities = market.total(shares)
     history = (*state.history, *(further or []))
     return Equilibrium(prices, shares, utilities, money, off, state.change, state.iterations, steps, history)
+
+
+def _concave(market: Market, curves: Curves, tolerance: float, limit: int) -> Equilibrium:
+    """Solve a market of other laws; there is no bidding."""
+    found = concave_market.find(market, curves, tolerance, limit)
+    change = float(np.abs(found.history[-1] - found.history[max(-2, -len(found.history))]).max())
+    return Equilibrium(
+        found.prices, found.shares, market.total(found.shares), found.money, found.residual, change, 0, found.steps,
+        found.history[:1000],
+    )  # fmt: skip
 
 
 def _usable(market: Market) -> Market:
@@ -170,7 +189,8 @@ def _usable(market: Market) -> Market:
     on = market.usable
     if on.all():
         return market
-    return Market(market.pe_count[on], market.budgets, market.rate[:, on], market.parallel_fraction[:, on])
+    curves = None if market.curves is None else market.curves.columns(on)
+    return Market(market.pe_count[on], market.budgets, market.rate[:, on], market.parallel_fraction[:, on], curves)
 
 
 def _whole(market: Market, found: Equilibrium) -> Equilibrium:

@@ -1,10 +1,10 @@
 """Other ways to divide a configuration, and what a division makes of it.
 
 **Utilization** (section 5.2.4 shows it but does not define it). A tenant that holds x PEs and is sped up x/(x(1-F)+F)
-times over one of them keeps that many PEs busy on average; the others wait for its serial part. We call utilization the
-sum of busy PEs over all PEs of the configuration. Below one PE the law would make more PEs busy than are held: no
-more than x count. What is held but useless (rate 0) is not busy. With time shares a tenant has all P PEs for x/P of the
-time.
+times over one of them (or as its own law says) keeps that many PEs busy on average; the others wait for its serial
+part. We call utilization the sum of busy PEs over all PEs of the configuration. Below one PE the law would make more
+PEs busy than are held: no more than x count. What is held but useless (rate 0) is not busy. With time shares a tenant
+has all P PEs for x/P of the time.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from commonwatt.model.arrays import Floats
+from commonwatt.partitioning.curves import Curves
 from commonwatt.partitioning.problem import Market
-from commonwatt.partitioning.utility import speedups, total
 
 __all__ = ["busy", "entitled_utilities", "entitlement", "utilities", "utilization", "weighted_equal_speedup"]
 
@@ -25,7 +25,7 @@ def entitlement(market: Market) -> Floats:
 
 def utilities(market: Market, shares: Floats) -> Floats:
     """Return the utility of each tenant. Shape [N]."""
-    return total(market.rate, market.parallel_fraction, shares)
+    return market.total(shares)
 
 
 def entitled_utilities(market: Market) -> Floats:
@@ -43,6 +43,8 @@ def weighted_equal_speedup(market: Market) -> Floats:
     """
     k, f, w = market.rate, market.parallel_fraction, market.budgets[:, None]
     of_use = k > 0
+    if market.curves is not None:
+        return _equal_by_curves(market, market.curves)
     with np.errstate(divide="ignore", invalid="ignore"):
         ceiling = np.where(of_use & (f < 1), k / (w * (1.0 - f)), np.inf).min(axis=0)
         alone = np.where(of_use, k * market.pe_count / (w * (market.pe_count * (1 - f) + f)), np.inf).min(axis=0)
@@ -63,17 +65,37 @@ def _at(k: Floats, f: Floats, w: Floats, level: Floats) -> Floats:
     return np.where(k > 0, shares, 0.0)
 
 
+def _equal_by_curves(market: Market, curves: Curves) -> Floats:
+    """Do the same for any law: the highest level for a weight is where somebody's law or PEs come to an end."""
+    w = market.budgets[:, None]
+    ceiling = np.where(market.rate > 0, curves.highest() / w, np.inf).min(axis=0)
+    alone = np.where(market.rate > 0, market.speedups(np.broadcast_to(market.pe_count, market.rate.shape)) / w, np.inf)
+    low, high = np.zeros(len(ceiling)), np.where(market.usable, np.minimum(ceiling, alone.min(axis=0)), 0.0)
+    of_use = market.rate > 0
+
+    def at(level: Floats) -> Floats:
+        return np.where(of_use, curves.at_level(level * w), 0.0)
+
+    if np.isfinite(top := at(high)).all() and (top.sum(axis=0) <= market.pe_count).all():
+        return top
+    for _ in range(100):
+        middle = low + (high - low) / 2
+        fits = at(middle).sum(axis=0) <= market.pe_count
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    return at(low)
+
+
 def busy(market: Market, shares: Floats, whole: Market | None = None) -> Floats:
     """Return how many PEs each tenant keeps busy on each core cluster. Shape [N, C].
 
     For time shares give the market of space shares as *whole*: what is held are parts of its time.
     """
-    one = np.ones_like(market.rate)
+    rate = np.where(market.rate > 0, (whole or market).rate, 1.0)
     if whole is None:
-        working = np.minimum(shares, speedups(one, market.parallel_fraction, shares))
+        working = np.minimum(shares, market.speedups(shares) / rate)
     else:
-        full = speedups(one, whole.parallel_fraction, np.broadcast_to(whole.pe_count, shares.shape))
-        working = shares / whole.pe_count * full
+        full = whole.speedups(np.broadcast_to(whole.pe_count, shares.shape)) / rate
+        working = shares / whole.pe_count * np.minimum(full, whole.pe_count)
     return np.where(market.rate > 0, working, 0.0)
 
 

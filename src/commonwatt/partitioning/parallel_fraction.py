@@ -17,7 +17,15 @@ import numpy as np
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError
 
-__all__ = ["Estimate", "bootstrap", "from_counters", "from_karp_flatt", "karp_flatt", "least_squares"]
+__all__ = [
+    "Estimate",
+    "bootstrap",
+    "from_counters",
+    "from_counters_of_runs",
+    "from_karp_flatt",
+    "karp_flatt",
+    "least_squares",
+]
 
 
 @dataclass(frozen=True)
@@ -102,6 +110,21 @@ def from_counters(cycles: Sequence[float], speedup: float | None = None) -> Esti
     if speedup is not None:
         misfit = abs(float(amdahl(fraction, np.array([float(p)]))[0]) / speedup - 1.0)
     return Estimate("counters", float(np.clip(fraction, 0.0, 1.0)), scale * spread, misfit, clipped=False)
+
+
+def from_counters_of_runs(runs: Sequence[Sequence[float]], speedup: float | None = None) -> Estimate:
+    """Return the mean of ``from_counters`` over *runs*, with its standard error over them where there are several."""
+    if not runs:
+        raise InputError("counters of at least one run", field="counters", value=[])
+    each = [from_counters(cycles, speedup) for cycles in runs]
+    if len(each) == 1:
+        return each[0]
+    fractions = np.array([one.fraction for one in each])
+    mean, error = float(fractions.mean()), float(fractions.std(ddof=1) / np.sqrt(len(each)))
+    misfit = None
+    if speedup is not None:
+        misfit = abs(float(amdahl(mean, np.array([float(len(runs[0]))]))[0]) / speedup - 1.0)
+    return Estimate("counters", mean, error, misfit, clipped=False)
 
 
 def bootstrap(

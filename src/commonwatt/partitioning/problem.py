@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from commonwatt.model.arrays import Bools, Floats
 from commonwatt.model.errors import InputError
-from commonwatt.partitioning.utility import settled
+from commonwatt.partitioning import utility
+from commonwatt.partitioning.curves import Curves
+from commonwatt.partitioning.laws import shape_of
+from commonwatt.partitioning.scaling_laws import ScalingLaw
 
 __all__ = ["Market"]
 
@@ -28,12 +31,18 @@ class Market:
         Average frequency of one PE for a tenant over the base frequency (k); 0 is useless. Shape [N, C].
     parallel_fraction
         F, the parallel part of a tenant's workload there. Shape [N, C], in (0, 1]; see ``utility.settled``.
+    curves
+        Speedup by share where not all tenants follow Amdahl's law as printed: then F is not looked at.
+    lifted
+        With curves: where the concave envelope lies above the law itself. Shape [N, C].
     """
 
     pe_count: Floats
     budgets: Floats
     rate: Floats = field(repr=False)
     parallel_fraction: Floats = field(repr=False)
+    curves: Curves | None = field(repr=False, default=None)
+    lifted: Bools | None = field(repr=False, default=None)
 
     @classmethod
     def make(
@@ -58,7 +67,39 @@ class Market:
         if len(useless):
             expected = "a rate above 0 on at least one core cluster: this tenant can use none"
             raise InputError(expected, field=f"rate.{useless[0]}", value=k[useless[0]].tolist())
-        return cls(pes, given / given.sum(), k, settled(f))
+        return cls(pes, given / given.sum(), k, utility.settled(f))
+
+    def under(self, laws: Sequence[Sequence[ScalingLaw]], *, linear_below_one: bool = False) -> Market:
+        """Return the market with *laws*, a row for each tenant, instead of Amdahl's law with ``parallel_fraction``.
+
+        With *linear_below_one* turns on one PE are all that less than one is worth, else eq. (3.2) holds there too for
+        Amdahl's law. See the module ``laws``. Raises ``InputError`` for laws of another shape.
+        """
+        if [len(row) for row in laws] != [len(self.pe_count)] * len(self.budgets):
+            raise InputError("a law for each tenant and core cluster", field="laws", value=[len(row) for row in laws])
+        shapes = [
+            [shape_of(law, float(k), linear_below_one=linear_below_one) for law, k in zip(row, rates, strict=True)]
+            for row, rates in zip(laws, self.rate, strict=True)
+        ]
+        curves = Curves.of([[shape.pieces for shape in row] for row in shapes])
+        lifted = np.array([[shape.lifted for shape in row] for row in shapes])
+        return replace(self, curves=curves, lifted=lifted)
+
+    def speedups(self, shares: Floats) -> Floats:
+        """Return the speedup of each tenant on each core cluster with *shares*, in PEs. Shape [N, C]."""
+        if self.curves is not None:
+            return self.curves.speedups(shares)
+        return utility.speedups(self.rate, self.parallel_fraction, shares)
+
+    def marginal(self, shares: Floats) -> Floats:
+        """Return how much a little more than *shares* would speed up, for each PE. Shape [N, C]."""
+        if self.curves is not None:
+            return self.curves.marginal(shares)
+        return utility.marginal(self.rate, self.parallel_fraction, shares)
+
+    def total(self, shares: Floats) -> Floats:
+        """Return the utility of each tenant: its speedups over core clusters add up (eq. 3.3). Shape [N]."""
+        return np.asarray(self.speedups(shares).sum(axis=1))
 
     @property
     def usable(self) -> Bools:
@@ -69,8 +110,13 @@ class Market:
         """Return the market of time shares: tenants take turns on whole core clusters.
 
         With the part x/P of the time on all P PEs a tenant gets x/P of its full speedup there, which is linear in
-        x: F = 1 with the rate k / (P (1 - F) + F). Shares stay in PEs (x/P is the part of the time).
+        x: F = 1 with the rate k / (P (1 - F) + F), for other laws s(P) / P. Shares stay in PEs (x/P is the part of
+        the time).
         """
+        if self.curves is not None:
+            everything = np.broadcast_to(self.pe_count, self.rate.shape)
+            linear = self.speedups(everything) / self.pe_count
+            return Market(self.pe_count, self.budgets, linear, np.ones_like(self.rate))
         whole = self.pe_count * (1.0 - self.parallel_fraction) + self.parallel_fraction
         return Market(self.pe_count, self.budgets, self.rate / whole, np.ones_like(self.rate))
 

@@ -7,6 +7,10 @@ the concave s, so that it loses at most ``k (1 - sqrt F) / (1 + sqrt F)`` where 
 promises what no machine can do) and ``(s'(n) - s'(n + 1)) / 4`` elsewhere; and at most ``s(n + 1) - s(n)`` over the
 units of a period, since turns are whole units.
 
+**Chords.** Under other laws a share can lie on a chord between two numbers of PEs, n and m, that are not neighbours
+(see ``laws``): a tenant then has n all the time and m - n more, together, for a part of the period. Such turns are
+placed where most PEs are left, the largest first. They need not all fit: who loses turns still has s(n).
+
 **Time.** Tenants take turns on the whole core cluster, each for its part of the period: exact but for whole units.
 """
 
@@ -16,8 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.errors import InputError
+from commonwatt.partitioning.curves import Curves
 from commonwatt.partitioning.problem import Market
 from commonwatt.partitioning.utility import marginal, speedups
 
@@ -32,6 +37,8 @@ class Schedule:
     whole: Ints  # PEs a tenant has all the time, [N, C]
     turns: Ints  # units for which it has one PE more (space), or the whole core cluster (time), [N, C]
     by_time: bool = False
+    more: Ints | None = None  # PEs a tenant has more in its turns, where that is not one; [N, C]
+    when: Bools | None = None  # with them, in which units, [N, C, units]
 
 
 def schedule(market: Market, shares: Floats, units: int = 1000, *, by_time: bool = False) -> Schedule:
@@ -44,11 +51,32 @@ def schedule(market: Market, shares: Floats, units: int = 1000, *, by_time: bool
     if by_time:
         turns = _whole_units(shares / market.pe_count * units, np.full(len(pes), units))
         return Schedule(units, np.zeros_like(turns), turns, by_time=True)
+    if market.curves is not None:
+        return _by_chords(market, market.curves, shares, units)
     near = np.rint(shares)
     whole = np.where(np.abs(shares - near) < 1e-9, near, np.floor(shares)).astype(np.int64)
     left = pes.astype(np.int64) - whole.sum(axis=0)
     turns = _whole_units(np.maximum(shares - whole, 0.0) * units, left * units)
     return Schedule(units, whole, np.minimum(turns, units))
+
+
+def _by_chords(market: Market, curves: Curves, shares: Floats, units: int) -> Schedule:
+    """Plan by the chord each share lies on; on a curve or an endless line that is one from a whole PE to the next."""
+    low, high = curves.chords(shares)
+    whole = np.rint(low).astype(np.int64)
+    more = np.maximum(1, np.rint(high - low)).astype(np.int64)
+    wanted = np.floor(np.clip((shares - whole) / more, 0.0, 1.0) * units + 1e-9).astype(np.int64)
+    n, c = shares.shape
+    when, turns = np.zeros((n, c, units), np.bool_), np.zeros((n, c), np.int64)
+    for at in range(c):
+        free = np.full(units, round(float(market.pe_count[at])) - int(whole[:, at].sum()))
+        for i in np.argsort(-more[:, at], kind="stable"):
+            best = np.argsort(-free, kind="stable")[: wanted[i, at]]
+            chosen = best[free[best] >= more[i, at]]
+            when[i, at, chosen] = True
+            free[chosen] -= more[i, at]
+            turns[i, at] = len(chosen)
+    return Schedule(units, whole, turns, more=more, when=when)
 
 
 def _whole_units(wanted: Floats, room: Ints) -> Ints:
@@ -65,6 +93,13 @@ def loss_bound(market: Market, shares: Floats, units: int = 1000) -> Floats:
     """Return how much speedup a tenant loses at most on each core cluster by a space schedule. Shape [N, C]."""
     k, f = market.rate, market.parallel_fraction
     n = np.floor(shares)
+    if market.curves is not None:
+        low, high = market.curves.chords(shares)
+        step = market.speedups(high) - market.speedups(low)
+        part = np.divide(shares - low, high - low, out=np.zeros_like(low), where=high > low)
+        bend = np.maximum(0.0, (market.marginal(low) - market.marginal(high)) / 4.0)
+        together = ((high - low > 1.5) & (part > 0)).any(axis=0)  # some turns may not fit
+        return np.where(together, np.maximum(part * step, bend), bend) + step / units
     root = np.sqrt(f)
     chord = np.where(n < 1, k * (1 - root) / (1 + root), (marginal(k, f, n) - marginal(k, f, n + 1)) / 4)
     return chord + (speedups(k, f, n + 1) - speedups(k, f, n)) / units
@@ -77,11 +112,18 @@ def run(market: Market, plan: Schedule) -> Floats:
     """
     n, c = market.rate.shape
     done = np.zeros((n, c))
+    if plan.when is not None and plan.more is not None:
+        for unit in range(plan.units):
+            done += market.speedups((plan.whole + plan.more * plan.when[:, :, unit]).astype(float))
+        return done / plan.units
     for at in range(c):
         lanes = _lanes(plan, at, round(float(market.pe_count[at])))
         for unit in range(plan.units):
             held = np.bincount(lanes[:, unit][lanes[:, unit] >= 0], minlength=n).astype(float)
-            done[:, at] += speedups(market.rate[:, at], market.parallel_fraction[:, at], held)
+            if market.curves is None:
+                done[:, at] += speedups(market.rate[:, at], market.parallel_fraction[:, at], held)
+            else:
+                done[:, at] += market.curves.columns([at]).speedups(held[:, None])[:, 0]
     return done / plan.units
 
 

@@ -15,10 +15,21 @@ import numpy as np
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError
 from commonwatt.model.partition_file import PartitionConfiguration, PartitionFile
+from commonwatt.model.partition_laws import LawSpec
+from commonwatt.partitioning.laws import law_of
 from commonwatt.partitioning.problem import Market
+from commonwatt.partitioning.scaling_laws import Amdahl, ScalingLaw
 from commonwatt.partitioning.utility import speedups
 
-__all__ = ["Pe", "average_parallel_frequency", "market_of", "parallel_throughput", "serial_speedup", "speedup"]
+__all__ = [
+    "Pe",
+    "average_parallel_frequency",
+    "laws_of",
+    "market_of",
+    "parallel_throughput",
+    "serial_speedup",
+    "speedup",
+]
 
 
 @dataclass(frozen=True)
@@ -77,5 +88,35 @@ def market_of(file: PartitionFile, configuration: PartitionConfiguration) -> Mar
         clocks = np.array([c.frequency_mhz for c in each]) / file.base_frequency_mhz
         rate = np.array(configuration.retiring_rate, float) * clocks
     weights: Floats = np.array([tenant.weight for tenant in file.tenants])
-    market = Market.make(pes, weights, rate, np.array(configuration.parallel_fraction, float))
+    own = configuration.parallel_fraction
+    fraction = np.ones_like(rate) if own is None else np.array(own, float)
+    market = Market.make(pes, weights, rate, fraction)
+    laws = laws_of(file, configuration)
+    honest = file.below_one_pe == "linear"
+    if honest or not all(isinstance(law, Amdahl) for row in laws for law in row):
+        market = market.under(laws, linear_below_one=honest)
+    elif own is None or any(law is not None for law in _specs(file, configuration)):
+        market = Market.make(
+            pes, weights, rate, [[dict(law.parameters)["parallel_fraction"] for law in row] for row in laws]
+        )
     return market.turns() if file.shares == "time" else market
+
+
+def _specs(file: PartitionFile, configuration: PartitionConfiguration) -> list[LawSpec | None]:
+    return [file.law(configuration, i, c) for i in range(len(file.tenants)) for c in range(configuration.width())]
+
+
+def laws_of(file: PartitionFile, configuration: PartitionConfiguration) -> list[list[ScalingLaw]]:
+    """Return the law of each tenant on each core cluster, as *file* says it.
+
+    Raises ``InputError`` for a ``characterized`` law whose file has not been read (``data.partition.load_partition``).
+    """
+    rows: list[list[ScalingLaw]] = []
+    for i in range(len(file.tenants)):
+        row: list[ScalingLaw] = []
+        for c in range(configuration.width()):
+            spec = file.law(configuration, i, c)
+            fractions = configuration.parallel_fraction
+            row.append(law_of(spec) if spec is not None else Amdahl(fractions[i][c] if fractions else 1.0))
+        rows.append(row)
+    return rows

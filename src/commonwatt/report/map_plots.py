@@ -1,4 +1,4 @@
-"""Static figure of a mapping, as G#'s Fig. 13: sub-accelerators with their jobs, and the bandwidth in use below."""
+"""Static figure of a mapping, as G#'s Fig. 13: sub-accelerators with their jobs, the bandwidth in use, the search."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from commonwatt.model.map_results import MapEvaluateResult, MapResult
 from commonwatt.report.palette import TENANTS
 from commonwatt.report.saving import saved
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from commonwatt.model.map_results import MapEvaluateResult
 
-__all__ = ["draw_bandwidth", "draw_jobs", "save_map"]
+__all__ = ["draw_bandwidth", "draw_jobs", "draw_search", "save_map"]
 
 _NAMED = 0.02  # part of the makespan from which on a job has room for its number
 
@@ -23,12 +23,18 @@ _NAMED = 0.02  # part of the makespan from which on a job has room for its numbe
 def save_map(result: MapEvaluateResult, path: Path) -> None:
     """Draw the mapping to *path*. Raises ``InputError`` as ``saved``."""
     rows = len(result.accelerator_end_cycles)
-    with saved(path, (9.0, 3.4 + 0.28 * rows)) as figure:
+    searched = isinstance(result, MapResult) and len(result.history) > 1
+    heights = (0.28 * rows + 0.4, 1.8, *([1.6] if searched else []))
+    with saved(path, (9.0, 1.2 + sum(heights) + (0.5 if searched else 0.0))) as figure:
         worth = "the best possible" if result.gap < 1e-9 else f"at most {100 * result.gap:.3g}% above the best possible"
         figure.suptitle(f"makespan {result.makespan_cycles:.5g} cycles, {worth}")
-        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(0.28 * rows + 0.4, 1.8))
+        above, below, *last = figure.subplots(len(heights), 1, height_ratios=heights)
+        above.sharex(below)
+        above.tick_params(labelbottom=False)
         draw_jobs(above, result)
         draw_bandwidth(below, result)
+        if isinstance(result, MapResult) and last:
+            draw_search(last[0], result)
 
 
 def draw_jobs(axes: Axes, result: MapEvaluateResult) -> None:
@@ -62,3 +68,24 @@ def draw_bandwidth(axes: Axes, result: MapEvaluateResult) -> None:
     axes.set_xlabel("cycles")
     axes.set_ylabel("bandwidth, GB/s")
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3)
+
+
+def draw_search(axes: Axes, result: MapResult) -> None:
+    """Draw the best so far against the mappings evaluated: of a makespan, by how much it is above the lower bound."""
+    spent = np.array([step.evaluations for step in result.history], dtype=np.float64)
+    best = np.array([step.best for step in result.history])
+    label = f"{result.objective}, best so far"
+    if result.objective == "latency":
+        best, label = 100.0 * np.maximum(0.0, best / result.lower_bound_cycles - 1.0), "above the bound, %"
+        axes.axhline(0.0, color="#1F2933", linestyle="--", linewidth=1.0)
+    axes.step(
+        np.append(spent, result.evaluations), np.append(best, best[-1]), where="post", color="#0072B2", linewidth=1.2
+    )
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    if best[-1] > 0 and best[0] > 20 * best[-1]:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_xlim(1, max(2, result.evaluations))
+    axes.set_xlabel("mappings evaluated")
+    axes.set_ylabel(label)

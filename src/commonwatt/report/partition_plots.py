@@ -13,9 +13,9 @@ from commonwatt.report.saving import saved
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from commonwatt.model.partition_results import ConfigurationResult, PartitionResult
+    from commonwatt.model.partition_results import ConfigurationResult, PartitionResult, PartitionSweepResult
 
-__all__ = ["draw_prices", "draw_shares", "draw_speedups", "draw_welfare", "save_partition"]
+__all__ = ["draw_prices", "draw_shares", "draw_speedups", "draw_welfare", "save_partition", "save_sweep"]
 
 
 def save_partition(result: PartitionResult, path: Path) -> None:
@@ -28,6 +28,27 @@ def save_partition(result: PartitionResult, path: Path) -> None:
         draw_shares(shares, chosen)
         draw_speedups(speedups, chosen)
         draw_welfare(welfare, result)
+
+
+def save_sweep(result: PartitionSweepResult, path: Path) -> None:
+    """Draw welfare and speedups by the weight of one tenant. Raises ``InputError`` as ``saved``."""
+    weights = [point.weight for point in result.points]
+    with saved(path, (9.0, 3.8)) as figure:
+        welfare, speedups = figure.subplots(1, 2)
+        for at, name in enumerate(result.points[0].welfare):
+            values = [point.welfare[name] for point in result.points]
+            welfare.plot(weights, values, marker="o", markersize=3, label=name, color=policy_colour(at))
+        welfare.set_title(f"{result.welfare} welfare" + (", logarithm" if "nash" in result.welfare else ""))
+        names = list(result.points[0].utilities)
+        for name, colour in tenant_colours(names).items():
+            values = [point.utilities[name] for point in result.points]
+            speedups.plot(weights, values, marker="o", markersize=3, label=name, color=colour)
+        speedups.set_title("speedup in the chosen configuration")
+        for axes in (welfare, speedups):
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.set_xlabel(f"weight of {result.tenant}")
+            axes.legend(fontsize=7)
 
 
 def draw_prices(axes: Axes, one: ConfigurationResult) -> None:

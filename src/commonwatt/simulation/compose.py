@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -76,18 +77,21 @@ def check_runs(scenario: Scenario, cluster: Cluster, table: JobTable) -> None:
 
 def run_policy(
     scenario: Scenario, spec: PolicySpec, cluster: Cluster, table: JobTable, seed: int,
-    on_tick: Callable[[float], None] = lambda _: None, past: Past | None = None,
+    on_tick: Callable[[float], None] = lambda _: None, past: Past | None = None, until_s: float = math.inf,
 ) -> Run:  # fmt: skip
     """Run the workload under one policy; ``check_runs`` tells beforehand whether it can be.
 
     *past* is the demand before the period, for a capacity plan that forecasts. One with foresight runs twice.
+    The run ends with its last job, or at *until_s*.
     """
     unused = spec.unused_nodes or scenario.unused_nodes
     plan = spec.capacity or scenario.capacity
     foreseen = None
     if plan is not None and plan.policy == "foresight":
         first = spec.model_copy(update={"capacity": CapacitySpec(policy="always-on", step_s=plan.step_s)})
-        foreseen = demand_in(run_policy(scenario, first, cluster, table, seed).controller.samples, plan.step_s)
+        foreseen = demand_in(
+            run_policy(scenario, first, cluster, table, seed, until_s=until_s).controller.samples, plan.step_s
+        )
     world = World(
         restart_s=scenario.preemption.restart_s,
         lose_work=scenario.preemption.lose_work,
@@ -113,7 +117,7 @@ def run_policy(
         tenant_weights={tenant.name: tenant.weight for tenant in scenario.tenants},
         capacity=None if plan is None else make_capacity(plan, cluster, past or Past(), seed, foreseen),
     )
-    spent_s = run(controller, VirtualClock(engine), TableSource(table), on_tick)
+    spent_s = run(controller, VirtualClock(engine), TableSource(table), on_tick, until_s)
     return Run(controller, spent_s, plan)
 
 

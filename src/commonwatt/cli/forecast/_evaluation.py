@@ -10,6 +10,7 @@ import numpy as np
 from commonwatt import __version__
 from commonwatt.cli.forecast._series import Loaded, series_digest
 from commonwatt.cli.forecast._timed import Timed, median_ms
+from commonwatt.cli.output import progress_bar
 from commonwatt.forecasting.baselines import LastValue
 from commonwatt.forecasting.calibration import Calibrator
 from commonwatt.forecasting.evaluate import Evaluation, at_level, roll
@@ -46,12 +47,15 @@ def answer(
     refit_every: int | None, seed: int,
 ) -> ForecastEvaluateResult:  # fmt: skip
     """Evaluate *predictor* from index *begin* on; raises ``InputError`` as ``evaluate``."""
-    series, timed = loaded.file.series, Timed(predictor)
+    series = loaded.file.series
     rng = np.random.default_rng(seed)
     whole = None if total_gpus is None else int(total_gpus)
     calibrator = Calibrator(target, whole_gpus=whole, steps=predictor.horizon)
     warm_up = _warm_up(begin, predictor, series.step_s)
-    found = run(timed, series, begin, LEVELS, rng, refit_every, calibrator, warm_up)
+    with progress_bar(f"fitting {predictor.name}", 1, 1.0) as bar:
+        timed = Timed(predictor, lambda part: bar.at(predictor.name, part))
+        found = run(timed, series, begin, LEVELS, rng, refit_every, calibrator, warm_up)
+        bar.done()
     actual = series.gpus[begin:]
     on = np.asarray(found.on, dtype=float)
     predict_ms, update_ms = median_ms(timed, actual)

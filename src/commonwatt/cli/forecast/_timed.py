@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from inspect import signature
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -18,10 +20,16 @@ _REPEATS = 21
 
 
 class Timed:
-    """A predictor, and the time its fits took."""
+    """A predictor, and the time its fits took.
 
-    def __init__(self, inner: Predictor) -> None:
-        self._inner = inner
+    Parameters
+    ----------
+    progress
+        Told what part of a fit is done, within 0 and 1, by predictors that can tell.
+    """
+
+    def __init__(self, inner: Predictor, progress: Callable[[float], None] = lambda _: None) -> None:
+        self._inner, self._progress = inner, progress
         self.fits_s: list[float] = []
 
     @property
@@ -42,7 +50,10 @@ class Timed:
     def fit(self, series: DemandSeries, rng: np.random.Generator) -> None:
         """Fit the other, on the clock."""
         began = perf_counter()
-        self._inner.fit(series, rng)
+        if "progress" in signature(self._inner.fit).parameters:
+            self._inner.fit(series, rng, progress=self._progress)  # type: ignore[call-arg]
+        else:
+            self._inner.fit(series, rng)
         self.fits_s.append(perf_counter() - began)
 
     def update(self, gpus: float) -> None:

@@ -24,7 +24,8 @@ __all__ = ["evaluate"]
     default="last-value",
     show_default=True,
     metavar="NAME",
-    help="gru, bilstm, cnn, gru-point, ..., last-value, seasonal-naive, moving-max, lightgbm or auto-ets.",
+    help="gru, bilstm, cnn, gru-point, ..., last-value, seasonal-naive, moving-max, lightgbm, auto-ets, "
+    "or a file that forecast fit wrote.",
 )
 @click.option("--test-from", required=True, metavar="TIME", help="First instant scored: ISO 8601, or seconds.")
 @click.option(
@@ -64,13 +65,12 @@ def evaluate(
       commonwatt forecast evaluate demand.csv --test-from 2024-01-13 --model gru --target 0.95 --json
     """
     from commonwatt.cli.forecast._evaluation import answer
+    from commonwatt.cli.forecast._fitted import named_or_fitted
     from commonwatt.cli.forecast._series import load_series
     from commonwatt.cli.output import blamed_on
     from commonwatt.data.series_files import read_moment
-    from commonwatt.forecasting.forecast import HORIZON, LOOK_BACK
-    from commonwatt.forecasting.predictors import make_predictor
 
-    predictor = make_predictor(name, look_back or LOOK_BACK, horizon or HORIZON)
+    predictor = named_or_fitted(name, look_back, horizon)
     if margin is not None:
         from commonwatt.forecasting.threshold import Threshold
 

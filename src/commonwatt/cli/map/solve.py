@@ -21,21 +21,27 @@ ALGORITHMS = (
     "auto", "gsharp", "heft", "fcfs-olb", "fcfs-met", "fcfs-rr", "fcfs-random", "sjf-olb", "sjf-met", "sjf-rr",
     "sjf-random", "random-olb", "random-met", "random-rr", "random-random",
 )  # fmt: skip
+OTHERS = (
+    "exact", "standard-ga", "de", "one-plus-one", "cma", "tbpsa", "pso", "cauchy-lhs", "halton", "hammersley",
+    "portfolio", "a2c", "ppo",
+)  # fmt: skip
+EXACT_S = 60.0
 
 
 @click.command()
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.option(
-    "--algorithm", type=click.Choice(ALGORITHMS), default="auto", show_default=True, metavar="NAME",
-    help="auto: rules, then G#, then annealing; gsharp; heft (longest first); or an order and a rule: "
-    "{fcfs,sjf,random}-{olb,met,rr,random}.",
+    "--algorithm", type=click.Choice(ALGORITHMS + OTHERS), default="auto", show_default=True, metavar="NAME",
+    help="auto: rules, then G#, then annealing; gsharp; heft (longest first); an order and a rule: "
+    "{fcfs,sjf,random}-{olb,met,rr,random}; exact, for about a dozen jobs; or to compare with: " + ", ".join(OTHERS[1:])
+    + ".",
 )  # fmt: skip
 @click.option(
     "--budget", type=click.IntRange(min=1), default=10_000, show_default=True, help="Mappings to evaluate at most."
 )
 @click.option(
     "--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-    help="Stop after so long with the best mapping so far.",
+    help="Stop after so long with the best mapping so far; exact: 60 if not given.",
 )  # fmt: skip
 @click.option(
     "--objective", type=click.Choice(OBJECTIVES), metavar="NAME",
@@ -44,6 +50,17 @@ ALGORITHMS = (
 @click.option(
     "--start", type=click.Path(path_type=Path), metavar="MAPPING", help="Search from this mapping; auto and gsharp."
 )
+@click.option(
+    "--save-transfer", type=click.Path(path_type=Path), metavar="FILE", help="Keep what is learnt for other batches."
+)
+@click.option("--transfer", type=click.Path(path_type=Path), metavar="FILE", help="Map by what another batch taught.")
+@click.option(
+    "--epochs", type=click.IntRange(min=0), help="With --transfer: generations of fine-tuning, 0 if not given."
+)
+@click.option(
+    "--match", type=click.Choice(("nearest", "rank")),
+    help="With --transfer: pair jobs that are alike (if not given), or by rank as the paper.",
+)  # fmt: skip
 @plot_option("the schedule, the bandwidth and the search")
 @seed_option
 @json_option
@@ -55,12 +72,18 @@ def solve(
     time_limit: float | None,
     objective: str | None,
     start: Path | None,
+    save_transfer: Path | None,
+    transfer: Path | None,
+    epochs: int | None,
+    match: str | None,
     plot: Path | None,
     seed: int,
     as_json: bool,
 ) -> None:
     """Map the jobs of PROBLEM (YAML or JSON) onto its sub-accelerators: which one, and in what order."""
-    result = _solve(problem, algorithm, budget, time_limit, objective, start, seed)
+    _check_options(algorithm, start, transfer, {"--epochs": epochs, "--match": match})
+    learnt = None if transfer is None else (transfer, epochs or 0, match or "nearest")
+    result = _solve(problem, algorithm, budget, time_limit, objective, start, learnt, save_transfer, seed)
     if plot is not None:
         from commonwatt.report.map_plots import save_map
 
@@ -69,19 +92,44 @@ def solve(
     if as_json:
         print_json(result)
     else:
-        tell(result, f"{algorithm}: {result.evaluations} mappings evaluated in {result.search_s:.3f} s")
+        proven = "; proven best" if result.optimal else ""
+        tell(result, f"{result.algorithm}: {result.evaluations} mappings evaluated in {result.search_s:.3f} s{proven}")
+
+
+def _check_options(
+    algorithm: str, start: Path | None, transfer: Path | None, of_transfer: dict[str, int | str | None]
+) -> None:
+    from commonwatt.model.errors import InputError
+
+    if transfer is None:
+        for name, value in of_transfer.items():
+            if value is not None:
+                raise InputError("--transfer beside it", field=name, value=value)
+    elif algorithm != "auto":
+        raise InputError("no algorithm beside --transfer", field="--algorithm", value=algorithm)
+    elif start is not None:
+        raise InputError("no mapping to start from beside --transfer", field="--start", value=start)
 
 
 def _solve(
-    path: Path, name: str, budget: int, time_limit: float | None, objective: str | None, start: Path | None, seed: int
+    path: Path,
+    name: str,
+    budget: int,
+    time_limit: float | None,
+    objective: str | None,
+    start: Path | None,
+    learnt: tuple[Path, int, str] | None,
+    save_to: Path | None,
+    seed: int,
 ) -> MapResult:
     from time import perf_counter
 
     import numpy as np
 
+    from commonwatt.cli.map.transfers import save_transfer, transferred
     from commonwatt.data.map_problem import load_map
-    from commonwatt.mapping.algorithms import ALGORITHMS as MAKE
     from commonwatt.mapping.algorithms import warmed
+    from commonwatt.mapping.methods import METHODS
     from commonwatt.mapping.problem import Problem
     from commonwatt.model.map_results import MapProgress, MapResult
 
@@ -90,19 +138,25 @@ def _solve(
         file = file.model_copy(update={"objective": objective})
     with blamed_on(path):
         problem = Problem.of(file)
-    algorithm = MAKE[name](budget)
+    algorithm = METHODS[name](budget) if learnt is None else transferred(learnt[0], problem, *learnt[1:])
     if start is not None:
         with blamed_on(start):
             algorithm = warmed(algorithm, read_mapping(start, problem))
+    if name == "exact" and time_limit is None:
+        time_limit = EXACT_S
     began = perf_counter()
-    search = algorithm.solve(
-        problem, np.random.default_rng(seed), lambda: time_limit is None or perf_counter() - began < time_limit
-    )
+    with blamed_on(path):
+        search = algorithm.solve(
+            problem, np.random.default_rng(seed), lambda: time_limit is None or perf_counter() - began < time_limit
+        )
     search_s = perf_counter() - began
+    if save_to is not None:
+        save_transfer(save_to, problem, search.mapping)
     return MapResult(
         **described(file, problem, search.mapping, seed),
-        algorithm=name,
+        algorithm=name if learnt is None else "transfer",
         evaluations=search.evaluations,
         history=tuple(MapProgress(evaluations=spent, best=best) for spent, best in search.history),
+        optimal=True if search.proven else None,
         search_s=search_s,
     )

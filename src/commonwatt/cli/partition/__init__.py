@@ -20,6 +20,7 @@ def command() -> None:
     Examples:
       commonwatt partition examples/partition.yaml --explain
       commonwatt partition examples/partition.yaml --welfare egalitarian --json
+      commonwatt partition examples/partition.yaml --sweep-weight user2=0.1:10:9 --plot weight.png
       commonwatt partition mig examples/mig.yaml --plot layouts.png
       commonwatt partition characterize --threads 1,2 -- ./my-program
     """

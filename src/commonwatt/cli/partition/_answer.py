@@ -13,6 +13,7 @@ from commonwatt.model.errors import InputError, SolverError
 from commonwatt.model.partition_file import PartitionConfiguration, PartitionFile
 from commonwatt.model.partition_results import (
     ConfigurationResult,
+    LawUse,
     PartitionResult,
     PartitionTenantResult,
     PlannedSlice,
@@ -29,11 +30,10 @@ from commonwatt.partitioning.mechanisms import (
 )
 from commonwatt.partitioning.problem import Market
 from commonwatt.partitioning.schedule import run, schedule
-from commonwatt.partitioning.throughput import market_of
-from commonwatt.partitioning.utility import speedups
+from commonwatt.partitioning.throughput import laws_of, market_of
 from commonwatt.partitioning.welfare import Choice, Welfare, choose
 
-__all__ = ["answer"]
+__all__ = ["answer", "chosen_only"]
 
 _UNITS = 1000
 _MOST_PLANNED = 10_000  # slices that are worked out and simulated
@@ -76,6 +76,15 @@ def answer(
             for at, one in enumerate(divided)
         ),
     )
+
+
+def chosen_only(
+    file: PartitionFile, mechanism: str, kind: Welfare | str, tolerance: float, iterations: int | None
+) -> tuple[Choice, list[Floats]]:  # fmt: skip
+    """Return which configuration is chosen, and the utilities in each."""
+    divided = [_divide(file, spec, mechanism, tolerance, iterations) for spec in file.configurations]
+    found = [utilities(one.market, one.shares) for one in divided]
+    return choose(found, divided[0].market.budgets, kind), found  # type: ignore[arg-type]
 
 
 def _divide(
@@ -144,9 +153,11 @@ def _tenants(
     clusters = one.spec.names()
     why = None if one.found is None else explain(one.market, one.found, clusters)
     own = utilities(one.market, one.shares)
+    names = [[law.name for law in row] for row in laws_of(file, one.spec)]
     rows = []
     for i, tenant in enumerate(file.tenants):
-        small = (one.shares[i] > 0) & (one.shares[i] < 1) & (one.whole is None)
+        small = (one.shares[i] > 0) & (one.shares[i] < 1) & (one.whole is None) & (file.below_one_pe == "as-printed")
+        small &= np.array([name == "amdahl" for name in names[i]])
         if why is None:
             reason, sentence = _plain(mechanism, float(ratios[i]), float(one.market.budgets[i]))
         else:
@@ -158,10 +169,31 @@ def _tenants(
                 money_value=None if one.found is None else float(one.found.money_values[i]),
                 elasticity=None if why is None else why[i].elasticity,
                 below_one_pe=tuple(name for name, is_small in zip(clusters, small, strict=True) if is_small),
+                laws=tuple(names[i]),
+                between=_between(one, i),
+                budget_left=None if why is None else max(0.0, 1.0 - float(why[i].spent.sum())),
                 reason=reason, sentence=sentence,
             )
         )  # fmt: skip
     return tuple(rows)
+
+
+def _between(one: _Divided, i: int) -> tuple[LawUse, ...]:
+    """Return where a tenant's share lies on a chord."""
+    curves, lifted = one.market.curves, one.market.lifted
+    if curves is None or lifted is None:
+        return ()
+    low, high = curves.chords(one.shares)
+    found = []
+    for c, name in enumerate(one.spec.names()):
+        part = (one.shares[i, c] - low[i, c]) / (high[i, c] - low[i, c])
+        if one.shares[i, c] > 0 and 1e-9 < part < 1 - 1e-9:
+            found.append(
+                LawUse(
+                    core_cluster=name, from_pes=low[i, c], to_pes=high[i, c], time_part=part, lifted=bool(lifted[i, c])
+                )
+            )
+    return tuple(found)
 
 
 def _plain(mechanism: str, ratio: float, budget: float) -> tuple[str, str]:
@@ -182,10 +214,14 @@ def _schedule(one: _Divided, names: list[str]) -> tuple[PlannedSlice, ...]:
     except InputError:  # a number of PEs that is not whole: nothing to run
         return ()
     kept = run(one.whole or one.market, plan)
-    planned = speedups(one.market.rate, one.market.parallel_fraction, one.shares)
+    planned = one.market.speedups(one.shares)
+    more = plan.more if plan.more is not None else np.ones_like(plan.turns)
+    if by_time:
+        more = np.broadcast_to(np.rint(one.market.pe_count).astype(np.int64), plan.turns.shape)
     return tuple(
         PlannedSlice(
             tenant=name, core_cluster=cluster, pes=int(plan.whole[i, c]), time_part=plan.turns[i, c] / _UNITS,
+            turn_pes=int(more[i, c]),
             speedup=float(planned[i, c]), run_speedup=float(kept[i, c]),
         )
         for i, name in enumerate(names)

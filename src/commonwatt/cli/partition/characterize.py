@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 
     from commonwatt.model.characterize_results import CharacterizeResult, FractionResult, KernelResult
     from commonwatt.partitioning.parallel_fraction import Estimate
+    from commonwatt.partitioning.scaling_laws import ScalingLaw
 
 __all__ = ["characterize"]
 
 NOISY, HOPELESS = 0.1, 0.5
 """Spread of repeats over their median: said above the first, refused above the second (measured on this machine)."""
 Measured = dict[str, dict[int, list[float]]]
+Counted = dict[str, list[list[float]]]
 
 
 @click.command()
@@ -33,6 +35,11 @@ Measured = dict[str, dict[int, list[float]]]
 @click.option(
     "--from", "source", type=click.Path(path_type=Path), metavar="FILE",
     help="Read a table instead: threads, seconds or cycles; maybe kernel, size, cores.",
+)  # fmt: skip
+@click.option(
+    "--counters", type=click.Path(path_type=Path), metavar="FILE",
+    help="Also F from counters (eq. 4.3): active threads, cycles with just so many at work; maybe kernel. "
+    "Rows that come again are further runs.",
 )  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the result (JSON).")
 @plot_option("the first program's laws")
@@ -45,6 +52,7 @@ def characterize(
     repeats: int,
     env: str,
     source: Path | None,
+    counters: Path | None,
     out: Path | None,
     plot: Path | None,
     seed: int,
@@ -56,6 +64,7 @@ def characterize(
     Example:
       commonwatt partition characterize --threads 1,2 --repeats 3 -- python -c "sum(range(10**6))"
     """
+    from commonwatt.cli.partition._counters import read_counters
     from commonwatt.data.files import write_atomic
     from commonwatt.model.errors import InputError
 
@@ -66,7 +75,8 @@ def characterize(
         measured, unit = _read(source)
     else:
         measured, unit = _measure(command, _counts(threads), repeats, env, warnings), "s"
-    result = _result(measured, unit, seed, warnings, None if source is not None else _cpus(), source)
+    counted = {} if counters is None else read_counters(counters, tuple(measured))
+    result = _result(measured, unit, seed, warnings, None if source is not None else _cpus(), source, counted)
     for warning in result.warnings:
         say(f"warning: {warning}")
     if out is not None:
@@ -160,7 +170,13 @@ def _read(path: Path) -> tuple[Measured, str]:
 
 
 def _result(
-    measured: Measured, unit: str, seed: int, warnings: list[str], cpus: int | None, source: Path | None
+    measured: Measured,
+    unit: str,
+    seed: int,
+    warnings: list[str],
+    cpus: int | None,
+    source: Path | None,
+    counted: Counted,
 ) -> CharacterizeResult:
     import hashlib
     import json
@@ -171,10 +187,10 @@ def _result(
     from commonwatt.model.characterize_results import CharacterizeResult
 
     rng = np.random.default_rng(seed)
-    kernels = tuple(_kernel(name, runs, rng) for name, runs in measured.items())
+    kernels = tuple(_kernel(name, runs, rng, counted.get(name)) for name, runs in measured.items())
     for kernel in kernels:
         _judge(kernel, warnings, refuse=source is None)
-    text = json.dumps(measured, sort_keys=True)
+    text = json.dumps([measured, counted] if counted else measured, sort_keys=True)
     return CharacterizeResult(
         version=__version__, seed=seed, input_digest=hashlib.sha256(text.encode()).hexdigest(), unit=unit, cpus=cpus,
         kernels=kernels, warnings=tuple(warnings),
@@ -198,11 +214,18 @@ def _judge(kernel: KernelResult, warnings: list[str], *, refuse: bool) -> None:
         warnings.append(f"{kernel.name}: slower with more threads, or faster than ideal: F is at the end of its range")
 
 
-def _kernel(name: str, times: dict[int, list[float]], rng: np.random.Generator) -> KernelResult:
+def _kernel(
+    name: str, times: dict[int, list[float]], rng: np.random.Generator, counted: list[list[float]] | None
+) -> KernelResult:  # fmt: skip
     import numpy as np
 
     from commonwatt.model.characterize_results import KernelResult, LawResult, RunResult
-    from commonwatt.partitioning.parallel_fraction import bootstrap, from_karp_flatt, least_squares
+    from commonwatt.partitioning.parallel_fraction import (
+        bootstrap,
+        from_counters_of_runs,
+        from_karp_flatt,
+        least_squares,
+    )
     from commonwatt.partitioning.scaling_laws import choose, fit_all
 
     counts = sorted(times)
@@ -211,6 +234,11 @@ def _kernel(name: str, times: dict[int, list[float]], rng: np.random.Generator) 
     speedups = np.array([medians[1] / medians[n] for n in counts[1:]])
     repeated = max(map(len, times.values())) > 1
     shaken = bootstrap([times[n] for n in counts], counts, rng) if repeated else None
+    counters: tuple[FractionResult, ...] = ()
+    if counted is not None:
+        most = len(counted[0])
+        known = medians[1] / medians[most] if most in medians else None
+        counters = (_fraction(from_counters_of_runs(counted, known), None),)
     fits = fit_all(above.tolist(), speedups.tolist())
     chosen, why = choose(fits)
     return KernelResult(
@@ -224,14 +252,24 @@ def _kernel(name: str, times: dict[int, list[float]], rng: np.random.Generator) 
         ),
         fractions=(
             _fraction(from_karp_flatt(speedups, above), None), _fraction(least_squares(speedups, above), shaken),
+            *counters,
         ),
         laws=tuple(
             LawResult(law=f.law.name, parameters=dict(f.law.parameters), misfit=f.misfit, left_out=f.left_out)
             for f in fits
         ),
         chosen=chosen.law.name,
+        law=_as_problem(chosen.law, above.tolist(), speedups.tolist()),
         sentence=why,
     )  # fmt: skip
+
+
+def _as_problem(
+    law: ScalingLaw, counts: list[float], speedups: list[float]
+) -> dict[str, str | float | tuple[float, ...]]:  # fmt: skip
+    if law.name == "table":
+        return {"law": "table", "pes": tuple(counts), "speedups": tuple(speedups)}
+    return {"law": law.name, **law.parameters}
 
 
 def _fraction(estimate: Estimate, shaken: float | None) -> FractionResult:
@@ -239,7 +277,7 @@ def _fraction(estimate: Estimate, shaken: float | None) -> FractionResult:
 
     return FractionResult(
         method=estimate.method, parallel_fraction=estimate.fraction, standard_error=estimate.standard_error,
-        bootstrap_error=shaken, misfit=estimate.misfit or 0.0, clipped=estimate.clipped,
+        bootstrap_error=shaken, misfit=estimate.misfit, clipped=estimate.clipped,
     )  # fmt: skip
 
 
@@ -266,5 +304,6 @@ def _tell(result: CharacterizeResult) -> None:
         Console().print(table)
         for f in kernel.fractions:
             error = "unknown" if f.standard_error is None else f"{f.standard_error:.2g}"
-            say(f"F by {f.method}: {f.parallel_fraction:.4f}, standard error {error}; speedups off by {f.misfit:.1%}")
+            off = "unknown" if f.misfit is None else f"{f.misfit:.1%}"
+            say(f"F by {f.method}: {f.parallel_fraction:.4f}, standard error {error}; speedups off by {off}")
         say(f"{kernel.chosen}: {kernel.sentence}")

@@ -25,20 +25,36 @@ WELFARES = ("nash", "weighted-nash", "utilitarian", "egalitarian")
 @click.option("--tolerance", type=click.FloatRange(0, min_open=True), default=1e-7, show_default=True,
               help="Largest residual of an equilibrium.")  # fmt: skip
 @click.option("--iterations", type=click.IntRange(1), help="Rounds of bidding at most.  [default: 30000]")
+@click.option("--sweep-weight", metavar="TENANT=FROM:TO:N",
+              help="Instead: how the choice and speedups change with a tenant's weight.")  # fmt: skip
 @click.option("--explain", is_flag=True, help="Say for every tenant why it got what it got.")
 @plot_option("shares, prices and welfare")
 @seed_option
 @json_option
 def divide(
-    problem: Path, *, mechanism: str, welfare: str, tolerance: float, iterations: int | None, explain: bool,
-    plot: Path | None, seed: int, as_json: bool,
+    problem: Path, *, mechanism: str, welfare: str, tolerance: float, iterations: int | None, sweep_weight: str | None,
+    explain: bool,     plot: Path | None, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Choose a configuration for the tenants of PROBLEM (YAML or JSON), and divide it among them."""
     from commonwatt.cli.partition._answer import answer
-    from commonwatt.data.files import load_yaml
-    from commonwatt.model.partition_file import PartitionFile
+    from commonwatt.data.partition import load_partition
 
-    file = load_yaml(problem, PartitionFile)
+    file = load_partition(problem)
+    if sweep_weight is not None:
+        from commonwatt.cli.partition._sweep import sweep, tell
+
+        with blamed_on(problem):
+            swept = sweep(file, sweep_weight, mechanism, welfare, seed, tolerance, iterations)
+        if plot is not None:
+            from commonwatt.report.partition_plots import save_sweep
+
+            save_sweep(swept, plot)
+            say(f"written: {plot}")
+        if as_json:
+            print_json(swept)
+        else:
+            tell(swept)
+        return
     with blamed_on(problem):
         result = answer(file, mechanism, welfare, seed, tolerance, iterations)
     if plot is not None:

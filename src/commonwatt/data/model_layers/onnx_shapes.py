@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 
 from commonwatt.data.model_layers.collecting import Foreign
+from commonwatt.data.model_layers.onnx_folding import LARGEST_SIZES, inferred
 from commonwatt.model.errors import InputError, MissingExtraError
 
 __all__ = ["Shaped", "load_shaped"]
@@ -58,11 +60,13 @@ def load_shaped(path: str | Path, dims: Mapping[str, int]) -> Shaped:
         raise InputError("a file that exists", file=path)
     try:
         import onnx
-        from onnx import inliner, shape_inference
+        from onnx import inliner
     except ImportError as error:
         raise MissingExtraError("onnx", "onnx") from error
     try:
-        model = inliner.inline_local_functions(onnx.load(str(path), load_external_data=False))
+        model = onnx.load(str(path), load_external_data=False)
+        _drop_weights(model.graph)
+        model = inliner.inline_local_functions(model)
     except Exception as error:  # of protobuf and of ONNX
         raise InputError("an ONNX model", file=path, value=_cause(error)) from None
     if not model.graph.node:
@@ -72,10 +76,18 @@ def load_shaped(path: str | Path, dims: Mapping[str, int]) -> Shaped:
     for output in model.graph.output:
         output.type.tensor_type.ClearField("shape")  # it may name dimensions that are fixed now
     try:
-        model = shape_inference.infer_shapes(model, data_prop=True)
+        model = inferred(model)
     except Exception as error:  # ONNX raises what it likes
         raise InputError("sizes that go together", file=path, value=_cause(error)) from None
     return Shaped(model.graph)
+
+
+def _drop_weights(graph: Foreign) -> None:
+    """Forget what large weights hold: shapes are inferred over and over, each time from a copy of the whole model."""
+    for weight in graph.initializer:
+        if prod(weight.dims) > LARGEST_SIZES:
+            for data in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
+                weight.ClearField(data)
 
 
 def _fix_inputs(graph: Foreign, dims: Mapping[str, int]) -> None:

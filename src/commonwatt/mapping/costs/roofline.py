@@ -74,13 +74,13 @@ def _one(loops: Loops, array: Array) -> tuple[float, float, float, float, float,
     if not np.isfinite(fewest):
         least = float(loops.least_bytes[0])
         return np.inf, least, float(needed.min()), sl_needed, np.inf, np.inf
-    volume = np.where(cycles == fewest, moved(loops, tried), np.inf)
-    at = np.unravel_index(int(np.argmin(volume)), volume.shape)
-    moving = float(volume[at])
-    reads, writes = _accesses(loops, tried, array, layout)
-    held = np.broadcast_to(needed, volume.shape)[at]
-    sg_reads, sg_writes = (float(np.broadcast_to(part, volume.shape)[at]) for part in (reads, writes))
-    return fewest, moving, float(held), sl_needed, 4.0 * float(loops.macs[0]) + sg_reads, moving + sg_reads + sg_writes
+    fast = tried.where(cycles == fewest)
+    volume = moved(loops, fast)
+    at = np.arange(len(volume)) == int(np.argmin(volume))
+    chosen, moving = fast.where(at), float(volume.min())
+    reads, writes = (float(part.item()) for part in _accesses(loops, chosen, array, layout))
+    held = 2.0 * tile_bytes(loops, chosen).item()
+    return fewest, moving, held, sl_needed, 4.0 * float(loops.macs[0]) + reads, moving + reads + writes
 
 
 def _layout(loops: Loops, array: Array) -> Layout:
@@ -119,7 +119,7 @@ def _cycles(loops: Loops, tried: Choices, array: Array, layout: Layout) -> Float
 
 
 def _accesses(loops: Loops, tried: Choices, array: Array, layout: Layout) -> tuple[Floats, Floats]:
-    """Weights and inputs the array reads from the global scratchpad, and partial sums to and from it. [G, T, P]."""
+    """Weights and inputs the array reads from the global scratchpad, and partial sums to and from it."""
     batch, groups = float(loops.batch[0]), float(loops.groups[0])
     k, c, weights = float(loops.k_group[0]), float(loops.c_group[0]), float(loops.weights[0])
     inputs, outputs = groups * c * tried.fetched, float(loops.outputs[0])
@@ -128,5 +128,5 @@ def _accesses(loops: Loops, tried: Choices, array: Array, layout: Layout) -> tup
         return weights * tried.tiles + inputs, outputs * (2.0 * folds(c, tried.c, layout.in_channels) - 1.0)
     high = folds(float(loops.out_y[0]), tried.rows, layout.rows)
     broad = folds(float(loops.out_x[0]), tried.columns, layout.columns if array.dataflow == "SHI" else np.inf)
-    sums = np.full((1, 1, 1), c) if array.dataflow == "LB" else -(-c // tried.c)
+    sums = np.array(c) if array.dataflow == "LB" else -(-c // tried.c)
     return weights * batch * high * broad + inputs * k, outputs * (2.0 * sums - 1.0)

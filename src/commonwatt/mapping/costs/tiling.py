@@ -7,14 +7,14 @@ and pixels; tables are [G, T, P].
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
 
 from commonwatt.mapping.costs.loops import Loops
-from commonwatt.model.arrays import Floats
+from commonwatt.model.arrays import Bools, Floats
 
 __all__ = ["ACCUMULATOR_BYTES", "Choices", "Layout", "Pixels", "choices", "folds", "moved", "tile_bytes"]
 
@@ -44,7 +44,7 @@ class Pixels(NamedTuple):
 
 @dataclass(frozen=True)
 class Choices:
-    """All tiles to choose among, by dimension. ``blocks`` and ``k`` [G, 1, 1], ``c`` [1, T, 1], others [1, 1, P]."""
+    """Tiles to choose among: all, ``blocks`` and ``k`` [G, 1, 1], ``c`` [1, T, 1], others [1, 1, P]; or some, [N]."""
 
     blocks: Floats
     k: Floats
@@ -56,6 +56,10 @@ class Choices:
     fetched: Floats
     tiles: Floats
 
+    def where(self, chosen: Bools) -> Choices:
+        """Return the tiles of a mask ([G, T, P]), [N]."""
+        return Choices(*(np.broadcast_to(getattr(self, field.name), chosen.shape)[chosen] for field in fields(self)))
+
 
 def folds(size: Floats | float, tile: Floats | float, unit: Floats | float) -> Floats:
     """Return how often an array of *unit* is filled if *size* comes in tiles: the last is smaller, none shares."""
@@ -65,9 +69,14 @@ def folds(size: Floats | float, tile: Floats | float, unit: Floats | float) -> F
 
 
 def _ladder(size: float, unit: float) -> list[float]:
-    """Tiles worth a try: all, multiples of what the array spreads over, and smaller ones if even that is too much."""
+    """Tiles worth a try: all, multiples of what the array spreads over, and smaller ones if even that is too much.
+
+    Of multiples those that cut the size into up to eight like parts, and doubled ones below.
+    """
     unit = max(1.0, min(unit, size))
-    found, step = {size, unit}, unit
+    units = -(-size // unit)
+    found = {size, *(min(size, unit * -(-units // parts)) for parts in range(2, 9))}
+    step = unit
     while step < size:
         found.add(step)
         step *= 2.0
@@ -77,15 +86,23 @@ def _ladder(size: float, unit: float) -> list[float]:
     return sorted(found)
 
 
+def _clipped(first: float, step: float, count: float, size: float) -> float:
+    """Sum of *count* numbers from *first* on by *step*, each no less than 0 and no more than *size*."""
+    below = min(max(-first // step + 1.0, 0.0), count)
+    within = min(max(-((first - size) // step), below), count)
+    terms = within - below
+    return terms * first + step * (below + within - 1.0) * terms / 2.0 + (count - within) * size
+
+
 def _extent(
     size: float, outputs: float, tile: float, filters: float, stride: float, padding: float
 ) -> tuple[float, float]:
     """Inputs under a tile in the middle, and under all tiles, along one direction; padding is not fetched."""
-    starts = np.arange(0.0, outputs, tile)
-    ends = np.minimum(starts + tile, outputs)
-    low = np.maximum(0.0, starts * stride - padding)
-    high = np.minimum(size, (ends - 1.0) * stride - padding + filters)
-    return min(size, (tile - 1.0) * stride + filters), float(np.maximum(0.0, high - low).sum())
+    count = -(-outputs // tile)
+    first = (tile - 1.0) * stride - padding + filters
+    ends = _clipped(first, tile * stride, count - 1.0, size)
+    last = min(max((outputs - 1.0) * stride - padding + filters, 0.0), size)
+    return min(size, first + padding), ends + last - _clipped(-padding, tile * stride, count, size)
 
 
 def _pixels(loops: Loops, layout: Layout) -> list[Pixels]:
@@ -121,7 +138,7 @@ def choices(loops: Loops, layout: Layout) -> Choices:
 
 
 def tile_bytes(loops: Loops, tried: Choices) -> Floats:
-    """Return what a tile takes in one half of the buffer, [G, T, P]."""
+    """Return what a tile takes in one half of the buffer, as the choices broadcast."""
     filters = float(loops.r[0] * loops.s[0])
     weights = tried.blocks * tried.k * tried.c * filters
     inputs = tried.blocks * tried.c * tried.inputs
@@ -130,7 +147,7 @@ def tile_bytes(loops: Loops, tried: Choices) -> Floats:
 
 
 def moved(loops: Loops, tried: Choices) -> Floats:
-    """Return the bytes from and to memory in the best order of tiles, [G, T, P]; never below each byte once.
+    """Return the bytes from and to memory in the best order of tiles, as the choices broadcast; at least each once.
 
     A tile of weights stays while only pixels change, one of inputs while only output channels do, one of outputs while
     only input channels do. A loop that goes on outside of one that changes a tile brings it again. Partial sums that
@@ -140,7 +157,7 @@ def moved(loops: Loops, tried: Choices) -> Floats:
     trips = {"k": -(-k // tried.k), "c": -(-c // tried.c), "p": tried.tiles}
     weights, outputs = float(loops.weights[0]), float(loops.outputs[0])
     inputs = np.maximum(groups * c * tried.fetched, float(loops.inputs[0]))
-    best: Floats = np.full((1, 1, 1), np.inf)
+    best: Floats = np.array(np.inf)
     for order in permutations("kcp"):
         again = {loop: _again(order, loop, trips) for loop in order}
         spilled = 2.0 * ACCUMULATOR_BYTES * (again["c"] - 1.0)
@@ -151,7 +168,7 @@ def moved(loops: Loops, tried: Choices) -> Floats:
 def _again(order: tuple[str, ...], loop: str, trips: dict[str, Floats]) -> Floats:
     """How often a tile that does not depend on *loop* is brought: once, or each time *loop* goes on."""
     inside = order[order.index(loop) + 1 :]
-    changes = np.zeros((1, 1, 1), dtype=np.bool_)
+    changes: Bools = np.array(False)  # noqa: FBT003
     for other in inside:
         changes = changes | (trips[other] > 1)
     return np.where(changes, trips[loop], 1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -100,9 +100,7 @@ def _generated(extent: Extent, seed: int) -> Trace:
 def forecasts(trace: Trace, kind: str, extent: Extent, seed: int, *, point: bool, raw: bool = False) -> Rolled:
     """Fit a network before the scored part and forecast it, and two days before it for the calibration to begin on."""
     chosen = _SETTINGS[extent]
-    settings = NetworkSettings(
-        chosen.members, chosen.hidden, chosen.width, chosen.dropout, chosen.held_out, raw, chosen.recipe
-    )
+    settings = replace(chosen, raw=raw)
     predictor = NetworkPredictor(kind, point=point, settings=settings)
     first = trace.begin - round(_WARM_UP_DAYS * DAY_S / trace.series.step_s)
     return roll(predictor, trace.series, first, np.random.default_rng(seed), fit_before=trace.begin)

@@ -12,6 +12,7 @@ from commonwatt.reproduce.papers._gsharp_methods import figure_7, figure_8, figu
 from commonwatt.reproduce.papers._gsharp_platforms import figure_9
 from commonwatt.reproduce.papers._gsharp_search import figure_12, figure_13, figure_14
 from commonwatt.reproduce.papers._gsharp_study import Part, Study
+from commonwatt.reproduce.papers._gsharp_transfer import table_6
 from commonwatt.reproduce.topic import Answer, Extent, Request
 
 __all__ = ["answer"]
@@ -26,6 +27,7 @@ _PARTS: dict[str, tuple[str, Callable[[Study, Part], None]]] = {
     "figure-12": ("Fig. 12", figure_12),
     "figure-13": ("Fig. 13", figure_13),
     "figure-14": ("Fig. 14", figure_14),
+    "table-6": ("Table 6", table_6),
     "table-7": ("Table 7", table_7),
     "cost-models": ("Cost models", cost_models),
 }
@@ -51,7 +53,7 @@ def answer(request: Request, parts: tuple[str, ...]) -> Answer:
     seeds = tuple(range(request.seed, request.seed + (request.seeds or _SEEDS[request.extent])))
     done: list[Part] = []
     with request.progress(len(parts), 1.0) as bar:
-        study = Study(seeds, _BUDGETS[request.extent], _INSTANCES[request.extent], bar)
+        study = Study(seeds, _BUDGETS[request.extent], _INSTANCES[request.extent], request.extent == "quick")
         for name in parts:
             label, run = _PARTS[name]
             part = Part(label)

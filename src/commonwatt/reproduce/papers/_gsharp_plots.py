@@ -40,7 +40,8 @@ def lines(axes: Axes, points: Sequence[ReproducePoint], x_name: str, *, logarith
     axes.set_xscale("log")
     axes.set_xticks(at, [f"{x:g}" for x in at])
     axes.set_xticks([], minor=True)
-    if logarithmic:
+    means = [point.mean for point in points if point.mean is not None]
+    if logarithmic and max(means) > 10 * min(means):
         _logarithmic(axes)
     axes.set_xlabel(x_name)
     axes.legend(fontsize=6)

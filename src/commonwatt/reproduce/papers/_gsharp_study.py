@@ -12,8 +12,8 @@ from typing import Literal
 import numpy as np
 
 from commonwatt.data import locate
+from commonwatt.data.layer_batches import BatchClass, sample_batch
 from commonwatt.data.layer_files import read_layers
-from commonwatt.data.networks import task_layers
 from commonwatt.mapping.algorithms import ALGORITHMS
 from commonwatt.mapping.costs.models import MODELS, ModelName
 from commonwatt.mapping.gsharp import GSharp
@@ -24,13 +24,15 @@ from commonwatt.mapping.problem import Problem
 from commonwatt.mapping.search import Search
 from commonwatt.model.results import ReproducePoint, ReproduceRow
 from commonwatt.reproduce.papers._etf_plots import Panel
-from commonwatt.reproduce.topic import Bar
 
 __all__ = ["HEURISTICS", "TASKS", "Case", "Part", "Study", "Task", "reference_folder"]
 
 Task = Literal["vision", "language", "recommendation", "mix"]
 TASKS: tuple[Task, ...] = ("vision", "language", "recommendation", "mix")
 _BATCHES = {"vision": "conv", "language": "lang", "recommendation": "recom", "mix": "mix"}
+_CLASSES: dict[Task, BatchClass] = {
+    "vision": "vision", "language": "lang", "recommendation": "recom", "mix": "mix",
+}  # fmt: skip
 HEURISTICS = ("fcfs-olb", "fcfs-met", "fcfs-rr", "sjf-olb", "sjf-met", "sjf-rr", "heft")
 """FCFS and SJF with OLB, MET and RR, and HEFT: Table 5's without those that draw at random."""
 
@@ -86,7 +88,7 @@ class Study:
     seeds: tuple[int, ...]
     budget: int
     instances: tuple[int, ...]
-    bar: Bar
+    quick: bool = False
     folder: Path | None = field(default_factory=reference_folder)
     digests: list[str] = field(default_factory=list)
     _layers: dict[tuple[Task, int], tuple[Layer, ...]] = field(default_factory=dict)
@@ -106,10 +108,7 @@ class Study:
     def _read(self, task: Task, instance: int) -> tuple[Layer, ...]:
         if self.folder is not None:
             return read_layers(self.folder / "instances" / f"batch_{_BATCHES[task]}" / f"insts{instance}.csv")
-        classes = ("vision", "language", "recommendation") if task == "mix" else (task,)
-        pool = [layer for each in classes for layer in task_layers(each)]
-        rng = np.random.default_rng((instance, TASKS.index(task)))
-        return tuple(pool[i] for i in rng.integers(len(pool), size=100))
+        return sample_batch(_CLASSES[task], 100, instance)
 
     def table(self, task: Task, setting: str, instance: int = 0, model: ModelName = "maestro") -> JobTable:
         """Return the job table of a batch on a setting."""

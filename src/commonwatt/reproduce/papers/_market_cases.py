@@ -1,15 +1,18 @@
-"""Configurations and user sets of chapter 5. F and retiring rates are ours: the thesis prints none."""
+"""Configurations and user sets of chapter 5, from ``market.yaml``. F and retiring rates there are ours."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
 
 import numpy as np
+import yaml
 
 from commonwatt.model.arrays import Floats
 from commonwatt.partitioning.problem import Market
 
-__all__ = ["CONFIGURATIONS", "SAMPLE", "SETS", "Configuration", "Inputs", "drawn", "market"]
+__all__ = ["CONFIGURATIONS", "SAMPLE", "SETS", "WEIGHTS", "Configuration", "Inputs", "drawn", "market", "stated"]
 
 
 @dataclass(frozen=True)
@@ -23,44 +26,43 @@ class Configuration:
     mhz: tuple[float, ...]
 
 
-CONFIGURATIONS = (
-    Configuration("CFG1", (2, 2, 4, 8), (4, 4, 4, 4), (True, True, False, False), (80, 80, 120, 110)),
-    Configuration("CFG2", (2, 2, 4, 8), (4, 8, 2, 4), (True, True, False, False), (80, 73, 120, 110)),
-    Configuration("CFG3", (2, 2, 4, 8), (8, 8, 4, 4), (False, False, False, False), (80, 80, 110, 110)),
-)
-SAMPLE = Configuration("Table 5.1", (2, 2, 4, 8), (1, 1, 1, 1), (True, True, False, False), (100, 100, 100, 100))
-"""Table 5.1 prints neither threads nor clocks: one thread a core and one clock for all."""
-
-SETS: dict[int, tuple[tuple[str, ...], ...]] = {
-    1: (("resnet",) * 4, ("kmeans",) * 4, ("mlp",) * 4),
-    2: (("resnet",) * 4, ("kmeans", "kmeans", "alexnet", "alexnet"), ("mlp", "mlp", "yolonet", "yolonet")),
-    3: (("resnet",) * 4,) * 3,
-}
-"""Tables 5.4 to 5.6: what each user runs on each core cluster."""
-
-
 @dataclass(frozen=True)
 class Inputs:
-    """What the thesis does not print, in values that fit its words."""
+    """What the thesis does not print: parallel fractions, and how much slower floating point is without an FPU."""
 
-    f: dict[str, float] = field(
-        default_factory=lambda: {"resnet": 0.98, "alexnet": 0.97, "yolonet": 0.96, "kmeans": 0.95, "mlp": 0.50}
-    )
-    """"Highly parallel" inference, "somewhat parallel" k-means, "mostly serial" MLP (5.1.4)."""
-    slowdown: dict[str, float] = field(default_factory=lambda: {"kmeans": 17.6, "mlp": 22.2})
-    """Floating point in software on a core without FPU, as measured on a cycle-level simulator of the same GPU."""
+    f: dict[str, float]
+    slowdown: dict[str, float]
+
+
+_DATA: dict[str, Any] = yaml.safe_load(files(__package__).joinpath("market.yaml").read_text(encoding="utf-8"))
+_KEYS = {"f": "parallel_fraction", "slowdown": "slowdown_without_fpu"}
+
+CONFIGURATIONS = tuple(Configuration(**column) for column in _DATA["configurations"])
+SAMPLE = Configuration(**_DATA["sample"])
+SETS: dict[int, tuple[tuple[str, ...], ...]] = {
+    number: tuple(tuple(row) for row in rows) for number, rows in _DATA["user_sets"].items()
+}
+WEIGHTS: tuple[float, ...] = tuple(_DATA["weights"])
+
+
+def stated() -> Inputs:
+    """Return the values the figures are made with."""
+    return Inputs(**{name: {load: row["value"] for load, row in _DATA[key].items()} for name, key in _KEYS.items()})
 
 
 def drawn(rng: np.random.Generator) -> Inputs:
     """Return other values that fit the words as well."""
-    f = {name: float(rng.uniform(0.9, 0.995)) for name in ("resnet", "alexnet", "yolonet")}
-    f |= {"kmeans": float(rng.uniform(0.7, 0.97)), "mlp": float(rng.uniform(0.2, 0.8))}
-    return Inputs(f, {name: float(rng.uniform(2.0, 25.0)) for name in ("kmeans", "mlp")})
+    return Inputs(
+        **{
+            name: {load: float(rng.uniform(*row["between"])) for load, row in _DATA[key].items()}
+            for name, key in _KEYS.items()
+        }
+    )
 
 
 def market(
     configuration: Configuration, users: tuple[tuple[str, ...], ...], inputs: Inputs, *, threads: bool,
-    weights: tuple[float, ...] = (1, 4, 1),
+    weights: tuple[float, ...] = WEIGHTS,
 ) -> Market:  # fmt: skip
     """Return the market of *users* on *configuration*; a PE is a hardware thread, or else a core."""
     pes = [c * (t if threads else 1) for c, t in zip(configuration.cores, configuration.threads, strict=True)]

@@ -11,7 +11,7 @@ from commonwatt.model.results import ReproducePoint, ReproduceRow
 from commonwatt.partitioning.market import residual
 from commonwatt.partitioning.proportional import run
 from commonwatt.reproduce.papers import _market_plots as plots
-from commonwatt.reproduce.papers._market_cases import CONFIGURATIONS, SAMPLE, SETS, Inputs, drawn, market
+from commonwatt.reproduce.papers._market_cases import CONFIGURATIONS, SAMPLE, SETS, Inputs, drawn, market, stated
 from commonwatt.reproduce.papers._market_claims import Study, claims, fully_parallel, study
 from commonwatt.reproduce.topic import Answer, Extent, Request
 
@@ -40,7 +40,7 @@ _NOTES = (
 
 def answer(request: Request) -> Answer:
     """Run the case study, and its claims over draws of what is not printed."""
-    inputs, draws = Inputs(), _DRAWS[request.extent]
+    inputs, draws = stated(), _DRAWS[request.extent]
     threads, cores = study(inputs, threads=True), study(inputs, threads=False)
     held: dict[bool, dict[str, int]] = {True: {}, False: {}}
     rng = np.random.default_rng(request.seed)

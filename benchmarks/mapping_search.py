@@ -1,0 +1,124 @@
+"""G# and auto beside the published search on the reference batches.
+
+``python -m benchmarks.mapping_search [--part NAME]``, NAME one of these:
+
+- ``gsharp``: five seeds of 10,500 evaluations, as many as the published search made, in the 20 cases it was run on.
+- ``auto``: one second of processor time (not of wall-clock time: other programs may run) in the same cases, against
+  the best of all published rows; and the gap to the lower bound. ``--all``: in the 180 cases that have any row.
+- ``ablation``: mutation only, with crossover-gen, with all operators (5.6.1, Fig. 12): mean makespan over that of all
+  operators at the end, after so many generations; five seeds on the batches 1 and 2.
+- ``speed``: processor time of 10,000 evaluations with all operators, of the bound, and of auto on 10,000 jobs.
+"""
+
+from __future__ import annotations
+
+import argparse
+from time import process_time
+
+import numpy as np
+
+from benchmarks.mapping_cases import BATCHES, PUBLISHED, case, published
+from commonwatt.mapping.algorithms import Auto
+from commonwatt.mapping.gsharp import GSharp, Settings
+from commonwatt.mapping.lower_bound import lower_bound
+from commonwatt.mapping.problem import Problem
+
+LEVELS = {
+    "mutation only": Settings(crossover_gen=0.0, crossover_rg=0.0, crossover_accel=0.0),
+    "and crossover-gen": Settings(crossover_rg=0.0, crossover_accel=0.0),
+    "all operators": Settings(),
+}
+
+
+def mean(ratios: list[float]) -> float:
+    """Return the geometric mean."""
+    return float(np.exp(np.log(ratios).mean()))
+
+
+def gsharp() -> None:
+    ratios = []
+    for name in BATCHES:
+        for setting, bandwidth in PUBLISHED:
+            theirs = float(np.mean(published()[name, 0, setting, float(bandwidth)]["MAGMA-GA"]))
+            problem = case(name, 0, setting, bandwidth)
+            found = [GSharp(10_500).solve(problem, np.random.default_rng(seed)).makespan for seed in range(5)]
+            ratios.append(float(np.mean(found)) / theirs)
+            print(f"gsharp {name:5s} {setting} {bandwidth:3d} GB/s: mean {np.mean(found):.5g}, worst {max(found):.5g}, "
+                  f"published {theirs:.5g}, ratio {ratios[-1]:.4f}", flush=True)  # fmt: skip
+    print(f"gsharp over the published search: geometric mean {mean(ratios):.4f}, worst {max(ratios):.4f}", flush=True)
+
+
+def auto(*, everywhere: bool = False) -> None:
+    over_best: dict[int, list[float]] = {}
+    over_search: dict[int, list[float]] = {}
+    gaps: dict[int, list[float]] = {}
+    for (name, number, setting, wide), rows in published().items():
+        if not everywhere and "MAGMA-GA" not in rows:
+            continue
+        problem, bandwidth = case(name, number, setting, wide), int(wide)
+        began = process_time()
+        found = Auto(10**9).solve(problem, np.random.default_rng(0), lambda began=began: process_time() - began < 1.0)
+        best = min(min(row) for row in rows.values())
+        over_best.setdefault(bandwidth, []).append(found.makespan / best)
+        gaps.setdefault(bandwidth, []).append(found.makespan / lower_bound(problem))
+        searched = "-"
+        if "MAGMA-GA" in rows:
+            over_search.setdefault(bandwidth, []).append(found.makespan / float(np.mean(rows["MAGMA-GA"])))
+            searched = f"{over_search[bandwidth][-1]:.4f}"
+        print(f"auto {name:5s} {number} {setting} {bandwidth:3d} GB/s: {found.makespan:.6g}, over the best row "
+              f"{over_best[bandwidth][-1]:.4f}, over the published search {searched}, gap "
+              f"{100 * (gaps[bandwidth][-1] - 1):.2f}%", flush=True)  # fmt: skip
+    for bandwidth in sorted(gaps):
+        best, gap, search = over_best[bandwidth], gaps[bandwidth], over_search[bandwidth]
+        print(f"auto at {bandwidth} GB/s, {len(gap)} cases: over the best row {mean(best):.4f}, worst {max(best):.4f}; "
+              f"over the published search, {len(search)} cases, {mean(search):.4f}; gap {100 * (mean(gap) - 1):.2f}%, "
+              f"worst {100 * (max(gap) - 1):.2f}%")  # fmt: skip
+
+
+def ablation() -> None:
+    after = (5, 10, 20, 50, 100)
+    traces: dict[str, list[list[float]]] = {level: [] for level in LEVELS}
+    for problem in (case(name, number, *at) for name in BATCHES for number in (1, 2) for at in PUBLISHED):
+        here = {}
+        for level, settings in LEVELS.items():
+            runs = [GSharp(10_000, settings).solve(problem, np.random.default_rng(seed)).history for seed in range(5)]
+            here[level] = [
+                float(np.mean([min(worth for spent, worth in run if spent <= 100 * n) for run in runs])) for n in after
+            ]
+        for level, trace in here.items():
+            traces[level].append([worth / here["all operators"][-1] for worth in trace])
+    print("ablation: generations", *after)
+    for level, rows in traces.items():
+        print(f"{level:18s}", *(f"{mean(list(column)):.4f}" for column in zip(*rows, strict=True)), flush=True)
+
+
+def speed() -> None:
+    rng = np.random.default_rng(0)
+    for jobs, places in ((100, 8), (1000, 64), (10_000, 8)):
+        latency = rng.integers(1, 100_000, (jobs, places)).astype(float)
+        problem = Problem(latency, 4 * rng.random((jobs, places)), 16.0)
+        GSharp(200).solve(problem, rng)
+        for label, work in (
+            ("gsharp, 10,000 evaluations", lambda problem=problem: GSharp(10_000).solve(problem, rng)),
+            ("auto, 10,000 evaluations", lambda problem=problem: Auto(10_000).solve(problem, rng)),
+            ("lower bound", lambda problem=problem: lower_bound(problem)),
+        ):
+            began = process_time()
+            work()
+            print(f"speed {jobs} x {places}: {label}: {process_time() - began:.3f} s", flush=True)
+
+
+def main() -> None:
+    parts = {"gsharp": gsharp, "auto": auto, "ablation": ablation, "speed": speed}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=parts)
+    parser.add_argument("--all", action="store_true", help="auto in all 180 cases: minutes")
+    chosen = parser.parse_args()
+    parts["auto"] = lambda: auto(everywhere=chosen.all)
+    for name, part in parts.items():
+        if chosen.part in {None, name}:
+            part()
+
+
+if __name__ == "__main__":
+    main()

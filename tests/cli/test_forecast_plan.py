@@ -1,0 +1,116 @@
+"""``commonwatt forecast plan`` as users type it."""
+
+import numpy as np
+import pytest
+
+from commonwatt.cli.forecast._planning import plan
+from commonwatt.data.series_files import SeriesFile, write_series
+from commonwatt.forecasting.baselines import LastValue
+from commonwatt.forecasting.series import DemandSeries
+from tests.cli.console import run
+
+START_S = 1_704_067_200.0  # 2024-01-01
+
+
+def demand(length: int = 3_000) -> np.ndarray:
+    """Jumps around a level, now and then unknown."""
+    rng = np.random.default_rng(0)
+    moves, level = rng.choice([-16, -4, -1, 0, 0, 0, 0, 1, 4, 16], size=length), 200.0
+    gpus = np.empty(length)
+    for i, move in enumerate(moves):
+        level += move + 0.02 * (200.0 - level)
+        gpus[i] = round(max(0.0, level))
+    gpus[rng.choice(np.arange(1, length), size=20, replace=False)] = np.nan
+    return gpus
+
+
+@pytest.fixture(scope="module")
+def demand_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plan") / "demand.csv"
+    write_series(path, START_S, 60.0, {"gpus": demand()}, dated=True)
+    return path
+
+
+def test_the_document(demand_file, tmp_path):
+    picture = tmp_path / "plan.png"
+    arguments = ("forecast", "plan", demand_file, "--target", 0.9, "--total-gpus", 400, "--node-gpus", 8)
+    done = run(*arguments, "--plot", picture, "--json")
+    assert done.code == 0, done.err
+    assert picture.stat().st_size > 10_000
+    found = done.document
+    assert found["model"] == "last-value"
+    assert (found["target"], found["total_gpus"], found["total_gpus_given"]) == (0.9, 400, True)
+    assert [row["name"] for row in found["replay"]] == ["calibrated", "knob", "last-value", "perfect-foresight"]
+    calibrated, _, last, perfect = found["replay"]
+    assert 0.87 <= calibrated["performance"] <= 0.94
+    assert perfect["performance"] == 1
+    assert last["performance"] < calibrated["performance"]
+    for row in found["replay"]:
+        assert row["energy_saving_pct"] == pytest.approx(100 * (1 - row["mean_gpus_on"] / 400))
+    assert found["chosen"] in found["knob"]
+    assert found["chosen"]["performance"] >= 0.9
+    fewer = [point for point in found["knob"] if point["mean_gpus_on"] < found["chosen"]["mean_gpus_on"]]
+    assert all(point["performance"] < 0.9 for point in fewer)
+    assert found["promise_kept"] is True
+    assert found["plan"][0]["at"] == "2024-01-03T02:00:00Z"
+    assert len(found["plan"]) == 5
+    for step in found["plan"]:
+        assert step["nodes_on"] == np.ceil(step["gpus_on"] / 8)
+        assert step["gpus_on"] >= step["median_gpus"] - 1
+    assert run(*arguments, "--json").document == found
+
+
+def test_nothing_after_an_instant_changes_what_was_on_at_it():
+    gpus, changed = demand(), demand()
+    changed[2_900:] = 300.0
+    files = [SeriesFile(DemandSeries(START_S, 60.0, own), dated=True, holes=0) for own in (gpus, changed)]
+    plans = [plan(file, LastValue(), 2_600, 0.95, 400, None, 0, fitted=False) for file in files]
+    np.testing.assert_array_equal(*(found.on[: 2_905 - 2_600] for found in plans))  # 5 steps ahead
+    assert (plans[0].on[2_905 - 2_600 :] != plans[1].on[2_905 - 2_600 :]).any()
+
+
+def test_everything_on_for_a_target_of_all(demand_file):
+    found = run("forecast", "plan", demand_file, "--target", 1, "--total-gpus", 400, "--json").document
+    assert {step["gpus_on"] for step in found["plan"]} == {400}
+    assert found["chosen"]["q"] == 1
+    assert found["replay"][0]["energy_saving_pct"] == 0
+    assert found["promise_kept"] is False
+    assert "100%" in found["promise"]
+
+
+def test_as_text_and_without_a_total(demand_file):
+    done = run("forecast", "plan", demand_file)
+    assert done.code == 0, done.err
+    assert "the most wanted before it" in done.out
+    assert "perfect-foresight" in done.out
+    assert "98% can be kept" in done.out
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        (("--model", "oracle"), "model"),
+        (("--target", 0), "target"),
+        (("--target", 1.2), "target"),
+        (("--test-from", "2023-01-01"), "test-from"),
+        (("--test-from", "2024-01-01T02:00:00Z"), "test-from"),
+        (("--total-gpus", 0), "total-gpus"),
+        (("--node-gpus", 0), "node-gpus"),
+        (("--plot", "plan.txt"), "--plot"),
+        (("--column", "nothing"), "nothing"),
+    ],
+)
+def test_refused_in_one_line(demand_file, more, word):
+    done = run("forecast", "plan", demand_file, *more)
+    assert done.code == 2
+    assert word in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("level", [0.0, 70.0])
+def test_a_constant_series_is_served_and_saves(tmp_path, level):
+    path = tmp_path / "flat.csv"
+    write_series(path, START_S, 60.0, {"gpus": np.full(1_200, level)}, dated=True)
+    found = run("forecast", "plan", path, "--total-gpus", 100, "--json").document
+    assert found["replay"][0]["performance"] == 1
+    assert all(level <= step["gpus_on"] <= level + 2 for step in found["plan"])

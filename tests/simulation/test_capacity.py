@@ -1,0 +1,144 @@
+"""Capacity plans in ``simulate``: from the scenario file to the result and the page."""
+
+import json
+
+import numpy as np
+import pytest
+
+from commonwatt.control.controller import Sample
+from commonwatt.simulation.capacity import demand_in
+from tests.cli.console import run, scenario, write
+
+STATES = [{"name": "sleep", "power_w": 60, "enter_s": 10, "wake_s": 50, "wake_j": 1000}]
+PLANS = {
+    "always-on": {"policy": "always-on"},
+    "last-value": {"policy": "last-value"},
+    "threshold": {"policy": "threshold", "forecaster": "last-value", "history_days": 1},
+    "cuff": {"policy": "cuff", "forecaster": "last-value", "history_days": 1, "target": 0.9},
+    "foresight": {"policy": "foresight"},
+}
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    """A little more than a day of short jobs."""
+    path, rng = tmp_path_factory.mktemp("log") / "jobs.csv", np.random.default_rng(3)
+    submit = np.sort(rng.integers(0, 96_000, 300))
+    rows = [f"{at},{rng.integers(300, 2400)},{rng.choice([1, 1, 2, 4, 8])}" for at in submit]
+    path.write_text("submit_s,duration_s,gpus\n" + "\n".join(rows) + "\n")
+    return path
+
+
+def planned(log, **more) -> dict:
+    given = {
+        "workload": {
+            "source": "csv",
+            "path": str(log),
+            "begin": "86400",
+            "days": 0.1,
+            "profiles": "law",
+            "logged_gpu_type": "V100",
+        },
+        "nodes": [
+            {"name": "v", "count": 8, "gpu_type": "V100", "gpus": 8, "idle_w": 400, "gpu_w": 250, "states": STATES}
+        ],
+        "policies": [{"solver": "easy", "name": name, "capacity": plan} for name, plan in PLANS.items()],
+    }
+    return scenario(**(given | more))
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory, log):
+    folder = tmp_path_factory.mktemp("capacity")
+    done = run(
+        "simulate", write(folder / "s.yaml", planned(log)), "--out", folder / "out", "--json", "--jobs", 1, "--plot",
+        folder / "overview.png",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    return done.document, (folder / "out" / "report.html").read_text()
+
+
+def by_name(document: dict) -> dict:
+    return {policy["policy"]: policy for policy in document["policies"]}
+
+
+def test_every_plan_runs_every_job_and_saves(outcome):
+    policies = by_name(outcome[0])
+    always = policies["always-on"]
+    assert always["capacity"]["saving_pct"] == 0
+    assert always["capacity"]["jobs_delayed"] == 0
+    assert always["capacity"]["mean_delay_s"] is None
+    for name in ("last-value", "threshold", "cuff", "foresight"):
+        policy, plan = policies[name], policies[name]["capacity"]
+        assert policy["jobs"] == always["jobs"]
+        assert policy["energy_kwh"] < 0.9 * always["energy_kwh"]
+        assert plan["energy_all_on_kwh"] == pytest.approx(always["energy_kwh"], rel=0.05)
+        saved = 1 - policy["energy_kwh"] / plan["energy_all_on_kwh"]
+        assert plan["saving_pct"] == pytest.approx(100 * saved)
+        assert plan["mean_gpus_used"] <= plan["mean_gpus_on"] <= 64
+        assert 0 < plan["slots_served"] <= 1
+        rows = {row["row"]: row["energy_uj"] for row in policy["ledger"]}
+        total = rows.pop("total")
+        assert sum(rows.values()) == total
+        assert rows["asleep"] > 0
+    assert policies["foresight"]["capacity"]["jobs_delayed"] <= policies["last-value"]["capacity"]["jobs_delayed"]
+    assert policies["cuff"]["capacity"]["target"] == 0.9
+    assert policies["cuff"]["capacity"]["forecaster"] == "last-value"
+    assert policies["last-value"]["capacity"]["target"] is None
+
+
+def test_the_page_shows_gpus_on_against_used(outcome):
+    page = outcome[1]
+    assert 'id="fig-on"' in page
+    assert '"on":{"data"' in page
+    assert "How many nodes were on" in page
+
+
+def test_a_page_without_plans_has_no_such_section(tmp_path):
+    done = run("simulate", write(tmp_path / "s.yaml", scenario()), "--out", tmp_path / "out", "--json", "--jobs", 1)
+    assert "fig-on" not in (tmp_path / "out" / "report.html").read_text()
+    assert all(policy["capacity"] is None for policy in json.loads(done.out)["policies"])
+
+
+@pytest.mark.parametrize(
+    ("plan", "word"),
+    [
+        ({"policy": "cuff", "target": 1.5}, "target"),
+        ({"policy": "cuff", "target": 0}, "target"),
+        ({"policy": "sometimes"}, "policy"),
+        ({"policy": "cuff", "forecaster": "oracle"}, "forecaster"),
+        ({"policy": "cuff", "history_days": 0.05}, "forecaster"),
+        ({"policy": "last-value", "states": ["nap"]}, "states"),
+        ({"policy": "last-value", "step_s": 10}, "horizon"),
+        ({"policy": "last-value", "floor_gpus": 65}, "floor_gpus"),
+        ({"policy": "last-value", "step_s": 0}, "step_s"),
+    ],
+)
+def test_bad_plans_are_refused_in_one_line(plan, word, tmp_path, log):
+    file = write(tmp_path / "s.yaml", planned(log, capacity=plan, policies=[{"solver": "easy"}]))
+    done = run("simulate", file, "--json", "--jobs", 1)
+    assert done.code == 2
+    assert word in done.err
+    assert done.err.strip().count("\n") == 0
+    assert "Traceback" not in done.err
+
+
+def test_jobs_written_out_have_no_past_to_fit_to(tmp_path):
+    file = write(tmp_path / "s.yaml", scenario(capacity={"policy": "cuff"}))
+    done = run("simulate", file, "--json", "--jobs", 1)
+    assert done.code == 2
+    assert "demand before the period" in done.err
+
+
+def test_a_target_of_all_keeps_everything_on(tmp_path, log):
+    plan = {"policy": "cuff", "target": 1, "history_days": 1}
+    file = write(tmp_path / "s.yaml", planned(log, policies=[{"solver": "easy", "capacity": plan}]))
+    (policy,) = run("simulate", file, "--json", "--jobs", 1).document["policies"]
+    assert policy["capacity"]["mean_gpus_on"] == pytest.approx(64)
+    assert policy["capacity"]["fallback_plans"] == policy["capacity"]["plans"]
+
+
+def test_demand_of_a_run_is_the_most_wanted_in_each_step():
+    wanted = [(0.0, 3), (30.0, 5), (50.0, 2), (185.0, 4), (190.0, 0)]
+    samples = [Sample(time_s, 0, None, 0, 0, 0, gpus) for time_s, gpus in wanted]
+    np.testing.assert_array_equal(demand_in(samples, 60.0).gpus, [5, 2, 2, 4])
