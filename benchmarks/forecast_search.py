@@ -2,7 +2,8 @@
 
 One network of each draw is trained on the first five sevenths of the shared series and judged on the sixth: pinball
 loss at q = .90, .95, .98, .99 five steps ahead, rounded up to whole GPUs, against last value plus quantiles of the last
-seven days' changes. The last seventh is not looked at. The first draw is the package's own settings.
+seven days' changes. The last seventh is not looked at. The first draw is the
+package's own settings of the day; the package now has those of the best draw in the kept result.
 
 A search as small as this, with one seed of one network per draw, tells bad settings from good ones, not good ones from
 each other: two seeds of the same settings differ by about half a percent.

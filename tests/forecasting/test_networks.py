@@ -1,6 +1,8 @@
 """Neural predictors: what they see, what they learn, that nothing later is seen, and what is kept of them."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -200,6 +202,13 @@ def test_a_context_input_against_its_definition():
     np.testing.assert_allclose(row[: len(spans)], [np.arcsinh(up[-s:].sum()) for s in spans], rtol=1e-5)
     peaks = (5, 15, 60, 360)
     np.testing.assert_allclose(row[11 : 11 + len(peaks)], [np.arcsinh(up[-s:].max()) for s in peaks], rtol=1e-5)
+
+
+def test_the_settings_are_those_the_search_found_best():
+    result = json.loads((Path(__file__).parents[2] / "benchmarks" / "forecast_search.json").read_text())
+    ratios = [trial["against_last_value"] for trial in result["trials"]]
+    assert ratios[0] == min(ratios)
+    assert result["trials"][0]["settings"] == asdict(NetworkSettings(members=1))
 
 
 @pytest.mark.slow

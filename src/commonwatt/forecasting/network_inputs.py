@@ -31,6 +31,7 @@ _LAGS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 15, 20, 30, 45, 60, 90, 119)
 _JUMPS = (1.0, 8.0, 30.0)  # in resolutions: how long ago was the last one that large
 _LONGEST = 2000.0
 _CHUNK = 50_000
+_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,11 @@ def sequences(values: Floats, origins: Ints, look_back: int, resolution: float) 
     Singles
         Shape [K, ceil(n / PATCH), 3 * PATCH].
     """
+    parts = np.array_split(origins, -(-len(origins) // _AT_ONCE) or 1)
+    return np.concatenate([_sequences(values, part, look_back, resolution) for part in parts])
+
+
+def _sequences(values: Floats, origins: Ints, look_back: int, resolution: float) -> Singles:
     seen = _windows(values, origins, look_back) / resolution
     change = np.diff(seen, axis=1)
     channels = (

@@ -25,6 +25,7 @@ from commonwatt.model.errors import InputError
 __all__ = ["NetworkPredictor", "NetworkSettings", "Scaling"]
 
 _MOST_EXAMPLES = 60_000
+_AT_ONCE = 8192  # origins forecast from at once, to save memory
 _BLOCKS = 10  # stretches of the training values in each of which some are held out
 _FARTHEST = 5.0  # standard deviations: beyond what was seen in training, context inputs are cut off
 
@@ -49,9 +50,9 @@ class NetworkSettings:
 
     members: int = 3
     hidden: int = 16
-    width: int = 16
-    dropout: float = 0.1
-    ignored: float = 0.15
+    width: int = 32
+    dropout: float = 0.3
+    ignored: float = 0.3
     held_out: float = 0.1
     raw: bool = False
     recipe: Recipe = field(default_factory=Recipe)
@@ -204,8 +205,10 @@ class NetworkPredictor:
             return Scaling(spread if spread > 0 else 1.0, float(values.mean()), whole, np.zeros(0), np.ones(0))
         change = float(np.abs(values[origins + self.horizon] - values[origins]).mean())
         resolution = change / 5 if change > 0 else 1.0
-        seen = contexts(values, origins, self._clock, self.horizon, resolution).astype(np.float64)
-        return Scaling(resolution, 0.0, whole, seen.mean(axis=0), seen.std(axis=0) + 1e-6)
+        seen = contexts(values, origins, self._clock, self.horizon, resolution)
+        mean = seen.mean(axis=0, dtype=np.float64)
+        spread = np.sqrt(np.maximum((seen * seen).mean(axis=0, dtype=np.float64) - mean * mean, 0.0)) + 1e-6
+        return Scaling(resolution, 0.0, whole, mean, spread)
 
     def _inputs(self, values: Floats, origins: Ints, start_s: float) -> tuple[Any, Any]:
         import torch
@@ -276,10 +279,14 @@ class NetworkPredictor:
     def _forecast(self, values: Floats, origins: Ints, start_s: float) -> Floats:
         if not self._members:
             raise InputError("a predictor that was fitted", field="model", value=self.name)
-        scaling = self._scaling
         with _one_thread():
-            sequence, context = self._inputs(values, origins, start_s)
-            found = np.mean([forecast(self._shape, member, sequence, context) for member in self._members], axis=0)
+            parts = np.array_split(origins, -(-len(origins) // _AT_ONCE) or 1)
+            return np.concatenate([self._forecast_some(values, part, start_s) for part in parts])
+
+    def _forecast_some(self, values: Floats, origins: Ints, start_s: float) -> Floats:
+        scaling = self._scaling
+        sequence, context = self._inputs(values, origins, start_s)
+        found = np.mean([forecast(self._shape, member, sequence, context) for member in self._members], axis=0)
         base = scaling.offset if self.settings.raw else values[origins][:, None, None]
         gpus = np.maximum(base + found * scaling.resolution, 0.0)
         if scaling.whole and not self.point:
