@@ -94,10 +94,11 @@ def draw(lines: dict[str, Counts], path: Path) -> None:
         for name, counts in lines.items():
             axes.plot(*zip(*sorted(counts), strict=True), marker="o", markersize=4, label=name)
         axes.set_xscale("log")
-        axes.set_yscale("log")
+        axes.set_ylim(bottom=0)
+        axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.set_xlabel("tenants times core clusters")
         axes.set_ylabel("iterations")
-        axes.legend()
+        axes.legend(fontsize=7, loc="upper center")
 
 
 def by_scipy(market: Market) -> tuple[np.ndarray, float]:

@@ -49,7 +49,8 @@ class Auto:
         for seed in self.seeds:
             if trail.goes_on():
                 built.append(trail.take(score(problem, seed[None])))
-        for rule in STARTS:
+        aimed = (List("target", "eft"),) if problem.goal.objective == "satisfaction" else ()
+        for rule in (*aimed, *STARTS):
             if trail.goes_on():
                 built.append(trail.take(rule.solve(problem, rng)))
         rounded = None

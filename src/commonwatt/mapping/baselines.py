@@ -31,8 +31,9 @@ ORDERS: dict[str, Callable[[Problem, Generator], Ints]] = {
     "sjf": lambda problem, _: np.argsort(means(problem), kind="stable"),
     "longest": lambda problem, _: np.argsort(-problem.goal.precedence.upward(means(problem)), kind="stable"),
     "random": lambda problem, rng: rng.permutation(len(problem)),
+    "target": lambda problem, _: np.argsort(problem.goal.place, kind="stable"),
 }
-"""Jobs as they come; shortest or longest mean latency first (of a chain), ties by index; at random."""
+"""Jobs as they come; shortest or longest mean latency first (of a chain), ties by index; at random; as aimed for."""
 
 # What a rule sees: when each sub-accelerator is free ([A]), the job's latencies ([A]), how many jobs came before.
 _Rule = Callable[[Floats, Floats, int, Generator], int]
