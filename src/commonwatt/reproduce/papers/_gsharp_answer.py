@@ -11,6 +11,7 @@ from commonwatt.reproduce.papers._gsharp_jobs import figure_6, figure_11
 from commonwatt.reproduce.papers._gsharp_methods import figure_7, figure_8, figure_10, table_7
 from commonwatt.reproduce.papers._gsharp_platforms import figure_9
 from commonwatt.reproduce.papers._gsharp_search import figure_12, figure_13, figure_14
+from commonwatt.reproduce.papers._gsharp_searches import searches
 from commonwatt.reproduce.papers._gsharp_study import Part, Study
 from commonwatt.reproduce.papers._gsharp_transfer import table_6
 from commonwatt.reproduce.topic import Answer, Extent, Request
@@ -29,6 +30,7 @@ _PARTS: dict[str, tuple[str, Callable[[Study, Part], None]]] = {
     "figure-14": ("Fig. 14", figure_14),
     "table-6": ("Table 6", table_6),
     "table-7": ("Table 7", table_7),
+    "searches": ("Searches", searches),
     "cost-models": ("Cost models", cost_models),
 }
 _BUDGETS: dict[Extent, int] = {"quick": 3000, "default": 10_000, "full": 10_000}

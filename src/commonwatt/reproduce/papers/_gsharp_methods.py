@@ -13,15 +13,22 @@ from commonwatt.mapping.gsharp import GSharp
 from commonwatt.mapping.platforms import PLATFORMS
 from commonwatt.mapping.problem import Problem
 from commonwatt.reproduce.papers import _gsharp_plots as plots
-from commonwatt.reproduce.papers._gsharp_study import HEURISTICS, TASKS, Case, Part, Study, Task
+from commonwatt.reproduce.papers._gsharp_study import (
+    EVERY,
+    HEURISTICS,
+    LARGE,
+    SCALE_UP,
+    SMALL,
+    TASKS,
+    Case,
+    Part,
+    Study,
+    Task,
+)
 
 __all__ = ["beside_published", "figure_7", "figure_8", "figure_10", "table_7"]
 
-_SMALL: tuple[Case, ...] = (("S1", 16.0), ("S2", 16.0))
-_LARGE: tuple[Case, ...] = (("S4", 256.0), ("S5", 256.0))
-_SCALE_UP: Case = ("S6", 256.0)
-_EVERY: tuple[Case, ...] = (*_SMALL, ("S3", 256.0), *_LARGE, _SCALE_UP)
-_TIMES_SMALLER = {  # Fig. 7: small, large
+_TIMESSMALLER = {  # Fig. 7: small, large
     "vision": (5.5, 5.0), "language": (17.4, 98.0), "recommendation": (297.0, 1233.0), "mix": (25.9, 34.7),
 }  # fmt: skip
 
@@ -44,13 +51,13 @@ def figure_7(study: Study, part: Part) -> None:
     part.row("S1, 16 GB/s: total makespan of G# below the best rule's", 30.8,
              100 * (1 - study.total("gsharp", ("S1", 16.0)) / totals[best]), "%",
              f"the paper's best rule is SJF-RR, ours {best}")  # fmt: skip
-    for place, (name, cases) in enumerate((("S1 and S2, 16 GB/s", _SMALL), ("S4 and S5, 256 GB/s", _LARGE))):
+    for place, (name, cases) in enumerate((("S1 and S2, 16 GB/s", SMALL), ("S4 and S5, 256 GB/s", LARGE))):
         for task in TASKS:
-            part.row(f"{name}, {task}: other methods over G#", _TIMES_SMALLER[task][place],
+            part.row(f"{name}, {task}: other methods over G#", _TIMESSMALLER[task][place],
                      _ratio(study, (task,), cases), "x")  # fmt: skip
         part.row(f"{name}: other methods over G#, all batches", (86.4, 342.7)[place], _ratio(study, TASKS, cases), "x")
     _without_low(study, part)
-    for case in (*_SMALL[1:], *_LARGE):
+    for case in (*SMALL[1:], *LARGE):
         beside_published(study, part, case)
         shown = {m: [study.makespan(m, task, case) for task in TASKS] for m in ("gsharp", "heft", "fcfs-olb")}
         title = f"{case[0]} at {case[1]:g} GB/s"
@@ -61,7 +68,7 @@ def _without_low(study: Study, part: Part) -> None:
     """The same rules where there is no LB sub-accelerator to put a job on, and what one job there does."""
     ratios, alone = [], []
     for task in TASKS:
-        for case in (_SMALL[1], *_LARGE):
+        for case in (SMALL[1], *LARGE):
             problem = study.problem(task, case)
             high = [a for a, array in enumerate(PLATFORMS[case[0]]) if array.dataflow == "HB"]
             only = Problem(problem.latency[:, high], problem.bandwidth[:, high], case[1])
@@ -113,9 +120,9 @@ def figure_8(study: Study, part: Part) -> None:
 
 def figure_10(study: Study, part: Part) -> None:
     """Sixteen sub-accelerators."""
-    part.row("S6, 256 GB/s: other methods over G#, all batches", 610.7, _ratio(study, TASKS, (_SCALE_UP,)), "x")
+    part.row("S6, 256 GB/s: other methods over G#, all batches", 610.7, _ratio(study, TASKS, (SCALE_UP,)), "x")
     best = [
-        min(study.makespan(m, task, _SCALE_UP) for m in HEURISTICS) / study.makespan("gsharp", task, _SCALE_UP)
+        min(study.makespan(m, task, SCALE_UP) for m in HEURISTICS) / study.makespan("gsharp", task, SCALE_UP)
         for task in TASKS
     ]
     part.row("S6, 256 GB/s: the best rule of each batch over G#", None, float(np.mean(best)), "x")
@@ -123,7 +130,7 @@ def figure_10(study: Study, part: Part) -> None:
 
 def table_7(study: Study, part: Part) -> None:
     """Search time and makespans, means over settings and batches."""
-    pairs = [(task, case) for task in TASKS for case in _EVERY]
+    pairs = [(task, case) for task in TASKS for case in EVERY]
     rules = {pair: [study.makespan(method, *pair) for method in HEURISTICS] for pair in pairs}
     elite = {pair: min(found) for pair, found in rules.items()}
     gsharp = {pair: study.makespan("gsharp", *pair) for pair in pairs}

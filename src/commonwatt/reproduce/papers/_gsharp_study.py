@@ -25,7 +25,19 @@ from commonwatt.mapping.search import Search
 from commonwatt.model.results import ReproducePoint, ReproduceRow
 from commonwatt.reproduce.papers._etf_plots import Panel
 
-__all__ = ["HEURISTICS", "TASKS", "Case", "Part", "Study", "Task", "reference_folder"]
+__all__ = [
+    "EVERY",
+    "HEURISTICS",
+    "LARGE",
+    "SCALE_UP",
+    "SMALL",
+    "TASKS",
+    "Case",
+    "Part",
+    "Study",
+    "Task",
+    "reference_folder",
+]
 
 Task = Literal["vision", "language", "recommendation", "mix"]
 TASKS: tuple[Task, ...] = ("vision", "language", "recommendation", "mix")
@@ -38,6 +50,12 @@ HEURISTICS = ("fcfs-olb", "fcfs-met", "fcfs-rr", "sjf-olb", "sjf-met", "sjf-rr",
 
 Case = tuple[str, float]
 """A setting and the bandwidth all share, GB/s."""
+
+SMALL: tuple[Case, ...] = (("S1", 16.0), ("S2", 16.0))
+LARGE: tuple[Case, ...] = (("S4", 256.0), ("S5", 256.0))
+SCALE_UP: Case = ("S6", 256.0)
+EVERY: tuple[Case, ...] = (*SMALL, ("S3", 256.0), *LARGE, SCALE_UP)
+"""The six settings, each under the bandwidth of Fig. 7 and 10."""
 
 
 @dataclass
