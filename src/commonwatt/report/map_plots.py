@@ -13,6 +13,7 @@ from commonwatt.report.saving import saved
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 __all__ = ["draw_bandwidth", "draw_jobs", "draw_search", "save_map"]
@@ -35,6 +36,16 @@ def save_map(result: MapEvaluateResult, path: Path) -> None:
         draw_bandwidth(below, result)
         if isinstance(result, MapResult) and last:
             draw_search(last[0], result)
+        _settle(figure)
+
+
+def _settle(figure: Figure) -> None:
+    """Lay out now, to nine digits: the last ones depend on addresses in memory, and names in an SVG on them."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        left, bottom, width, height = (round(float(part), 9) for part in axes.get_position().bounds)
+        axes.set_position((left, bottom, width, height))
 
 
 def draw_jobs(axes: Axes, result: MapEvaluateResult) -> None:
