@@ -8,7 +8,8 @@ import pytest
 from commonwatt.mapping.layers import Layer
 from commonwatt.reproduce.papers._gsharp_jobs import random_jobs
 from commonwatt.reproduce.papers._gsharp_platforms import claims_9
-from commonwatt.reproduce.papers._gsharp_study import reference_folder
+from commonwatt.reproduce.papers._gsharp_searches import searches
+from commonwatt.reproduce.papers._gsharp_study import Part, Study, reference_folder
 from tests.cli.console import run
 
 
@@ -100,3 +101,18 @@ def test_all_of_it(tmp_path):
     )
     assert late < 1.1 < 10 < raw
     assert (tmp_path / "all.svg").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_searches_of_others_are_held_against_g_sharp():
+    pytest.importorskip("nevergrad")
+    pytest.importorskip("stable_baselines3")
+    part = Part("Searches")
+    searches(Study((0,), 400, (0,), quick=True), part)
+    rows = {each.quantity.removeprefix("Searches: "): each for each in part.rows}
+    for method in ("standard-ga", "de", "portfolio", "a2c", "ppo"):
+        assert rows[f"mean makespan of {method}"].ours > 0
+        assert rows[f"seconds of {method} for 10,000 evaluations"].ours > 0
+        assert not rows[f"mean makespan of {method}"].comparable
+    assert rows["the best of nevergrad's optimisers"].ours in {"de", "cma", "portfolio", "one-plus-one", "tbpsa", "pso",
+                                                               "cauchy-lhs", "halton", "hammersley"}  # fmt: skip
