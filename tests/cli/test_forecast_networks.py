@@ -215,3 +215,15 @@ def test_interrupted_by_ctrl_c_it_writes_the_best_so_far(tmp_path):
     assert b"interrupted" in said
     predictor, _ = read_model(out)
     assert predictor.predict().gpus.shape == (5, len(LEVELS))
+
+
+def test_a_plan_by_the_file(model, demand):
+    """It has seen what lies before 05:00, so it may be judged by what comes later, not by what it was fitted on."""
+    done = run(
+        "forecast", "plan", demand, "--model", model, "--test-from", "2024-01-01T07:00Z", "--total-gpus", 400, "--json"
+    )
+    assert done.code == 0, done.err
+    assert done.document["model"] == "gru"
+    early = run("forecast", "plan", demand, "--model", model, "--test-from", "2024-01-01T04:00Z", "--total-gpus", 400)
+    assert early.code == 2
+    assert "fitted on" in early.err

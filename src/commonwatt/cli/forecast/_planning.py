@@ -62,20 +62,19 @@ def plan(
     file: SeriesFile, predictor: Predictor, begin: int, target: float, total_gpus: int | None,
     node_gpus: int | None, seed: int, *, fitted: bool,
 ) -> Planned:  # fmt: skip
-    """Replay *file* from index *begin* on and plan the steps after its end; *fitted* predictors learn nothing more.
+    """Replay *file* from index *begin* on, plan the steps after its end; *fitted* predictors check what they have seen.
 
     Raises
     ------
     InputError
-        For a series that leaves too little to learn from before *begin*.
+        For a series that leaves too little to learn from before *begin*, or a model fitted on what comes after it.
     """
     series, m = file.series, predictor.horizon
     least = predictor.look_back + m
     first = max(begin - round(_HISTORY_DAYS * DAY_S / series.step_s), least if fitted else (least + begin) // 2)
     if not least <= first < begin:
         raise InputError(f"more than {2 * least} values before it", field="--test-from", value=begin)
-    if not fitted:
-        predictor.fit(series.between(0, first), np.random.default_rng(seed))
+    predictor.fit(series.between(0, begin if fitted else first), np.random.default_rng(seed))
     whole = _whole(series.gpus[:begin]) if total_gpus is None else total_gpus
     origins = np.arange(first - m, len(series), dtype=np.int64)
     quantiles = predictor.predict_many(series, origins)

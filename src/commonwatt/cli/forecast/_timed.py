@@ -7,19 +7,21 @@ from inspect import signature
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from commonwatt.cli.forecast._wrapped import Wrapped
+
 if TYPE_CHECKING:
     import numpy as np
 
-    from commonwatt.forecasting.forecast import Predictor, QuantileForecast
+    from commonwatt.forecasting.forecast import Predictor
     from commonwatt.forecasting.series import DemandSeries
-    from commonwatt.model.arrays import Floats, Ints
+    from commonwatt.model.arrays import Floats
 
 __all__ = ["Timed", "median_ms"]
 
 _REPEATS = 21
 
 
-class Timed:
+class Timed(Wrapped):
     """A predictor, and the time its fits took.
 
     Parameters
@@ -29,23 +31,9 @@ class Timed:
     """
 
     def __init__(self, inner: Predictor, progress: Callable[[float], None] = lambda _: None) -> None:
-        self._inner, self._progress = inner, progress
+        super().__init__(inner)
+        self._progress = progress
         self.fits_s: list[float] = []
-
-    @property
-    def name(self) -> str:
-        """As the other's."""
-        return self._inner.name
-
-    @property
-    def look_back(self) -> int:
-        """As the other's."""
-        return self._inner.look_back
-
-    @property
-    def horizon(self) -> int:
-        """As the other's."""
-        return self._inner.horizon
 
     def fit(self, series: DemandSeries, rng: np.random.Generator) -> None:
         """Fit the other, on the clock."""
@@ -55,18 +43,6 @@ class Timed:
         else:
             self._inner.fit(series, rng)
         self.fits_s.append(perf_counter() - began)
-
-    def update(self, gpus: float) -> None:
-        """Let the other see one more value."""
-        self._inner.update(gpus)
-
-    def predict(self) -> QuantileForecast:
-        """Forecast."""
-        return self._inner.predict()
-
-    def predict_many(self, series: DemandSeries, origins: Ints) -> Floats:
-        """Forecast from each origin."""
-        return self._inner.predict_many(series, origins)
 
 
 def median_ms(predictor: Predictor, values: Floats) -> tuple[float, float]:

@@ -12,7 +12,6 @@ from commonwatt.cli.output import json_option, plot_option, print_json, say, see
 
 if TYPE_CHECKING:
     from commonwatt.data.series_files import SeriesFile
-    from commonwatt.forecasting.forecast import Predictor
     from commonwatt.model.forecast_plan_results import ForecastPlanResult
 
 __all__ = ["plan"]
@@ -59,16 +58,19 @@ def plan(
       commonwatt forecast plan demand.csv --target 0.98 --total-gpus 1000 --plot plan.png
       commonwatt forecast plan demand.csv --model gru.safetensors --target 0.95 --node-gpus 8 --json
     """
+    from commonwatt.cli.forecast._fitted import Fitted, named_or_fitted
     from commonwatt.cli.forecast._planning import plan as planned
     from commonwatt.cli.forecast._series import load_series
     from commonwatt.cli.output import blamed_on
     from commonwatt.data.series_files import read_moment
 
-    predictor, fitted = _predictor(name)
+    predictor = named_or_fitted(name, None, None)
     file = load_series(series, column, time_column, where, max_gap).file
     begin = len(file.series) * 6 // 7 if test_from is None else read_moment(test_from, file, "--test-from")
     with blamed_on(series):
-        found = planned(file, predictor, begin, target, total_gpus, node_gpus, seed, fitted=fitted)
+        found = planned(
+            file, predictor, begin, target, total_gpus, node_gpus, seed, fitted=isinstance(predictor, Fitted)
+        )
     if plot is not None:
         from commonwatt.report.plan_plot import save_plan
 
@@ -78,17 +80,6 @@ def plan(
         print_json(found.result)
     else:
         _tell(found.result)
-
-
-def _predictor(name: str) -> tuple[Predictor, bool]:
-    """Return the predictor and whether it is fitted already."""
-    from commonwatt.forecasting.predictors import PREDICTORS, make_predictor
-
-    if name in PREDICTORS or not Path(name).exists():
-        return make_predictor(name), False
-    from commonwatt.data.forecast_model import read_model
-
-    return read_model(Path(name))[0], True
 
 
 def _dates(file: SeriesFile, begin: int) -> float:
