@@ -69,13 +69,15 @@ def relaxed(
         solver.setOptionValue(name, setting)
     solver.passModel(model)
     solver.run()
+    even = 1.0 / float(count.sum() + 1)  # weights as good as any, only weaker
+    anyhow = Weights(np.full(kinds, even), np.zeros(len(chains)), even)
     if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-        even = 1.0 / float(count.sum() + 1)  # as good as any, only weaker
-        anywhere = allowed / np.maximum(1, allowed.sum(axis=1, keepdims=True))
-        return Relaxed(Weights(np.full(kinds, even), np.zeros(len(chains)), even), anywhere)
+        return Relaxed(anyhow, allowed / np.maximum(1, allowed.sum(axis=1, keepdims=True)))
     shares = np.zeros((jobs, kinds))
     shares[job, kind] = np.array(solver.getSolution().col_value)[:pairs]
     duals = np.maximum(0.0, -np.array(solver.getSolution().row_dual)[jobs:])
     load, chain, whole = duals[:kinds], duals[kinds:-2], float(duals[-1])
     total = float(load @ count + chain.sum() + whole)
+    if not total > 0:  # next to one job all others count for nothing
+        return Relaxed(anyhow, shares)
     return Relaxed(Weights(load / total, chain / total, whole / total), shares)

@@ -78,7 +78,7 @@ class MapFile(FileModel):
     )
     target_cycles: float | None = quantity(
         "a makespan that is short enough: latency stops there, other objectives pay for what is above it", "cycles",
-        None, gt=0,
+        None, ge=1e-6,
     )  # fmt: skip
     names: tuple[str, ...] | None = quantity("name of each job", "-", None, min_length=1)
     after: dict[str, tuple[str, ...]] | Literal["tenant"] | None = quantity(
