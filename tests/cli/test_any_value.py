@@ -7,6 +7,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -87,3 +89,30 @@ def test_simulate_up_to_the_first_run(path, value):
         assert len(ready.digest()) == 64
         return
     assert re.fullmatch(r"s\.yaml: [^\n]*expected [^\n]+", line)
+
+
+PARTITION = [
+    ("partition", "examples/partition.yaml"),
+    ("partition", "examples/laws.yaml"),
+    ("mig", "examples/mig.yaml"),
+]
+
+
+@settings(deadline=None, max_examples=60)
+@given(drawn=st.data())
+@pytest.mark.parametrize(("verb", "name"), PARTITION)
+def test_partition(verb, name, drawn, tmp_path_factory):
+    """A market that is not solved ends with exit code 1 and says so."""
+    document = yaml.safe_load((Path(__file__).parents[2] / "examples" / f"{name}.yaml").read_text(encoding="utf-8"))
+    path, value = drawn.draw(st.sampled_from(places(document))), drawn.draw(ODD)
+    file = tmp_path_factory.mktemp("any") / "p.json"
+    file.write_text(json.dumps(changed(document, path, value)))
+    done = run(*verb, file, "--json")
+    if done.code:
+        assert done.code in {1, 2}
+        assert done.out == ""
+        assert done.err.startswith("error: ")
+        assert done.err.count("\n") == 1
+    else:
+        assert "NaN" not in done.out
+        assert "Infinity" not in done.out

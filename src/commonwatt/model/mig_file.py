@@ -69,7 +69,7 @@ class MigFile(FileModel):
     )
     memory_reserve_gb: float = quantity("memory of each instance that programs cannot use", "GB", 0.0, ge=0)
     drain_penalty: float = quantity(
-        "what one drained instance costs, as a part of welfare; the default only breaks ties", "-", 1e-6, ge=0
+        "what one drained instance costs, as a part of welfare; the default only breaks ties", "-", 1e-6, ge=0, le=100
     )
 
     @model_validator(mode="after")

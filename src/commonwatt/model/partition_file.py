@@ -86,7 +86,7 @@ class PartitionFile(FileModel):
     )
     pe: Literal["core", "core-x-thread"] = quantity("what a PE is where core_clusters are given", "-", "core")
     base_frequency_mhz: float = quantity(
-        "frequency of the base PE, which retires 1 operation in a cycle", "MHz", 100.0, gt=0
+        "frequency of the base PE, which retires 1 operation in a cycle", "MHz", 100.0, ge=1e-6
     )
 
     @model_validator(mode="after")

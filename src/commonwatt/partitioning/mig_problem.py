@@ -12,6 +12,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.mig_file import MigFile, MigTenant
 from commonwatt.partitioning.mig_layouts import Layout, count_vectors, parse_layout
 from commonwatt.partitioning.mig_profiles import PLAIN, Profile, gpu_type
+from commonwatt.partitioning.problem import together
 
 __all__ = ["Choice", "Group", "MigProblem"]
 
@@ -77,6 +78,7 @@ class MigProblem:
             if not row.any():
                 raise _refusal(file, tenant, classes)
         weights = np.array([t.weight for t in file.tenants])
+        together(weights, "tenants.weight")
         return cls(
             tuple(t.name for t in file.tenants),
             tuple(g.name for g in file.gpus),

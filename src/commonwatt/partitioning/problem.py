@@ -14,7 +14,10 @@ from commonwatt.partitioning.curves import Curves
 from commonwatt.partitioning.laws import shape_of
 from commonwatt.partitioning.scaling_laws import ScalingLaw
 
-__all__ = ["Market"]
+__all__ = ["SPREAD", "Market", "together"]
+
+SPREAD = 1e12
+"""Weights, PEs and rates lie within this factor of each other, and of 1, so that none is lost in rounding."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,9 @@ class Market:
                 raise InputError(f"{shape[0]} rows (tenants) of {shape[1]} numbers (core clusters)", field=name)
         _within(k, "rate", 0.0, np.inf, "a finite number, 0 or more")
         _within(f, "parallel_fraction", 0.0, 1.0, "a number from 0 to 1")
+        together(given, "weights")
+        _sized(pes, "pe_count")
+        _sized(k[k > 0], "rate")
         useless = np.flatnonzero(~(k > 0).any(axis=1))
         if len(useless):
             expected = "a rate above 0 on at least one core cluster: this tenant can use none"
@@ -119,6 +125,20 @@ class Market:
             return Market(self.pe_count, self.budgets, linear, np.ones_like(self.rate))
         whole = self.pe_count * (1.0 - self.parallel_fraction) + self.parallel_fraction
         return Market(self.pe_count, self.budgets, self.rate / whole, np.ones_like(self.rate))
+
+
+def together(weights: Floats, name: str) -> None:
+    """Raise ``InputError`` for positive *weights* so far apart that the smallest is lost in rounding."""
+    if weights.max() / SPREAD > weights.min():
+        expected = f"weights within a factor of {SPREAD:g} of each other"
+        raise InputError(expected, field=name, value=f"{weights.min():g} and {weights.max():g}")
+    _sized(weights, name)
+
+
+def _sized(values: Floats, name: str) -> None:
+    wrong = values[(values < 1 / SPREAD) | (values > SPREAD)]
+    if len(wrong):
+        raise InputError(f"nothing below {1 / SPREAD:g} or above {SPREAD:g}", field=name, value=float(wrong[0]))
 
 
 def _vector(values: Floats, name: str, expected: str) -> None:
