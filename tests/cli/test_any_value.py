@@ -91,11 +91,7 @@ def test_simulate_up_to_the_first_run(path, value):
     assert re.fullmatch(r"s\.yaml: [^\n]*expected [^\n]+", line)
 
 
-PARTITION = [
-    ("partition", "examples/partition.yaml"),
-    ("partition", "examples/laws.yaml"),
-    ("mig", "examples/mig.yaml"),
-]
+PARTITION = [(("partition",), "partition"), (("partition",), "laws"), (("partition", "mig"), "mig")]
 
 
 @settings(deadline=None, max_examples=60)
