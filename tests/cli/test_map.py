@@ -163,7 +163,7 @@ PROBLEMS = [
     (problem(tenants=["a", "b", "a"], weights={"a": 0}), "field 'weights.a': got '0', expected a number above 0"),
     (problem(tail=0), "field 'tail': got '0', expected a number above 0"),
     (problem(tail=1.5), "field 'tail'"),
-    (problem(target_cycles=0), "field 'target_cycles': got '0', expected a number above 0"),
+    (problem(target_cycles=0), "field 'target_cycles': got '0', expected a number, 1e-06 or more"),
     (problem(fixed={"accelerator": [0]}), "field 'fixed.accelerator': got '1 of them', expected one entry for each"),
     (problem(fixed={"accelerator": [2, None, None]}), "field 'fixed.accelerator.0': got '2', expected a sub-acc"),
     (problem(fixed={"accelerator": [None, None, 1]}), "field 'fixed.accelerator.2': got '1', expected a sub-acc"),
