@@ -111,8 +111,7 @@ def test_no_answer_is_lost_under_load():
             while True:
                 try:
                     answers.append(wire.infer("double", x())[0])
-                except (ConnectionRefusedError, ConnectionResetError) as error:  # never accepted
-                    answers.append(type(error))
+                except ConnectionError:  # refused, or closed before the request was sent: never accepted
                     return
 
     with Served(backend=Busy()) as server:
@@ -124,7 +123,7 @@ def test_no_answer_is_lost_under_load():
         server.end()
         for thread in threads:
             thread.join(10)
-    assert set(answers) <= {200, 503, ConnectionRefusedError, ConnectionResetError}
+    assert set(answers) <= {200, 503}
     assert answers.count(200) == server.backend.served
 
 
