@@ -25,13 +25,13 @@ types: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/commonwatt schema --dictionary > docs/dictionary.csv
 
-# The wheel alone, in an environment of its own, passes the same tests (but for the slow ones).
+# The wheel alone, in an environment of its own, passes the same tests (but for the slow ones and those in a browser).
 wheel-test: $(VENV)/.dev
 	rm -rf build/wheel build/wheel-venv
 	$(BIN)/python -m build --wheel --outdir build/wheel
 	$(PYTHON) -m venv build/wheel-venv
 	build/wheel-venv/bin/python -m pip install -q -c constraints.txt build/wheel/*.whl "$$(ls build/wheel/*.whl)[test]"
-	cd build && PYTHONPATH= wheel-venv/bin/python -m pytest -n auto -m "not slow" --rootdir .. -c ../pyproject.toml ../tests
+	cd build && PYTHONPATH= wheel-venv/bin/python -m pytest -n auto -m "not slow and not browser" --rootdir .. -c ../pyproject.toml ../tests
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.solve_time

@@ -11,6 +11,9 @@ from commonwatt.reproduce.topic import Request
 from tests.cli.console import run
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     """Every figure once, at the smallest extent; with the picture."""
