@@ -96,7 +96,7 @@ class TestLocalEngine(EngineContract):
 
 def test_a_job_is_given_its_gpus_and_its_output_is_kept(folder):
     engine = engine_on(folder, slots=[[3, 5], [0, 1]])
-    engine.apply([Start(1, "j1", (0,), 1), Start(2, "j1", (0,), 1), Start(0, "gang", (1,), 2)][:2])
+    engine.apply([Start(1, "j1", (0,), 1), Start(2, "j1", (0,), 1)])
     until(lambda: started(folder, 1) and started(folder, 2))
     assert {started(folder, 1)[0][2], started(folder, 2)[0][2]} == {"3", "5"}
     until(engine.poll)

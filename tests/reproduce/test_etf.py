@@ -10,7 +10,6 @@ from commonwatt.reproduce.registry import find, reproduce
 from commonwatt.reproduce.topic import Request
 from tests.cli.console import run
 
-
 pytestmark = pytest.mark.slow
 
 
