@@ -23,6 +23,7 @@ ALLOWED = {
     "devices": {"model", "timeslicing", "data"},
     "serving": {"model", "timeslicing", "devices", "data"},
     "data": {"model", "forecasting", "mapping"},
+    "progress": set(),
     "testing": {"model", "control"},
     "report": {"model", "placement", "forecasting", "simulation", "data"},
     "simulation": {"model", "forecasting", "placement", "control", "engines", "data"},
