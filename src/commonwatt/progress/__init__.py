@@ -15,6 +15,7 @@ into the training.
 Of several processes of one job only rank 0 tells.
 
 - ``lightning``, ``transformers``, ``keras``: the same as a callback of that library.
+- ``snapshots``: whether a file or folder has been written anew.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from types import FrameType
+
+from commonwatt.progress.snapshots import state_of
 
 __all__ = ["Job", "begin", "epochs"]
 
@@ -80,7 +83,9 @@ class Job:
         if not self._is_sound(done):
             return
         self._whole = self.done = float(done)
-        there = bool(snapshot) if isinstance(snapshot, bool) else snapshot is not None and _state(snapshot) is not None
+        there = (
+            bool(snapshot) if isinstance(snapshot, bool) else snapshot is not None and state_of(snapshot) is not None
+        )
         if not there and snapshot:
             self._warn("snapshot", f"no snapshot at {snapshot}: epoch {done:g} does not count as kept")
         self.kept = self.done if there else min(self.kept, self.done)
@@ -89,7 +94,12 @@ class Job:
     def step(self, done: int, of: int) -> None:
         """Tell that *done* of the *of* steps of the epoch at work are done; written once a second at most."""
         if of > 0 and 0 <= done <= of:
-            self.done = self._whole + done / of
+            self.at(self._whole + done / of)
+
+    def at(self, done: float) -> None:
+        """Tell that *done* epochs are done, with the part of the one at work; written once a second at most."""
+        if self._is_sound(done):
+            self.done = float(done)
             if time.monotonic() - self._told_s >= _EVERY_S:
                 self._tell()
 
@@ -196,18 +206,10 @@ def epochs(total: int, *, snapshot: str | os.PathLike[str] | None = None) -> Ite
     """
     job = begin(total)
     for epoch in job.left():
-        before = _state(snapshot)
+        before = state_of(snapshot)
         yield epoch
-        after = _state(snapshot)
+        after = state_of(snapshot)
         job.epoch(epoch + 1, snapshot=after is not None and after != before)
-
-
-def _state(path: str | os.PathLike[str] | None) -> tuple[int, int, int] | None:
-    try:
-        known = os.stat(path) if path is not None else None  # noqa: PTH116
-    except OSError:
-        return None
-    return None if known is None else (known.st_ino, known.st_mtime_ns, known.st_size)
 
 
 def _whole(text: str | None) -> int | None:
