@@ -8,7 +8,9 @@ from typing import Any
 
 from commonwatt.model.job_file import JobFile
 
-__all__ = ["ACTIVE", "EventRow", "IntentRow", "JobRow", "JobStatus", "RequestKind", "RequestRow", "SampleRow", "TokenOwner"]  # fmt: skip
+__all__ = [
+    "ACTIVE", "EventRow", "IntentRow", "JobRow", "JobStatus", "RequestKind", "RequestRow", "SampleRow", "TokenOwner",
+]  # fmt: skip
 
 
 class JobStatus(StrEnum):
