@@ -25,6 +25,9 @@ ALLOWED = {
     "data": {"model", "forecasting", "mapping"},
     "progress": set(),
     "testing": {"model", "control"},
+    "store": {"model"},
+    "live": {"model", "placement", "forecasting", "control", "engines", "store", "data", "simulation"},
+    "service": {"model", "store", "live", "data"},
     "report": {"model", "placement", "forecasting", "simulation", "data"},
     "simulation": {"model", "forecasting", "placement", "control", "engines", "data"},
 }

@@ -7,9 +7,7 @@ from typing import Any, Self
 
 __all__ = ["LibraryCallback"]
 
-_known: dict[
-    Any, Any
-] = {}  # the class of the library's for each of ours: one, so that equal callbacks have equal types
+_known: dict[Any, Any] = {}  # our class: the joined one; just one each, so that copies are of the same type
 
 
 class LibraryCallback:
