@@ -153,10 +153,10 @@ class LocalEngine:
             for run in (self._runs.get(handle),)
         ]
 
-    def wait(self, seconds: float) -> None:
-        """Return after so long, or as soon as a job has ended."""
+    def wait(self, seconds: float, waker: int = -1) -> None:
+        """Return after so long, as soon as a job has ended, or when *waker* is readable."""
         if not self._changes:
-            await_any(self._runs.values(), seconds)
+            await_any(self._runs.values(), seconds, waker)
 
     # -- jobs
 
