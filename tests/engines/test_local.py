@@ -17,9 +17,10 @@ import pytest
 from commonwatt.control.engine import Found, JobEnded, JobInterrupted, Outcome, Start, Stop
 from commonwatt.engines.local import runner
 from commonwatt.engines.local.clock import RealClock
-from commonwatt.engines.local.engine import LocalEngine, Work
+from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.engines.local.progress import read_progress
 from commonwatt.engines.local.run import Run
+from commonwatt.engines.work import Work
 from commonwatt.model.errors import EngineError
 from commonwatt.testing.engine_contract import EngineContract, Lab, contract_cluster, contract_jobs
 

@@ -8,8 +8,7 @@ engine on the same folder, after a crash of the first, goes on where that was: `
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -34,23 +33,13 @@ from commonwatt.control.engine import (
 from commonwatt.engines.local.folder import End, RunFolder, RunOrder, write_record
 from commonwatt.engines.local.progress import read_progress
 from commonwatt.engines.local.run import Run, await_any
+from commonwatt.engines.work import Work
 from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import EngineError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import MICRO
 
-__all__ = ["LocalEngine", "Work"]
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a job really runs."""
-
-    command: tuple[str, ...]
-    folder: Path
-    epochs: float = 1.0
-    environment: Mapping[str, str] = field(default_factory=dict)
-    snapshots: Path | None = None  # where it keeps its snapshots; its own folder if not given
+__all__ = ["LocalEngine"]
 
 
 class LocalEngine:
