@@ -24,6 +24,9 @@ ALLOWED = {
     "serving": {"model", "timeslicing", "devices", "data"},
     "data": {"model", "forecasting", "mapping"},
     "testing": {"model", "control"},
+    "store": {"model"},
+    "live": {"model", "placement", "forecasting", "control", "engines", "store", "data", "simulation"},
+    "service": {"model", "store", "live", "data"},
     "report": {"model", "placement", "forecasting", "simulation", "data"},
     "simulation": {"model", "forecasting", "placement", "control", "engines", "data"},
 }

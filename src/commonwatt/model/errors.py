@@ -8,6 +8,9 @@
     ├── MissingExtraError (ImportError)  an optional dependency is not installed
     ├── SolverError (RuntimeError)     a solver could not produce a schedule
     ├── EngineError (RuntimeError)     an engine refused or failed a command
+    │   └── EngineDownError            an engine does not answer at all: nothing is wrong with the command
+    ├── StoreError (RuntimeError)      the database refused, failed or does not answer
+    ├── ServiceError (RuntimeError)    the control plane refused a request or cannot be reached
     ├── DeviceError (RuntimeError)     a device failed or is gone
     └── ProfileError (RuntimeError)    measurements of a model do not settle
 """
@@ -17,12 +20,15 @@ from __future__ import annotations
 __all__ = [
     "CommonwattError",
     "DeviceError",
+    "EngineDownError",
     "EngineError",
     "InputError",
     "JobNeverFitsError",
     "MissingExtraError",
     "ProfileError",
+    "ServiceError",
     "SolverError",
+    "StoreError",
 ]
 
 
@@ -96,6 +102,22 @@ class SolverError(CommonwattError, RuntimeError):
 
 class EngineError(CommonwattError, RuntimeError):
     """An engine refused or failed a command; the message names the command and the cause."""
+
+
+class EngineDownError(EngineError):
+    """An engine does not answer at all, or only that it is busy starting; trying again later may help."""
+
+
+class StoreError(CommonwattError, RuntimeError):
+    """The database refused or failed, or cannot be reached; the message says what was tried."""
+
+
+class ServiceError(CommonwattError, RuntimeError):
+    """The control plane refused a request or cannot be reached; ``status`` is that of HTTP, 0 without an answer."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        self.status = status
+        super().__init__(message)
 
 
 class DeviceError(CommonwattError, RuntimeError):

@@ -12,6 +12,7 @@ from commonwatt.model.forecast_file import ForecastModelHeader
 from commonwatt.model.forecast_network_results import ForecastFitResult, ForecastPredictResult
 from commonwatt.model.forecast_plan_results import ForecastPlanResult
 from commonwatt.model.forecast_results import ForecastDemandResult, ForecastEvaluateResult
+from commonwatt.model.job_file import JobFile
 from commonwatt.model.map_file import MapFile, MappingFile, MapTable, TransferFile
 from commonwatt.model.map_layer_results import MapBatchResult, MapLayersResult, MapNetworksResult
 from commonwatt.model.map_results import MapEvaluateResult, MapResult, MapTableResult
@@ -45,6 +46,7 @@ __all__ = ["SCHEMAS", "dictionary"]
 SCHEMAS: dict[str, type[BaseModel]] = {
     "place": PlaceFile,
     "scenario": Scenario,
+    "job": JobFile,
     "timeslice-plan": PlanFile,
     "timeslice": TimesliceConfig,
     "timeslice-profile": ModelProfile,
