@@ -96,11 +96,12 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class JobEnded:
-    """A job will not run again."""
+    """A job will not run again; *cause* says in words why it ended so, where that is known."""
 
     handle: int
     at_s: float
     outcome: Outcome
+    cause: str = ""
 
 
 @dataclass(frozen=True)
