@@ -73,7 +73,7 @@ class TickStore:
     def settings(self) -> dict[str, Any]:
         """Return all that is kept under a name."""
         with self.database.reading(what="settings") as c:
-            return dict(c.execute(sa.select(tables.settings)).tuples())
+            return dict(c.execute(sa.select(tables.settings)).tuples().all())
 
     def requests(self) -> list[RequestRow]:
         """Return what was asked for and is not dealt with yet, in order."""
