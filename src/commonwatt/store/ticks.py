@@ -31,6 +31,7 @@ class Tick:
     events: list[EventRow] = field(default_factory=list)  # their ids are given by the database
     jobs: dict[int, dict[str, Any]] = field(default_factory=dict)  # changed columns by job
     ledger: dict[LedgerKey, Mapping[str, int | None]] = field(default_factory=dict)
+    segments: dict[int, Mapping[str, int | None] | None] = field(default_factory=dict)  # by job, as they are now
     sample: SampleRow | None = None
     requests: list[int] = field(default_factory=list)  # dealt with
     intents: list[IntentRow] = field(default_factory=list)  # with their outcome
@@ -75,6 +76,11 @@ class TickStore:
             rows = c.execute(sa.select(t).where(t.c.row == "segment")).mappings()
             return {row["job"]: {name: row[name] for name in _COLUMNS} for row in rows}
 
+    def settings(self) -> dict[str, Any]:
+        """Return all that is kept under a name."""
+        with self.database.reading(what="settings") as c:
+            return {row.name: row.value for row in c.execute(sa.select(tables.settings))}
+
     def requests(self) -> list[RequestRow]:
         """Return what was asked for and is not dealt with yet, in order."""
         t = tables.requests
@@ -107,6 +113,7 @@ class TickStore:
                 c.execute(tables.events.insert(), [_event(event) for event in tick.events])
             _change_jobs(c, tick.jobs)
             _add(c, tick.ledger)
+            _replace_segments(c, tick.segments)
             if tick.sample is not None:
                 _upsert(c, tables.samples, {"time_s": tick.sample.time_s}, asdict(tick.sample))
             if tick.requests:
@@ -201,3 +208,13 @@ def _add(c: sa.Connection, changes: Mapping[LedgerKey, Mapping[str, int | None]]
         values = {name: t.c[name] + added[name] if name in added else sa.null() for name in _COLUMNS}
         own = sa.and_(t.c.row == sa.bindparam("own_row"), t.c.job == sa.bindparam("own_job"))
         c.execute(t.update().where(own).values(values), rows)
+
+
+def _replace_segments(c: sa.Connection, segments: Mapping[int, Mapping[str, int | None] | None]) -> None:
+    t = tables.ledger
+    jobs = sorted(segments)
+    for k in range(0, len(jobs), 500):
+        c.execute(t.delete().where(t.c.row == "segment", t.c.job.in_(jobs[k : k + 500])))
+    new = [{"row": "segment", "job": job, **segment} for job, segment in segments.items() if segment is not None]
+    if new:
+        c.execute(t.insert(), new)
