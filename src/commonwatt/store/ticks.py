@@ -12,6 +12,7 @@ from commonwatt.store import tables
 from commonwatt.store.database import Database
 from commonwatt.store.records import ACTIVE, EventRow, IntentRow, JobRow, RequestKind, RequestRow, SampleRow
 from commonwatt.store.store import job_row
+from commonwatt.store.totals import count_events
 
 __all__ = ["LedgerKey", "Tick", "TickStore"]
 
@@ -100,6 +101,7 @@ class TickStore:
                     {k: v for k, v in asdict(e).items() if k != "id"} | {"nodes": list(e.nodes)} for e in tick.events
                 ]
                 c.execute(tables.events.insert(), rows)
+                count_events(c, tick.events)
             for job, columns in tick.jobs.items():
                 c.execute(tables.jobs.update().where(tables.jobs.c.id == job).values(**columns))
             for key, change in tick.ledger.items():
