@@ -19,15 +19,15 @@ import pytest
 pytest.importorskip("sqlalchemy")
 pytest.importorskip("prometheus_client")
 
-from prometheus_client.parser import text_string_to_metric_families  # noqa: E402
+from prometheus_client.parser import text_string_to_metric_families
 
-from commonwatt import __version__  # noqa: E402
-from commonwatt.service.http_times import HttpTimes, TimingMiddleware  # noqa: E402
-from commonwatt.store import tables  # noqa: E402
-from commonwatt.store.records import EventRow  # noqa: E402
-from commonwatt.store.ticks import Tick, TickStore  # noqa: E402
-from tests.ops.metrics_made import FULL, NOW_S, Board, account, bare, filled  # noqa: E402
-from tests.ops.tools import needs_prometheus, needs_promtool, promtool  # noqa: E402
+from commonwatt import __version__
+from commonwatt.service.http_times import HttpTimes, TimingMiddleware
+from commonwatt.store import tables
+from commonwatt.store.records import EventRow
+from commonwatt.store.ticks import Tick, TickStore
+from tests.ops.metrics_made import FULL, NOW_S, Board, account, bare, filled
+from tests.ops.tools import needs_prometheus, needs_promtool, promtool
 
 
 @pytest.fixture

@@ -1,1 +1,4 @@
-"""The live control plane: the controller over a real engine, its store, its checks and its logs."""
+"""The control plane at work: the controller that simulations run, over a real engine and a store.
+
+``open.py`` puts it together from a configuration, ``keeper.py`` keeps it going.
+"""

@@ -43,7 +43,7 @@ class Store:
         """Weight of every tenant, by name."""
         with self.database.reading(what="tenants") as c:
             rows = c.execute(sa.select(tables.tenants.c.name, tables.tenants.c.weight).order_by(tables.tenants.c.name))
-            return dict(rows.tuples().all())
+            return {row[0]: row[1] for row in rows}
 
     def add_token(self, tenant: str | None, label: str, now_s: float) -> str:
         """Make a token of a tenant, or (``None``) of an operator; only its digest is kept."""
@@ -151,9 +151,8 @@ class Store:
         t = tables.jobs.c
         query = sa.select(t.status, sa.func.count()).group_by(t.status)
         with self.database.reading(what="jobs") as c:
-            found: dict[str, int] = dict(
-                c.execute(query if tenant is None else query.where(t.tenant == tenant)).tuples().all()
-            )
+            rows = c.execute(query if tenant is None else query.where(t.tenant == tenant))
+            found: dict[str, int] = {row[0]: row[1] for row in rows}
         return {status.value: int(found.get(status, 0)) for status in JobStatus}
 
     # -- asking the controller
