@@ -22,6 +22,7 @@ pytest.importorskip("prometheus_client")
 from prometheus_client.parser import text_string_to_metric_families
 
 from commonwatt import __version__
+from commonwatt.model.errors import StoreError
 from commonwatt.service.http_times import HttpTimes, TimingMiddleware
 from commonwatt.store import tables
 from commonwatt.store.records import EventRow
@@ -147,7 +148,7 @@ def test_an_event_that_is_not_written_is_not_counted(new):
     ticks = TickStore(new.store.database)
     event = EventRow(0, NOW_S, "started", 1, (), 1, "", "")
     ticks.write(Tick(events=[event, event]))
-    with pytest.raises(TypeError):
+    with pytest.raises(StoreError):
         ticks.write(Tick(events=[event], settings={"x": object()}))
     assert samples(new.text())["commonwatt_job_events_total", "started"] == 2
 
