@@ -117,6 +117,7 @@ class Controller:
 
     def cancel(self, handle: int, now_s: float) -> None:
         """Take a job off its nodes, if it has any, and forget it; what it used is still its own."""
+        self._absorb()
         if handle not in self.book.active:
             return
         self._calm = None

@@ -134,6 +134,10 @@ class Durable:
         changes, self._changes = self._changes, []
         return changes
 
+    def waiting_changes(self) -> Sequence[Change]:
+        """What the next ``poll`` will say."""
+        return tuple(self._changes)
+
     def lose(self, handle: int, cause: str) -> None:
         """Have the next ``poll`` say that a job was interrupted, of which the engine knows nothing any more."""
         known = self.jobs[handle]
