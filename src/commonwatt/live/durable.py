@@ -123,7 +123,7 @@ class Durable:
                 self._changes.append(self._interrupted(known, replace(change, handle=handle)))
             else:
                 if change.outcome is Outcome.FAILED:
-                    known.cause = known.cause or "its command ended with an error"
+                    known.cause = known.cause or change.cause or "its command ended with an error"
                 self._changes.append(replace(change, handle=handle))
             known.settled = known.attempts
         return bool(self._changes)
@@ -133,6 +133,10 @@ class Durable:
         self.look()
         changes, self._changes = self._changes, []
         return changes
+
+    def waiting_changes(self) -> Sequence[Change]:
+        """What the next ``poll`` will say."""
+        return tuple(self._changes)
 
     def lose(self, handle: int, cause: str) -> None:
         """Have the next ``poll`` say that a job was interrupted, of which the engine knows nothing any more."""

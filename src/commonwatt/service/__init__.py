@@ -1,0 +1,1 @@
+"""The web side of the live control plane: REST, dashboard, metrics."""
