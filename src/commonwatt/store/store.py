@@ -43,7 +43,7 @@ class Store:
         """Weight of every tenant, by name."""
         with self.database.reading(what="tenants") as c:
             rows = c.execute(sa.select(tables.tenants.c.name, tables.tenants.c.weight).order_by(tables.tenants.c.name))
-            return dict(rows.tuples().all())
+            return {row.name: row.weight for row in rows}
 
     def add_token(self, tenant: str | None, label: str, now_s: float) -> str:
         """Make a token of a tenant, or (``None``) of an operator; only its digest is kept."""
@@ -117,6 +117,11 @@ class Store:
             raise ServiceError(msg, 409)
         return earlier, False
 
+    def submitted(self, tenant: str, key: str) -> JobRow | None:
+        """Return the job *tenant* submitted with *key*, if any."""
+        with self.database.reading(what="jobs") as c:
+            return self._submitted(c, tenant, key)
+
     def _submitted(self, c: sa.Connection, tenant: str, key: str | None) -> JobRow | None:
         if key is None:
             return None
@@ -151,9 +156,8 @@ class Store:
         t = tables.jobs.c
         query = sa.select(t.status, sa.func.count()).group_by(t.status)
         with self.database.reading(what="jobs") as c:
-            found: dict[str, int] = dict(
-                c.execute(query if tenant is None else query.where(t.tenant == tenant)).tuples().all()
-            )
+            rows = c.execute(query if tenant is None else query.where(t.tenant == tenant))
+            found: dict[str, int] = {row[0]: row[1] for row in rows}
         return {status.value: int(found.get(status, 0)) for status in JobStatus}
 
     # -- asking the controller
@@ -173,12 +177,16 @@ class Store:
 
     # -- what happened
 
-    def events(self, *, job: int | None = None, after: int = 0, limit: int = 1000) -> list[EventRow]:
-        """Lines of the event log beyond *after*, of one job or of all."""
+    def events(
+        self, *, job: int | None = None, tenant: str | None = None, after: int = 0, limit: int = 1000
+    ) -> list[EventRow]:
+        """Lines of the event log beyond *after*: of one job, of the jobs of one tenant, or all."""
         t = tables.events.c
         query = sa.select(tables.events).where(t.id > after).order_by(t.id).limit(limit)
         if job is not None:
             query = query.where(t.job == job)
+        if tenant is not None:
+            query = query.join(tables.jobs, t.job == tables.jobs.c.id).where(tables.jobs.c.tenant == tenant)
         with self.database.reading(what="events") as c:
             rows = c.execute(query).mappings()
             return [EventRow(**{**row, "nodes": tuple(row["nodes"])}) for row in rows]
