@@ -23,6 +23,7 @@ ALLOWED = {
     "devices": {"model", "timeslicing", "data"},
     "serving": {"model", "timeslicing", "devices", "data"},
     "data": {"model", "forecasting", "mapping"},
+    "progress": set(),
     "testing": {"model", "control"},
     "store": {"model"},
     "live": {"model", "placement", "forecasting", "control", "engines", "store", "data", "simulation"},

@@ -74,6 +74,13 @@ class Database:
         with self._told(what), self.engine.connect().execution_options(commonwatt_read=True) as connection:
             yield connection
 
+    def prepare(self) -> None:
+        """Make the tables of a new database."""
+        from commonwatt.store.tables import metadata
+
+        with self._told("prepare the database"):
+            metadata.create_all(self.engine)
+
     def close(self) -> None:
         """Close all connections."""
         self.engine.dispose()

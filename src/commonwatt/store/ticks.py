@@ -28,6 +28,7 @@ class Tick:
     events: list[EventRow] = field(default_factory=list)  # their ids are given by the database
     jobs: dict[int, dict[str, Any]] = field(default_factory=dict)  # changed columns by job
     ledger: dict[LedgerKey, Mapping[str, int | None]] = field(default_factory=dict)
+    segments: dict[int, Mapping[str, int | None] | None] = field(default_factory=dict)  # by job, as they are now
     sample: SampleRow | None = None
     requests: list[int] = field(default_factory=list)  # dealt with
     intents: list[IntentRow] = field(default_factory=list)  # with their outcome
@@ -69,6 +70,11 @@ class TickStore:
             rows = c.execute(sa.select(t).where(t.c.row == "segment")).mappings()
             return {row["job"]: {name: row[name] for name in _COLUMNS} for row in rows}
 
+    def settings(self) -> dict[str, Any]:
+        """Return all that is kept under a name."""
+        with self.database.reading(what="settings") as c:
+            return dict(c.execute(sa.select(tables.settings)).tuples().all())
+
     def requests(self) -> list[RequestRow]:
         """Return what was asked for and is not dealt with yet, in order."""
         t = tables.requests
@@ -104,6 +110,11 @@ class TickStore:
                 c.execute(tables.jobs.update().where(tables.jobs.c.id == job).values(**columns))
             for key, change in tick.ledger.items():
                 _add(c, key, change)
+            for job, segment in tick.segments.items():
+                own = sa.and_(tables.ledger.c.row == "segment", tables.ledger.c.job == job)
+                c.execute(tables.ledger.delete().where(own))
+                if segment is not None:
+                    c.execute(tables.ledger.insert().values(row="segment", job=job, **segment))
             if tick.sample is not None:
                 _upsert(c, tables.samples, {"time_s": tick.sample.time_s}, asdict(tick.sample))
             if tick.requests:
