@@ -10,6 +10,7 @@
     ├── EngineError (RuntimeError)     an engine refused or failed a command
     │   └── EngineDownError            an engine does not answer at all: nothing is wrong with the command
     ├── StoreError (RuntimeError)      the database refused, failed or does not answer
+    │   └── ClaimLostError             another controller has claimed the store since
     ├── ServiceError (RuntimeError)    the control plane refused a request or cannot be reached
     ├── DeviceError (RuntimeError)     a device failed or is gone
     └── ProfileError (RuntimeError)    measurements of a model do not settle
@@ -18,6 +19,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "ClaimLostError",
     "CommonwattError",
     "DeviceError",
     "EngineDownError",
@@ -110,6 +112,10 @@ class EngineDownError(EngineError):
 
 class StoreError(CommonwattError, RuntimeError):
     """The database refused or failed, or cannot be reached; the message says what was tried."""
+
+
+class ClaimLostError(StoreError):
+    """Another controller has claimed the store since."""
 
 
 class ServiceError(CommonwattError, RuntimeError):

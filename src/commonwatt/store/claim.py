@@ -13,7 +13,7 @@ from typing import Self
 
 import sqlalchemy as sa
 
-from commonwatt.model.errors import StoreError
+from commonwatt.model.errors import ClaimLostError, StoreError
 from commonwatt.store import tables
 from commonwatt.store.database import Database
 
@@ -41,12 +41,12 @@ class Claim:
         return self._alive()
 
     def check(self, c: sa.Connection) -> None:
-        """Hold, within a transaction, that nobody else has claimed the store since; raises ``StoreError``."""
+        """Hold, within a transaction, that nobody else has claimed the store since; raises ``ClaimLostError``."""
         t = tables.settings.c
         row = c.execute(sa.select(t.value).where(t.name == _SETTING).with_for_update()).first()
         if row is None or row[0].get("token") != self.token:
             who = "somebody" if row is None else _holder(row[0])
-            raise StoreError(f"this controller has lost its claim on the store: {who} has taken it over")
+            raise ClaimLostError(f"this controller has lost its claim on the store: {who} has taken it over")
 
     def release(self) -> None:
         """Give the store free for another controller."""
