@@ -108,7 +108,10 @@ def open_live(path: Path, *, seed: int = 0, pace: Pace | None = None) -> Live:
 
     def session(engine: LiveEngine) -> Session:
         retries = config.live.retries
-        return Session(ticks, engine, maker, controller, clock, retries, _admission(engine), marks.of(engine))
+        return Session(
+            ticks, engine, maker, controller, clock, retries, _admission(engine), marks.of(engine),
+            config.live.profiling,
+        )  # fmt: skip
 
     keeper = Keeper(
         ticks, lambda: engine_of(marks.kept(ticks)), session,
