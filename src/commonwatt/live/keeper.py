@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -61,8 +61,10 @@ class Keeper:
     def __init__(
         self, store: TickStore, make_engine: Callable[[], LiveEngine], make_session: Callable[[LiveEngine], Session], *,
         engine_name: str, mode: str, clock: SteadyClock, pace: Pace | None = None,
+        saved: Callable[[], Mapping[str, float | str | None] | None] = lambda: None,
     ) -> None:  # fmt: skip
         self.tally = Tally()
+        self._saved = saved
         self._store, self._make_engine, self._make_session = store, make_engine, make_session
         self._mode, self._clock, self._pace = mode, clock, pace or Pace()
         self._board = Board(clock(), mode, engine_name)
@@ -207,5 +209,5 @@ class Keeper:
 
     def _publish(self, board: Board) -> None:
         with self._changed:
-            self._board = board
+            self._board = replace(board, saved=self._saved())
             self._changed.notify_all()
