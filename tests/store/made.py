@@ -19,7 +19,7 @@ def event(job=1, time_s=1.0, kind="started", nodes=("n1",), **more) -> EventRow:
 
 
 def intent(job=1, attempt=1, kind="start", **more) -> IntentRow:
-    return IntentRow(f"{kind}-{job}-{attempt}", kind, job, attempt, (0, 1), 2, 5.0, **more)
+    return IntentRow(f"{kind}-{job}-{attempt}", kind, job, attempt, (0, 1), 2, 4.5, **more)
 
 
 def sample(time_s=1.0, power_w=100.0) -> SampleRow:
