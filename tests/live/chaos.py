@@ -58,7 +58,7 @@ def controller(path: Path) -> int:
     if child:
         return child
     try:  # never back into pytest
-        with open(os.devnull, "r+b", buffering=0) as null:
+        with Path(os.devnull).open("r+b", buffering=0) as null:
             for number in range(3):
                 os.dup2(null.fileno(), number)
         live = open_live(path, pace=FAST)

@@ -17,7 +17,7 @@ from commonwatt.live.clock import SteadyClock
 from commonwatt.live.session import Session
 from commonwatt.live.tally import Tally
 from commonwatt.live.view import View
-from commonwatt.model.errors import ClaimLostError, CommonwattError, EngineDownError, EngineError, StoreError
+from commonwatt.model.errors import CommonwattError, EngineDownError, EngineError, StoreDownError, StoreError
 from commonwatt.store.ticks import Tick, TickStore
 
 __all__ = ["Keeper", "Pace"]
@@ -169,8 +169,6 @@ class Keeper:
         if not decide and now_s < self._beat_s + pace.beat_s:
             return
         self._beat_s = now_s
-        if self._store.claim is not None and not self._store.claim.held():
-            raise StoreError("the claim on the store has to be taken anew")
         tick = session.step(requests, decide=decide)
         tick.settings["controller"] = {"time_s": now_s, "pid": os.getpid()}
         self._write(tick)
@@ -185,9 +183,7 @@ class Keeper:
         while True:
             try:
                 self._store.write(tick)
-            except ClaimLostError:
-                raise
-            except StoreError as error:
+            except StoreDownError as error:
                 self._trouble(error)
                 if self._stopping.wait(pause_s):
                     raise
