@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +17,7 @@ from commonwatt.live.clock import SteadyClock
 from commonwatt.live.session import Session
 from commonwatt.live.tally import Tally
 from commonwatt.live.view import View
-from commonwatt.model.errors import ClaimLostError, CommonwattError, EngineDownError, EngineError, StoreError
+from commonwatt.model.errors import CommonwattError, EngineDownError, EngineError, StoreDownError, StoreError
 from commonwatt.store.ticks import Tick, TickStore
 
 __all__ = ["Keeper", "Pace"]
@@ -61,8 +61,10 @@ class Keeper:
     def __init__(
         self, store: TickStore, make_engine: Callable[[], LiveEngine], make_session: Callable[[LiveEngine], Session], *,
         engine_name: str, mode: str, clock: SteadyClock, pace: Pace | None = None,
+        saved: Callable[[], Mapping[str, float | str | None] | None] = lambda: None,
     ) -> None:  # fmt: skip
         self.tally = Tally()
+        self._saved = saved
         self._store, self._make_engine, self._make_session = store, make_engine, make_session
         self._mode, self._clock, self._pace = mode, clock, pace or Pace()
         self._board = Board(clock(), mode, engine_name)
@@ -167,8 +169,6 @@ class Keeper:
         if not decide and now_s < self._beat_s + pace.beat_s:
             return
         self._beat_s = now_s
-        if self._store.claim is not None and not self._store.claim.held():
-            raise StoreError("the claim on the store has to be taken anew")
         tick = session.step(requests, decide=decide)
         tick.settings["controller"] = {"time_s": now_s, "pid": os.getpid()}
         self._write(tick)
@@ -183,9 +183,7 @@ class Keeper:
         while True:
             try:
                 self._store.write(tick)
-            except ClaimLostError:
-                raise
-            except StoreError as error:
+            except StoreDownError as error:
                 self._trouble(error)
                 if self._stopping.wait(pause_s):
                     raise
@@ -207,5 +205,5 @@ class Keeper:
 
     def _publish(self, board: Board) -> None:
         with self._changed:
-            self._board = board
+            self._board = replace(board, saved=self._saved())
             self._changed.notify_all()

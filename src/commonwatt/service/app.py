@@ -11,7 +11,7 @@ from commonwatt import __version__
 from commonwatt.model.fields import FileModel
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.live_results import ModeOrder, Problem, TenantOrder, TokenOrder
-from commonwatt.service import cluster, health, jobs, tenants, tokens
+from commonwatt.service import cluster, health, jobs, page, stream, tenants, tokens
 from commonwatt.service.desk import Desk
 from commonwatt.service.envelope import Envelope, Observer
 from commonwatt.service.guard import Guard
@@ -32,10 +32,11 @@ def make_app(desk: Desk, *, observe: Observer | None = None) -> FastAPI:
     app.state.desk = desk
     app.state.guard = Guard(desk.store, desk.config.live.server.requests_per_s)
     api = APIRouter(prefix=PREFIX, responses=refusals(401, 422, 429, 500, 503))
-    for part in (jobs, tenants, cluster, tokens):
+    for part in (jobs, tenants, cluster, tokens, stream):
         api.include_router(part.router)
     app.include_router(api)
     app.include_router(health.router)
+    app.include_router(page.router)
     install(app)
     app.add_middleware(Envelope, observe=observe)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]
