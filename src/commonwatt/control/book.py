@@ -32,6 +32,7 @@ class Status(IntEnum):
     RUNNING = 1
     COMPLETED = 2
     FAILED = 3
+    CANCELLED = 4
 
 
 @dataclass(frozen=True)
@@ -186,6 +187,20 @@ class JobBook:
         if np.isnan(self.job("began_s")[handle]):
             self.job("began_s")[handle] = now_s
         self.nodes[handle] = tuple(nodes)
+
+    def row_of(self, handle: int, nodes: Sequence[int], gpus_per_node: int) -> int | None:
+        """Return the configuration of a job that *gpus_per_node* GPUs on each of *nodes* are, if there is one."""
+        first = int(self.job("first")[handle])
+        for row in range(first, first + int(self.job("count")[handle])):
+            alike = self.row("width")[row] == len(nodes) and self.row("per_node")[row] == gpus_per_node
+            if alike and all(self.cluster.klass[n] == self.row("klass")[row] for n in nodes):
+                return row
+        return None
+
+    def remember(self, handle: int, starts: int, began_s: float) -> None:
+        """Take over what is known of a job from before: how often it was started, and when first (NaN: never)."""
+        self.job("starts")[handle] = starts
+        self.job("began_s")[handle] = began_s
 
     def release(self, handle: int) -> None:
         """The job waits again."""

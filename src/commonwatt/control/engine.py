@@ -25,6 +25,7 @@ __all__ = [
     "JobEnded",
     "JobInterrupted",
     "JobSource",
+    "LiveEngine",
     "NodeView",
     "Outcome",
     "Progress",
@@ -225,6 +226,14 @@ class RecoverableEngine(Engine, Protocol):
         Those that run go on. The end of each other job's last run comes with the next ``poll``, whether or not anybody
         was told of it before: only the store of a controller knows that.
         """
+        ...
+
+
+class LiveEngine(RecoverableEngine, Protocol):
+    """An engine in real time."""
+
+    def wait(self, seconds: float, waker: int = -1) -> None:
+        """Return after so long, as soon as there is something to report, or when the descriptor *waker* is readable."""
         ...
 
 
