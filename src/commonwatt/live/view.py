@@ -112,16 +112,21 @@ class View:
             if handle in controller.aside:
                 continue
             row = int(book.job("row")[handle])
-            klass, gpus = int(book.row("klass")[row]), len(nodes) * int(book.row("per_node")[row])
+            open_nodes = sum(n not in shut for n in nodes)  # what is given free elsewhere is not to be had
+            klass, gpus = int(book.row("klass")[row]), open_nodes * int(book.row("per_node")[row])
             free[klass] -= gpus
             job = self._jobs.get(session.durable.jobs[handle].id)
             end_s = None if job is None else job.expected_end_s
             ends.append((now_s if end_s is None else end_s, klass, gpus))
         waiting = []
         for handle in book.active - book.nodes.keys():
+            known = session.durable.jobs[handle]
+            if known.id not in self._jobs or self._jobs[known.id].held:
+                continue
+            left = 1.0 - min(1.0, known.kept_epochs / float(book.job("epochs")[handle]))
             first = int(book.job("first")[handle])
             rows = range(first, first + int(book.job("count")[handle]))
-            times = [float(book.row("time_s")[r]) for r in rows]
+            times = [float(book.row("time_s")[r]) * left for r in rows]
             ways = [
                 (int(book.row("klass")[r]), int(book.row("width")[r] * book.row("per_node")[r]), t)
                 for r, t in zip(rows, times, strict=True)
@@ -130,8 +135,7 @@ class View:
         jobs = dict(self._jobs)
         for handle, (begin_s, end_s) in expected_times(now_s, [max(0, f) for f in free], ends, waiting).items():
             job_id = session.durable.jobs[handle].id
-            if job_id in jobs and not jobs[job_id].held:
-                jobs[job_id] = replace(jobs[job_id], expected_start_s=begin_s, expected_end_s=end_s)
+            jobs[job_id] = replace(jobs[job_id], expected_start_s=begin_s, expected_end_s=end_s)
         return jobs
 
 
