@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -60,7 +61,8 @@ class Slurm:
         found = self._ask_json(("squeue", "--states=all", "--json"), jobs_of_json)
         if found is not None:
             return found
-        return jobs_of_text(self.run("squeue", "--noheader", "--states=all", f"--format={JOB_FIELDS}"))
+        mark = secrets.token_hex(4)
+        return jobs_of_text(self.run("squeue", "--noheader", "--states=all", f"--format={mark}|{JOB_FIELDS}"), mark)
 
     def nodes(self) -> list[SlurmNode]:
         """All nodes Slurm knows."""
