@@ -11,6 +11,7 @@ from commonwatt.engines.images import Images
 from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.engines.simulated.engine import World
 from commonwatt.engines.simulated.live import VirtualWork
+from commonwatt.engines.slurm.open import open_slurm
 from commonwatt.engines.work import Work, mark_of
 from commonwatt.model.errors import EngineError, InputError
 from commonwatt.model.nodes import Cluster
@@ -84,4 +85,6 @@ def make_engine(
             cluster, folder / spec.state, works, slots=slots, grace_s=spec.grace_s, images=images,
             declared_power=spec.meter == "declared", since=since,
         )  # fmt: skip
-    raise InputError("simulated or local", field="engine", value=config.engine)
+    if config.engine == "slurm":
+        return lambda since: open_slurm(config.live.slurm, cluster, folder, works, images=images, since=since)
+    raise InputError("simulated, local or slurm", field="engine", value=config.engine)

@@ -38,6 +38,18 @@ class SlurmSpec(FileModel):
     command_timeout_s: float = quantity("time a client command of Slurm may take", "s", 20.0, gt=0, le=600)
     poll_s: float = quantity("time between looks at Slurm", "s", 2.0, gt=0, le=600)
     power: bool = quantity("whether nodes may be powered down by a capacity plan", "-", False)  # noqa: FBT003
+    meter: Literal["none", "declared"] = quantity(
+        "energy readings: none, or computed from the declared power of nodes and GPUs", "-", "declared"
+    )
+    options: tuple[str, ...] = quantity("further options of sbatch for every job, such as --account=ml", "-", ())
+    cpus_per_gpu: int = quantity("CPUs asked for with each GPU", "CPUs", 1, ge=1, le=1024)
+    python: str = quantity("Python 3.9 or newer on the nodes, which runs the batch script", "-", "/usr/bin/python3")
+    start_s: float = quantity(
+        "how long a job may wait in Slurm's queue for GPUs that were free, before it is taken back", "s", 60.0, gt=0
+    )
+    lag_s: float = quantity(
+        "how late a file written on a node may be seen here, after Slurm said that the job is over", "s", 10.0, ge=0
+    )
 
 
 class ProfilingSpec(FileModel):
