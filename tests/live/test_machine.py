@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -127,7 +127,7 @@ class ControlPlane(RuleBasedStateMachine):
         for row in rows:
             ends = ended_kinds(b.kinds(row.id))
             assert ends == ([] if row.status in ACTIVE else [row.status]), (row, b.kinds(row.id))
-            assert b.kinds(row.id).count("submitted") == 1
+            assert b.kinds(row.id).count("submitted") == (row.reason != "never-fits")
         active = {row.id: row for row in rows if row.status in ACTIVE}
         assert board.jobs.keys() == active.keys()
         for job, row in active.items():
@@ -148,7 +148,8 @@ class ControlPlane(RuleBasedStateMachine):
 
 
 ControlPlane.TestCase.settings = settings(
-    max_examples=12, stateful_step_count=25, deadline=None, derandomize=True, print_blob=False,
+    max_examples=8, stateful_step_count=25, deadline=None, derandomize=True, print_blob=False,
+    phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 TestControlPlane = ControlPlane.TestCase
