@@ -109,9 +109,11 @@ class Session:
         reported = {change.handle for change in self.durable.waiting_changes()}
         for row in rows:
             handle = self.durable.handle_of(row.id)
-            lost = handle is not None and handle not in self.controller.book.nodes and handle not in reported
-            if lost and handle is not None and row.status is JobStatus.RUNNING:
+            if handle is None or handle in self.controller.book.nodes or row.status is not JobStatus.RUNNING:
+                continue
+            if handle not in reported:
                 self.durable.lose(handle, "it was not running any more when the controller came back")
+            self.controller.await_news(handle, row.gpus)
         return rows, tick
 
     def _tell_strangers(self, found: dict[int, Found]) -> None:
