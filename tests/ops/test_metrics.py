@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import socket
-import subprocess
-import threading
-import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -28,7 +19,7 @@ from commonwatt.store import tables
 from commonwatt.store.records import EventRow
 from commonwatt.store.ticks import Tick, TickStore
 from tests.ops.metrics_made import FULL, NOW_S, Board, account, bare, filled
-from tests.ops.tools import needs_prometheus, needs_promtool, promtool
+from tests.ops.tools import needs_promtool, promtool
 
 
 @pytest.fixture
@@ -188,74 +179,6 @@ def test_requests_are_measured_by_route():
     assert counted == {
         ("GET", "/jobs/{job}", "200"): 2, ("GET", "/jobs/{job}", "500"): 1, ("other", "other", "404"): 1,
     }  # fmt: skip
-
-
-@contextmanager
-def served(page) -> Iterator[int]:
-    """Serve a metrics page on a port of its own."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            body, kind = page()
-            self.send_response(200)
-            self.send_header("Content-Type", kind)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *args): ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def ask(port: int, query: str) -> list[dict]:
-    url = f"http://127.0.0.1:{port}/api/v1/query?query={query}"
-    try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            return json.load(answer)["data"]["result"]
-    except OSError:
-        return []
-
-
-@needs_prometheus
-def test_a_real_prometheus_reads_it(plane, tmp_path):
-    with served(plane.page()) as port:
-        own = free_port()
-        config = {
-            "global": {"scrape_interval": "1s"},
-            "scrape_configs": [{"job_name": "commonwatt", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}],
-        }
-        (tmp_path / "prometheus.yml").write_text(json.dumps(config), encoding="utf-8")
-        command = [
-            "prometheus", f"--config.file={tmp_path / 'prometheus.yml'}", f"--storage.tsdb.path={tmp_path / 'tsdb'}",
-            f"--web.listen-address=127.0.0.1:{own}", "--log.level=error",
-        ]  # fmt: skip
-        with (tmp_path / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as running:
-            try:
-                deadline = time.monotonic() + 120
-                while not ask(own, "commonwatt_metered_energy_joules_total") and time.monotonic() < deadline:
-                    assert running.poll() is None, (tmp_path / "log").read_text()
-                    time.sleep(0.1)
-                (energy,) = ask(own, "commonwatt_metered_energy_joules_total")
-                assert energy["value"][1] == "6.5"
-                (up,) = ask(own, "up")
-                assert up["value"][1] == "1"
-                assert len(ask(own, "commonwatt_energy_joules_total")) == 2
-            finally:
-                running.terminate()
 
 
 def test_a_board_without_nodes(new):

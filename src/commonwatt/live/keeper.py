@@ -15,6 +15,7 @@ from commonwatt.control.engine import LiveEngine
 from commonwatt.live.board import Board
 from commonwatt.live.clock import SteadyClock
 from commonwatt.live.session import Session
+from commonwatt.live.tally import Tally
 from commonwatt.live.view import View
 from commonwatt.model.errors import CommonwattError, EngineDownError, EngineError, StoreError
 from commonwatt.store.ticks import Tick, TickStore
@@ -64,6 +65,7 @@ class Keeper:
         self._store, self._make_engine, self._make_session = store, make_engine, make_session
         self._mode, self._clock, self._pace = mode, clock, pace or Pace()
         self._board = Board(clock(), mode, engine_name)
+        self.tally = Tally()
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
         self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -163,6 +165,8 @@ class Keeper:
         tick.settings["controller"] = {"time_s": now_s, "pid": os.getpid()}
         self._write(tick)
         view.apply(tick)
+        if decide and tick.sample is not None:
+            self.tally.tick(tick.sample.tick_s)
         self._publish(replace(view.board(self._board, now_s, tick.sample), healthy=True, trouble=None))
 
     def _write(self, tick: Tick) -> None:
@@ -180,6 +184,7 @@ class Keeper:
                 return
 
     def _trouble(self, error: Exception) -> None:
+        self.tally.error(error)
         board = self._board
         counts: dict[str, Any] = {}
         if isinstance(error, StoreError):

@@ -193,7 +193,7 @@ class _Collector:
 
         counts = self._counts()
         duration = HistogramMetricFamily(
-            f"{PREFIX}tick_duration_seconds", "Duration of a tick: observe, decide, command, write"
+            f"{PREFIX}tick_duration_seconds", "Duration of a tick: observe, decide, command"
         )
         duration.add_metric([], counts.ticks.buckets(), sum_value=counts.ticks.sum)
         yield duration
