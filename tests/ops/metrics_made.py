@@ -10,7 +10,6 @@ from commonwatt.model.errors import EngineDownError, StoreError
 from commonwatt.model.job_file import JobFile
 from commonwatt.service.http_times import HttpTimes
 from commonwatt.service.metrics import metrics_page
-from commonwatt.store import tables
 from commonwatt.store.database import Database, address
 from commonwatt.store.records import EventRow, IntentRow, JobStatus
 from commonwatt.store.store import Store
@@ -75,7 +74,7 @@ class Plane:
 def bare(folder: Path) -> Plane:
     """Just begun."""
     database = Database(address("store.db", folder))
-    tables.metadata.create_all(database.engine)
+    database.prepare()
     return Plane(Store(database))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
@@ -20,9 +22,14 @@ metadata = sa.MetaData(
 )
 
 _BIG = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-_NAME = sa.String(128).with_variant(mysql.VARCHAR(128, collation="utf8mb4_bin"), "mysql", "mariadb")
-_TEXT = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
+_NAME = sa.String(128)
+_TEXT = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mariadb")
 _REAL: sa.Double[float] = sa.Double()
+# Numbers of rows are not given again, whatever is pruned; texts are compared byte by byte, blanks at the end too.
+_HOW: dict[str, Any] = {
+    "sqlite_autoincrement": True, "mariadb_engine": "InnoDB", "mariadb_default_charset": "utf8mb4",
+    "mariadb_collate": "utf8mb4_nopad_bin",
+}  # fmt: skip
 
 
 def _id() -> sa.Column[int]:
@@ -30,9 +37,13 @@ def _id() -> sa.Column[int]:
 
 
 settings = sa.Table(
-    "settings", metadata, sa.Column("name", _NAME, primary_key=True), sa.Column("value", sa.JSON, nullable=False)
+    "settings",
+    metadata,
+    sa.Column("name", _NAME, primary_key=True),
+    sa.Column("value", sa.JSON, nullable=False),
+    **_HOW,
 )
-"""``mode``, ``drained`` (node names), ``controller`` (its last sign of life), ``metered`` (node name to time)."""
+"""``mode``, ``drained`` (node names), ``claim`` (whose store it is), ``pruned_s``, what else the controller keeps."""
 
 tenants = sa.Table(
     "tenants",
@@ -40,6 +51,7 @@ tenants = sa.Table(
     sa.Column("name", _NAME, primary_key=True),
     sa.Column("weight", _REAL, nullable=False),
     sa.Column("created_s", _REAL, nullable=False),
+    **_HOW,
 )
 
 tokens = sa.Table(
@@ -51,6 +63,7 @@ tokens = sa.Table(
     sa.Column("label", _NAME, nullable=False),
     sa.Column("created_s", _REAL, nullable=False),
     sa.Column("revoked_s", _REAL, nullable=True),
+    **_HOW,
 )
 
 jobs = sa.Table(
@@ -84,6 +97,7 @@ jobs = sa.Table(
     sa.UniqueConstraint("tenant", "idempotency_key"),
     sa.Index("ix_jobs_status_id", "status", "id"),
     sa.Index("ix_jobs_tenant_id", "tenant", "id"),
+    **_HOW,
 )
 
 requests = sa.Table(
@@ -97,6 +111,7 @@ requests = sa.Table(
     sa.Column("at_s", _REAL, nullable=False),
     sa.Column("done", sa.Boolean, nullable=False, default=False),
     sa.Index("ix_requests_done_id", "done", "id"),
+    **_HOW,
 )
 """What people asked of the controller and it has not dealt with yet: submit, cancel, hold, release, drain, ..."""
 
@@ -114,6 +129,7 @@ intents = sa.Table(
     sa.Column("cause", _TEXT, nullable=True),
     sa.Index("ix_intents_outcome", "outcome"),
     sa.Index("ix_intents_job", "job"),
+    **_HOW,
 )
 """Commands to the engine, written before they are given."""
 
@@ -130,6 +146,7 @@ events = sa.Table(
     sa.Column("sentence", _TEXT, nullable=False),
     sa.Index("ix_events_job_id", "job", "id"),
     sa.Index("ix_events_time_s", "time_s"),
+    **_HOW,
 )
 
 ledger = sa.Table(
@@ -141,6 +158,7 @@ ledger = sa.Table(
     sa.Column("cost_n", sa.BigInteger, nullable=True),
     sa.Column("carbon_ug", sa.BigInteger, nullable=True),
     sa.Column("gpu_us", sa.BigInteger, nullable=False),
+    **_HOW,
 )
 
 samples = sa.Table(
@@ -154,6 +172,7 @@ samples = sa.Table(
     sa.Column("on_gpus", sa.Integer, nullable=False),
     sa.Column("wanted_gpus", sa.Integer, nullable=False),
     sa.Column("tick_s", _REAL, nullable=False),
+    **_HOW,
 )
 
 profiles = sa.Table(
@@ -169,6 +188,7 @@ profiles = sa.Table(
     sa.Column("epochs", _REAL, nullable=False),
     sa.Column("measured_s", _REAL, nullable=False),
     sa.Index("ix_profiles_kind", "kind"),
+    **_HOW,
 )
 
 audit = sa.Table(
@@ -182,4 +202,5 @@ audit = sa.Table(
     sa.Column("outcome", sa.String(32), nullable=False),
     sa.Column("detail", sa.JSON, nullable=True),
     sa.Index("ix_audit_at_s", "at_s"),
+    **_HOW,
 )

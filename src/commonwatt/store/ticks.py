@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
 
 from commonwatt.store import tables
+from commonwatt.store.claim import Claim
 from commonwatt.store.database import Database
+from commonwatt.store.pruning import prune
 from commonwatt.store.records import ACTIVE, EventRow, IntentRow, JobRow, RequestKind, RequestRow, SampleRow
 from commonwatt.store.store import job_row
+from commonwatt.store.texts import LONGEST_NAME, cleaned
 from commonwatt.store.totals import count_events
 
 __all__ = ["LedgerKey", "Tick", "TickStore"]
@@ -42,10 +45,13 @@ class Tick:
 
 
 class TickStore:
-    """The store as the controller uses it."""
+    """The store as the controller uses it.
 
-    def __init__(self, database: Database) -> None:
-        self.database = database
+    With a *claim*, nothing is written once another controller has claimed the store: ``StoreError``.
+    """
+
+    def __init__(self, database: Database, claim: Claim | None = None) -> None:
+        self.database, self.claim = database, claim
 
     def active_jobs(self) -> list[JobRow]:
         """Every job that runs or waits, by id."""
@@ -74,7 +80,7 @@ class TickStore:
     def settings(self) -> dict[str, Any]:
         """Return all that is kept under a name."""
         with self.database.reading(what="settings") as c:
-            return dict(c.execute(sa.select(tables.settings)).tuples())
+            return {row.name: row.value for row in c.execute(sa.select(tables.settings))}
 
     def requests(self) -> list[RequestRow]:
         """Return what was asked for and is not dealt with yet, in order."""
@@ -90,41 +96,38 @@ class TickStore:
         """Commands of which it is not known whether they were carried out."""
         t = tables.intents
         with self.database.reading(what="intents") as c:
-            rows = c.execute(sa.select(t).where(t.c.outcome.is_(None)).order_by(t.c.at_s)).mappings()
+            rows = c.execute(sa.select(t).where(t.c.outcome.is_(None)).order_by(t.c.at_s, t.c.key)).mappings()
             return [IntentRow(**{**row, "nodes": tuple(row["nodes"])}) for row in rows]
 
     def intend(self, intents: Sequence[IntentRow]) -> None:
         """Write commands down before they are given."""
         if intents:
             with self.database.transaction(what="intents") as c:
+                self._check(c)
                 c.execute(tables.intents.insert(), [{**asdict(i), "nodes": list(i.nodes)} for i in intents])
 
     def write(self, tick: Tick) -> None:
         """Write down all that changed in *tick*, or nothing."""
         with self.database.transaction(what="tick") as c:
+            self._check(c)
             if tick.events:
-                rows = [
-                    {k: v for k, v in asdict(e).items() if k != "id"} | {"nodes": list(e.nodes)} for e in tick.events
-                ]
-                c.execute(tables.events.insert(), rows)
+                c.execute(tables.events.insert(), [_event(event) for event in tick.events])
                 count_events(c, tick.events)
-            for job, columns in tick.jobs.items():
-                c.execute(tables.jobs.update().where(tables.jobs.c.id == job).values(**columns))
-            for key, change in tick.ledger.items():
-                _add(c, key, change)
-            for job, segment in tick.segments.items():
-                own = sa.and_(tables.ledger.c.row == "segment", tables.ledger.c.job == job)
-                c.execute(tables.ledger.delete().where(own))
-                if segment is not None:
-                    c.execute(tables.ledger.insert().values(row="segment", job=job, **segment))
+            _change_jobs(c, tick.jobs)
+            _add(c, tick.ledger)
+            _replace_segments(c, tick.segments)
             if tick.sample is not None:
                 _upsert(c, tables.samples, {"time_s": tick.sample.time_s}, asdict(tick.sample))
             if tick.requests:
                 done = tables.requests.update().where(tables.requests.c.id == sa.bindparam("request"))
                 c.execute(done.values(done=True), [{"request": request} for request in tick.requests])
-            for intent in tick.intents:
-                own = tables.intents.c.key == intent.key
-                c.execute(tables.intents.update().where(own).values(outcome=intent.outcome, cause=intent.cause))
+            if tick.intents:
+                own = tables.intents.update().where(tables.intents.c.key == sa.bindparam("own"))
+                outcomes = [
+                    {"own": i.key, "new_outcome": i.outcome, "new_cause": None if i.cause is None else cleaned(i.cause)}
+                    for i in tick.intents
+                ]
+                c.execute(own.values(outcome=sa.bindparam("new_outcome"), cause=sa.bindparam("new_cause")), outcomes)
             for name, value in tick.settings.items():
                 _upsert(c, tables.settings, {"name": name}, {"name": name, "value": value})
             if tick.profiles:
@@ -137,6 +140,43 @@ class TickStore:
                 dict(row) for row in c.execute(sa.select(tables.profiles).order_by(tables.profiles.c.id)).mappings()
             ]
 
+    def prune(self, before_s: float, *, page: int = 2000, go_on: Callable[[], bool] = lambda: True) -> int:
+        """Delete samples, events, requests, commands and lines of the audit log from before *before_s*.
+
+        What belongs to a job that runs or waits stays, and so does what is still to be dealt with. A transaction takes
+        *page* rows at most, so that nobody waits for long; *go_on* is asked between them. Returns the rows deleted.
+        """
+        return prune(self.database, before_s, page, go_on, self._check)
+
+    def _check(self, c: sa.Connection) -> None:
+        if self.claim is not None:
+            self.claim.check(c)
+
+
+def _event(event: EventRow) -> dict[str, Any]:
+    row = {name: value for name, value in asdict(event).items() if name != "id"}
+    texts = {"reason": cleaned(event.reason, LONGEST_NAME), "sentence": cleaned(event.sentence)}
+    return row | texts | {"nodes": list(event.nodes)}
+
+
+def _change_jobs(c: sa.Connection, jobs: Mapping[int, Mapping[str, Any]]) -> None:
+    """Update rows of jobs, those with the same columns together."""
+    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for job, columns in jobs.items():
+        if columns:
+            row = {f"new_{name}": _cleaned_column(name, value) for name, value in columns.items()}
+            alike.setdefault(tuple(sorted(columns)), []).append(row | {"own": job})
+    t = tables.jobs
+    for names, rows in alike.items():
+        values = {name: sa.bindparam(f"new_{name}", type_=t.c[name].type) if name in t.c else None for name in names}
+        c.execute(t.update().where(t.c.id == sa.bindparam("own")).values(values), rows)
+
+
+def _cleaned_column(name: str, value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, str) and name in ("reason", "sentence"):
+        return cleaned(value, LONGEST_NAME if name == "reason" else None)
+    return list(value) if isinstance(value, tuple) else value
+
 
 def _upsert(c: sa.Connection, table: sa.Table, key: dict[str, Any], values: dict[str, Any]) -> None:
     where = sa.and_(*(table.c[name] == value for name, value in key.items()))
@@ -146,10 +186,37 @@ def _upsert(c: sa.Connection, table: sa.Table, key: dict[str, Any], values: dict
         c.execute(table.update().where(where).values(**values))
 
 
-def _add(c: sa.Connection, key: LedgerKey, change: Mapping[str, int | None]) -> None:
-    """Add *change* to a row of the ledger; unknown plus anything is unknown."""
+def _add(c: sa.Connection, changes: Mapping[LedgerKey, Mapping[str, int | None]]) -> None:
+    """Add *changes* to rows of the ledger; unknown plus anything is unknown."""
     t = tables.ledger
-    own = sa.and_(t.c.row == key[0], t.c.job == key[1])
-    values = {name: sa.null() if change[name] is None else t.c[name] + change[name] for name in _COLUMNS}
-    if c.execute(t.update().where(own).values(values)).rowcount == 0:
-        c.execute(t.insert().values(row=key[0], job=key[1], **change))
+    there: set[LedgerKey] = set()
+    jobs = sorted({job for _, job in changes})
+    for k in range(0, len(jobs), 500):
+        found = c.execute(sa.select(t.c.row, t.c.job).where(t.c.job.in_(jobs[k : k + 500])))
+        there.update((row, job) for row, job in found)
+    new: list[dict[str, Any]] = []
+    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}  # by what of it is known
+    for (row, job), change in changes.items():
+        if (row, job) in there:
+            known = tuple(name for name in _COLUMNS if change[name] is not None)
+            more = {f"more_{name}": change[name] for name in known}
+            alike.setdefault(known, []).append(more | {"own_row": row, "own_job": job})
+        else:
+            new.append({"row": row, "job": job, **{name: change[name] for name in _COLUMNS}})
+    if new:
+        c.execute(t.insert(), new)
+    for known, rows in alike.items():
+        added = {name: sa.bindparam(f"more_{name}", type_=sa.BigInteger()) for name in known}
+        values = {name: t.c[name] + added[name] if name in added else sa.null() for name in _COLUMNS}
+        own = sa.and_(t.c.row == sa.bindparam("own_row"), t.c.job == sa.bindparam("own_job"))
+        c.execute(t.update().where(own).values(values), rows)
+
+
+def _replace_segments(c: sa.Connection, segments: Mapping[int, Mapping[str, int | None] | None]) -> None:
+    t = tables.ledger
+    jobs = sorted(segments)
+    for k in range(0, len(jobs), 500):
+        c.execute(t.delete().where(t.c.row == "segment", t.c.job.in_(jobs[k : k + 500])))
+    new = [{"row": "segment", "job": job, **segment} for job, segment in segments.items() if segment is not None]
+    if new:
+        c.execute(t.insert(), new)
