@@ -9,6 +9,7 @@ pytest.importorskip("alembic")
 
 from commonwatt.store.database import Database, address
 from commonwatt.store.store import Store
+from commonwatt.store.tables import metadata
 from commonwatt.store.ticks import TickStore
 from tests.store.servers import MariaDB, PostgreSQL
 
@@ -55,13 +56,38 @@ def empty(server, tmp_path):
         server.drop(made)
 
 
+@pytest.fixture(scope="session")
+def prepared():
+    """Addresses of databases that were prepared once, by server."""
+    return {}
+
+
 @pytest.fixture
-def opened(empty, tmp_path):
-    """Opens the database once more."""
+def place(server, backend, prepared, tmp_path):
+    """Address of a store with nothing in it; a server's is used by one test after the other."""
+    if server is None:
+        yield str(tmp_path / "store.db")
+        return
+    if backend not in prepared:
+        prepared[backend] = server.database()
+        made = Database(address(prepared[backend], tmp_path))
+        made.prepare()
+        made.close()
+    yield prepared[backend]
+    if server.process is None:
+        server.start()
+    made = Database(address(prepared[backend], tmp_path))
+    with made.transaction() as c:
+        for table in reversed(metadata.sorted_tables):
+            c.execute(table.delete())
+    made.close()
+
+
+def _opening(where, folder):
     made = []
 
     def open_it(**options) -> Database:
-        made.append(Database(address(empty, tmp_path), **options))
+        made.append(Database(address(where, folder), **options))
         return made[-1]
 
     yield open_it
@@ -70,8 +96,20 @@ def opened(empty, tmp_path):
 
 
 @pytest.fixture
-def database(opened):
-    found = opened()
+def opened(empty, tmp_path):
+    """Opens the new database, as often as one likes."""
+    yield from _opening(empty, tmp_path)
+
+
+@pytest.fixture
+def again(place, tmp_path):
+    """Opens the store once more."""
+    yield from _opening(place, tmp_path)
+
+
+@pytest.fixture
+def database(again):
+    found = again()
     found.prepare()
     return found
 

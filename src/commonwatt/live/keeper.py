@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +17,7 @@ from commonwatt.live.clock import SteadyClock
 from commonwatt.live.session import Session
 from commonwatt.live.tally import Tally
 from commonwatt.live.view import View
-from commonwatt.model.errors import CommonwattError, EngineDownError, EngineError, StoreError
+from commonwatt.model.errors import CommonwattError, EngineDownError, EngineError, StoreDownError, StoreError
 from commonwatt.store.ticks import Tick, TickStore
 
 __all__ = ["Keeper", "Pace"]
@@ -61,7 +61,10 @@ class Keeper:
     def __init__(
         self, store: TickStore, make_engine: Callable[[], LiveEngine], make_session: Callable[[LiveEngine], Session], *,
         engine_name: str, mode: str, clock: SteadyClock, pace: Pace | None = None,
+        saved: Callable[[], Mapping[str, float | str | None] | None] = lambda: None,
     ) -> None:  # fmt: skip
+        self.tally = Tally()
+        self._saved = saved
         self._store, self._make_engine, self._make_session = store, make_engine, make_session
         self._mode, self._clock, self._pace = mode, clock, pace or Pace()
         self._board = Board(clock(), mode, engine_name)
@@ -76,7 +79,8 @@ class Keeper:
     # -- for everybody
 
     def start(self) -> None:
-        """Begin."""
+        """Begin; raises ``StoreError`` if another controller runs on the store."""
+        self._store.claim = self._store.database.claim()
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
         self._thread.start()
 
@@ -86,6 +90,8 @@ class Keeper:
         self.wake()
         if self._thread is not None:
             self._thread.join(timeout_s)
+        if self._store.claim is not None and not self.alive:
+            self._store.claim.release()
 
     def wake(self) -> None:
         """Have it look for requests now."""
@@ -129,6 +135,9 @@ class Keeper:
                 self._stopping.wait(min(self._pace.longest_pause_s, self._pace.pause_s * 2.0 ** min(failures, 20)))
 
     def _begin(self) -> tuple[Session, View]:
+        if self._store.claim is not None and not self._store.claim.held():
+            self._store.claim.release()
+            self._store.claim = self._store.database.claim()
         engine = self._make_engine()
         session = self._make_session(engine)
         settings = self._store.settings()
@@ -164,6 +173,8 @@ class Keeper:
         tick = session.step(requests, decide=decide)
         tick.settings["controller"] = {"time_s": now_s, "pid": os.getpid()}
         self._write(tick)
+        if tick.sample is not None:
+            self.tally.tick(tick.sample.tick_s)
         view.apply(tick)
         if decide and tick.sample is not None:
             self.tally.tick(tick.sample.tick_s)
@@ -175,7 +186,7 @@ class Keeper:
         while True:
             try:
                 self._store.write(tick)
-            except StoreError as error:
+            except StoreDownError as error:
                 self._trouble(error)
                 if self._stopping.wait(pause_s):
                     raise
@@ -197,5 +208,5 @@ class Keeper:
 
     def _publish(self, board: Board) -> None:
         with self._changed:
-            self._board = board
+            self._board = replace(board, saved=self._saved())
             self._changed.notify_all()

@@ -26,7 +26,7 @@ _SECRETS = (
     (re.compile(r"(\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE), r"\1***"),
     (re.compile(r"((?:password|passwd|pwd)['\"]?\s*[=:]\s*)(?:'[^']*'|\"[^\"]*\"|[^\s,;&]+)", re.IGNORECASE), r"\1***"),
 )
-_NOISY = ("httpx", "httpcore", "uvicorn.access", "alembic.runtime.migration", "matplotlib", "numba")
+_NOISY = ("httpx", "httpcore", "uvicorn.access", "alembic", "matplotlib", "numba")
 
 
 def redact(text: str) -> str:

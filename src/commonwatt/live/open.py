@@ -14,11 +14,13 @@ from commonwatt.control.engine import LiveEngine
 from commonwatt.control.policy import Policy
 from commonwatt.data.files import load_yaml
 from commonwatt.engines.simulated.live import VirtualWork
+from commonwatt.live.capacity import live_capacity, since_s
 from commonwatt.live.clock import SteadyClock
 from commonwatt.live.durable import Durable
 from commonwatt.live.engines import Marks, make_engine
 from commonwatt.live.jobs import JobMaker
 from commonwatt.live.keeper import Keeper, Pace
+from commonwatt.live.savings import Estimator
 from commonwatt.live.session import Session
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobTable
@@ -44,9 +46,16 @@ class Live:
     store: Store
     maker: JobMaker
     keeper: Keeper
+    estimator: Estimator
+
+    def start(self) -> None:
+        """Start the controller; raises ``StoreError`` if another one runs on the store."""
+        self.keeper.start()
+        self.estimator.start()
 
     def close(self) -> None:
         """Stop the controller, leave jobs alone, close the database."""
+        self.estimator.stop()
         self.keeper.stop()
         self.database.close()
 
@@ -60,6 +69,9 @@ def read_config(path: Path) -> Scenario:
     named = [tenant.name for tenant in config.tenants]
     if twice := [name for name in named if named.count(name) > 1]:
         raise InputError("tenant names that differ", file=path, field="tenants.name", value=twice[0])
+    if config.engine == "local" and (config.capacity or config.policies[0].capacity):
+        expected = "no capacity plan: this engine does not put nodes to sleep (slurm with live.slurm.power does)"
+        raise InputError(expected, file=path, field="capacity", value="a plan")
     for field, names in _nodes_named(config).items():
         for name in names:
             if name not in cluster.names:
@@ -100,7 +112,10 @@ def open_live(path: Path, *, seed: int = 0, pace: Pace | None = None) -> Live:
     marks = Marks(cluster)
 
     def controller(durable: Durable) -> Controller:
+        plan = spec.capacity or config.capacity
+        samples = [] if plan is None else store.samples(since_s(plan, clock()), limit=1_000_000)
         return Controller(
+            capacity=None if plan is None else live_capacity(plan, cluster, samples, folder, seed),
             cluster=cluster, engine=durable, policy=Policy.of(spec), rules=rules_of(config),
             tariff=config.electricity.tariff(), rng=np.random.default_rng([seed, 1]), now_s=clock(),
             tenant_weights=store.tenants(), stopwatch=stopwatch(config.live.decision_limit_s),
@@ -110,11 +125,12 @@ def open_live(path: Path, *, seed: int = 0, pace: Pace | None = None) -> Live:
         retries = config.live.retries
         return Session(ticks, engine, maker, controller, clock, retries, _admission(engine), marks.of(engine))
 
+    estimator = Estimator(config, store, maker, clock, seed=seed)
     keeper = Keeper(
         ticks, lambda: engine_of(marks.kept(ticks)), session,
-        engine_name=config.engine, mode=config.live.mode, clock=clock, pace=pace,
+        engine_name=config.engine, mode=config.live.mode, clock=clock, pace=pace, saved=estimator.saved,
     )  # fmt: skip
-    return Live(config, folder, cluster, database, store, maker, keeper)
+    return Live(config, folder, cluster, database, store, maker, keeper, estimator)
 
 
 def rules_of(config: Scenario) -> Rules:

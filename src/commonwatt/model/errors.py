@@ -9,7 +9,8 @@
     ├── SolverError (RuntimeError)     a solver could not produce a schedule
     ├── EngineError (RuntimeError)     an engine refused or failed a command
     │   └── EngineDownError            an engine does not answer at all: nothing is wrong with the command
-    ├── StoreError (RuntimeError)      the database refused, failed or does not answer
+    ├── StoreError (RuntimeError)      the database refused or failed
+    │   └── StoreDownError             it does not answer, is busy or full: trying again later may help
     ├── ServiceError (RuntimeError)    the control plane refused a request or cannot be reached
     ├── DeviceError (RuntimeError)     a device failed or is gone
     └── ProfileError (RuntimeError)    measurements of a model do not settle
@@ -28,6 +29,7 @@ __all__ = [
     "ProfileError",
     "ServiceError",
     "SolverError",
+    "StoreDownError",
     "StoreError",
 ]
 
@@ -110,6 +112,10 @@ class EngineDownError(EngineError):
 
 class StoreError(CommonwattError, RuntimeError):
     """The database refused or failed, or cannot be reached; the message says what was tried."""
+
+
+class StoreDownError(StoreError):
+    """The database does not answer, is busy or full; trying the same again later may help."""
 
 
 class ServiceError(CommonwattError, RuntimeError):

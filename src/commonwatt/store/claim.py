@@ -7,9 +7,10 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import sqlalchemy as sa
 
@@ -29,28 +30,37 @@ class Claim:
 
     The lock (a file beside SQLite's, ``GET_LOCK``, an advisory lock of PostgreSQL) goes when its process or its
     connection ends. A controller whose connection broke without its noticing is kept from writing by the token in the
-    table ``settings``: whoever claims the store next puts another one there (``check``).
+    table ``settings``: whoever claims the store next puts another one there.
     """
 
-    def __init__(self, token: str, alive: Callable[[], bool], release: Callable[[], None]) -> None:
-        self.token = token
-        self._alive, self._release = alive, release
+    def __init__(self, database: Database, token: str, lock: _Lock) -> None:
+        self.database, self.token = database, token
+        self._lock = lock
 
     def held(self) -> bool:
-        """Whether the lock is still held; also keeps its connection from being closed as idle (once in 30 minutes)."""
-        return self._alive()
+        """Whether the lock is still held; asking also keeps the server from ending an idle connection (30 minutes)."""
+        return self._lock.alive()
 
     def check(self, c: sa.Connection) -> None:
-        """Hold, within a transaction, that nobody else has claimed the store since; raises ``StoreError``."""
+        """Hold, within a transaction, that nobody else has claimed the store since; raises ``StoreError``.
+
+        If only the lock was lost (the server was restarted), it is taken again.
+        """
         t = tables.settings.c
         row = c.execute(sa.select(t.value).where(t.name == _SETTING).with_for_update()).first()
         if row is None or row[0].get("token") != self.token:
             who = "somebody" if row is None else _holder(row[0])
             raise StoreError(f"this controller has lost its claim on the store: {who} has taken it over")
+        if not self.held():
+            self.release()
+            lock = _lock(self.database)
+            if lock is None:
+                raise StoreError("this controller has lost its claim on the store: another one is taking it over")
+            self._lock = lock
 
     def release(self) -> None:
         """Give the store free for another controller."""
-        self._release()
+        self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -63,13 +73,12 @@ class Claim:
 
 def take(database: Database) -> Claim:
     """Claim *database*; raises ``StoreError`` if another controller has."""
-    held = _lock_file(database) if database.backend == "sqlite" else _lock_server(database)
-    if held is None:
+    lock = _lock(database)
+    if lock is None:
         with database.reading(what="claim") as c:
             row = c.execute(sa.select(tables.settings.c.value).where(tables.settings.c.name == _SETTING)).first()
         who = "another controller" if row is None else f"another controller, {_holder(row[0])},"
         raise StoreError(f"{who} runs on the store {database}; only one may")
-    alive, release = held
     token = secrets.token_hex(16)
     try:
         value = {"token": token, "pid": os.getpid(), "host": socket.gethostname()}
@@ -78,19 +87,25 @@ def take(database: Database) -> Claim:
             if c.execute(tables.settings.update().where(own).values(value=value)).rowcount == 0:
                 c.execute(tables.settings.insert().values(name=_SETTING, value=value))
     except BaseException:
-        release()
+        lock.release()
         raise
-    return Claim(token, alive, release)
+    return Claim(database, token, lock)
 
 
 def _holder(value: Mapping[str, object]) -> str:
     return f"process {value.get('pid')} on {value.get('host')}"
 
 
-_Held = tuple[Callable[[], bool], Callable[[], None]]
+class _Lock(NamedTuple):
+    alive: Callable[[], bool]
+    release: Callable[[], None]
 
 
-def _lock_file(database: Database) -> _Held | None:
+def _lock(database: Database) -> _Lock | None:
+    return _lock_file(database) if database.backend == "sqlite" else _lock_server(database)
+
+
+def _lock_file(database: Database) -> _Lock | None:
     path = Path(f"{Path(str(database.url.database)).resolve()}.claim")
     try:
         file = path.open("ab")  # closed in children that execute another program
@@ -103,10 +118,10 @@ def _lock_file(database: Database) -> _Held | None:
         if isinstance(error, BlockingIOError):
             return None
         raise StoreError(f"claim: {path}: {error.strerror}") from None
-    return (lambda: not file.closed), file.close
+    return _Lock(lambda: not file.closed, file.close)
 
 
-def _lock_server(database: Database) -> _Held | None:
+def _lock_server(database: Database) -> _Lock | None:
     if database.backend == "mariadb":
         name = f"commonwatt.claim.{database.url.database}"[:64]
         before = [f"SET SESSION wait_timeout={_IDLE_S}"]
@@ -139,4 +154,8 @@ def _lock_server(database: Database) -> _Held | None:
         except sa.exc.SQLAlchemyError:
             return False
 
-    return alive, connection.close
+    def release() -> None:
+        with suppress(sa.exc.SQLAlchemyError):  # a connection that broke is as good as closed
+            connection.close()
+
+    return _Lock(alive, release)

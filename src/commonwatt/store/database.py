@@ -15,9 +15,16 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    InterfaceError,
+    NoSuchModuleError,
+    OperationalError,
+    SQLAlchemyError,
+)
 
-from commonwatt.model.errors import InputError, MissingExtraError, StoreError
+from commonwatt.model.errors import InputError, MissingExtraError, StoreDownError, StoreError
 
 if TYPE_CHECKING:
     from commonwatt.store.claim import Claim
@@ -28,6 +35,7 @@ _KNOWN = {
     "sqlite": "sqlite+pysqlite", "mysql": "mariadb+pymysql", "mariadb": "mariadb+pymysql",
     "postgresql": "postgresql+psycopg",
 }  # fmt: skip
+_PASSING = (OperationalError, InterfaceError, sa.exc.TimeoutError)
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _ANSWER_S = 60  # longest time a statement may take
 
@@ -70,7 +78,7 @@ class Database:
         self.url = url
         self.backend = url.get_backend_name()
         options: dict[str, object] = {"pool_pre_ping": True, "pool_size": 16, "max_overflow": 16}
-        options |= {"json_serializer": partial(json.dumps, allow_nan=False), "pool_timeout": patience_s}
+        options |= {"json_serializer": _as_json, "pool_timeout": patience_s}
         wait_s = max(1, round(patience_s))
         if self.backend == "sqlite":
             options["connect_args"] = {"timeout": patience_s}
@@ -147,12 +155,13 @@ class Database:
 
     @contextmanager
     def told(self, what: str) -> Iterator[None]:
-        """Turn errors of the database into ``StoreError`` that say *what* failed."""
+        """Turn errors of the database into ``StoreError`` (``StoreDownError``) that say *what* failed."""
         try:
             yield
         except SQLAlchemyError as error:
             cause = str(error.orig) if isinstance(error, DBAPIError) else str(error)
-            raise StoreError(f"{what}: the database {self} says: {_first_line(cause)}") from error
+            kind = StoreDownError if isinstance(error, _PASSING) else StoreError
+            raise kind(f"{what}: the database {self} says: {_first_line(cause)}") from error
         except (UnicodeEncodeError, OverflowError) as error:  # of SQLite's driver, which does not declare them
             raise StoreError(f"{what}: the database {self} cannot store it: {error}") from error
 
@@ -165,6 +174,13 @@ def _put_in(text: str, written: Callable[[str], str] = str) -> str:
         return written(os.environ[name])
 
     return _VARIABLE.sub(value, text)
+
+
+def _as_json(value: object) -> str:
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:  # PostgreSQL's driver calls this and would pass it on
+        raise StoreError(f"not a JSON value: {error}") from None
 
 
 def _first_line(text: str) -> str:

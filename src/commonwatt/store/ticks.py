@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -38,6 +39,7 @@ class Tick:
     intents: list[IntentRow] = field(default_factory=list)  # with their outcome
     settings: dict[str, Any] = field(default_factory=dict)
     profiles: list[dict[str, Any]] = field(default_factory=list)
+    token: str = field(default_factory=lambda: secrets.token_hex(8))  # by which it is known again
 
     def change(self, job: int, **columns: Any) -> None:  # noqa: ANN401
         """Change columns of a job."""
@@ -107,9 +109,15 @@ class TickStore:
                 c.execute(tables.intents.insert(), [{**asdict(i), "nodes": list(i.nodes)} for i in intents])
 
     def write(self, tick: Tick) -> None:
-        """Write down all that changed in *tick*, or nothing."""
+        """Write down all that changed in *tick*, or nothing.
+
+        After a ``StoreError`` it may have been written all the same (the answer was lost, not the transaction): writing
+        the same tick again does what is left to do, and never anything twice.
+        """
         with self.database.transaction(what="tick") as c:
             self._check(c)
+            if not _is_new(c, tick.token):
+                return
             if tick.events:
                 c.execute(tables.events.insert(), [_event(event) for event in tick.events])
                 count_events(c, tick.events)
@@ -151,6 +159,19 @@ class TickStore:
     def _check(self, c: sa.Connection) -> None:
         if self.claim is not None:
             self.claim.check(c)
+
+
+def _is_new(c: sa.Connection, token: str) -> bool:
+    """Note a tick as written; whether it was not yet. There is one writer, so the last one is enough to know."""
+    t = tables.settings
+    last = c.execute(sa.select(t.c.value).where(t.c.name == "tick").with_for_update()).first()
+    if last is None:
+        c.execute(t.insert().values(name="tick", value=token))
+        return True
+    if last[0] == token:
+        return False
+    c.execute(t.update().where(t.c.name == "tick").values(value=token))
+    return True
 
 
 def _event(event: EventRow) -> dict[str, Any]:

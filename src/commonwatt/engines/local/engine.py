@@ -81,7 +81,8 @@ class LocalEngine:
         self._slots = [list(own) for own in slots] if slots is not None else _counted(cluster.gpus)
         self._images = images or Images()
         self._reports = Reports(self._state / "jobs", work_of)
-        self._meters = Meters(len(cluster), node_energy_j, DeclaredPower(cluster) if declared_power else None)
+        self._declared = DeclaredPower(cluster) if declared_power and node_energy_j is None else None
+        self._meters = Meters(len(cluster), node_energy_j, self._declared)
         self._runs: dict[int, Run] = {}  # running, or ended but not yet reported
         self._attempts: dict[int, int] = {}
         self._changes: list[Change] = []
@@ -133,8 +134,12 @@ class LocalEngine:
         return self._meters.take()
 
     def power_w(self) -> float | None:
-        """Unknown: there are energy meters at most."""
-        return None
+        """Return the declared power, where that stands for a meter; unknown otherwise: meters read energy."""
+        if self._declared is None:
+            return None
+        orders = [run.order for run in self._runs.values()]
+        nodes = range(len(self._cluster))
+        return sum(self._declared(n, self._holders(n, orders), asleep=False) for n in nodes)
 
     # -- what an engine adds that survives its controller
 
