@@ -97,6 +97,8 @@ def _message(record: logging.LogRecord) -> str:
 def _known(record: logging.LogRecord) -> dict[str, object]:
     """Return what was passed as ``extra``."""
     extra = {name: value for name, value in vars(record).items() if name not in _OWN and value is not None}
+    if extra.get("event") == record.msg:
+        del extra["event"]
     return {f"{name}_" if name in _OURS else name: value for name, value in extra.items()}
 
 
