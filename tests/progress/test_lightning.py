@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import signal
 import warnings
 from types import SimpleNamespace
 
@@ -23,18 +24,19 @@ def library():
         warnings.simplefilter("ignore")
         torch = pytest.importorskip("torch")
         lightning = pytest.importorskip("lightning.pytorch")
+        from lightning.pytorch.utilities.exceptions import SIGTERMException
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
 
     class Model(lightning.LightningModule):
-        def __init__(self, end=None):
+        def __init__(self, end=None, signal=signal.SIGINT):
             super().__init__()
-            self.layer, self.batches, self.end = torch.nn.Linear(2, 1), 0, end
+            self.layer, self.batches, self.end, self.signal = torch.nn.Linear(2, 1), 0, end, signal
 
         def training_step(self, batch, index):
             self.batches += 1
             if self.batches == self.end:
-                raise KeyboardInterrupt
+                os.kill(os.getpid(), self.signal)
             return self.layer(batch).pow(2).mean()
 
         def validation_step(self, batch, index):
@@ -44,7 +46,7 @@ def library():
             return torch.optim.SGD(self.parameters(), lr=0.01)
 
     data = torch.utils.data.DataLoader(torch.ones(2 * BATCHES, 2), batch_size=2)
-    return SimpleNamespace(lightning=lightning, Model=Model, data=data, torch=torch)
+    return SimpleNamespace(lightning=lightning, Model=Model, data=data, torch=torch, stopped=SIGTERMException)
 
 
 @pytest.fixture
@@ -52,18 +54,18 @@ def fit(library, tmp_path, monkeypatch):
     """Train to so many epochs, from the last checkpoint if there is one; returns the batches worked through."""
     monkeypatch.setenv("COMMONWATT_PROGRESS", str(tmp_path / "progress"))
 
-    def train(epochs, *, validate=False, end=None, **saving):
+    def train(epochs, *, validate=False, model=None, **saving):
         checkpoint = library.lightning.callbacks.ModelCheckpoint(tmp_path, save_top_k=-1, **saving)
         trainer = library.lightning.Trainer(
             max_epochs=epochs, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
             callbacks=[CommonwattCallback(), checkpoint],
         )  # fmt: skip
-        model = library.Model(end)
+        model = model or library.Model()
         known = sorted(tmp_path.glob("*.ckpt"), key=os.path.getmtime)
         start = known[-1] if known else None
         try:
             trainer.fit(model, library.data, library.data if validate else None, ckpt_path=start)
-        except (SystemExit, KeyboardInterrupt):
+        except (SystemExit, KeyboardInterrupt, library.stopped):
             return None
         return model.batches
 
@@ -82,10 +84,17 @@ def test_it_keeps_what_the_trainer_goes_on_from(fit, tmp_path, saving, epochs, k
     assert read_progress(tmp_path / "progress")[0] == 5
 
 
-def test_what_is_done_since_the_last_checkpoint_is_not_kept(fit, tmp_path):
-    fit(5, end=2 * BATCHES + 3)
+def test_what_is_done_since_the_last_checkpoint_is_not_kept(fit, library, tmp_path):
+    fit(5, model=library.Model(2 * BATCHES + 3))
     done, kept = read_progress(tmp_path / "progress")
     assert kept == 2 <= done < 3
+
+
+def test_told_to_stop_lightning_may_save(fit, library, tmp_path):
+    assert fit(5, model=library.Model(2 * BATCHES + 3, signal.SIGTERM), save_on_exception=True) is None
+    assert read_progress(tmp_path / "progress")[1] == 2  # no callback hears of the saving that an exception makes
+    assert fit(3, every_n_epochs=9) == (3 - 2.75) * BATCHES
+    assert read_progress(tmp_path / "progress") == (3, 2.75)
 
 
 def test_a_training_that_begins_anew_says_so(fit, tmp_path):

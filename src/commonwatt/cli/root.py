@@ -23,6 +23,7 @@ VERBS = {
     "place": "Place the jobs of one problem file: which node, how many GPUs, now.",
     "reproduce": "Run a paper's experiments again, the paper's value beside ours.",
     "schema": "Print the JSON Schema of a file, or the data dictionary.",
+    "serve": "Run the control plane: the same scheduler over real jobs.",
     "simulate": "Replay a workload on a cluster under several policies.",
     "timeslice": "Share one device among tenants: plan, try, profile, serve.",
 }

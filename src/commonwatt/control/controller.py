@@ -49,6 +49,7 @@ class Controller:
         self, *, cluster: Cluster, engine: Engine, policy: Policy, rules: Rules, tariff: Tariff,
         rng: np.random.Generator, tenant_weights: Mapping[str, float] | None = None,
         stopwatch: Callable[[], KeepGoing] = lambda: always, capacity: Capacity | None = None,
+        now_s: float = 0.0,
     ) -> None:  # fmt: skip
         if capacity is not None and not engine.capabilities.power_states:
             msg = "a capacity plan needs an engine that can put nodes to sleep and wake them"
@@ -73,7 +74,7 @@ class Controller:
         self._told_waiting: set[int] = set()
         self._held: dict[int, int] = {}  # GPUs of running jobs
         self._usage: Floats = np.zeros(0)  # decayed GPU seconds by tenant
-        self._usage_at_s = 0.0
+        self._usage_at_s = now_s
         self._decided_s: float | None = None
         # GPUs that could be used, and those placement saw, when a decision left everybody running as they were
         self._calm: tuple[Ints, Ints] | None = None
@@ -129,6 +130,15 @@ class Controller:
         self.book.close(handle, Status.CANCELLED, now_s)
         self.ledger.ended(handle)
         self.log.append(Event(now_s, EventKind.CANCELLED, handle, nodes, gpus, "cancelled", "cancelled by its owner"))
+
+    def usage(self) -> dict[str, float]:
+        """Decayed GPU seconds of each tenant, which count for fair share."""
+        return dict(zip(self.book.tenants, self._usage.tolist(), strict=False))
+
+    def resume_usage(self, usage: Mapping[str, float], at_s: float) -> None:
+        """Go on from the usage of tenants at *at_s*; of those without a job it is forgotten."""
+        self._usage = np.array([usage.get(name, 0.0) for name in self.book.tenants])
+        self._usage_at_s = at_s
 
     def decide_anew(self) -> None:
         """Let the next tick decide even though nothing has happened: something it depends on was changed."""

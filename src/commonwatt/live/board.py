@@ -61,4 +61,4 @@ class Board:
     decided_s: float | None = None
     engine_errors: int = 0
     store_errors: int = 0
-    saved: Mapping[str, float | None] | None = None
+    saved: Mapping[str, float | str | None] | None = None

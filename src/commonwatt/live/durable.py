@@ -123,7 +123,7 @@ class Durable:
                 self._changes.append(self._interrupted(known, replace(change, handle=handle)))
             else:
                 if change.outcome is Outcome.FAILED:
-                    known.cause = known.cause or "its command ended with an error"
+                    known.cause = known.cause or change.cause or "its command ended with an error"
                 self._changes.append(replace(change, handle=handle))
             known.settled = known.attempts
         return bool(self._changes)

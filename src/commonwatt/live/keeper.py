@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,8 +15,9 @@ from commonwatt.control.engine import LiveEngine
 from commonwatt.live.board import Board
 from commonwatt.live.clock import SteadyClock
 from commonwatt.live.session import Session
+from commonwatt.live.tally import Tally
 from commonwatt.live.view import View
-from commonwatt.model.errors import CommonwattError, EngineDownError, EngineError, StoreError
+from commonwatt.model.errors import ClaimLostError, CommonwattError, EngineDownError, EngineError, StoreError
 from commonwatt.store.ticks import Tick, TickStore
 
 __all__ = ["Keeper", "Pace"]
@@ -60,7 +61,10 @@ class Keeper:
     def __init__(
         self, store: TickStore, make_engine: Callable[[], LiveEngine], make_session: Callable[[LiveEngine], Session], *,
         engine_name: str, mode: str, clock: SteadyClock, pace: Pace | None = None,
+        saved: Callable[[], Mapping[str, float | str | None] | None] = lambda: None,
     ) -> None:  # fmt: skip
+        self.tally = Tally()
+        self._saved = saved
         self._store, self._make_engine, self._make_session = store, make_engine, make_session
         self._mode, self._clock, self._pace = mode, clock, pace or Pace()
         self._board = Board(clock(), mode, engine_name)
@@ -74,7 +78,8 @@ class Keeper:
     # -- for everybody
 
     def start(self) -> None:
-        """Begin."""
+        """Begin; raises ``StoreError`` if another controller runs on the store."""
+        self._store.claim = self._store.database.claim()
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
         self._thread.start()
 
@@ -84,6 +89,8 @@ class Keeper:
         self.wake()
         if self._thread is not None:
             self._thread.join(timeout_s)
+        if self._store.claim is not None and not self.alive:
+            self._store.claim.release()
 
     def wake(self) -> None:
         """Have it look for requests now."""
@@ -127,6 +134,9 @@ class Keeper:
                 self._stopping.wait(min(self._pace.longest_pause_s, self._pace.pause_s * 2.0 ** min(failures, 20)))
 
     def _begin(self) -> tuple[Session, View]:
+        if self._store.claim is not None and not self._store.claim.held():
+            self._store.claim.release()
+            self._store.claim = self._store.database.claim()
         engine = self._make_engine()
         session = self._make_session(engine)
         settings = self._store.settings()
@@ -159,9 +169,13 @@ class Keeper:
         if not decide and now_s < self._beat_s + pace.beat_s:
             return
         self._beat_s = now_s
+        if self._store.claim is not None and not self._store.claim.held():
+            raise StoreError("the claim on the store has to be taken anew")
         tick = session.step(requests, decide=decide)
         tick.settings["controller"] = {"time_s": now_s, "pid": os.getpid()}
         self._write(tick)
+        if tick.sample is not None:
+            self.tally.tick(tick.sample.tick_s)
         view.apply(tick)
         self._publish(replace(view.board(self._board, now_s, tick.sample), healthy=True, trouble=None))
 
@@ -171,6 +185,8 @@ class Keeper:
         while True:
             try:
                 self._store.write(tick)
+            except ClaimLostError:
+                raise
             except StoreError as error:
                 self._trouble(error)
                 if self._stopping.wait(pause_s):
@@ -180,6 +196,7 @@ class Keeper:
                 return
 
     def _trouble(self, error: Exception) -> None:
+        self.tally.error(error)
         board = self._board
         counts: dict[str, Any] = {}
         if isinstance(error, StoreError):
@@ -192,5 +209,5 @@ class Keeper:
 
     def _publish(self, board: Board) -> None:
         with self._changed:
-            self._board = board
+            self._board = replace(board, saved=self._saved())
             self._changed.notify_all()

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,8 @@ class Session:
         Builds a controller over an engine.
     admit
         Tells an engine of simulated work of the jobs it will be asked to run.
+    marks
+        When each node was read last, and what its meter said, as it is to be written down.
 
     Raises
     ------
@@ -45,8 +48,9 @@ class Session:
     def __init__(
         self, store: TickStore, engine: LiveEngine, maker: JobMaker, make: Callable[[Durable], Controller],
         now_s: Callable[[], float], retries: int, admit: Callable[[JobTable, int], None] = lambda *_: None,
+        marks: Callable[[], dict[str, Any]] = dict,
     ) -> None:  # fmt: skip
-        self.store, self.maker, self._now_s, self._admit = store, maker, now_s, admit
+        self.store, self.maker, self._now_s, self._admit, self._marks = store, maker, now_s, admit, marks
         self.durable = Durable(engine, store.intend, now_s, retries)
         self.controller = make(self.durable)
         self.recorder = Recorder(self.controller, self.durable)
@@ -82,6 +86,8 @@ class Session:
                 self._adopt(handle, row, own, segment or Account())
             elif segment is not None:
                 self.controller.ledger.resume(handle, segment)
+        if usage := self.store.settings().get("usage"):
+            self.controller.resume_usage(usage[1], usage[0])
         self.recorder.segments = {h for j in segments if (h := self.durable.handle_of(j)) is not None}
         self._settle_intents(tick, found)
         self.durable.look()
@@ -149,6 +155,7 @@ class Session:
         else:
             self.controller.close()
         self.recorder.record(tick, now_s, tick_s)
+        tick.settings |= {"metered": self._marks(), "usage": [now_s, self.controller.usage()]}
         return tick
 
     def _pause(self, now_s: float) -> None:

@@ -36,14 +36,13 @@ class View:
             job = BoardJob(known.id, "waiting", False, (), 0, 0.0, known.kept_epochs, None, None, None, None)  # noqa: FBT003
             self._jobs.setdefault(known.id, job)
         for job_id, columns in tick.jobs.items():
-            job = self._jobs.get(job_id)
-            if job is None:
+            if job_id not in self._jobs:
                 continue
             changed = {name: columns[name] for name in _COLUMNS if name in columns}
             if "nodes" in changed:
                 changed["nodes"] = tuple(changed["nodes"])
                 changed["gpus"] = len(changed["nodes"]) * columns["gpus_per_node"] if "gpus_per_node" in columns else 0
-            job = replace(job, **changed)
+            job = replace(self._jobs[job_id], **changed)
             if job.status in ACTIVE:
                 self._jobs[job_id] = job
             else:

@@ -56,7 +56,7 @@ class JobFile(FileModel):
     @classmethod
     def _split(cls, value: Any) -> Any:  # noqa: ANN401
         if not isinstance(value, str):
-            return value
+            return tuple(value) if isinstance(value, list) else value
         try:
             return tuple(shlex.split(value))
         except ValueError as error:

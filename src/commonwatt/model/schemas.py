@@ -13,6 +13,27 @@ from commonwatt.model.forecast_network_results import ForecastFitResult, Forecas
 from commonwatt.model.forecast_plan_results import ForecastPlanResult
 from commonwatt.model.forecast_results import ForecastDemandResult, ForecastEvaluateResult
 from commonwatt.model.job_file import JobFile
+from commonwatt.model.live_results import (
+    AuditPage,
+    ClusterState,
+    EventPage,
+    Explanation,
+    Health,
+    JobDetail,
+    JobPage,
+    LedgerPage,
+    ModeOrder,
+    ModeState,
+    NewToken,
+    NodePage,
+    Problem,
+    SamplePage,
+    SubmittedJob,
+    TenantOrder,
+    TenantPage,
+    TokenOrder,
+    TokenPage,
+)
 from commonwatt.model.map_file import MapFile, MappingFile, MapTable, TransferFile
 from commonwatt.model.map_layer_results import MapBatchResult, MapLayersResult, MapNetworksResult
 from commonwatt.model.map_results import MapEvaluateResult, MapResult, MapTableResult
@@ -83,6 +104,25 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "forecast-model": ForecastModelHeader,
     "forecast-fit-result": ForecastFitResult,
     "forecast-predict-result": ForecastPredictResult,
+    "live-problem": Problem,
+    "live-submit-result": SubmittedJob,
+    "live-jobs-result": JobPage,
+    "live-job-result": JobDetail,
+    "live-explain-result": Explanation,
+    "live-events-result": EventPage,
+    "live-tenant": TenantOrder,
+    "live-tenants-result": TenantPage,
+    "live-nodes-result": NodePage,
+    "live-cluster-result": ClusterState,
+    "live-mode": ModeOrder,
+    "live-mode-result": ModeState,
+    "live-ledger-result": LedgerPage,
+    "live-samples-result": SamplePage,
+    "live-audit-result": AuditPage,
+    "live-token": TokenOrder,
+    "live-token-result": NewToken,
+    "live-tokens-result": TokenPage,
+    "live-health-result": Health,
 }
 
 

@@ -6,7 +6,8 @@
     Trainer(max_epochs=90, callbacks=[saving, CommonwattCallback()]).fit(model, data, ckpt_path="last")
 
 SIGTERM is Lightning's own affair: it ends the training after the batch at work, and
-``ModelCheckpoint(save_on_exception=True)`` saves then.
+``ModelCheckpoint(save_on_exception=True)`` saves then. That is told when the training goes on: callbacks are not called
+after it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from commonwatt.store.texts import LONGEST_NAME, check_name, check_number, clean
 
 __all__ = ["Store", "job_row"]
 
-_LONGEST_PAGE = 100_000
+_LONGEST_PAGE = 10_000_000
 
 
 class Store:
@@ -126,6 +126,11 @@ class Store:
             raise ServiceError(msg, 409)
         return earlier, False
 
+    def submitted(self, tenant: str, key: str) -> JobRow | None:
+        """Return the job *tenant* submitted with *key*, if any."""
+        with self.database.reading(what="jobs") as c:
+            return self._submitted(c, tenant, key)
+
     def _submitted(self, c: sa.Connection, tenant: str, key: str | None) -> JobRow | None:
         if key is None:
             return None
@@ -184,12 +189,16 @@ class Store:
 
     # -- what happened
 
-    def events(self, *, job: int | None = None, after: int = 0, limit: int = 1000) -> list[EventRow]:
-        """Lines of the event log beyond *after*, of one job or of all."""
+    def events(
+        self, *, job: int | None = None, tenant: str | None = None, after: int = 0, limit: int = 1000
+    ) -> list[EventRow]:
+        """Lines of the event log beyond *after*: of one job, of the jobs of one tenant, or all."""
         t = tables.events.c
         query = sa.select(tables.events).where(t.id > row_number(after)).order_by(t.id).limit(_page(limit))
         if job is not None:
             query = query.where(t.job == row_number(job))
+        if tenant is not None:
+            query = query.join(tables.jobs, t.job == tables.jobs.c.id).where(tables.jobs.c.tenant == cleaned(tenant))
         with self.database.reading(what="events") as c:
             rows = c.execute(query).mappings()
             return [EventRow(**{**row, "nodes": tuple(row["nodes"])}) for row in rows]

@@ -16,6 +16,7 @@ from commonwatt.store.pruning import prune
 from commonwatt.store.records import ACTIVE, EventRow, IntentRow, JobRow, RequestKind, RequestRow, SampleRow
 from commonwatt.store.store import job_row
 from commonwatt.store.texts import LONGEST_NAME, cleaned
+from commonwatt.store.totals import count_events
 
 __all__ = ["LedgerKey", "Tick", "TickStore"]
 
@@ -119,6 +120,7 @@ class TickStore:
                 return
             if tick.events:
                 c.execute(tables.events.insert(), [_event(event) for event in tick.events])
+                count_events(c, tick.events)
             _change_jobs(c, tick.jobs)
             _add(c, tick.ledger)
             _replace_segments(c, tick.segments)

@@ -7,8 +7,9 @@ engine on the same folder, after a crash of the first, goes on where that was: `
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ from commonwatt.control.engine import (
 from commonwatt.engines.images import Images
 from commonwatt.engines.local.folder import End, RunFolder, RunOrder
 from commonwatt.engines.local.run import Run, await_any
-from commonwatt.engines.meters import Meters
+from commonwatt.engines.meters import DeclaredPower, Meters
 from commonwatt.engines.reports import Reports
 from commonwatt.engines.work import Work
 from commonwatt.model.arrays import Ints
@@ -62,24 +63,30 @@ class LocalEngine:
         Reading of a node's meter, joules; energy is unknown if there is none.
     images
         How jobs that name an image are run; they cannot be if not given.
+    declared_power
+        Take the power the cluster declares for a meter where there is none.
+    since
+        When nodes were read last by an engine before this one, and what their meters said (``marks``).
     """
 
     def __init__(
         self, cluster: Cluster, state: Path, work_of: Callable[[str], Work], *,
         slots: Sequence[Sequence[int]] | None = None, grace_s: float = 10.0,
         node_energy_j: Callable[[int], float] | None = None, images: Images | None = None,
+        declared_power: bool = False, since: Mapping[int, tuple[float, float | None]] | None = None,
     ) -> None:  # fmt: skip
-        self.capabilities = Capabilities(preempt=True, gangs=True, energy=node_energy_j is not None)
+        energy = node_energy_j is not None or declared_power
+        self.capabilities = Capabilities(preempt=True, gangs=True, energy=energy)
         self._cluster, self._state, self._grace_s = cluster, state.absolute(), grace_s
         self._slots = [list(own) for own in slots] if slots is not None else _counted(cluster.gpus)
         self._images = images or Images()
         self._reports = Reports(self._state / "jobs", work_of)
-        self._meters = Meters(len(cluster), node_energy_j)
+        self._meters = Meters(len(cluster), node_energy_j, DeclaredPower(cluster) if declared_power else None)
         self._runs: dict[int, Run] = {}  # running, or ended but not yet reported
         self._attempts: dict[int, int] = {}
         self._changes: list[Change] = []
         (self._state / "jobs").mkdir(parents=True, exist_ok=True)
-        self._attach()
+        self._attach(since or {})
 
     # -- the Engine interface
 
@@ -138,6 +145,10 @@ class LocalEngine:
             for handle in sorted(self._attempts)
             for run in (self._runs.get(handle),)
         ]
+
+    def marks(self) -> dict[int, tuple[float, float | None]]:
+        """Return when each node was read last, and what its meter said: for the engine after this one."""
+        return {n: self._meters.mark(n) for n in range(len(self._cluster))}
 
     def wait(self, seconds: float, waker: int = -1) -> None:
         """Return after so long, as soon as a job has ended, or when *waker* is readable."""
@@ -246,22 +257,28 @@ class LocalEngine:
 
     def _meter(self, n: int) -> None:
         """Close the reading of node *n* at this moment."""
-        gpu_w = self._cluster.classes[self._cluster.klass[n]].gpu_w
-        holders = tuple(
-            Holder(run.order.handle, run.order.gpus_per_node, gpu_w, run.order.started_s)
-            for run in self._runs.values()
-            if n in run.order.nodes
-        )
-        self._meters.close(n, holders)
+        self._meters.close(n, self._holders(n, [run.order for run in self._runs.values()]))
 
-    def _attach(self) -> None:
+    def _holders(self, n: int, orders: Sequence[RunOrder]) -> list[Holder]:
+        gpu_w = self._cluster.classes[self._cluster.klass[n]].gpu_w
+        return [Holder(o.handle, o.gpus_per_node, gpu_w, o.started_s) for o in orders if n in o.nodes]
+
+    def _attach(self, since: Mapping[int, tuple[float, float | None]]) -> None:
         """Take up what an engine before us left: what runs, and what ended without anybody noticing is reported."""
-        last = {folder.order().handle: folder for folder in RunFolder.all_in(self._state / "runs")}
-        for handle, folder in last.items():
-            order = folder.order()
-            self._attempts[handle] = order.attempt
-            self._runs[handle] = Run(folder, order)
+        spans = []
+        for folder in RunFolder.all_in(self._state / "runs"):
+            order, end = folder.order(), folder.end()
+            spans.append((order.started_s, math.inf if end is None else end.at_s, order))
+            self._attempts[order.handle] = order.attempt
+            self._runs[order.handle] = Run(folder, order)
             self._reports.know(order)
+        now_s = time.time()
+        for n, (since_s, since_j) in since.items():
+            self._meters.resume(n, since_s, since_j)
+            own = [span for span in spans if n in span[2].nodes and span[1] > since_s]
+            for to_s in sorted({t for span in own for t in span[:2] if since_s < t < now_s} | {now_s}):
+                there = [order for begin_s, end_s, order in own if begin_s < to_s <= end_s]
+                self._meters.close(n, self._holders(n, there), at_s=to_s)
 
 
 def _counted(gpus: Ints) -> list[list[int]]:

@@ -1,0 +1,57 @@
+"""The application: all resources, and what surrounds them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from commonwatt import __version__
+from commonwatt.model.fields import FileModel
+from commonwatt.model.job_file import JobFile
+from commonwatt.model.live_results import ModeOrder, Problem, TenantOrder, TokenOrder
+from commonwatt.service import cluster, health, jobs, page, stream, tenants, tokens
+from commonwatt.service.desk import Desk
+from commonwatt.service.envelope import Envelope, Observer
+from commonwatt.service.guard import Guard
+from commonwatt.service.problems import install, refusals
+
+__all__ = ["PREFIX", "make_app"]
+
+PREFIX = "/api/v1"
+_BODIES: tuple[type[FileModel], ...] = (JobFile, ModeOrder, TenantOrder, TokenOrder)
+
+
+def make_app(desk: Desk, *, observe: Observer | None = None) -> FastAPI:
+    """Return the application; *observe* is told every request (for metrics)."""
+    app = FastAPI(
+        title="commonwatt", version=__version__, docs_url=None, redoc_url=None, openapi_url=f"{PREFIX}/openapi.json",
+        redirect_slashes=False, description="The live control plane: jobs, tenants, nodes, energy.",
+    )  # fmt: skip
+    app.state.desk = desk
+    app.state.guard = Guard(desk.store, desk.config.live.server.requests_per_s)
+    api = APIRouter(prefix=PREFIX, responses=refusals(401, 422, 429, 500, 503))
+    for part in (jobs, tenants, cluster, tokens, stream):
+        api.include_router(part.router)
+    app.include_router(api)
+    app.include_router(health.router)
+    app.include_router(page.router)
+    install(app)
+    app.add_middleware(Envelope, observe=observe)
+    app.openapi = lambda: _described(app)  # type: ignore[method-assign]
+    return app
+
+
+def _described(app: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI document, with the models of bodies and of refusals among its components."""
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        schemas = document["components"]["schemas"]
+        schemas["Problem"] = Problem.model_json_schema()
+        schemas |= {model.__name__: model.model_json_schema() for model in _BODIES}
+        command = schemas["JobFile"]["properties"]["command"]
+        listed = {name: command.pop(name) for name in ("type", "items", "minItems")}
+        command["anyOf"] = [listed, {"type": "string", "minLength": 1}]
+        app.openapi_schema = document
+    return app.openapi_schema

@@ -1,0 +1,123 @@
+"""A control plane of which everything is known, as far as metrics go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from commonwatt.live.tally import Tally
+from commonwatt.model.errors import EngineDownError, StoreError
+from commonwatt.model.job_file import JobFile
+from commonwatt.service.http_times import HttpTimes
+from commonwatt.service.metrics import metrics_page
+from commonwatt.store import tables
+from commonwatt.store.database import Database, address
+from commonwatt.store.records import EventRow, IntentRow, JobStatus
+from commonwatt.store.store import Store
+from commonwatt.store.ticks import Tick, TickStore
+
+NOW_S = 1_800_000_000.0
+
+
+@dataclass(frozen=True)
+class Node:
+    name: str
+    gpu_type: str = "V100"
+    gpus: int = 4
+    usable_gpus: int = 4
+    held_gpus: int = 0
+    state: str = "on"
+    drained: bool = False
+    power_w: float | None = None
+
+
+@dataclass(frozen=True)
+class Board:
+    time_s: float = NOW_S - 5
+    mode: str = "live"
+    engine: str = "local"
+    healthy: bool = True
+    nodes: tuple[Node, ...] = ()
+    power_w: float | None = None
+    saved: dict[str, float | None] | None = None
+
+
+FULL = Board(
+    nodes=(
+        Node("a", held_gpus=3, power_w=900.0),
+        Node("b", usable_gpus=0, state="down"),
+        Node("c", "T4", 2, 2, drained=True, power_w=120.5),
+    ),
+    power_w=1020.5,
+    saved={"energy_kwh": 2.5, "cost": 0.6},
+)
+
+
+@dataclass
+class Plane:
+    """What a metrics page is made of."""
+
+    store: Store
+    board: Board | None = None
+    tally: Tally = field(default_factory=Tally)
+    http: HttpTimes = field(default_factory=HttpTimes)
+
+    def page(self):
+        return metrics_page(
+            board=lambda: self.board, store=self.store, counts=self.tally.counts, http=self.http, currency="EUR",
+            now_s=lambda: NOW_S,
+        )  # fmt: skip
+
+    def text(self) -> str:
+        return self.page()()[0].decode()
+
+
+def bare(folder: Path) -> Plane:
+    """Just begun."""
+    database = Database(address("store.db", folder))
+    tables.metadata.create_all(database.engine)
+    return Plane(Store(database))
+
+
+def account(energy_uj, cost_n, carbon_ug, gpu_us):
+    return {"energy_uj": energy_uj, "cost_n": cost_n, "carbon_ug": carbon_ug, "gpu_us": gpu_us}
+
+
+def filled(folder: Path) -> Plane:
+    """In the middle of its work: a value for every metric there is."""
+    plane = bare(folder)
+    plane.board = FULL
+    store = plane.store
+    for tenant in ("vision", 'te"xt\\'):
+        store.add_tenant(tenant, 1.0, NOW_S - 1000)
+    file = JobFile(name="j", command=("true",), tardiness_weight=0.01)
+    late = store.submit("vision", file, NOW_S - 900, due_s=NOW_S - 100)[0].id
+    held = store.submit("vision", file, NOW_S - 950)[0].id
+    store.submit("vision", file, NOW_S - 800, due_s=NOW_S + 100)
+    run = store.submit('te"xt\\', file, NOW_S - 700, due_s=NOW_S + 50)[0].id
+    done = store.submit('te"xt\\', file, NOW_S - 990, due_s=NOW_S - 500)[0].id
+    ticks = TickStore(store.database)
+    tick = Tick(requests=[request.id for request in ticks.requests()[1:]])
+    tick.change(held, held=True)
+    tick.change(run, status=JobStatus.RUNNING, nodes=["a"], gpus_per_node=3, expected_end_s=NOW_S + 90)
+    tick.change(done, status=JobStatus.COMPLETED, ended_s=NOW_S - 600)
+    tick.change(late, expected_end_s=NOW_S + 300)
+    tick.events = [
+        EventRow(0, NOW_S - 600, kind, done, ("a",), 1, "", "")
+        for kind in ("started", "preempted", "resumed", "migrated", "resized", "completed")
+    ]
+    tick.ledger = {
+        ("job", done): account(3_500_000, 250_000_000, 125_000, 60_000_000),
+        ("segment", run): account(1_000_000, 50_000_000, 25_000, 30_000_000),
+        ("idle", 0): account(2_000_000, 100_000_000, 50_000, 90_000_000),
+        ("meter", 0): account(6_500_000, 400_000_000, 200_000, 180_000_000),
+    }
+    ticks.write(tick)
+    ticks.intend([IntentRow("start-1-1", "start", 1, 1, (0,), 1, NOW_S)])
+    for duration_s in (0.002, 0.02, 0.2):
+        plane.tally.tick(duration_s)
+    for error in (EngineDownError("x"), EngineDownError("y"), StoreError("z"), ValueError("w")):
+        plane.tally.error(error)
+    plane.http.observe("GET", "/api/v1/jobs/{job}", 200, 0.004)
+    plane.http.observe("POST", "/api/v1/jobs", 201, 0.012)
+    return plane
