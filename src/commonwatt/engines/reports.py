@@ -59,7 +59,8 @@ class Reports:
         """Epochs as the jobs report them; nothing is known of how soon they begin to work."""
         told = [self.of(int(handle), order_of(int(handle))) for handle in handles]
         done, kept = np.array(told, dtype=np.float64).reshape(-1, 2).T
-        return Progress(done, kept, np.zeros(len(told)))
+        told_s = np.array([self._told_s(int(handle)) for handle in handles], dtype=np.float64)
+        return Progress(done, kept, np.zeros(len(told)), told_s)
 
     def change(self, order: RunOrder, end: End) -> Change:
         """Turn the end of a run that nobody asked for into what the controller hears: its exit code decides."""
@@ -83,6 +84,12 @@ class Reports:
         worked_s = max(0.0, at_s - order.started_s)
         since = done - order.base_epochs
         return worked_s * (done - kept) / since if since > 0 else worked_s
+
+    def _told_s(self, handle: int) -> float:
+        try:
+            return (self._jobs / str(handle) / "progress").stat().st_mtime
+        except OSError:
+            return np.nan
 
     def _told(self, handle: int) -> tuple[float, float]:
         """What the job last said, within its epochs; nothing if it says nothing."""

@@ -114,10 +114,13 @@ class View:
         controller, book = session.controller, session.controller.book
         free = [0] * len(controller.cluster.classes)
         view = session.durable.nodes()
+        shut = controller.drained | controller.set_aside
         for n, klass in enumerate(controller.cluster.klass.tolist()):
-            free[klass] += int(view.usable_gpus[n]) if controller.cluster.names[n] not in session.drained else 0
+            free[klass] += 0 if n in shut else int(view.usable_gpus[n])
         ends = []
         for handle, nodes in book.nodes.items():
+            if handle in controller.aside:
+                continue
             row = int(book.job("row")[handle])
             klass, gpus = int(book.row("klass")[row]), len(nodes) * int(book.row("per_node")[row])
             free[klass] -= gpus
