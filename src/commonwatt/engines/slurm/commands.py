@@ -18,7 +18,7 @@ from commonwatt.engines.slurm.reading import (
     nodes_of_json,
     nodes_of_text,
 )
-from commonwatt.model.errors import EngineError
+from commonwatt.model.errors import EngineDownError, EngineError
 
 __all__ = ["Slurm", "SlurmSilentError"]
 
@@ -32,7 +32,7 @@ _SILENCE = (
 _FORGET = ("SBATCH_", "SCANCEL_", "SINFO_", "SLURM_", "SQUEUE_")
 
 
-class SlurmSilentError(EngineError):
+class SlurmSilentError(EngineDownError):
     """Slurm's controller does not answer: what was asked of it may have been done, or not."""
 
 

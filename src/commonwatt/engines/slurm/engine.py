@@ -9,6 +9,7 @@ apart. See ``docs/engines.md``.
 from __future__ import annotations
 
 import re
+import select
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -33,7 +34,7 @@ from commonwatt.control.engine import (
 )
 from commonwatt.engines.images import Images
 from commonwatt.engines.local.folder import RunFolder, RunOrder
-from commonwatt.engines.meters import Meters
+from commonwatt.engines.meters import DeclaredPower, Meters
 from commonwatt.engines.reports import Reports
 from commonwatt.engines.slurm.commands import Slurm, SlurmSilentError
 from commonwatt.engines.slurm.power import NodePower
@@ -72,6 +73,8 @@ class SlurmEngine:
         Reading of a node's meter, joules; energy is unknown if there is none.
     images
         How jobs that name an image are run; they cannot be if not given.
+    declared_power
+        Take the power the cluster declares for a meter where there is none.
 
     Raises
     ------
@@ -82,19 +85,20 @@ class SlurmEngine:
     def __init__(
         self, cluster: Cluster, state: Path, work_of: Callable[[str], Work], *, slurm: Slurm | None = None,
         settings: SlurmSettings | None = None, node_energy_j: Callable[[int], float] | None = None,
-        images: Images | None = None,
+        images: Images | None = None, declared_power: bool = False,
     ) -> None:  # fmt: skip
         for name in cluster.names:
             if not _NAME.fullmatch(name):
                 raise InputError("a node name of letters, digits, '.', '_' and '-'", field="nodes.name", value=name)
         self._settings = settings or SlurmSettings()
         power = self._settings.power
-        metered = node_energy_j is not None
+        metered = node_energy_j is not None or declared_power
         self.capabilities = Capabilities(preempt=True, gangs=True, energy=metered, power_states=power)
         self._cluster, self._state, self._slurm = cluster, state.absolute(), slurm or Slurm()
         self._images = images or Images()
         self._reports = Reports(self._state / "jobs", work_of)
-        self._meters = Meters(len(cluster), node_energy_j)
+        declared = DeclaredPower(cluster) if declared_power and node_energy_j is None else None
+        self._meters = Meters(len(cluster), node_energy_j, declared)
         self._power = NodePower(self._slurm, cluster, may_sleep=power)
         self._runs: dict[int, SlurmRun] = {}  # running, or ended but not yet reported
         self._attempts: dict[int, int] = {}
@@ -172,8 +176,11 @@ class SlurmEngine:
             for run in (self._runs.get(handle),)
         ]
 
-    def wait(self, seconds: float) -> None:
-        """Return after so long, or as soon as a job has ended; meanwhile, jobs whose nodes have woken are sent."""
+    def wait(self, seconds: float, waker: int = -1) -> None:
+        """Return after so long, as soon as a job has ended, or when the descriptor *waker* is readable.
+
+        Meanwhile, jobs whose nodes have woken are sent.
+        """
         until_s = time.monotonic() + seconds
         looked_s = -np.inf if self._sight is None else self._sight.at_s
         while not self._changes and (left_s := until_s - time.monotonic()) > 0:
@@ -185,7 +192,11 @@ class SlurmEngine:
                     if any(run.ended(self._job(run, sight), self._settings.lag_s) for run in self._runs.values()):
                         return
                 looked_s = time.monotonic()
-            time.sleep(min(left_s, max(_BLINK_S, 0.002 * len(self._runs))))
+            pause_s = min(left_s, max(_BLINK_S, 0.002 * len(self._runs)))
+            if waker < 0:
+                time.sleep(pause_s)
+            elif select.select([waker], [], [], pause_s)[0]:
+                return
 
     def drain(self, node: int, reason: str) -> None:
         """Let no new jobs onto a node, of ours or of others; its GPUs are no longer usable for us."""
