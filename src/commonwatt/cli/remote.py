@@ -66,10 +66,13 @@ def show(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], *, 
     for heading in headings:
         table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(
-            *(Text("".join(c if c.isprintable() or c == "\N{NO-BREAK SPACE}" else "?" for c in cell)) for cell in row)
-        )
+        table.add_row(*(Text(_plain(cell)) for cell in row))
     Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def _plain(text: str) -> str:
+    """Return *text* without what could steer a terminal."""
+    return "".join(c if c.isprintable() or c == "\N{NO-BREAK SPACE}" else "?" for c in text)
 
 
 def when(time_s: float | None, now_s: float) -> str:
