@@ -12,8 +12,6 @@ import pytest
 
 httpx = pytest.importorskip("httpx")
 
-from tests.dashboard.conftest import Served  # noqa: E402
-
 STATIC = resources.files("commonwatt.service").joinpath("static")
 
 
@@ -152,11 +150,8 @@ def test_one_who_reads_nothing_holds_nobody_up(served, desk):
                     break
 
 
-def test_the_server_stops_although_somebody_listens(desk):
-    from commonwatt.service.app import make_app
-
-    server = Served(make_app(desk))
-    with listen(server, desk.tokens["operator"]) as answer:
+def test_the_server_stops_although_somebody_listens(served, desk):
+    with listen(served, desk.tokens["operator"]) as answer:
         assert next(lines(answer))[0] == "hello"
-        server.stop()
-    assert not server.thread.is_alive()
+        served.stop()
+    assert not served.thread.is_alive()
