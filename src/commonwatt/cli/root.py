@@ -16,6 +16,7 @@ from commonwatt import __version__
 __all__ = ["main"]
 
 VERBS = {
+    "check": "Check a configuration of the control plane, and all it needs, before it runs.",
     "data": "List public traces and profiles; check a log one has got.",
     "partition": "Choose a hardware configuration, and whose share of it, by a market.",
     "forecast": "Forecast how many GPUs must be on, with a promise that is kept.",
