@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from commonwatt.control.engine import Progress
-from commonwatt.engines.local.folder import RunOrder, write_record
+from commonwatt.control.engine import Change, JobEnded, JobInterrupted, Outcome, Progress
+from commonwatt.engines.local.folder import End, RunOrder, write_record
 from commonwatt.engines.local.progress import read_progress
 from commonwatt.engines.work import Work
 from commonwatt.model.arrays import Ints
@@ -62,15 +62,17 @@ class Reports:
         told_s = np.array([self._told_s(int(handle)) for handle in handles], dtype=np.float64)
         return Progress(done, kept, np.zeros(len(told)), told_s)
 
-    def completed(self, order: RunOrder) -> None:
-        """The job has done all its epochs, whatever it said."""
-        self.know(order)
-        epochs = self._epochs[order.handle]
-        self._settled[order.handle] = (epochs, epochs)
-
-    def failed(self, order: RunOrder) -> None:
-        """The job stays at what it said last."""
+    def change(self, order: RunOrder, end: End) -> Change:
+        """Turn the end of a run that nobody asked for into what the controller hears: its exit code decides."""
+        if end.exit_code is None or end.stopped:
+            return JobInterrupted(order.handle, end.at_s, self.interrupted(order, end.at_s), end.cause)
+        if end.exit_code == 0:
+            self.know(order)
+            epochs = self._epochs[order.handle]
+            self._settled[order.handle] = (epochs, epochs)
+            return JobEnded(order.handle, end.at_s, Outcome.COMPLETED, end.cause)
         self._settled[order.handle] = self._told(order.handle)
+        return JobEnded(order.handle, end.at_s, Outcome.FAILED, end.cause)
 
     def interrupted(self, order: RunOrder, at_s: float) -> float:
         """Fall back to the job's last snapshot; returns the seconds of this run's work that a restart repeats."""

@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 
 import sqlalchemy as sa
 
-from commonwatt.model.errors import StoreError
+from commonwatt.model.errors import ClaimLostError, StoreError
 from commonwatt.store import tables
 from commonwatt.store.database import Database
 
@@ -42,7 +42,7 @@ class Claim:
         return self._lock.alive()
 
     def check(self, c: sa.Connection) -> None:
-        """Hold, within a transaction, that nobody else has claimed the store since; raises ``StoreError``.
+        """Hold, within a transaction, that nobody else has claimed the store since; raises ``ClaimLostError``.
 
         If only the lock was lost (the server was restarted), it is taken again.
         """
@@ -50,12 +50,12 @@ class Claim:
         row = c.execute(sa.select(t.value).where(t.name == _SETTING).with_for_update()).first()
         if row is None or row[0].get("token") != self.token:
             who = "somebody" if row is None else _holder(row[0])
-            raise StoreError(f"this controller has lost its claim on the store: {who} has taken it over")
+            raise ClaimLostError(f"this controller has lost its claim on the store: {who} has taken it over")
         if not self.held():
             self.release()
             lock = _lock(self.database)
             if lock is None:
-                raise StoreError("this controller has lost its claim on the store: another one is taking it over")
+                raise ClaimLostError("this controller has lost its claim on the store: another one is taking it over")
             self._lock = lock
 
     def release(self) -> None:

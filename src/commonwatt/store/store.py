@@ -22,7 +22,7 @@ from commonwatt.store.texts import LONGEST_NAME, check_name, check_number, clean
 
 __all__ = ["Store", "job_row"]
 
-_LONGEST_PAGE = 100_000
+_LONGEST_PAGE = 10_000_000
 
 
 class Store:
