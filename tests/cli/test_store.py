@@ -55,7 +55,8 @@ def test_check_tells_what_is_wrong_and_fails(config, filled):
     with filled.transaction() as c:
         c.exec_driver_sql("UPDATE jobs SET status = 'running'")
     said = run("store", "check", config)
-    assert (said.code, said.err) == (1, "")
+    assert (said.code, said.err.count("\n")) == (1, 1)
+    assert said.err.endswith("commonwatt.db has problems: 1\n")
     assert "  jobs: job 1: it is running and holds 0 nodes\n" in said.out
     found = run("store", "check", config, "--json")
     assert (found.code, found.document["problems"][0]["job"]) == (1, 1)

@@ -21,8 +21,7 @@ _SHOWN = 20  # problems in the terminal; --json has all
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path))
 @json_option
-@click.pass_context
-def check(ctx: click.Context, config: Path, *, as_json: bool) -> None:
+def check(config: Path, *, as_json: bool) -> None:
     """Look for what must not be in the store of CONFIG; exit code 1 if there is any of it.
 
     Does the ledger add up to the meter, did every job end once, is every command's outcome known?
@@ -32,6 +31,7 @@ def check(ctx: click.Context, config: Path, *, as_json: bool) -> None:
       commonwatt store check site.yaml
     """
     from commonwatt import __version__
+    from commonwatt.model.errors import StoreError
     from commonwatt.model.store_results import StoreCheckResult, StoreProblem
 
     with opened(config, existing=True) as database:
@@ -50,7 +50,7 @@ def check(ctx: click.Context, config: Path, *, as_json: bool) -> None:
     else:
         _tell(result)
     if result.problems:
-        ctx.exit(1)
+        raise StoreError(f"the store {result.store} has problems: {len(result.problems)}")
 
 
 def _tell(result: StoreCheckResult) -> None:
@@ -64,4 +64,5 @@ def _tell(result: StoreCheckResult) -> None:
         click.echo(f"  {problem.table}: {job}{problem.problem}")
     if len(result.problems) > _SHOWN:
         click.echo(f"  {len(result.problems) - _SHOWN} more (--json has all)")
-    click.echo("all is well" if not result.problems else f"{len(result.problems)} problems")
+    if not result.problems:
+        click.echo("all is well")
