@@ -50,7 +50,7 @@ def desk(tmp_path) -> Iterator[StandIn]:
 
 @pytest.fixture
 def app(desk):
-    return make_app(desk)
+    return make_app(desk.desk)
 
 
 @pytest.fixture

@@ -6,7 +6,10 @@ import time
 
 import pytest
 
-from tests.service.made import job
+from commonwatt.service.app import make_app
+from commonwatt.store.ticks import Tick
+from tests.service.conftest import Caller
+from tests.service.made import StandIn, job
 
 
 def test_a_job_is_accepted_and_seen(as_, desk):
@@ -63,10 +66,10 @@ def test_submitting_again_with_a_key_is_one_job(as_, desk):
     [
         ({"epochs": 0}, "epochs", "a number, 1 or more"),
         ({"epochs": "10"}, "epochs", "a whole number"),
-        ({"gpus": 9}, "gpus", "a job some nodes could run"),
-        ({"gpu_type": "H100"}, "gpu_type", "a GPU type of this cluster (V100, T4)"),
-        ({"gpu_types": ["T4", "K80"]}, "gpu_types", "a GPU type of this cluster (V100, T4)"),
-        ({"due": "tomorrow"}, "due", "a moment of ISO 8601 such as 2026-12-01T08:00+01:00"),
+        ({"gpus": 9}, "gpus", "GPU types and counts that some node"),
+        ({"gpu_type": "H100"}, "gpu_type", "a GPU type of the cluster (V100, T4)"),
+        ({"gpu_types": ["T4", "K80"]}, "gpu_types", "a GPU type of the cluster (V100, T4)"),
+        ({"due": "tomorrow"}, "due", "a time such as 2026-12-01T08:00 (ISO 8601)"),
         ({"comand": "x"}, "comand", "did you mean command?"),
         ({"name": "a b"}, "name", "^[A-Za-z0-9]"),
         ({"folder": "relative"}, "folder", "an absolute path"),
@@ -103,18 +106,12 @@ def test_a_body_says_what_it_is(as_):
 
 @pytest.mark.parametrize("past_due", ["warn", "refuse"])
 def test_due_dates_that_have_passed(tmp_path, past_due):
-    from commonwatt.service.app import make_app
-    from tests.service.conftest import Caller
-    from tests.service.made import StandIn
-
     desk = StandIn(tmp_path, server={"past_due": past_due})
-    ada = Caller(make_app(desk), desk.tokens["ada"])
+    ada = Caller(make_app(desk.desk), desk.tokens["ada"])
     done = ada.post("/jobs", json=job(due="2001-01-01", tardiness_weight=0.1))
     if past_due == "warn":
         assert done.status_code == 201
-        assert done.json()["warnings"] == [
-            "the due date (2001-01-01T00:00:00+00:00) has passed: the job is late already"
-        ]
+        assert done.json()["warnings"] == ["the due date (2001-01-01) has passed: the job is late already"]
         assert done.json()["late"] is True
     else:
         assert (done.status_code, done.json()["field"]) == (422, "due")
@@ -126,12 +123,8 @@ def test_due_dates_that_have_passed(tmp_path, past_due):
 
 
 def test_folders_must_exist_where_the_engine_is_local(tmp_path):
-    from commonwatt.service.app import make_app
-    from tests.service.conftest import Caller
-    from tests.service.made import StandIn
-
     desk = StandIn(tmp_path, engine="local")
-    ada = Caller(make_app(desk), desk.tokens["ada"])
+    ada = Caller(make_app(desk.desk), desk.tokens["ada"])
     done = ada.post("/jobs", json=job(snapshots=str(tmp_path / "missing")))
     assert (done.status_code, done.json()["field"]) == (422, "snapshots")
     assert ada.post("/jobs", json=job(snapshots=str(tmp_path))).status_code == 201
@@ -168,13 +161,32 @@ def test_an_operator_submits_for_a_tenant_it_names(as_):
     assert as_("ada").post("/jobs", params={"tenant": "bob"}, json=job()).status_code == 403
 
 
-def test_output(as_, desk):
-    ada = as_("ada")
+def test_output(tmp_path):
+    stand_in = StandIn(tmp_path, engine="local")
+    app = make_app(stand_in.desk)
+    ada = Caller(app, stand_in.tokens["ada"])
     number = ada.post("/jobs", json=job()).json()["id"]
     assert ada.get(f"/jobs/{number}/log").status_code == 404
-    desk.logs[number] = b"epoch 1\n<script>alert(1)</script>\xff"
-    seen = ada.get(f"/jobs/{number}/log", params={"last_bytes": 12})
-    assert seen.text == "(1)</script>"[-11:] + "\N{REPLACEMENT CHARACTER}"
+    folder = tmp_path / "state" / "runs" / f"{number}-1"
+    folder.mkdir(parents=True)
+    (folder / "output.log").write_bytes(b"epoch 1\n<script>alert(1)</script>\xff")
+    tick = Tick()
+    tick.change(number, attempts=1)
+    stand_in.ticks.write(tick)
+    seen = ada.get(f"/jobs/{number}/log", params={"last_bytes": 13})
+    assert seen.text == "(1)</script>\N{REPLACEMENT CHARACTER}"
     assert seen.headers["content-type"] == "text/plain; charset=utf-8"
     assert seen.headers["x-content-type-options"] == "nosniff"
-    assert as_("bob").get(f"/jobs/{number}/log").status_code == 404
+    assert Caller(app, stand_in.tokens["bob"]).get(f"/jobs/{number}/log").status_code == 404
+    stand_in.close()
+
+
+def test_output_that_leads_elsewhere_is_not_shown(tmp_path):
+    stand_in = StandIn(tmp_path, engine="local")
+    ada = Caller(make_app(stand_in.desk), stand_in.tokens["ada"])
+    number = ada.post("/jobs", json=job()).json()["id"]
+    folder = tmp_path / "state" / "runs" / f"{number}-0"
+    folder.mkdir(parents=True)
+    (folder / "output.log").symlink_to("/etc/passwd")
+    assert ada.get(f"/jobs/{number}/log").status_code == 404
+    stand_in.close()

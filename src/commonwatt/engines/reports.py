@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from commonwatt.control.engine import Progress
-from commonwatt.engines.local.folder import RunOrder, write_record
+from commonwatt.control.engine import Change, JobEnded, JobInterrupted, Outcome, Progress
+from commonwatt.engines.local.folder import End, RunOrder, write_record
 from commonwatt.engines.local.progress import read_progress
 from commonwatt.engines.work import Work
 from commonwatt.model.arrays import Ints
@@ -59,17 +59,20 @@ class Reports:
         """Epochs as the jobs report them; nothing is known of how soon they begin to work."""
         told = [self.of(int(handle), order_of(int(handle))) for handle in handles]
         done, kept = np.array(told, dtype=np.float64).reshape(-1, 2).T
-        return Progress(done, kept, np.zeros(len(told)))
+        told_s = np.array([self._told_s(int(handle)) for handle in handles], dtype=np.float64)
+        return Progress(done, kept, np.zeros(len(told)), told_s)
 
-    def completed(self, order: RunOrder) -> None:
-        """The job has done all its epochs, whatever it said."""
-        self.know(order)
-        epochs = self._epochs[order.handle]
-        self._settled[order.handle] = (epochs, epochs)
-
-    def failed(self, order: RunOrder) -> None:
-        """The job stays at what it said last."""
+    def change(self, order: RunOrder, end: End) -> Change:
+        """Turn the end of a run that nobody asked for into what the controller hears: its exit code decides."""
+        if end.exit_code is None or end.stopped:
+            return JobInterrupted(order.handle, end.at_s, self.interrupted(order, end.at_s), end.cause)
+        if end.exit_code == 0:
+            self.know(order)
+            epochs = self._epochs[order.handle]
+            self._settled[order.handle] = (epochs, epochs)
+            return JobEnded(order.handle, end.at_s, Outcome.COMPLETED, end.cause)
         self._settled[order.handle] = self._told(order.handle)
+        return JobEnded(order.handle, end.at_s, Outcome.FAILED, end.cause)
 
     def interrupted(self, order: RunOrder, at_s: float) -> float:
         """Fall back to the job's last snapshot; returns the seconds of this run's work that a restart repeats."""
@@ -81,6 +84,12 @@ class Reports:
         worked_s = max(0.0, at_s - order.started_s)
         since = done - order.base_epochs
         return worked_s * (done - kept) / since if since > 0 else worked_s
+
+    def _told_s(self, handle: int) -> float:
+        try:
+            return (self._jobs / str(handle) / "progress").stat().st_mtime
+        except OSError:
+            return np.nan
 
     def _told(self, handle: int) -> tuple[float, float]:
         """What the job last said, within its epochs; nothing if it says nothing."""

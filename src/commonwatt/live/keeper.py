@@ -17,7 +17,7 @@ from commonwatt.live.clock import SteadyClock
 from commonwatt.live.session import Session
 from commonwatt.live.tally import Tally
 from commonwatt.live.view import View
-from commonwatt.model.errors import ClaimLostError, CommonwattError, EngineDownError, EngineError, StoreError
+from commonwatt.model.errors import CommonwattError, EngineDownError, EngineError, StoreDownError, StoreError
 from commonwatt.store.ticks import Tick, TickStore
 
 __all__ = ["Keeper", "Pace"]
@@ -68,6 +68,7 @@ class Keeper:
         self._store, self._make_engine, self._make_session = store, make_engine, make_session
         self._mode, self._clock, self._pace = mode, clock, pace or Pace()
         self._board = Board(clock(), mode, engine_name)
+        self.tally = Tally()
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
         self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -169,14 +170,14 @@ class Keeper:
         if not decide and now_s < self._beat_s + pace.beat_s:
             return
         self._beat_s = now_s
-        if self._store.claim is not None and not self._store.claim.held():
-            raise StoreError("the claim on the store has to be taken anew")
         tick = session.step(requests, decide=decide)
         tick.settings["controller"] = {"time_s": now_s, "pid": os.getpid()}
         self._write(tick)
         if tick.sample is not None:
             self.tally.tick(tick.sample.tick_s)
         view.apply(tick)
+        if decide and tick.sample is not None:
+            self.tally.tick(tick.sample.tick_s)
         self._publish(replace(view.board(self._board, now_s, tick.sample), healthy=True, trouble=None))
 
     def _write(self, tick: Tick) -> None:
@@ -185,9 +186,7 @@ class Keeper:
         while True:
             try:
                 self._store.write(tick)
-            except ClaimLostError:
-                raise
-            except StoreError as error:
+            except StoreDownError as error:
                 self._trouble(error)
                 if self._stopping.wait(pause_s):
                     raise

@@ -41,7 +41,7 @@ def baseline_of(config: Scenario) -> PolicySpec:
 
 
 def jobs_for_estimate(rows: Sequence[JobRow], maker: JobMaker, now_s: float) -> list[Job]:
-    """Return the jobs of the last days as a simulation takes them, the first submitted at 0; cancelled ones left out."""
+    """Return the jobs of the last days as a simulation takes them, the first at 0; cancelled ones left out."""
     jobs = []
     recent = [row for row in rows if row.submit_s > now_s - DAYS * DAY_S and row.status is not JobStatus.CANCELLED]
     began_s = min((row.submit_s for row in recent), default=0.0)

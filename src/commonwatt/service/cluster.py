@@ -8,6 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 
+from commonwatt.live.board import Board
 from commonwatt.model.live_results import (
     ClusterState,
     EventPage,
@@ -22,7 +23,7 @@ from commonwatt.model.live_results import (
 )
 from commonwatt.service.audit import AuditedRoute, about
 from commonwatt.service.body import body_of, described
-from commonwatt.service.desk import Board, Desk
+from commonwatt.service.desk import Desk
 from commonwatt.service.guard import Caller, Member, Operator
 from commonwatt.service.parameters import After, Limit, desk_of
 from commonwatt.service.problems import Refusal, refusals

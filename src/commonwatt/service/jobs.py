@@ -8,13 +8,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
+from commonwatt.live.jobs import due_of
 from commonwatt.model.errors import InputError
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.live_results import EventPage, Explanation, JobDetail, JobPage, JobState, SubmittedJob
 from commonwatt.service.audit import AuditedRoute, about
 from commonwatt.service.body import body_of, described
 from commonwatt.service.desk import Desk
-from commonwatt.service.door import due_s, look_at
+from commonwatt.service.door import look_at
 from commonwatt.service.guard import Caller, Member
 from commonwatt.service.parameters import After, Limit, TenantName, desk_of
 from commonwatt.service.problems import Refusal, refusals
@@ -54,9 +55,9 @@ def submit(
     desk, now_s = desk_of(request), time.time()
     owner = _owner(desk, caller, tenant)
     about(request, f"job {file.name}", tenant=owner)
-    due = due_s(file, now_s)
+    due = due_of(file, now_s)
     try:
-        warnings = look_at(desk, file, owner, now_s, due)
+        warnings = look_at(desk, file, now_s, due)
     except InputError:
         if key is None or desk.store.submitted(owner, key) is None:
             raise
@@ -123,8 +124,8 @@ def log(
 ) -> PlainTextResponse:  # fmt: skip
     """Return what a job printed, where the engine keeps it here."""
     desk = desk_of(request)
-    _found(desk, caller, job)
-    text = desk.job_log(job, last_bytes)
+    row = _found(desk, caller, job)
+    text = desk.job_log(job, row.attempts, last_bytes)
     if text is None:
         raise Refusal(404, f"nothing that job {job} printed is kept here")
     return PlainTextResponse(text.decode("utf-8", "replace"), headers={"Content-Security-Policy": "sandbox"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from commonwatt.live.board import Board, BoardJob, BoardNode
 from commonwatt.model.live_results import (
     ClusterState,
     EventEntry,
@@ -15,7 +16,6 @@ from commonwatt.model.live_results import (
     NodeState,
     SubmittedJob,
 )
-from commonwatt.service.desk import Board, BoardJob, BoardNode
 from commonwatt.service.guard import Caller
 from commonwatt.store.records import ACTIVE, EventRow, JobRow
 

@@ -8,14 +8,13 @@ the connection is alive.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
-from typing import Annotated, cast
+from collections.abc import AsyncIterator
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Request
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from commonwatt import __version__
-from commonwatt.live.board import Board
 from commonwatt.service.feed import Feed
 from commonwatt.service.guard import Caller, Guard, Member
 from commonwatt.service.parameters import desk_of
@@ -67,6 +66,6 @@ def _feed(request: Request) -> Feed:
     state = request.app.state
     if not hasattr(state, "feed"):
         desk = desk_of(request)
-        state.feed = Feed(cast("Callable[[], Board]", desk.board), desk.store.database)
+        state.feed = Feed(desk.board, desk.store.database)
     feed: Feed = state.feed
     return feed

@@ -21,9 +21,7 @@ from commonwatt.control.engine import (
     Found,
     Holder,
     JobEnded,
-    JobInterrupted,
     NodeView,
-    Outcome,
     Progress,
     Reading,
     SetPower,
@@ -32,7 +30,7 @@ from commonwatt.control.engine import (
     Stopped,
 )
 from commonwatt.engines.images import Images
-from commonwatt.engines.local.folder import End, RunFolder, RunOrder
+from commonwatt.engines.local.folder import RunFolder, RunOrder
 from commonwatt.engines.local.run import Run, await_any
 from commonwatt.engines.meters import DeclaredPower, Meters
 from commonwatt.engines.reports import Reports
@@ -81,7 +79,8 @@ class LocalEngine:
         self._slots = [list(own) for own in slots] if slots is not None else _counted(cluster.gpus)
         self._images = images or Images()
         self._reports = Reports(self._state / "jobs", work_of)
-        self._meters = Meters(len(cluster), node_energy_j, DeclaredPower(cluster) if declared_power else None)
+        self._declared = DeclaredPower(cluster) if declared_power and node_energy_j is None else None
+        self._meters = Meters(len(cluster), node_energy_j, self._declared)
         self._runs: dict[int, Run] = {}  # running, or ended but not yet reported
         self._attempts: dict[int, int] = {}
         self._changes: list[Change] = []
@@ -104,7 +103,7 @@ class LocalEngine:
         for handle, run in list(self._runs.items()):
             if (end := run.ended()) is not None:
                 self._vacate(handle)
-                self._report(run, end)
+                self._changes.append(self._reports.change(run.order, end))
         changes, self._changes = self._changes, []
         return changes
 
@@ -133,8 +132,12 @@ class LocalEngine:
         return self._meters.take()
 
     def power_w(self) -> float | None:
-        """Unknown: there are energy meters at most."""
-        return None
+        """Return the declared power, where that stands for a meter; unknown otherwise: meters read energy."""
+        if self._declared is None:
+            return None
+        orders = [run.order for run in self._runs.values()]
+        nodes = range(len(self._cluster))
+        return sum(self._declared(n, self._holders(n, orders), asleep=False) for n in nodes)
 
     # -- what an engine adds that survives its controller
 
@@ -215,23 +218,9 @@ class LocalEngine:
         end = run.await_end()
         self._vacate(handle)
         if not end.stopped:
-            self._report(run, end)
+            self._changes.append(self._reports.change(run.order, end))
             return Stopped(handle, 0.0)
         return Stopped(handle, self._reports.interrupted(run.order, end.at_s))
-
-    def _report(self, run: Run, end: End) -> None:
-        """Turn the end of a run nobody asked for into a change."""
-        order = run.order
-        if end.exit_code is None or end.stopped:
-            lost_s = self._reports.interrupted(order, end.at_s)
-            self._changes.append(JobInterrupted(order.handle, end.at_s, lost_s, end.cause))
-            return
-        if end.exit_code == 0:
-            self._reports.completed(order)
-        else:
-            self._reports.failed(order)
-        outcome = Outcome.COMPLETED if end.exit_code == 0 else Outcome.FAILED
-        self._changes.append(JobEnded(order.handle, end.at_s, outcome, end.cause))
 
     def _order_of(self, handle: int) -> RunOrder | None:
         return self._runs[handle].order if handle in self._runs else None
