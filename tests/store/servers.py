@@ -26,6 +26,7 @@ class Server:
     """A database server of our own; ``start`` and ``stop`` may be called again and again."""
 
     name = ""
+    ends = signal.SIGTERM
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=f"cw-{self.name}-"))
@@ -41,22 +42,29 @@ class Server:
             raise
 
     def start(self) -> None:
-        with (self.folder / "output").open("ab") as output:
-            self.process = subprocess.Popen(
-                self.command(), stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
-            )
+        """Start it, again if need be: after a loss of power its old processes may still be ending."""
         end = time.monotonic() + _TRIES_S
+        self.process = self.launch()
         while not self.answers():
-            if self.process.poll() is not None or time.monotonic() > end:
+            if time.monotonic() > end:
                 raise RuntimeError(f"{self.name} does not start: {(self.folder / 'output').read_text()[-2000:]}")
             time.sleep(0.05)
+            if self.process.poll() is not None:
+                time.sleep(0.5)
+                self.process = self.launch()
+
+    def launch(self) -> subprocess.Popen:
+        with (self.folder / "output").open("ab") as output:
+            return subprocess.Popen(
+                self.command(), stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
+            )
 
     def stop(self, *, hard: bool = False) -> None:
         """Stop it in order, or as a loss of power would."""
         if self.process is None:
             return
         for pid in self.pids():
-            os.kill(pid, signal.SIGKILL if hard else signal.SIGTERM)
+            os.kill(pid, signal.SIGKILL if hard else self.ends)
         self.process.wait(_TRIES_S)
         self.process = None
 
@@ -124,6 +132,7 @@ class MariaDB(Server):
 
 class PostgreSQL(Server):
     name = "postgresql"
+    ends = signal.SIGINT  # SIGTERM waits until all have gone
 
     @staticmethod
     def programs() -> str:
