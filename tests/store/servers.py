@@ -28,7 +28,8 @@ class Server:
     name = ""
     ends = signal.SIGTERM
 
-    def __init__(self) -> None:
+    def __init__(self, *, durable: bool = False) -> None:
+        self.durable = durable  # whether a commit is on disk when it returns
         self.folder = Path(tempfile.mkdtemp(prefix=f"cw-{self.name}-"))
         self.folder.chmod(0o755)
         self.port = free_port()
@@ -109,7 +110,8 @@ class MariaDB(Server):
         return [
             shutil.which("mariadbd", path=_PATH), "--no-defaults", f"--user={self.user()}",
             f"--datadir={self.folder}/data", f"--socket={self.folder}/socket", "--bind-address=127.0.0.1",
-            f"--port={self.port}", f"--pid-file={self.folder}/pid", "--innodb-flush-log-at-trx-commit=2",
+            f"--port={self.port}", f"--pid-file={self.folder}/pid",
+            f"--innodb-flush-log-at-trx-commit={1 if self.durable else 2}",
             "--innodb-buffer-pool-size=64M", "--innodb-log-file-size=16M", "--skip-log-bin", "--skip-name-resolve",
         ]  # fmt: skip
 
@@ -164,7 +166,7 @@ class PostgreSQL(Server):
     def command(self) -> list[str]:
         return [
             *self.program("postgres"), "-D", f"{self.folder}/data", "-p", str(self.port), "-h", "127.0.0.1",
-            "-k", str(self.folder), "-c", "fsync=off", "-c", "shared_buffers=64MB",
+            "-k", str(self.folder), "-c", f"fsync={'on' if self.durable else 'off'}", "-c", "shared_buffers=64MB",
         ]  # fmt: skip
 
     def pids(self) -> list[int]:
