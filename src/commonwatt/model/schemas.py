@@ -21,6 +21,7 @@ from commonwatt.model.live_results import (
     Health,
     JobDetail,
     JobPage,
+    JobsChanged,
     LedgerPage,
     ModeOrder,
     ModeState,
@@ -33,6 +34,7 @@ from commonwatt.model.live_results import (
     TenantPage,
     TokenOrder,
     TokenPage,
+    WhoAmI,
 )
 from commonwatt.model.map_file import MapFile, MappingFile, MapTable, TransferFile
 from commonwatt.model.map_layer_results import MapBatchResult, MapLayersResult, MapNetworksResult
@@ -117,6 +119,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "live-problem": Problem,
     "live-submit-result": SubmittedJob,
     "live-jobs-result": JobPage,
+    "live-changed-result": JobsChanged,
     "live-job-result": JobDetail,
     "live-explain-result": Explanation,
     "live-events-result": EventPage,
@@ -132,6 +135,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "live-token": TokenOrder,
     "live-token-result": NewToken,
     "live-tokens-result": TokenPage,
+    "live-whoami-result": WhoAmI,
     "live-health-result": Health,
 }
 
