@@ -37,6 +37,7 @@ VERBS = {
     "schema": "Print the JSON Schema of a file, or the data dictionary.",
     "serve": "Run the control plane: the same scheduler over real jobs.",
     "simulate": "Replay a workload on a cluster under several policies.",
+    "store": "Look after the store of the control plane: backup, restore, upgrade, check.",
     "timeslice": "Share one device among tenants: plan, try, profile, serve.",
 }
 

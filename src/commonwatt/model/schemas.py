@@ -55,6 +55,12 @@ from commonwatt.model.results import (
     SweepResult,
 )
 from commonwatt.model.scenario import Scenario
+from commonwatt.model.store_results import (
+    StoreBackupResult,
+    StoreCheckResult,
+    StoreRestoreResult,
+    StoreUpgradeResult,
+)
 from commonwatt.model.timeslice_config import TimesliceConfig
 from commonwatt.model.timeslice_plan import PlanFile
 from commonwatt.model.timeslice_profile import ModelProfile
@@ -88,6 +94,10 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "timeslice-run-result": TimesliceRunResult,
     "timeslice-profile-result": TimesliceProfileResult,
     "timeslice-serve-result": TimesliceServeResult,
+    "store-upgrade-result": StoreUpgradeResult,
+    "store-backup-result": StoreBackupResult,
+    "store-restore-result": StoreRestoreResult,
+    "store-check-result": StoreCheckResult,
     "partition-sweep-result": PartitionSweepResult,
     "partition": PartitionFile,
     "partition-result": PartitionResult,
