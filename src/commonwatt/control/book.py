@@ -197,6 +197,18 @@ class JobBook:
                 return row
         return None
 
+    def retime(self, handle: int, gpu_type: str, gpus: int, time_s: float, gpu_w: float | None) -> None:
+        """Take the whole of a job to last *time_s* in a configuration, at *gpu_w* per GPU (none: the node's figure)."""
+        first = int(self.job("first")[handle])
+        for row in range(first, first + int(self.job("count")[handle])):
+            kind = self.cluster.classes[int(self.row("klass")[row])]
+            per_node = int(self.row("per_node")[row])
+            if kind.gpu_type == gpu_type and int(self.row("width")[row]) * per_node == gpus:
+                own_w = kind.gpu_w if gpu_w is None else gpu_w
+                self.row("time_s")[row] = time_s
+                self.row("gpu_w")[row] = own_w
+                self.row("power_w")[row] = kind.idle_w + per_node * own_w
+
     def remember(self, handle: int, starts: int, began_s: float) -> None:
         """Take over what is known of a job from before: how often it was started, and when first (NaN: never)."""
         self.job("starts")[handle] = starts

@@ -70,6 +70,8 @@ class Controller:
         self.dry = False  # only say what would be done
         self.drained: set[int] = set()  # nodes on which nothing new begins
         self.held_back: set[int] = set()  # waiting jobs that are not to be placed
+        self.set_aside: set[int] = set()  # nodes that are not placed on, and ...
+        self.aside: set[int] = set()  # ... jobs that run there
         self._advice: list[Event] = []  # what would be done now
         self._told_waiting: set[int] = set()
         self._held: dict[int, int] = {}  # GPUs of running jobs
@@ -118,7 +120,7 @@ class Controller:
 
     def cancel(self, handle: int, now_s: float) -> None:
         """Take a job off its nodes, if it has any, and forget it; what it used is still its own."""
-        self._absorb()
+        self.absorb()
         if handle not in self.book.active:
             return
         self._calm = None
@@ -127,6 +129,7 @@ class Controller:
             self.engine.apply([Stop(handle)])
             self.ledger.charge(self.engine.readings())
             self._held.pop(handle)
+        self.aside.discard(handle)
         self.book.close(handle, Status.CANCELLED, now_s)
         self.ledger.ended(handle)
         self.log.append(Event(now_s, EventKind.CANCELLED, handle, nodes, gpus, "cancelled", "cancelled by its owner"))
@@ -140,6 +143,32 @@ class Controller:
         self._usage = np.array([usage.get(name, 0.0) for name in self.book.tenants])
         self._usage_at_s = at_s
 
+    def start_aside(self, handle: int, node: int, gpus: int, now_s: float, why: tuple[str, str]) -> None:
+        """Start a waiting job on a node set aside, one it may run on; *why* is a reason and a sentence."""
+        row = self.book.row_of(handle, (node,), gpus)
+        if row is None:
+            msg = f"{self.book.names[handle]} cannot run with {gpus} GPUs on {self.cluster.names[node]}"
+            raise EngineError(msg)
+        kind = EventKind.RESUMED if self.book.job("starts")[handle] else EventKind.STARTED
+        self.log.append(Event(now_s, kind, handle, (node,), gpus, *why))
+        self.book.place(handle, row, (node,), now_s)
+        self.ledger.began(handle)
+        self._held[handle] = gpus
+        self._told_waiting.discard(handle)
+        self.aside.add(handle)
+        self.engine.apply([Start(handle, self.book.names[handle], (node,), gpus)])
+
+    def stop_aside(self, handle: int, now_s: float, why: tuple[str, str]) -> None:
+        """Stop a job on a node set aside; it waits again."""
+        (stopped,) = self.engine.apply([Stop(handle)])
+        self.ledger.charge(self.engine.readings())
+        nodes, gpus = self.book.nodes[handle], self._held.pop(handle)
+        self.ledger.lost(handle, stopped.lost_s * gpus)
+        self.log.append(Event(now_s, EventKind.PREEMPTED, handle, nodes, gpus, *why))
+        self.book.release(handle)
+        self.aside.discard(handle)
+        self._calm = None
+
     def decide_anew(self) -> None:
         """Let the next tick decide even though nothing has happened: something it depends on was changed."""
         self._calm = None
@@ -151,10 +180,10 @@ class Controller:
         but that unused nodes went to sleep.
         """
         self._age_usage(now_s)
-        self._absorb()
+        self.absorb()
         if self.capacity is not None:
             self._plan_capacity(self.capacity, now_s)
-        candidates = sorted(h for h in self.book.active if h not in self.held_back or h in self._held)
+        candidates = sorted(h for h in self.book.active - self.aside if h not in self.held_back or h in self._held)
         if candidates and not self._nothing_new():
             self._decide(np.array(candidates, dtype=np.int64), now_s)
         self._decided_s = now_s
@@ -185,10 +214,12 @@ class Controller:
     def _seen(self, view: NodeView) -> NodeView:
         """Nodes as placement may see them; where capacity is planned, sleeping ones are not to be had."""
         view = view if self.capacity is None else only_on(view)
-        if not self.drained:
+        if not self.drained and not self.set_aside:
             return view
         usable, drained = view.usable_gpus.copy(), sorted(self.drained)
-        usable[drained] = np.minimum(usable, self._held_on())[drained]
+        if drained:
+            usable[drained] = np.minimum(usable, self._held_on())[drained]
+        usable[sorted(self.set_aside)] = 0
         return NodeView(usable, view.wait_s, view.power_state)
 
     def _held_on(self) -> Ints:
@@ -241,7 +272,7 @@ class Controller:
             self._usage,
         )
 
-    def _absorb(self) -> None:
+    def absorb(self) -> None:
         """Take note of what the engine reports."""
         changes = self.engine.poll()
         if changes:
@@ -249,6 +280,7 @@ class Controller:
             self.ledger.charge(self.engine.readings())
         for change in changes:
             handle = change.handle
+            self.aside.discard(handle)
             nodes, gpus = self.book.nodes.get(handle, ()), self._held.pop(handle, 0)
             match change:
                 case JobEnded():

@@ -119,11 +119,15 @@ Change = JobEnded | JobInterrupted
 
 @dataclass(frozen=True)
 class Progress:
-    """Work done by jobs: epochs now, epochs a restart would begin from, seconds until work (re)starts."""
+    """Work done by jobs: epochs now, epochs a restart would begin from, seconds until work (re)starts.
+
+    ``told_s`` is when the epochs done were told, NaN where they were not; absent: they are as of now.
+    """
 
     done_epochs: Floats
     kept_epochs: Floats
     until_work_s: Floats
+    told_s: Floats | None = None
 
 
 @dataclass(frozen=True)

@@ -66,11 +66,18 @@ class Reports:
         """Epochs as the jobs report them; nothing is known of how soon they begin to work."""
         told = [self.of(int(handle), order_of(int(handle))) for handle in handles]
         done, kept = np.array(told, dtype=np.float64).reshape(-1, 2).T
-        return Progress(done, kept, np.zeros(len(told)))
+        told_s = np.array([self._told_s(int(handle)) for handle in handles], dtype=np.float64)
+        return Progress(done, kept, np.zeros(len(told)), told_s)
+
+    def by_itself(self, order: RunOrder, end: End) -> bool:
+        """Whether a run ended by itself: nobody told it to stop, or that came when all was done."""
+        self.know(order)
+        done = self.of(order.handle, order)[0] >= self._epochs[order.handle]
+        return not end.stopped or (end.exit_code == 0 and done)
 
     def change(self, order: RunOrder, end: End) -> Change:
         """Turn the end of a run that nobody asked for into what the controller hears: its exit code decides."""
-        if end.exit_code is None or end.stopped:
+        if end.exit_code is None or not self.by_itself(order, end):
             return JobInterrupted(order.handle, end.at_s, self.interrupted(order, end.at_s), end.cause)
         if end.exit_code == 0:
             self.know(order)
@@ -90,6 +97,12 @@ class Reports:
         worked_s = max(0.0, at_s - order.started_s)
         since = done - order.base_epochs
         return worked_s * (done - kept) / since if since > 0 else worked_s
+
+    def _told_s(self, handle: int) -> float:
+        try:
+            return (self._jobs / str(handle) / "progress").stat().st_mtime
+        except OSError:
+            return np.nan
 
     def _told(self, handle: int) -> tuple[float, float]:
         """What the job last said, within its epochs; nothing if it says nothing."""

@@ -70,6 +70,8 @@ class Durable:
     now_s: Callable[[], float]
     retries: int
     jobs: list[Known] = field(default_factory=list)  # by handle
+    pardon: Callable[[int], bool] = lambda _: False  # whether a job that ended with an error may be started again
+    metered: Callable[[Reading], None] = lambda _: None  # hears of every reading
     intents: list[IntentRow] = field(default_factory=list)  # with their outcome, since they were last taken
     _handles: dict[int, int] = field(default_factory=dict)  # by id
     _changes: list[Change] = field(default_factory=list)
@@ -103,12 +105,15 @@ class Durable:
 
     def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
         """Readings; a holder the controller does not know (any more) has its id, negative, for a handle."""
-        return [
+        readings = [
             replace(r, holders=tuple(replace(h, handle=self._handles.get(h.handle, -h.handle)) for h in r.holders))
             if r.holders
             else r
             for r in self.engine.readings(up_to_now=up_to_now)
         ]
+        for reading in readings:
+            self.metered(reading)
+        return readings
 
     def look(self) -> bool:
         """Ask the engine what changed, and keep it for the next ``poll``; whether there is anything."""
@@ -121,6 +126,9 @@ class Durable:
                 if known.attempts <= known.settled:
                     continue  # of a stop that was taken account of before a crash
                 self._changes.append(self._interrupted(known, replace(change, handle=handle)))
+            elif change.outcome is Outcome.FAILED and self.pardon(handle):
+                cause = "it ended with an error while it was measured"
+                self._changes.append(JobInterrupted(handle, change.at_s, 0.0, cause))
             else:
                 if change.outcome is Outcome.FAILED:
                     known.cause = known.cause or change.cause or "its command ended with an error"

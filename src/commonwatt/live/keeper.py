@@ -68,6 +68,7 @@ class Keeper:
         self._store, self._make_engine, self._make_session = store, make_engine, make_session
         self._mode, self._clock, self._pace = mode, clock, pace or Pace()
         self._board = Board(clock(), mode, engine_name)
+        self.tally = Tally()
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
         self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -175,6 +176,8 @@ class Keeper:
         if tick.sample is not None:
             self.tally.tick(tick.sample.tick_s)
         view.apply(tick)
+        if decide and tick.sample is not None:
+            self.tally.tick(tick.sample.tick_s)
         self._publish(replace(view.board(self._board, now_s, tick.sample), healthy=True, trouble=None))
 
     def _write(self, tick: Tick) -> None:

@@ -123,7 +123,10 @@ def open_live(path: Path, *, seed: int = 0, pace: Pace | None = None) -> Live:
 
     def session(engine: LiveEngine) -> Session:
         retries = config.live.retries
-        return Session(ticks, engine, maker, controller, clock, retries, _admission(engine), marks.of(engine))
+        return Session(
+            ticks, engine, maker, controller, clock, retries, _admission(engine), marks.of(engine),
+            config.live.profiling,
+        )  # fmt: skip
 
     estimator = Estimator(config, store, maker, clock, seed=seed)
     keeper = Keeper(

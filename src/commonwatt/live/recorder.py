@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,11 +35,14 @@ class Recorder:
     ----------
     segments
         Running jobs whose account since they began is written, by handle.
+    seen
+        Epochs done by running jobs, by handle, and when that was told; ``None``: as of now.
     """
 
     controller: Controller
     durable: Durable
     segments: set[int] = field(default_factory=set)
+    seen: dict[int, tuple[float, float | None]] = field(default_factory=dict)
     _told: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     def record(self, tick: Tick, now_s: float, tick_s: float | None) -> None:
@@ -101,9 +105,13 @@ class Recorder:
 
     def _progress(self, tick: Tick) -> None:
         handles = np.array(sorted(self.controller.book.nodes), dtype=np.int64)
+        self.seen = {}
         if not len(handles):
             return
         progress = self.durable.progress(handles)
+        told_s = np.full(len(handles), np.nan) if progress.told_s is None else progress.told_s
+        for handle, done, at_s in zip(handles.tolist(), progress.done_epochs.tolist(), told_s.tolist(), strict=True):
+            self.seen[handle] = (done, None if math.isnan(at_s) else at_s)
         for handle, done, kept in zip(handles.tolist(), progress.done_epochs, progress.kept_epochs, strict=True):
             now = (float(done), float(kept))
             if self._told.get(handle) != now:

@@ -16,9 +16,11 @@ from commonwatt.control.events import Event, EventKind
 from commonwatt.control.ledger import Account
 from commonwatt.live.durable import Durable, Known
 from commonwatt.live.jobs import JobMaker, TimeFigure
+from commonwatt.live.profiler import Profiler
 from commonwatt.live.recorder import Recorder, known_of
 from commonwatt.model.errors import EngineError, InputError, JobNeverFitsError
 from commonwatt.model.jobs import Job, JobTable
+from commonwatt.model.live import ProfilingSpec
 from commonwatt.store.records import EventRow, JobRow, JobStatus, RequestKind, RequestRow
 from commonwatt.store.ticks import Tick, TickStore
 
@@ -38,6 +40,8 @@ class Session:
         Tells an engine of simulated work of the jobs it will be asked to run.
     marks
         When each node was read last, and what its meter said, as it is to be written down.
+    profiling
+        How new jobs are measured, if they are.
 
     Raises
     ------
@@ -48,12 +52,13 @@ class Session:
     def __init__(
         self, store: TickStore, engine: LiveEngine, maker: JobMaker, make: Callable[[Durable], Controller],
         now_s: Callable[[], float], retries: int, admit: Callable[[JobTable, int], None] = lambda *_: None,
-        marks: Callable[[], dict[str, Any]] = dict,
+        marks: Callable[[], dict[str, Any]] = dict, profiling: ProfilingSpec | None = None,
     ) -> None:  # fmt: skip
         self.store, self.maker, self._now_s, self._admit, self._marks = store, maker, now_s, admit, marks
         self.durable = Durable(engine, store.intend, now_s, retries)
         self.controller = make(self.durable)
         self.recorder = Recorder(self.controller, self.durable)
+        self.profiler = Profiler(self.controller, self.durable, store.profiles(), profiling)
         self.mode = "live"
         self.drained: list[str] = []
         self._held: set[int] = set()
@@ -90,6 +95,7 @@ class Session:
             self.controller.resume_usage(usage[1], usage[0])
         self.recorder.segments = {h for j in segments if (h := self.durable.handle_of(j)) is not None}
         self._settle_intents(tick, found)
+        self.profiler.resume(self._now_s())
         self.durable.look()
         reported = {change.handle for change in self.durable.waiting_changes()}
         for row in rows:
@@ -132,12 +138,18 @@ class Session:
             attempts, runs = (own.attempts, bool(own.nodes)) if own else (0, False)
             done = attempts >= intent.attempt if intent.kind == "start" else not (runs and attempts == intent.attempt)
             tick.intents.append(replace(intent, outcome="done" if done else "void", cause="found after a restart"))
+            handle = self.durable.handle_of(intent.job)
+            book = self.controller.book
+            if done and intent.kind == "start" and handle is not None and np.isnan(book.job("began_s")[handle]):
+                book.remember(handle, int(book.job("starts")[handle]), intent.at_s)
+                tick.change(intent.job, began_s=intent.at_s)
 
     # -- going on
 
     def next_s(self) -> float | None:
         """When the next decision is due at the latest."""
-        times = [t for t in (self.controller.next_tick_s(), *self._pauses.values()) if t is not None]
+        own = (self.controller.next_tick_s(), self.profiler.next_s())
+        times = [t for t in (*own, *self._pauses.values()) if t is not None]
         return min(times, default=None)
 
     def step(self, requests: Sequence[RequestRow], *, decide: bool) -> Tick:
@@ -148,13 +160,14 @@ class Session:
             tick.requests.append(request.id)
         now_s, tick_s = self._now_s(), None
         self._pause(now_s)
-        if decide:
+        if self.profiler.measure(tick, now_s) or decide:
             began = perf_counter()
             self.controller.tick(now_s)
             tick_s = perf_counter() - began
         else:
             self.controller.close()
         self.recorder.record(tick, now_s, tick_s)
+        self.profiler.follow(tick, self.recorder.seen, now_s)
         tick.settings |= {"metered": self._marks(), "usage": [now_s, self.controller.usage()]}
         return tick
 
@@ -208,6 +221,7 @@ class Session:
             figures = self._figures(row)
             job = self.maker.make(row, figures)
             handle = self._submit(job, known_of(row), told=told)
+            self.profiler.enter(handle, row, self.maker.check(row.file), figures)
         except (InputError, JobNeverFitsError) as error:
             sentence = f"{row.name} cannot run here: {error}"
             now_s = self._now_s()
@@ -225,7 +239,7 @@ class Session:
     def _figures(self, row: JobRow) -> list[TimeFigure]:
         known = self.maker.check(row.file)
         if row.times is None:
-            return known
+            return self.profiler.figures(row, known)
         kept = [TimeFigure(**figure) for figure in row.times]
         return [figure for figure in kept if self.maker.cluster.shapes(figure.gpu_type, figure.gpus)] or known
 

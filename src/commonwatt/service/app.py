@@ -11,10 +11,12 @@ from commonwatt import __version__
 from commonwatt.model.fields import FileModel
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.live_results import ModeOrder, Problem, TenantOrder, TokenOrder
-from commonwatt.service import cluster, health, jobs, page, stream, tenants, tokens
+from commonwatt.service import cluster, health, jobs, page, scrape, stream, tenants, tokens
 from commonwatt.service.desk import Desk
-from commonwatt.service.envelope import Envelope, Observer
+from commonwatt.service.envelope import Envelope
 from commonwatt.service.guard import Guard
+from commonwatt.service.http_times import HttpTimes
+from commonwatt.service.metrics import metrics_page
 from commonwatt.service.problems import install, refusals
 
 __all__ = ["PREFIX", "make_app"]
@@ -23,22 +25,28 @@ PREFIX = "/api/v1"
 _BODIES: tuple[type[FileModel], ...] = (JobFile, ModeOrder, TenantOrder, TokenOrder)
 
 
-def make_app(desk: Desk, *, observe: Observer | None = None) -> FastAPI:
-    """Return the application; *observe* is told every request (for metrics)."""
+def make_app(desk: Desk) -> FastAPI:
+    """Return the application."""
     app = FastAPI(
         title="commonwatt", version=__version__, docs_url=None, redoc_url=None, openapi_url=f"{PREFIX}/openapi.json",
         redirect_slashes=False, description="The live control plane: jobs, tenants, nodes, energy.",
     )  # fmt: skip
     app.state.desk = desk
     app.state.guard = Guard(desk.store, desk.config.live.server.requests_per_s)
+    times = HttpTimes()
+    app.state.metrics = metrics_page(
+        board=desk.board, store=desk.store, counts=desk.counts, http=times,
+        currency=desk.config.electricity.currency,
+    )  # fmt: skip
     api = APIRouter(prefix=PREFIX, responses=refusals(401, 422, 429, 500, 503))
     for part in (jobs, tenants, cluster, tokens, stream):
         api.include_router(part.router)
     app.include_router(api)
     app.include_router(health.router)
     app.include_router(page.router)
+    app.include_router(scrape.router)
     install(app)
-    app.add_middleware(Envelope, observe=observe)
+    app.add_middleware(Envelope, observe=times.observe)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]
     return app
 

@@ -289,7 +289,7 @@ class SlurmEngine:
         end = await_end(run, self._slurm, self._settings, lambda: self._job(run, self._look()))
         self._vacate(handle)
         self._sight = None
-        if not end.stopped:
+        if self._reports.by_itself(run.order, end):
             self._changes.append(self._reports.change(run.order, end))
             return Stopped(handle, 0.0)
         return Stopped(handle, self._reports.interrupted(run.order, end.at_s))
