@@ -77,6 +77,15 @@ class StandIn:
         tick.sample = SampleRow(time.time(), 0, 450.0, 0, 1, 9, 1, 0.01)
         self.ticks.write(tick)
 
+    def run(self, job: int, node: str, **account: int) -> None:
+        """Let a job run on a node, and charge it."""
+        tick = Tick()
+        tick.change(job, status="running", nodes=[node], gpu_type="V100", gpus_per_node=1, started_s=time.time())
+        tick.ledger["segment", job] = {"energy_uj": 0, "cost_n": 0, "carbon_ug": 0, "gpu_us": 0} | account
+        self.ticks.write(tick)
+        nodes = tuple(replace(each, jobs=(job,), held_gpus=1) if each.name == node else each for each in self.now.nodes)
+        self.now = replace(self.now, nodes=nodes)
+
     def close(self) -> None:
         self.database.close()
 

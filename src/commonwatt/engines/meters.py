@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from commonwatt.control.engine import Holder, Reading
+from commonwatt.engines.local.folder import RunOrder
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import MICRO
 
-__all__ = ["DeclaredPower", "Meters"]
+__all__ = ["DeclaredPower", "Meters", "Since", "catch_up", "holders_of"]
+
+Since = Mapping[int, tuple[float, float | None]]
+"""When nodes were read last by an engine before this one, and what their meters said."""
 
 
 class DeclaredPower:
@@ -86,3 +90,23 @@ class Meters:
         """Readings closed since the last call."""
         readings, self._readings = self._readings, []
         return readings
+
+
+def holders_of(cluster: Cluster, n: int, orders: Iterable[RunOrder]) -> list[Holder]:
+    """Return who of *orders* is on node *n*."""
+    gpu_w = cluster.classes[cluster.klass[n]].gpu_w
+    return [Holder(o.handle, o.gpus_per_node, gpu_w, o.started_s) for o in orders if n in o.nodes]
+
+
+def catch_up(meters: Meters, cluster: Cluster, since: Since, spans: Sequence[tuple[float, float, RunOrder]]) -> None:
+    """Close the readings of the time in which there was no engine.
+
+    *spans* are the runs ever ordered, each with its beginning and its end, infinite if it runs.
+    """
+    now_s = time.time()
+    for n, (since_s, since_j) in since.items():
+        meters.resume(n, since_s, since_j)
+        own = [span for span in spans if n in span[2].nodes and span[1] > since_s]
+        for to_s in sorted({t for span in own for t in span[:2] if since_s < t < now_s} | {now_s}):
+            there = [order for begin_s, end_s, order in own if begin_s < to_s <= end_s]
+            meters.close(n, holders_of(cluster, n, there), at_s=to_s)

@@ -32,17 +32,24 @@ class Reports:
         self._settled: dict[int, tuple[float, float]] = {}  # epochs done and kept of jobs that do not run
         self._epochs: dict[int, float] = {}
 
-    def folder(self, handle: int) -> Path:
-        """Folder of a job, made if need be."""
-        own = self._jobs / str(handle)
-        own.mkdir(parents=True, exist_ok=True)
-        return own
+    def work(self, handle: int, name: str, gpus: int) -> tuple[Work, dict[str, str], dict[str, str]]:
+        """What the job runs, where its things are, and what it is told of them; its epochs count from now on.
 
-    def work(self, handle: int, name: str) -> Work:
-        """What the job runs; its epochs count from now on."""
+        ``own`` is the job's folder, which is made if need be, ``snapshots`` where it keeps them.
+        """
         work = self._work_of(name)
         self._epochs[handle] = work.epochs
-        return work
+        own = self._jobs / str(handle)
+        own.mkdir(parents=True, exist_ok=True)
+        places = {"own": str(own), "snapshots": str(work.snapshots or own)}
+        environment = {
+            **work.environment,
+            "COMMONWATT_JOB": name,
+            "COMMONWATT_GPUS": str(gpus),
+            "COMMONWATT_PROGRESS": str(own / "progress"),
+            "COMMONWATT_SNAPSHOTS": places["snapshots"],
+        }
+        return work, places, environment
 
     def know(self, order: RunOrder) -> None:
         """Take up a run that an engine before us ordered."""
@@ -62,9 +69,15 @@ class Reports:
         told_s = np.array([self._told_s(int(handle)) for handle in handles], dtype=np.float64)
         return Progress(done, kept, np.zeros(len(told)), told_s)
 
+    def by_itself(self, order: RunOrder, end: End) -> bool:
+        """Whether a run ended by itself: nobody told it to stop, or that came when all was done."""
+        self.know(order)
+        done = self.of(order.handle, order)[0] >= self._epochs[order.handle]
+        return not end.stopped or (end.exit_code == 0 and done)
+
     def change(self, order: RunOrder, end: End) -> Change:
         """Turn the end of a run that nobody asked for into what the controller hears: its exit code decides."""
-        if end.exit_code is None or end.stopped:
+        if end.exit_code is None or not self.by_itself(order, end):
             return JobInterrupted(order.handle, end.at_s, self.interrupted(order, end.at_s), end.cause)
         if end.exit_code == 0:
             self.know(order)

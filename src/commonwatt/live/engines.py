@@ -11,9 +11,7 @@ from commonwatt.engines.images import Images
 from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.engines.simulated.engine import World
 from commonwatt.engines.simulated.live import VirtualWork
-from commonwatt.engines.slurm.commands import Slurm
-from commonwatt.engines.slurm.engine import SlurmEngine
-from commonwatt.engines.slurm.settings import SlurmSettings
+from commonwatt.engines.slurm.open import open_slurm
 from commonwatt.engines.work import Work
 from commonwatt.model.errors import EngineError, InputError
 from commonwatt.model.nodes import Cluster
@@ -86,19 +84,6 @@ def make_engine(
             cluster, folder / spec.state, works, slots=slots, grace_s=spec.grace_s, images=images,
             declared_power=spec.meter == "declared", since=since,
         )  # fmt: skip
-    return _slurm(config, folder, cluster, works, images)
-
-
-def _slurm(
-    config: Scenario, folder: Path, cluster: Cluster, works: Callable[[str], Work], images: Images
-) -> Callable[[Since], LiveEngine]:
-    spec = config.live.slurm
-    settings = SlurmSettings(
-        options=spec.options, cpus_per_gpu=spec.cpus_per_gpu, power=spec.power, python=spec.python,
-        grace_s=spec.grace_s, look_s=spec.look_s, start_s=spec.start_s,
-    )  # fmt: skip
-    slurm = Slurm(None if spec.conf is None else folder / spec.conf, timeout_s=spec.command_timeout_s)
-    return lambda _: SlurmEngine(
-        cluster, folder / spec.state, works, slurm=slurm, settings=settings, images=images,
-        declared_power=spec.meter == "declared",
-    )  # fmt: skip
+    if config.engine == "slurm":
+        return lambda since: open_slurm(config.live.slurm, cluster, folder, works, images=images, since=since)
+    raise InputError("simulated, local or slurm", field="engine", value=config.engine)

@@ -29,20 +29,27 @@ class SlurmSpec(FileModel):
     """Engine `slurm`."""
 
     state: str = quantity("folder of job scripts and records, seen by all nodes, relative to this file", "-", "state")
-    options: tuple[str, ...] = quantity("options of every submission, such as --partition=gpu or --account=ml", "-", ())
-    cpus_per_gpu: int = quantity("CPUs asked for with each GPU", "-", 1, ge=1, le=1024)
-    python: str = quantity("Python 3.9 or newer on the nodes, which runs the batch script", "-", "/usr/bin/python3")
+    cluster_id: str = quantity(
+        "marks our jobs in Slurm", "-", "commonwatt", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,40}$"
+    )
+    partition: str | None = quantity("partition our jobs go to; Slurm's default if absent", "-", None)
     conf: str | None = quantity("SLURM_CONF, if it is not in its usual place", "-", None)
     grace_s: float = quantity("time between asking a job to stop and killing it", "s", 30.0, ge=0, le=3600)
     command_timeout_s: float = quantity("time a client command of Slurm may take", "s", 20.0, gt=0, le=600)
-    look_s: float = quantity("how old the picture of the cluster may be", "s", 1.0, gt=0, le=600)
-    start_s: float = quantity(
-        "how long a job may wait in Slurm's queue for GPUs that were free, before it is taken back", "s", 60.0, gt=0
-    )
+    poll_s: float = quantity("time between looks at Slurm", "s", 2.0, gt=0, le=600)
+    power: bool = quantity("whether nodes may be powered down by a capacity plan", "-", False)  # noqa: FBT003
     meter: Literal["none", "declared"] = quantity(
         "energy readings: none, or computed from the declared power of nodes and GPUs", "-", "declared"
     )
-    power: bool = quantity("whether nodes may be powered down by a capacity plan", "-", False)  # noqa: FBT003
+    options: tuple[str, ...] = quantity("further options of sbatch for every job, such as --account=ml", "-", ())
+    cpus_per_gpu: int = quantity("CPUs asked for with each GPU", "CPUs", 1, ge=1, le=1024)
+    python: str = quantity("Python 3.9 or newer on the nodes, which runs the batch script", "-", "/usr/bin/python3")
+    start_s: float = quantity(
+        "how long a job may wait in Slurm's queue for GPUs that were free, before it is taken back", "s", 60.0, gt=0
+    )
+    lag_s: float = quantity(
+        "how late a file written on a node may be seen here, after Slurm said that the job is over", "s", 10.0, ge=0
+    )
 
 
 class ProfilingSpec(FileModel):
@@ -96,6 +103,14 @@ class LiveSpec(FileModel):
     )
     decision_limit_s: float = quantity(
         "longest time a decision may take; the best schedule found by then counts", "s", 10.0, gt=0
+    )
+    keep_days: float = quantity(
+        "how long samples, the audit log and the events of jobs that have ended are kept; jobs and the ledger are kept "
+        "for ever",
+        "days",
+        180.0,
+        gt=0,
+        le=36_500,
     )
     retries: int = quantity(
         "times a job is started again after interruptions without progress in between", "-", 3, ge=0

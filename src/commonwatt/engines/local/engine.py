@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,6 @@ from commonwatt.control.engine import (
     Change,
     Command,
     Found,
-    Holder,
     JobEnded,
     NodeView,
     Progress,
@@ -32,7 +31,7 @@ from commonwatt.control.engine import (
 from commonwatt.engines.images import Images
 from commonwatt.engines.local.folder import RunFolder, RunOrder
 from commonwatt.engines.local.run import Run, await_any
-from commonwatt.engines.meters import DeclaredPower, Meters
+from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, holders_of
 from commonwatt.engines.reports import Reports
 from commonwatt.engines.work import Work
 from commonwatt.model.arrays import Ints
@@ -71,7 +70,7 @@ class LocalEngine:
         self, cluster: Cluster, state: Path, work_of: Callable[[str], Work], *,
         slots: Sequence[Sequence[int]] | None = None, grace_s: float = 10.0,
         node_energy_j: Callable[[int], float] | None = None, images: Images | None = None,
-        declared_power: bool = False, since: Mapping[int, tuple[float, float | None]] | None = None,
+        declared_power: bool = False, since: Since | None = None,
     ) -> None:  # fmt: skip
         energy = node_energy_j is not None or declared_power
         self.capabilities = Capabilities(preempt=True, gangs=True, energy=energy)
@@ -137,7 +136,7 @@ class LocalEngine:
             return None
         orders = [run.order for run in self._runs.values()]
         nodes = range(len(self._cluster))
-        return sum(self._declared(n, self._holders(n, orders), asleep=False) for n in nodes)
+        return sum(self._declared(n, holders_of(self._cluster, n, orders), asleep=False) for n in nodes)
 
     # -- what an engine adds that survives its controller
 
@@ -184,16 +183,8 @@ class LocalEngine:
         run.launch()
 
     def _order(self, command: Start, slots: tuple[tuple[int, ...], ...]) -> RunOrder:
-        work = self._reports.work(command.handle, command.name)
-        own = self._reports.folder(command.handle)
-        places = {"own": str(own), "snapshots": str(work.snapshots or own)}
-        environment = {
-            "CUDA_VISIBLE_DEVICES": ",".join(str(slot) for row in slots for slot in row),
-            "COMMONWATT_JOB": command.name,
-            "COMMONWATT_GPUS": str(sum(len(row) for row in slots)),
-            "COMMONWATT_PROGRESS": str(own / "progress"),
-            "COMMONWATT_SNAPSHOTS": places["snapshots"],
-        }
+        gpus = [str(slot) for row in slots for slot in row]
+        work, places, environment = self._reports.work(command.handle, command.name, len(gpus))
         return RunOrder(
             handle=command.handle,
             attempt=self._attempts.get(command.handle, 0) + 1,
@@ -205,7 +196,7 @@ class LocalEngine:
             base_epochs=self._reports.of(command.handle, None)[1],
             command=self._images.command(work, places),
             folder=str(work.folder),
-            environment={**work.environment, **environment},
+            environment={**environment, "CUDA_VISIBLE_DEVICES": ",".join(gpus)},
             grace_s=self._grace_s,
             limit_s=work.time_limit_s,
         )
@@ -217,7 +208,7 @@ class LocalEngine:
             raise EngineError(msg)
         end = run.await_end()
         self._vacate(handle)
-        if not end.stopped:
+        if self._reports.by_itself(run.order, end):
             self._changes.append(self._reports.change(run.order, end))
             return Stopped(handle, 0.0)
         return Stopped(handle, self._reports.interrupted(run.order, end.at_s))
@@ -246,13 +237,9 @@ class LocalEngine:
 
     def _meter(self, n: int) -> None:
         """Close the reading of node *n* at this moment."""
-        self._meters.close(n, self._holders(n, [run.order for run in self._runs.values()]))
+        self._meters.close(n, holders_of(self._cluster, n, [run.order for run in self._runs.values()]))
 
-    def _holders(self, n: int, orders: Sequence[RunOrder]) -> list[Holder]:
-        gpu_w = self._cluster.classes[self._cluster.klass[n]].gpu_w
-        return [Holder(o.handle, o.gpus_per_node, gpu_w, o.started_s) for o in orders if n in o.nodes]
-
-    def _attach(self, since: Mapping[int, tuple[float, float | None]]) -> None:
+    def _attach(self, since: Since) -> None:
         """Take up what an engine before us left: what runs, and what ended without anybody noticing is reported."""
         spans = []
         for folder in RunFolder.all_in(self._state / "runs"):
@@ -261,13 +248,7 @@ class LocalEngine:
             self._attempts[order.handle] = order.attempt
             self._runs[order.handle] = Run(folder, order)
             self._reports.know(order)
-        now_s = time.time()
-        for n, (since_s, since_j) in since.items():
-            self._meters.resume(n, since_s, since_j)
-            own = [span for span in spans if n in span[2].nodes and span[1] > since_s]
-            for to_s in sorted({t for span in own for t in span[:2] if since_s < t < now_s} | {now_s}):
-                there = [order for begin_s, end_s, order in own if begin_s < to_s <= end_s]
-                self._meters.close(n, self._holders(n, there), at_s=to_s)
+        catch_up(self._meters, self._cluster, since, spans)
 
 
 def _counted(gpus: Ints) -> list[list[int]]:

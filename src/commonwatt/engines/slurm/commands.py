@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from commonwatt.engines.slurm.reading import (
 )
 from commonwatt.model.errors import EngineDownError, EngineError
 
-__all__ = ["Slurm", "SlurmSilentError"]
+__all__ = ["Slurm"]
 
 _T = TypeVar("_T", SlurmJob, SlurmNode)
 
@@ -30,10 +31,6 @@ _SILENCE = (
     "unexpected message received", "slurm_receive_msg", "unable to establish", "slurm backup controller in standby",
 )  # fmt: skip
 _FORGET = ("SBATCH_", "SCANCEL_", "SINFO_", "SLURM_", "SQUEUE_")
-
-
-class SlurmSilentError(EngineDownError):
-    """Slurm's controller does not answer: what was asked of it may have been done, or not."""
 
 
 class Slurm:
@@ -64,7 +61,8 @@ class Slurm:
         found = self._ask_json(("squeue", "--states=all", "--json"), jobs_of_json)
         if found is not None:
             return found
-        return jobs_of_text(self.run("squeue", "--noheader", "--states=all", f"--format={JOB_FIELDS}"))
+        mark = secrets.token_hex(4)
+        return jobs_of_text(self.run("squeue", "--noheader", "--states=all", f"--format={mark}|{JOB_FIELDS}"), mark)
 
     def nodes(self) -> list[SlurmNode]:
         """All nodes Slurm knows."""
@@ -83,7 +81,7 @@ class Slurm:
         number = said.strip().partition(";")[0]
         if not number.isdigit():
             msg = f"sbatch: its answer is no job: {said.strip()[:80]!r}"
-            raise SlurmSilentError(msg)
+            raise EngineDownError(msg)
         return int(number)
 
     def terminate(self, jobs: Sequence[int]) -> None:
@@ -104,7 +102,8 @@ class Slurm:
     def run(self, program: str, *arguments: str) -> str:
         """Run a client program; returns what it printed.
 
-        Raises ``SlurmSilentError`` if the controller does not answer, ``EngineError`` if it refuses, or if there is no
+        Raises ``EngineDownError`` if the controller does not answer, when what was asked of it may have been done, or
+        not, and ``EngineError`` if it refuses, or if there is no
         such program.
         """
         try:
@@ -114,7 +113,7 @@ class Slurm:
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
             msg = f"{program}: no answer within {self._timeout_s:g} s; is slurmctld running?"
-            raise SlurmSilentError(msg) from error
+            raise EngineDownError(msg) from error
         except (OSError, ValueError) as error:
             msg = f"{program} cannot be run: {error}"
             raise EngineError(msg) from error
@@ -123,7 +122,7 @@ class Slurm:
             words = " ".join(said.split()).removeprefix(f"{program}: ").removeprefix("error: ")[:300]
             if any(sign in said.lower() for sign in _SILENCE):
                 msg = f"{program}: slurmctld does not answer ({words})"
-                raise SlurmSilentError(msg)
+                raise EngineDownError(msg)
             msg = f"{program}: {words}"
             raise EngineError(msg)
         return done.stdout.decode(errors="replace")
@@ -134,7 +133,7 @@ class Slurm:
             return None
         try:
             return read(self.run(*command))
-        except SlurmSilentError:
+        except EngineDownError:
             raise
         except EngineError as error:
             if "option" in str(error):  # this version has none
@@ -146,7 +145,7 @@ class Slurm:
     def _tell(self, program: str, *arguments: str) -> None:
         try:
             self.run(program, *arguments)
-        except SlurmSilentError:
+        except EngineDownError:
             raise
         except EngineError:  # it is over already, or not to be signalled yet: whoever asked looks again
             return

@@ -34,9 +34,9 @@ from commonwatt.control.engine import (
 )
 from commonwatt.engines.images import Images
 from commonwatt.engines.local.folder import RunFolder, RunOrder
-from commonwatt.engines.meters import DeclaredPower, Meters
+from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, holders_of
 from commonwatt.engines.reports import Reports
-from commonwatt.engines.slurm.commands import Slurm, SlurmSilentError
+from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.power import NodePower
 from commonwatt.engines.slurm.reading import SlurmJob, SlurmNode
 from commonwatt.engines.slurm.run import SlurmRun, await_end, comment_of
@@ -44,7 +44,7 @@ from commonwatt.engines.slurm.settings import SlurmSettings, prepare, submission
 from commonwatt.engines.slurm.sight import Held, Sight, look
 from commonwatt.engines.work import Work
 from commonwatt.model.arrays import Ints
-from commonwatt.model.errors import EngineError, InputError
+from commonwatt.model.errors import EngineDownError, EngineError, InputError
 from commonwatt.model.nodes import Cluster
 
 __all__ = ["SlurmEngine"]
@@ -75,6 +75,8 @@ class SlurmEngine:
         How jobs that name an image are run; they cannot be if not given.
     declared_power
         Take the power the cluster declares for a meter where there is none.
+    since
+        When nodes were read last by an engine before this one, and what their meters said (``marks``).
 
     Raises
     ------
@@ -85,7 +87,7 @@ class SlurmEngine:
     def __init__(
         self, cluster: Cluster, state: Path, work_of: Callable[[str], Work], *, slurm: Slurm | None = None,
         settings: SlurmSettings | None = None, node_energy_j: Callable[[int], float] | None = None,
-        images: Images | None = None, declared_power: bool = False,
+        images: Images | None = None, declared_power: bool = False, since: Since | None = None,
     ) -> None:  # fmt: skip
         for name in cluster.names:
             if not _NAME.fullmatch(name):
@@ -97,8 +99,8 @@ class SlurmEngine:
         self._cluster, self._state, self._slurm = cluster, state.absolute(), slurm or Slurm()
         self._images = images or Images()
         self._reports = Reports(self._state / "jobs", work_of)
-        declared = DeclaredPower(cluster) if declared_power and node_energy_j is None else None
-        self._meters = Meters(len(cluster), node_energy_j, declared)
+        self._declared = DeclaredPower(cluster) if declared_power and node_energy_j is None else None
+        self._meters = Meters(len(cluster), node_energy_j, self._declared)
         self._power = NodePower(self._slurm, cluster, may_sleep=power)
         self._runs: dict[int, SlurmRun] = {}  # running, or ended but not yet reported
         self._attempts: dict[int, int] = {}
@@ -106,8 +108,8 @@ class SlurmEngine:
         self._sight: Sight | None = None
         self._usable: list[int | None] = [None] * len(cluster)
         self._metered: list[tuple[bool, bool]] = [(False, False)] * len(cluster)  # waking, asleep
-        self._identity, self._script = prepare(self._state, self._settings.python)
-        self._attach()
+        self._identity, self._script = prepare(self._state, self._settings)
+        self._attach(since or {})
 
     # -- the Engine interface
 
@@ -136,13 +138,7 @@ class SlurmEngine:
 
     def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
         """Execute *commands*; raises ``EngineError`` on one that cannot be. Jobs to be stopped are all told at once."""
-        if not commands:
-            return []
-        sight = self._look()
-        asked = {command.handle for command in commands if isinstance(command, Stop)} & self._runs.keys()
-        told = [job for handle in asked if (job := self._job(self._runs[handle], sight)) and job.holds]
-        if told:
-            self._slurm.terminate([job.id for job in told])
+        self._tell([command.handle for command in commands if isinstance(command, Stop)])
         stopped = []
         for command in commands:
             match command:
@@ -153,7 +149,6 @@ class SlurmEngine:
                 case SetPower():
                     used = any(command.node in run.order.nodes for run in self._runs.values())
                     self._power.set(command, self._look(self._settings.look_s), used=used)
-        self._sight = None  # what was ordered is to be seen
         return stopped
 
     def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
@@ -163,8 +158,11 @@ class SlurmEngine:
         return self._meters.take()
 
     def power_w(self) -> float | None:
-        """Unknown: there are energy meters at most."""
-        return None
+        """Return the declared power, where that stands for a meter; unknown otherwise: meters read energy."""
+        if self._declared is None:
+            return None
+        asleep = [asleep for _, asleep in self._metered]
+        return sum(self._declared(n, self._holders(n), asleep=asleep[n]) for n in range(len(self._cluster)))
 
     # -- what an engine adds that survives its controller
 
@@ -176,11 +174,18 @@ class SlurmEngine:
             for run in (self._runs.get(handle),)
         ]
 
+    def marks(self) -> dict[int, tuple[float, float | None]]:
+        """Return when each node was read last, and what its meter said: for the engine after this one."""
+        return {n: self._meters.mark(n) for n in range(len(self._cluster))}
+
     def wait(self, seconds: float, waker: int = -1) -> None:
-        """Return after so long, as soon as a job has ended, or when the descriptor *waker* is readable.
+        """Return after so long, as soon as a job has ended, or when *waker* is readable.
 
         Meanwhile, jobs whose nodes have woken are sent.
         """
+        woken = select.poll()
+        if waker >= 0:
+            woken.register(waker, select.POLLIN)
         until_s = time.monotonic() + seconds
         looked_s = -np.inf if self._sight is None else self._sight.at_s
         while not self._changes and (left_s := until_s - time.monotonic()) > 0:
@@ -192,10 +197,7 @@ class SlurmEngine:
                     if any(run.ended(self._job(run, sight), self._settings.lag_s) for run in self._runs.values()):
                         return
                 looked_s = time.monotonic()
-            pause_s = min(left_s, max(_BLINK_S, 0.002 * len(self._runs)))
-            if waker < 0:
-                time.sleep(pause_s)
-            elif select.select([waker], [], [], pause_s)[0]:
+            if woken.poll(1000 * min(left_s, max(_BLINK_S, 0.002 * len(self._runs)))):
                 return
 
     def drain(self, node: int, reason: str) -> None:
@@ -241,15 +243,8 @@ class SlurmEngine:
                 raise type(error)(msg) from error
 
     def _order(self, command: Start) -> RunOrder:
-        work = self._reports.work(command.handle, command.name)
-        own = self._reports.folder(command.handle)
-        places = {"own": str(own), "snapshots": str(work.snapshots or own)}
-        environment = {
-            "COMMONWATT_JOB": command.name,
-            "COMMONWATT_GPUS": str(len(command.nodes) * command.gpus_per_node),
-            "COMMONWATT_PROGRESS": str(own / "progress"),
-            "COMMONWATT_SNAPSHOTS": places["snapshots"],
-        }
+        gpus = len(command.nodes) * command.gpus_per_node
+        work, places, environment = self._reports.work(command.handle, command.name, gpus)
         return RunOrder(
             handle=command.handle,
             attempt=self._attempts.get(command.handle, 0) + 1,
@@ -261,10 +256,10 @@ class SlurmEngine:
             base_epochs=self._reports.of(command.handle, None)[1],
             command=self._images.command(work, places),
             folder=str(work.folder),
-            environment={**work.environment, **environment},
+            environment=environment,
             grace_s=self._settings.grace_s,
             limit_s=work.time_limit_s,
-            lock=str(own / "lock"),
+            lock=f"{places['own']}/lock",
             look_s=self._settings.runner_look_s,
         )
 
@@ -277,6 +272,14 @@ class SlurmEngine:
         self._slurm.submit(options, self._script, str(run.folder.path))
         run.held, run.waiting_s = False, time.monotonic()
 
+    def _tell(self, handles: Sequence[int]) -> None:
+        """Ask the jobs that are to stop to do so, all at once."""
+        if handles:
+            sight = self._look()
+            jobs = [self._job(self._runs[handle], sight) for handle in handles if handle in self._runs]
+            if told := [job.id for job in jobs if job is not None and job.holds]:
+                self._slurm.terminate(told)
+
     def _stop(self, handle: int) -> Stopped:
         run = self._runs.get(handle)
         if run is None:
@@ -284,7 +287,7 @@ class SlurmEngine:
             raise EngineError(msg)
         end = await_end(run, self._slurm, self._settings, lambda: self._job(run, self._look()))
         self._vacate(handle)
-        if not end.stopped:
+        if self._reports.by_itself(run.order, end):
             self._changes.append(self._reports.change(run.order, end))
             return Stopped(handle, 0.0)
         return Stopped(handle, self._reports.interrupted(run.order, end.at_s))
@@ -326,7 +329,7 @@ class SlurmEngine:
         wanted = {(run.order.handle, run.order.attempt) for run in self._runs.values()}
         stray = [job.id for run, job in sight.jobs.items() if not job.over and run not in wanted]
         if stray:
-            with suppress(SlurmSilentError):
+            with suppress(EngineDownError):
                 self._slurm.cancel(stray)
 
     # -- nodes
@@ -375,19 +378,19 @@ class SlurmEngine:
     def _meter(self, nodes: Iterable[int]) -> None:
         """Close the readings of *nodes* at this moment."""
         for n in nodes:
-            gpu_w = self._cluster.classes[self._cluster.klass[n]].gpu_w
-            holders = [
-                Holder(run.order.handle, run.order.gpus_per_node, gpu_w, run.order.started_s)
-                for run in self._runs_on(n)
-            ]
             waking, asleep = self._metered[n]
-            self._meters.close(n, holders, waking=waking, asleep=asleep)
+            self._meters.close(n, self._holders(n), waking=waking, asleep=asleep)
 
-    def _attach(self) -> None:
+    def _holders(self, n: int) -> list[Holder]:
+        return holders_of(self._cluster, n, [run.order for run in self._runs.values()])
+
+    def _attach(self, since: Since) -> None:
         """Take up what an engine before us left: what runs, and what ended without anybody noticing is reported."""
-        last = {folder.order().handle: folder for folder in RunFolder.all_in(self._state / "runs")}
-        for handle, folder in last.items():
-            order = folder.order()
-            self._attempts[handle] = order.attempt
-            self._runs[handle] = SlurmRun(folder, order)
+        spans = []
+        for folder in RunFolder.all_in(self._state / "runs"):
+            order, end = folder.order(), folder.end()
+            spans.append((order.started_s, np.inf if end is None else end.at_s, order))
+            self._attempts[order.handle] = order.attempt
+            self._runs[order.handle] = SlurmRun(folder, order)
             self._reports.know(order)
+        catch_up(self._meters, self._cluster, since, spans)

@@ -20,7 +20,10 @@ __all__ = [
 ]
 
 JOB_FIELDS = "%A|%u|%T|%C|%r|%k"
-"""``squeue --format``: id, user, state, CPUs, reason, comment. The comment is last: it may hold anything."""
+"""``squeue --format``: id, user, state, CPUs, reason, comment; a mark nobody knows beforehand goes before it.
+
+The comment is last: it may hold anything, even what looks like a further line.
+"""
 
 NODE_FIELDS = "NodeList:|,StateComplete:|,Gres:|,GresUsed:|,CPUsState:|,Features:|"
 """``sinfo --Format``: name, state and flags, GPUs, GPUs in use, CPUs allocated/idle/other/total, features."""
@@ -119,9 +122,9 @@ def jobs_of_json(text: str) -> list[SlurmJob]:
     return [_job(raw) for raw in _rows(text, "jobs")]
 
 
-def jobs_of_text(text: str) -> list[SlurmJob]:
-    """Read ``squeue --noheader --format=JOB_FIELDS``; lines that are none are parts of somebody's comment."""
-    rows = (line.split("|", 5) for line in text.splitlines())
+def jobs_of_text(text: str, mark: str) -> list[SlurmJob]:
+    """Read ``squeue --noheader --format=MARK|JOB_FIELDS``; other lines are parts of somebody's comment."""
+    rows = (line.split("|", 6)[1:] for line in text.splitlines() if line.startswith(f"{mark}|"))
     return [
         SlurmJob(int(row[0]), row[1], row[2], _count(row[3]), row[4], "" if row[5] == "(null)" else row[5])
         for row in rows

@@ -24,6 +24,8 @@ class SlurmSettings:
 
     Attributes
     ----------
+    cluster_id
+        First part of the name our jobs carry in Slurm.
     options
         Options of every submission, such as ``--partition=gpu``, ``--account=ml`` or ``--mem-per-gpu=64G``.
     cpus_per_gpu
@@ -48,6 +50,7 @@ class SlurmSettings:
         How often a running job looks whether it was given up, as one is whose node Slurm lost.
     """
 
+    cluster_id: str = "commonwatt"
     options: tuple[str, ...] = ()
     cpus_per_gpu: int = 1
     power: bool = False
@@ -66,6 +69,8 @@ class SlurmSettings:
                 raise InputError("an option of sbatch, as --name or --name=value", field="options", value=option)
         if not self.python.startswith("/") or any(sign.isspace() for sign in self.python) or len(self.python) > 120:
             raise InputError("the absolute path of a Python, without blanks", field="python", value=self.python)
+        if not self.cluster_id.isprintable() or " " in self.cluster_id or not self.cluster_id:
+            raise InputError("a name without blanks", field="cluster_id", value=self.cluster_id)
         if self.cpus_per_gpu < 1:
             raise InputError("a whole number, 1 or more", field="cpus_per_gpu", value=self.cpus_per_gpu)
 
@@ -111,13 +116,16 @@ def submission(
     ]
 
 
-def prepare(state: Path, python: str) -> tuple[str, Path]:
-    """Make the state folder; returns who we are to Slurm, made up once for it, and the batch script."""
+def prepare(state: Path, settings: SlurmSettings) -> tuple[str, Path]:
+    """Make the state folder; returns who we are to Slurm, made up once for it, and the batch script.
+
+    A part of it is random: with a folder that was lost, its jobs are those of somebody else.
+    """
     (state / "jobs").mkdir(parents=True, exist_ok=True)
     identity, script = state / "identity", state / "runner.py"
     if not identity.exists():
-        _write(identity, uuid.uuid4().hex[:16])
-    _write(script, f"#!{python} -I\n{Path(runner.__file__).read_text(encoding='utf-8')}")
+        _write(identity, f"{settings.cluster_id}:{uuid.uuid4().hex[:12]}")
+    _write(script, f"#!{settings.python} -I\n{Path(runner.__file__).read_text(encoding='utf-8')}")
     return identity.read_text(encoding="utf-8").strip(), script
 
 
