@@ -139,13 +139,17 @@ async def generate(url: str, token: str, rate: float, seconds: float, ids: list[
         async def ask(number: int, kind: int, due_s: float) -> None:
             _, method, path = REQUESTS[kind]
             target = path.format(job=ids[int(rng.integers(len(ids)))])
-            if method == "POST":
-                body = job(10**6 + number).model_dump(mode="json", exclude_none=True)
-                answer = await client.post(target, params={"tenant": "t1"}, json=body)
-            else:
-                answer = await client.get(target)
+            try:
+                if method == "POST":
+                    body = job(10**6 + number).model_dump(mode="json", exclude_none=True)
+                    answer = await client.post(target, params={"tenant": "t1"}, json=body)
+                else:
+                    answer = await client.get(target)
+                status = str(answer.status_code)
+            except httpx.TransportError as error:
+                status = type(error).__name__
             found.setdefault(f"{method} {path}", []).append(time.perf_counter() - due_s)
-            statuses[str(answer.status_code)] = statuses.get(str(answer.status_code), 0) + 1
+            statuses[status] = statuses.get(status, 0) + 1
 
         await client.get("/healthz")
         began, tasks = time.perf_counter() + 0.1, []
