@@ -39,6 +39,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.scheduling_cost
 	$(BIN)/python -m benchmarks.device_shares
 	$(BIN)/python -m benchmarks.serving
+	$(BIN)/python -m benchmarks.store
 	$(BIN)/python -m benchmarks.market_size
 	$(BIN)/python -m benchmarks.mapping
 	$(BIN)/python -m benchmarks.mig_choice
@@ -58,6 +59,6 @@ $(VENV)/.core: $(VENV)/bin/python constraints.txt pyproject.toml
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python constraints.txt pyproject.toml
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[test,dev,onnx,torch,serve,gpu,forecast,search,rl,callbacks]"
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[test,dev,onnx,torch,serve,gpu,forecast,search,rl,live,mariadb,postgresql]"
+	$(BIN)/python -m pip install -q -c constraints.txt \
+		-e ".[test,dev,onnx,torch,serve,gpu,forecast,search,rl,callbacks,live,mariadb,postgresql]"
 	@touch $@ $(VENV)/.core

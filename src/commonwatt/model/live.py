@@ -104,6 +104,14 @@ class LiveSpec(FileModel):
     decision_limit_s: float = quantity(
         "longest time a decision may take; the best schedule found by then counts", "s", 10.0, gt=0
     )
+    keep_days: float = quantity(
+        "how long samples, the audit log and the events of jobs that have ended are kept; jobs and the ledger are kept "
+        "for ever",
+        "days",
+        180.0,
+        gt=0,
+        le=36_500,
+    )
     retries: int = quantity(
         "times a job is started again after interruptions without progress in between", "-", 3, ge=0
     )

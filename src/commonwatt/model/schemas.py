@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 
 from commonwatt.model.characterize_results import CharacterizeResult
+from commonwatt.model.check_results import CheckResult
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
 from commonwatt.model.forecast_file import ForecastModelHeader
 from commonwatt.model.forecast_network_results import ForecastFitResult, ForecastPredictResult
@@ -54,6 +55,12 @@ from commonwatt.model.results import (
     SweepResult,
 )
 from commonwatt.model.scenario import Scenario
+from commonwatt.model.store_results import (
+    StoreBackupResult,
+    StoreCheckResult,
+    StoreRestoreResult,
+    StoreUpgradeResult,
+)
 from commonwatt.model.timeslice_config import TimesliceConfig
 from commonwatt.model.timeslice_plan import PlanFile
 from commonwatt.model.timeslice_profile import ModelProfile
@@ -87,6 +94,10 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "timeslice-run-result": TimesliceRunResult,
     "timeslice-profile-result": TimesliceProfileResult,
     "timeslice-serve-result": TimesliceServeResult,
+    "store-upgrade-result": StoreUpgradeResult,
+    "store-backup-result": StoreBackupResult,
+    "store-restore-result": StoreRestoreResult,
+    "store-check-result": StoreCheckResult,
     "partition-sweep-result": PartitionSweepResult,
     "partition": PartitionFile,
     "partition-result": PartitionResult,
@@ -127,6 +138,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "live-tokens-result": TokenPage,
     "live-whoami-result": WhoAmI,
     "live-health-result": Health,
+    "check-result": CheckResult,
 }
 
 
