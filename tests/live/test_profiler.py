@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+pytest.importorskip("sqlalchemy")
+
 from commonwatt.live.keeper import Pace
 from commonwatt.live.open import open_live
 from commonwatt.model.job_file import JobFile
