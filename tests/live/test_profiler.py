@@ -16,6 +16,7 @@ pytest.importorskip("sqlalchemy")
 
 from commonwatt.live.keeper import Pace
 from commonwatt.live.open import open_live
+from commonwatt.model.errors import InputError, JobNeverFitsError
 from commonwatt.model.job_file import JobFile
 from commonwatt.store.records import JobStatus, RequestKind
 from commonwatt.store.ticks import TickStore
@@ -198,6 +199,18 @@ def test_nothing_is_measured_in_a_dry_run(opened):
     number = submit(plane)
     until(plane, lambda: ("would-start", "") in [(kind, "") for kind, _ in events(plane, number)])
     assert job(plane, number).status is JobStatus.WAITING
+
+
+def test_a_job_that_only_profiling_nodes_could_run_is_refused(opened):
+    plane = opened(profiling=PROFILING)
+    with pytest.raises(JobNeverFitsError):
+        plane.maker.check(JobFile(name="j", command="true", gpus=4))  # two on each node, but one is set aside
+
+
+def test_some_node_is_left_for_work(tmp_path):
+    path = config(tmp_path, profiling={"nodes": ["apart", "work"]})
+    with pytest.raises(InputError, match=r"live.profiling.nodes.*expected a node that is left for work"):
+        open_live(path)
 
 
 @pytest.mark.slow

@@ -110,6 +110,9 @@ class Profiler:
         """Take in a job, with what it may get as declared, and its times as they are known now."""
         card = self._cards[handle] = _card(row, allowed, figures)
         card.own = {m.configuration: m for m in self._kinds.of_job(row.id)}
+        for figure in figures:
+            if figure.gpu_w is not None:  # a job has one figure for each type, its configurations may differ
+                self._controller.book.retime(handle, figure.gpu_type, figure.gpus, figure.time_s, figure.gpu_w)
         if self._spec is not None:
             self._queue.append(handle)
 
