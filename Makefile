@@ -58,6 +58,6 @@ $(VENV)/.core: $(VENV)/bin/python constraints.txt pyproject.toml
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python constraints.txt pyproject.toml
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[test,dev,onnx,torch,serve,gpu,forecast,search,rl,callbacks]"
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[test,dev,onnx,torch,serve,gpu,forecast,search,rl,live,mariadb,postgresql]"
+	$(BIN)/python -m pip install -q -c constraints.txt \
+		-e ".[test,dev,onnx,torch,serve,gpu,forecast,search,rl,callbacks,live,mariadb,postgresql]"
 	@touch $@ $(VENV)/.core

@@ -27,6 +27,7 @@ VERBS = {
     "tenants": "Show tenants, what they are entitled to, and what they got.",
     "token": "Make, list and revoke tokens of the control plane.",
     "undrain": "Let drained nodes have jobs again.",
+    "check": "Check a configuration of the control plane, and all it needs, before it runs.",
     "data": "List public traces and profiles; check a log one has got.",
     "partition": "Choose a hardware configuration, and whose share of it, by a market.",
     "forecast": "Forecast how many GPUs must be on, with a promise that is kept.",

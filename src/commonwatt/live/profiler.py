@@ -167,6 +167,7 @@ class Profiler:
         """Whether a measurement is over; what it found is taken account of."""
         assert self._spec is not None
         handle, controller, ended = probe.handle, self._controller, None
+        limit_s = probe.began_s + self._spec.limit_s
         changes = [change for change in self._durable.waiting_changes() if change.handle == handle]
         if changes and not probe.crashed:
             if not isinstance(changes[0], JobEnded):
@@ -180,6 +181,8 @@ class Profiler:
         told_s = now_s if progress.told_s is None or np.isnan(progress.told_s[0]) else float(progress.told_s[0])
         if ended is None:
             probe.clock.observe(told_s, float(progress.done_epochs[0]))
+        if ended is None and progress.done_epochs[0] >= self._cards[handle].epochs and now_s < limit_s:
+            return False  # it is about to end by itself
         found = judge(
             probe.clock, now_s - probe.began_s, epochs=self._spec.epochs, limit_s=self._spec.limit_s, ended=ended
         )

@@ -138,6 +138,11 @@ class Session:
             attempts, runs = (own.attempts, bool(own.nodes)) if own else (0, False)
             done = attempts >= intent.attempt if intent.kind == "start" else not (runs and attempts == intent.attempt)
             tick.intents.append(replace(intent, outcome="done" if done else "void", cause="found after a restart"))
+            handle = self.durable.handle_of(intent.job)
+            book = self.controller.book
+            if done and intent.kind == "start" and handle is not None and np.isnan(book.job("began_s")[handle]):
+                book.remember(handle, int(book.job("starts")[handle]), intent.at_s)
+                tick.change(intent.job, began_s=intent.at_s)
 
     # -- going on
 

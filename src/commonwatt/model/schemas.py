@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 
 from commonwatt.model.characterize_results import CharacterizeResult
+from commonwatt.model.check_results import CheckResult
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
 from commonwatt.model.forecast_file import ForecastModelHeader
 from commonwatt.model.forecast_network_results import ForecastFitResult, ForecastPredictResult
@@ -137,6 +138,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "live-tokens-result": TokenPage,
     "live-whoami-result": WhoAmI,
     "live-health-result": Health,
+    "check-result": CheckResult,
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -27,6 +28,7 @@ __all__ = ["Feed", "Message"]
 EVENTS_AT_FIRST = 100
 EVENTS_KEPT = 2000
 GONE_KEPT = 20_000
+ASK_AGAIN_S = 5.0
 _log = logging.getLogger("commonwatt.service")
 
 
@@ -75,6 +77,7 @@ class Feed:
     _events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
     _looks: int = 0
     _after: int = -1  # id of the last event read; -1: none was read yet
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _news: asyncio.Event | None = None
     _task: asyncio.Task[None] | None = None
     _written: dict[tuple[str | None, int], tuple[int, str]] = field(default_factory=dict)
@@ -89,7 +92,7 @@ class Feed:
         resume
             Id of the last event heard before; those after it are sent first, if they are still kept.
         still
-            Coroutine function asked about every five seconds whether to go on.
+            Coroutine function asked every few seconds whether to go on.
         """
         self._begin()
         seen, told, asked_s = 0, resume, time.monotonic()
@@ -105,12 +108,12 @@ class Feed:
                     told = event["id"]
                     if tenant is None or event["tenant"] == tenant:
                         yield Message("event", to_json(event).decode(), told)
-                if still is not None and time.monotonic() - asked_s > 5:
+                if still is not None and time.monotonic() - asked_s > ASK_AGAIN_S:
                     if not await still():
                         return
                     asked_s = time.monotonic()
                 if news is self._news:
-                    await _or_later(news, 5)
+                    await _or_later(news, ASK_AGAIN_S)
         finally:
             self._end()
 
@@ -142,6 +145,10 @@ class Feed:
 
     def _look(self) -> bool:
         """Look once; whether there was anything new."""
+        with self._lock:  # a look of a loop that was ended may not be over yet
+            return self._looked()
+
+    def _looked(self) -> bool:
         board, view = self.board(), self._view
         fresh = board is not self._seen
         if fresh:
@@ -214,14 +221,18 @@ def _since(view: _View, seen: int, tenant: str | None) -> dict[str, Any]:
             outline | asdict(job)
             for number, job, outline in view.jobs.values() if number > since and job.id in own
         ],
-        "gone": [] if whole else [job for number, job, of in view.gone if number > since and tenant in (None, of)],
+        "gone": [
+            job
+            for number, job, of in view.gone
+            if not whole and number > since and tenant in (None, of) and job not in view.jobs
+        ],
     }  # fmt: skip
 
 
 def _head(board: Board) -> dict[str, Any]:
     parts = (
         "time_s", "mode", "engine", "healthy", "trouble", "power_w", "busy_gpus", "total_gpus", "running", "waiting",
-        "tick_s", "ticks", "decided_s",
+        "tick_s", "ticks",
     )  # fmt: skip
     return {part: getattr(board, part) for part in parts} | {
         "saved": None if board.saved is None else dict(board.saved)

@@ -208,7 +208,7 @@ class LocalEngine:
             raise EngineError(msg)
         end = run.await_end()
         self._vacate(handle)
-        if not end.stopped:
+        if self._reports.by_itself(run.order, end):
             self._changes.append(self._reports.change(run.order, end))
             return Stopped(handle, 0.0)
         return Stopped(handle, self._reports.interrupted(run.order, end.at_s))

@@ -287,7 +287,7 @@ class SlurmEngine:
             raise EngineError(msg)
         end = await_end(run, self._slurm, self._settings, lambda: self._job(run, self._look()))
         self._vacate(handle)
-        if not end.stopped:
+        if self._reports.by_itself(run.order, end):
             self._changes.append(self._reports.change(run.order, end))
             return Stopped(handle, 0.0)
         return Stopped(handle, self._reports.interrupted(run.order, end.at_s))
