@@ -27,6 +27,7 @@ ALLOWED = {
     "testing": {"model", "control"},
     "store": {"model"},
     "live": {"model", "placement", "forecasting", "control", "engines", "store", "data", "simulation"},
+    "client": {"model", "data"},
     "service": {"model", "store", "live", "data"},
     "report": {"model", "placement", "forecasting", "simulation", "data"},
     "simulation": {"model", "forecasting", "placement", "control", "engines", "data"},

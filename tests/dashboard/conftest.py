@@ -50,10 +50,22 @@ def desk(tmp_path):
 
 
 @pytest.fixture
-def served(desk):
-    server = Served(make_app(desk))
-    yield server
-    server.stop()
+def serve():
+    """Serve what a desk has to show; all servers are stopped afterwards."""
+    servers: list[Served] = []
+
+    def begin(desk: MadeDesk, port: int = 0) -> Served:
+        servers.append(Served(make_app(desk.desk), port))
+        return servers[-1]
+
+    yield begin
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture
+def served(serve, desk):
+    return serve(desk)
 
 
 @dataclass
@@ -67,11 +79,13 @@ class Visit:
 
 
 @pytest.fixture
-def visit(chromium):
+def visit(chromium, serve):
     """Open the dashboard and sign in; afterwards nothing may have gone wrong, and nothing come from elsewhere."""
     visits: list[tuple[Visit, str, Any]] = []
 
-    def open_(url: str, token: str | None, *, width: int = 1440, height: int = 900, **options: Any) -> Visit:
+    def open_(
+        url: str, token: str | None, *, width: int = 1440, height: int = 900, charts: bool = False, **options: Any
+    ) -> Visit:
         context = chromium.new_context(viewport={"width": width, "height": height}, **options)
         context.set_default_timeout(PATIENCE_MS)
         page = context.new_page()
@@ -80,6 +94,8 @@ def visit(chromium):
         page.on("console", lambda message: seen.complaints.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: seen.complaints.append(f"error: {error}"))
         page.on("request", lambda request: seen.requests.append(request.url))
+        if not charts:  # several megabytes a browser has to read anew for every test
+            page.route("**/plotly.js", lambda route: route.fulfill(body="", content_type="text/javascript"))
         page.goto(f"{url}/")
         if token is not None:
             page.fill("#token", token)

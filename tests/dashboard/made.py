@@ -12,8 +12,11 @@ import numpy as np
 import sqlalchemy as sa
 
 from commonwatt.live.board import Board, BoardJob, BoardNode
+from commonwatt.live.jobs import JobMaker
 from commonwatt.model.job_file import JobFile
+from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
+from commonwatt.service.desk import Desk
 from commonwatt.store import tables
 from commonwatt.store.database import Database, address
 from commonwatt.store.records import EventRow, RequestKind, SampleRow
@@ -46,11 +49,13 @@ class MadeDesk:
     """What the live process gives the service."""
 
     def __init__(self, folder: Path, *, nodes: int = 20, running: int = 12, waiting: int = 30, seed: int = 1) -> None:
-        self.config = Scenario.model_validate({"engine": "simulated", "nodes": nodes_of(nodes)})
+        self.config = Scenario.model_validate({"engine": "local", "nodes": nodes_of(nodes)})
         self.database = Database(address("store.db", folder))
         tables.metadata.create_all(self.database.engine)
         self.store, self.ticks = Store(self.database), TickStore(self.database)
-        self.logs: dict[int, bytes] = {}
+        self.folder = folder
+        maker = JobMaker(Cluster.of(self.config.nodes), self.config.live.default_time_limit_s)
+        self.desk = Desk(self.config, folder, self.store, maker, self.board, self.wake)
         self._lock = threading.Lock()
         self._rng = np.random.default_rng(seed)
         for k, tenant in enumerate(TENANTS):
@@ -74,12 +79,11 @@ class MadeDesk:
                 self._obey(tick, request.kind, request.job, request.node, request.value)
             self._publish(tick)
 
-    def job_times(self, file: JobFile, tenant: str) -> list[dict[str, Any]]:
-        return [{"gpu_type": "V100", "gpus": file.gpus, "time_s": 100.0, "gpu_w": None, "source": "time limit"}]
-
-    def job_log(self, job: int, last_bytes: int) -> bytes | None:
-        text = self.logs.get(job)
-        return None if text is None else text[-last_bytes:]
+    def write_log(self, job: int, text: str) -> None:
+        """Let *job* have printed *text*."""
+        folder = self.folder / "state" / "runs" / f"{job}-1"
+        folder.mkdir(parents=True)
+        (folder / "output.log").write_text(text, encoding="utf-8")
 
     # -- the world
 
@@ -113,7 +117,7 @@ class MadeDesk:
         with self.database.transaction() as c:
             c.execute(tables.jobs.insert(), [row for row, _ in made])
         return Board(
-            time_s=now, mode="live", engine="simulated", healthy=True, nodes=tuple(nodes),
+            time_s=now, mode="live", engine="local", healthy=True, nodes=tuple(nodes),
             jobs={job.id: job for _, job in made}, power_w=sum(n.power_w or 0 for n in nodes),
             busy_gpus=sum(n.held_gpus for n in nodes), total_gpus=sum(n.gpus for n in nodes), running=running,
             waiting=waiting, tick_s=0.021, ticks=7, saved={"energy_kwh": 12.5, "cost": 2.15},

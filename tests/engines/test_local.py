@@ -230,6 +230,35 @@ time.sleep(600)
 """
 
 
+CALM = """
+import os, signal, sys, time
+def stop(*_):
+    with open(os.environ["COMMONWATT_PROGRESS"], "w") as file:
+        file.write(sys.argv[1])
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+open(os.environ["COMMONWATT_SNAPSHOTS"] + "/ready", "w").close()
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(("done", "ended"), [("3", True), ("2.5", False)])
+def test_a_stop_that_comes_when_all_was_done_is_an_end(folder, done, ended):
+    engine = LocalEngine(
+        contract_cluster(), folder, lambda _: Work((sys.executable, "-c", CALM, done), Path("/"), epochs=3)
+    )
+    engine.apply([Start(0, "calm", (0,), 1)])
+    until((folder / "jobs" / "0" / "ready").exists)
+    (stopped,) = engine.apply([Stop(0)])
+    if ended:
+        (change,) = engine.poll()
+        assert isinstance(change, JobEnded)
+        assert (change.outcome, stopped.lost_s) == (Outcome.COMPLETED, 0)
+    else:
+        assert engine.poll() == []
+        assert engine.progress(np.array([0])).kept_epochs == [2]
+
+
 def test_jobs_outlive_the_controller_and_another_one_takes_them_up(folder):
     """kill -9 of the process that started them: both run on, once; one ends before anybody looks."""
     source = CONTROLLER.format(tests=str(Path(__file__).parents[2]), folder=str(folder))

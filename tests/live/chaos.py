@@ -94,21 +94,20 @@ def until_all_end(store: Store, jobs: list[int], limit_s: float = 120.0) -> None
         time.sleep(0.1)
 
 
-def stream(path: Path, store: Store, logs: Path, rounds: int, seed: int, jobs_each: int = 1) -> list[int]:
-    """Kill the controller *rounds* times while jobs come in; returns the jobs."""
+def stream(path: Path, store: Store, logs: Path, rounds: int, seed: int, longest_s: float = 0.7) -> list[int]:
+    """Kill the controller *rounds* times, *longest_s* apart at most, while jobs come in; returns the jobs."""
     rng = np.random.default_rng(seed)
     jobs: list[int] = []
     for k in range(rounds):
         child = controller(path)
         try:
-            for i in range(jobs_each):
-                file = witness(
-                    f"j{k}-{i}", logs, float(rng.uniform(0.05, 0.6)), epochs=int(rng.integers(1, 4)),
-                    exit_code=int(rng.random() < 0.1) * 3, gpus=int(rng.integers(1, 3)),
-                )  # fmt: skip
-                tenant = "ab"[int(rng.integers(2))]
-                jobs.append(store.submit(tenant, file, time.time(), key=f"k{k}-{i}")[0].id)
-            time.sleep(float(rng.uniform(0.0, 0.7)))
+            file = witness(
+                f"j{k}", logs, float(rng.uniform(0.05, 0.6)), epochs=int(rng.integers(1, 4)),
+                exit_code=int(rng.random() < 0.1) * 3, gpus=int(rng.integers(1, 3)),
+            )  # fmt: skip
+            tenant = "ab"[int(rng.integers(2))]
+            jobs.append(store.submit(tenant, file, time.time(), key=f"k{k}")[0].id)
+            time.sleep(float(rng.uniform(0.0, longest_s)))
         finally:
             kill(child)
     return jobs

@@ -45,13 +45,13 @@ def lines(stream):
 
 def test_a_line_has_what_machines_look_for(logged):
     stream = logged()
-    extra = {"job": 7, "tenant": "vision", "node": ("a", "b"), "cause": "node b is down"}
+    extra = {"job": 7, "tenant": "vision", "node": ("a", "b"), "cause": "node b is down", "event": "x", "more": None}
     logging.getLogger("commonwatt.live").warning("job %d was %s", 7, "interrupted", extra=extra)
     (line,) = lines(stream)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
     assert line == {
         "level": "warning", "logger": "commonwatt.live", "event": "job 7 was interrupted", "job": 7, "tenant": "vision",
-        "node": ["a", "b"], "cause": "node b is down",
+        "node": ["a", "b"], "cause": "node b is down", "event_": "x",
     }  # fmt: skip
 
 

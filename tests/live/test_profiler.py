@@ -12,11 +12,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+pytest.importorskip("sqlalchemy")
+
 from commonwatt.live.keeper import Pace
 from commonwatt.live.open import open_live
+from commonwatt.model.errors import InputError, JobNeverFitsError
 from commonwatt.model.job_file import JobFile
 from commonwatt.store.records import JobStatus, RequestKind
 from commonwatt.store.ticks import TickStore
+from tests.live.chaos import config_in, problems, running, store_of, stream, until_all_end
 
 TRAIN = str(Path(__file__).parents[2] / "examples" / "train.py")
 PACE = Pace(beat_s=0.05, requests_s=0.05)
@@ -195,3 +199,34 @@ def test_nothing_is_measured_in_a_dry_run(opened):
     number = submit(plane)
     until(plane, lambda: ("would-start", "") in [(kind, "") for kind, _ in events(plane, number)])
     assert job(plane, number).status is JobStatus.WAITING
+
+
+def test_a_job_that_only_profiling_nodes_could_run_is_refused(opened):
+    plane = opened(profiling=PROFILING)
+    with pytest.raises(JobNeverFitsError):
+        plane.maker.check(JobFile(name="j", command="true", gpus=4))  # two on each node, but one is set aside
+
+
+def test_some_node_is_left_for_work(tmp_path):
+    path = config(tmp_path, profiling={"nodes": ["apart", "work"]})
+    with pytest.raises(InputError, match=r"live.profiling.nodes.*expected a node that is left for work"):
+        open_live(path)
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_or_twice_while_jobs_are_measured_and_the_controller_is_killed(tmp_path):
+    live = {"local": {"grace_s": 2}, "retries": 1000, "default_time_limit_s": 5}
+    path = config_in(tmp_path, live={**live, "profiling": {"nodes": ["n-1"], "epochs": 1, "limit_s": 1.0}})
+    store = store_of(path)
+    for name in "ab":
+        store.add_tenant(name, 1.0, 0.0)
+    jobs = stream(path, store, tmp_path, 8, seed=5)
+    with running(path):
+        until_all_end(store, jobs)
+    tried_again = [row.name for row in map(store.job, jobs) if row.status is JobStatus.FAILED]
+    found = [
+        problem for problem in problems(store, tmp_path, jobs)
+        if not (problem.split()[0] in tried_again and "came to its end" in problem)  # once measured, once for good
+    ]  # fmt: skip
+    assert found == []
+    assert "profiling" in {event.reason for job in jobs for event in store.events(job=job)}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from commonwatt.live.board import Board, BoardNode
 from commonwatt.live.tally import Tally
 from commonwatt.model.errors import EngineDownError, StoreError
 from commonwatt.model.job_file import JobFile
 from commonwatt.service.http_times import HttpTimes
 from commonwatt.service.metrics import metrics_page
-from commonwatt.store import tables
 from commonwatt.store.database import Database, address
 from commonwatt.store.records import EventRow, IntentRow, JobStatus
 from commonwatt.store.store import Store
@@ -19,37 +19,21 @@ from commonwatt.store.ticks import Tick, TickStore
 NOW_S = 1_800_000_000.0
 
 
-@dataclass(frozen=True)
-class Node:
-    name: str
-    gpu_type: str = "V100"
-    gpus: int = 4
-    usable_gpus: int = 4
-    held_gpus: int = 0
-    state: str = "on"
-    drained: bool = False
-    power_w: float | None = None
+def node(name: str, gpu_type: str = "V100", gpus: int = 4, usable: int = 4, **more) -> BoardNode:
+    said = {"held_gpus": 0, "state": "on", "drained": False, "jobs": (), "power_w": None} | more
+    return BoardNode(name=name, gpu_type=gpu_type, gpus=gpus, usable_gpus=usable, **said)
 
 
-@dataclass(frozen=True)
-class Board:
-    time_s: float = NOW_S - 5
-    mode: str = "live"
-    engine: str = "local"
-    healthy: bool = True
-    nodes: tuple[Node, ...] = ()
-    power_w: float | None = None
-    saved: dict[str, float | None] | None = None
-
-
-FULL = Board(
+EMPTY = Board(NOW_S - 5, "live", "local", healthy=True)
+FULL = replace(
+    EMPTY,
     nodes=(
-        Node("a", held_gpus=3, power_w=900.0),
-        Node("b", usable_gpus=0, state="down"),
-        Node("c", "T4", 2, 2, drained=True, power_w=120.5),
+        node("a", held_gpus=3, power_w=900.0),
+        node("b", usable=0, state="down"),
+        node("c", "T4", 2, 2, drained=True, power_w=120.5),
     ),
     power_w=1020.5,
-    saved={"energy_kwh": 2.5, "cost": 0.6},
+    saved={"energy_kwh": 2.5, "cost": 0.6, "baseline": "fifo"},
 )
 
 
@@ -58,7 +42,7 @@ class Plane:
     """What a metrics page is made of."""
 
     store: Store
-    board: Board | None = None
+    board: Board = EMPTY
     tally: Tally = field(default_factory=Tally)
     http: HttpTimes = field(default_factory=HttpTimes)
 
@@ -75,7 +59,7 @@ class Plane:
 def bare(folder: Path) -> Plane:
     """Just begun."""
     database = Database(address("store.db", folder))
-    tables.metadata.create_all(database.engine)
+    database.prepare()
     return Plane(Store(database))
 
 

@@ -10,9 +10,6 @@ import pytest
 
 OPS = Path(__file__).parents[2] / "ops"
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is missing (Debian: prometheus)")
-needs_prometheus = pytest.mark.skipif(
-    shutil.which("prometheus") is None, reason="prometheus is missing (Debian: prometheus)"
-)
 
 
 def promtool(*arguments: object, given: str | None = None) -> subprocess.CompletedProcess[str]:

@@ -26,8 +26,10 @@ class Server:
     """A database server of our own; ``start`` and ``stop`` may be called again and again."""
 
     name = ""
+    ends = signal.SIGTERM
 
-    def __init__(self) -> None:
+    def __init__(self, *, durable: bool = False) -> None:
+        self.durable = durable  # whether a commit is on disk when it returns
         self.folder = Path(tempfile.mkdtemp(prefix=f"cw-{self.name}-"))
         self.folder.chmod(0o755)
         self.port = free_port()
@@ -41,22 +43,29 @@ class Server:
             raise
 
     def start(self) -> None:
-        with (self.folder / "output").open("ab") as output:
-            self.process = subprocess.Popen(
-                self.command(), stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
-            )
+        """Start it, again if need be: after a loss of power its old processes may still be ending."""
         end = time.monotonic() + _TRIES_S
+        self.process = self.launch()
         while not self.answers():
-            if self.process.poll() is not None or time.monotonic() > end:
+            if time.monotonic() > end:
                 raise RuntimeError(f"{self.name} does not start: {(self.folder / 'output').read_text()[-2000:]}")
             time.sleep(0.05)
+            if self.process.poll() is not None:
+                time.sleep(0.5)
+                self.process = self.launch()
+
+    def launch(self) -> subprocess.Popen:
+        with (self.folder / "output").open("ab") as output:
+            return subprocess.Popen(
+                self.command(), stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
+            )
 
     def stop(self, *, hard: bool = False) -> None:
         """Stop it in order, or as a loss of power would."""
         if self.process is None:
             return
         for pid in self.pids():
-            os.kill(pid, signal.SIGKILL if hard else signal.SIGTERM)
+            os.kill(pid, signal.SIGKILL if hard else self.ends)
         self.process.wait(_TRIES_S)
         self.process = None
 
@@ -101,7 +110,8 @@ class MariaDB(Server):
         return [
             shutil.which("mariadbd", path=_PATH), "--no-defaults", f"--user={self.user()}",
             f"--datadir={self.folder}/data", f"--socket={self.folder}/socket", "--bind-address=127.0.0.1",
-            f"--port={self.port}", f"--pid-file={self.folder}/pid", "--innodb-flush-log-at-trx-commit=2",
+            f"--port={self.port}", f"--pid-file={self.folder}/pid",
+            f"--innodb-flush-log-at-trx-commit={1 if self.durable else 2}",
             "--innodb-buffer-pool-size=64M", "--innodb-log-file-size=16M", "--skip-log-bin", "--skip-name-resolve",
         ]  # fmt: skip
 
@@ -124,6 +134,7 @@ class MariaDB(Server):
 
 class PostgreSQL(Server):
     name = "postgresql"
+    ends = signal.SIGINT  # SIGTERM waits until all have gone
 
     @staticmethod
     def programs() -> str:
@@ -155,7 +166,7 @@ class PostgreSQL(Server):
     def command(self) -> list[str]:
         return [
             *self.program("postgres"), "-D", f"{self.folder}/data", "-p", str(self.port), "-h", "127.0.0.1",
-            "-k", str(self.folder), "-c", "fsync=off", "-c", "shared_buffers=64MB",
+            "-k", str(self.folder), "-c", f"fsync={'on' if self.durable else 'off'}", "-c", "shared_buffers=64MB",
         ]  # fmt: skip
 
     def pids(self) -> list[int]:

@@ -61,7 +61,10 @@ def command(
         if mode is not None:
             _switch(live, mode)
         _first_token(live)
-        desk = Desk(live.config, live.folder, live.store, live.maker, live.keeper.board, live.keeper.wake)
+        keeper = live.keeper
+        desk = Desk(
+            live.config, live.folder, live.store, live.maker, keeper.board, keeper.wake, keeper.tally.counts
+        )  # fmt: skip
 
         def ready(address: str) -> None:
             say(f"serving {address} (engine {live.config.engine}, {len(live.cluster)} nodes); stop it with Ctrl-C")

@@ -76,9 +76,15 @@ class Reports:
         told_s = np.array([self._told_s(int(handle)) for handle in handles], dtype=np.float64)
         return Progress(done, kept, np.zeros(len(told)), told_s)
 
+    def by_itself(self, order: RunOrder, end: End) -> bool:
+        """Whether a run ended by itself: nobody told it to stop, or that came when all was done."""
+        self.know(order)
+        done = self.of(order.handle, order)[0] >= self._epochs[order.handle]
+        return not end.stopped or (end.exit_code == 0 and done)
+
     def change(self, order: RunOrder, end: End) -> Change:
         """Turn the end of a run that nobody asked for into what the controller hears: its exit code decides."""
-        if end.exit_code is None or end.stopped:
+        if end.exit_code is None or not self.by_itself(order, end):
             lost_s = self.interrupted(order, end.at_s, end.ran_s)
             return JobInterrupted(order.handle, end.at_s, lost_s, end.cause)
         if end.exit_code == 0:

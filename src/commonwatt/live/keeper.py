@@ -76,6 +76,7 @@ class Keeper:
         self._store, self._make_engine, self._make_session = store, make_engine, make_session
         self._mode, self._clock, self._pace = mode, clock, pace or Pace()
         self._board = Board(clock(), mode, engine_name)
+        self.tally = Tally()
         self._thread: threading.Thread | None = None
         self._engine: LiveEngine | None = None
         self._stopping = threading.Event()
@@ -193,6 +194,8 @@ class Keeper:
         if tick.sample is not None:
             self.tally.tick(tick.sample.tick_s)
         view.apply(tick)
+        if decide and tick.sample is not None:
+            self.tally.tick(tick.sample.tick_s)
         self._publish(replace(view.board(self._board, now_s, tick.sample), healthy=True, trouble=None))
         return decide
 

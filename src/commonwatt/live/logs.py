@@ -1,8 +1,8 @@
 """Logs of a live control plane: standard logging, a line of JSON (or text) each, on standard error.
 
 A line of JSON has ``time`` (ISO 8601, UTC), ``level``, ``logger`` and ``event``; where they are known ``job``,
-``tenant``, ``node`` and ``cause``, passed as ``extra={"job": 7}``; and ``error`` with a traceback. Secrets (tokens,
-passwords in addresses of databases) are replaced by ``***`` wherever they occur.
+``tenant``, ``node``, ``cause`` and whatever else is passed as ``extra={"job": 7}``; and ``error`` with a traceback.
+Secrets (tokens, passwords in addresses of databases) are replaced by ``***`` wherever they occur.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Literal, TextIO
 __all__ = ["LogFormat", "configure", "redact"]
 
 LogFormat = Literal["json", "text"]
-FIELDS = ("job", "tenant", "node", "cause")
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+_OURS = frozenset({"time", "level", "logger", "event", "error"})
 _SECRETS = (
     (re.compile(r"cw_[A-Za-z0-9_-]{8,}"), "cw_***"),
     (re.compile(r"([a-z][a-z0-9+.-]*://[^\s:/@'\"]*):[^\s/'\"]*@", re.IGNORECASE), r"\1:***@"),
@@ -94,8 +95,11 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _known(record: logging.LogRecord) -> dict[str, object]:
-    found = {name: getattr(record, name, None) for name in FIELDS}
-    return {name: value for name, value in found.items() if value is not None}
+    """Return what was passed as ``extra``."""
+    extra = {name: value for name, value in vars(record).items() if name not in _OWN and value is not None}
+    if extra.get("event") == record.msg:
+        del extra["event"]
+    return {f"{name}_" if name in _OURS else name: value for name, value in extra.items()}
 
 
 def _plain(value: object) -> object:

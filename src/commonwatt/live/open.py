@@ -77,6 +77,8 @@ def read_config(path: Path) -> Scenario:
         for name in names:
             if name not in cluster.names:
                 raise InputError("the name of a node", file=path, field=field, value=name)
+    if config.live.profiling and not len(cluster.without(config.live.profiling.nodes)):
+        raise InputError("a node that is left for work", file=path, field="live.profiling.nodes", value="all of them")
     return config
 
 
@@ -108,7 +110,9 @@ def open_live(
     clock = clock or SteadyClock()
     for tenant in config.tenants:
         store.add_tenant(tenant.name, tenant.weight, clock())
-    maker = JobMaker(cluster, config.live.default_time_limit_s)
+    maker = JobMaker(
+        cluster.without(config.live.profiling.nodes if config.live.profiling else ()), config.live.default_time_limit_s
+    )
     spec = config.policies[0]
     warm_up(spec)
     engine_of = make_engine(config, folder, cluster, ticks, clock)

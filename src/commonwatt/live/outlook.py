@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Waiting", "expected_times"]
+__all__ = ["LONGEST", "Waiting", "expected_times"]
 
 LONGEST = 2_000
 """Waiting jobs that are projected; those behind them are left open."""

@@ -64,7 +64,7 @@ class Session:
         self.mode = "live"
         self.drained: list[str] = []
         self._decided = False
-        self._held: set[int] = set()
+        self.held: set[int] = set()
         self._pauses: dict[int, float] = {}  # until when a job that was refused is left alone, by handle
         self._at = {name: n for n, name in enumerate(self.controller.cluster.names)}
 
@@ -168,6 +168,11 @@ class Session:
             attempts, runs = (own.attempts, bool(own.nodes)) if own else (0, False)
             done = attempts >= intent.attempt if intent.kind == "start" else not (runs and attempts == intent.attempt)
             tick.intents.append(replace(intent, outcome="done" if done else "void", cause="found after a restart"))
+            handle = self.durable.handle_of(intent.job)
+            book = self.controller.book
+            if done and intent.kind == "start" and handle is not None and np.isnan(book.job("began_s")[handle]):
+                book.remember(handle, int(book.job("starts")[handle]), intent.at_s)
+                tick.change(intent.job, began_s=intent.at_s)
 
     # -- going on
 
@@ -187,7 +192,7 @@ class Session:
             self._deal_with(request, tick)
             tick.requests.append(request.id)
         now_s, tick_s = self._now_s(), None
-        self.controller.held_back = self._held | set(self._pauses)
+        self.controller.held_back = self.held | set(self._pauses)
         if self.profiler.measure(tick, now_s) or decide:
             began = perf_counter()
             self.controller.weigh(self.store.weights())
@@ -228,7 +233,7 @@ class Session:
                 self.controller.cancel(handle, now_s)
             case RequestKind.HOLD | RequestKind.RELEASE if handle is not None and handle in self.controller.book.active:
                 held = request.kind is RequestKind.HOLD
-                (self._held.add if held else self._held.discard)(handle)
+                (self.held.add if held else self.held.discard)(handle)
                 self.controller.decide_anew()
                 tick.change(self.durable.jobs[handle].id, held=held)
             case RequestKind.DRAIN if request.node in self._at:
@@ -265,7 +270,7 @@ class Session:
         if row.times is None:
             tick.change(row.id, times=[vars(figure) for figure in figures])
         if row.held:
-            self._held.add(handle)
+            self.held.add(handle)
         return handle
 
     def _figures(self, row: JobRow) -> tuple[list[TimeFigure], list[TimeFigure]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from commonwatt.live.board import Board, BoardJob, BoardNode
-from commonwatt.live.outlook import Waiting, expected_times
+from commonwatt.live.outlook import LONGEST, Waiting, expected_times
 from commonwatt.live.session import Session
 from commonwatt.store.records import ACTIVE, JobRow, SampleRow
 from commonwatt.store.ticks import Tick
@@ -20,6 +21,11 @@ _COLUMNS = (
 )  # fmt: skip
 
 
+_FEW = 500
+_PAUSE_S = 5.0
+"""Between projections of when jobs begin, where there are more than a few."""
+
+
 class View:
     """What a session is like from outside."""
 
@@ -27,6 +33,7 @@ class View:
         self._session = session
         self._jobs = {row.id: _job(row) for row in rows}
         self._seen = len(session.durable.jobs)
+        self._projected_s = -math.inf
 
     def apply(self, tick: Tick) -> None:
         """Take over what *tick* changed."""
@@ -42,6 +49,8 @@ class View:
             if "nodes" in changed:
                 changed["nodes"] = tuple(changed["nodes"])
                 changed["gpus"] = len(changed["nodes"]) * columns["gpus_per_node"] if "gpus_per_node" in columns else 0
+            if changed.get("held"):
+                changed |= {"expected_start_s": None, "expected_end_s": None}
             job = replace(self._jobs[job_id], **changed)
             if job.status in ACTIVE:
                 self._jobs[job_id] = job
@@ -51,7 +60,10 @@ class View:
     def board(self, last: Board, now_s: float, sample: SampleRow | None) -> Board:
         """Return the board as of *now_s*."""
         session = self._session
-        jobs = self._expected(now_s) if sample is not None or len(self._jobs) < 500 else dict(self._jobs)
+        if sample is not None and (len(self._jobs) < _FEW or now_s >= self._projected_s + _PAUSE_S):
+            self._projected_s = now_s
+            self._project(now_s)
+        jobs = dict(self._jobs)
         nodes = self._nodes()
         running = sum(job.status == "running" for job in jobs.values())
         return replace(
@@ -98,8 +110,8 @@ class View:
             )  # fmt: skip
         return tuple(found)
 
-    def _expected(self, now_s: float) -> dict[int, BoardJob]:
-        """Jobs with the times at which those that wait are expected to begin and to end."""
+    def _project(self, now_s: float) -> None:
+        """Say of waiting jobs when they are expected to begin and to end."""
         session = self._session
         controller, book = session.controller, session.controller.book
         free = [0] * len(controller.cluster.classes)
@@ -118,25 +130,32 @@ class View:
             job = self._jobs.get(session.durable.jobs[handle].id)
             end_s = None if job is None else job.expected_end_s
             ends.append((now_s if end_s is None else end_s, klass, gpus))
-        waiting = []
-        for handle in book.active - book.nodes.keys():
-            known = session.durable.jobs[handle]
-            if known.id not in self._jobs or self._jobs[known.id].held:
-                continue
-            left = 1.0 - min(1.0, known.kept_epochs / float(book.job("epochs")[handle]))
-            first = int(book.job("first")[handle])
-            rows = range(first, first + int(book.job("count")[handle]))
-            times = [float(book.row("time_s")[r]) * left for r in rows]
-            ways = [
-                (int(book.row("klass")[r]), int(book.row("width")[r] * book.row("per_node")[r]), t)
-                for r, t in zip(rows, times, strict=True)
-            ]
-            waiting.append(Waiting(handle, float(book.job("due_s")[handle]) - min(times), ways))
-        jobs = dict(self._jobs)
-        for handle, (begin_s, end_s) in expected_times(now_s, [max(0, f) for f in free], ends, waiting).items():
+        waiting = [self._waiting(handle) for handle in self._most_pressing()]
+        expected = expected_times(now_s, [max(0, f) for f in free], ends, waiting)
+        for handle, (begin_s, end_s) in expected.items():
             job_id = session.durable.jobs[handle].id
-            jobs[job_id] = replace(jobs[job_id], expected_start_s=begin_s, expected_end_s=end_s)
-        return jobs
+            if job_id in self._jobs:
+                self._jobs[job_id] = replace(self._jobs[job_id], expected_start_s=begin_s, expected_end_s=end_s)
+
+    def _most_pressing(self) -> list[int]:
+        """Waiting jobs to be projected, by due date less shortest run time."""
+        book = self._session.controller.book
+        handles = np.array(sorted(book.active - book.nodes.keys() - self._session.held), dtype=np.int64)
+        if not len(handles):
+            return []
+        shortest_s = np.minimum.reduceat(book.row("time_s"), book.job("first"))[handles]
+        order = np.lexsort((handles, book.job("due_s")[handles] - shortest_s))
+        return [int(handle) for handle in handles[order][:LONGEST]]
+
+    def _waiting(self, handle: int) -> Waiting:
+        book = self._session.controller.book
+        first = int(book.job("first")[handle])
+        rows = slice(first, first + int(book.job("count")[handle]))
+        gpus = book.row("width")[rows] * book.row("per_node")[rows]
+        left = 1.0 - min(1.0, self._session.durable.jobs[handle].kept_epochs / float(book.job("epochs")[handle]))
+        times_s = (left * book.row("time_s")[rows]).tolist()
+        ways = list(zip(book.row("klass")[rows].tolist(), gpus.tolist(), times_s, strict=True))
+        return Waiting(handle, float(book.job("due_s")[handle]) - min(way[2] for way in ways), ways)
 
 
 def _job(row: JobRow) -> BoardJob:

@@ -10,7 +10,8 @@
     ├── EngineError (RuntimeError)     an engine refused or failed a command
     │   └── EngineDownError            an engine does not answer at all: nothing is wrong with the command
     ├── StoreError (RuntimeError)      the database refused or failed
-    │   └── StoreDownError             it does not answer, is busy or full: trying again later may help
+    │   ├── StoreDownError             it does not answer, is busy or full: trying again later may help
+    │   └── ClaimLostError             another controller has claimed the store since
     ├── ServiceError (RuntimeError)    the control plane refused a request or cannot be reached
     ├── DeviceError (RuntimeError)     a device failed or is gone
     └── ProfileError (RuntimeError)    measurements of a model do not settle
@@ -19,6 +20,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "ClaimLostError",
     "CommonwattError",
     "DeviceError",
     "EngineDownError",
@@ -116,6 +118,10 @@ class StoreError(CommonwattError, RuntimeError):
 
 class StoreDownError(StoreError):
     """The database does not answer, is busy or full; trying the same again later may help."""
+
+
+class ClaimLostError(StoreError):
+    """Another controller has claimed the store since."""
 
 
 class ServiceError(CommonwattError, RuntimeError):

@@ -10,9 +10,10 @@ from commonwatt.model.fields import FileModel, ResultModel, quantity
 
 __all__ = [
     "AuditEntry", "AuditPage", "ClusterState", "EventEntry", "EventPage", "Explanation", "Health", "JobConfiguration",
-    "JobDetail", "JobPage", "JobState", "LedgerEntry", "LedgerPage", "ModeOrder", "ModeState", "NewToken", "NodePage",
+    "JobDetail", "JobPage", "JobState", "JobsChanged", "LedgerEntry", "LedgerPage", "ModeOrder",
+    "ModeState", "NewToken", "NodePage",
     "NodeState", "Problem", "Sample", "SamplePage", "SubmittedJob", "TenantOrder", "TenantPage", "TenantState",
-    "TokenEntry", "TokenOrder", "TokenPage",
+    "TokenEntry", "TokenOrder", "TokenPage", "WhoAmI",
 ]  # fmt: skip
 
 JobStatusName = Literal["waiting", "running", "completed", "failed", "cancelled"]
@@ -294,7 +295,22 @@ class TokenOrder(FileModel):
     """A token to be made."""
 
     tenant: str | None = quantity("tenant it shall belong to; null: an operator's", "-", min_length=1, max_length=128)
-    label: str = quantity("what it is for", "-", "", max_length=100)
+    label: str = quantity("what it is for", "-", "unnamed", min_length=1, max_length=100)
+
+
+class WhoAmI(ResultModel):
+    """Whose token it is."""
+
+    token: int = quantity("number of the token")
+    label: str = quantity("what it is for")
+    tenant: str | None = quantity("tenant it belongs to; null: an operator's")
+    operator: bool = quantity("whether it may see and do everything")
+
+
+class JobsChanged(ResultModel):
+    """Jobs something was asked for."""
+
+    jobs: tuple[JobState, ...] = quantity("the jobs as they were just then")
 
 
 class NewToken(ResultModel):

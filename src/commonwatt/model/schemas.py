@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 
 from commonwatt.model.characterize_results import CharacterizeResult
+from commonwatt.model.check_results import CheckResult
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
 from commonwatt.model.forecast_file import ForecastModelHeader
 from commonwatt.model.forecast_network_results import ForecastFitResult, ForecastPredictResult
@@ -21,6 +22,7 @@ from commonwatt.model.live_results import (
     Health,
     JobDetail,
     JobPage,
+    JobsChanged,
     LedgerPage,
     ModeOrder,
     ModeState,
@@ -33,6 +35,7 @@ from commonwatt.model.live_results import (
     TenantPage,
     TokenOrder,
     TokenPage,
+    WhoAmI,
 )
 from commonwatt.model.map_file import MapFile, MappingFile, MapTable, TransferFile
 from commonwatt.model.map_layer_results import MapBatchResult, MapLayersResult, MapNetworksResult
@@ -52,6 +55,12 @@ from commonwatt.model.results import (
     SweepResult,
 )
 from commonwatt.model.scenario import Scenario
+from commonwatt.model.store_results import (
+    StoreBackupResult,
+    StoreCheckResult,
+    StoreRestoreResult,
+    StoreUpgradeResult,
+)
 from commonwatt.model.timeslice_config import TimesliceConfig
 from commonwatt.model.timeslice_plan import PlanFile
 from commonwatt.model.timeslice_profile import ModelProfile
@@ -85,6 +94,10 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "timeslice-run-result": TimesliceRunResult,
     "timeslice-profile-result": TimesliceProfileResult,
     "timeslice-serve-result": TimesliceServeResult,
+    "store-upgrade-result": StoreUpgradeResult,
+    "store-backup-result": StoreBackupResult,
+    "store-restore-result": StoreRestoreResult,
+    "store-check-result": StoreCheckResult,
     "partition-sweep-result": PartitionSweepResult,
     "partition": PartitionFile,
     "partition-result": PartitionResult,
@@ -107,6 +120,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "live-problem": Problem,
     "live-submit-result": SubmittedJob,
     "live-jobs-result": JobPage,
+    "live-changed-result": JobsChanged,
     "live-job-result": JobDetail,
     "live-explain-result": Explanation,
     "live-events-result": EventPage,
@@ -122,7 +136,9 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "live-token": TokenOrder,
     "live-token-result": NewToken,
     "live-tokens-result": TokenPage,
+    "live-whoami-result": WhoAmI,
     "live-health-result": Health,
+    "check-result": CheckResult,
 }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from commonwatt.live.board import Board
 from commonwatt.live.jobs import JobMaker
+from commonwatt.live.tally import Counts
 from commonwatt.model.scenario import Scenario
 from commonwatt.store.store import Store
 
@@ -27,6 +28,8 @@ class Desk:
         Returns the cluster as the controller saw it last.
     wake
         Lets the controller look at once for what was asked of it.
+    counts
+        Returns what the controller counted of itself.
     """
 
     config: Scenario
@@ -35,6 +38,7 @@ class Desk:
     maker: JobMaker
     board: Callable[[], Board]
     wake: Callable[[], None]
+    counts: Callable[[], Counts] = Counts
 
     def job_log(self, job: int, attempt: int, last_bytes: int) -> bytes | None:
         """Return the end of what a run of a job printed; ``None`` if nothing of it is kept here."""

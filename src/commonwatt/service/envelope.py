@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
-
-from starlette.requests import Request
 
 from commonwatt.service.problems import Refusal, problem
 
-__all__ = ["LARGEST_BODY", "Envelope", "KnownHosts", "Observer"]
+__all__ = ["LARGEST_BODY", "Envelope", "Observer"]
 
 LARGEST_BODY = 1_000_000  # bytes
 _LONGEST_ADDRESS = 4096
@@ -90,21 +88,6 @@ class Envelope:
         )  # fmt: skip
         if self._observe is not None:
             self._observe(scope["method"], getattr(scope.get("route"), "path", "unknown"), status, duration_s)
-
-
-class KnownHosts:
-    """Refuses requests for names that are not ours: a page elsewhere may let a name of its own point here."""
-
-    def __init__(self, app: App, hosts: Collection[str]) -> None:
-        self._app, self._hosts = app, {host.lower() for host in hosts}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
-        if scope["type"] == "http" and (Request(scope).url.hostname or "").lower() not in self._hosts:
-            refusal = problem(421, "this server is not known by that name; live.server.public_url can name it")
-            await refusal(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
 
 
 def _with_security(scope: Scope, headers: Any) -> list[tuple[bytes, bytes]]:  # noqa: ANN401

@@ -19,7 +19,7 @@ from commonwatt.service.problems import Refusal
 from commonwatt.store.records import TokenOwner
 from commonwatt.store.store import Store
 
-__all__ = ["Caller", "Guard", "Member", "Operator", "from_this_machine", "is_loopback"]
+__all__ = ["Caller", "Guard", "Member", "Operator", "Watcher", "from_this_machine", "is_loopback"]
 
 _TOKEN = re.compile(r"cw_[A-Za-z0-9_-]{20,100}")
 _REMEMBERED_S = 5.0
@@ -171,3 +171,13 @@ def from_this_machine(request: Request) -> bool:
     return is_loopback(client) and is_loopback(request.url.hostname or "") and "forwarded" not in request.headers and (
         "x-forwarded-for" not in request.headers
     )  # fmt: skip
+
+
+async def _watcher(
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> None:
+    if credentials is not None or not from_this_machine(request):
+        await _operator(await _member(request, credentials))
+
+
+Watcher = Depends(_watcher)

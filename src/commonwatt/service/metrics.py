@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Tallied
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from commonwatt import __version__
+from commonwatt.live.board import Board, BoardNode
 from commonwatt.live.tally import Counts
 from commonwatt.model.errors import MissingExtraError, StoreError
 from commonwatt.model.units import J_PER_KWH, MICRO, NANO
@@ -19,7 +20,7 @@ from commonwatt.service.http_times import HttpTimes
 from commonwatt.store.store import Store
 from commonwatt.store.totals import event_counts, lateness, queue
 
-__all__ = ["BoardLike", "NodeLike", "metrics_page"]
+__all__ = ["metrics_page"]
 
 PREFIX = "commonwatt_"
 NODE_STATES = ("on", "waking", "asleep", "down")
@@ -33,91 +34,8 @@ Metric = Any
 """A family of metrics of prometheus_client."""
 
 
-class NodeLike(Protocol):
-    """A node as the board shows it."""
-
-    @property
-    def name(self) -> str:
-        """Name of the node."""
-        ...
-
-    @property
-    def gpu_type(self) -> str:
-        """Type of its GPUs."""
-        ...
-
-    @property
-    def gpus(self) -> int:
-        """GPUs it has."""
-        ...
-
-    @property
-    def usable_gpus(self) -> int:
-        """GPUs that may be used."""
-        ...
-
-    @property
-    def held_gpus(self) -> int:
-        """GPUs our jobs hold."""
-        ...
-
-    @property
-    def state(self) -> str:
-        """One of on, waking, asleep, down."""
-        ...
-
-    @property
-    def drained(self) -> bool:
-        """Whether no new job goes there."""
-        ...
-
-    @property
-    def power_w(self) -> float | None:
-        """Power in watts, if known."""
-        ...
-
-
-class BoardLike(Protocol):
-    """The cluster after the last tick, as far as metrics go."""
-
-    @property
-    def time_s(self) -> float:
-        """When the last tick was, seconds since 1970."""
-        ...
-
-    @property
-    def mode(self) -> str:
-        """Whether ``live`` or ``dry-run``."""
-        ...
-
-    @property
-    def engine(self) -> str:
-        """Name of the engine."""
-        ...
-
-    @property
-    def healthy(self) -> bool:
-        """Whether the last tick was carried out."""
-        ...
-
-    @property
-    def nodes(self) -> Iterable[NodeLike]:
-        """Every node."""
-        ...
-
-    @property
-    def power_w(self) -> float | None:
-        """Power of the cluster in watts, if known."""
-        ...
-
-    @property
-    def saved(self) -> Mapping[str, float | None] | None:
-        """Estimated savings against the baseline policy: ``energy_kwh``, ``cost``."""
-        ...
-
-
 def metrics_page(
-    *, board: Callable[[], BoardLike | None], store: Store, counts: Callable[[], Counts], http: HttpTimes,
+    *, board: Callable[[], Board], store: Store, counts: Callable[[], Counts], http: HttpTimes,
     currency: str, now_s: Callable[[], float] = time.time,
 ) -> Callable[[], tuple[bytes, str]]:  # fmt: skip
     """Return a function that gives Prometheus' text and its content type.
@@ -125,7 +43,7 @@ def metrics_page(
     Parameters
     ----------
     board
-        Gives the cluster after the last tick; ``None`` before the first.
+        Gives the cluster after the last tick.
     store
         Where sums are kept. If it does not answer, its families are absent and ``commonwatt_store_up`` is 0.
     counts
@@ -149,7 +67,7 @@ class _Collector:
     """All families, made when asked."""
 
     def __init__(
-        self, board: Callable[[], BoardLike | None], store: Store, counts: Callable[[], Counts], http: HttpTimes,
+        self, board: Callable[[], Board], store: Store, counts: Callable[[], Counts], http: HttpTimes,
         currency: str, now_s: Callable[[], float],
     ) -> None:  # fmt: skip
         self._board, self._store, self._counts, self._http = board, store, counts, http
@@ -163,10 +81,9 @@ class _Collector:
         """Ask everybody and tell it."""
         yield _gauge("build_info", "Version of commonwatt", {("version",): {(__version__,): 1.0}})
         board = self._board()
-        if board is not None:
-            yield from _controller(board)
-            yield from _cluster(list(board.nodes), board.power_w)
-            yield from self._saved(board.saved)
+        yield from _controller(board)
+        yield from _cluster(board)
+        yield from self._saved(board.saved)
         yield from self._process()
         try:
             families = [*self._queue(), *self._ledger(), *self._events()]
@@ -175,14 +92,14 @@ class _Collector:
         yield _gauge("store_up", "Whether the database answered just now", float(bool(families)))
         yield from families
 
-    def _saved(self, saved: Mapping[str, float | None] | None) -> Iterator[Metric]:
+    def _saved(self, saved: Mapping[str, float | str | None] | None) -> Iterator[Metric]:
         energy_kwh, cost = (saved or {}).get("energy_kwh"), (saved or {}).get("cost")
-        if energy_kwh is not None:
+        if isinstance(energy_kwh, float):
             yield _gauge(
                 "saved_energy_joules", "Energy saved, by an estimate, against the baseline policy",
                 energy_kwh * J_PER_KWH,
             )  # fmt: skip
-        if cost is not None:
+        if isinstance(cost, float):
             yield _gauge(
                 "saved_cost", "Money saved, by an estimate, against the baseline policy",
                 {("currency",): {(self._currency,): cost}},
@@ -193,7 +110,7 @@ class _Collector:
 
         counts = self._counts()
         duration = HistogramMetricFamily(
-            f"{PREFIX}tick_duration_seconds", "Duration of a tick: observe, decide, command, write"
+            f"{PREFIX}tick_duration_seconds", "Duration of a tick: observe, decide, command"
         )
         duration.add_metric([], counts.ticks.buckets(), sum_value=counts.ticks.sum)
         yield duration
@@ -277,19 +194,20 @@ class _Collector:
         yield _counter("migrations", "Running jobs moved, or given another number of GPUs", float(moved))
 
 
-def _controller(board: BoardLike) -> Iterator[Metric]:
+def _controller(board: Board) -> Iterator[Metric]:
     info = {("engine", "mode"): {(board.engine, board.mode): 1.0}}
     yield _gauge("controller_info", "The engine, and whether decisions are carried out", info)
     yield _gauge("controller_healthy", "Whether the last tick was carried out", float(board.healthy))
     yield _gauge("controller_last_tick_timestamp_seconds", "When the last tick was", board.time_s)
 
 
-def _cluster(nodes: list[NodeLike], power_w: float | None) -> Iterator[Metric]:
+def _cluster(board: Board) -> Iterator[Metric]:
+    nodes = board.nodes
     yield _gauge("gpus", "GPUs of the cluster", float(sum(node.gpus for node in nodes)))
     yield _gauge("gpus_usable", "GPUs that may be used", float(sum(node.usable_gpus for node in nodes)))
     yield _gauge("gpus_held", "GPUs our jobs hold", float(sum(node.held_gpus for node in nodes)))
-    if power_w is not None:
-        yield _gauge("power_watts", "Power of the cluster", power_w)
+    if board.power_w is not None:
+        yield _gauge("power_watts", "Power of the cluster", board.power_w)
     states = Tallied(node.state for node in nodes)
     by_state = {(state,): float(states[state]) for state in NODE_STATES}
     yield _gauge("nodes", "Nodes by state", {("state",): by_state})
@@ -305,7 +223,7 @@ def _cluster(nodes: list[NodeLike], power_w: float | None) -> Iterator[Metric]:
     yield _gauge("node_power_watts", "Power of a node", {("node",): power})
 
 
-def _shares(node: NodeLike) -> Iterator[tuple[tuple[str, ...], float]]:
+def _shares(node: BoardNode) -> Iterator[tuple[tuple[str, ...], float]]:
     free = max(0, node.usable_gpus - node.held_gpus)
     states = {"held": node.held_gpus, "free": free, "unusable": max(0, node.gpus - node.held_gpus - free)}
     for state, gpus in states.items():

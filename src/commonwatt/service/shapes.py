@@ -17,7 +17,7 @@ from commonwatt.model.live_results import (
     SubmittedJob,
 )
 from commonwatt.service.guard import Caller
-from commonwatt.store.records import ACTIVE, EventRow, JobRow
+from commonwatt.store.records import ACTIVE, EventRow, JobRow, JobStatus
 
 __all__ = ["cluster_state", "event_entry", "explanation", "job_detail", "job_state", "node_states", "submitted_job"]
 
@@ -108,7 +108,7 @@ def _state(row: JobRow, board: Board) -> dict[str, Any]:
         "gpus": row.gpus, "gpus_asked": row.file.gpus, "epochs": row.file.epochs,
         "done_epochs": max(row.done_epochs, known.done_epochs), "kept_epochs": max(row.kept_epochs, known.kept_epochs),
         "reason": known.reason, "sentence": known.sentence,
-        "expected_start_s": known.expected_start_s if row.status in ACTIVE else None,
+        "expected_start_s": known.expected_start_s if row.status is JobStatus.WAITING else None,
         "expected_end_s": known.expected_end_s if row.status in ACTIVE else None,
         "late": _late(row, board.time_s, known.expected_end_s),
     }  # fmt: skip

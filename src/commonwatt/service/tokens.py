@@ -1,4 +1,4 @@
-"""``/tokens`` and ``/audit``: for operators."""
+"""``/whoami``; ``/tokens`` and ``/audit`` for operators."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 
-from commonwatt.model.live_results import AuditEntry, AuditPage, NewToken, TokenEntry, TokenOrder, TokenPage
+from commonwatt.model.live_results import AuditEntry, AuditPage, NewToken, TokenEntry, TokenOrder, TokenPage, WhoAmI
 from commonwatt.service.audit import AuditedRoute, about
 from commonwatt.service.body import body_of, described
-from commonwatt.service.guard import Guard, Operator
-from commonwatt.service.parameters import After, Limit, desk_of
+from commonwatt.service.guard import Guard, Member, Operator
+from commonwatt.service.parameters import PREFIX, After, Limit, desk_of
 from commonwatt.service.problems import Refusal, refusals
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["operators"], route_class=AuditedRoute)
+router = APIRouter(prefix=PREFIX, tags=["operators"], route_class=AuditedRoute)
 
 TokenNumber = Annotated[int, Path(ge=1, le=2**53 - 1, description="Number of the token.")]
+
+
+@router.get("/whoami", response_model=WhoAmI)
+async def whoami(caller: Member) -> WhoAmI:
+    """Return whose token this is."""
+    return WhoAmI(token=caller.owner.token, label=caller.owner.label, tenant=caller.tenant, operator=caller.operator)
 
 
 @router.get("/tokens", response_model=TokenPage, responses=refusals(403))

@@ -14,11 +14,11 @@ from typing import NamedTuple, Self
 
 import sqlalchemy as sa
 
-from commonwatt.model.errors import StoreError
+from commonwatt.model.errors import ClaimLostError, StoreError
 from commonwatt.store import tables
 from commonwatt.store.database import Database
 
-__all__ = ["Claim", "take"]
+__all__ = ["Claim", "claimed", "take"]
 
 _KEY = 0x636F6D6D6F6E7774  # "commonwt": PostgreSQL names its locks by number
 _IDLE_S = 1800
@@ -42,7 +42,7 @@ class Claim:
         return self._lock.alive()
 
     def check(self, c: sa.Connection) -> None:
-        """Hold, within a transaction, that nobody else has claimed the store since; raises ``StoreError``.
+        """Hold, within a transaction, that nobody else has claimed the store since; raises ``ClaimLostError``.
 
         If only the lock was lost (the server was restarted), it is taken again.
         """
@@ -50,12 +50,12 @@ class Claim:
         row = c.execute(sa.select(t.value).where(t.name == _SETTING).with_for_update()).first()
         if row is None or row[0].get("token") != self.token:
             who = "somebody" if row is None else _holder(row[0])
-            raise StoreError(f"this controller has lost its claim on the store: {who} has taken it over")
+            raise ClaimLostError(f"this controller has lost its claim on the store: {who} has taken it over")
         if not self.held():
             self.release()
             lock = _lock(self.database)
             if lock is None:
-                raise StoreError("this controller has lost its claim on the store: another one is taking it over")
+                raise ClaimLostError("this controller has lost its claim on the store: another one is taking it over")
             self._lock = lock
 
     def release(self) -> None:
@@ -92,6 +92,36 @@ def take(database: Database) -> Claim:
     return Claim(database, token, lock)
 
 
+def claimed(database: Database) -> bool:
+    """Whether a controller runs on *database* just now."""
+    if database.backend == "sqlite":
+        try:
+            with _claim_file(database).open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # no such file: nobody ever claimed it
+            return False
+        return False
+    with database.reading(what="claim") as c:
+        if database.backend == "mariadb":
+            return c.scalar(sa.select(sa.func.is_used_lock(_lock_name(database)))) is not None
+        held = (
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 "
+            "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+            "AND classid::bigint << 32 | objid::bigint = :key"
+        )
+        return bool(c.scalar(sa.text(held), {"key": _KEY}))
+
+
+def _claim_file(database: Database) -> Path:
+    return Path(f"{Path(str(database.url.database)).resolve()}.claim")
+
+
+def _lock_name(database: Database) -> str:
+    return f"commonwatt.claim.{database.url.database}"[:64]
+
+
 def _holder(value: Mapping[str, object]) -> str:
     return f"process {value.get('pid')} on {value.get('host')}"
 
@@ -106,7 +136,7 @@ def _lock(database: Database) -> _Lock | None:
 
 
 def _lock_file(database: Database) -> _Lock | None:
-    path = Path(f"{Path(str(database.url.database)).resolve()}.claim")
+    path = _claim_file(database)
     try:
         file = path.open("ab")  # closed in children that execute another program
     except OSError as error:
@@ -123,7 +153,7 @@ def _lock_file(database: Database) -> _Lock | None:
 
 def _lock_server(database: Database) -> _Lock | None:
     if database.backend == "mariadb":
-        name = f"commonwatt.claim.{database.url.database}"[:64]
+        name = _lock_name(database)
         before = [f"SET SESSION wait_timeout={_IDLE_S}"]
         locked, holds = sa.select(sa.func.get_lock(name, 0)), sa.select(sa.func.is_used_lock(name))
         mine = sa.select(sa.func.connection_id())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -12,7 +12,8 @@ from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import InputError, StoreError
+from commonwatt.store.claim import claimed
 from commonwatt.store.database import Database
 from commonwatt.store.tables import metadata
 
@@ -39,6 +40,7 @@ def revision(c: sa.Connection) -> str | None:
 def prepare(database: Database) -> None:
     """Create a new store; raises ``InputError`` on one that is not of this version."""
     newest = head()
+    _make_private(database)
     with database.reading(what="version") as c:
         if revision(c) == newest:
             return
@@ -56,13 +58,27 @@ def prepare(database: Database) -> None:
 
 
 def upgrade(database: Database) -> tuple[str | None, str]:
-    """Bring a store to the newest version; returns the revisions before and after."""
+    """Bring a store to the newest version; returns the revisions before and after.
+
+    Raises ``InputError`` as ``prepare`` does, ``StoreError`` while a controller runs on the store.
+    """
+    _make_private(database)
     with _alone(database) as c:
         found = revision(c)
         if found is not None:
             _refuse_unknown(database, found)
-        _migrate(database, c, found)
+        if found != head():
+            if claimed(database):
+                raise StoreError(f"a controller runs on the store {database}: stop it before an upgrade")
+            _migrate(database, c, found)
         return found, head()
+
+
+def _make_private(database: Database) -> None:
+    """Let only its owner read a new file of SQLite: it holds environments of jobs."""
+    if database.backend == "sqlite":
+        with suppress(OSError):  # opening it says why it cannot be made
+            Path(str(database.url.database)).touch(mode=0o600)
 
 
 def _refuse_unknown(database: Database, found: str) -> None:

@@ -22,7 +22,8 @@ from commonwatt.store.texts import LONGEST_NAME, check_name, check_number, clean
 
 __all__ = ["Store", "job_row"]
 
-_LONGEST_PAGE = 100_000
+_JOB_COLUMNS = tuple(field.name for field in fields(JobRow))
+_LONGEST_PAGE = 10_000_000
 
 
 class Store:
@@ -267,7 +268,7 @@ class Store:
 
 def job_row(row: sa.RowMapping) -> JobRow:
     """Return a row of the table ``jobs``."""
-    values = {field.name: row[field.name] for field in fields(JobRow)}
+    values = {name: row[name] for name in _JOB_COLUMNS}
     try:
         values |= {"file": JobFile.model_validate(row["file"]), "status": JobStatus(row["status"])}
     except ValueError as error:

@@ -203,7 +203,7 @@ def _is_new(c: sa.Connection, token: str) -> bool:
 
 
 def _event(event: EventRow) -> dict[str, Any]:
-    row = {name: value for name, value in asdict(event).items() if name != "id"}
+    row = {name: value for name, value in vars(event).items() if name != "id"}
     texts = {"reason": cleaned(event.reason, LONGEST_NAME), "sentence": cleaned(event.sentence)}
     return row | texts | {"nodes": list(event.nodes)}
 

@@ -247,7 +247,7 @@ class LocalEngine:
             raise EngineError(msg)
         end = run.await_end().timely(run.order, self._now_s())
         self._vacate(handle)
-        if not end.stopped:
+        if self._reports.by_itself(run.order, end):
             self._changes.append(self._reports.change(run.order, end))
             return Stopped(handle, 0.0)
         return Stopped(handle, self._reports.interrupted(run.order, end.at_s, end.ran_s))

@@ -9,13 +9,13 @@ import { link } from "./link.js";
 import { drawPlan, setUpPlan } from "./plan.js";
 import { drawPower } from "./power.js";
 import { drawQueue, setUpQueue } from "./queue.js";
-import { forget, now_s, state, takeBoard, takeEvent, takeSamples } from "./state.js";
+import { now_s, state, takeBoard, takeEvent, takeSamples } from "./state.js";
 import { openSubmit } from "./submit.js";
 import { drawCost, drawTenants, drawTiles } from "./tenants.js";
 
 const ACCOUNTS_MS = 10000; // tenants and ledger are asked for this often
+const WHY = "commonwatt-why";
 let unlink = null;
-let accounts = null;
 
 const draw = calmly(() => {
   if (state.head === null || state.who === null) return;
@@ -93,19 +93,13 @@ function signIn(why = "") {
   if (!dialog.open) dialog.showModal();
 }
 
+// The page begins anew, so that nothing of what was seen stays.
 function signOut(why = "") {
   unlink?.();
-  clearInterval(accounts);
-  unlink = null;
   token.drop();
-  forget();
-  document.documentElement.dataset.ready = "false";
-  for (const id of ["mode", "switch", "new", "out"]) byId(id).hidden = true;
-  for (const id of ["engine", "who"]) setText(byId(id), "");
-  for (const open of document.querySelectorAll("dialog[open]")) open.close();
-  banner("lost", "");
-  banner("trouble", "");
-  signIn(why);
+  if (state.who === null) return signIn(why);
+  sessionStorage.setItem(WHY, why);
+  location.reload();
 }
 
 function begin() {
@@ -115,8 +109,6 @@ function begin() {
       `Connection lost${error instanceof Refused ? ` (${error.message})` : ""}. What you see is old. Trying again in ${seconds} s.`),
     refused: () => signOut("This token is not accepted (any more)."),
   });
-  clearInterval(accounts);
-  accounts = setInterval(() => state.who && !document.hidden && readAccounts(), ACCOUNTS_MS);
 }
 
 async function switchMode() {
@@ -146,7 +138,9 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawCharts
 window.addEventListener("load", drawCharts);
 document.addEventListener("visibilitychange", () => document.hidden || draw());
 setInterval(() => document.hidden || draw(), 5000); // clocks go on between ticks
+setInterval(() => state.who && !document.hidden && readAccounts(), ACCOUNTS_MS);
 setUpPlan(openJob);
 setUpQueue(openJob, failed);
 if (token.get()) begin();
-else signIn();
+else signIn(sessionStorage.getItem(WHY) ?? "");
+sessionStorage.removeItem(WHY);

@@ -58,12 +58,6 @@ export function takeEvent(event) {
   state.events.length = Math.min(state.events.length, MOST_EVENTS);
 }
 
-export function forget() {
-  Object.assign(state, {
-    who: null, head: null, nodes: new Map(), jobs: new Map(), events: [], samples: [], tenants: [], ledger: [], lastEvent: 0,
-  });
-}
-
 // Paul Tol's "muted" scheme; tenants beyond it share a grey.
 const COLOURS = ["#88CCEE", "#CC6677", "#DDCC77", "#3c9a55", "#8A7BD8", "#AA4499", "#44AA99", "#999933"];
 const given = new Map();
