@@ -49,7 +49,7 @@ class View:
             if "nodes" in changed:
                 changed["nodes"] = tuple(changed["nodes"])
                 changed["gpus"] = len(changed["nodes"]) * columns["gpus_per_node"] if "gpus_per_node" in columns else 0
-            if changed.get("held"):
+            if changed.get("held") and self._jobs[job_id].status == "waiting":
                 changed |= {"expected_start_s": None, "expected_end_s": None}
             job = replace(self._jobs[job_id], **changed)
             if job.status in ACTIVE:
