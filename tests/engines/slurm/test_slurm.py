@@ -233,6 +233,18 @@ def test_as_long_as_slurm_has_it_a_job_has_not_ended(tmp_path, state):
     assert run.ended(SlurmJob(5, "me", state, 1, "None", ""), lag_s=0.0) is None
 
 
+def test_a_job_slurm_puts_back_into_its_queue_is_taken_out_of_it(tmp_path):
+    """If it has ended, at once; if not, after a while."""
+    waits = SlurmJob(5, "me", "PENDING", 1, "BeginTime", "")
+    assert run_in(tmp_path / "a", End(0, stopped=False, at_s=1.0, cause="")).misplaced(waits, 60.0)
+    run = run_in(tmp_path / "b")
+    assert not run.misplaced(waits, 60.0)
+    assert not run.misplaced(dataclasses.replace(waits, state="RUNNING"), 0.0)
+    assert run.misplaced(waits, 0.0)
+    assert not run.misplaced(waits, 0.0)  # once
+    assert run.why == "Slurm did not start it within 0 s: BeginTime"
+
+
 def test_a_change_nobody_asked_for_is_told_with_its_cause(site, slurm, settings, tmp_path):
     """Cancelled by somebody else: interrupted; it can be started again."""
     engine = SlurmEngine(contract_cluster(), tmp_path, lambda name: sleeper(), slurm=slurm, settings=settings)
