@@ -202,7 +202,7 @@ class SlurmEngine:
                 return
 
     def drain(self, node: int, reason: str) -> None:
-        """Let no new jobs onto a node, of ours or of others; its GPUs are no longer usable for us."""
+        """Let no new jobs onto a node, of ours or of others; those that run there may end there."""
         self._slurm.update_node(self._cluster.names[node], "DRAIN", reason)
         self._sight = None
 

@@ -34,15 +34,15 @@ class Sight:
     def usable(self, name: str, gpu_type: str, gpus: int, held: Held, cpus_per_gpu: int, before: int | None) -> int:
         """GPUs of a node, declared with *gpus*, that our jobs may have: all but those of others.
 
-        A node Slurm has not heard of for a moment keeps what it runs; right after a restart of Slurm's controller, when
+        A node that is drained, or that Slurm has not heard of for a moment, keeps what it runs; right after a restart of Slurm's controller, when
         it has heard of none yet, it counts as *before*.
         """
         node = self.nodes.get(name)
-        if node is None or node.out:
+        if node is None:
             return 0
-        if "unknown" in node.states and before is not None:
+        if "unknown" in node.states and before is not None and not node.out:
             return before
-        if node.silent:
+        if node.out or node.silent:
             return held.gpus
         idle = "idle" in node.states and not node.used_cpus  # its GPU count lags, after a restart of the controller
         of_others = 0 if idle else max(0, node.count(node.used_gpus, gpu_type) - held.gpus)
