@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import getpass
 import shutil
 import signal
 import subprocess
@@ -151,7 +152,9 @@ def test_a_submission_whose_answer_is_lost_happens_once_or_not_at_all(slurm, tmp
         engine.apply([Start(1, "j", (0,), 2)])
     monkeypatch.setattr(slurm, "submit", submit)
     engine.apply([Start(1, "j", (1,), 1)])
-    until(lambda: engine.poll() == [] and sum(not job.over for job in slurm.jobs()) == 1)  # the first is swept out
+    until(
+        lambda: engine.poll() == [] and sum(not job.over for job in slurm.jobs(getpass.getuser())) == 1
+    )  # the first is swept out
     begun(tmp_path)
     let_go(tmp_path)
     (seen,) = ends(engine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import getpass
 import json
 import sys
 from pathlib import Path
@@ -86,8 +87,10 @@ def test_jobs_of_others_are_seen_respected_and_left_alone(site, slurm, settings,
         with pytest.raises(EngineError, match="1 GPUs free, not 2"):
             engine.apply([Start(1, "j", (0,), 2)])
         assert engine.poll() == []
-    assert slurm.jobs()[0].user == plain.jobs()[0].user
-    assert next(job for job in plain.jobs() if job.id == int(other)).state == "RUNNING"
+    me = getpass.getuser()
+    assert next(job for job in plain.jobs(me) if job.id == int(other)).state == "RUNNING"
+    assert next(job for job in slurm.jobs(me) if job.id == int(other)).state == "RUNNING"
+    assert slurm.jobs("nobody") == plain.jobs("nobody") == []
     assert sorted(slurm.nodes(), key=lambda n: n.name) == sorted(plain.nodes(), key=lambda n: n.name)
     for client, handle in ((slurm, 2), (plain, 3)):  # beside it, and by both ways of reading
         engine = SlurmEngine(contract_cluster(), tmp_path, lambda name: sleeper(), slurm=client, settings=settings)
@@ -172,7 +175,7 @@ def test_no_client_programs_and_no_controller_are_errors_that_say_so(tmp_path, s
         script.write_text(f"#!{sys.executable}\nimport time\ntime.sleep(60)\n")
         script.chmod(0o755)
     with pytest.raises(EngineDownError, match=r"no answer within 0\.3 s"):
-        Slurm(timeout_s=0.3).jobs()
+        Slurm(timeout_s=0.3).jobs("me")
     assert engine.progress(np.array([1])).done_epochs.tolist() == [0]  # is not asked of Slurm
 
 

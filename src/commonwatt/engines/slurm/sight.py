@@ -60,11 +60,10 @@ def look(slurm: Slurm, identity: str) -> Sight:
     """
     slurm.ping()
     nodes = {node.name: node for node in slurm.nodes()}
-    me = _user()
     jobs: dict[tuple[int, int], SlurmJob] = {}
-    for job in sorted(slurm.jobs(), key=lambda job: (not job.over, job.id)):
+    for job in sorted(slurm.jobs(_user()), key=lambda job: (not job.over, job.id)):
         run = run_of(identity, job.comment)
-        if run is not None and job.user in (me, ""):
+        if run is not None:
             jobs[run] = job
     return Sight(time.monotonic(), nodes, jobs)
 
