@@ -34,8 +34,8 @@ class Sight:
     def usable(self, name: str, gpu_type: str, gpus: int, held: Held, cpus_per_gpu: int, before: int | None) -> int:
         """GPUs of a node, declared with *gpus*, that our jobs may have: all but those of others.
 
-        A node that is drained, or that Slurm has not heard of for a moment, keeps what it runs; right after a restart of Slurm's controller, when
-        it has heard of none yet, it counts as *before*.
+        A node that is drained, or that Slurm has not heard of for a moment, keeps what it runs; right after a restart
+        of Slurm's controller, when it has heard of none yet, it counts as *before*.
         """
         node = self.nodes.get(name)
         if node is None:
