@@ -39,12 +39,15 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.scheduling_cost
 	$(BIN)/python -m benchmarks.device_shares
 	$(BIN)/python -m benchmarks.serving
+	$(BIN)/python -m benchmarks.store
 	$(BIN)/python -m benchmarks.market_size
 	$(BIN)/python -m benchmarks.mapping
 	$(BIN)/python -m benchmarks.mig_choice
 	$(BIN)/python -m benchmarks.forecasting
 	$(BIN)/python -m benchmarks.philly_week
+	$(BIN)/python -m benchmarks.profiling
 	$(BIN)/python -m benchmarks.andreas_scenarios
+	$(BIN)/python -m benchmarks.live_load
 
 clean:
 	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -57,5 +60,6 @@ $(VENV)/.core: $(VENV)/bin/python constraints.txt pyproject.toml
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python constraints.txt pyproject.toml
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[test,dev,onnx,torch,serve,gpu,forecast,search,rl]"
+	$(BIN)/python -m pip install -q -c constraints.txt \
+		-e ".[test,dev,onnx,torch,serve,gpu,forecast,search,rl,callbacks,live,mariadb,postgresql]"
 	@touch $@ $(VENV)/.core

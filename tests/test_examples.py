@@ -79,9 +79,23 @@ def map_layers(path: Path, folder: Path) -> None:
     assert answer["gap"] < (0.05 if answer["objective"] == "latency" else 0.1)
 
 
+def go_live(path: Path, folder: Path) -> None:
+    """On a copy, so that nothing is left beside it: what is checked is all right, or not installed here."""
+    pytest.importorskip("sqlalchemy")
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    document["live"] |= {"store": "live.db", "server": {"port": 0}}
+    copy = folder / path.name
+    copy.write_text(yaml.safe_dump(document), encoding="utf-8")
+    done = run("check", copy, "--json")
+    assert done.code in (0, 1), done.err
+    failed = [line["what"] for line in done.document["checks"] if line["verdict"] == "failed"]
+    assert failed == [] if document["engine"] == "local" else set(failed) <= {"engine", "nodes", "state folder"}
+
+
 # A key that only files of this kind have, and how they are run.
 KINDS = {
     "workload": simulate,
+    "live": go_live,
     "now_s": place,
     "quantum": divide_a_quantum,
     "device": share_a_device,

@@ -17,7 +17,7 @@ from commonwatt.cli.root import VERBS
 from commonwatt.model.schemas import SCHEMAS
 from tests.cli.console import SCRIPT, run, scenario, spawn, write
 
-SHARED = {"root", "output", "groups"}
+SHARED = {"root", "output", "groups", "remote"}
 MODULES = sorted(module.name for module in pkgutil.iter_modules(commonwatt.cli.__path__) if module.name not in SHARED)
 HEAVY = {"numba", "polars", "plotly", "matplotlib", "highspy", "pydantic", "numpy"}
 

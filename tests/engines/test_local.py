@@ -15,11 +15,14 @@ import numpy as np
 import pytest
 
 from commonwatt.control.engine import Found, JobEnded, JobInterrupted, Outcome, Start, Stop
+from commonwatt.engines.images import Images
 from commonwatt.engines.local import runner
 from commonwatt.engines.local.clock import RealClock
-from commonwatt.engines.local.engine import LocalEngine, Work
+from commonwatt.engines.local.engine import LocalEngine
+from commonwatt.engines.local.folder import End, RunFolder, RunOrder
 from commonwatt.engines.local.progress import read_progress
 from commonwatt.engines.local.run import Run
+from commonwatt.engines.work import Work
 from commonwatt.model.errors import EngineError
 from commonwatt.testing.engine_contract import EngineContract, Lab, contract_cluster, contract_jobs
 
@@ -136,6 +139,58 @@ def test_a_job_that_does_not_listen_is_killed_after_the_grace_time(folder):
     until(lambda: not alive(runner))
 
 
+@pytest.mark.parametrize("deaf", [False, True])
+def test_a_run_longer_than_its_time_limit_has_failed_and_says_so(folder, deaf):
+    command = "trap '' TERM; sleep 600 & wait; sleep 600" if deaf else "trap 'exit 0' TERM; sleep 600 & wait"
+    limited = Work(("sh", "-c", command), Path("/"), time_limit_s=0.3)
+    engine = LocalEngine(contract_cluster(), folder, lambda name: limited, grace_s=0.3)
+    engine.apply([Start(0, "j", (0,), 1)])
+    (seen,) = until(engine.poll)
+    assert isinstance(seen, JobEnded)
+    assert (seen.outcome, seen.cause) == (Outcome.FAILED, "its time limit of 0.3 s was over")
+    ((_, job),) = processes(folder)
+    assert not alive(job)
+
+
+def test_an_image_is_run_by_the_command_of_the_site(folder):
+    inside = Work((sys.executable, "-c", "pass"), Path("/"), image="some:image")
+    images = Images(("env", "RUN_IN={image}", "sh", "-c", 'echo "$RUN_IN: $#"', "sh", "{command}"))
+    engine = LocalEngine(contract_cluster(), folder, lambda name: inside, images=images)
+    engine.apply([Start(0, "j", (0,), 1)])
+    (seen,) = until(engine.poll)
+    assert (seen.outcome, seen.cause) == (Outcome.COMPLETED, "exit code 0")
+    assert (folder / "runs" / "0-1" / "output.log").read_text() == "some:image: 3\n"
+    with pytest.raises(EngineError, match="no command that runs images"):
+        engine_for(folder / "other", inside).apply([Start(0, "j", (0,), 1)])
+
+
+def engine_for(folder: Path, what: Work) -> LocalEngine:
+    return LocalEngine(contract_cluster(), folder, lambda name: what)
+
+
+def test_two_runs_of_a_job_take_turns_and_one_given_up_makes_room(folder):
+    """What an engine whose runs are on other machines needs: the second begins once the first is surely gone."""
+    held, log = folder / "lock", folder / "log"
+    runs = []
+    for attempt in (1, 2):
+        command = ("sh", "-c", f"trap '' TERM; echo begin {attempt} >> {log}; sleep 600 & wait; sleep 600")
+        order = RunOrder(
+            0, attempt, "j", (0,), 1, ((0,),), 0.0, 0.0, command, "/", {}, 600.0, lock=str(held), look_s=0.05
+        )
+        runs.append(Run(RunFolder.create(folder / "runs", order), order))
+    runs[0].launch()
+    until(log.exists)
+    runs[1].launch()
+    until(lambda: runs[1].folder.path.joinpath("lock").exists())
+    assert log.read_text() == "begin 1\n"
+    runs[0].folder.finish(End(None, stopped=False, at_s=1.0, cause="given up"))
+    until(lambda: "begin 2" in log.read_text())
+    assert runs[0].folder.end().cause == "given up"
+    runs[1].folder.finish(End(None, stopped=False, at_s=1.0, cause="given up"))
+    for run in runs:
+        run.close()
+
+
 def test_a_runner_that_is_killed_takes_its_job_along_and_that_is_told(folder):
     engine = engine_on(folder)
     engine.apply([Start(0, "j3", (0,), 1)])
@@ -173,6 +228,35 @@ sys.stdout.write("ready\\n")
 sys.stdout.flush()
 time.sleep(600)
 """
+
+
+CALM = """
+import os, signal, sys, time
+def stop(*_):
+    with open(os.environ["COMMONWATT_PROGRESS"], "w") as file:
+        file.write(sys.argv[1])
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+open(os.environ["COMMONWATT_SNAPSHOTS"] + "/ready", "w").close()
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(("done", "ended"), [("3", True), ("2.5", False)])
+def test_a_stop_that_comes_when_all_was_done_is_an_end(folder, done, ended):
+    engine = LocalEngine(
+        contract_cluster(), folder, lambda _: Work((sys.executable, "-c", CALM, done), Path("/"), epochs=3)
+    )
+    engine.apply([Start(0, "calm", (0,), 1)])
+    until((folder / "jobs" / "0" / "ready").exists)
+    (stopped,) = engine.apply([Stop(0)])
+    if ended:
+        (change,) = engine.poll()
+        assert isinstance(change, JobEnded)
+        assert (change.outcome, stopped.lost_s) == (Outcome.COMPLETED, 0)
+    else:
+        assert engine.poll() == []
+        assert engine.progress(np.array([0])).kept_epochs == [2]
 
 
 def test_jobs_outlive_the_controller_and_another_one_takes_them_up(folder):

@@ -1,37 +1,9 @@
 from __future__ import annotations
 
-import os
-import shutil
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run",
-    "--disable-sync", "--disable-default-apps", "--disable-domain-reliability", "--no-pings", "--disable-extensions",
-]  # fmt: skip
-
-
-def _missing(reason: str) -> None:
-    if os.environ.get("CI"):
-        pytest.fail(f"{reason}; in CI the browser tests must run")
-    pytest.skip(reason)
-
-
-@pytest.fixture(scope="session")
-def chromium():
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        _missing("playwright is not installed")
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if path is None:
-        _missing("no chromium on PATH")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, headless=True, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @dataclass

@@ -13,6 +13,7 @@ import pytest
 
 from commonwatt.devices.base import TensorSpec
 from commonwatt.model.errors import InputError
+from commonwatt.model.histogram import Histogram
 from commonwatt.model.timeslice_config import ServerSpec
 from commonwatt.serving.backend import (
     BackendError,
@@ -23,7 +24,7 @@ from commonwatt.serving.backend import (
     UnknownModelError,
 )
 from commonwatt.serving.keys import Keys
-from commonwatt.serving.metrics import Histogram, Measurements, TenantMeasurements
+from commonwatt.serving.metrics import Measurements, TenantMeasurements
 from commonwatt.serving.server import serve
 
 ANN, BOB, OPERATOR = "key-of-ann", "key-of-bob", "key-of-operator"

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
+from commonwatt.model.histogram import Histogram
 from commonwatt.serving.keys import Keys
-from commonwatt.serving.metrics import Histogram
 from commonwatt.serving.refusals import BoundedFilter, BoundedLog
 from tests.serving.fake import ANN, OPERATOR, FakeBackend, Served
 from tests.serving.wire import Wire, x

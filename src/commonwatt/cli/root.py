@@ -16,6 +16,18 @@ from commonwatt import __version__
 __all__ = ["main"]
 
 VERBS = {
+    "cancel": "Cancel jobs of the control plane.",
+    "drain": "Give nodes of the control plane no further jobs.",
+    "explain": "Say why a job of the control plane runs where it does, or waits.",
+    "hold": "Keep jobs of the control plane from running.",
+    "jobs": "Show the jobs of the control plane.",
+    "nodes": "Show the nodes of the control plane.",
+    "release": "Let jobs that are held run.",
+    "submit": "Submit a job to the control plane.",
+    "tenants": "Show tenants, what they are entitled to, and what they got.",
+    "token": "Make, list and revoke tokens of the control plane.",
+    "undrain": "Let drained nodes have jobs again.",
+    "check": "Check a configuration of the control plane, and all it needs, before it runs.",
     "data": "List public traces and profiles; check a log one has got.",
     "partition": "Choose a hardware configuration, and whose share of it, by a market.",
     "forecast": "Forecast how many GPUs must be on, with a promise that is kept.",
@@ -23,7 +35,9 @@ VERBS = {
     "place": "Place the jobs of one problem file: which node, how many GPUs, now.",
     "reproduce": "Run a paper's experiments again, the paper's value beside ours.",
     "schema": "Print the JSON Schema of a file, or the data dictionary.",
+    "serve": "Run the control plane: the same scheduler over real jobs.",
     "simulate": "Replay a workload on a cluster under several policies.",
+    "store": "Look after the store of the control plane: backup, restore, upgrade, check.",
     "timeslice": "Share one device among tenants: plan, try, profile, serve.",
 }
 

@@ -89,7 +89,7 @@ def command(
 def _seen_from(out: Path, scenario: Scenario, folder: Path) -> Scenario:
     """Return *scenario* with the path of its log relative to *out* instead of *folder*, so that it can be run again."""
     path = getattr(scenario.workload, "path", None)
-    if path is None or Path(path).is_absolute():
+    if scenario.workload is None or path is None or Path(path).is_absolute():
         return scenario
     moved = os.path.relpath((folder / path).resolve(), out.resolve())
     return scenario.model_copy(update={"workload": scenario.workload.model_copy(update={"path": moved})})

@@ -32,6 +32,7 @@ class Status(IntEnum):
     RUNNING = 1
     COMPLETED = 2
     FAILED = 3
+    CANCELLED = 4
 
 
 @dataclass(frozen=True)
@@ -143,14 +144,10 @@ class JobBook:
         first = len(self.row("klass"))
         for name, column in zip(_ROW_COLUMNS, columns, strict=True):
             self._rows[name].extend(np.array(column))
-        tenant = table.tenants[table.tenant[j]]
-        if tenant not in self._tenant_at:
-            self._tenant_at[tenant] = len(self.tenants)
-            self.tenants.append(tenant)
         values = {
             "submit_s": table.submit_s[j], "due_s": table.due_s[j], "weight": table.tardiness_weight[j],
-            "epochs": table.epochs[j], "tenant": self._tenant_at[tenant], "limit_s": table.time_limit_s[j],
-            "asked_gpus": _asked_gpus(entries),
+            "epochs": table.epochs[j], "tenant": self.tenant_at(table.tenants[table.tenant[j]]),
+            "limit_s": table.time_limit_s[j], "asked_gpus": _asked_gpus(entries),
             "first": first, "count": len(entries), "status": Status.WAITING, "row": -1, "starts": 0,
             "began_s": np.nan, "ended_s": np.nan,
         }  # fmt: skip
@@ -178,6 +175,13 @@ class JobBook:
                 ))  # fmt: skip
         return entries
 
+    def tenant_at(self, name: str) -> int:
+        """Return the number of a tenant, which is given one if it has none."""
+        if name not in self._tenant_at:
+            self._tenant_at[name] = len(self.tenants)
+            self.tenants.append(name)
+        return self._tenant_at[name]
+
     def place(self, handle: int, row: int, nodes: Sequence[int], now_s: float) -> None:
         """The job runs in configuration *row* of the book on *nodes*."""
         self.job("status")[handle] = Status.RUNNING
@@ -186,6 +190,32 @@ class JobBook:
         if np.isnan(self.job("began_s")[handle]):
             self.job("began_s")[handle] = now_s
         self.nodes[handle] = tuple(nodes)
+
+    def row_of(self, handle: int, nodes: Sequence[int], gpus_per_node: int) -> int | None:
+        """Return the configuration of a job that *gpus_per_node* GPUs on each of *nodes* are, if there is one."""
+        first = int(self.job("first")[handle])
+        for row in range(first, first + int(self.job("count")[handle])):
+            alike = self.row("width")[row] == len(nodes) and self.row("per_node")[row] == gpus_per_node
+            if alike and all(self.cluster.klass[n] == self.row("klass")[row] for n in nodes):
+                return row
+        return None
+
+    def retime(self, handle: int, gpu_type: str, gpus: int, time_s: float, gpu_w: float | None) -> None:
+        """Take the whole of a job to last *time_s* in a configuration, at *gpu_w* per GPU (none: the node's figure)."""
+        first = int(self.job("first")[handle])
+        for row in range(first, first + int(self.job("count")[handle])):
+            kind = self.cluster.classes[int(self.row("klass")[row])]
+            per_node = int(self.row("per_node")[row])
+            if kind.gpu_type == gpu_type and int(self.row("width")[row]) * per_node == gpus:
+                own_w = kind.gpu_w if gpu_w is None else gpu_w
+                self.row("time_s")[row] = time_s
+                self.row("gpu_w")[row] = own_w
+                self.row("power_w")[row] = kind.idle_w + per_node * own_w
+
+    def remember(self, handle: int, starts: int, began_s: float) -> None:
+        """Take over what is known of a job from before: how often it was started, and when first (NaN: never)."""
+        self.job("starts")[handle] = starts
+        self.job("began_s")[handle] = began_s
 
     def release(self, handle: int) -> None:
         """The job waits again."""

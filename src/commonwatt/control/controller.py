@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from commonwatt.control.advice import advice, without_nodes
 from commonwatt.control.book import JobBook, Rules, Status
 from commonwatt.control.capacity import Capacity, only_on
 from commonwatt.control.engine import Engine, JobEnded, JobInterrupted, NodeView, Outcome, Start, Stop
 from commonwatt.control.events import Event, EventKind, EventLog
-from commonwatt.control.ledger import Ledger
+from commonwatt.control.ledger import Account, Ledger
 from commonwatt.control.policy import Policy
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.electricity import Tariff
@@ -48,6 +49,7 @@ class Controller:
         self, *, cluster: Cluster, engine: Engine, policy: Policy, rules: Rules, tariff: Tariff,
         rng: np.random.Generator, tenant_weights: Mapping[str, float] | None = None,
         stopwatch: Callable[[], KeepGoing] = lambda: always, capacity: Capacity | None = None,
+        now_s: float = 0.0,
     ) -> None:  # fmt: skip
         if capacity is not None and not engine.capabilities.power_states:
             msg = "a capacity plan needs an engine that can put nodes to sleep and wake them"
@@ -65,10 +67,16 @@ class Controller:
         self.samples: list[Sample] = []
         self.preemptions = 0
         self.migrations = 0
+        self.dry = False  # only say what would be done
+        self.drained: set[int] = set()  # nodes on which nothing new begins
+        self.held_back: set[int] = set()  # waiting jobs that are not to be placed
+        self.set_aside: set[int] = set()  # nodes that are not placed on, and ...
+        self.aside: set[int] = set()  # ... jobs that run there
+        self._advice: list[Event] = []  # what would be done now
         self._told_waiting: set[int] = set()
         self._held: dict[int, int] = {}  # GPUs of running jobs
         self._usage: Floats = np.zeros(0)  # decayed GPU seconds by tenant
-        self._usage_at_s = 0.0
+        self._usage_at_s = now_s
         self._decided_s: float | None = None
         # GPUs that could be used, and those placement saw, when a decision left everybody running as they were
         self._calm: tuple[Ints, Ints] | None = None
@@ -84,11 +92,108 @@ class Controller:
             return tick_s if plan_s is None else min(tick_s, plan_s)
         return plan_s if more_to_come else None
 
-    def submit(self, table: JobTable, rows: Ints) -> None:
-        """Take in jobs; they are placed at the next tick. Raises ``JobNeverFitsError`` on a job no node can run."""
+    def submit(self, table: JobTable, rows: Ints) -> list[int]:
+        """Take in jobs, which are placed at the next tick; returns their handles.
+
+        Raises ``JobNeverFitsError`` on a job no node can run.
+        """
         self._calm = None
-        for handle in self.book.add(table, rows):
+        handles = self.book.add(table, rows)
+        for handle in handles:
             self.log.append(Event(float(self.book.job("submit_s")[handle]), EventKind.SUBMITTED, handle))
+        return handles
+
+    def adopt(self, handle: int, nodes: tuple[int, ...], gpus_per_node: int, segment: Account) -> bool:
+        """Take over a job that runs since before this controller; whether it may run there at all.
+
+        *segment* is what it was charged for since it began.
+        """
+        row = self.book.row_of(handle, nodes, gpus_per_node)
+        if row is None:
+            return False
+        starts = self.book.job("starts")[handle]
+        self.book.place(handle, row, nodes, self.book.job("began_s")[handle])
+        self.book.job("starts")[handle] = max(1, starts)
+        self.ledger.resume(handle, segment)
+        self._held[handle] = len(nodes) * gpus_per_node
+        return True
+
+    def cancel(self, handle: int, now_s: float) -> None:
+        """Take a job off its nodes, if it has any, and forget it; what it used is still its own."""
+        self.absorb()
+        if handle not in self.book.active:
+            return
+        self._calm = None
+        nodes, gpus = self.book.nodes.get(handle, ()), self._held.get(handle, 0)
+        if nodes:
+            self.engine.apply([Stop(handle)])
+            self.ledger.charge(self.engine.readings())
+            self.absorb()
+            if handle not in self.book.active:  # it was over before it could be stopped
+                return
+            self._held.pop(handle, None)
+        self.aside.discard(handle)
+        self.book.close(handle, Status.CANCELLED, now_s)
+        self.ledger.ended(handle)
+        self.log.append(Event(now_s, EventKind.CANCELLED, handle, nodes, gpus, "cancelled", "cancelled by its owner"))
+
+    def weigh(self, tenant_weights: Mapping[str, float]) -> None:
+        """Take over the weights of tenants, which may have changed."""
+        if tenant_weights != self._weights:
+            self._weights = dict(tenant_weights)
+            self._calm = None
+
+    def only_say(self, *, dry: bool) -> None:
+        """Only say from now on what would be done, or do it (again)."""
+        if dry != self.dry:
+            self._advice = []
+        self.dry = dry
+        self._calm = None
+
+    def pass_over(self, seconds: float) -> None:
+        """The clock was set ahead by so much: time that nobody used."""
+        self._usage_at_s += seconds
+
+    def usage(self) -> dict[str, float]:
+        """Decayed GPU seconds of each tenant, which count for fair share."""
+        return dict(zip(self.book.tenants, self._usage.tolist(), strict=False))
+
+    def resume_usage(self, usage: Mapping[str, float], at_s: float) -> None:
+        """Go on from the usage of tenants at *at_s*."""
+        for name in usage:
+            self.book.tenant_at(name)
+        self._usage = np.array([usage.get(name, 0.0) for name in self.book.tenants])
+        self._usage_at_s = at_s
+
+    def start_aside(self, handle: int, node: int, gpus: int, now_s: float, why: tuple[str, str]) -> None:
+        """Start a waiting job on a node set aside, one it may run on; *why* is a reason and a sentence."""
+        row = self.book.row_of(handle, (node,), gpus)
+        if row is None:
+            msg = f"{self.book.names[handle]} cannot run with {gpus} GPUs on {self.cluster.names[node]}"
+            raise EngineError(msg)
+        kind = EventKind.RESUMED if self.book.job("starts")[handle] else EventKind.STARTED
+        self.log.append(Event(now_s, kind, handle, (node,), gpus, *why))
+        self.book.place(handle, row, (node,), now_s)
+        self.ledger.began(handle)
+        self._held[handle] = gpus
+        self._told_waiting.discard(handle)
+        self.aside.add(handle)
+        self.engine.apply([Start(handle, self.book.names[handle], (node,), gpus)])
+
+    def stop_aside(self, handle: int, now_s: float, why: tuple[str, str]) -> None:
+        """Stop a job on a node set aside; it waits again."""
+        (stopped,) = self.engine.apply([Stop(handle)])
+        self.ledger.charge(self.engine.readings())
+        nodes, gpus = self.book.nodes[handle], self._held.pop(handle)
+        self.ledger.lost(handle, stopped.lost_s * gpus)
+        self.log.append(Event(now_s, EventKind.PREEMPTED, handle, nodes, gpus, *why))
+        self.book.release(handle)
+        self.aside.discard(handle)
+        self._calm = None
+
+    def decide_anew(self) -> None:
+        """Let the next tick decide even though nothing has happened: something it depends on was changed."""
+        self._calm = None
 
     def tick(self, now_s: float) -> None:
         """One rescheduling point.
@@ -97,11 +202,12 @@ class Controller:
         but that unused nodes went to sleep.
         """
         self._age_usage(now_s)
-        self._absorb()
+        self.absorb()
         if self.capacity is not None:
             self._plan_capacity(self.capacity, now_s)
-        if len(self.book.active) and not self._nothing_new():
-            self._decide(np.array(sorted(self.book.active), dtype=np.int64), now_s)
+        candidates = sorted(h for h in self.book.active - self.aside if h not in self.held_back or h in self._held)
+        if candidates and not self._nothing_new():
+            self._decide(np.array(candidates, dtype=np.int64), now_s)
         self._decided_s = now_s
         self.ledger.charge(self.engine.readings())
         held, waiting = sum(self._held.values()), len(self.book.active) - len(self._held)
@@ -119,7 +225,7 @@ class Controller:
         for nodes in self.book.nodes.values():
             busy[list(nodes)] = True
         commands = capacity.plan(now_s, self.engine.nodes(), busy, sum(self._held.values()), self._wanted_gpus())
-        if commands:
+        if commands and not self.dry:
             self.engine.apply(commands)
 
     def _wanted_gpus(self) -> int:
@@ -129,7 +235,21 @@ class Controller:
 
     def _seen(self, view: NodeView) -> NodeView:
         """Nodes as placement may see them; where capacity is planned, sleeping ones are not to be had."""
-        return view if self.capacity is None else only_on(view)
+        view = view if self.capacity is None else only_on(view)
+        if not self.drained and not self.set_aside:
+            return view
+        usable, drained = view.usable_gpus.copy(), sorted(self.drained)
+        if drained:
+            usable[drained] = np.minimum(usable, self._held_on())[drained]
+        usable[sorted(self.set_aside)] = 0
+        return NodeView(usable, view.wait_s, view.power_state)
+
+    def _held_on(self) -> Ints:
+        """GPUs jobs hold on each node. Shape [N]."""
+        held = np.zeros(len(self.cluster), dtype=np.int64)
+        for handle, nodes in self.book.nodes.items():
+            held[list(nodes)] += self._held[handle] // len(nodes)
+        return held
 
     def _nothing_new(self) -> bool:
         if self._calm is None:
@@ -143,10 +263,19 @@ class Controller:
         schedule, _ = self.policy.decide(problem, self._rng, self._stopwatch())
         if self.capacity is not None:
             woken = self.capacity.rescue(problem, schedule, handles, self.engine.nodes(), now_s)
-            if woken:
+            if woken and not self.dry:
                 self.engine.apply(woken)
                 problem, rows = self._observe(handles, now_s)
                 schedule, _ = self.policy.decide(problem, self._rng, self._stopwatch())
+        if self.drained:
+            schedule = without_nodes(problem, schedule, self.drained)
+        if self.dry:
+            said = {event.handle: (event.kind, event.nodes) for event in self._advice}
+            self._advice = list(advice(problem, schedule, handles, now_s))
+            for event in self._advice:
+                if said.get(event.handle) != (event.kind, event.nodes):
+                    self.log.append(event)
+            return
         self._carry_out(problem, schedule, handles, rows, now_s)
         calm = np.array_equal(schedule.choice, problem.stay) and bool((problem.stay >= 0).all())
         view = self.engine.nodes()
@@ -165,7 +294,7 @@ class Controller:
             self._usage,
         )
 
-    def _absorb(self) -> None:
+    def absorb(self) -> None:
         """Take note of what the engine reports."""
         changes = self.engine.poll()
         if changes:
@@ -173,6 +302,9 @@ class Controller:
             self.ledger.charge(self.engine.readings())
         for change in changes:
             handle = change.handle
+            if handle not in self.book.active:
+                continue  # it was given up before its engine knew how it ended
+            self.aside.discard(handle)
             nodes, gpus = self.book.nodes.get(handle, ()), self._held.pop(handle, 0)
             match change:
                 case JobEnded():
@@ -180,7 +312,7 @@ class Controller:
                     self.book.close(handle, Status.COMPLETED if done else Status.FAILED, change.at_s)
                     self.ledger.ended(handle)
                     kind = EventKind.COMPLETED if done else EventKind.FAILED
-                    self.log.append(Event(change.at_s, kind, handle, nodes, gpus))
+                    self.log.append(Event(change.at_s, kind, handle, nodes, gpus, change.reason))
                 case JobInterrupted():
                     self.book.release(handle)
                     self.ledger.lost(handle, change.lost_s * gpus)

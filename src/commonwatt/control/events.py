@@ -21,6 +21,10 @@ class EventKind(StrEnum):
     INTERRUPTED = "interrupted"
     COMPLETED = "completed"
     FAILED = "failed"
+    CANCELLED = "cancelled"
+    WOULD_START = "would-start"
+    WOULD_MOVE = "would-move"
+    WOULD_PREEMPT = "would-preempt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,11 @@ class EventLog:
 
     def __len__(self) -> int:
         return len(self._events)
+
+    def take(self) -> list[Event]:
+        """Return all events and forget them: for one who keeps them elsewhere."""
+        events, self._events = self._events, []
+        return events
 
     def since(self, position: int) -> list[Event]:
         """Events from *position* on."""

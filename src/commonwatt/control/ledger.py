@@ -103,6 +103,23 @@ class Ledger:
             self.overhead["lost work"].add(segment.take(min(1.0, lost_gpu_s * MICRO / segment.gpu_us)))
         self.account(handle).add(segment)
 
+    def resume(self, handle: int, segment: Account) -> None:
+        """Go on with a job that runs since before this ledger, and was charged *segment* for since it began."""
+        self._segments[handle] = segment
+
+    def take(self) -> tuple[dict[tuple[str, int], Account], dict[int, Account]]:
+        """Return all rows but those of work that can still be lost, which come second, and begin anew from zero.
+
+        For one who keeps the ledger elsewhere. The first are by kind of row and handle (-1: of no job).
+        """
+        rows = {("job", handle): account for handle, account in self.jobs.items()}
+        rows |= {(name, -1): account for name, account in self.overhead.items()}
+        rows |= {("idle", -1): self.idle, ("meter", -1): self.meter}
+        self.jobs = {}
+        self.overhead = {name: Account() for name in self.overhead}
+        self.idle, self.meter = Account(), Account()
+        return rows, self._segments
+
     def account(self, handle: int) -> Account:
         """The account of a job."""
         return self.jobs.setdefault(handle, Account())

@@ -24,6 +24,7 @@ _LIMITS = {
     "literal_error": ("expected", "one of {}"),
     "too_short": ("min_length", "at least {} entry"),
     "too_long": ("max_length", "at most {} entries"),
+    "string_pattern_mismatch": ("pattern", "text of the form {}"),
     "string_too_short": ("min_length", "text of at least {} character"),
 }
 _SECRET = {"key", "operator_key"}  # what such a field holds is not repeated

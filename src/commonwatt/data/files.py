@@ -42,10 +42,13 @@ def load_yaml(path: str | Path, model: type[Model]) -> Model:
     return loaded
 
 
-def validate(raw: object, model: type[Model], file: object = None) -> Model:
-    """Validate what a file or request body holds; raises one ``InputError`` naming *file*."""
+def validate(raw: object, model: type[Model], file: object = None, *, strict: bool = False) -> Model:
+    """Validate what a file or request body holds; raises one ``InputError`` naming *file*.
+
+    With *strict*, values are of the types of JSON they are said to be: no numbers written as text.
+    """
     try:
-        valid = model.model_validate(raw)
+        valid = model.model_validate_json(json.dumps(raw), strict=True) if strict else model.model_validate(raw)
     except ValidationError as error:
         raise explain(error, raw, model, file) from None
     for place, number in numbers_in(raw):

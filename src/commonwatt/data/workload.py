@@ -53,6 +53,8 @@ def make_workload(scenario: Scenario, folder: Path, rng: np.random.Generator) ->
     Raises ``InputError`` on whatever is wrong in the workload or its log.
     """
     workload = scenario.workload
+    if workload is None:
+        raise InputError("the jobs to simulate", field="workload", value="none")
     if isinstance(workload, AndreasWorkload):
         nodes, table = generate_andreas(workload, rng)
         many = f"{len(table)} jobs on {workload.nodes} nodes, offered load {workload.load:g}"

@@ -8,6 +8,11 @@
     ├── MissingExtraError (ImportError)  an optional dependency is not installed
     ├── SolverError (RuntimeError)     a solver could not produce a schedule
     ├── EngineError (RuntimeError)     an engine refused or failed a command
+    │   └── EngineDownError            an engine does not answer at all: nothing is wrong with the command
+    ├── StoreError (RuntimeError)      the database refused or failed
+    │   ├── StoreDownError             it does not answer, is busy or full: trying again later may help
+    │   └── ClaimLostError             another controller has claimed the store since
+    ├── ServiceError (RuntimeError)    the control plane refused a request or cannot be reached
     ├── DeviceError (RuntimeError)     a device failed or is gone
     └── ProfileError (RuntimeError)    measurements of a model do not settle
 """
@@ -15,14 +20,19 @@
 from __future__ import annotations
 
 __all__ = [
+    "ClaimLostError",
     "CommonwattError",
     "DeviceError",
+    "EngineDownError",
     "EngineError",
     "InputError",
     "JobNeverFitsError",
     "MissingExtraError",
     "ProfileError",
+    "ServiceError",
     "SolverError",
+    "StoreDownError",
+    "StoreError",
 ]
 
 
@@ -96,6 +106,30 @@ class SolverError(CommonwattError, RuntimeError):
 
 class EngineError(CommonwattError, RuntimeError):
     """An engine refused or failed a command; the message names the command and the cause."""
+
+
+class EngineDownError(EngineError):
+    """An engine does not answer at all, or only that it is busy starting; trying again later may help."""
+
+
+class StoreError(CommonwattError, RuntimeError):
+    """The database refused or failed, or cannot be reached; the message says what was tried."""
+
+
+class StoreDownError(StoreError):
+    """The database does not answer, is busy or full; trying the same again later may help."""
+
+
+class ClaimLostError(StoreError):
+    """Another controller has claimed the store since."""
+
+
+class ServiceError(CommonwattError, RuntimeError):
+    """The control plane refused a request or cannot be reached; ``status`` is that of HTTP, 0 without an answer."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        self.status = status
+        super().__init__(message)
 
 
 class DeviceError(CommonwattError, RuntimeError):

@@ -10,6 +10,7 @@ from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.fields import FileModel, quantity
 from commonwatt.model.jobs import Tenant
+from commonwatt.model.live import LiveSpec
 from commonwatt.model.nodes import NodeSpec
 
 __all__ = [
@@ -224,8 +225,13 @@ class Scenario(FileModel):
     """A simulation: the workload, the cluster, the policies."""
 
     name: str = quantity("name of the scenario", "-", "scenario", min_length=1)
-    engine: Literal["simulated"] = quantity("where jobs run", "-", "simulated")
-    workload: Workload = quantity("the jobs", "-")
+    engine: Literal["simulated", "local", "slurm"] = quantity(
+        "where jobs run when it goes live; `simulate` runs it in a simulated cluster whatever stands here",
+        "-",
+        "simulated",
+    )
+    live: LiveSpec = quantity("what `serve` needs to know besides", "-", LiveSpec)
+    workload: Workload | None = quantity("the jobs; not needed by `serve`, which takes them from people", "-", None)
     nodes: tuple[NodeSpec, ...] = quantity("the cluster; empty only if the workload brings its own", "-", ())
     tenants: tuple[Tenant, ...] = quantity("tenants with a weight other than 1", "-", ())
     electricity: Electricity = quantity("what electricity costs", "-", Electricity)

@@ -7,11 +7,36 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 
 from commonwatt.model.characterize_results import CharacterizeResult
+from commonwatt.model.check_results import CheckResult
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
 from commonwatt.model.forecast_file import ForecastModelHeader, TreesModelHeader
 from commonwatt.model.forecast_network_results import ForecastFitResult, ForecastPredictResult
 from commonwatt.model.forecast_plan_results import ForecastPlanResult
 from commonwatt.model.forecast_results import ForecastDemandResult, ForecastEvaluateResult
+from commonwatt.model.job_file import JobFile
+from commonwatt.model.live_results import (
+    AuditPage,
+    ClusterState,
+    EventPage,
+    Explanation,
+    Health,
+    JobDetail,
+    JobPage,
+    JobsChanged,
+    LedgerPage,
+    ModeOrder,
+    ModeState,
+    NewToken,
+    NodePage,
+    Problem,
+    SamplePage,
+    SubmittedJob,
+    TenantOrder,
+    TenantPage,
+    TokenOrder,
+    TokenPage,
+    WhoAmI,
+)
 from commonwatt.model.map_file import MapFile, MappingFile, MapTable, TransferFile
 from commonwatt.model.map_layer_results import MapBatchResult, MapLayersResult, MapNetworksResult
 from commonwatt.model.map_results import MapEvaluateResult, MapResult, MapTableResult
@@ -30,6 +55,12 @@ from commonwatt.model.results import (
     SweepResult,
 )
 from commonwatt.model.scenario import Scenario
+from commonwatt.model.store_results import (
+    StoreBackupResult,
+    StoreCheckResult,
+    StoreRestoreResult,
+    StoreUpgradeResult,
+)
 from commonwatt.model.timeslice_config import TimesliceConfig
 from commonwatt.model.timeslice_plan import PlanFile
 from commonwatt.model.timeslice_profile import ModelProfile
@@ -45,6 +76,7 @@ __all__ = ["SCHEMAS", "dictionary"]
 SCHEMAS: dict[str, type[BaseModel]] = {
     "place": PlaceFile,
     "scenario": Scenario,
+    "job": JobFile,
     "timeslice-plan": PlanFile,
     "timeslice": TimesliceConfig,
     "timeslice-profile": ModelProfile,
@@ -62,6 +94,10 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "timeslice-run-result": TimesliceRunResult,
     "timeslice-profile-result": TimesliceProfileResult,
     "timeslice-serve-result": TimesliceServeResult,
+    "store-upgrade-result": StoreUpgradeResult,
+    "store-backup-result": StoreBackupResult,
+    "store-restore-result": StoreRestoreResult,
+    "store-check-result": StoreCheckResult,
     "partition-sweep-result": PartitionSweepResult,
     "partition": PartitionFile,
     "partition-result": PartitionResult,
@@ -82,6 +118,28 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "forecast-trees-model": TreesModelHeader,
     "forecast-fit-result": ForecastFitResult,
     "forecast-predict-result": ForecastPredictResult,
+    "live-problem": Problem,
+    "live-submit-result": SubmittedJob,
+    "live-jobs-result": JobPage,
+    "live-changed-result": JobsChanged,
+    "live-job-result": JobDetail,
+    "live-explain-result": Explanation,
+    "live-events-result": EventPage,
+    "live-tenant": TenantOrder,
+    "live-tenants-result": TenantPage,
+    "live-nodes-result": NodePage,
+    "live-cluster-result": ClusterState,
+    "live-mode": ModeOrder,
+    "live-mode-result": ModeState,
+    "live-ledger-result": LedgerPage,
+    "live-samples-result": SamplePage,
+    "live-audit-result": AuditPage,
+    "live-token": TokenOrder,
+    "live-token-result": NewToken,
+    "live-tokens-result": TokenPage,
+    "live-whoami-result": WhoAmI,
+    "live-health-result": Health,
+    "check-result": CheckResult,
 }
 
 

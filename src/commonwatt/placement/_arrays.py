@@ -125,7 +125,7 @@ def prepare(problem: Problem) -> Arrays:
     )
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _sort_rows(jobs: Records, written: Records, rows: Records) -> None:
     """Copy the rows of each job in their order of preference, by insertion: a job has a handful of rows."""
     for job in jobs:
@@ -167,12 +167,12 @@ def _sort_rows(jobs: Records, written: Records, rows: Records) -> None:
                 rows[r].chance = total
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _key(row: Record, late: int) -> float:
     return row.time_s if late else row.node_cost * row.width
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _link(nodes: Records, heads: Ints, klass: int, room: int, n: int) -> None:
     old = heads[klass, room]
     nodes[n].after = old
@@ -182,7 +182,7 @@ def _link(nodes: Records, heads: Ints, klass: int, room: int, n: int) -> None:
     heads[klass, room] = n
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _unlink(nodes: Records, heads: Ints, klass: int, room: int, n: int) -> None:
     ahead, behind = nodes[n].before, nodes[n].after
     if ahead >= 0:
@@ -193,7 +193,7 @@ def _unlink(nodes: Records, heads: Ints, klass: int, room: int, n: int) -> None:
         nodes[behind].before = ahead
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def reset(jobs: Records, rows: Records, nodes: Records, lists: Ints, held: Ints, node_order: Ints) -> None:
     """Nothing is given; every running job claims what it holds."""
     lists[0] = -1
@@ -215,7 +215,7 @@ def reset(jobs: Records, rows: Records, nodes: Records, lists: Ints, held: Ints,
         _link(nodes, lists[0], node.klass, node.room, n)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def change(nodes: Records, lists: Ints, n: int, free: int, claimed: int) -> None:
     """Change the free and claimed GPUs of node *n* by so many."""
     node = nodes[n]
@@ -231,7 +231,7 @@ def change(nodes: Records, lists: Ints, n: int, free: int, claimed: int) -> None
         _link(nodes, lists[0], node.klass, room, n)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def pick(row: Record, nodes: Records, lists: Ints, picked: Ints, displace: bool) -> bool:
     """Find nodes for configuration *row*: best fit first; whether enough were found (in *picked*).
 
@@ -266,7 +266,7 @@ def pick(row: Record, nodes: Records, lists: Ints, picked: Ints, displace: bool)
     return False
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def can_stay(job: Record, rows: Records, nodes: Records, held: Ints, picked: Ints) -> bool:
     """Whether running *job* can stay where it is; its nodes go to *picked*."""
     per = rows[job.stay].per_node
@@ -277,7 +277,7 @@ def can_stay(job: Record, rows: Records, nodes: Records, held: Ints, picked: Int
     return True
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def withdraw_claim(job: Record, rows: Records, nodes: Records, lists: Ints, held: Ints) -> None:
     """The turn of running *job* has come: it no longer claims what it holds."""
     per = rows[job.stay].per_node
@@ -285,7 +285,7 @@ def withdraw_claim(job: Record, rows: Records, nodes: Records, lists: Ints, held
         change(nodes, lists, held[i], 0, -per)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def give(jobs: Records, rows: Records, nodes: Records, lists: Ints, given: Ints, picked: Ints, j: int, r: int) -> float:
     """Give job *j* the nodes in *picked* in configuration *r*; returns its tardiness cost."""
     job, row = jobs[j], rows[r]

@@ -15,7 +15,7 @@ DISPLACE_LAST = 1  # they lose it only to a job that would be postponed otherwis
 DISPLACE = 2  # they lose it to any job whose turn comes earlier
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def fits(
     job: Record, r: int, rows: Records, nodes: Records, lists: Ints, held: Ints, picked: Ints, displace: bool
 ) -> int:
@@ -30,7 +30,7 @@ def fits(
     return -1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _draw(rows: Records, lo: int, among: int, rng: np.random.Generator) -> int:
     """Choose one of *among* rows from *lo* with probability inverse to its cost."""
     point = rng.random() * rows[lo + among - 1].chance
@@ -40,7 +40,7 @@ def _draw(rows: Records, lo: int, among: int, rng: np.random.Generator) -> int:
     return r
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def place(
     jobs: Records,
     rows: Records,
@@ -79,7 +79,7 @@ def place(
     return job.postponed
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def construct(
     jobs: Records,
     rows: Records,

@@ -15,7 +15,7 @@ from commonwatt.placement._arrays import Record, Records, can_stay, change, pick
 __all__ = ["candidate_cost", "insert", "insert_best", "remove"]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def remove(
     jobs: Records, rows: Records, nodes: Records, lists: Ints, given: Ints, slots: Ints, tops: Ints, j: int
 ) -> float:
@@ -43,7 +43,7 @@ def remove(
     return added
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _find_first(jobs: Records, rows: Records, nodes: Records, given: Ints, slots: Ints, tops: Ints, n: int) -> None:
     node = nodes[n]
     node.first_end_s, node.first_cost, node.first_job = 1e300, 0.0, -1
@@ -56,7 +56,7 @@ def _find_first(jobs: Records, rows: Records, nodes: Records, given: Ints, slots
         slot = slots[slot, 1]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def end_of(job: Record, row: Record, nodes: Records, given: Ints) -> float:
     """Time from now until *job* ends on the nodes it was given."""
     wait_s = 0.0
@@ -66,13 +66,13 @@ def end_of(job: Record, row: Record, nodes: Records, given: Ints) -> float:
     return row.time_s + wait_s
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def tardiness(job: Record, end_s: float) -> float:
     """Tardiness cost of *job* if it ends *end_s* from now."""
     return job.weight * (end_s - job.slack_s) if end_s > job.slack_s else 0.0
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def insert(
     jobs: Records,
     rows: Records,
@@ -107,7 +107,7 @@ def insert(
     return added + tardiness(job, end_s)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def cost_of(job: Record, row: Record, nodes: Records, picked: Ints, j: int) -> float:
     """What giving *job* the nodes in *picked* adds to the objective, its postponement cost not counted."""
     wait_s = 0.0
@@ -122,7 +122,7 @@ def cost_of(job: Record, row: Record, nodes: Records, picked: Ints, j: int) -> f
     return cost
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def insert_best(
     jobs: Records,
     rows: Records,
@@ -181,7 +181,7 @@ def insert_best(
     return insert(jobs, rows, nodes, lists, given, slots, tops, picked, j, best_row)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def candidate_cost(jobs: Records, rows: Records, nodes: Records, given: Ints) -> float:
     """The objective of the candidate, summed afresh."""
     total = 0.0

@@ -53,12 +53,12 @@ def _thrifty(problem: Problem, a: Arrays, energy: Floats) -> Bools:
     return np.asarray(energy <= THRIFT * np.repeat(least, a.jobs["last"] - a.jobs["first"]))
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _late_cost(job: Record, end_s: float) -> float:
     return job.weight * (end_s - job.slack_s) if end_s > job.slack_s else 0.0
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _charge(job: Record, r: int, rows: Records, effort: Records, given: Ints, on_until: Floats) -> float:
     """Energy of running *job* on the nodes it was given, each of which is on until ``on_until`` anyway."""
     cost = effort[r].busy_cost
@@ -71,7 +71,7 @@ def _charge(job: Record, r: int, rows: Records, effort: Records, given: Ints, on
     return cost
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def start_now(
     jobs: Records,
     rows: Records,
@@ -125,7 +125,7 @@ def start_now(
     return total
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def finish(
     jobs: Records,
     rows: Records,
@@ -187,7 +187,7 @@ def finish(
     return total
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _best_in_pool(
     job: Record, rows: Records, effort: Records, free: Ints, price: float, now_s: float, thrifty: bool
 ) -> tuple[int, float]:
@@ -206,7 +206,7 @@ def _best_in_pool(
     return best, best_score
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _push(end_s: Floats, end_row: Ints, size: int, time_s: float, row: int) -> int:
     i = size
     while i > 0 and end_s[(i - 1) >> 1] > time_s:
@@ -216,7 +216,7 @@ def _push(end_s: Floats, end_row: Ints, size: int, time_s: float, row: int) -> i
     return size + 1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _pop(end_s: Floats, end_row: Ints, size: int) -> int:
     size -= 1
     time_s, row = end_s[size], end_row[size]

@@ -74,7 +74,7 @@ def fair_share_factor(usage: Floats, weight: Floats) -> Floats:
     return np.asarray(np.exp2(-(usage / total) / (weight / weight.sum())))
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _start_jobs(
     jobs: Records,
     rows: Records,
@@ -116,12 +116,12 @@ def _start_jobs(
             shadow_s = _reserve(jobs, j, rows, nodes, given, end_s, by_time, reserved, spare)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _planned(time_s: float, limit_s: float) -> float:
     return limit_s if limit_s < np.inf else time_s
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _wanted(job: Record, rows: Records, r: int) -> bool:
     """Whether row *r* is what the owner asked for; every row is, for an owner with no wish that can be met."""
     if rows[r].asked:
@@ -132,7 +132,7 @@ def _wanted(job: Record, rows: Records, r: int) -> bool:
     return True
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _first_row(
     job: Record,
     rows: Records,
@@ -171,7 +171,7 @@ def _first_row(
     return -1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _reserve(
     jobs: Records,
     head: int,

@@ -76,7 +76,7 @@ def _load(a: Arrays, problem: Problem, schedule: Schedule) -> tuple[Ints, Ints]:
     return slots, tops
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _improve(
     jobs: Records,
     rows: Records,
@@ -133,7 +133,7 @@ def _improve(
     return worth
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _choose(
     jobs: Records, nodes: Records, slots: Ints, tops: Ints, taken: Ints, locked: bool, rng: np.random.Generator
 ) -> int:
@@ -149,7 +149,7 @@ def _choose(
     return count
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _add(jobs: Records, taken: Ints, count: int, j: int, locked: bool) -> int:
     if locked and jobs[j].stay >= 0:
         return count

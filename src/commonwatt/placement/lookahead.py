@@ -159,14 +159,14 @@ def _orders(problem: Problem, gpu_s: Floats, patience: tuple[float, ...]) -> Int
     return np.array(orders)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _keep(jobs: Records, given: Ints, best_choice: Ints, best_given: Ints) -> None:
     for j in range(len(jobs)):
         best_choice[j] = jobs[j].choice
     best_given[:] = given
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _try_plans(
     jobs: Records, rows: Records, nodes: Records, lists: Ints, held: Ints, given: Ints, picked: Ints, node_order: Ints,
     orders: Ints, prices: Floats, displaces: Bools, waits: Floats, fills: Bools, effort: Records,
@@ -191,7 +191,7 @@ def _try_plans(
     return best
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _try_moves(
     jobs: Records, rows: Records, nodes: Records, lists: Ints, held: Ints, given: Ints, picked: Ints, node_order: Ints,
     order: Ints, price: float, displace: bool, waits_s: Floats, fill: bool, effort: Records,

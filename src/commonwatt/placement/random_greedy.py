@@ -75,7 +75,7 @@ def swap_chances(weight: Floats, most: float) -> Floats:
     return most * mean / (mean + weight) if mean > 0 else np.full(len(weight), most)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def swap_neighbours(order: Ints, chance: Floats, rng: np.random.Generator) -> None:
     """Go through *order* once; swap each job with the next, in place, with its *chance*."""
     for i in range(len(order) - 1):
@@ -90,7 +90,7 @@ def _modes(problem: Problem) -> Ints:
     return np.array([DISPLACE, DISPLACE_LAST, NEVER_DISPLACE] if running else [DISPLACE], dtype=np.int64)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _candidates(
     jobs: Records,
     rows: Records,

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from commonwatt.devices.base import Tensor
 from commonwatt.devices.driver import Request
 from commonwatt.model.errors import DeviceError
+from commonwatt.model.histogram import Histogram
 from commonwatt.serving.backend import BackendError, UnavailableError
-from commonwatt.serving.metrics import OUTCOMES, Histogram
+from commonwatt.serving.metrics import OUTCOMES
 from commonwatt.timeslicing.tasks import Task
 
 __all__ = ["Call", "Counts"]

@@ -2,44 +2,17 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Any
 
+from commonwatt.model.histogram import Histogram
 from commonwatt.serving.optional import Foreign, wanted
 
-__all__ = ["OUTCOMES", "Histogram", "Measurements", "TenantMeasurements", "metrics_page"]
+__all__ = ["OUTCOMES", "Measurements", "TenantMeasurements", "metrics_page"]
 
 OUTCOMES = ("ok", "refused", "failed", "cancelled")
-BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 PREFIX = "commonwatt_timeslice_"
-
-
-class Histogram:
-    """How many values fell where, and their sum."""
-
-    def __init__(self, bounds: Sequence[float] = BOUNDS_S) -> None:
-        self.bounds = tuple(bounds)  # upper, each inclusive; one more bucket is above the last
-        self.counts = [0] * (len(self.bounds) + 1)
-        self.sum = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count *value*."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
-
-    def copy(self) -> Histogram:
-        """Return one that later values do not change."""
-        other = Histogram(self.bounds)
-        other.counts, other.sum = list(self.counts), self.sum
-        return other
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """Return upper bounds as text and how many values are not above, as Prometheus wants them."""
-        names = [*map(repr, map(float, self.bounds)), "+Inf"]
-        return list(zip(names, map(float, accumulate(self.counts)), strict=True))
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,8 @@ def _past(scenario: Scenario, folder: Path, seed: int) -> Past:
     """Make the demand before the period for every plan that forecasts."""
     demands = {}
     for step_s, days in sorted({(plan.step_s, plan.history_days) for plan in _plans(scenario) if plan.forecasts}):
-        demand = demand_before(scenario.workload, folder, step_s, days, np.random.default_rng([seed, 3]))
+        rng = np.random.default_rng([seed, 3])
+        demand = None if scenario.workload is None else demand_before(scenario.workload, folder, step_s, days, rng)
         if demand is not None:
             demands[step_s, days] = demand
     files = sorted({plan.forecaster for plan in _plans(scenario) if plan.forecasts} - PREDICTORS.keys())

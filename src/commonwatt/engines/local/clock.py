@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import time
+from typing import Protocol
 
-from commonwatt.engines.local.engine import LocalEngine
+__all__ = ["CanWait", "RealClock"]
 
-__all__ = ["RealClock"]
+
+class CanWait(Protocol):
+    """An engine that knows when it has something to report."""
+
+    def wait(self, seconds: float) -> None:
+        """Return after so long, or as soon as there is something to report."""
+        ...
 
 
 class RealClock:
-    """The clock of a local engine: seconds since 1970-01-01 UTC."""
+    """The clock of an engine in real time: seconds since 1970-01-01 UTC."""
 
-    def __init__(self, engine: LocalEngine) -> None:
+    def __init__(self, engine: CanWait) -> None:
         self._engine = engine
 
     def now_s(self) -> float:

@@ -7,9 +7,9 @@ engine on the same folder, after a crash of the first, goes on where that was: `
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +19,8 @@ from commonwatt.control.engine import (
     Change,
     Command,
     Found,
-    Holder,
     JobEnded,
-    JobInterrupted,
     NodeView,
-    Outcome,
     Progress,
     Reading,
     SetPower,
@@ -31,26 +28,17 @@ from commonwatt.control.engine import (
     Stop,
     Stopped,
 )
-from commonwatt.engines.local.folder import End, RunFolder, RunOrder, write_record
-from commonwatt.engines.local.progress import read_progress
+from commonwatt.engines.images import Images
+from commonwatt.engines.local.folder import RunFolder, RunOrder
 from commonwatt.engines.local.run import Run, await_any
+from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, holders_of
+from commonwatt.engines.reports import Reports
+from commonwatt.engines.work import Work
 from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import EngineError
 from commonwatt.model.nodes import Cluster
-from commonwatt.model.units import MICRO
 
-__all__ = ["LocalEngine", "Work"]
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a job really runs."""
-
-    command: tuple[str, ...]
-    folder: Path
-    epochs: float = 1.0
-    environment: Mapping[str, str] = field(default_factory=dict)
-    snapshots: Path | None = None  # where it keeps its snapshots; its own folder if not given
+__all__ = ["LocalEngine"]
 
 
 class LocalEngine:
@@ -70,27 +58,33 @@ class LocalEngine:
         Time between asking a job to stop and killing it.
     node_energy_j
         Reading of a node's meter, joules; energy is unknown if there is none.
+    images
+        How jobs that name an image are run; they cannot be if not given.
+    declared_power
+        Take the power the cluster declares for a meter where there is none.
+    since
+        When nodes were read last by an engine before this one, and what their meters said (``marks``).
     """
 
     def __init__(
         self, cluster: Cluster, state: Path, work_of: Callable[[str], Work], *,
         slots: Sequence[Sequence[int]] | None = None, grace_s: float = 10.0,
-        node_energy_j: Callable[[int], float] | None = None,
+        node_energy_j: Callable[[int], float] | None = None, images: Images | None = None,
+        declared_power: bool = False, since: Since | None = None,
     ) -> None:  # fmt: skip
-        self.capabilities = Capabilities(preempt=True, gangs=True, energy=node_energy_j is not None)
-        self._cluster, self._state, self._work_of, self._grace_s = cluster, state.absolute(), work_of, grace_s
+        energy = node_energy_j is not None or declared_power
+        self.capabilities = Capabilities(preempt=True, gangs=True, energy=energy)
+        self._cluster, self._state, self._grace_s = cluster, state.absolute(), grace_s
         self._slots = [list(own) for own in slots] if slots is not None else _counted(cluster.gpus)
-        self._energy_j = node_energy_j
+        self._images = images or Images()
+        self._reports = Reports(self._state / "jobs", work_of)
+        self._declared = DeclaredPower(cluster) if declared_power and node_energy_j is None else None
+        self._meters = Meters(len(cluster), node_energy_j, self._declared)
         self._runs: dict[int, Run] = {}  # running, or ended but not yet reported
-        self._settled: dict[int, tuple[float, float]] = {}  # epochs done and kept of jobs that do not run
         self._attempts: dict[int, int] = {}
         self._changes: list[Change] = []
-        self._readings: list[Reading] = []
-        self._metered_s = [time.time()] * len(cluster)
-        self._meter_j = [node_energy_j(n) if node_energy_j else 0.0 for n in range(len(cluster))]
-        self._epochs: dict[int, float] = {}
         (self._state / "jobs").mkdir(parents=True, exist_ok=True)
-        self._attach()
+        self._attach(since or {})
 
     # -- the Engine interface
 
@@ -101,16 +95,14 @@ class LocalEngine:
 
     def progress(self, handles: Ints) -> Progress:
         """Epochs as the jobs report them; nothing is known of how soon they begin to work."""
-        told = [self._progress(int(handle)) for handle in handles]
-        done, kept = np.array(told, dtype=np.float64).reshape(-1, 2).T
-        return Progress(done, kept, np.zeros(len(told)))
+        return self._reports.progress(handles, self._order_of)
 
     def poll(self) -> Sequence[Change]:
         """What changed since the last poll."""
         for handle, run in list(self._runs.items()):
             if (end := run.ended()) is not None:
                 self._vacate(handle)
-                self._report(run, end)
+                self._changes.append(self._reports.change(run.order, end))
         changes, self._changes = self._changes, []
         return changes
 
@@ -136,12 +128,15 @@ class LocalEngine:
         if up_to_now:
             for node in range(len(self._cluster)):
                 self._meter(node)
-        readings, self._readings = self._readings, []
-        return readings
+        return self._meters.take()
 
     def power_w(self) -> float | None:
-        """Unknown: there are energy meters at most."""
-        return None
+        """Return the declared power, where that stands for a meter; unknown otherwise: meters read energy."""
+        if self._declared is None:
+            return None
+        orders = [run.order for run in self._runs.values()]
+        nodes = range(len(self._cluster))
+        return sum(self._declared(n, holders_of(self._cluster, n, orders), asleep=False) for n in nodes)
 
     # -- what an engine adds that survives its controller
 
@@ -153,10 +148,14 @@ class LocalEngine:
             for run in (self._runs.get(handle),)
         ]
 
-    def wait(self, seconds: float) -> None:
-        """Return after so long, or as soon as a job has ended."""
+    def marks(self) -> dict[int, tuple[float, float | None]]:
+        """Return when each node was read last, and what its meter said: for the engine after this one."""
+        return {n: self._meters.mark(n) for n in range(len(self._cluster))}
+
+    def wait(self, seconds: float, waker: int = -1) -> None:
+        """Return after so long, as soon as a job has ended, or when *waker* is readable."""
         if not self._changes:
-            await_any(self._runs.values(), seconds)
+            await_any(self._runs.values(), seconds, waker)
 
     # -- jobs
 
@@ -184,17 +183,8 @@ class LocalEngine:
         run.launch()
 
     def _order(self, command: Start, slots: tuple[tuple[int, ...], ...]) -> RunOrder:
-        work = self._work_of(command.name)
-        self._epochs[command.handle] = work.epochs
-        own = self._state / "jobs" / str(command.handle)
-        own.mkdir(exist_ok=True)
-        environment = {
-            "CUDA_VISIBLE_DEVICES": ",".join(str(slot) for row in slots for slot in row),
-            "COMMONWATT_JOB": command.name,
-            "COMMONWATT_GPUS": str(sum(len(row) for row in slots)),
-            "COMMONWATT_PROGRESS": str(own / "progress"),
-            "COMMONWATT_SNAPSHOTS": str(work.snapshots or own),
-        }
+        gpus = [str(slot) for row in slots for slot in row]
+        work, places, environment = self._reports.work(command.handle, command.name, len(gpus))
         return RunOrder(
             handle=command.handle,
             attempt=self._attempts.get(command.handle, 0) + 1,
@@ -203,11 +193,12 @@ class LocalEngine:
             gpus_per_node=command.gpus_per_node,
             slots=slots,
             started_s=time.time(),
-            base_epochs=self._progress(command.handle)[1],
-            command=work.command,
+            base_epochs=self._reports.of(command.handle, None)[1],
+            command=self._images.command(work, places),
             folder=str(work.folder),
-            environment={**work.environment, **environment},
+            environment={**environment, "CUDA_VISIBLE_DEVICES": ",".join(gpus)},
             grace_s=self._grace_s,
+            limit_s=work.time_limit_s,
         )
 
     def _stop(self, handle: int) -> Stopped:
@@ -217,24 +208,13 @@ class LocalEngine:
             raise EngineError(msg)
         end = run.await_end()
         self._vacate(handle)
-        if not end.stopped:
-            self._report(run, end)
+        if self._reports.by_itself(run.order, end):
+            self._changes.append(self._reports.change(run.order, end))
             return Stopped(handle, 0.0)
-        done, kept = self._settle(run)
-        return Stopped(handle, _lost_s(run, done, kept, end.at_s))
+        return Stopped(handle, self._reports.interrupted(run.order, end.at_s))
 
-    def _report(self, run: Run, end: End) -> None:
-        """Turn the end of a run nobody asked for into a change."""
-        order = run.order
-        if end.exit_code is None or end.stopped:
-            done, kept = self._settle(run)
-            lost_s = _lost_s(run, done, kept, end.at_s)
-            self._changes.append(JobInterrupted(order.handle, end.at_s, lost_s, end.cause))
-            return
-        outcome = Outcome.COMPLETED if end.exit_code == 0 else Outcome.FAILED
-        epochs = self._epochs_of(order)
-        self._settled[order.handle] = (epochs, epochs) if outcome is Outcome.COMPLETED else self._told(order.handle)
-        self._changes.append(JobEnded(order.handle, end.at_s, outcome))
+    def _order_of(self, handle: int) -> RunOrder | None:
+        return self._runs[handle].order if handle in self._runs else None
 
     def _vacate(self, handle: int) -> None:
         run = self._runs[handle]
@@ -242,34 +222,6 @@ class LocalEngine:
             self._meter(n)
         del self._runs[handle]
         run.close()
-
-    # -- progress
-
-    def _epochs_of(self, order: RunOrder) -> float:
-        return self._epochs.setdefault(order.handle, self._work_of(order.name).epochs)
-
-    def _told(self, handle: int) -> tuple[float, float]:
-        """What the job last said, within its epochs; nothing if it says nothing."""
-        said = read_progress(self._state / "jobs" / str(handle) / "progress")
-        most = self._epochs.get(handle, np.inf)
-        return (0.0, 0.0) if said is None else (min(said[0], most), min(said[1], most))
-
-    def _progress(self, handle: int) -> tuple[float, float]:
-        if handle not in self._runs:
-            return self._settled.get(handle, (0.0, 0.0))
-        base = self._runs[handle].order.base_epochs
-        done, kept = self._told(handle)
-        return max(done, base), max(kept, base)
-
-    def _settle(self, run: Run) -> tuple[float, float]:
-        """Fall back to the last snapshot; returns what was done and what is kept of it."""
-        done, kept = self._told(run.order.handle)
-        done, kept = max(done, run.order.base_epochs), max(kept, run.order.base_epochs)
-        self._settled[run.order.handle] = (kept, kept)
-        said = self._state / "jobs" / str(run.order.handle) / "progress"
-        if said.exists():  # else the next run would seem to have done what this one lost
-            write_record(said, {"done_epochs": kept, "kept_epochs": kept})
-        return done, kept
 
     # -- nodes
 
@@ -285,40 +237,20 @@ class LocalEngine:
 
     def _meter(self, n: int) -> None:
         """Close the reading of node *n* at this moment."""
-        now_s = time.time()
-        if now_s <= self._metered_s[n]:
-            return
-        energy_uj = None
-        if self._energy_j is not None:
-            meter_j = self._energy_j(n)
-            energy_uj = max(0, round((meter_j - self._meter_j[n]) * MICRO))
-            self._meter_j[n] = meter_j
-        gpu_w = self._cluster.classes[self._cluster.klass[n]].gpu_w
-        holders = tuple(
-            Holder(run.order.handle, run.order.gpus_per_node, gpu_w, run.order.started_s)
-            for run in self._runs.values()
-            if n in run.order.nodes
-        )
-        self._readings.append(Reading(n, self._metered_s[n], now_s, energy_uj, holders))
-        self._metered_s[n] = now_s
+        self._meters.close(n, holders_of(self._cluster, n, [run.order for run in self._runs.values()]))
 
-    def _attach(self) -> None:
+    def _attach(self, since: Since) -> None:
         """Take up what an engine before us left: what runs, and what ended without anybody noticing is reported."""
-        last = {folder.order().handle: folder for folder in RunFolder.all_in(self._state / "runs")}
-        for handle, folder in last.items():
-            order = folder.order()
-            self._attempts[handle] = order.attempt
-            self._runs[handle] = Run(folder, order)
-            self._epochs_of(order)
+        spans = []
+        for folder in RunFolder.all_in(self._state / "runs"):
+            order, end = folder.order(), folder.end()
+            spans.append((order.started_s, math.inf if end is None else end.at_s, order))
+            self._attempts[order.handle] = order.attempt
+            self._runs[order.handle] = Run(folder, order)
+            self._reports.know(order)
+        catch_up(self._meters, self._cluster, since, spans)
 
 
 def _counted(gpus: Ints) -> list[list[int]]:
     ends = np.cumsum(gpus)
     return [list(range(int(end - count), int(end))) for end, count in zip(ends, gpus, strict=True)]
-
-
-def _lost_s(run: Run, done: float, kept: float, at_s: float) -> float:
-    """Seconds of this run's work that a restart repeats: the part of its epochs that is not kept."""
-    worked_s = max(0.0, at_s - run.order.started_s)
-    since = done - run.order.base_epochs
-    return worked_s * (done - kept) / since if since > 0 else worked_s

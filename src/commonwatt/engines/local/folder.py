@@ -43,6 +43,9 @@ class RunOrder:
     folder: str  # the job's working directory
     environment: dict[str, str]
     grace_s: float
+    limit_s: float | None = None  # longest time it may run
+    lock: str | None = None  # a file only one run of the job may hold: it waits for the run before to be gone
+    look_s: float | None = None  # how often to look whether the run was given up
 
 
 @dataclass(frozen=True)

@@ -106,11 +106,13 @@ class Run:
             self.child = None
 
 
-def await_any(runs: Collection[Run], seconds: float) -> None:
-    """Return after so long, or as soon as one of *runs* has ended."""
+def await_any(runs: Collection[Run], seconds: float, waker: int = -1) -> None:
+    """Return after so long, as soon as one of *runs* has ended, or when the descriptor *waker* is readable."""
     until_s = time.monotonic() + seconds
     while (left_s := until_s - time.monotonic()) > 0:
         waiting = select.poll()
+        if waker >= 0:
+            waiting.register(waker, select.POLLIN)
         blind = []
         for run in runs:
             run.watch()

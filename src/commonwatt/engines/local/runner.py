@@ -1,7 +1,8 @@
 """Runs one job: started detached by the engine, it outlives it, and writes down how the job ended.
 
 A program of its own, ``python runner.py FOLDER``, on the standard library alone, so that it starts in milliseconds and
-a change of commonwatt under a running job does not touch it.
+a change of commonwatt under a running job does not touch it. Where the engine is on another machine, it tells a run
+that it was given up by writing down its end.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import json
+import math
 import os
 import select
 import signal
@@ -18,11 +20,13 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import IO, Any
 
 __all__ = ["main"]
 
 _PR_SET_PDEATHSIG = 1
+_OVER_LIMIT = 124  # what timeout(1) says, too
+_TURN_S = 0.2  # how often to look whether the run before is gone
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:
@@ -65,7 +69,7 @@ class _Told:
 
 
 def main(folder: Path) -> int:
-    """Run the job ordered in *folder*; returns 0 once its end is written down."""
+    """Run the job ordered in *folder*; returns its exit code, as a shell would, once its end is written down."""
     told = _Told()
     lock = (folder / "lock").open("a")
     try:
@@ -76,13 +80,34 @@ def main(folder: Path) -> int:
         return 1
     order = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     code, cause = _run(order, folder, told)
+    if (folder / "end.json").exists():
+        return 1  # given up meanwhile
     end = {"exit_code": code, "stopped": told.at_s is not None, "at_s": time.time(), "cause": cause}
     _write(folder / "end.json", end)
-    return 0
+    if code is None:
+        return 0 if told.at_s is not None else 1
+    return code if code >= 0 else 128 - code
+
+
+def _await_turn(path: str, folder: Path, told: _Told) -> IO[str] | None:
+    """Wait until no other run of the job is alive; ``None`` if this one is told to stop, or is given up, before."""
+    lock = Path(path).open("a")  # noqa: SIM115
+    waiting = select.poll()
+    waiting.register(told.woken, select.POLLIN)
+    while told.at_s is None and not (folder / "end.json").exists():
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting.poll(1000 * _TURN_S)
+            told.rest()
+        else:
+            return lock
+    return None
 
 
 def _run(order: dict[str, Any], folder: Path, told: _Told) -> tuple[int | None, str]:
-    if told.at_s is not None:
+    turn = _await_turn(order["lock"], folder, told) if order.get("lock") else None  # held as long as we live
+    if told.at_s is not None or (turn is None and order.get("lock")):
         return None, "stopped before it began"
     with (folder / "output.log").open("ab") as output:
         try:
@@ -102,24 +127,38 @@ def _run(order: dict[str, Any], folder: Path, told: _Told) -> tuple[int | None, 
     _write(folder / "runner.json", {"runner": os.getpid(), "job": job.pid})
     if told.at_s is not None:
         told.pass_on(signal.SIGTERM)
-    code = _wait(job, told, order["grace_s"])
+    code, over = _wait(job, told, order, folder / "end.json")
     told.pass_on(signal.SIGKILL)  # whatever of its group is left
+    if over:
+        return _OVER_LIMIT, f"its time limit of {order['limit_s']:g} s was over"
     return code, f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
-def _wait(job: subprocess.Popen[bytes], told: _Told, grace_s: float) -> int:
-    """Return the job's exit code; killed if it is told to stop and does not within *grace_s*."""
+def _wait(job: subprocess.Popen[bytes], told: _Told, order: dict[str, Any], end: Path) -> tuple[int, bool]:
+    """Return the job's exit code, and whether its time was over.
+
+    It is killed if it is told to stop, or its time is over, and does not end within its grace time, and at once if the
+    engine gave this run up.
+    """
+    limit_s, look_s = order.get("limit_s"), order.get("look_s")
+    over_s = math.inf if limit_s is None else time.monotonic() + limit_s
+    warned = False
     waiting = select.poll()
     waiting.register(os.pidfd_open(job.pid), select.POLLIN)
     waiting.register(told.woken, select.POLLIN)
     while job.poll() is None:
-        left_s = None if told.at_s is None else told.at_s + grace_s - time.monotonic()
-        if left_s is not None and left_s <= 0:
+        now_s = time.monotonic()
+        if told.at_s is None and now_s >= over_s and not warned:
+            warned = True
+            told.pass_on(signal.SIGTERM)
+        kill_s = min(over_s, math.inf if told.at_s is None else told.at_s) + order["grace_s"]
+        if now_s >= kill_s or (look_s is not None and end.exists()):
             told.pass_on(signal.SIGKILL)
-            return job.wait()
-        waiting.poll(None if left_s is None else 1000 * left_s)
+            return job.wait(), warned
+        next_s = min(kill_s if warned else min(over_s, kill_s), math.inf if look_s is None else now_s + look_s)
+        waiting.poll(None if next_s == math.inf else 1000 * max(0.0, next_s - now_s))
         told.rest()
-    return job.wait()
+    return job.wait(), warned
 
 
 if __name__ == "__main__":

@@ -97,11 +97,11 @@ class _Node:
 class SimulatedEngine:
     """An ``Engine`` in virtual time."""
 
-    def __init__(self, cluster: Cluster, jobs: JobTable, world: World) -> None:
+    def __init__(self, cluster: Cluster, jobs: JobTable, world: World, *, now_s: float = 0.0) -> None:
         self.capabilities = Capabilities(preempt=True, gangs=True, energy=True, power_states=True)
-        self.now_s = 0.0
-        self._cluster, self._table, self._world = cluster, jobs, world
-        self._row_of = {name: j for j, name in enumerate(jobs.names)}
+        self.now_s = now_s
+        self._cluster, self._world = cluster, world
+        self._jobs = {name: (jobs, j) for j, name in enumerate(jobs.names)}
         self._queue = EventQueue()
         self._running: dict[int, _Running] = {}
         self._speeds = Speeds(len(jobs))
@@ -115,7 +115,7 @@ class SimulatedEngine:
         self._changed_s: Floats = np.zeros(len(cluster))  # when they are asleep that are going to, or awake
         self._power_state: Ints = np.full(len(cluster), -1, dtype=np.int64)
         self._power_w: Floats = np.array([kind.idle_w for kind in self._kinds])
-        self._nodes = [_Node() for _ in self._kinds]
+        self._nodes = [_Node(metered_s=now_s) for _ in self._kinds]
         self._started: set[int] = set()
         self._version = 0
         for node in range(len(cluster)):
@@ -123,6 +123,11 @@ class SimulatedEngine:
         for outage in world.outages:
             self._queue.push(outage.from_s, Priority.NODE_DOWN, outage.node)
             self._queue.push(outage.to_s, Priority.NODE_UP, outage.node)
+
+    def add(self, jobs: JobTable, last_handle: int) -> None:
+        """Let more jobs be started, whose handles are *last_handle* at most."""
+        self._jobs |= {name: (jobs, j) for j, name in enumerate(jobs.names)}
+        self._speeds.grow(last_handle + 1)
 
     # -- the Engine interface
 
@@ -212,15 +217,15 @@ class SimulatedEngine:
                 name = self._cluster.names[n]
                 msg = f"start {command.name}: node {name} has {self._free[n]} GPUs free, not {command.gpus_per_node}"
                 raise EngineError(msg)
-        row = self._row_of[command.name]
+        table, row = self._jobs[command.name]
         kind = self._kinds[command.nodes[0]]
-        config = self._config(row, kind.gpu_type, len(command.nodes) * command.gpus_per_node)
-        own_w = self._table.config_gpu_w[config]
+        config = _config(table, row, kind.gpu_type, len(command.nodes) * command.gpus_per_node)
+        own_w = table.config_gpu_w[config]
         ready_s = max(self._wake(n) for n in command.nodes)
         work_from_s = ready_s + (self._world.restart_s if command.handle in self._started else 0.0)
         slowdown = self._world.slowdown[row] if len(self._world.slowdown) else 1.0
-        epochs = float(self._table.epochs[row])
-        epoch_s = float(self._table.config_time_s[config] / epochs * slowdown)
+        epochs = float(table.epochs[row])
+        epoch_s = float(table.config_time_s[config] / epochs * slowdown)
         gpu_w = kind.gpu_w if np.isnan(own_w) else float(own_w)
         self._started.add(command.handle)
         self._version += 1
@@ -235,14 +240,6 @@ class SimulatedEngine:
             self._draw(n)
         left = epochs - self._speeds.base_epochs[command.handle]
         self._queue.push(work_from_s + left * epoch_s, Priority.JOB_END, command.handle, self._version)
-
-    def _config(self, row: int, gpu_type: str, gpus: int) -> int:
-        table = self._table
-        for c in range(int(table.start[row]), int(table.start[row + 1])):
-            if table.config_gpus[c] == gpus and table.gpu_types[table.config_type[c]] == gpu_type:
-                return c
-        msg = f"start {table.names[row]}: it cannot run on {gpus} GPUs of {gpu_type}"
-        raise EngineError(msg)
 
     def _stop(self, handle: int) -> Stopped:
         job = self._running.get(handle)
@@ -388,3 +385,11 @@ class SimulatedEngine:
         self._usable[n] = self._free[n] = self._kinds[n].gpus
         self._draw(n)
         self._left_alone(n)
+
+
+def _config(table: JobTable, row: int, gpu_type: str, gpus: int) -> int:
+    for c in range(int(table.start[row]), int(table.start[row + 1])):
+        if table.config_gpus[c] == gpus and table.gpu_types[table.config_type[c]] == gpu_type:
+            return c
+    msg = f"start {table.names[row]}: it cannot run on {gpus} GPUs of {gpu_type}"
+    raise EngineError(msg)

@@ -18,6 +18,16 @@ class Speeds:
         self.epoch_s = np.full(jobs, np.inf)
         self.epochs = np.ones(jobs)
 
+    def grow(self, jobs: int) -> None:
+        """Make room for handles below *jobs*."""
+        more = jobs - len(self.epochs)
+        if more > 0:
+            more += len(self.epochs)  # grow by half at least: handles come one by one
+            self.base_epochs = np.append(self.base_epochs, np.zeros(more))
+            self.work_from_s = np.append(self.work_from_s, np.zeros(more))
+            self.epoch_s = np.append(self.epoch_s, np.full(more, np.inf))
+            self.epochs = np.append(self.epochs, np.ones(more))
+
     def done(self, handles: Ints | int, now_s: float) -> Floats:
         """Epochs *handles* have done at *now_s*."""
         worked = np.maximum(0.0, now_s - self.work_from_s[handles]) / self.epoch_s[handles]

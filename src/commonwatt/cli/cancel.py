@@ -1,0 +1,24 @@
+"""``commonwatt cancel``."""
+
+from __future__ import annotations
+
+import click
+
+from commonwatt.cli.output import json_option
+from commonwatt.cli.remote import JOB, asked_of_jobs, server_option
+
+__all__ = ["command"]
+
+
+@click.command()
+@click.argument("jobs", metavar="JOB...", type=JOB, nargs=-1, required=True)
+@server_option
+@json_option
+def command(jobs: tuple[int, ...], *, url: str | None, as_json: bool) -> None:
+    """Cancel jobs, whether they wait or run. JOB is a number, as `commonwatt jobs` shows it.
+
+    \b
+    Example:
+      commonwatt cancel 17 18
+    """
+    asked_of_jobs(url, jobs, lambda client, job: client.cancel(job), "will be cancelled", as_json=as_json)

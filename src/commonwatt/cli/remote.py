@@ -1,0 +1,152 @@
+"""What the verbs share that talk to a control plane: where it is, how its refusals end, how times are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from commonwatt.cli.output import print_json, say
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from commonwatt.client import Client
+    from commonwatt.model.live_results import JobState, NodeState
+
+__all__ = ["JOB", "asked_of_jobs", "asked_of_nodes", "connected", "server_option", "show", "when"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+JOB = click.IntRange(1, 2**53 - 1)
+
+
+class _Refused(click.ClickException):
+    """What the user asked for was refused."""
+
+    exit_code = 2
+
+
+def server_option(command: F) -> F:
+    """Add ``--url``."""
+    return click.option(
+        "--url", metavar="URL",
+        help="Address of the control plane.  [default: COMMONWATT_URL, else ~/.config/commonwatt/client.yaml, "
+        "else http://127.0.0.1:8470; the token is taken from COMMONWATT_TOKEN or that file]",
+    )(command)  # fmt: skip
+
+
+@contextmanager
+def connected(url: str | None) -> Iterator[Client]:
+    """Connect to the control plane; what it refuses ends with code 2, no answer with 1."""
+    from commonwatt.client import Client
+    from commonwatt.model.errors import ServiceError
+
+    with Client(url) as client:
+        try:
+            yield client
+        except ServiceError as error:
+            if error.status == 401:
+                raise _Refused(f"{error} (set COMMONWATT_TOKEN)") from None
+            if 400 <= error.status < 500 and error.status not in {408, 429}:
+                raise _Refused(str(error)) from None
+            raise
+
+
+def show(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
+    """Print a table; what people wrote in it is shown as it is."""
+    import sys
+
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_plain(cell)) for cell in row))
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def _plain(text: str) -> str:
+    """Return *text* without what could steer a terminal."""
+    return "".join(c if c.isprintable() or c == "\N{NO-BREAK SPACE}" else "?" for c in text)
+
+
+def when(time_s: float | None, now_s: float) -> str:
+    """Return a moment as people say it: ``in 2.5 h``, ``3 min ago``; empty if it is not known."""
+    from commonwatt.report import format as fmt
+
+    if time_s is None:
+        return ""
+    return f"in {fmt.duration(time_s - now_s)}" if time_s > now_s else f"{fmt.duration(now_s - time_s)} ago"
+
+
+def asked_of_jobs(
+    url: str | None, jobs: Sequence[int], ask: Callable[[Client, int], JobState], done: str, *, as_json: bool
+) -> None:
+    """Ask the same of several jobs; all are asked, even if some refuse."""
+    from commonwatt.model.live_results import JobsChanged
+
+    states, refused = _each(url, jobs, ask)
+    if as_json:
+        print_json(JobsChanged(jobs=tuple(states)))
+    else:
+        for state in states:
+            click.echo(f"job {state.id} ({state.name}): {done}")
+    _end(refused)
+
+
+def asked_of_nodes(
+    url: str | None, nodes: Sequence[str], ask: Callable[[Client, str], NodeState], done: str, *, as_json: bool
+) -> None:
+    """Ask the same of several nodes; all are asked, even if some refuse."""
+    from commonwatt.model.live_results import NodePage
+
+    states, refused = _each(url, nodes, ask)
+    if as_json:
+        print_json(NodePage(nodes=tuple(states)))
+    else:
+        for state in states:
+            click.echo(f"node {state.name}: {done}")
+    _end(refused)
+
+
+T = TypeVar("T")
+M = TypeVar("M", bound="BaseModel")
+
+
+def _each(
+    url: str | None, things: Sequence[T], ask: Callable[[Client, T], M]
+) -> tuple[list[M], list[click.ClickException]]:
+    states: list[M] = []
+    refused: list[click.ClickException] = []
+    with connected(url) as client:
+        for thing in dict.fromkeys(things):
+            try:
+                with _refusals():
+                    states.append(ask(client, thing))
+            except _Refused as error:
+                refused.append(error)
+    return states, refused
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    from commonwatt.model.errors import ServiceError
+
+    try:
+        yield
+    except ServiceError as error:
+        if error.status in {404, 409}:
+            raise _Refused(str(error)) from None
+        raise
+
+
+def _end(refused: Sequence[click.ClickException]) -> None:
+    for error in refused[:-1]:
+        say(f"error: {error.format_message()}")
+    if refused:
+        raise refused[-1]

@@ -1,0 +1,95 @@
+"""``commonwatt serve``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from commonwatt.cli.output import blamed_on, json_option, print_json, say, seed_option
+
+if TYPE_CHECKING:
+    from commonwatt.live.open import Live
+
+__all__ = ["command"]
+
+
+@click.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--host", metavar="ADDRESS", help="Listen here instead of where CONFIG says.")
+@click.option("--port", type=click.IntRange(0, 65535), help="The same for the port; 0: any free one.")
+@click.option("--mode", type=click.Choice(["live", "dry-run"]), help="Begin in this mode, whatever it was in last.")
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
+    help="Logs on standard error, for people or for machines.",
+)  # fmt: skip
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+@seed_option
+@json_option
+def command(
+    config: Path, *, host: str | None, port: int | None, mode: str | None, log_format: str, log_level: str, seed: int,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Run the control plane of CONFIG: take jobs, place, preempt and migrate them, show what it does.
+
+    CONFIG is a scenario file whose `engine` is local, slurm or simulated. It runs until SIGTERM or Ctrl-C; jobs go on
+    meanwhile, and are taken up again when it comes back. --json prints one document once it answers.
+
+    \b
+    Example:
+      commonwatt serve examples/live.yaml
+    """
+    import logging
+
+    from commonwatt.live.logs import configure
+    from commonwatt.live.open import open_live
+    from commonwatt.service.app import make_app
+    from commonwatt.service.desk import Desk
+    from commonwatt.service.server import bound, run_server
+
+    configure("json" if log_format == "json" else "text", getattr(logging, log_level.upper()))
+    with blamed_on(config):
+        live = open_live(config, seed=seed)
+    try:
+        with blamed_on(config):
+            server = live.config.live.server
+            listening = bound(host or server.host, server.port if port is None else port)
+        live.start()
+        if mode is not None:
+            _switch(live, mode)
+        _first_token(live)
+        keeper = live.keeper
+        desk = Desk(
+            live.config, live.folder, live.store, live.maker, keeper.board, keeper.wake, keeper.tally.counts
+        )  # fmt: skip
+
+        def ready(address: str) -> None:
+            say(f"serving {address} (engine {live.config.engine}, {len(live.cluster)} nodes); stop it with Ctrl-C")
+            if as_json:
+                print_json({"url": address, "engine": live.config.engine, "nodes": len(live.cluster)})
+
+        run_server(make_app(desk), listening, ready)
+    finally:
+        live.close()
+
+
+def _switch(live: Live, mode: str) -> None:
+    from time import time
+
+    from commonwatt.store.records import RequestKind
+
+    live.store.ask(RequestKind.MODE, time(), value=mode)
+    live.keeper.wake()
+
+
+def _first_token(live: Live) -> None:
+    """Make the first operator's token of a new store; it is shown once and kept nowhere."""
+    from time import time
+
+    if any(token["tenant"] is None and token["revoked_s"] is None for token in live.store.tokens()):
+        return
+    token = live.store.add_token(None, "first operator", time())
+    say(f"the first operator's token, shown only now: {token}")

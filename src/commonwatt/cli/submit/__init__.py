@@ -1,0 +1,5 @@
+"""``commonwatt submit``: ``flags.py`` understands Slurm's words."""
+
+from commonwatt.cli.submit.submit import command
+
+__all__ = ["command"]

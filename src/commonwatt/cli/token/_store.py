@@ -1,0 +1,65 @@
+"""Tokens on the store itself, for whoever may read and write it: before the first operator has one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from commonwatt.cli.output import blamed_on
+
+if TYPE_CHECKING:
+    from commonwatt.store.store import Store
+
+__all__ = ["config_option", "noted", "opened"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def config_option(command: F) -> F:
+    """Add ``--config``."""
+    return click.option(
+        "--config", type=click.Path(path_type=Path), metavar="CONFIG",
+        help="Work on the store CONFIG names, not by the control plane.",
+    )(command)  # fmt: skip
+
+
+@contextmanager
+def opened(config: Path) -> Iterator[Store]:
+    """Open the store of *config*, with the tenants it names entered."""
+    from time import time
+
+    from commonwatt.data.files import load_yaml
+    from commonwatt.model.scenario import Scenario
+    from commonwatt.store.database import Database, address
+    from commonwatt.store.store import Store
+
+    file = load_yaml(config, Scenario)
+    with blamed_on(config):
+        database = Database(address(file.live.store, config.parent.absolute()))
+    try:
+        with blamed_on(config):
+            database.prepare()
+        store = Store(database)
+        known = store.tenants()
+        for tenant in file.tenants:
+            if tenant.name not in known:
+                store.add_tenant(tenant.name, tenant.weight, time())
+        yield store
+    finally:
+        database.close()
+
+
+def noted(store: Store, action: str, target: str) -> None:
+    """Add to the audit log what was done on the store itself."""
+    import getpass
+    from time import time
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        user = "somebody"
+    store.note(time(), f"{user}, on the store", action, target, "done")

@@ -1,0 +1,91 @@
+"""How long an epoch of a running job takes, from what it tells while it runs."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from statistics import median
+
+__all__ = ["EpochClock"]
+
+
+class EpochClock:
+    """Measures whole epochs of a job in one configuration, from epochs done at moments.
+
+    Moments at which the job passed a whole number of epochs are interpolated; an epoch is the time between two of
+    them, so that pauses at its end (validation, snapshots) count. What comes before the first of them has loading and
+    compiling in it, and does not count. The answer is the median of the last epochs: a pause of the machine, or a jump
+    of the clock, does not move it.
+
+    Parameters
+    ----------
+    started_s, done_epochs
+        When the job was started, and how many epochs it had done.
+    last
+        How many epochs the median is over.
+
+    Attributes
+    ----------
+    epochs
+        Whole epochs measured.
+    """
+
+    def __init__(self, started_s: float, done_epochs: float, last: int = 5) -> None:
+        self._last: deque[float] = deque(maxlen=last)
+        self.epochs = 0
+        self._begun = (started_s, done_epochs)
+        self._at_s, self._done = started_s, done_epochs
+        self._told: tuple[float, float] | None = None  # the first it told
+        self._passed_s: float | None = None  # when it last passed a whole number of epochs
+
+    @property
+    def epoch_s(self) -> float | None:
+        """Seconds of an epoch; ``None`` before a whole one was seen."""
+        return float(median(self._last)) if self._last else None
+
+    @property
+    def rough_s(self) -> float | None:
+        """The same from whatever was told: parts of an epoch, or the first one with all that precedes it."""
+        if self._last:
+            return self.epoch_s
+        since_s, since = self._begun if self._told is None or self._told == (self._at_s, self._done) else self._told
+        return (self._at_s - since_s) / (self._done - since) if self._done > since and self._at_s > since_s else None
+
+    @property
+    def done_epochs(self) -> float:
+        """Epochs, and parts of one, done since it was started, or since it last fell back."""
+        return self._done - self._begun[1]
+
+    def observe(self, at_s: float, done_epochs: float) -> None:
+        """Take note of the epochs done at a moment; a job or a clock that falls back begins anew."""
+        if done_epochs == self._done and at_s >= self._at_s:
+            return
+        if done_epochs < self._done or at_s <= self._at_s:
+            self._begin(at_s, done_epochs)
+            return
+        if self._told is None:  # nobody knows how much of the time was work
+            self._told = (at_s, done_epochs)
+            self._passed_s = at_s if done_epochs == math.floor(done_epochs) else None
+        else:
+            self._pass(at_s, done_epochs)
+        self._at_s, self._done = at_s, done_epochs
+
+    def _pass(self, at_s: float, done_epochs: float) -> None:
+        """Count the whole numbers of epochs passed since the last observation."""
+        first, end = math.floor(self._done) + 1, math.floor(done_epochs)
+        if end < first:
+            return
+        pace_s = (at_s - self._at_s) / (done_epochs - self._done)
+        if self._passed_s is not None:
+            self._count(self._at_s + (first - self._done) * pace_s - self._passed_s, 1)
+        self._count(pace_s, end - first)
+        self._passed_s = self._at_s + (end - self._done) * pace_s
+
+    def _begin(self, at_s: float, done_epochs: float) -> None:
+        self._begun = (at_s, done_epochs)
+        self._at_s, self._done = at_s, done_epochs
+        self._told = self._passed_s = None
+
+    def _count(self, epoch_s: float, epochs: int) -> None:
+        self.epochs += epochs
+        self._last.extend([epoch_s] * min(epochs, self._last.maxlen or 0))

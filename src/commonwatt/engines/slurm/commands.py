@@ -1,0 +1,161 @@
+"""Slurm's own client programs: argument lists, never a shell; each has a timeout and an error that says what failed."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from commonwatt.engines.slurm.reading import (
+    JOB_FIELDS,
+    NODE_FIELDS,
+    SlurmJob,
+    SlurmNode,
+    jobs_of_json,
+    jobs_of_text,
+    nodes_of_json,
+    nodes_of_text,
+)
+from commonwatt.model.errors import EngineDownError, EngineError
+
+__all__ = ["Slurm"]
+
+_T = TypeVar("_T", SlurmJob, SlurmNode)
+
+_SILENCE = (
+    "unable to contact slurm controller", "connect failure", "socket timed out", "zero bytes were transmitted",
+    "connection refused", "communication connection failure", "communication shutdown", "controller not responding",
+    "unexpected message received", "slurm_receive_msg", "unable to establish", "slurm backup controller in standby",
+)  # fmt: skip
+_FORGET = ("SBATCH_", "SCANCEL_", "SINFO_", "SLURM_", "SQUEUE_")
+
+
+class Slurm:
+    """The client programs of one Slurm.
+
+    Parameters
+    ----------
+    conf
+        Its ``slurm.conf``; the usual one of this machine if not given.
+    timeout_s
+        How long one command may take.
+    use_json
+        Whether to ask for JSON first; without it, only the plain output is read.
+    """
+
+    def __init__(self, conf: Path | None = None, *, timeout_s: float = 30.0, use_json: bool = True) -> None:
+        self._timeout_s = timeout_s
+        self._json = {"squeue": use_json, "sinfo": use_json, "scontrol": use_json}
+        # options for the clients, and, where we run inside a job, that job, are nothing to go by
+        self._env = {k: v for k, v in os.environ.items() if not k.startswith(_FORGET) or k == "SLURM_CONF"}
+        if conf is not None:
+            self._env["SLURM_CONF"] = str(conf)
+
+    # -- questions
+
+    def ping(self) -> None:
+        """Raise ``EngineDownError`` if no controller is there: any other command would try again for a while."""
+        said = self._run("scontrol", "ping").stdout.decode(errors="replace")
+        if "is DOWN" in said and "is UP" not in said:
+            msg = f"slurmctld does not answer ({' '.join(said.split())[:80]})"
+            raise EngineDownError(msg)
+
+    def jobs(self) -> list[SlurmJob]:
+        """All jobs Slurm knows, of everybody, with those that ended within its ``MinJobAge``."""
+        found = self._ask_json(("squeue", "--states=all", "--json"), jobs_of_json)
+        if found is not None:
+            return found
+        mark = secrets.token_hex(4)
+        return jobs_of_text(self.run("squeue", "--noheader", "--states=all", f"--format={mark}|{JOB_FIELDS}"), mark)
+
+    def nodes(self) -> list[SlurmNode]:
+        """All nodes Slurm knows."""
+        found = self._ask_json(("sinfo", "--json"), nodes_of_json)
+        if found is None:  # since 23.11, this is where they are
+            found = self._ask_json(("scontrol", "show", "nodes", "--json"), nodes_of_json)
+        if found is not None:
+            return found
+        return nodes_of_text(self.run("sinfo", "--noheader", "--Node", f"--Format={NODE_FIELDS}"))
+
+    # -- orders
+
+    def submit(self, options: Sequence[str], script: Path, argument: str) -> int:
+        """Submit *script*; returns the id of the job."""
+        said = self.run("sbatch", "--parsable", *options, "--", str(script), argument)
+        number = said.strip().partition(";")[0]
+        if not number.isdigit():
+            msg = f"sbatch: its answer is no job: {said.strip()[:80]!r}"
+            raise EngineDownError(msg)
+        return int(number)
+
+    def terminate(self, jobs: Sequence[int]) -> None:
+        """Send SIGTERM to the batch scripts of *jobs*; one that is gone, or not there yet, does not hear it."""
+        self._tell("scancel", "--signal=TERM", "--batch", *map(str, jobs))
+
+    def cancel(self, jobs: Sequence[int]) -> None:
+        """Take *jobs* out of Slurm, killed after its ``KillWait`` if need be."""
+        self._tell("scancel", *map(str, jobs))
+
+    def update_node(self, name: str, state: str, reason: str | None = None) -> None:
+        """Change the state of a node; takes the rights of an operator of Slurm."""
+        why = [] if reason is None else [f"Reason={reason}"]
+        self.run("scontrol", "update", f"NodeName={name}", f"State={state}", *why)
+
+    # -- how
+
+    def run(self, program: str, *arguments: str) -> str:
+        """Run a client program; returns what it printed.
+
+        Raises ``EngineDownError`` if the controller does not answer, when what was asked of it may have been done, or
+        not, and ``EngineError`` if it refuses, or if there is no
+        such program.
+        """
+        done = self._run(program, *arguments)
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
+            words = " ".join(said.split()).removeprefix(f"{program}: ").removeprefix("error: ")[:300]
+            if any(sign in said.lower() for sign in _SILENCE):
+                msg = f"{program}: slurmctld does not answer ({words})"
+                raise EngineDownError(msg)
+            msg = f"{program}: {words}"
+            raise EngineError(msg)
+        return done.stdout.decode(errors="replace")
+
+    def _run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+        try:
+            return subprocess.run(  # noqa: S603
+                [program, *arguments], env=self._env, stdin=subprocess.DEVNULL, capture_output=True,
+                timeout=self._timeout_s, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            msg = f"{program}: no answer within {self._timeout_s:g} s; is slurmctld running?"
+            raise EngineDownError(msg) from error
+        except (OSError, ValueError) as error:
+            msg = f"{program} cannot be run: {error}"
+            raise EngineError(msg) from error
+
+    def _ask_json(self, command: Sequence[str], read: Callable[[str], list[_T]]) -> list[_T] | None:
+        """Ask for JSON; ``None`` where that is not to be had, and the plain output may say more."""
+        if not self._json[command[0]]:
+            return None
+        try:
+            return read(self.run(*command))
+        except EngineDownError:
+            raise
+        except EngineError as error:
+            if "option" in str(error):  # this version has none
+                self._json[command[0]] = False
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def _tell(self, program: str, *arguments: str) -> None:
+        try:
+            self.run(program, *arguments)
+        except EngineDownError:
+            raise
+        except EngineError:  # it is over already, or not to be signalled yet: whoever asked looks again
+            return

@@ -1,0 +1,398 @@
+"""An ``Engine`` whose jobs run in a real Slurm.
+
+What was ordered, and how it ended, is on disk, as for the local engine and by the same runner, which is the batch
+script: the state folder has to be on a file system that all nodes share. Slurm says what runs, holds and is over. Each
+job of ours carries who ordered it, so that it is found again whatever happened to us, and those of others are told
+apart. See ``docs/engines.md``.
+"""
+
+from __future__ import annotations
+
+import re
+import select
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from commonwatt.control.engine import (
+    Capabilities,
+    Change,
+    Command,
+    Found,
+    Holder,
+    JobEnded,
+    NodeView,
+    Progress,
+    Reading,
+    SetPower,
+    Start,
+    Stop,
+    Stopped,
+)
+from commonwatt.engines.images import Images
+from commonwatt.engines.local.folder import RunFolder, RunOrder
+from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, holders_of
+from commonwatt.engines.reports import Reports
+from commonwatt.engines.slurm.commands import Slurm
+from commonwatt.engines.slurm.power import NodePower
+from commonwatt.engines.slurm.reading import SlurmJob, SlurmNode
+from commonwatt.engines.slurm.run import SlurmRun, await_end, comment_of
+from commonwatt.engines.slurm.settings import SlurmSettings, prepare, submission
+from commonwatt.engines.slurm.sight import Held, Sight, look
+from commonwatt.engines.work import Work
+from commonwatt.model.arrays import Ints
+from commonwatt.model.errors import EngineDownError, EngineError, InputError
+from commonwatt.model.nodes import Cluster
+
+__all__ = ["SlurmEngine"]
+
+_NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
+_BLINK_S = 0.05
+_SOON_S = 0.2
+
+
+class SlurmEngine:
+    """Jobs in a real Slurm.
+
+    Parameters
+    ----------
+    cluster
+        The declared nodes, named as in Slurm.
+    state
+        Folder of its own, on a file system shared by all nodes, made if need be; one engine at a time.
+    work_of
+        What the job of a given name runs.
+    slurm
+        The client programs; those of this machine if not given.
+    settings
+        Times and options of the site.
+    node_energy_j
+        Reading of a node's meter, joules; energy is unknown if there is none.
+    images
+        How jobs that name an image are run; they cannot be if not given.
+    declared_power
+        Take the power the cluster declares for a meter where there is none.
+    since
+        When nodes were read last by an engine before this one, and what their meters said (``marks``).
+
+    Raises
+    ------
+    InputError
+        For a node name that Slurm could read as several, and as ``NodePower`` and ``SlurmSettings`` do.
+    """
+
+    def __init__(
+        self, cluster: Cluster, state: Path, work_of: Callable[[str], Work], *, slurm: Slurm | None = None,
+        settings: SlurmSettings | None = None, node_energy_j: Callable[[int], float] | None = None,
+        images: Images | None = None, declared_power: bool = False, since: Since | None = None,
+    ) -> None:  # fmt: skip
+        for name in cluster.names:
+            if not _NAME.fullmatch(name):
+                raise InputError("a node name of letters, digits, '.', '_' and '-'", field="nodes.name", value=name)
+        self._settings = settings or SlurmSettings()
+        power = self._settings.power
+        metered = node_energy_j is not None or declared_power
+        self.capabilities = Capabilities(preempt=True, gangs=True, energy=metered, power_states=power)
+        self._cluster, self._state, self._slurm = cluster, state.absolute(), slurm or Slurm()
+        self._images = images or Images()
+        self._reports = Reports(self._state / "jobs", work_of)
+        self._declared = DeclaredPower(cluster) if declared_power and node_energy_j is None else None
+        self._meters = Meters(len(cluster), node_energy_j, self._declared)
+        self._power = NodePower(self._slurm, cluster, may_sleep=power)
+        self._runs: dict[int, SlurmRun] = {}  # running, or ended but not yet reported
+        self._attempts: dict[int, int] = {}
+        self._changes: list[Change] = []
+        self._sight: Sight | None = None
+        self._usable: list[int | None] = [None] * len(cluster)
+        self._metered: list[tuple[bool, bool]] = [(False, False)] * len(cluster)  # waking, asleep
+        self._identity, self._script = prepare(self._state, self._settings)
+        self._attach(since or {})
+
+    # -- the Engine interface
+
+    def nodes(self) -> NodeView:
+        """Nodes as Slurm saw them within the last second or so; GPUs that jobs of others hold are not ours to use."""
+        sight = self._look(self._settings.look_s)
+        usable = [self._usable_of(n, sight) for n in range(len(self._cluster))]
+        wait_s, states = self._power.view(sight, usable)
+        return NodeView(np.array(usable, dtype=np.int64), wait_s, states)
+
+    def progress(self, handles: Ints) -> Progress:
+        """Epochs as the jobs report them; nothing is known of how soon they begin to work."""
+        return self._reports.progress(handles, self._order_of)
+
+    def poll(self) -> Sequence[Change]:
+        """What changed since the last poll; raises ``EngineError`` if Slurm does not answer, and loses nothing then."""
+        sight = self._look()
+        self._advance(sight)
+        for handle, run in list(self._runs.items()):
+            if (end := run.ended(self._job(run, sight), self._settings.lag_s)) is not None:
+                self._vacate(handle)
+                self._changes.append(self._reports.change(run.order, end))
+                self._sight = None  # in which its GPUs may still have been used
+        self._sweep(sight)
+        changes, self._changes = self._changes, []
+        return changes
+
+    def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
+        """Execute *commands*; raises ``EngineError`` on one that cannot be. Jobs to be stopped are all told at once."""
+        self._tell([command.handle for command in commands if isinstance(command, Stop)])
+        stopped = []
+        for command in commands:
+            match command:
+                case Stop():
+                    stopped.append(self._stop(command.handle))
+                case Start():
+                    self._start(command, self._look(self._settings.look_s))
+                case SetPower():
+                    used = any(command.node in run.order.nodes for run in self._runs.values())
+                    self._power.set(command, self._look(self._settings.look_s), used=used)
+        return stopped
+
+    def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
+        """Readings closed since the last call; with *up_to_now*, those of all nodes up to this moment."""
+        if up_to_now:
+            self._meter(range(len(self._cluster)))
+        return self._meters.take()
+
+    def power_w(self) -> float | None:
+        """Return the declared power, where that stands for a meter; unknown otherwise: meters read energy."""
+        if self._declared is None:
+            return None
+        asleep = [asleep for _, asleep in self._metered]
+        return sum(self._declared(n, self._holders(n), asleep=asleep[n]) for n in range(len(self._cluster)))
+
+    # -- what an engine adds that survives its controller
+
+    def found(self) -> Sequence[Found]:
+        """Every job that was ever ordered here, as it stands: for a controller that has just come (back) to life."""
+        return [
+            Found(handle, self._attempts[handle], run.order.nodes if run else (), run.order.gpus_per_node if run else 0)
+            for handle in sorted(self._attempts)
+            for run in (self._runs.get(handle),)
+        ]
+
+    def marks(self) -> dict[int, tuple[float, float | None]]:
+        """Return when each node was read last, and what its meter said: for the engine after this one."""
+        return {n: self._meters.mark(n) for n in range(len(self._cluster))}
+
+    def wait(self, seconds: float, waker: int = -1) -> None:
+        """Return after so long, as soon as a job has ended, or when *waker* is readable.
+
+        Meanwhile, jobs whose nodes have woken are sent.
+        """
+        woken = select.poll()
+        if waker >= 0:
+            woken.register(waker, select.POLLIN)
+        until_s = time.monotonic() + seconds
+        looked_s = -np.inf if self._sight is None else self._sight.at_s
+        while not self._changes and (left_s := until_s - time.monotonic()) > 0:
+            written = any(run.folder.end() is not None for run in self._runs.values())
+            if time.monotonic() >= looked_s + min(self._settings.look_s, _SOON_S if written else np.inf):
+                with suppress(EngineError):
+                    sight = self._look()
+                    self._advance(sight)
+                    if any(run.ended(self._job(run, sight), self._settings.lag_s) for run in self._runs.values()):
+                        return
+                looked_s = time.monotonic()
+            if woken.poll(1000 * min(left_s, max(_BLINK_S, 0.002 * len(self._runs)))):
+                return
+
+    def drain(self, node: int, reason: str) -> None:
+        """Let no new jobs onto a node, of ours or of others; its GPUs are no longer usable for us."""
+        self._slurm.update_node(self._cluster.names[node], "DRAIN", reason)
+        self._sight = None
+
+    def resume(self, node: int) -> None:
+        """Take a drained, or downed, node back into use."""
+        self._slurm.update_node(self._cluster.names[node], "RESUME")
+        self._sight = None
+
+    # -- jobs
+
+    def _start(self, command: Start, sight: Sight) -> None:
+        current = self._runs.get(command.handle)
+        if current is not None or any(isinstance(c, JobEnded) and c.handle == command.handle for c in self._changes):
+            if current is None or current.ended(self._job(current, sight), self._settings.lag_s) is not None:
+                return  # it has ended by itself, which the next poll will tell: there is nothing to start
+            msg = f"start {command.name}: it is running already"
+            raise EngineError(msg)
+        for n in command.nodes:
+            free = self._usable_of(n, sight) - sum(r.order.gpus_per_node for r in self._runs_on(n))
+            if free < command.gpus_per_node:
+                name = self._cluster.names[n]
+                msg = f"start {command.name}: node {name} has {max(0, free)} GPUs free, not {command.gpus_per_node}"
+                raise EngineError(msg)
+        order = self._order(command)
+        self._meter(command.nodes)
+        run = self._runs[command.handle] = SlurmRun(RunFolder.create(self._state / "runs", order), order)
+        self._attempts[command.handle] = order.attempt
+        sleepers = [n for n in command.nodes if not self._ready(n, sight)]
+        try:
+            for n in sleepers:
+                self._power.wake(n, sight.nodes[self._cluster.names[n]])
+            run.held = bool(sleepers)
+            if not sleepers:
+                self._submit(run, sight)
+        except EngineError as error:
+            if run.prevented(str(error)):  # even if Slurm has it: then it is swept out of there
+                del self._runs[command.handle]
+                msg = f"start {command.name}: {error}"
+                raise type(error)(msg) from error
+
+    def _order(self, command: Start) -> RunOrder:
+        gpus = len(command.nodes) * command.gpus_per_node
+        work, places, environment = self._reports.work(command.handle, command.name, gpus)
+        return RunOrder(
+            handle=command.handle,
+            attempt=self._attempts.get(command.handle, 0) + 1,
+            name=command.name,
+            nodes=command.nodes,
+            gpus_per_node=command.gpus_per_node,
+            slots=((),) * len(command.nodes),  # Slurm says which, to the job alone
+            started_s=time.time(),
+            base_epochs=self._reports.of(command.handle, None)[1],
+            command=self._images.command(work, places),
+            folder=str(work.folder),
+            environment=environment,
+            grace_s=self._settings.grace_s,
+            limit_s=work.time_limit_s,
+            lock=f"{places['own']}/lock",
+            look_s=self._settings.runner_look_s,
+        )
+
+    def _submit(self, run: SlurmRun, sight: Sight) -> None:
+        nodes = [self._cluster.names[n] for n in run.order.nodes]
+        gpu_type = self._cluster.classes[self._cluster.klass[run.order.nodes[0]]].gpu_type
+        kind = sight.nodes[nodes[0]].type_for(gpu_type)
+        comment = comment_of(self._identity, run.order.handle, run.order.attempt)
+        options = submission(self._settings, run.order, nodes, kind, run.folder.path, comment)
+        self._slurm.submit(options, self._script, str(run.folder.path))
+        run.held, run.waiting_s = False, time.monotonic()
+
+    def _tell(self, handles: Sequence[int]) -> None:
+        """Ask the jobs that are to stop to do so, all at once."""
+        if handles:
+            sight = self._look()
+            jobs = [self._job(self._runs[handle], sight) for handle in handles if handle in self._runs]
+            if told := [job.id for job in jobs if job is not None and job.holds]:
+                self._slurm.terminate(told)
+
+    def _stop(self, handle: int) -> Stopped:
+        run = self._runs.get(handle)
+        if run is None:
+            msg = f"stop job {handle}: it is not running"
+            raise EngineError(msg)
+        end = await_end(run, self._slurm, self._settings, lambda: self._job(run, self._look()))
+        self._vacate(handle)
+        self._sight = None
+        if self._reports.by_itself(run.order, end):
+            self._changes.append(self._reports.change(run.order, end))
+            return Stopped(handle, 0.0)
+        return Stopped(handle, self._reports.interrupted(run.order, end.at_s))
+
+    def _vacate(self, handle: int) -> None:
+        self._meter(self._runs[handle].order.nodes)
+        del self._runs[handle]
+
+    def _advance(self, sight: Sight) -> None:
+        """Send the jobs whose nodes have woken; take back those that Slurm does not start."""
+        self._power.advance(sight)
+        for run in self._runs.values():
+            job = self._job(run, sight)
+            if run.held:
+                self._send(run, sight)
+            elif job is not None and job.state == "PENDING" and not run.why:
+                if time.monotonic() > run.waiting_s + self._settings.start_s:
+                    run.why = f"Slurm did not start it within {self._settings.start_s:g} s: {job.reason}"
+                    self._slurm.cancel([job.id])
+            elif job is not None:
+                run.waiting_s = time.monotonic()
+
+    def _send(self, run: SlurmRun, sight: Sight) -> None:
+        """Submit a run whose nodes were asleep, if they are all up; give it up if one did not come."""
+        gone = [n for n in run.order.nodes if (node := self._node(n, sight)) is None or node.out]
+        if not gone and not all(self._ready(n, sight) for n in run.order.nodes):
+            return
+        cause = f"node {self._cluster.names[gone[0]]} did not wake" if gone else ""
+        try:
+            if not gone:
+                self._submit(run, sight)
+        except EngineError as error:
+            cause = str(error)
+        if cause and run.prevented(cause):
+            run.held = False
+
+    def _sweep(self, sight: Sight) -> None:
+        """Cancel what is ours in Slurm and was given up, such as a submission whose answer never came."""
+        wanted = {(run.order.handle, run.order.attempt) for run in self._runs.values()}
+        stray = [job.id for run, job in sight.jobs.items() if not job.over and run not in wanted]
+        if stray:
+            with suppress(EngineDownError):
+                self._slurm.cancel(stray)
+
+    # -- nodes
+
+    def _look(self, age_s: float = 0.0) -> Sight:
+        """See the cluster as it was at most *age_s* ago."""
+        if self._sight is None or time.monotonic() > self._sight.at_s + age_s:
+            sight = look(self._slurm, self._identity)
+            for n in range(len(self._cluster)):
+                node = self._node(n, sight)
+                power = (self._power.waking(n, node), node is not None and "powered_down" in node.states)
+                if power != self._metered[n]:
+                    self._meter([n])
+                    self._metered[n] = power
+            self._sight = sight
+        return self._sight
+
+    def _usable_of(self, n: int, sight: Sight) -> int:
+        kind = self._cluster.classes[self._cluster.klass[n]]
+        jobs = [(run, job) for run in self._runs_on(n) if (job := self._job(run, sight)) is not None and job.holds]
+        held = Held(
+            sum(run.order.gpus_per_node for run, _ in jobs), sum(job.cpus // len(run.order.nodes) for run, job in jobs)
+        )
+        usable = sight.usable(
+            self._cluster.names[n], kind.gpu_type, kind.gpus, held, self._settings.cpus_per_gpu, self._usable[n]
+        )
+        self._usable[n] = usable
+        return usable
+
+    def _node(self, n: int, sight: Sight) -> SlurmNode | None:
+        return sight.nodes.get(self._cluster.names[n])
+
+    def _ready(self, n: int, sight: Sight) -> bool:
+        node = self._node(n, sight)
+        return node is not None and not (node.asleep or node.waking) and not self._power.asleep(n, node)
+
+    def _runs_on(self, n: int) -> list[SlurmRun]:
+        return [run for run in self._runs.values() if n in run.order.nodes]
+
+    def _job(self, run: SlurmRun, sight: Sight) -> SlurmJob | None:
+        return sight.jobs.get((run.order.handle, run.order.attempt))
+
+    def _order_of(self, handle: int) -> RunOrder | None:
+        return self._runs[handle].order if handle in self._runs else None
+
+    def _meter(self, nodes: Iterable[int]) -> None:
+        """Close the readings of *nodes* at this moment."""
+        for n in nodes:
+            waking, asleep = self._metered[n]
+            self._meters.close(n, self._holders(n), waking=waking, asleep=asleep)
+
+    def _holders(self, n: int) -> list[Holder]:
+        return holders_of(self._cluster, n, [run.order for run in self._runs.values()])
+
+    def _attach(self, since: Since) -> None:
+        """Take up what an engine before us left: what runs, and what ended without anybody noticing is reported."""
+        spans = []
+        for folder in RunFolder.all_in(self._state / "runs"):
+            order, end = folder.order(), folder.end()
+            spans.append((order.started_s, np.inf if end is None else end.at_s, order))
+            self._attempts[order.handle] = order.attempt
+            self._runs[order.handle] = SlurmRun(folder, order)
+            self._reports.know(order)
+        catch_up(self._meters, self._cluster, since, spans)

@@ -1,0 +1,117 @@
+"""Nodes that Slurm puts to sleep and wakes. Its power saving knows one low-power state."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+import numpy as np
+
+from commonwatt.control.engine import SetPower
+from commonwatt.engines.slurm.commands import Slurm
+from commonwatt.engines.slurm.reading import SlurmNode
+from commonwatt.engines.slurm.sight import Sight
+from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.errors import EngineError, InputError
+from commonwatt.model.nodes import Cluster
+
+__all__ = ["NodePower"]
+
+
+class NodePower:
+    """Who sleeps, who was told to wake.
+
+    Parameters
+    ----------
+    cluster
+        The declared nodes. Their one low-power state, whatever its name, is Slurm's ``POWER_DOWN``.
+    may_sleep
+        Whether nodes are put to sleep by us; they are woken for jobs in any case.
+
+    Raises
+    ------
+    InputError
+        If nodes are to sleep and a class of them has several states: only one can be real.
+    """
+
+    def __init__(self, slurm: Slurm, cluster: Cluster, *, may_sleep: bool) -> None:
+        for kind in cluster.classes:
+            if may_sleep and len(kind.states) > 1:
+                names = ", ".join(state.name for state in kind.states)
+                raise InputError("one state at most: Slurm's power saving has no other", field="states", value=names)
+        self._slurm, self._cluster, self._may_sleep = slurm, cluster, may_sleep
+        self._kinds = [cluster.classes[k] for k in cluster.klass]
+        self._told_down_s: dict[int, float] = {}
+        self._wished_s: dict[int, float] = {}  # nodes that are to be on, and since when
+
+    def set(self, command: SetPower, sight: Sight, *, used: bool) -> None:
+        """Put a node to sleep, or wake it; raises ``EngineError`` on one that is down, and on putting one in use."""
+        n, name = command.node, self._cluster.names[command.node]
+        node = sight.nodes.get(name)
+        if command.state is not None:
+            self._kinds[n].state(command.state)
+        if not self._may_sleep:
+            msg = f"power of node {name}: this engine was told to leave power alone"
+            raise EngineError(msg)
+        if node is None or node.out or node.silent:
+            msg = f"power of node {name}: it is down"
+            raise EngineError(msg)
+        asleep = (node.asleep or n in self._told_down_s) and n not in self._wished_s
+        if command.state is None:
+            if asleep:
+                self.wake(n, node)
+        elif not asleep:
+            if used or any(node.used_gpus.values()) or node.used_cpus or node.waking or n in self._wished_s:
+                in_use = used or node.used_cpus
+                msg = f"put node {name} to {command.state}: it is {'used' if in_use else 'not on'}"
+                raise EngineError(msg)
+            self._slurm.update_node(name, "POWER_DOWN")
+            self._told_down_s[n] = time.monotonic()
+
+    def wake(self, n: int, node: SlurmNode) -> None:
+        """Have a node come up, now or as soon as it is down: Slurm does not hear it while a node goes to sleep."""
+        self._wished_s.setdefault(n, time.monotonic())
+        if node.settled_asleep:
+            self._slurm.update_node(self._cluster.names[n], "POWER_UP")
+
+    def advance(self, sight: Sight) -> None:
+        """Wake those that could not hear it, forget what has come true."""
+        for n, told_s in list(self._told_down_s.items()):
+            node = sight.nodes.get(self._cluster.names[n])
+            if node is None or (not node.asleep and sight.at_s > told_s):
+                del self._told_down_s[n]
+        for n in list(self._wished_s):
+            node = sight.nodes.get(self._cluster.names[n])
+            if node is None or node.out or (node.ready and n not in self._told_down_s):
+                del self._wished_s[n]
+            elif node.settled_asleep:
+                self._slurm.update_node(self._cluster.names[n], "POWER_UP")
+
+    def waking(self, n: int, node: SlurmNode | None) -> bool:
+        """Whether a node is on its way up."""
+        return n in self._wished_s or (node is not None and node.waking)
+
+    def asleep(self, n: int, node: SlurmNode | None) -> bool:
+        """Whether a node is down, or going down, and nobody wants it otherwise."""
+        told = n in self._told_down_s or (node is not None and node.asleep and not node.out)
+        return told and not self.waking(n, node)
+
+    def view(self, sight: Sight, usable: Collection[int]) -> tuple[Floats, Ints]:
+        """Seconds until each node could run a job, and the index of its state, -1 for none."""
+        wait_s, states = np.zeros(len(self._kinds)), np.full(len(self._kinds), -1, dtype=np.int64)
+        now_s = time.monotonic()
+        for n, (kind, gpus) in enumerate(zip(self._kinds, usable, strict=True)):
+            node = sight.nodes.get(self._cluster.names[n])
+            wake_s, enter_s = (kind.states[0].wake_s, kind.states[0].enter_s) if kind.states else (0.0, 0.0)
+            going_s = 0.0
+            if node is not None and not node.settled_asleep and n in self._told_down_s:
+                going_s = max(0.0, self._told_down_s[n] + enter_s - now_s)
+            if not gpus:
+                continue
+            if self.asleep(n, node):
+                wait_s[n] = wake_s + going_s
+                states[n] = 0 if kind.states and self._may_sleep else -1
+            elif self.waking(n, node):
+                left_s = self._wished_s.get(n, now_s) + wake_s - now_s
+                wait_s[n] = max(1.0, left_s + going_s)
+        return wait_s, states

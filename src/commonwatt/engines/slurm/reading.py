@@ -1,0 +1,220 @@
+"""What Slurm's commands say of jobs and nodes, from their JSON of any version and from their plain output."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = [
+    "JOB_FIELDS",
+    "NODE_FIELDS",
+    "SlurmJob",
+    "SlurmNode",
+    "jobs_of_json",
+    "jobs_of_text",
+    "nodes_of_json",
+    "nodes_of_text",
+]
+
+JOB_FIELDS = "%A|%u|%T|%C|%r|%k"
+"""``squeue --format``: id, user, state, CPUs, reason, comment; a mark nobody knows beforehand goes before it.
+
+The comment is last: it may hold anything, even what looks like a further line.
+"""
+
+NODE_FIELDS = "NodeList:|,StateComplete:|,Gres:|,GresUsed:|,CPUsState:|,Features:|"
+"""``sinfo --Format``: name, state and flags, GPUs, GPUs in use, CPUs allocated/idle/other/total, features."""
+
+_OVER = frozenset({
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
+    "TIMEOUT",
+})  # fmt: skip
+_HOLDS = frozenset({"CONFIGURING", "RESIZING", "RUNNING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED"})
+_OUT = frozenset({
+    "blocked", "down", "drain", "drained", "draining", "error", "fail", "failing", "future", "inval", "invalid",
+    "invalid_reg", "maint", "maintenance", "power_drain", "reboot", "reboot_issued", "reboot_requested", "reserved",
+})  # fmt: skip
+_SILENT = frozenset({"not_responding", "no_respond", "unknown"})
+_GPUS = re.compile(r"(?:^|,)gpu(?::([^:,()]+))?:(\d+)(?=$|[,(])")
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """A job as Slurm sees it now."""
+
+    id: int
+    user: str
+    state: str
+    cpus: int
+    reason: str
+    comment: str
+
+    @property
+    def over(self) -> bool:
+        """Whether it will not run again and has given everything back."""
+        return self.state in _OVER
+
+    @property
+    def holds(self) -> bool:
+        """Whether GPUs are its own now."""
+        return self.state in _HOLDS
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmNode:
+    """A node as Slurm sees it now."""
+
+    name: str
+    states: frozenset[str]  # in small letters: its state and all its flags
+    gpus: Mapping[str, int]  # by type; "" where Slurm knows no types
+    used_gpus: Mapping[str, int]
+    cpus: int
+    used_cpus: int
+    features: tuple[str, ...] = ()
+
+    @property
+    def out(self) -> bool:
+        """Whether its administrator or Slurm keeps jobs away from it."""
+        return bool(self.states & _OUT)
+
+    @property
+    def silent(self) -> bool:
+        """Whether it is on, but Slurm does not hear of it, for now: what runs there goes on, nothing is begun."""
+        return bool(self.states & _SILENT) and not (self.asleep or self.waking)
+
+    @property
+    def asleep(self) -> bool:
+        """Whether its power is down, or going down."""
+        return bool(self.states & {"power_down", "powering_down", "powered_down"})
+
+    @property
+    def settled_asleep(self) -> bool:
+        """Whether its power is down: only such a node can be woken."""
+        return "powered_down" in self.states and not self.states & {"powering_down", "powering_up", "power_up"}
+
+    @property
+    def waking(self) -> bool:
+        """Whether it is on its way up."""
+        return bool(self.states & {"powering_up", "power_up"})
+
+    @property
+    def ready(self) -> bool:
+        """Whether it would run a job now."""
+        return not (self.out or self.silent or self.asleep or self.waking)
+
+    def type_for(self, gpu_type: str) -> str:
+        """Slurm's name of the type of its GPUs that a cluster calls *gpu_type*; "" where it is not needed."""
+        types = [kind for kind in self.gpus if kind]
+        alike = [kind for kind in types if kind.casefold() == gpu_type.casefold()]
+        return alike[0] if alike else types[0] if len(self.gpus) == 1 and types else ""
+
+    def count(self, gpus: Mapping[str, int], gpu_type: str) -> int:
+        """Of *gpus*, those of a type; all where Slurm knows no types."""
+        kind = self.type_for(gpu_type)
+        return gpus.get(kind, 0) if kind else sum(gpus.values())
+
+
+def jobs_of_json(text: str) -> list[SlurmJob]:
+    """Read ``squeue --json``; raises ``ValueError`` if it is none, or says that something failed."""
+    return [_job(raw) for raw in _rows(text, "jobs")]
+
+
+def jobs_of_text(text: str, mark: str) -> list[SlurmJob]:
+    """Read ``squeue --noheader --format=MARK|JOB_FIELDS``; other lines are parts of somebody's comment."""
+    rows = (line.split("|", 6)[1:] for line in text.splitlines() if line.startswith(f"{mark}|"))
+    return [
+        SlurmJob(int(row[0]), row[1], row[2], _count(row[3]), row[4], "" if row[5] == "(null)" else row[5])
+        for row in rows
+        if len(row) == 6 and row[0].isdigit()
+    ]
+
+
+def nodes_of_json(text: str) -> list[SlurmNode]:
+    """Read ``sinfo --json`` or ``scontrol show nodes --json``; raises ``ValueError`` as ``jobs_of_json`` does."""
+    return [_node(raw) for raw in _rows(text, "nodes")]
+
+
+def nodes_of_text(text: str) -> list[SlurmNode]:
+    """Read ``sinfo --noheader --Node --Format=NODE_FIELDS``; a node of several partitions comes once."""
+    found = {}
+    for line in text.splitlines():
+        fields = [field.strip() for field in line.split("|")]
+        if len(fields) < 6:
+            continue
+        name, state, gres, used, cpus, features = fields[:6]
+        counts = [_count(part) for part in cpus.split("/")]
+        allocated, total = (counts[0], counts[3]) if len(counts) == 4 else (0, 0)
+        found[name] = SlurmNode(
+            name, _states(state.split("+")), _gpus(gres), _gpus(used), total, allocated, _words(features)
+        )
+    return list(found.values())
+
+
+def _rows(text: str, key: str) -> list[dict[str, Any]]:
+    document = json.loads(text)
+    rows = document.get(key) if isinstance(document, dict) else None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        msg = f"no list of {key}"
+        raise ValueError(msg)
+    if document.get("errors"):  # with an exit status of 0, and an empty list, where there is no controller
+        msg = str(document["errors"][0].get("description") or document["errors"][0].get("error"))
+        raise ValueError(msg)
+    return rows
+
+
+def _job(raw: dict[str, Any]) -> SlurmJob:
+    words = raw.get("job_state", "")
+    states = [words] if isinstance(words, str) else list(words)
+    state = "COMPLETING" if "COMPLETING" in states else str(states[0]) if states else ""
+    user = str(raw.get("user_name", ""))
+    return SlurmJob(
+        int(raw["job_id"]), user, state, _number(raw.get("cpus")), str(raw.get("state_reason", "")), _comment(raw)
+    )
+
+
+def _comment(raw: dict[str, Any]) -> str:
+    said = raw.get("comment", "")
+    return str(said.get("job", "")) if isinstance(said, dict) else str(said or "")
+
+
+def _node(raw: dict[str, Any]) -> SlurmNode:
+    state = raw.get("state", "")
+    words = [*([state] if isinstance(state, str) else state), *raw.get("state_flags", ())]
+    features = raw.get("features") or ()
+    return SlurmNode(
+        str(raw["name"]),
+        _states(words),
+        _gpus(str(raw.get("gres", ""))),
+        _gpus(str(raw.get("gres_used", ""))),
+        _number(raw.get("cpus")),
+        _number(raw.get("alloc_cpus")),
+        _words(features) if isinstance(features, str) else tuple(str(feature) for feature in features),
+    )
+
+
+def _number(said: Any) -> int:  # noqa: ANN401
+    """Newer versions write ``{"set": true, "number": 4}`` for 4."""
+    value = said.get("number") if isinstance(said, dict) else said
+    return int(value) if isinstance(value, int | float) else 0
+
+
+def _count(said: str) -> int:
+    return int(said) if said.isdigit() else 0
+
+
+def _states(words: Iterable[str]) -> frozenset[str]:
+    return frozenset(word.lower().strip("*~#!%$@^-") for word in words if word)
+
+
+def _words(said: str) -> tuple[str, ...]:
+    return tuple(word for word in said.split(",") if word and word != "(null)")
+
+
+def _gpus(gres: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for kind, count in _GPUS.findall(gres):
+        found[kind] = found.get(kind, 0) + int(count)
+    return found

@@ -1,0 +1,145 @@
+"""One run of a job, seen from the engine: its order on disk, its job in Slurm, and how it ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from commonwatt.engines.local.folder import End, RunFolder, RunOrder
+from commonwatt.engines.slurm.commands import Slurm
+from commonwatt.engines.slurm.reading import SlurmJob
+from commonwatt.engines.slurm.settings import SlurmSettings
+from commonwatt.model.errors import EngineError
+
+__all__ = ["SlurmRun", "await_end", "comment_of", "run_of"]
+
+_BLINK_S = 0.05
+_AGAIN_S = 1.0
+
+_CAUSES = {
+    "BOOT_FAIL": "a node of it did not boot",
+    "CANCELLED": "it was cancelled in Slurm, not by us",
+    "DEADLINE": "Slurm ended it at its deadline",
+    "NODE_FAIL": "a node of it failed",
+    "PREEMPTED": "Slurm gave its place to another job",
+    "TIMEOUT": "Slurm ended it at the time limit of its partition",
+}
+_FAILURES = {"OUT_OF_MEMORY": (137, "it used more memory than Slurm gave it")}
+
+
+def comment_of(identity: str, handle: int, attempt: int) -> str:
+    """What a job of ours carries in Slurm, by which it is found again."""
+    return f"commonwatt {identity} {handle} {attempt}"
+
+
+def run_of(identity: str, comment: str) -> tuple[int, int] | None:
+    """Handle and attempt of a job of ours; ``None`` for any other."""
+    words = comment.split(" ")
+    if len(words) != 4 or words[:2] != ["commonwatt", identity]:
+        return None
+    if not all(word.isascii() and word.isdigit() and len(word) <= 18 for word in words[2:]):
+        return None
+    return int(words[2]), int(words[3])
+
+
+@dataclass(slots=True)
+class SlurmRun:
+    """A run that was ordered, and of whose end nobody has been told yet."""
+
+    folder: RunFolder
+    order: RunOrder
+    held: bool = False  # not submitted yet: its nodes are being woken
+    why: str = ""  # why we took it out of Slurm, if we did
+    missing_s: float | None = None  # since when there has been nothing in Slurm, and no record of an end
+    waiting_s: float = field(default_factory=time.monotonic)  # since when it waits in Slurm's queue
+
+    def ended(self, job: SlurmJob | None, lag_s: float) -> End | None:
+        """Return how the run ended, ``None`` if it has not.
+
+        Slurm says whether: only when it has given everything back. The record of the runner says how; where there is
+        none even after *lag_s*, which the shared file system may need, Slurm does, and the run is given up for good.
+        """
+        if self.held:
+            return None
+        if job is not None and not job.over:
+            self.missing_s = None
+            return None
+        end = self.folder.end()
+        if end is None:
+            now_s = time.monotonic()
+            self.missing_s = self.missing_s or now_s
+            if now_s - self.missing_s < lag_s:
+                return None
+            return self.give_up(_without_record(job, self.why))
+        if end.stopped:
+            return End(end.exit_code, stopped=True, at_s=end.at_s, cause=self.why or _stopped_by(job, end))
+        return end
+
+    def give_up(self, end: End) -> End:
+        """Write down *end*, unless its runner was faster; a runner still alive, or yet to come, gives way to it."""
+        with self.folder.without_runner():
+            written = self.folder.end()
+            if written is None:
+                self.folder.finish(end)
+        return written or end
+
+    def prevented(self, cause: str) -> bool:
+        """Make sure that it never begins; says whether that could be, because it has not."""
+        with self.folder.without_runner() as dead:
+            if not dead:
+                return False
+            if self.folder.end() is None:
+                self.folder.finish(End(None, stopped=False, at_s=time.time(), cause=cause))
+        return True
+
+
+def await_end(run: SlurmRun, slurm: Slurm, settings: SlurmSettings, job_of: Callable[[], SlurmJob | None]) -> End:
+    """Have a run end that was told to, and Slurm take its GPUs back; kill it if it does not.
+
+    Raises ``EngineError`` if Slurm does not take it off its nodes, or does not answer; its end is then told later.
+    """
+    stopped = End(None, stopped=True, at_s=time.time(), cause="stopped")
+    if run.held:
+        return run.give_up(stopped)
+    told_s = time.monotonic()
+    kill_s = told_s + settings.grace_s + settings.patience_s
+    pause_s, killed = _BLINK_S, False
+    while (job := job_of()) is not None and not job.over:
+        now_s = time.monotonic()
+        if now_s > kill_s + settings.patience_s + settings.kill_wait_s:
+            msg = f"stop {run.order.name}: Slurm does not take it off its nodes (job {job.id}, {job.state})"
+            raise EngineError(msg)
+        if job.state == "PENDING" or (now_s > kill_s and not killed):
+            killed = job.state != "PENDING"
+            slurm.cancel([job.id])
+        elif job.state == "RUNNING" and now_s > told_s + _AGAIN_S:  # one still being launched did not hear it
+            slurm.terminate([job.id])
+            told_s = now_s
+        time.sleep(pause_s)
+        pause_s = min(_AGAIN_S, 1.5 * pause_s)
+    over_s = time.monotonic()
+    while run.folder.end() is None and run.folder.processes() and time.monotonic() < over_s + settings.lag_s:
+        time.sleep(_BLINK_S)
+    return run.give_up(stopped)
+
+
+def _without_record(job: SlurmJob | None, why: str) -> End:
+    now_s = time.time()
+    if why:
+        return End(None, stopped=False, at_s=now_s, cause=why)
+    if job is None:
+        return End(None, stopped=False, at_s=now_s, cause="Slurm knows nothing of it, and it left no record")
+    if job.state == "COMPLETED":
+        return End(0, stopped=False, at_s=now_s, cause="completed, says Slurm")
+    if job.state in _FAILURES:
+        code, cause = _FAILURES[job.state]
+        return End(code, stopped=False, at_s=now_s, cause=f"{cause} ({job.state})")
+    cause = _CAUSES.get(job.state, "its batch script ended before it could write how")
+    return End(None, stopped=False, at_s=now_s, cause=f"{cause} ({job.state})")
+
+
+def _stopped_by(job: SlurmJob | None, end: End) -> str:
+    if job is not None and job.state in _CAUSES:
+        return f"{_CAUSES[job.state]} ({job.state})"
+    return f"somebody told it to stop: {end.cause}"

@@ -1,0 +1,135 @@
+"""Times and options of a site, and the options of a submission made from them."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from commonwatt.engines.local import runner
+from commonwatt.engines.local.folder import RunOrder
+from commonwatt.model.errors import InputError
+
+__all__ = ["SlurmSettings", "prepare", "submission"]
+
+_EXPORT = "HOME,LANG,LOGNAME,PATH,SHELL,USER"
+"""All a job gets of the environment of the controller, which may hold secrets."""
+
+
+@dataclass(frozen=True)
+class SlurmSettings:
+    """How the engine uses a Slurm. All times in seconds.
+
+    Attributes
+    ----------
+    cluster_id
+        First part of the name our jobs carry in Slurm.
+    options
+        Options of every submission, such as ``--partition=gpu``, ``--account=ml`` or ``--mem-per-gpu=64G``.
+    cpus_per_gpu
+        CPUs asked for with each GPU.
+    power
+        Whether nodes may be put to sleep; takes Slurm's power saving and the rights of an operator.
+    python
+        Python 3.9 or newer on the nodes, which runs the batch script.
+    grace_s
+        Time between asking a job to stop and killing it.
+    patience_s
+        How much longer its runner, and then Slurm, may take before it is killed by harder means.
+    kill_wait_s
+        How long Slurm itself may take to kill a job: its ``KillWait`` and what its epilog takes.
+    start_s
+        How long a job may wait in Slurm's queue for GPUs that were free, before it is taken back.
+    lag_s
+        How late a file written on a node may be seen here, after Slurm said that the job is over.
+    look_s
+        How old the engine's picture of the cluster may be.
+    runner_look_s
+        How often a running job looks whether it was given up, as one is whose node Slurm lost.
+    """
+
+    cluster_id: str = "commonwatt"
+    options: tuple[str, ...] = ()
+    cpus_per_gpu: int = 1
+    power: bool = False
+    python: str = "/usr/bin/python3"
+    grace_s: float = 30.0
+    patience_s: float = 10.0
+    kill_wait_s: float = 60.0
+    start_s: float = 60.0
+    lag_s: float = 10.0
+    look_s: float = 1.0
+    runner_look_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        for option in self.options:
+            if not option.startswith("--") or len(option) < 3:
+                raise InputError("an option of sbatch, as --name or --name=value", field="options", value=option)
+        if not self.python.startswith("/") or any(sign.isspace() for sign in self.python) or len(self.python) > 120:
+            raise InputError("the absolute path of a Python, without blanks", field="python", value=self.python)
+        if not self.cluster_id.isprintable() or " " in self.cluster_id or not self.cluster_id:
+            raise InputError("a name without blanks", field="cluster_id", value=self.cluster_id)
+        if self.cpus_per_gpu < 1:
+            raise InputError("a whole number, 1 or more", field="cpus_per_gpu", value=self.cpus_per_gpu)
+
+
+def submission(
+    settings: SlurmSettings, order: RunOrder, nodes: Sequence[str], gpu_type: str, folder: Path, comment: str
+) -> list[str]:
+    """Return the options of ``sbatch`` for a run.
+
+    Parameters
+    ----------
+    nodes
+        Names of the nodes, all of which it gets.
+    gpu_type
+        Slurm's name of the type of its GPUs; "" if it needs none.
+    folder
+        The run's own folder, where Slurm's part of the output goes.
+    comment
+        By which the job is found again.
+    """
+    gpus = f"gpu:{gpu_type}:{order.gpus_per_node}" if gpu_type else f"gpu:{order.gpus_per_node}"
+    name = "".join(sign if sign.isprintable() else " " for sign in order.name)[:100]
+    escaped = str(folder).replace("\\", "\\\\").replace("%", "%%")
+    limit = []
+    if order.limit_s is not None:  # the runner keeps it to the second; this is for Slurm's planning
+        limit = [f"--time={math.ceil((order.limit_s + order.grace_s + settings.patience_s) / 60) + 1}"]
+    return [
+        *settings.options,
+        f"--job-name={name}",
+        f"--comment={comment}",
+        f"--nodes={len(nodes)}",
+        f"--nodelist={','.join(nodes)}",
+        "--ntasks-per-node=1",
+        f"--cpus-per-task={order.gpus_per_node * settings.cpus_per_gpu}",
+        f"--gres={gpus}",
+        *limit,
+        "--no-requeue",
+        f"--export={_EXPORT}",
+        f"--chdir={folder}",
+        f"--output={escaped}/slurm-%j.log",
+        "--open-mode=append",
+        "--input=/dev/null",
+    ]
+
+
+def prepare(state: Path, settings: SlurmSettings) -> tuple[str, Path]:
+    """Make the state folder; returns who we are to Slurm, made up once for it, and the batch script.
+
+    A part of it is random: with a folder that was lost, its jobs are those of somebody else.
+    """
+    (state / "jobs").mkdir(parents=True, exist_ok=True)
+    identity, script = state / "identity", state / "runner.py"
+    if not identity.exists():
+        _write(identity, f"{settings.cluster_id}:{uuid.uuid4().hex[:12]}")
+    _write(script, f"#!{settings.python} -I\n{Path(runner.__file__).read_text(encoding='utf-8')}")
+    return identity.read_text(encoding="utf-8").strip(), script
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)

@@ -1,0 +1,76 @@
+"""The Slurm cluster as it was seen at one moment, and what that means for our nodes."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from commonwatt.engines.slurm.commands import Slurm
+from commonwatt.engines.slurm.reading import SlurmJob, SlurmNode
+from commonwatt.engines.slurm.run import run_of
+
+__all__ = ["Held", "Sight", "look"]
+
+
+@dataclass(frozen=True)
+class Held:
+    """What our own jobs hold of a node."""
+
+    gpus: int = 0
+    cpus: int = 0
+
+
+@dataclass(frozen=True)
+class Sight:
+    """Nodes by name and our jobs by handle and attempt, at one moment of the monotonic clock."""
+
+    at_s: float
+    nodes: Mapping[str, SlurmNode]
+    jobs: Mapping[tuple[int, int], SlurmJob]
+
+    def usable(self, name: str, gpu_type: str, gpus: int, held: Held, cpus_per_gpu: int, before: int | None) -> int:
+        """GPUs of a node, declared with *gpus*, that our jobs may have: all but those of others.
+
+        A node Slurm has not heard of for a moment keeps what it runs; right after a restart of Slurm's controller, when
+        it has heard of none yet, it counts as *before*.
+        """
+        node = self.nodes.get(name)
+        if node is None or node.out:
+            return 0
+        if "unknown" in node.states and before is not None:
+            return before
+        if node.silent:
+            return held.gpus
+        idle = "idle" in node.states and not node.used_cpus  # its GPU count lags, after a restart of the controller
+        of_others = 0 if idle else max(0, node.count(node.used_gpus, gpu_type) - held.gpus)
+        left = min(gpus, node.count(node.gpus, gpu_type)) - of_others
+        if cpus_per_gpu:
+            left = min(left, (node.cpus - max(0, node.used_cpus - held.cpus)) // cpus_per_gpu)
+        return max(0, left)
+
+
+def look(slurm: Slurm, identity: str) -> Sight:
+    """Ask Slurm for its nodes and for our jobs; raises ``EngineError`` if it does not answer.
+
+    Nodes first: a job that begins in between is then not taken for somebody else's. Ours is what carries our identity
+    and runs as our user; if Slurm knows a run twice, the one that is not over counts.
+    """
+    slurm.ping()
+    nodes = {node.name: node for node in slurm.nodes()}
+    me = _user()
+    jobs: dict[tuple[int, int], SlurmJob] = {}
+    for job in sorted(slurm.jobs(), key=lambda job: (not job.over, job.id)):
+        run = run_of(identity, job.comment)
+        if run is not None and job.user in (me, ""):
+            jobs[run] = job
+    return Sight(time.monotonic(), nodes, jobs)
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())

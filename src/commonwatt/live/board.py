@@ -1,0 +1,64 @@
+"""What the controller knew after its last look, for those who only look: API, dashboard, metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["Board", "BoardJob", "BoardNode"]
+
+
+@dataclass(frozen=True, slots=True)
+class BoardNode:
+    """A node now."""
+
+    name: str
+    gpu_type: str
+    gpus: int
+    usable_gpus: int
+    held_gpus: int
+    state: str  # on, waking, asleep, down
+    drained: bool
+    jobs: tuple[int, ...]
+    power_w: float | None  # by what the configuration declares; of what runs there
+
+
+@dataclass(frozen=True, slots=True)
+class BoardJob:
+    """An active job now."""
+
+    id: int
+    status: str
+    held: bool
+    nodes: tuple[str, ...]
+    gpus: int
+    done_epochs: float
+    kept_epochs: float
+    reason: str | None
+    sentence: str | None
+    expected_start_s: float | None
+    expected_end_s: float | None
+
+
+@dataclass(frozen=True)
+class Board:
+    """The cluster and its jobs at one moment. Times are seconds since 1970."""
+
+    time_s: float
+    mode: str  # live, dry-run
+    engine: str
+    healthy: bool = False
+    trouble: str | None = None
+    nodes: tuple[BoardNode, ...] = ()
+    jobs: Mapping[int, BoardJob] = field(default_factory=dict)
+    power_w: float | None = None
+    busy_gpus: int = 0
+    total_gpus: int = 0
+    running: int = 0
+    waiting: int = 0
+    tick_s: float = 0.0
+    ticks: int = 0
+    decided_s: float | None = None
+    engine_errors: int = 0
+    store_errors: int = 0
+    saved: Mapping[str, float | str | None] | None = None

@@ -1,0 +1,69 @@
+"""The capacity plan of a live cluster: which nodes stay on, forecast from what was wanted so far."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from commonwatt.control.capacity import Capacity
+from commonwatt.forecasting.series import DemandSeries
+from commonwatt.model.capacity import CapacitySpec
+from commonwatt.model.errors import InputError
+from commonwatt.model.nodes import Cluster
+from commonwatt.model.units import DAY_S
+from commonwatt.simulation.capacity import Past, check_capacity, make_capacity
+from commonwatt.store.records import SampleRow
+
+__all__ = ["demand_of_samples", "live_capacity", "since_s"]
+
+log = logging.getLogger("commonwatt.capacity")
+
+
+def demand_of_samples(samples: Sequence[SampleRow], step_s: float) -> DemandSeries | None:
+    """Return the most GPUs wanted in each whole step between the first sample and the last; ``None`` if too few.
+
+    Between samples the last one holds: a controller ticks whenever something changes.
+    """
+    if not samples:
+        return None
+    times = np.array([sample.time_s for sample in samples])
+    wanted = np.array([sample.wanted_gpus for sample in samples], dtype=float)
+    first = int(np.ceil(times[0] / step_s))
+    steps = int(times[-1] // step_s) - first
+    if steps < 1:
+        return None
+    at = (times // step_s).astype(np.int64) - first
+    gpus = wanted[np.searchsorted(times, (first + np.arange(steps)) * step_s, side="right") - 1]
+    inside = (at >= 0) & (at < steps)
+    np.maximum.at(gpus, at[inside], wanted[inside])
+    return DemandSeries(first * step_s, step_s, gpus)
+
+
+def live_capacity(
+    plan: CapacitySpec, cluster: Cluster, samples: Sequence[SampleRow], folder: Path, seed: int
+) -> Capacity:
+    """Build the plan from the *samples* so far.
+
+    While they are too few to fit its forecaster to, what is wanted now stays on. Raises ``InputError`` on a plan that
+    cannot work here.
+    """
+    if plan.policy == "foresight":
+        raise InputError("a policy that needs no future", field="capacity.policy", value=plan.policy)
+    demand = demand_of_samples(samples, plan.step_s)
+    past = Past({} if demand is None else {(plan.step_s, plan.history_days): demand}, folder)
+    try:
+        check_capacity(plan, cluster, past)
+    except InputError as error:
+        if not plan.forecasts or (error.field or "") != "capacity.forecaster" or "steps" not in str(error.value):
+            raise
+        log.warning("too little history for a forecast: what is wanted now stays on", extra={"cause": str(error)})
+        plan = plan.model_copy(update={"policy": "last-value"})
+    return make_capacity(plan, cluster, past, seed)
+
+
+def since_s(plan: CapacitySpec, now_s: float) -> float:
+    """From when on samples count for *plan*."""
+    return now_s - plan.history_days * DAY_S

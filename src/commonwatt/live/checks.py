@@ -1,0 +1,202 @@
+"""Whether a control plane can run here: everything it needs is looked at before it does.
+
+Nothing is changed: a store that does not exist yet is not made, a store that does is only read.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+from sqlalchemy.engine import make_url
+
+from commonwatt import __version__
+from commonwatt.live.check_engines import engine_checks
+from commonwatt.live.check_lines import failed, fine, warning, writable
+from commonwatt.model.check_results import CheckLine
+from commonwatt.model.errors import CommonwattError, StoreError
+from commonwatt.model.nodes import Cluster
+from commonwatt.model.scenario import Scenario
+from commonwatt.store.database import Database, address
+from commonwatt.store.migrate import head, revision
+from commonwatt.store.store import Store
+from commonwatt.store.ticks import TickStore
+
+__all__ = ["all_checks"]
+
+_LEAST_FREE_BYTES = 1 << 30
+_SILENT_S = 60.0
+_EARLIEST_S = 1_767_225_600.0  # 2026: before this version was written
+
+
+def all_checks(config: Scenario, path: Path) -> Iterator[CheckLine]:
+    """Look at everything the configuration *config*, read from *path*, needs; one line each, as they are found."""
+    folder = path.parent.absolute()
+    cluster = Cluster.of(config.nodes)
+    yield _configuration(config, cluster)
+    yield from _secrets(config, path)
+    running = yield from _store(config, folder)
+    yield from engine_checks(config, cluster, folder)
+    yield from _server(config, running=running)
+    yield from _clock()
+
+
+def _configuration(config: Scenario, cluster: Cluster) -> CheckLine:
+    types = ", ".join(cluster.gpu_types)
+    found = (
+        f"engine {config.engine}, mode {config.live.mode}, policy {config.policies[0].label}; {len(cluster)} nodes, "
+        f"{cluster.total_gpus} GPUs ({types}); commonwatt {__version__}"
+    )
+    return fine("configuration", found)
+
+
+def _secrets(config: Scenario, path: Path) -> Iterator[CheckLine]:
+    text = config.live.store
+    password = make_url(text).password if "://" in text and "$" not in text else None
+    if password and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        advice = f"chmod 600 {path}, or write ${{NAME}} and set that variable where the server runs"
+        yield warning("secrets", "the file holds a password and others may read it", advice)
+
+
+def _store(config: Scenario, folder: Path) -> Generator[CheckLine, None, bool]:
+    """Look at the store; returns whether a controller runs on it."""
+    what, url = "store", address(config.live.store, folder)
+    if url.get_backend_name() == "sqlite":
+        file = Path(str(url.database))
+        line = writable(what, file.parent)
+        if line.verdict == "failed":
+            yield line
+            return False
+        free = shutil.disk_usage(next(p for p in (file.parent, *file.parents) if p.exists())).free
+        if free < _LEAST_FREE_BYTES:
+            yield warning("disk", f"{free / 1e6:.0f} MB are free where the store is", "make room, or move the store")
+        if not file.exists():
+            yield fine(what, f"{file} will be made at the first start")
+            yield from _nobody_yet(config)
+            return False
+        if not os.access(file, os.R_OK | os.W_OK):
+            yield failed(what, f"no permission to read and write {file}", "give it to the user of this process")
+            return False
+    database = Database(url, patience_s=5.0)
+    try:
+        return (yield from _opened(config, database))
+    except StoreError as error:
+        yield failed(what, str(error), "start the database, or correct live.store")
+    except CommonwattError as error:
+        yield failed(what, str(error), "see docs/operations.md")
+    finally:
+        database.close()
+    return False
+
+
+def _opened(config: Scenario, database: Database) -> Generator[CheckLine, None, bool]:
+    what = "store"
+    with database.reading(what="version") as c:
+        found, newest = revision(c), head()
+    if found is None:
+        yield fine(what, f"{database} is empty: tables will be made at the first start")
+        yield from _nobody_yet(config)
+        return False
+    if found != newest:
+        advice = "run `commonwatt store upgrade CONFIG`, after a backup; a newer store needs a newer commonwatt"
+        yield failed(what, f"{database} has revision {found}, this version needs {newest}", advice)
+        return False
+    store, ticks = Store(database), TickStore(database)
+    counts = store.counts()
+    active = counts["waiting"] + counts["running"]
+    yield fine(what, f"{database}, revision {found}, {sum(counts.values())} jobs, {active} of them active")
+    beat = ticks.settings().get("controller", {}).get("time_s")
+    now_s = time.time()
+    if beat is not None and beat > now_s + _SILENT_S:
+        advice = "set the clock; times of waiting and running would be wrong until it has caught up"
+        yield failed("clock", f"a controller ran {beat - now_s:.0f} s in the future of this clock", advice)
+    running = beat is not None and abs(now_s - beat) < _SILENT_S and _claimed(database)
+    if running:
+        yield fine("controller", f"one runs on this store, its last sign of life {max(0.0, now_s - beat):.0f} s ago")
+    yield from _people(store, config)
+    return running
+
+
+def _claimed(database: Database) -> bool:
+    """Whether a controller holds the store; only asked for where one gave a sign of life a moment ago."""
+    try:
+        database.claim().release()
+    except StoreError:
+        return True
+    return False
+
+
+def _nobody_yet(config: Scenario) -> Iterator[CheckLine]:
+    if not config.tenants:
+        yield warning("tenants", "none", "name them under `tenants`; without one nobody can submit jobs")
+
+
+def _people(store: Store, config: Scenario) -> Iterator[CheckLine]:
+    tenants = set(store.tenants()) | {tenant.name for tenant in config.tenants}
+    valid = [token for token in store.tokens() if token["revoked_s"] is None]
+    if not tenants:
+        yield from _nobody_yet(config)
+    without = sorted(tenants - {token["tenant"] for token in valid if token["tenant"] is not None})
+    if not any(token["tenant"] is None for token in valid):
+        yield warning("tokens", "no operator has one", "the next start of `commonwatt serve` shows one")
+    elif without:
+        advice = "commonwatt token add --tenant NAME"
+        yield warning("tokens", f"tenants without one: {', '.join(without[:10])}", advice)
+    else:
+        yield fine("tokens", f"{len(valid)} valid, for operators and {len(tenants)} tenants")
+
+
+def _server(config: Scenario, *, running: bool) -> Iterator[CheckLine]:
+    server, what = config.live.server, "port"
+    where = f"{server.host}:{server.port}"
+    try:
+        family, kind, _, _, address_ = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(address_)
+    except OSError as error:
+        if running:
+            yield fine(what, f"{where} is taken, by the running controller as it seems")
+        else:
+            yield failed(what, f"{where}: {error.strerror or error}", "choose another live.server.port, or free it")
+        return
+    yield fine(what, f"{where} is free")
+    if not ipaddress.ip_address(str(address_[0]).partition("%")[0]).is_loopback:
+        advice = (
+            "listen on 127.0.0.1 and put a reverse proxy with TLS before it: tokens would cross the network plainly"
+        )
+        yield warning("network", f"{server.host} can be reached from other machines", advice)
+
+
+def _clock() -> Iterator[CheckLine]:
+    now_s, zone = time.time(), time.strftime("%Z")
+    shown = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(now_s)) + " UTC"
+    if now_s < _EARLIEST_S:
+        yield failed("clock", f"it is {shown} by this machine", "set the clock, and keep it right by NTP")
+        return
+    synchronised = _ntp()
+    if synchronised is False:
+        yield warning("clock", f"{shown}, not synchronised", "keep the clock right by NTP (systemd-timesyncd, chrony)")
+    else:
+        kept = "synchronised" if synchronised else "whether it is kept right is not known"
+        yield fine("clock", f"{shown} (local zone {zone}), {kept}; due dates without a zone are UTC")
+
+
+def _ntp() -> bool | None:
+    """Whether the clock is synchronised; ``None`` if nobody knows."""
+    program = shutil.which("timedatectl")
+    if program is None:
+        return None
+    try:
+        command = [program, "show", "-p", "NTPSynchronized", "--value"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return {"yes": True, "no": False}.get(done.stdout.strip())

@@ -1,0 +1,227 @@
+"""Between the controller and an engine: lasting job ids, commands written down first, refusals turned into changes.
+
+The controller counts jobs from 0 each time it begins; the engine and the store know them by the ids of the store. A
+command is an *intent* in the store before the engine hears of it, so that after a crash it is known what may have been
+carried out, and the engine, which remembers each job's attempts, tells what was.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from commonwatt.control.engine import (
+    Capabilities,
+    Change,
+    Command,
+    JobEnded,
+    JobInterrupted,
+    NodeView,
+    Outcome,
+    Progress,
+    Reading,
+    RecoverableEngine,
+    SetPower,
+    Start,
+    Stop,
+    Stopped,
+)
+from commonwatt.model.arrays import Ints
+from commonwatt.model.errors import EngineDownError, EngineError
+from commonwatt.store.records import IntentRow
+
+__all__ = ["Durable", "Known"]
+
+
+@dataclass
+class Known:
+    """What is known of an active job beyond what the controller knows."""
+
+    id: int
+    name: str
+    attempts: int = 0  # as the engine counts them
+    settled: int = 0  # last attempt whose end was taken account of
+    failures: int = 0  # interruptions since it last got on
+    kept_epochs: float = 0.0
+    cause: str = ""  # of its failure
+
+
+@dataclass
+class Durable:
+    """An ``Engine`` for the controller, over one that remembers.
+
+    Parameters
+    ----------
+    engine
+        The engine below.
+    intend
+        Writes commands down; they are given only once it returns.
+    now_s
+        The time.
+    retries
+        Interruptions without progress in between after which a job is given up.
+    names
+        Of the nodes.
+    """
+
+    engine: RecoverableEngine
+    intend: Callable[[Sequence[IntentRow]], None]
+    now_s: Callable[[], float]
+    retries: int
+    names: Sequence[str]
+    jobs: list[Known] = field(default_factory=list)  # by handle
+    pardon: Callable[[int], bool] = lambda _: False  # whether a job that ended with an error may be started again
+    metered: Callable[[Reading], None] = lambda _: None  # hears of every reading
+    intents: list[IntentRow] = field(default_factory=list)  # with their outcome, since they were last taken
+    _handles: dict[int, int] = field(default_factory=dict)  # by id
+    _changes: list[Change] = field(default_factory=list)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the engine can do."""
+        return self.engine.capabilities
+
+    def enter(self, known: Known) -> int:
+        """Take in a job; its handle is the next the controller gives."""
+        self._handles[known.id] = len(self.jobs)
+        self.jobs.append(known)
+        return len(self.jobs) - 1
+
+    def handle_of(self, job: int) -> int | None:
+        """Return the handle of a job of the store; ``None`` for one that was not taken in."""
+        return self._handles.get(job)
+
+    def nodes(self) -> NodeView:
+        """State of the nodes."""
+        return self.engine.nodes()
+
+    def progress(self, handles: Ints) -> Progress:
+        """Progress of jobs."""
+        return self.engine.progress(np.array([self.jobs[int(h)].id for h in handles], dtype=np.int64))
+
+    def power_w(self) -> float | None:
+        """Power of the whole cluster now."""
+        return self.engine.power_w()
+
+    def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
+        """Readings; a holder the controller does not know (any more) has its id, negative, for a handle."""
+        readings = [
+            replace(r, holders=tuple(replace(h, handle=self._handles.get(h.handle, -h.handle)) for h in r.holders))
+            if r.holders
+            else r
+            for r in self.engine.readings(up_to_now=up_to_now)
+        ]
+        for reading in readings:
+            self.metered(reading)
+        return readings
+
+    def look(self) -> bool:
+        """Ask the engine what changed, and keep it for the next ``poll``; whether there is anything."""
+        for change in self.engine.poll():
+            handle = self._handles.get(change.handle)
+            if handle is None:
+                continue
+            known = self.jobs[handle]
+            if isinstance(change, JobInterrupted):
+                if known.attempts <= known.settled:
+                    continue  # of a stop that was taken account of before a crash
+                self._changes.append(self._interrupted(known, replace(change, handle=handle)))
+            elif change.outcome is Outcome.FAILED and self.pardon(handle):
+                cause = "it ended with an error while it was measured"
+                self._changes.append(JobInterrupted(handle, change.at_s, 0.0, cause))
+            else:
+                if change.outcome is Outcome.FAILED:
+                    known.cause = known.cause or change.cause or "its command ended with an error"
+                self._changes.append(replace(change, handle=handle))
+            known.settled = known.attempts
+        return bool(self._changes)
+
+    def poll(self) -> Sequence[Change]:
+        """What changed since the last poll."""
+        self.look()
+        changes, self._changes = self._changes, []
+        return changes
+
+    def waiting_changes(self) -> Sequence[Change]:
+        """What the next ``poll`` will say."""
+        return tuple(self._changes)
+
+    def lose(self, handle: int, cause: str) -> None:
+        """Have the next ``poll`` say that a job was interrupted, of which the engine knows nothing any more."""
+        known = self.jobs[handle]
+        known.settled = known.attempts
+        self._changes.append(JobInterrupted(handle, self.now_s(), 0.0, cause))
+
+    def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
+        """Write *commands* down, then give them.
+
+        A start the engine refuses becomes an interruption at the next ``poll``; ``EngineError`` is raised for a stop it
+        refuses, ``EngineDownError`` if it does not answer, ``StoreError`` if they could not be written down: none was
+        given then.
+        """
+        stops = [c for c in commands if isinstance(c, Stop)]
+        starts = [c for c in commands if isinstance(c, Start)]
+        powers = [c for c in commands if isinstance(c, SetPower)]
+        at_s = self.now_s()
+        intents = [self._intent("stop", c.handle, 0, (), 0, at_s) for c in stops]
+        intents += [self._intent("start", c.handle, 1, c.nodes, c.gpus_per_node, at_s) for c in starts]
+        self.intend(intents)
+        receipts = self._stop(stops, intents[: len(stops)])
+        for command, intent in zip(starts, intents[len(stops) :], strict=True):
+            self._start(command, intent)
+        if powers:
+            self.engine.apply(powers)
+        return receipts
+
+    def take_intents(self) -> list[IntentRow]:
+        """Return intents whose outcome has become known."""
+        taken, self.intents = self.intents, []
+        return taken
+
+    def _stop(self, stops: list[Stop], intents: list[IntentRow]) -> list[Stopped]:
+        if not stops:
+            return []
+        answers = self.engine.apply([Stop(self.jobs[c.handle].id) for c in stops])
+        self.intents += [replace(intent, outcome="done") for intent in intents]
+        for command in stops:
+            known = self.jobs[command.handle]
+            known.settled = known.attempts
+        return [replace(answer, handle=self._handles[answer.handle]) for answer in answers]
+
+    def _start(self, command: Start, intent: IntentRow) -> None:
+        known = self.jobs[command.handle]
+        try:
+            self.engine.apply(
+                [Start(known.id, f"{known.id}-{known.name}", command.nodes, command.gpus_per_node)]
+            )  # fmt: skip
+        except EngineDownError:
+            raise
+        except EngineError as error:
+            self.intents.append(replace(intent, outcome="failed", cause=str(error)))
+            change = JobInterrupted(command.handle, self.now_s(), 0.0, str(error))
+            self._changes.append(self._interrupted(known, change))
+            return
+        known.attempts += 1
+        self.intents.append(replace(intent, outcome="done"))
+
+    def _interrupted(self, known: Known, change: JobInterrupted) -> Change:
+        """Count an interruption; one too many without progress in between is the end of the job."""
+        kept = float(self.engine.progress(np.array([known.id])).kept_epochs[0])
+        known.failures = 1 if kept > known.kept_epochs else known.failures + 1
+        known.kept_epochs = max(kept, known.kept_epochs)
+        if known.failures <= self.retries:
+            return change
+        known.cause = f"given up after {known.failures} interruptions without progress; the last: {change.cause}"
+        return JobEnded(change.handle, change.at_s, Outcome.FAILED, reason="interrupted")
+
+    def _intent(
+        self, kind: str, handle: int, more: int, nodes: tuple[int, ...], gpus_per_node: int, at_s: float
+    ) -> IntentRow:
+        known = self.jobs[handle]
+        attempt = known.attempts + more
+        key = f"{kind}-{known.id}-{attempt}-{secrets.token_hex(6)}"
+        names = tuple(self.names[n] for n in nodes)
+        return IntentRow(key, kind, known.id, attempt, names, gpus_per_node, at_s)

@@ -1,0 +1,90 @@
+"""The engine a configuration names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from commonwatt.control.engine import LiveEngine
+from commonwatt.engines.images import Images
+from commonwatt.engines.local.engine import LocalEngine
+from commonwatt.engines.simulated.engine import World
+from commonwatt.engines.simulated.live import VirtualWork
+from commonwatt.engines.slurm.open import open_slurm
+from commonwatt.engines.work import Work, mark_of
+from commonwatt.model.errors import EngineError, InputError
+from commonwatt.model.nodes import Cluster
+from commonwatt.model.scenario import Scenario
+from commonwatt.store.ticks import TickStore
+
+__all__ = ["Marks", "make_engine", "work_of"]
+
+Since = Mapping[int, tuple[float, float | None]]
+
+
+class Marks:
+    """When each node was read last, and what its meter said: kept in the store from one engine to the next."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._at = {name: n for n, name in enumerate(cluster.names)}
+
+    def kept(self, store: TickStore) -> Since:
+        """Return the marks that are written down."""
+        written = store.settings().get("metered", {})
+        return {self._at[name]: (mark[0], mark[1]) for name, mark in written.items() if name in self._at}
+
+    def of(self, engine: LiveEngine) -> Callable[[], dict[str, Any]]:
+        """Return what tells the marks of *engine* as they are now."""
+        marks = getattr(engine, "marks", dict)
+        names = list(self._at)
+        return lambda: {names[n]: list(mark) for n, mark in marks().items()}
+
+
+def work_of(config: Scenario, folder: Path, store: TickStore) -> Callable[[str], Work]:
+    """Return what tells what the job called ``ID-NAME`` runs."""
+
+    def find(name: str) -> Work:
+        rows = store.jobs_by_id([int(name.partition("-")[0])])
+        if not rows:
+            msg = f"job {name}: the store does not know it"
+            raise EngineError(msg)
+        file = rows[0].file
+        return Work(
+            command=file.command,
+            folder=Path(file.folder or config.live.folder or folder),
+            epochs=float(file.epochs),
+            environment=file.environment,
+            snapshots=None if file.snapshots is None else Path(file.snapshots),
+            image=file.image,
+            time_limit_s=file.time_limit_s,
+            mark=mark_of(rows[0].submit_s),
+        )
+
+    return find
+
+
+def make_engine(
+    config: Scenario, folder: Path, cluster: Cluster, store: TickStore, now_s: Callable[[], float]
+) -> Callable[[Since], LiveEngine]:
+    """Return what connects to the engine of *config*, going on from the marks given."""
+    works, images = work_of(config, folder, store), Images(config.live.image_command)
+    if config.engine == "simulated":
+        world = World(restart_s=config.preemption.restart_s, lose_work=config.preemption.lose_work, unused_state=None)
+        virtual = VirtualWork(cluster, world, now_s)
+        return lambda _: virtual
+    if config.engine == "local":
+        spec = config.live.local
+        if spec.meter == "nvml":
+            raise InputError("none or declared", field="live.local.meter", value="nvml")
+        slots = None
+        if spec.slots:
+            counted = {name: tuple(range(int(gpus))) for name, gpus in zip(cluster.names, cluster.gpus, strict=True)}
+            slots = [spec.slots.get(name, own) for name, own in counted.items()]
+        return lambda since: LocalEngine(
+            cluster, folder / spec.state, works, slots=slots, grace_s=spec.grace_s, images=images,
+            declared_power=spec.meter == "declared", since=since,
+        )  # fmt: skip
+    if config.engine == "slurm":
+        return lambda since: open_slurm(config.live.slurm, cluster, folder, works, images=images, since=since)
+    raise InputError("simulated, local or slurm", field="engine", value=config.engine)

@@ -1,0 +1,110 @@
+"""Logs of a live control plane: standard logging, a line of JSON (or text) each, on standard error.
+
+A line of JSON has ``time`` (ISO 8601, UTC), ``level``, ``logger`` and ``event``; where they are known ``job``,
+``tenant``, ``node``, ``cause`` and whatever else is passed as ``extra={"job": 7}``; and ``error`` with a traceback.
+Secrets (tokens, passwords in addresses of databases) are replaced by ``***`` wherever they occur.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from datetime import UTC, datetime
+from typing import Literal, TextIO
+
+__all__ = ["LogFormat", "configure", "redact"]
+
+LogFormat = Literal["json", "text"]
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+_OURS = frozenset({"time", "level", "logger", "event", "error"})
+_SECRETS = (
+    (re.compile(r"cw_[A-Za-z0-9_-]{8,}"), "cw_***"),
+    (re.compile(r"([a-z][a-z0-9+.-]*://[^\s:/@'\"]*):[^\s/'\"]*@", re.IGNORECASE), r"\1:***@"),
+    (re.compile(r"(authorization\W{1,4}(?:bearer|basic)\s+)[^\s,'\"]+", re.IGNORECASE), r"\1***"),
+    (re.compile(r"(\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE), r"\1***"),
+    (re.compile(r"((?:password|passwd|pwd)['\"]?\s*[=:]\s*)(?:'[^']*'|\"[^\"]*\"|[^\s,;&]+)", re.IGNORECASE), r"\1***"),
+)
+_NOISY = ("httpx", "httpcore", "uvicorn.access", "alembic", "matplotlib", "numba")
+
+
+def redact(text: str) -> str:
+    """Return *text* without tokens and passwords."""
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def configure(form: LogFormat = "json", level: int = logging.INFO, stream: TextIO | None = None) -> logging.Handler:
+    """Send everything that is logged in this process, warnings included, to *stream* (standard error by default).
+
+    Replaces what was configured before. Returns the handler.
+    """
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level)
+    for name in _NOISY:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):  # one way out for everything
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).propagate = True
+    logging.captureWarnings(capture=True)
+    return handler
+
+
+class _JsonFormatter(logging.Formatter):
+    """A line of JSON, whatever is logged."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": _time(record), "level": record.levelname.lower(), "logger": record.name,
+            "event": redact(_message(record)),
+        }  # fmt: skip
+        line |= {key: _plain(value) for key, value in _known(record).items()}
+        if record.exc_info and record.exc_info[0] is not None:
+            line["error"] = redact(self.formatException(record.exc_info))
+        return json.dumps(line, ensure_ascii=True)
+
+
+class _TextFormatter(logging.Formatter):
+    """A line for people; a traceback on lines of its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        known = "".join(f" {key}={_plain(value)}" for key, value in _known(record).items())
+        event = " ".join(redact(_message(record)).split())
+        line = f"{_time(record)} {record.levelname.lower():7} {event}{known}"
+        if record.exc_info and record.exc_info[0] is not None:
+            line += "\n" + redact(self.formatException(record.exc_info))
+        return line
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception as error:  # whatever a library passes: a log line never fails
+        return f"{record.msg} ({type(error).__name__} while writing this line)"
+
+
+def _known(record: logging.LogRecord) -> dict[str, object]:
+    """Return what was passed as ``extra``."""
+    extra = {name: value for name, value in vars(record).items() if name not in _OWN and value is not None}
+    if extra.get("event") == record.msg:
+        del extra["event"]
+    return {f"{name}_" if name in _OURS else name: value for name, value in extra.items()}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bool | int | float):
+        return value if value == value and abs(value) != float("inf") else str(value)
+    if isinstance(value, tuple | list):
+        return [_plain(part) for part in value]
+    return redact(str(value))

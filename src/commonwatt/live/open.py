@@ -1,0 +1,170 @@
+"""The control plane put together from its configuration: what ``serve`` and ``check`` use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from commonwatt.control.book import Rules
+from commonwatt.control.controller import Controller
+from commonwatt.control.engine import LiveEngine
+from commonwatt.control.policy import Policy
+from commonwatt.data.files import load_yaml
+from commonwatt.engines.simulated.live import VirtualWork
+from commonwatt.live.capacity import live_capacity, since_s
+from commonwatt.live.clock import SteadyClock
+from commonwatt.live.durable import Durable
+from commonwatt.live.engines import Marks, make_engine
+from commonwatt.live.jobs import JobMaker
+from commonwatt.live.keeper import Keeper, Pace
+from commonwatt.live.savings import Estimator
+from commonwatt.live.session import Session
+from commonwatt.model.errors import InputError
+from commonwatt.model.jobs import JobTable
+from commonwatt.model.nodes import Cluster
+from commonwatt.model.scenario import Scenario
+from commonwatt.model.units import DAY_S
+from commonwatt.placement.solvers import KeepGoing
+from commonwatt.simulation.warm import warm_up
+from commonwatt.store.database import Database, address
+from commonwatt.store.store import Store
+from commonwatt.store.ticks import TickStore
+
+__all__ = ["Live", "open_live", "read_config"]
+
+
+@dataclass(frozen=True)
+class Live:
+    """The control plane of one configuration."""
+
+    config: Scenario
+    folder: Path
+    cluster: Cluster
+    database: Database
+    store: Store
+    maker: JobMaker
+    keeper: Keeper
+    estimator: Estimator
+
+    def start(self) -> None:
+        """Start the controller; raises ``StoreError`` if another one runs on the store."""
+        self.keeper.start()
+        self.estimator.start()
+
+    def close(self) -> None:
+        """Stop the controller, leave jobs alone, close the database."""
+        self.estimator.stop()
+        self.keeper.stop()
+        self.database.close()
+
+
+def read_config(path: Path) -> Scenario:
+    """Read the configuration of a control plane; raises ``InputError`` on what cannot go live."""
+    config = load_yaml(path, Scenario)
+    if not config.nodes:
+        raise InputError("at least one node", file=path, field="nodes", value="none")
+    cluster = Cluster.of(config.nodes)
+    named = [tenant.name for tenant in config.tenants]
+    if twice := [name for name in named if named.count(name) > 1]:
+        raise InputError("tenant names that differ", file=path, field="tenants.name", value=twice[0])
+    if config.engine == "local" and (config.capacity or config.policies[0].capacity):
+        expected = "no capacity plan: this engine does not put nodes to sleep (slurm with live.slurm.power does)"
+        raise InputError(expected, file=path, field="capacity", value="a plan")
+    for field, names in _nodes_named(config).items():
+        for name in names:
+            if name not in cluster.names:
+                raise InputError("the name of a node", file=path, field=field, value=name)
+    if config.live.profiling and not len(cluster.without(config.live.profiling.nodes)):
+        raise InputError("a node that is left for work", file=path, field="live.profiling.nodes", value="all of them")
+    return config
+
+
+def _nodes_named(config: Scenario) -> dict[str, Sequence[str]]:
+    profiling = config.live.profiling
+    return {
+        "live.local.slots": list(config.live.local.slots),
+        "live.profiling.nodes": profiling.nodes if profiling else (),
+    }
+
+
+def open_live(
+    path: Path, *, seed: int = 0, pace: Pace | None = None, clock: SteadyClock | None = None
+) -> Live:  # fmt: skip
+    """Open store and engine of the configuration *path*; its controller is there, but not started.
+
+    Raises
+    ------
+    InputError
+        For whatever is wrong in the configuration.
+    StoreError
+        If the database does not answer.
+    """
+    config, folder = read_config(path), path.parent.absolute()
+    cluster = Cluster.of(config.nodes)
+    database = Database(address(config.live.store, folder))
+    database.prepare()
+    store, ticks = Store(database), TickStore(database)
+    clock = clock or SteadyClock()
+    for tenant in config.tenants:
+        store.add_tenant(tenant.name, tenant.weight, clock())
+    maker = JobMaker(
+        cluster.without(config.live.profiling.nodes if config.live.profiling else ()), config.live.default_time_limit_s
+    )
+    spec = config.policies[0]
+    warm_up(spec)
+    engine_of = make_engine(config, folder, cluster, ticks, clock)
+    marks = Marks(cluster)
+
+    def controller(durable: Durable) -> Controller:
+        plan = spec.capacity or config.capacity
+        samples = [] if plan is None else store.samples(since_s(plan, clock()), limit=1_000_000)
+        return Controller(
+            capacity=None if plan is None else live_capacity(plan, cluster, samples, folder, seed),
+            cluster=cluster, engine=durable, policy=Policy.of(spec), rules=rules_of(config),
+            tariff=config.electricity.tariff(), rng=np.random.default_rng([seed, 1]), now_s=clock(),
+            tenant_weights=store.tenants(), stopwatch=stopwatch(config.live.decision_limit_s),
+        )  # fmt: skip
+
+    def session(engine: LiveEngine) -> Session:
+        retries = config.live.retries
+        return Session(
+            ticks, engine, maker, controller, clock, retries, _admission(engine), marks.of(engine),
+            config.live.profiling,
+        )  # fmt: skip
+
+    estimator = Estimator(config, store, maker, clock, seed=seed)
+    keeper = Keeper(
+        ticks, lambda: engine_of(marks.kept(ticks)), session,
+        engine_name=config.engine, mode=config.live.mode, clock=clock, pace=pace, saved=estimator.saved,
+        keep_s=config.live.keep_days * DAY_S,
+    )  # fmt: skip
+    return Live(config, folder, cluster, database, store, maker, keeper, estimator)
+
+
+def rules_of(config: Scenario) -> Rules:
+    """Return the rules of the configuration's first policy."""
+    return Rules(
+        interval_s=config.interval_s,
+        postponement_penalty=config.postponement_penalty,
+        restart_s=config.preemption.restart_s,
+        preempt=config.preemption.allowed,
+        half_life_s=config.policies[0].half_life_s,
+    )
+
+
+def _admission(engine: LiveEngine) -> Callable[[JobTable, int], None]:
+    return engine.add if isinstance(engine, VirtualWork) else lambda *_: None
+
+
+def stopwatch(limit_s: float) -> Callable[[], KeepGoing]:
+    """Return what a controller begins before each decision: it says to go on for *limit_s*."""
+    from time import monotonic
+
+    def begin() -> KeepGoing:
+        until_s = monotonic() + limit_s
+        return lambda: monotonic() < until_s
+
+    return begin

@@ -1,0 +1,84 @@
+"""When waiting jobs will begin and end, as far as one can tell now.
+
+A simple projection, not a promise: waiting jobs take turns in the order of their pressure (due date minus shortest run
+time), each in the configuration in which it would end first, GPUs counted over all nodes of a class. In a class, none
+begins before one whose turn came earlier.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["LONGEST", "Waiting", "expected_times"]
+
+LONGEST = 2_000
+"""Waiting jobs that are projected; those behind them are left open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A job that waits, and the configurations it may get: class, GPUs over all nodes, seconds."""
+
+    handle: int
+    pressure: float
+    ways: Sequence[tuple[int, int, float]]
+
+
+def expected_times(
+    now_s: float, free_gpus: Sequence[int], ends: Sequence[tuple[float, int, int]], waiting: Sequence[Waiting]
+) -> dict[int, tuple[float, float]]:
+    """Return when jobs begin and end, by handle.
+
+    Parameters
+    ----------
+    free_gpus
+        GPUs of each class nobody holds. Shape [K].
+    ends
+        When running jobs end: time, class, GPUs.
+    waiting
+        The jobs that wait.
+    """
+    releases: list[list[tuple[float, int]]] = [[] for _ in free_gpus]
+    for time_s, klass, gpus in ends:
+        releases[klass].append((max(now_s, time_s), gpus))
+    for own in releases:
+        heapq.heapify(own)
+    free, found = list(free_gpus), {}
+    begins = [now_s] * len(free)  # before which nothing begins in a class: jobs there take turns
+    for job in sorted(waiting, key=lambda w: (w.pressure, w.handle))[:LONGEST]:
+        best: tuple[float, float, int, int] | None = None
+        for klass, gpus, seconds in job.ways:
+            begin_s = _earliest(begins[klass], free[klass], releases[klass], gpus)
+            if begin_s is not None and (best is None or begin_s + seconds < best[0]):
+                best = (begin_s + seconds, begin_s, klass, gpus)
+        if best is None:
+            continue
+        end_s, begin_s, klass, gpus = best
+        while releases[klass] and free[klass] < gpus:
+            free[klass] += heapq.heappop(releases[klass])[1]
+        free[klass] -= gpus
+        begins[klass] = max(begins[klass], begin_s)
+        heapq.heappush(releases[klass], (end_s, gpus))
+        found[job.handle] = (begin_s, end_s)
+    return found
+
+
+def _earliest(from_s: float, free: int, releases: list[tuple[float, int]], gpus: int) -> float | None:
+    """When *gpus* are free; ``None`` if never."""
+    if free >= gpus:
+        return from_s
+    time_s = from_s
+    for release_s, released in heapq.nsmallest(min(len(releases), 64), releases):
+        free += released
+        time_s = max(from_s, release_s)
+        if free >= gpus:
+            return time_s
+    if free + sum(released for _, released in releases) < gpus or len(releases) <= 64:
+        return None
+    for release_s, released in sorted(releases)[64:]:
+        free += released
+        if free >= gpus:
+            return max(from_s, release_s)
+    return None

@@ -1,0 +1,156 @@
+"""From what happened in the controller to what is written down, in one ``Tick``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from commonwatt.control.book import Status
+from commonwatt.control.controller import Controller
+from commonwatt.control.events import Event, EventKind
+from commonwatt.control.ledger import Account
+from commonwatt.live.durable import Durable, Known
+from commonwatt.store.records import EventRow, JobRow, JobStatus, SampleRow
+from commonwatt.store.ticks import Tick
+
+__all__ = ["Recorder", "known_of"]
+
+_BEGINS = {EventKind.STARTED, EventKind.RESUMED, EventKind.RESIZED, EventKind.MIGRATED}
+_ENDS = {
+    EventKind.COMPLETED: JobStatus.COMPLETED,
+    EventKind.FAILED: JobStatus.FAILED,
+    EventKind.CANCELLED: JobStatus.CANCELLED,
+}
+_OFF: dict[str, Any] = {"nodes": [], "gpu_type": None, "gpus_per_node": 0, "expected_end_s": None}
+
+
+@dataclass
+class Recorder:
+    """Takes out of a controller what is to be kept, and leaves it with what it needs.
+
+    Attributes
+    ----------
+    segments
+        Running jobs whose account since they began is written, by handle.
+    seen
+        Epochs done by running jobs, by handle, and when that was told; ``None``: as of now.
+    """
+
+    controller: Controller
+    durable: Durable
+    segments: set[int] = field(default_factory=set)
+    seen: dict[int, tuple[float, float | None]] = field(default_factory=dict)
+    _told: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+    def record(self, tick: Tick, now_s: float, tick_s: float | None) -> None:
+        """Add to *tick* all that happened since the last time; *tick_s* is how long deciding took, if it was done."""
+        for event in self.controller.log.take():
+            self._event(tick, event)
+        self._progress(tick)
+        self._ledger(tick)
+        tick.intents += self.durable.take_intents()
+        samples, self.controller.samples = self.controller.samples, []
+        if samples and tick_s is not None:
+            last = samples[-1]
+            tick.sample = SampleRow(
+                now_s, last.busy_gpus, last.power_w, last.running, last.waiting, last.on_gpus, last.wanted_gpus, tick_s
+            )
+
+    def _event(self, tick: Tick, event: Event) -> None:
+        known, book = self.durable.jobs[event.handle], self.controller.book
+        names = tuple(book.cluster.names[n] for n in event.nodes)
+        sentence = event.sentence
+        if event.kind is EventKind.FAILED and not sentence:
+            sentence = f"{known.name} failed: {known.cause}"
+        tick.events.append(
+            EventRow(0, event.time_s, event.kind, known.id, names, event.gpus, event.reason[:128], sentence)
+        )
+        state = {"attempts": known.attempts, "settled": known.settled, "failures": known.failures}
+        if event.kind in _BEGINS:
+            row = int(book.job("row")[event.handle])
+            gpu_type = book.cluster.classes[book.cluster.klass[event.nodes[0]]].gpu_type
+            per_node = int(event.gpus // len(event.nodes))
+            tick.change(
+                known.id, status=JobStatus.RUNNING, nodes=list(names), gpu_type=gpu_type, gpus_per_node=per_node,
+                started_s=event.time_s, began_s=_time(book.job("began_s")[event.handle]), reason=event.reason,
+                sentence=sentence, expected_start_s=event.time_s,
+                expected_end_s=None if row < 0 else event.time_s + self._left_s(event.handle, row), **state,
+            )  # fmt: skip
+        elif event.kind in _ENDS:
+            self._told.pop(event.handle, None)
+            status = Status(int(book.job("status")[event.handle]))
+            done = {"done_epochs": float(book.job("epochs")[event.handle])} if status is Status.COMPLETED else {}
+            kept = {"kept_epochs": done["done_epochs"]} if done else {}
+            reason = event.reason or str(event.kind)
+            tick.change(
+                known.id, status=_ENDS[event.kind], ended_s=event.time_s, reason=reason[:128],
+                sentence=sentence or f"{known.name} is {event.kind}", expected_start_s=None, **_OFF, **state, **done,
+                **kept,
+            )  # fmt: skip
+        elif event.kind in {EventKind.PREEMPTED, EventKind.INTERRUPTED}:
+            self._told.pop(event.handle, None)
+            progress = self.durable.progress(np.array([event.handle]))
+            known.kept_epochs = float(progress.kept_epochs[0])
+            tick.change(
+                known.id, status=JobStatus.WAITING, reason=event.reason[:128], sentence=sentence,
+                done_epochs=float(progress.done_epochs[0]), kept_epochs=known.kept_epochs, expected_start_s=None,
+                **_OFF, **state,
+            )  # fmt: skip
+        elif event.kind is EventKind.WAITS:
+            tick.change(known.id, reason=event.reason, sentence=sentence, **state)
+
+    def _left_s(self, handle: int, row: int) -> float:
+        """Time a job has left in configuration *row* of the book from its last snapshot."""
+        book = self.controller.book
+        kept = self.durable.jobs[handle].kept_epochs / book.job("epochs")[handle]
+        return float(book.row("time_s")[row] * (1.0 - min(1.0, kept)))
+
+    def _progress(self, tick: Tick) -> None:
+        handles = np.array(sorted(self.controller.book.nodes), dtype=np.int64)
+        self.seen = {}
+        if not len(handles):
+            return
+        progress = self.durable.progress(handles)
+        told_s = np.full(len(handles), np.nan) if progress.told_s is None else progress.told_s
+        for handle, done, at_s in zip(handles.tolist(), progress.done_epochs.tolist(), told_s.tolist(), strict=True):
+            self.seen[handle] = (done, None if math.isnan(at_s) else at_s)
+        for handle, done, kept in zip(handles.tolist(), progress.done_epochs, progress.kept_epochs, strict=True):
+            now = (float(done), float(kept))
+            if self._told.get(handle) != now:
+                self._told[handle] = now
+                known = self.durable.jobs[handle]
+                if now[1] > known.kept_epochs:
+                    known.kept_epochs, known.failures = now[1], 0
+                tick.change(known.id, done_epochs=now[0], kept_epochs=now[1], failures=known.failures)
+
+    def _ledger(self, tick: Tick) -> None:
+        rows, segments = self.controller.ledger.take()
+        for (name, handle), account in rows.items():
+            own = self._id(handle) if name == "job" else 0
+            _put(tick, name, own, account)
+        for handle in self.segments - segments.keys():
+            tick.segments[self._id(handle)] = None
+        for handle, segment in segments.items():
+            tick.segments[self._id(handle)] = vars(segment).copy()
+        self.segments = set(segments)
+
+    def _id(self, handle: int) -> int:
+        return -handle if handle < 0 else self.durable.jobs[handle].id
+
+
+def known_of(row: JobRow) -> Known:
+    """Return what the store knows of a job beyond what the controller does."""
+    return Known(row.id, row.name, row.attempts, row.settled, row.failures, row.kept_epochs)
+
+
+def _put(tick: Tick, name: str, job: int, account: Account) -> None:
+    values = vars(account).copy()
+    if any(value != 0 for value in values.values()):
+        tick.ledger[name, job] = values
+
+
+def _time(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

@@ -1,0 +1,129 @@
+"""What the policy saves against a baseline: an estimate from the jobs of the last days, simulated under both.
+
+The same jobs, with run times as far as they are known, are put through the simulator twice; nothing is taken from
+meters, so that the two are alike in what they leave out.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from multiprocessing import get_context
+
+import numpy as np
+
+from commonwatt.live.jobs import JobMaker, TimeFigure
+from commonwatt.model.errors import CommonwattError, InputError
+from commonwatt.model.jobs import Job, JobTable
+from commonwatt.model.nodes import Cluster
+from commonwatt.model.scenario import PolicySpec, Scenario, UnusedNodes
+from commonwatt.model.units import DAY_S, J_PER_KWH, MICRO, NANO
+from commonwatt.simulation.compose import run_policy
+from commonwatt.store.records import JobRow, JobStatus
+from commonwatt.store.store import Store
+
+__all__ = ["Estimator", "baseline_of", "estimate", "jobs_for_estimate"]
+
+log = logging.getLogger("commonwatt.savings")
+
+MOST_JOBS = 5_000
+DAYS = 7.0
+Saved = dict[str, float | str | None]
+
+
+def baseline_of(config: Scenario) -> PolicySpec:
+    """Return the policy ours is compared with: the last of the configuration, FIFO if there is only one."""
+    return config.policies[-1] if len(config.policies) > 1 else PolicySpec(solver="fifo")
+
+
+def jobs_for_estimate(rows: Sequence[JobRow], maker: JobMaker, now_s: float) -> list[Job]:
+    """Return the jobs of the last days as a simulation takes them, the first at 0; cancelled ones left out."""
+    jobs = []
+    recent = [row for row in rows if row.submit_s > now_s - DAYS * DAY_S and row.status is not JobStatus.CANCELLED]
+    began_s = min((row.submit_s for row in recent), default=0.0)
+    for row in recent[-MOST_JOBS:]:
+        try:
+            figures = [TimeFigure(**f) for f in row.times] if row.times else maker.check(row.file)
+            moved = replace(
+                row, submit_s=row.submit_s - began_s, due_s=None if row.due_s is None else row.due_s - began_s
+            )
+            jobs.append(maker.make(moved, figures))
+        except InputError:
+            continue  # of a cluster that was different then
+    return jobs
+
+
+def estimate(config: Scenario, jobs: Sequence[Job], until_s: float, seed: int) -> Saved:
+    """Simulate *jobs* until *until_s* under the policy of *config* and its baseline; returns what ours saves."""
+    cluster = Cluster.of(config.nodes)
+    unused = config.unused_nodes if config.capacity else UnusedNodes(state=None)
+    scenario = config.model_copy(update={"unused_nodes": unused, "outages": (), "capacity": None})
+    table = JobTable.of(jobs)
+    found = {}
+    for name, spec in (("ours", config.policies[0]), ("baseline", baseline_of(config))):
+        plain = spec.model_copy(update={"capacity": None, "unused_nodes": None})
+        controller = run_policy(scenario, plain, cluster, table, seed, until_s=until_s).controller
+        meter = controller.ledger.meter
+        ended_s = np.nan_to_num(controller.book.job("ended_s"), nan=until_s)
+        late_s = np.maximum(0.0, ended_s - controller.book.job("due_s"))
+        tardiness = float((controller.book.job("weight") * late_s).sum())
+        found[name] = ((meter.energy_uj or 0) / MICRO / J_PER_KWH, (meter.cost_n or 0) / NANO, tardiness)
+    ours, theirs = found["ours"], found["baseline"]
+    return {
+        "baseline": baseline_of(config).label,
+        "energy_kwh": theirs[0] - ours[0],
+        "cost": theirs[1] - ours[1],
+        "tardiness_cost": theirs[2] - ours[2],
+        "baseline_energy_kwh": theirs[0],
+        "baseline_cost": theirs[1],
+        "jobs": float(len(jobs)),
+        "period_s": until_s,
+    }
+
+
+class Estimator:
+    """Makes the estimate anew now and then, in a process of its own so that nobody has to wait for it."""
+
+    def __init__(
+        self, config: Scenario, store: Store, maker: JobMaker, now_s: Callable[[], float], *, every_s: float = 900.0,
+        seed: int = 0,
+    ) -> None:  # fmt: skip
+        self._config, self._store, self._maker, self._now_s = config, store, maker, now_s
+        self._every_s, self._seed = every_s, seed
+        self._stopping = threading.Event()
+        self._saved: Saved | None = None
+        self._thread = threading.Thread(target=self._run, name="savings", daemon=True)
+
+    def start(self) -> None:
+        """Begin; the first estimate comes after a while."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End."""
+        self._stopping.set()
+
+    def saved(self) -> Saved | None:
+        """Return the last estimate; ``None`` before the first."""
+        return self._saved
+
+    def look(self) -> Saved | None:
+        """Make the estimate now, in this process; ``None`` without jobs."""
+        now_s = self._now_s()
+        rows = self._store.jobs(limit=MOST_JOBS, newest_first=True)[::-1]
+        jobs = jobs_for_estimate(rows, self._maker, now_s)
+        if not jobs:
+            return None
+        first_s = min(row.submit_s for row in rows if row.submit_s > now_s - DAYS * DAY_S)
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            return pool.submit(estimate, self._config, jobs, now_s - first_s, self._seed).result()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._every_s):
+            try:
+                self._saved = self.look()
+            except (CommonwattError, BrokenProcessPool, OSError) as error:
+                log.warning("no estimate of savings", extra={"cause": str(error)})

@@ -1,0 +1,291 @@
+"""One life of the controller: begun from what store and engine say, ended by the first error it does not know."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from commonwatt.control.controller import Controller
+from commonwatt.control.engine import ForgetfulEngine, Found, LiveEngine, Stop
+from commonwatt.control.events import Event, EventKind
+from commonwatt.control.ledger import Account
+from commonwatt.engines.work import mark_of
+from commonwatt.live.durable import Durable, Known
+from commonwatt.live.jobs import JobMaker, TimeFigure
+from commonwatt.live.profiler import Profiler
+from commonwatt.live.recorder import Recorder, known_of
+from commonwatt.model.errors import EngineError, InputError, JobNeverFitsError
+from commonwatt.model.jobs import Job, JobTable
+from commonwatt.model.live import ProfilingSpec
+from commonwatt.store.records import EventRow, JobRow, JobStatus, RequestKind, RequestRow
+from commonwatt.store.ticks import Tick, TickStore
+
+__all__ = ["Session"]
+
+_LONGEST_PAUSE_S = 60.0
+_MOST_ENDED = 10_000
+
+
+class Session:
+    """A controller, its engine and its store.
+
+    Parameters
+    ----------
+    make
+        Builds a controller over an engine.
+    admit
+        Tells an engine of simulated work of the jobs it will be asked to run.
+    marks
+        When each node was read last, and what its meter said, as it is to be written down.
+    profiling
+        How new jobs are measured, if they are.
+
+    Raises
+    ------
+    StoreError, EngineError
+        If it cannot begin: the store or the engine do not answer, or the engine runs jobs the store does not know.
+    """
+
+    def __init__(
+        self, store: TickStore, engine: LiveEngine, maker: JobMaker, make: Callable[[Durable], Controller],
+        now_s: Callable[[], float], retries: int, admit: Callable[[JobTable, int], None] = lambda *_: None,
+        marks: Callable[[], dict[str, Any]] = dict, profiling: ProfilingSpec | None = None,
+    ) -> None:  # fmt: skip
+        self.store, self.maker, self._now_s, self._admit, self._marks = store, maker, now_s, admit, marks
+        self.durable = Durable(engine, store.intend, now_s, retries, maker.cluster.names)
+        self.controller = make(self.durable)
+        self.recorder = Recorder(self.controller, self.durable)
+        self.profiler = Profiler(self.controller, self.durable, store.profiles(), profiling)
+        self.mode = "live"
+        self.drained: list[str] = []
+        self._decided = False
+        self._held: set[int] = set()
+        self._pauses: dict[int, float] = {}  # until when a job that was refused is left alone, by handle
+        self._at = {name: n for n, name in enumerate(self.controller.cluster.names)}
+
+    # -- beginning
+
+    def recover(self, mode: str, drained: Sequence[str]) -> tuple[list[JobRow], Tick]:
+        """Take up where the store says an earlier controller was; returns active jobs, and what to write down."""
+        tick = Tick()
+        self._set_mode(mode, tick)
+        self._set_drained(drained, tick)
+        engine = self.durable.engine
+        found = {f.handle: f for f in engine.found()}
+        self._tell_strangers(found)
+        rows = self.store.active_jobs()
+        self._stop({row.id for row in rows}, found)
+        segments = self.store.segments()
+        fresh = {request.job: request.id for request in self.store.requests() if request.kind is RequestKind.SUBMIT}
+        for row in rows:
+            handle = self._enter(row, tick, told=row.id in fresh)
+            tick.requests += [fresh[row.id]] if row.id in fresh else []
+            if handle is None:
+                self._close_account(row.id, segments, tick)
+                continue
+            known = self.durable.jobs[handle]
+            own = found.get(row.id)
+            known.attempts = max(known.attempts, own.attempts if own else 0)
+            began_s = math.nan if row.began_s is None else row.began_s
+            self.controller.book.remember(handle, known.attempts, began_s)
+            segment = Account(**segments[row.id]) if row.id in segments else None  # type: ignore[arg-type]
+            if own is not None and own.nodes:
+                self._adopt(handle, row, own, segment or Account())
+            elif segment is not None:
+                self.controller.ledger.resume(handle, segment)
+        if usage := self.store.settings().get("usage"):
+            self.controller.resume_usage(usage[1], usage[0])
+        self.recorder.segments = {h for j in segments if (h := self.durable.handle_of(j)) is not None}
+        unfit = {row.id for row in rows if self.durable.handle_of(row.id) is None}
+        self._stop({handle for handle in found if handle not in unfit}, found)
+        self._settle_intents(tick, found)
+        self.profiler.resume(self._now_s())
+        self.durable.look()
+        reported = {change.handle for change in self.durable.waiting_changes()}
+        for row in rows:
+            handle = self.durable.handle_of(row.id)
+            lost = handle is not None and handle not in self.controller.book.nodes and handle not in reported
+            if lost and handle is not None and row.status is JobStatus.RUNNING:
+                self.durable.lose(handle, "it was not running any more when the controller came back")
+        return rows, tick
+
+    def _tell_strangers(self, found: dict[int, Found]) -> None:
+        """Take jobs out of *found* that the store never heard of: it is older than the engine's state.
+
+        Their records are put aside, as their numbers may be given again. Raises ``EngineError`` if they run.
+        """
+        submit_s = self.store.submit_times(list(found))
+        strange = [
+            f for f in found.values() if f.handle not in submit_s or f.mark not in ("", mark_of(submit_s[f.handle]))
+        ]
+        if running := [str(f.handle) for f in strange if f.nodes]:
+            msg = (
+                f"the engine runs jobs this store knows nothing of ({', '.join(running[:10])}): it belongs to another "
+                "store, or this one is older than the engine's state; stop these jobs, or use that store"
+            )
+            raise EngineError(msg)
+        engine = self.durable.engine
+        if strange and isinstance(engine, ForgetfulEngine):
+            engine.forget([f.handle for f in strange], aside=True)
+        for own in strange:
+            del found[own.handle]
+
+    def _stop(self, but: set[int], found: dict[int, Found]) -> None:
+        """Stop what runs of jobs that have ended: all *but* these."""
+        running = [f for f in found.values() if f.nodes and f.handle not in but]
+        if running:
+            self.durable.engine.apply([Stop(f.handle) for f in running])
+
+    def _close_account(self, job: int, segments: Mapping[int, Mapping[str, int | None]], tick: Tick) -> None:
+        """Charge a job that will not run again for its last run."""
+        if job in segments:
+            tick.ledger["job", job] = segments[job]
+            tick.segments[job] = None
+
+    def _adopt(self, handle: int, row: JobRow, own: Found, segment: Account) -> None:
+        controller = self.controller
+        if not controller.adopt(handle, own.nodes, own.gpus_per_node, segment):
+            controller.ledger.resume(handle, segment)
+            self.durable.engine.apply([Stop(row.id)])
+            self.durable.lose(handle, "it ran in a way this configuration does not allow")
+            return
+        if row.status is not JobStatus.RUNNING or row.attempts != own.attempts:
+            kind = EventKind.STARTED if own.attempts <= 1 else EventKind.RESUMED
+            sentence = f"{row.name} was started just before the controller stopped, and goes on"
+            gpus = len(own.nodes) * own.gpus_per_node
+            controller.log.append(Event(self._now_s(), kind, handle, own.nodes, gpus, "found", sentence))
+
+    def _settle_intents(self, tick: Tick, found: dict[int, Found]) -> None:
+        for intent in self.store.open_intents():
+            own = found.get(intent.job)
+            attempts, runs = (own.attempts, bool(own.nodes)) if own else (0, False)
+            done = attempts >= intent.attempt if intent.kind == "start" else not (runs and attempts == intent.attempt)
+            tick.intents.append(replace(intent, outcome="done" if done else "void", cause="found after a restart"))
+            handle = self.durable.handle_of(intent.job)
+            book = self.controller.book
+            if done and intent.kind == "start" and handle is not None and np.isnan(book.job("began_s")[handle]):
+                book.remember(handle, int(book.job("starts")[handle]), intent.at_s)
+                tick.change(intent.job, began_s=intent.at_s)
+
+    # -- going on
+
+    def next_s(self) -> float | None:
+        """When the next decision is due at the latest; the first is due at once."""
+        if not self._decided:
+            return -math.inf
+        own = (self.controller.next_tick_s(), self.profiler.next_s())
+        times = [t for t in (*own, *self._pauses.values()) if t is not None]
+        return min(times, default=None)
+
+    def step(self, requests: Sequence[RequestRow], *, decide: bool) -> Tick:
+        """Deal with *requests*, let the controller decide if wanted; returns what to write down."""
+        tick = Tick()
+        self._pause(self._now_s())
+        for request in requests:
+            self._deal_with(request, tick)
+            tick.requests.append(request.id)
+        now_s, tick_s = self._now_s(), None
+        self.controller.held_back = self._held | set(self._pauses)
+        if self.profiler.measure(tick, now_s) or decide:
+            began = perf_counter()
+            self.controller.weigh(self.store.weights())
+            self.controller.tick(now_s)
+            tick_s = perf_counter() - began
+            self._decided = True
+        else:
+            self.controller.close()
+        self.recorder.record(tick, now_s, tick_s)
+        self.profiler.follow(tick, self.recorder.seen, now_s)
+        tick.settings |= {"metered": self._marks(), "usage": [now_s, self.controller.usage()]}
+        return tick
+
+    def outgrown(self) -> bool:
+        """Whether it remembers far more jobs that have ended than it has to do with: a new one would be smaller."""
+        return len(self.durable.jobs) > _MOST_ENDED + 2 * len(self.controller.book.active)
+
+    def _pause(self, now_s: float) -> None:
+        """Leave jobs that were interrupted or refused without having got on alone for a while, longer each time."""
+        over = [handle for handle, until_s in self._pauses.items() if until_s <= now_s]
+        for handle in over:
+            del self._pauses[handle]
+            self.controller.decide_anew()
+        for change in self.durable.waiting_changes():
+            failures = self.durable.jobs[change.handle].failures
+            if failures > 1:
+                self._pauses[change.handle] = now_s + min(_LONGEST_PAUSE_S, 2.0 ** (failures - 1))
+
+    def _deal_with(self, request: RequestRow, tick: Tick) -> None:
+        now_s = self._now_s()
+        handle = None if request.job is None else self.durable.handle_of(request.job)
+        match request.kind:
+            case RequestKind.SUBMIT if handle is None:
+                for row in self.store.jobs_by_id([request.job or 0]):
+                    if row.status is JobStatus.WAITING:
+                        self._enter(row, tick, told=True)
+            case RequestKind.CANCEL if handle is not None:
+                self.controller.cancel(handle, now_s)
+            case RequestKind.HOLD | RequestKind.RELEASE if handle is not None and handle in self.controller.book.active:
+                held = request.kind is RequestKind.HOLD
+                (self._held.add if held else self._held.discard)(handle)
+                self.controller.decide_anew()
+                tick.change(self.durable.jobs[handle].id, held=held)
+            case RequestKind.DRAIN if request.node in self._at:
+                self._set_drained([*self.drained, request.node], tick)
+            case RequestKind.UNDRAIN:
+                self._set_drained([name for name in self.drained if name != request.node], tick)
+            case RequestKind.MODE if request.value in {"live", "dry-run"}:
+                self._set_mode(request.value, tick)
+
+    def _set_mode(self, mode: str, tick: Tick) -> None:
+        self.mode = tick.settings["mode"] = mode
+        self.controller.only_say(dry=mode == "dry-run")
+
+    def _set_drained(self, names: Sequence[str], tick: Tick) -> None:
+        self.drained = tick.settings["drained"] = sorted({name for name in names if name in self._at})
+        self.controller.drained = {self._at[name] for name in self.drained}
+        self.controller.decide_anew()
+
+    def _enter(self, row: JobRow, tick: Tick, *, told: bool) -> int | None:
+        """Give a job to the controller; one that cannot run on this cluster is reported failed."""
+        try:
+            known, figures = self._figures(row)
+            job = self.maker.make(row, figures)
+            handle = self._submit(job, known_of(row), told=told)
+            self.profiler.enter(handle, row, known, figures)
+        except (InputError, JobNeverFitsError) as error:
+            sentence = f"{row.name} cannot run here: {error}"
+            now_s = self._now_s()
+            tick.change(
+                row.id, status=JobStatus.FAILED, ended_s=now_s, reason="never-fits", sentence=sentence, nodes=[]
+            )
+            tick.events.append(EventRow(0, now_s, EventKind.FAILED, row.id, (), 0, "never-fits", sentence))
+            return None
+        if row.times is None:
+            tick.change(row.id, times=[vars(figure) for figure in figures])
+        if row.held:
+            self._held.add(handle)
+        return handle
+
+    def _figures(self, row: JobRow) -> tuple[list[TimeFigure], list[TimeFigure]]:
+        """Return what a job may get as declared, and with its times as they are known."""
+        known = self.maker.check(row.file, anew=False)
+        if row.times is None:
+            return known, self.profiler.figures(row, known)
+        kept = [TimeFigure(**figure) for figure in row.times]
+        return known, [f for f in kept if self.maker.cluster.shapes(f.gpu_type, f.gpus)] or known
+
+    def _submit(self, job: Job, known: Known, *, told: bool) -> int:
+        table = JobTable.of([job])
+        (handle,) = self.controller.submit(table, np.zeros(1, dtype=np.int64))
+        if not told:
+            for event in self.controller.log.take()[:-1]:
+                self.controller.log.append(event)
+        self._admit(table, known.id)
+        entered = self.durable.enter(known)
+        assert entered == handle, "the book and the engine count jobs alike"
+        return handle

@@ -1,0 +1,174 @@
+"""Keeps the board up to date from what each tick writes down."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from commonwatt.live.board import Board, BoardJob, BoardNode
+from commonwatt.live.outlook import LONGEST, Waiting, expected_times
+from commonwatt.live.session import Session
+from commonwatt.model.arrays import Floats, Ints
+from commonwatt.store.records import ACTIVE, JobRow, JobStatus, SampleRow
+from commonwatt.store.ticks import Tick
+
+__all__ = ["View"]
+
+_COLUMNS = (
+    "status", "held", "nodes", "done_epochs", "kept_epochs", "reason", "sentence", "expected_start_s", "expected_end_s",
+)  # fmt: skip
+
+
+_FEW = 500
+_PAUSE_S = 5.0
+"""Between projections of when jobs begin, where there are more than a few."""
+
+
+class View:
+    """What a session is like from outside."""
+
+    def __init__(self, session: Session, rows: Sequence[JobRow]) -> None:
+        self._session = session
+        self._jobs = {row.id: _job(row) for row in rows}
+        self._seen = len(session.durable.jobs)
+        self._projected_s = -math.inf
+
+    def apply(self, tick: Tick) -> None:
+        """Take over what *tick* changed."""
+        entered = self._session.durable.jobs[self._seen :]
+        self._seen += len(entered)
+        for known in entered:
+            job = BoardJob(known.id, "waiting", False, (), 0, 0.0, known.kept_epochs, None, None, None, None)  # noqa: FBT003
+            self._jobs.setdefault(known.id, job)
+        for job_id, columns in tick.jobs.items():
+            if job_id not in self._jobs:
+                continue
+            changed = {name: columns[name] for name in _COLUMNS if name in columns}
+            if "nodes" in changed:
+                changed["nodes"] = tuple(changed["nodes"])
+                changed["gpus"] = len(changed["nodes"]) * columns["gpus_per_node"] if "gpus_per_node" in columns else 0
+            if changed.get("held") or changed.get("status") == JobStatus.WAITING:
+                changed |= {"expected_start_s": None, "expected_end_s": None}  # until they are projected anew
+            job = replace(self._jobs[job_id], **changed)
+            if job.status in ACTIVE:
+                self._jobs[job_id] = job
+            else:
+                del self._jobs[job_id]
+
+    def board(self, last: Board, now_s: float, sample: SampleRow | None) -> Board:
+        """Return the board as of *now_s*."""
+        session = self._session
+        if sample is not None and (len(self._jobs) < _FEW or now_s >= self._projected_s + _PAUSE_S):
+            self._projected_s = now_s
+            self._project(now_s)
+        jobs = dict(self._jobs)
+        nodes = self._nodes()
+        running = sum(job.status == "running" for job in jobs.values())
+        return replace(
+            last,
+            time_s=now_s,
+            mode=session.mode,
+            nodes=nodes,
+            jobs=jobs,
+            power_w=session.controller.engine.power_w(),
+            busy_gpus=sum(node.held_gpus for node in nodes),
+            total_gpus=session.controller.cluster.total_gpus,
+            running=running,
+            waiting=len(jobs) - running,
+            tick_s=last.tick_s if sample is None else sample.tick_s,
+            ticks=last.ticks + (sample is not None),
+            decided_s=last.decided_s if sample is None else now_s,
+        )
+
+    def _nodes(self) -> tuple[BoardNode, ...]:
+        session = self._session
+        cluster, book, view = session.controller.cluster, session.controller.book, session.durable.nodes()
+        jobs: list[list[int]] = [[] for _ in cluster.names]
+        held = np.zeros(len(cluster), dtype=np.int64)
+        busy_w = np.zeros(len(cluster))
+        for handle, nodes in book.nodes.items():
+            row = int(book.job("row")[handle])
+            each = int(book.row("per_node")[row])
+            for n in nodes:
+                jobs[n].append(session.durable.jobs[handle].id)
+                held[n] += each
+                busy_w[n] += each * float(book.row("gpu_w")[row])
+        drained = set(session.drained)
+        found = []
+        for n, name in enumerate(cluster.names):
+            kind, state = cluster.classes[cluster.klass[n]], int(view.power_state[n])
+            usable = int(view.usable_gpus[n])
+            where = "asleep" if state >= 0 else "waking" if view.wait_s[n] > 0 else "on" if usable else "down"
+            power_w = kind.states[state].power_w if state >= 0 else kind.idle_w + float(busy_w[n])
+            found.append(
+                BoardNode(
+                    name, kind.gpu_type, kind.gpus, usable, int(held[n]), where, name in drained, tuple(jobs[n]),
+                    None if where == "down" else power_w,
+                )
+            )  # fmt: skip
+        return tuple(found)
+
+    def _project(self, now_s: float) -> None:
+        """Say of waiting jobs when they are expected to begin and to end."""
+        session = self._session
+        controller, book = session.controller, session.controller.book
+        free = [0] * len(controller.cluster.classes)
+        view = session.durable.nodes()
+        shut = controller.drained | controller.set_aside
+        for n, klass in enumerate(controller.cluster.klass.tolist()):
+            free[klass] += 0 if n in shut else int(view.usable_gpus[n])
+        ends = []
+        for handle, nodes in book.nodes.items():
+            if handle in controller.aside:
+                continue
+            row = int(book.job("row")[handle])
+            open_nodes = sum(n not in shut for n in nodes)  # what is given free elsewhere is not to be had
+            klass, gpus = int(book.row("klass")[row]), open_nodes * int(book.row("per_node")[row])
+            free[klass] -= gpus
+            job = self._jobs.get(session.durable.jobs[handle].id)
+            end_s = None if job is None else job.expected_end_s
+            ends.append((now_s if end_s is None else end_s, klass, gpus))
+        waiting = [self._waiting(handle) for handle in self._most_pressing()]
+        expected = expected_times(now_s, [max(0, f) for f in free], ends, waiting)
+        for handle, (begin_s, end_s) in expected.items():
+            job_id = session.durable.jobs[handle].id
+            self._jobs[job_id] = replace(self._jobs[job_id], expected_start_s=begin_s, expected_end_s=end_s)
+
+    def _most_pressing(self) -> list[int]:
+        """Waiting jobs to be projected, by due date less shortest run time."""
+        book = self._session.controller.book
+        free = [handle for handle in sorted(book.active - book.nodes.keys()) if self._is_free(handle)]
+        handles = np.array(free, dtype=np.int64)
+        if not len(handles):
+            return []
+        shortest_s = np.minimum.reduceat(book.row("time_s"), book.job("first"))[handles] * self._left(handles)
+        order = np.lexsort((handles, book.job("due_s")[handles] - shortest_s))
+        return [int(handle) for handle in handles[order][:LONGEST]]
+
+    def _is_free(self, handle: int) -> bool:
+        job = self._jobs.get(self._session.durable.jobs[handle].id)
+        return job is not None and not job.held
+
+    def _left(self, handles: Ints) -> Floats:
+        """Part of each job's epochs that is still to be done. Shape [J]."""
+        kept = np.array([self._session.durable.jobs[int(handle)].kept_epochs for handle in handles])
+        return 1.0 - np.minimum(1.0, kept / self._session.controller.book.job("epochs")[handles])
+
+    def _waiting(self, handle: int) -> Waiting:
+        book = self._session.controller.book
+        first = int(book.job("first")[handle])
+        rows = slice(first, first + int(book.job("count")[handle]))
+        gpus = book.row("width")[rows] * book.row("per_node")[rows]
+        times_s = book.row("time_s")[rows] * self._left(np.array([handle]))
+        ways = list(zip(book.row("klass")[rows].tolist(), gpus.tolist(), times_s.tolist(), strict=True))
+        return Waiting(handle, float(book.job("due_s")[handle]) - min(way[2] for way in ways), ways)
+
+
+def _job(row: JobRow) -> BoardJob:
+    return BoardJob(
+        row.id, row.status, row.held, row.nodes, row.gpus, row.done_epochs, row.kept_epochs, row.reason, row.sentence,
+        row.expected_start_s, row.expected_end_s,
+    )  # fmt: skip

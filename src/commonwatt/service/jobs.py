@@ -1,0 +1,188 @@
+"""``/jobs``: submit, look, explain, cancel, hold, release."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from fastapi.responses import PlainTextResponse
+
+from commonwatt.live.jobs import due_of
+from commonwatt.model.errors import InputError
+from commonwatt.model.job_file import JobFile
+from commonwatt.model.live_results import EventPage, Explanation, JobDetail, JobPage, JobState, SubmittedJob
+from commonwatt.service.audit import AuditedRoute, about
+from commonwatt.service.body import body_of, described
+from commonwatt.service.desk import Desk
+from commonwatt.service.door import look_at
+from commonwatt.service.guard import Caller, Member
+from commonwatt.service.parameters import PREFIX, After, Limit, TenantName, desk_of
+from commonwatt.service.problems import Refusal, refusals
+from commonwatt.service.shapes import event_entry, explanation, job_detail, job_state, submitted_job
+from commonwatt.store.records import ACTIVE, EventRow, JobRow, JobStatus, RequestKind
+
+__all__ = ["router"]
+
+router = APIRouter(prefix=f"{PREFIX}/jobs", tags=["jobs"], route_class=AuditedRoute)
+
+LONGEST_HISTORY = 1000
+_AGAIN: dict[int | str, dict[str, Any]] = {
+    200: {"model": SubmittedJob, "description": "It had been accepted before, with the same key."}
+}
+_TEXT: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/plain": {}}, "description": "The end of it, as text."}
+}
+JobNumber = Annotated[int, Path(ge=1, le=2**53 - 1, description="Number of the job.")]
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key", pattern=r"^[!-~]{1,128}$",
+        description="Submissions of a tenant with the same key are one: sending again is safe.",
+    ),
+]  # fmt: skip
+
+
+@router.post(
+    "", status_code=201, response_model=SubmittedJob, openapi_extra=described(JobFile),
+    responses=_AGAIN | refusals(400, 403, 404, 408, 409, 413, 415),
+)  # fmt: skip
+def submit(
+    request: Request, response: Response, caller: Member, file: Annotated[JobFile, Depends(body_of(JobFile))],
+    tenant: TenantName = None, key: Key = None,
+) -> SubmittedJob:  # fmt: skip
+    """Submit a job. An operator names the tenant; a tenant submits for itself."""
+    desk, now_s = desk_of(request), time.time()
+    owner = _owner(desk, caller, tenant)
+    about(request, f"job {file.name}", tenant=owner)
+    due = due_of(file, now_s)
+    try:
+        warnings = look_at(desk, file, now_s, due)
+    except InputError:
+        if key is None or desk.store.submitted(owner, key) is None:
+            raise
+        warnings = ()  # it was accepted when all was well
+    row, new = desk.store.submit(owner, file, now_s, due_s=due, key=key)
+    about(request, f"job {row.id}", tenant=owner, name=file.name, new=new)
+    if new:
+        desk.wake()
+    response.status_code = 201 if new else 200
+    response.headers["Location"] = f"{PREFIX}/jobs/{row.id}"
+    return submitted_job(row, desk.board(), warnings)
+
+
+@router.get("", response_model=JobPage, responses=refusals(403, 404))
+def jobs(
+    request: Request, caller: Member, status: Annotated[list[JobStatus] | None, Query()] = None,
+    tenant: TenantName = None, cursor: After = 0, limit: Limit = 100, *, newest_first: bool = False,
+) -> JobPage:  # fmt: skip
+    """List jobs by number, a page at a time: a tenant its own, an operator all or those of one tenant."""
+    desk = desk_of(request)
+    of = _owner(desk, caller, tenant) if tenant is not None or not caller.operator else None
+    rows = desk.store.jobs(
+        tenant=of, status=tuple(status or ()), after=cursor, limit=limit + 1, newest_first=newest_first
+    )
+    board, more = desk.board(), len(rows) > limit
+    return JobPage(
+        jobs=tuple(job_state(row, board) for row in rows[:limit]), next_cursor=rows[limit - 1].id if more else None,
+        counts=desk.store.counts(of),
+    )  # fmt: skip
+
+
+@router.get("/{job}", response_model=JobDetail, responses=refusals(404))
+def job(request: Request, caller: Member, job: JobNumber) -> JobDetail:
+    """Return everything about a job."""
+    desk = desk_of(request)
+    row = _found(desk, caller, job)
+    return job_detail(row, desk.board(), desk.store.account(job))
+
+
+@router.get("/{job}/explain", response_model=Explanation, responses=refusals(404))
+def explain(request: Request, caller: Member, job: JobNumber) -> Explanation:
+    """Say why a job runs where it does, or waits, and what is expected of it."""
+    desk = desk_of(request)
+    row = _found(desk, caller, job)
+    return explanation(row, desk.board(), tuple(event_entry(e) for e in _history(desk, job)))
+
+
+@router.get("/{job}/events", response_model=EventPage, responses=refusals(404))
+def job_events(request: Request, caller: Member, job: JobNumber, after: After = 0, limit: Limit = 100) -> EventPage:
+    """List what happened to a job."""
+    desk = desk_of(request)
+    _found(desk, caller, job)
+    rows = desk.store.events(job=job, after=after, limit=limit)
+    return EventPage(events=tuple(event_entry(row) for row in rows), next_after=rows[-1].id if rows else after)
+
+
+@router.get(
+    "/{job}/log", response_class=PlainTextResponse,
+    responses=_TEXT | refusals(404),
+)  # fmt: skip
+def log(
+    request: Request, caller: Member, job: JobNumber,
+    last_bytes: Annotated[int, Query(ge=1, le=1_000_000, description="Most bytes to return, from the end.")] = 65536,
+) -> PlainTextResponse:  # fmt: skip
+    """Return what a job printed, where the engine keeps it here."""
+    desk = desk_of(request)
+    row = _found(desk, caller, job)
+    text = desk.job_log(job, row.attempts, last_bytes)
+    if text is None:
+        raise Refusal(404, f"nothing that job {job} printed is kept here")
+    return PlainTextResponse(text.decode("utf-8", "replace"), headers={"Content-Security-Policy": "sandbox"})
+
+
+@router.post("/{job}/cancel", status_code=202, response_model=JobState, responses=refusals(404, 409))
+def cancel(request: Request, caller: Member, job: JobNumber) -> JobState:
+    """Cancel a job, whether it waits or runs. Cancelling it again does nothing."""
+    return _ask(desk_of(request), caller, job, RequestKind.CANCEL)
+
+
+@router.post("/{job}/hold", status_code=202, response_model=JobState, responses=refusals(404, 409))
+def hold(request: Request, caller: Member, job: JobNumber) -> JobState:
+    """Keep a job from running until it is released."""
+    return _ask(desk_of(request), caller, job, RequestKind.HOLD)
+
+
+@router.post("/{job}/release", status_code=202, response_model=JobState, responses=refusals(404, 409))
+def release(request: Request, caller: Member, job: JobNumber) -> JobState:
+    """Let a job that is held run."""
+    return _ask(desk_of(request), caller, job, RequestKind.RELEASE)
+
+
+def _ask(desk: Desk, caller: Caller, job: int, kind: RequestKind) -> JobState:
+    row = _found(desk, caller, job)
+    if row.status in ACTIVE:
+        desk.store.ask(kind, time.time(), job=job)
+        desk.wake()
+    elif not (kind is RequestKind.CANCEL and row.status is JobStatus.CANCELLED):
+        raise Refusal(409, f"job {job} has ended: it is {row.status}")
+    return job_state(row, desk.board())
+
+
+def _found(desk: Desk, caller: Caller, job: int) -> JobRow:
+    """Return a job that is the caller's business; others are as unknown as those that do not exist."""
+    row = desk.store.job(job)
+    if row is None or not caller.sees(row.tenant):
+        raise Refusal(404, f"there is no job {job}")
+    return row
+
+
+def _owner(desk: Desk, caller: Caller, tenant: str | None) -> str:
+    """Whose jobs are meant; a tenant can only mean its own."""
+    if caller.tenant is not None:
+        if tenant is not None and tenant != caller.tenant:
+            raise Refusal(403, f"this token is for tenant {caller.tenant} only", field="tenant", value=tenant)
+        return caller.tenant
+    if tenant is None:
+        raise Refusal(422, "an operator says for which tenant (?tenant=NAME)", field="tenant", expected="a tenant")
+    if tenant not in desk.store.tenants():
+        raise Refusal(404, f"there is no tenant {tenant!r}", field="tenant", value=tenant)
+    return tenant
+
+
+def _history(desk: Desk, job: int) -> list[EventRow]:
+    """Return the last events of a job."""
+    kept: list[EventRow] = []
+    while page := desk.store.events(job=job, after=kept[-1].id if kept else 0, limit=LONGEST_HISTORY):
+        kept = (kept + page)[-LONGEST_HISTORY:]
+    return kept

@@ -1,0 +1,256 @@
+"""What Prometheus reads: the cluster after the last tick, sums of the store, and what this process counted.
+
+Names are those docs/operations.md lists. Unknown is absent, never 0. Energy, money, GPU time and events are totals of
+the store, so they never go down, whatever is restarted; durations and errors are this process's and begin anew with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter as Tallied
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from commonwatt import __version__
+from commonwatt.live.board import Board, BoardNode
+from commonwatt.live.tally import Counts
+from commonwatt.model.errors import MissingExtraError, StoreError
+from commonwatt.model.units import J_PER_KWH, MICRO, NANO
+from commonwatt.service.http_times import HttpTimes
+from commonwatt.store.store import Store
+from commonwatt.store.totals import event_counts, lateness, queue
+
+__all__ = ["metrics_page"]
+
+PREFIX = "commonwatt_"
+NODE_STATES = ("on", "waking", "asleep", "down")
+CONTROLLER_ERRORS = {
+    "engine": "Errors of the engine that ended a tick, since the process started",
+    "store": "Errors of the database that ended a tick, since the process started",
+    "other": "Other errors that ended a tick, since the process started",
+}
+
+Metric = Any
+"""A family of metrics of prometheus_client."""
+
+
+def metrics_page(
+    *, board: Callable[[], Board], store: Store, counts: Callable[[], Counts], http: HttpTimes,
+    currency: str, now_s: Callable[[], float] = time.time,
+) -> Callable[[], tuple[bytes, str]]:  # fmt: skip
+    """Return a function that gives Prometheus' text and its content type.
+
+    Parameters
+    ----------
+    board
+        Gives the cluster after the last tick.
+    store
+        Where sums are kept. If it does not answer, its families are absent and ``commonwatt_store_up`` is 0.
+    counts
+        Gives what the controller counted of itself.
+    http
+        Durations of requests.
+    currency
+        Of all money.
+    """
+    try:
+        import prometheus_client
+    except ImportError as error:
+        raise MissingExtraError("prometheus-client", "live") from error
+    registry = prometheus_client.CollectorRegistry()
+    prometheus_client.ProcessCollector(registry=registry)
+    registry.register(_Collector(board, store, counts, http, currency, now_s))
+    return lambda: (prometheus_client.generate_latest(registry), str(prometheus_client.CONTENT_TYPE_LATEST))
+
+
+class _Collector:
+    """All families, made when asked."""
+
+    def __init__(
+        self, board: Callable[[], Board], store: Store, counts: Callable[[], Counts], http: HttpTimes,
+        currency: str, now_s: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self._board, self._store, self._counts, self._http = board, store, counts, http
+        self._currency, self._now_s = currency, now_s
+
+    def describe(self) -> list[Metric]:
+        """Nothing, so that registering asks nobody."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Ask everybody and tell it."""
+        yield _gauge("build_info", "Version of commonwatt", {("version",): {(__version__,): 1.0}})
+        board = self._board()
+        yield from _controller(board)
+        yield from _cluster(board)
+        yield from self._saved(board.saved)
+        yield from self._process()
+        try:
+            families = [*self._queue(), *self._ledger(), *self._events()]
+        except StoreError:
+            families = []
+        yield _gauge("store_up", "Whether the database answered just now", float(bool(families)))
+        yield from families
+
+    def _saved(self, saved: Mapping[str, float | str | None] | None) -> Iterator[Metric]:
+        energy_kwh, cost = (saved or {}).get("energy_kwh"), (saved or {}).get("cost")
+        if isinstance(energy_kwh, float):
+            yield _gauge(
+                "saved_energy_joules", "Energy saved, by an estimate, against the baseline policy",
+                energy_kwh * J_PER_KWH,
+            )  # fmt: skip
+        if isinstance(cost, float):
+            yield _gauge(
+                "saved_cost", "Money saved, by an estimate, against the baseline policy",
+                {("currency",): {(self._currency,): cost}},
+            )  # fmt: skip
+
+    def _process(self) -> Iterator[Metric]:
+        from prometheus_client.core import HistogramMetricFamily
+
+        counts = self._counts()
+        duration = HistogramMetricFamily(
+            f"{PREFIX}tick_duration_seconds", "Duration of a tick: observe, decide, command"
+        )
+        duration.add_metric([], counts.ticks.buckets(), sum_value=counts.ticks.sum)
+        yield duration
+        yield _counter("ticks", "Ticks since the process started", float(sum(counts.ticks.counts)))
+        for source, number in counts.errors.items():
+            name = "controller" if source == "other" else source
+            yield _counter(f"{name}_errors", CONTROLLER_ERRORS[source], float(number))
+        requests = HistogramMetricFamily(
+            f"{PREFIX}http_request_duration_seconds", "From a request's arrival to the end of its answer",
+            labels=["method", "route", "status"],
+        )  # fmt: skip
+        for labels, times in self._http.snapshot().items():
+            requests.add_metric(list(labels), times.buckets(), sum_value=times.sum)
+        yield requests
+
+    def _queue(self) -> Iterator[Metric]:
+        jobs = {(status,): float(number) for status, number in self._store.counts().items()}
+        yield _gauge("jobs", "Jobs by status", {("status",): jobs})
+        now_s = self._now_s()
+        standing = queue(self._store.database)
+        wait_s = 0.0 if standing.oldest_submit_s is None else max(0.0, now_s - standing.oldest_submit_s)
+        yield _gauge(
+            "queue_oldest_wait_seconds", "Age of the oldest job that waits and is not held; 0 if none waits", wait_s
+        )
+        yield _gauge("jobs_on_hold", "Waiting jobs that are held", float(standing.held))
+        yield _gauge("requests_pending", "Requests of people not dealt with yet", float(standing.requests))
+        yield _gauge("intents_open", "Commands to the engine of unknown outcome", float(standing.intents))
+        late = lateness(self._store.database, now_s)
+        yield _gauge("late_jobs", "Active jobs beyond their due dates", float(late.late))
+        yield _gauge(
+            "expected_late_jobs", "Active jobs that are late, or will be as things stand", float(late.expected_late)
+        )
+        cost = {("currency",): {(self._currency,): late.cost}}
+        yield _gauge("tardiness_cost", "Weighted lateness of active jobs so far", cost)
+
+    def _ledger(self) -> Iterator[Metric]:
+        """Rows of the ledger; a running job's share since its last start may still be lost: gauges, apart."""
+        rows = self._store.ledger()
+        quantities = (
+            ("energy_uj", "energy", "joules", MICRO, "Energy"),
+            ("cost_n", "cost", "", NANO, "Money for electricity"),
+            ("carbon_ug", "carbon", "grams", MICRO, "Carbon dioxide of electricity"),
+            ("gpu_us", "gpu", "seconds", MICRO, "GPU time"),
+        )
+        for column, name, unit, scale, text in quantities:
+            money = (self._currency,) if name == "cost" else ()
+            names = ("currency",) * len(money)
+            settled: dict[tuple[str, ...], float] = {}
+            pending: dict[tuple[str, ...], float] = {}
+            metered: float | None = None
+            for row in rows:
+                if row[column] is None:
+                    continue
+                value, tenant = row[column] / scale, row["tenant"] or ""
+                if row["row"] == "meter":
+                    metered = value
+                elif row["row"] == "segment":
+                    pending[*money, tenant] = value
+                else:
+                    settled[*money, row["row"], tenant] = value
+            suffix = f"_{unit}" if unit else ""
+            yield _counter(
+                f"{name}{suffix}", f"{text} by row of the ledger, and by tenant where it is a job's",
+                {(*names, "row", "tenant"): settled},
+            )  # fmt: skip
+            yield _gauge(
+                f"pending_{name}{suffix}", f"{text} of running jobs since they last started, not yet in the ledger",
+                {(*names, "tenant"): pending},
+            )  # fmt: skip
+            if metered is not None:
+                yield _counter(
+                    f"metered_{name}{suffix}", f"{text} of the whole cluster",
+                    {names: {money: metered}} if money else metered,
+                )  # fmt: skip
+
+    def _events(self) -> Iterator[Metric]:
+        counts = event_counts(self._store.database)
+        yield _counter("job_events", "Events of jobs by kind", {("kind",): {(k,): float(n) for k, n in counts.items()}})
+        yield _counter("preemptions", "Running jobs stopped to wait", float(counts.get("preempted", 0)))
+        moved = counts.get("migrated", 0) + counts.get("resized", 0)
+        yield _counter("migrations", "Running jobs moved, or given another number of GPUs", float(moved))
+
+
+def _controller(board: Board) -> Iterator[Metric]:
+    info = {("engine", "mode"): {(board.engine, board.mode): 1.0}}
+    yield _gauge("controller_info", "The engine, and whether decisions are carried out", info)
+    yield _gauge("controller_healthy", "Whether the last tick was carried out", float(board.healthy))
+    yield _gauge("controller_last_tick_timestamp_seconds", "When the last tick was", board.time_s)
+
+
+def _cluster(board: Board) -> Iterator[Metric]:
+    nodes = board.nodes
+    yield _gauge("gpus", "GPUs of the cluster", float(sum(node.gpus for node in nodes)))
+    yield _gauge("gpus_usable", "GPUs that may be used", float(sum(node.usable_gpus for node in nodes)))
+    yield _gauge("gpus_held", "GPUs our jobs hold", float(sum(node.held_gpus for node in nodes)))
+    if board.power_w is not None:
+        yield _gauge("power_watts", "Power of the cluster", board.power_w)
+    states = Tallied(node.state for node in nodes)
+    by_state = {(state,): float(states[state]) for state in NODE_STATES}
+    yield _gauge("nodes", "Nodes by state", {("state",): by_state})
+    up = {(node.name,): float(node.state != "down") for node in nodes}
+    yield _gauge("node_up", "Whether the node is not down", {("node",): up})
+    drained = {(node.name,): float(node.drained) for node in nodes}
+    yield _gauge("node_drained", "Whether no new job goes there", {("node",): drained})
+    yield _gauge(
+        "node_gpus", "GPUs of a node: held by our jobs, free, or not to be used",
+        {("node", "gpu_type", "state"): dict(row for node in nodes for row in _shares(node))},
+    )  # fmt: skip
+    power = {(node.name,): node.power_w for node in nodes if node.power_w is not None}
+    yield _gauge("node_power_watts", "Power of a node", {("node",): power})
+
+
+def _shares(node: BoardNode) -> Iterator[tuple[tuple[str, ...], float]]:
+    free = max(0, node.usable_gpus - node.held_gpus)
+    states = {"held": node.held_gpus, "free": free, "unusable": max(0, node.gpus - node.held_gpus - free)}
+    for state, gpus in states.items():
+        yield (node.name, node.gpu_type, state), float(gpus)
+
+
+_Values = float | Mapping[Any, Mapping[Any, float]]
+"""One value, or names of labels and values by their values."""
+
+
+def _gauge(name: str, text: str, values: _Values) -> Metric:
+    from prometheus_client.core import GaugeMetricFamily
+
+    return _family(GaugeMetricFamily, name, text, values)
+
+
+def _counter(name: str, text: str, values: _Values) -> Metric:
+    from prometheus_client.core import CounterMetricFamily
+
+    return _family(CounterMetricFamily, name, text, values)
+
+
+def _family(kind: Callable[..., Metric], name: str, text: str, values: _Values) -> Metric:
+    if not isinstance(values, Mapping):
+        return kind(f"{PREFIX}{name}", text, value=values)
+    ((labels, rows),) = values.items()
+    family = kind(f"{PREFIX}{name}", text, labels=list(labels))
+    for row, value in rows.items():
+        family.add_metric(list(row), value)
+    return family

@@ -1,0 +1,130 @@
+"""From rows of the store and the board to what the API answers with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from commonwatt.live.board import Board, BoardJob, BoardNode
+from commonwatt.model.live_results import (
+    ClusterState,
+    EventEntry,
+    Explanation,
+    JobConfiguration,
+    JobDetail,
+    JobState,
+    NodeState,
+    SubmittedJob,
+)
+from commonwatt.service.guard import Caller
+from commonwatt.store.records import ACTIVE, EventRow, JobRow, JobStatus
+
+__all__ = ["cluster_state", "event_entry", "explanation", "job_detail", "job_state", "node_states", "submitted_job"]
+
+_NEW = ("new", "the controller has not looked at this job yet")
+_HELD = ("held", "it is held until somebody releases it")
+_ENDED = {"completed": "it is done", "failed": "it failed", "cancelled": "it was cancelled"}
+
+
+def job_state(row: JobRow, board: Board) -> JobState:
+    """Return a job; what the last tick knew better than the store is taken from *board*."""
+    return JobState(**_state(row, board))
+
+
+def submitted_job(row: JobRow, board: Board, warnings: tuple[str, ...]) -> SubmittedJob:
+    """Return a job just accepted."""
+    return SubmittedJob(**_state(row, board), warnings=warnings)
+
+
+def job_detail(row: JobRow, board: Board, account: Mapping[str, int | None]) -> JobDetail:
+    """Return everything about a job, with what it is charged for so far."""
+    file = row.file
+    return JobDetail(
+        **_state(row, board),
+        command=file.command, image=file.image, folder=file.folder, snapshots=file.snapshots,
+        environment=tuple(file.environment), kind=file.kind, tardiness_weight=file.tardiness_weight,
+        time_limit_s=file.time_limit_s, configurations=_configurations(row),
+        energy_j=_scaled(account["energy_uj"], 1e-6), cost=_scaled(account["cost_n"], 1e-9),
+        carbon_g=_scaled(account["carbon_ug"], 1e-6), gpu_s=_scaled(account["gpu_us"], 1e-6),
+    )  # fmt: skip
+
+
+def explanation(row: JobRow, board: Board, history: tuple[EventEntry, ...]) -> Explanation:
+    """Return why a job runs where it does, or waits."""
+    state = job_state(row, board)
+    if row.status not in ACTIVE:
+        reason, sentence = row.reason or row.status.value, row.sentence or _ENDED[row.status]
+    elif row.held:
+        reason, sentence = _HELD
+    else:
+        reason, sentence = state.reason or _NEW[0], state.sentence or _NEW[1]
+    return Explanation(
+        job=row.id, name=row.name, status=row.status.value, reason=reason, sentence=sentence,
+        expected_start_s=state.expected_start_s, expected_end_s=state.expected_end_s, due_s=row.due_s,
+        configurations=_configurations(row), history=history,
+    )  # fmt: skip
+
+
+def event_entry(row: EventRow) -> EventEntry:
+    """Return a line of the event log."""
+    return EventEntry(
+        id=row.id, time_s=row.time_s, kind=row.kind, job=row.job, nodes=row.nodes, gpus=row.gpus, reason=row.reason,
+        sentence=row.sentence,
+    )  # fmt: skip
+
+
+def node_states(board: Board, visible: Mapping[int, bool] | None) -> tuple[NodeState, ...]:
+    """Return all nodes; of the jobs on them, those that are *visible* (``None``: all)."""
+    return tuple(_node(node, visible) for node in board.nodes)
+
+
+def cluster_state(board: Board, caller: Caller, visible: Mapping[int, bool] | None) -> ClusterState:
+    """Return the cluster as *caller* may see it."""
+    return ClusterState(
+        time_s=board.time_s, mode=board.mode, engine=board.engine, healthy=board.healthy,
+        trouble=board.trouble if caller.operator else None, power_w=board.power_w, busy_gpus=board.busy_gpus,
+        total_gpus=board.total_gpus, running=board.running, waiting=board.waiting, tick_s=board.tick_s,
+        ticks=board.ticks, saved=None if board.saved is None else dict(board.saved),
+        nodes=node_states(board, visible),
+    )  # fmt: skip
+
+
+def _node(node: BoardNode, visible: Mapping[int, bool] | None) -> NodeState:
+    jobs = tuple(job for job in node.jobs if visible is None or visible.get(job, False))
+    return NodeState(
+        name=node.name, gpu_type=node.gpu_type, gpus=node.gpus, usable_gpus=node.usable_gpus,
+        held_gpus=node.held_gpus, state=node.state, drained=node.drained, jobs=jobs, power_w=node.power_w,
+    )  # fmt: skip
+
+
+def _state(row: JobRow, board: Board) -> dict[str, Any]:
+    known: JobRow | BoardJob = row
+    if row.status in ACTIVE:
+        known = board.jobs.get(row.id, row)
+    return {
+        "id": row.id, "name": row.name, "tenant": row.tenant, "status": row.status.value, "held": row.held,
+        "submit_s": row.submit_s, "due_s": row.due_s, "began_s": row.began_s, "started_s": row.started_s,
+        "ended_s": row.ended_s, "attempts": row.attempts, "nodes": row.nodes, "gpu_type": row.gpu_type,
+        "gpus": row.gpus, "gpus_asked": row.file.gpus, "epochs": row.file.epochs,
+        "done_epochs": max(row.done_epochs, known.done_epochs), "kept_epochs": max(row.kept_epochs, known.kept_epochs),
+        "reason": known.reason, "sentence": known.sentence,
+        "expected_start_s": known.expected_start_s if row.status is JobStatus.WAITING else None,
+        "expected_end_s": known.expected_end_s if row.status in ACTIVE else None,
+        "late": _late(row, board.time_s, known.expected_end_s),
+    }  # fmt: skip
+
+
+def _late(row: JobRow, now_s: float, expected_end_s: float | None) -> bool | None:
+    if row.due_s is None:
+        return None
+    if row.status not in ACTIVE:
+        return row.ended_s is not None and row.ended_s > row.due_s
+    return now_s > row.due_s or (expected_end_s is not None and expected_end_s > row.due_s)
+
+
+def _configurations(row: JobRow) -> tuple[JobConfiguration, ...] | None:
+    return None if row.times is None else tuple(JobConfiguration.model_validate(time) for time in row.times)
+
+
+def _scaled(value: int | None, factor: float) -> float | None:
+    return None if value is None else value * factor

@@ -1,0 +1,82 @@
+// The REST API and its stream. The token stays in this tab (sessionStorage) and travels in a header only.
+
+const KEY = "commonwatt-token";
+export const token = {
+  get: () => sessionStorage.getItem(KEY),
+  set: (value) => sessionStorage.setItem(KEY, value),
+  drop: () => sessionStorage.removeItem(KEY),
+};
+
+// What the server refused: `problem` is its application/problem+json.
+export class Refused extends Error {
+  constructor(status, problem) {
+    super(problem.detail || problem.title || `the server answered ${status}`);
+    this.status = status;
+    this.problem = problem;
+  }
+}
+
+async function request(path, { method = "GET", body, headers = {}, signal } = {}) {
+  const sent = { ...headers, Authorization: `Bearer ${token.get() ?? ""}` };
+  if (body !== undefined) sent["Content-Type"] = "application/json";
+  const answer = await fetch(`/api/v1${path}`, {
+    method, headers: sent, body: body === undefined ? undefined : JSON.stringify(body), signal,
+    cache: "no-store", credentials: "omit", redirect: "error",
+  });
+  if (answer.ok) return answer;
+  let problem = {};
+  try {
+    problem = await answer.json();
+  } catch {
+    problem = {};
+  }
+  throw new Refused(answer.status, problem ?? {});
+}
+
+export async function ask(path, options) {
+  const answer = await request(path, options);
+  const text = await answer.text();
+  return (answer.headers.get("Content-Type") ?? "").includes("json") ? JSON.parse(text) : text;
+}
+
+// Messages of /stream as { name, data, id }. EventSource cannot send a token, so the body is read as it comes.
+// `alive` is called with everything that arrives, heartbeats too.
+export async function* messages({ signal, alive, last }) {
+  const headers = { Accept: "text/event-stream" };
+  if (last) headers["Last-Event-ID"] = String(last);
+  const answer = await request("/stream", { headers, signal });
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let waiting = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    alive();
+    const blocks = (waiting + value.replace(/\r/g, "")).split("\n\n");
+    waiting = blocks.pop();
+    for (const block of blocks) {
+      const message = parse(block);
+      if (message !== null) yield message;
+    }
+  }
+}
+
+export function parse(block) {
+  let name = "message";
+  let id = null;
+  const data = [];
+  for (const line of block.split("\n")) {
+    const colon = line.indexOf(":");
+    if (colon <= 0) continue; // a comment: the heartbeat
+    const field = line.slice(0, colon);
+    const value = line.slice(colon + 1).replace(/^ /, "");
+    if (field === "event") name = value;
+    else if (field === "id") id = value;
+    else if (field === "data") data.push(value);
+  }
+  return data.length ? { name, id, data: JSON.parse(data.join("\n")) } : null;
+}
+
+// A key that makes a submission safe to send again. (randomUUID would need HTTPS.)
+export function freshKey() {
+  return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}

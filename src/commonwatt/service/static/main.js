@@ -1,0 +1,146 @@
+// Puts the page together: signing in, the stream, drawing what changed.
+
+import { Refused, ask, token } from "./api.js";
+import { drawCluster } from "./cluster.js";
+import { eventLine, openJob, openNode } from "./details.js";
+import { confirmed, failed, say } from "./dialogs.js";
+import { byId, calmly, h, setText } from "./dom.js";
+import { link } from "./link.js";
+import { drawPlan, setUpPlan } from "./plan.js";
+import { drawPower } from "./power.js";
+import { drawQueue, setUpQueue } from "./queue.js";
+import { now_s, state, takeBoard, takeEvent, takeSamples } from "./state.js";
+import { openSubmit } from "./submit.js";
+import { drawCost, drawTenants, drawTiles } from "./tenants.js";
+
+const ACCOUNTS_MS = 10000; // tenants and ledger are asked for this often
+const WHY = "commonwatt-why";
+let unlink = null;
+
+const draw = calmly(() => {
+  if (state.head === null || state.who === null) return;
+  drawHead();
+  drawTiles();
+  drawCluster(openNode);
+  drawPlan();
+  drawQueue();
+  drawCost();
+  document.documentElement.dataset.ready = "true";
+});
+const drawCharts = calmly(drawPower, 2000);
+const drawEvents = calmly(() => byId("event-list").replaceChildren(
+  ...(state.events.length ? state.events.map((event) => eventLine(event, now_s())) : [h("li", { class: "none" }, "Nothing yet.")])), 500);
+
+function drawHead() {
+  const { head, who } = state;
+  const live = head.mode === "live";
+  byId("mode").className = live ? "pill" : "pill dry";
+  setText(byId("mode"), live ? "live" : "dry run: nothing is carried out");
+  setText(byId("engine"), `engine ${head.engine}`);
+  setText(byId("who"), who.operator ? `operator ${who.label}` : `tenant ${who.tenant}`);
+  setText(byId("switch"), live ? "Switch to a dry run" : "Go live");
+  for (const id of ["mode", "new", "out"]) byId(id).hidden = false;
+  byId("switch").hidden = !who.operator;
+  banner("trouble", head.trouble ? `The controller is in trouble: ${head.trouble}` : head.healthy ? "" : "The controller is not deciding yet.");
+}
+
+function banner(id, text) {
+  setText(byId(id), text);
+  byId(id).hidden = !text;
+}
+
+function take({ name, data }) {
+  banner("lost", "");
+  if (name === "hello") {
+    state.who = data;
+    readAccounts();
+    if (!state.samples.length) readSamples();
+  } else if (name === "board") {
+    takeBoard(data);
+    drawCharts();
+  } else if (name === "event") {
+    takeEvent(data);
+    drawEvents();
+  }
+  draw();
+}
+
+async function readAccounts() {
+  try {
+    const [tenants, ledger] = await Promise.all([ask("/tenants"), ask("/ledger")]);
+    state.tenants = tenants.tenants;
+    state.ledger = ledger.ledger;
+    drawTenants();
+    draw();
+  } catch (error) {
+    if (error instanceof Refused && error.status !== 503) failed(error); // without the server, the banner says enough
+  }
+}
+
+async function readSamples() {
+  try {
+    takeSamples((await ask(`/samples?since=${Math.floor(Date.now() / 1000 - 86400)}&limit=3000`)).samples);
+    drawCharts();
+  } catch (error) {
+    if (error instanceof Refused && error.status !== 403) failed(error);
+  }
+}
+
+function signIn(why = "") {
+  const dialog = byId("login");
+  setText(byId("login-error"), why);
+  byId("token").value = "";
+  if (!dialog.open) dialog.showModal();
+}
+
+// The page begins anew, so that nothing of what was seen stays.
+function signOut(why = "") {
+  unlink?.();
+  token.drop();
+  if (state.who === null) return signIn(why);
+  sessionStorage.setItem(WHY, why);
+  location.reload();
+}
+
+function begin() {
+  unlink = link({
+    take,
+    lost: (seconds, error) => banner("lost",
+      `Connection lost${error instanceof Refused ? ` (${error.message})` : ""}. What you see is old. Trying again in ${seconds} s.`),
+    refused: () => signOut("This token is not accepted (any more)."),
+  });
+}
+
+async function switchMode() {
+  const toLive = state.head.mode !== "live";
+  const question = toLive
+    ? { title: "Go live?", text: "From now on decisions are carried out: jobs are started, moved and stopped on the real cluster.", yes: "Go live", danger: true }
+    : { title: "Switch to a dry run?", text: "Running jobs go on, but nothing is started, moved or stopped any more; decisions are only written down.", yes: "Switch to a dry run" };
+  if (!(await confirmed(question))) return;
+  try {
+    await ask("/mode", { method: "POST", body: { mode: toLive ? "live" : "dry-run" } });
+    say(toLive ? "Going live is asked for." : "A dry run is asked for.");
+  } catch (error) {
+    failed(error);
+  }
+}
+
+byId("login").addEventListener("cancel", (event) => event.preventDefault()); // there is nothing to see behind it
+byId("login").querySelector("form").addEventListener("submit", () => {
+  token.set(byId("token").value.trim());
+  byId("token").value = "";
+  begin();
+});
+byId("out").addEventListener("click", () => signOut());
+byId("new").addEventListener("click", openSubmit);
+byId("switch").addEventListener("click", switchMode);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawCharts);
+window.addEventListener("load", drawCharts);
+document.addEventListener("visibilitychange", () => document.hidden || draw());
+setInterval(() => document.hidden || draw(), 5000); // clocks go on between ticks
+setInterval(() => state.who && !document.hidden && readAccounts(), ACCOUNTS_MS);
+setUpPlan(openJob);
+setUpQueue(openJob, failed);
+if (token.get()) begin();
+else signIn(sessionStorage.getItem(WHY) ?? "");
+sessionStorage.removeItem(WHY);

@@ -1,0 +1,94 @@
+// The jobs: who waits and why, what runs and until when, and (asked of the server page by page) what ended.
+
+import { ask } from "./api.js";
+import { byId, h, setClass, setText } from "./dom.js";
+import { away, moment, percent, plural } from "./format.js";
+import { Rows } from "./rows.js";
+import { now_s, state } from "./state.js";
+
+const ENDED_PAGE = 200;
+let rows;
+let ended = [];
+let choice = { status: "", tenant: "", find: "" };
+
+export function setUpQueue(open, failed) {
+  rows = new Rows(byId("queue-rows"), { make, fill, open, none: "No such job." });
+  const changed = async () => {
+    const status = byId("queue-status").value;
+    choice = { status, tenant: byId("queue-tenant").value, find: byId("queue-find").value.trim().toLowerCase() };
+    byId("queue-rows").scrollTop = 0;
+    if (status === "ended") await loadEnded().catch(failed);
+    drawQueue();
+  };
+  for (const id of ["queue-status", "queue-tenant"]) byId(id).addEventListener("change", changed);
+  byId("queue-find").addEventListener("input", changed);
+}
+
+async function loadEnded() {
+  const query = "status=completed&status=failed&status=cancelled&newest_first=true";
+  ended = (await ask(`/jobs?${query}&limit=${ENDED_PAGE}`)).jobs;
+}
+
+function make() {
+  const cells = ["name", "tenant", "state", "progress", "when", "why"].map((name) => h("span", { class: name, role: "gridcell" }));
+  const meter = h("i", { class: "meter" });
+  const share = h("b", {});
+  cells[3].append(meter, share);
+  return Object.assign(h("div", { class: "job-row" }, cells), { cells, meter, share });
+}
+
+function fill(row, job) {
+  const [name, tenant, status, , when, why] = row.cells;
+  const now = now_s();
+  setText(name, `${job.id} ${job.name}`);
+  setText(tenant, job.tenant);
+  setText(status, job.held ? "held" : job.status);
+  setClass(status, `state is-${job.held ? "held" : job.status}`);
+  const share = job.epochs ? Math.min(1, job.done_epochs / job.epochs) : null;
+  row.meter.style.setProperty("--done", `${100 * (share ?? 0)}%`);
+  setText(row.share, percent(share));
+  setText(when, whenOf(job, now));
+  setText(why, [job.reason, job.sentence].filter(Boolean).join(": ") || whereOf(job));
+  row.title = why.textContent;
+}
+
+const whereOf = (job) => (job.nodes.length ? `on ${job.nodes.join(", ")}` : "");
+
+function whenOf(job, now) {
+  if (job.status === "running") return job.expected_end_s === null ? "end unknown" : `ends ${away(job.expected_end_s, now)}`;
+  if (job.status === "waiting") {
+    return job.expected_start_s === null ? "start unknown" : `starts ${away(Math.max(job.expected_start_s, now), now)}`;
+  }
+  return job.ended_s === null ? "" : `ended ${moment(job.ended_s, now)}`;
+}
+
+const ORDER = { running: 0, waiting: 1 };
+
+export function drawQueue() {
+  drawTenantChoice();
+  const { status, tenant, find } = choice;
+  const all = status === "ended" ? ended : [...state.jobs.values()];
+  const shown = all.filter((job) =>
+    (!status || status === "ended" || (status === "held" ? job.held : job.status === status)) &&
+    (!tenant || job.tenant === tenant) &&
+    (!find || `${job.id} ${job.name} ${job.tenant} ${job.reason ?? ""} ${job.sentence ?? ""}`.toLowerCase().includes(find)));
+  if (status === "ended") shown.sort((a, b) => b.id - a.id);
+  else {
+    const time = (job) => (job.status === "running" ? job.expected_end_s : job.expected_start_s) ?? Infinity;
+    const order = new Map(shown.map((job) => [job, time(job)]));
+    shown.sort((a, b) => (ORDER[a.status] ?? 2) - (ORDER[b.status] ?? 2) || (order.get(a) > order.get(b) ? 1 : order.get(a) < order.get(b) ? -1 : a.id - b.id));
+  }
+  const latest = status === "ended" && ended.length === ENDED_PAGE ? ` (the latest ${ENDED_PAGE})` : "";
+  setText(byId("queue-note"), `${plural(shown.length, "job")}${latest}. Arrow keys move, Enter opens.`);
+  rows.show(shown);
+}
+
+function drawTenantChoice() {
+  const select = byId("queue-tenant");
+  const names = state.tenants.map((tenant) => tenant.name);
+  select.parentElement.hidden = !state.who?.operator;
+  if (select.options.length === names.length + 1) return;
+  const chosen = select.value;
+  select.replaceChildren(h("option", { value: "" }, "all"), ...names.map((name) => h("option", { value: name }, name)));
+  select.value = chosen;
+}

@@ -1,0 +1,95 @@
+"""``/tenants``: entitlements, and what came of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Request
+
+from commonwatt.model.live_results import TenantOrder, TenantPage, TenantState
+from commonwatt.service.audit import AuditedRoute, about
+from commonwatt.service.body import body_of, described
+from commonwatt.service.desk import Desk
+from commonwatt.service.guard import Member, Operator
+from commonwatt.service.parameters import PREFIX, desk_of
+from commonwatt.service.problems import Refusal, refusals
+
+__all__ = ["router"]
+
+router = APIRouter(prefix=f"{PREFIX}/tenants", tags=["tenants"], route_class=AuditedRoute)
+
+Name = Annotated[
+    str, Path(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f/]+$", description="Name of the tenant.")
+]
+_COLUMNS = ("energy_uj", "cost_n", "carbon_ug", "gpu_us")
+
+
+@router.get("", response_model=TenantPage)
+def tenants(request: Request, caller: Member) -> TenantPage:
+    """List tenants with their entitlement, energy and GPU time: all, or one's own."""
+    desk = desk_of(request)
+    states = tuple(state for state in _states(desk) if caller.sees(state.name))
+    return TenantPage(tenants=states, currency=desk.config.electricity.currency)
+
+
+@router.get("/{tenant}", response_model=TenantState, responses=refusals(404))
+def tenant(request: Request, caller: Member, tenant: Name) -> TenantState:
+    """Return one tenant."""
+    found = next((state for state in _states(desk_of(request)) if state.name == tenant), None)
+    if found is None or not caller.sees(tenant):
+        raise Refusal(404, f"there is no tenant {tenant!r}", field="tenant", value=tenant)
+    return found
+
+
+@router.put(
+    "/{tenant}", response_model=TenantState, openapi_extra=described(TenantOrder),
+    responses=refusals(400, 403, 408, 413, 415),
+)  # fmt: skip
+def set_tenant(
+    request: Request, caller: Operator, tenant: Name,  # noqa: ARG001
+    order: Annotated[TenantOrder, Depends(body_of(TenantOrder))],
+) -> TenantState:  # fmt: skip
+    """Enter a tenant, or change its weight."""
+    desk = desk_of(request)
+    about(request, f"tenant {tenant}", weight=order.weight)
+    desk.store.add_tenant(tenant, order.weight, time.time())
+    desk.wake()
+    return next(state for state in _states(desk) if state.name == tenant)
+
+
+def _states(desk: Desk) -> list[TenantState]:
+    weights = desk.store.tenants()
+    accounts: dict[str, dict[str, int | None]] = {name: dict.fromkeys(_COLUMNS, 0) for name in weights}
+    for row in desk.store.ledger():
+        if row["tenant"] in accounts:
+            _add(accounts[row["tenant"]], row)
+    everything: dict[str, int | None] = dict.fromkeys(_COLUMNS, 0)
+    for account in accounts.values():
+        _add(everything, account)
+    total = sum(weights.values())
+    return [
+        TenantState(
+            name=name, weight=weight, entitlement=weight / total, jobs=desk.store.counts(name),
+            energy_j=_scaled(account["energy_uj"], 1e-6), cost=_scaled(account["cost_n"], 1e-9),
+            carbon_g=_scaled(account["carbon_ug"], 1e-6), gpu_s=(account["gpu_us"] or 0) * 1e-6,
+            energy_share=_part(account["energy_uj"], everything["energy_uj"]),
+            gpu_share=_part(account["gpu_us"], everything["gpu_us"]),
+        )
+        for (name, weight), account in zip(weights.items(), accounts.values(), strict=True)
+    ]  # fmt: skip
+
+
+def _add(account: dict[str, int | None], row: Mapping[str, Any]) -> None:
+    for name in _COLUMNS:
+        one, other = account[name], row[name]
+        account[name] = None if one is None or other is None else one + other
+
+
+def _scaled(value: int | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _part(value: int | None, total: int | None) -> float | None:
+    return value / total if value is not None and total else None

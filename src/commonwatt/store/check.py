@@ -1,0 +1,164 @@
+"""Looking for what must not be in a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from commonwatt.model.errors import StoreError
+from commonwatt.store import tables
+from commonwatt.store.claim import claimed
+from commonwatt.store.database import Database
+from commonwatt.store.migrate import head
+from commonwatt.store.records import ACTIVE, JobRow, JobStatus
+from commonwatt.store.store import job_row
+
+__all__ = ["Checked", "Problem", "check"]
+
+_SUMS = ("energy_uj", "cost_n", "carbon_ug", "gpu_us")
+_LAST = {JobStatus.COMPLETED: "completed", JobStatus.FAILED: "failed", JobStatus.CANCELLED: "cancelled"}
+_PAGE = 1000
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that must not be."""
+
+    table: str
+    job: int | None
+    problem: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a look at a whole store found."""
+
+    revision: str
+    controller: bool
+    rows: dict[str, int]
+    jobs: dict[str, int]
+    ledger_exact: bool
+    open_intents: int
+    problems: tuple[Problem, ...]
+
+
+def check(database: Database) -> Checked:
+    """Look through all of *database*, which must be prepared, in one snapshot; raises ``StoreError``."""
+    controller = claimed(database)
+    with database.reading(what="check", snapshot=True) as c:
+        rows = {
+            t.name: int(c.scalar(sa.select(sa.func.count()).select_from(t)) or 0) for t in tables.metadata.sorted_tables
+        }
+        by_status = sa.select(tables.jobs.c.status, sa.func.count()).group_by(tables.jobs.c.status)
+        found = {row[0]: int(row[1]) for row in c.execute(by_status)}
+        unknown = tables.intents.c.outcome.is_(None)
+        open_intents = int(c.scalar(sa.select(sa.func.count()).where(unknown)) or 0)
+        ledger = list(_ledger(c))
+        problems = [*_engine(c), *ledger, *_jobs(c), *_events(c), *_strays(c)]
+        if open_intents and not controller:
+            said = f"{open_intents} commands have no known outcome and no controller runs; `serve` settles them"
+            problems.append(Problem("intents", None, said))
+    jobs = {status.value: found.get(status, 0) for status in JobStatus}
+    return Checked(head(), controller, rows, jobs, not ledger, open_intents, tuple(problems))
+
+
+def _engine(c: sa.Connection) -> Iterator[Problem]:
+    """SQLite's own look at its file."""
+    if c.dialect.name != "sqlite":
+        return
+    for row in c.exec_driver_sql("PRAGMA integrity_check(20)"):
+        if row[0] != "ok":
+            yield Problem("database", None, str(row[0]))
+    for row in c.exec_driver_sql("PRAGMA foreign_key_check"):
+        yield Problem(str(row[0]), None, f"row {row[1]} names a row of {row[2]} that does not exist")
+
+
+def _ledger(c: sa.Connection) -> Iterator[Problem]:
+    """All rows add up to the meter; where one of them is unknown, so is the meter."""
+    t = tables.ledger.c
+    for name in _SUMS:
+        total: dict[bool, int | None] = {True: 0, False: 0}  # the meter; everything else
+        query = sa.select(t.row, sa.func.sum(t[name]), sa.func.count(t[name]), sa.func.count()).group_by(t.row)
+        for row, added, known, entries in c.execute(query):
+            meter, before = row == "meter", total[row == "meter"]
+            total[meter] = None if before is None or known < entries else before + int(added or 0)
+        if total[True] != total[False]:
+            yield Problem(
+                "ledger", None, f"{name}: the meter says {_said(total[True])}, its rows {_said(total[False])}"
+            )
+
+
+def _said(value: int | None) -> str:
+    return "unknown" if value is None else str(value)
+
+
+def _jobs(c: sa.Connection) -> Iterator[Problem]:
+    t, last = tables.jobs, 0
+    while True:
+        rows = c.execute(sa.select(t).where(t.c.id > last).order_by(t.c.id).limit(_PAGE)).mappings().all()
+        for row in rows:
+            try:
+                problems = list(_of_job(job_row(row)))
+            except StoreError as error:
+                problems = [str(error)]
+            yield from (Problem("jobs", row["id"], problem) for problem in problems)
+        if len(rows) < _PAGE:
+            return
+        last = rows[-1]["id"]
+
+
+def _of_job(job: JobRow) -> Iterator[str]:
+    running = job.status is JobStatus.RUNNING
+    if running != bool(job.nodes):
+        yield f"it is {job.status} and holds {len(job.nodes)} nodes"
+    elif running and not (job.attempts and job.started_s is not None and job.gpus):
+        yield "it runs, but was never started or has no GPUs"
+    if (job.status in ACTIVE) != (job.ended_s is None):
+        yield f"it is {job.status}, and when it ended is {'not ' if job.ended_s is None else ''}known"
+    if job.settled > job.attempts:
+        yield f"{job.settled} of its runs are accounted for, but it was started {job.attempts} times"
+    if not 0 <= job.kept_epochs <= max(job.done_epochs, job.file.epochs):
+        yield f"{job.kept_epochs:g} epochs of it are kept, {job.done_epochs:g} done"
+
+
+def _events(c: sa.Connection) -> Iterator[Problem]:
+    """A job ends once: with the event of its status, and nothing happens to it afterwards."""
+    e, j = tables.events.c, tables.jobs.c
+    ends = sa.case((e.kind.in_(tuple(_LAST.values())), 1), else_=0)
+    each = (
+        sa.select(
+            e.job, sa.func.sum(ends).label("ends"), sa.func.max(e.id).label("last"),
+            sa.func.max(sa.case((ends == 1, e.id))).label("end"),
+        ).where(e.job.is_not(None)).group_by(e.job).subquery()
+    )  # fmt: skip
+    pruned = c.scalar(sa.select(tables.settings.c.value).where(tables.settings.c.name == "pruned_s"))
+    query = sa.select(j.id, j.status, j.ended_s, each.c.ends, each.c.last, each.c.end, e.kind).select_from(
+        tables.jobs.outerjoin(each, each.c.job == j.id).outerjoin(tables.events, e.id == each.c.end)
+    ).order_by(j.id)  # fmt: skip
+    for row in c.execute(query):
+        number, status, ended_s, ends_seen, last, end, kind = row
+        if status in ACTIVE:
+            if ends_seen:
+                yield Problem("events", number, f"it is {status}, but an event says it has {kind}")
+        elif not ends_seen:
+            if pruned is None or (ended_s or 0.0) >= float(pruned):
+                yield Problem("events", number, f"it is {status}, but no event says so")
+        elif ends_seen > 1:
+            yield Problem("events", number, f"it ended {int(ends_seen)} times")
+        elif kind != _LAST.get(JobStatus(status)):
+            yield Problem("events", number, f"it is {status}, but an event says it is {kind}")
+        elif last != end:
+            yield Problem("events", number, "something happened to it after it ended")
+
+
+def _strays(c: sa.Connection) -> Iterator[Problem]:
+    """Rows of jobs there are not."""
+    for table in (tables.events, tables.intents, tables.ledger, tables.requests):
+        t, j = table.c, tables.jobs.c
+        query = sa.select(t.job).distinct().select_from(table.outerjoin(tables.jobs, t.job == j.id)).where(
+            j.id.is_(None), t.job.is_not(None), t.job != 0
+        ).limit(20)  # fmt: skip
+        for (job,) in c.execute(query):
+            yield Problem(table.name, job, "there is no such job")

@@ -1,0 +1,200 @@
+"""Opening a database and its transactions, the same for SQLite, MariaDB and PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    InterfaceError,
+    NoSuchModuleError,
+    OperationalError,
+    SQLAlchemyError,
+)
+
+from commonwatt.model.errors import InputError, MissingExtraError, StoreDownError, StoreError
+
+if TYPE_CHECKING:
+    from commonwatt.store.claim import Claim
+
+__all__ = ["Database", "address"]
+
+_KNOWN = {
+    "sqlite": "sqlite+pysqlite", "mysql": "mariadb+pymysql", "mariadb": "mariadb+pymysql",
+    "postgresql": "postgresql+psycopg",
+}  # fmt: skip
+_PASSING = (OperationalError, InterfaceError, sa.exc.TimeoutError)
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_ANSWER_S = 60  # longest time a statement may take
+
+
+def address(text: str, folder: Path) -> URL:
+    """Return the address *text* stands for: a URL, or a file of SQLite relative to *folder*.
+
+    Environment variables (``$NAME``, ``${NAME}``) are put in, so that passwords need not stand in files; in the part
+    before the ``@`` they may hold any character. Raises ``InputError`` on one that is not set, on databases we do not
+    know and on one in memory, which would be lost.
+    """
+    kind, found, rest = text.partition("://")
+    who, at, where = rest.rpartition("@")
+    text = _put_in(kind) + found + _put_in(who, partial(quote, safe="")) + at + _put_in(where)
+    if "://" not in text:
+        return URL.create("sqlite+pysqlite", database=str((folder / text).absolute()))
+    expected = "a file, or an address beginning with sqlite:///, mysql+pymysql:// or postgresql+psycopg://"
+    shown = f"{text.partition('://')[0]}://..."
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError):
+        raise InputError(expected, field="live.store", value=shown) from None
+    backend = url.get_backend_name()
+    if backend not in _KNOWN or not url.database:
+        raise InputError(expected, field="live.store", value=shown)
+    if backend == "sqlite":
+        if ":memory:" in url.database or url.query or url.host:
+            raise InputError("a file", field="live.store", value=url.render_as_string(hide_password=True))
+        url = url.set(database=str((folder / url.database).absolute()))
+    return url.set(drivername=_KNOWN[backend])
+
+
+class Database:
+    """Connections to one database. Safe to use from several threads.
+
+    *patience_s* is how long a transaction waits for others to end, and how long it is tried to connect.
+    """
+
+    def __init__(self, url: URL, *, patience_s: float = 30.0) -> None:
+        self.url = url
+        self.backend = url.get_backend_name()
+        options: dict[str, object] = {"pool_pre_ping": True, "pool_size": 16, "max_overflow": 16}
+        options |= {"json_serializer": _as_json, "pool_timeout": patience_s}
+        wait_s = max(1, round(patience_s))
+        if self.backend == "sqlite":
+            options["connect_args"] = {"timeout": patience_s}
+        elif self.backend == "mariadb":
+            modes = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO"
+            options["connect_args"] = {
+                "connect_timeout": min(wait_s, 10), "read_timeout": _ANSWER_S + wait_s, "write_timeout": _ANSWER_S,
+                "charset": "utf8mb4",
+                "init_command": f"SET SESSION sql_mode='{modes}', SESSION innodb_lock_wait_timeout={wait_s}",
+            }  # fmt: skip
+        else:
+            settings = f"-c statement_timeout={_ANSWER_S * 1000} -c lock_timeout={wait_s * 1000}"
+            options["connect_args"] = {
+                "connect_timeout": max(2, min(wait_s, 10)), "options": settings, "client_encoding": "utf8",
+                "application_name": "commonwatt",
+            }  # fmt: skip
+        if self.backend != "sqlite":
+            options["isolation_level"] = "READ COMMITTED"
+        try:
+            self.engine = sa.create_engine(url, **options)
+        except (ModuleNotFoundError, NoSuchModuleError) as error:
+            extra = "postgresql" if self.backend == "postgresql" else "mariadb"
+            raise MissingExtraError(str(getattr(error, "name", None) or error), extra) from None
+        if self.backend == "sqlite":
+            event.listen(self.engine, "connect", _prepare_sqlite)
+            event.listen(self.engine, "begin", _begin_sqlite)
+
+    def __str__(self) -> str:
+        return self.url.render_as_string(hide_password=True)
+
+    @contextmanager
+    def transaction(self, *, what: str = "transaction") -> Iterator[sa.Connection]:
+        """Do all or nothing; raises ``StoreError`` saying *what* failed, with nothing of it done."""
+        with self.told(what), self.engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def reading(self, *, what: str = "query", snapshot: bool = False) -> Iterator[sa.Connection]:
+        """Read; with *snapshot*, all queries see one and the same state."""
+        options: dict[str, object] = {"commonwatt_read": True}
+        if snapshot and self.backend != "sqlite":  # where it is so in any case
+            options["isolation_level"] = "REPEATABLE READ"
+        with self.told(what), self.engine.connect() as connection:
+            yield connection.execution_options(**options)
+
+    def prepare(self) -> None:
+        """Create the tables of a new database; hold that those of an old one are this version's.
+
+        May be called by several processes at once. Raises ``InputError`` on a store of another version or a database
+        that holds something else.
+        """
+        from commonwatt.store.migrate import prepare
+
+        prepare(self)
+
+    def upgrade(self) -> tuple[str | None, str]:
+        """Bring an older store to this version; returns the revisions before (``None``: it was new) and after."""
+        from commonwatt.store.migrate import upgrade
+
+        return upgrade(self)
+
+    def claim(self) -> Claim:
+        """Claim the store for one controller, until the claim is released or its process ends.
+
+        Raises ``StoreError`` if another controller runs on it.
+        """
+        from commonwatt.store.claim import take
+
+        return take(self)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()
+
+    @contextmanager
+    def told(self, what: str) -> Iterator[None]:
+        """Turn errors of the database into ``StoreError`` (``StoreDownError``) that say *what* failed."""
+        try:
+            yield
+        except SQLAlchemyError as error:
+            cause = str(error.orig) if isinstance(error, DBAPIError) else str(error)
+            kind = StoreDownError if isinstance(error, _PASSING) else StoreError
+            raise kind(f"{what}: the database {self} says: {_first_line(cause)}") from error
+        except (UnicodeEncodeError, OverflowError) as error:  # of SQLite's driver, which does not declare them
+            raise StoreError(f"{what}: the database {self} cannot store it: {error}") from error
+
+
+def _put_in(text: str, written: Callable[[str], str] = str) -> str:
+    def value(found: re.Match[str]) -> str:
+        name = found[1] or found[2]
+        if name not in os.environ:
+            raise InputError("an environment variable that is set", field="live.store", value=name)
+        return written(os.environ[name])
+
+    return _VARIABLE.sub(value, text)
+
+
+def _as_json(value: object) -> str:
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:  # PostgreSQL's driver calls this and would pass it on
+        raise StoreError(f"not a JSON value: {error}") from None
+
+
+def _first_line(text: str) -> str:
+    return next((line for line in text.splitlines() if line.strip()), "nothing")
+
+
+def _prepare_sqlite(connection: object, record: object) -> None:  # noqa: ARG001
+    connection.isolation_level = None  # type: ignore[attr-defined]  # transactions begin where we say
+    cursor = connection.cursor()  # type: ignore[attr-defined]
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    reads = connection.get_execution_options().get("commonwatt_read", False)
+    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")

@@ -1,0 +1,143 @@
+"""Versions of the store: a new database gets the newest, an older one is brought there when asked to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+
+from commonwatt.model.errors import InputError, StoreError
+from commonwatt.store.claim import claimed
+from commonwatt.store.database import Database
+from commonwatt.store.tables import metadata
+
+__all__ = ["VERSION_TABLE", "head", "prepare", "revision", "upgrade"]
+
+VERSION_TABLE = "commonwatt_version"
+_KEY = 0x636F6D6D6F6E7773
+_ONE_AT_A_TIME = threading.Lock()  # alembic keeps what it is at in global variables
+
+
+def head() -> str:
+    """Return the newest revision of the tables."""
+    return str(ScriptDirectory.from_config(_config()).get_current_head())
+
+
+def revision(c: sa.Connection) -> str | None:
+    """Return the revision of the tables in a database; ``None`` if it has none of ours."""
+    if not sa.inspect(c).has_table(VERSION_TABLE):
+        return None
+    found: str | None = c.scalar(sa.select(sa.column("version_num")).select_from(sa.table(VERSION_TABLE)))
+    return found
+
+
+def prepare(database: Database) -> None:
+    """Create a new store; raises ``InputError`` on one that is not of this version."""
+    newest = head()
+    _make_private(database)
+    with database.reading(what="version") as c:
+        if revision(c) == newest:
+            return
+    with _alone(database) as c:
+        found = revision(c)
+        if found == newest:
+            return
+        if found is not None:
+            _refuse_unknown(database, found)
+            raise InputError(
+                f'revision {newest}; run "commonwatt store upgrade CONFIG", after a backup',
+                field="live.store", value=f"revision {found} in {database}",
+            )  # fmt: skip
+        _migrate(database, c, found)
+
+
+def upgrade(database: Database) -> tuple[str | None, str]:
+    """Bring a store to the newest version; returns the revisions before and after.
+
+    Raises ``InputError`` as ``prepare`` does, ``StoreError`` while a controller runs on the store.
+    """
+    _make_private(database)
+    with _alone(database) as c:
+        found = revision(c)
+        if found is not None:
+            _refuse_unknown(database, found)
+        if found != head():
+            if claimed(database):
+                raise StoreError(f"a controller runs on the store {database}: stop it before an upgrade")
+            _migrate(database, c, found)
+        return found, head()
+
+
+def _make_private(database: Database) -> None:
+    """Let only its owner read a new file of SQLite: it holds environments of jobs."""
+    if database.backend == "sqlite":
+        with suppress(OSError):  # opening it says why it cannot be made
+            Path(str(database.url.database)).touch(mode=0o600)
+
+
+def _refuse_unknown(database: Database, found: str) -> None:
+    known = {step.revision for step in ScriptDirectory.from_config(_config()).walk_revisions()}
+    if found not in known:
+        raise InputError(
+            f"a store of this version of commonwatt, or an older one (newest known revision: {head()})",
+            field="live.store", value=f"revision {found} in {database}",
+        )  # fmt: skip
+
+
+def _migrate(database: Database, c: sa.Connection, found: str | None) -> None:
+    if found is None:
+        _hold_new(database, c)
+    if database.backend == "postgresql":
+        c.exec_driver_sql("SET LOCAL statement_timeout = 0")
+    config = _config()
+    config.attributes["connection"] = c
+    with _ONE_AT_A_TIME:
+        command.upgrade(config, "head")
+
+
+def _hold_new(database: Database, c: sa.Connection) -> None:
+    """Hold that nothing is in the way of new tables."""
+    if database.backend == "postgresql" and c.scalar(sa.text("SHOW server_encoding")) != "UTF8":
+        raise InputError("a database whose encoding is UTF8", field="live.store", value=str(database))
+    there = set(sa.inspect(c).get_table_names())
+    ours = [table for table in metadata.sorted_tables if table.name in there]
+    if not ours:
+        return
+    if VERSION_TABLE in there and not any(c.execute(sa.select(sa.literal(1)).select_from(t)).first() for t in ours):
+        metadata.drop_all(c, tables=ours)  # a creation that was interrupted: MariaDB cannot undo one
+        return
+    raise InputError(
+        f"an empty database, or one of commonwatt's (this one has a table {ours[0].name!r} of something else)",
+        field="live.store", value=str(database),
+    )  # fmt: skip
+
+
+@contextmanager
+def _alone(database: Database) -> Iterator[sa.Connection]:
+    """Begin a transaction nobody else migrates in meanwhile; SQLite's are exclusive anyway."""
+    with database.transaction(what="version") as c:
+        if database.backend == "postgresql":
+            c.execute(sa.select(sa.func.pg_advisory_xact_lock(_KEY)))
+        if database.backend != "mariadb":
+            yield c
+            return
+        name = f"commonwatt.setup.{database.url.database}"[:64]
+        if c.scalar(sa.select(sa.func.get_lock(name, 60))) != 1:
+            raise InputError("nobody else to migrate it", field="live.store", value=str(database))
+        try:
+            yield c
+        finally:
+            c.execute(sa.select(sa.func.release_lock(name)))
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config

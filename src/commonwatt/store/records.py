@@ -1,0 +1,137 @@
+"""Rows of the store as the rest of the house sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from commonwatt.model.job_file import JobFile
+
+__all__ = [
+    "ACTIVE", "EventRow", "IntentRow", "JobRow", "JobStatus", "RequestKind", "RequestRow", "SampleRow", "TokenOwner",
+]  # fmt: skip
+
+
+class JobStatus(StrEnum):
+    """Where a job is in its life."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+ACTIVE = (JobStatus.WAITING, JobStatus.RUNNING)
+
+
+class RequestKind(StrEnum):
+    """What people ask of the controller."""
+
+    SUBMIT = "submit"
+    CANCEL = "cancel"
+    HOLD = "hold"
+    RELEASE = "release"
+    DRAIN = "drain"
+    UNDRAIN = "undrain"
+    MODE = "mode"
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """A job. Fields as in the table ``jobs``; times are seconds since 1970."""
+
+    id: int
+    name: str
+    tenant: str
+    file: JobFile
+    status: JobStatus
+    held: bool
+    submit_s: float
+    due_s: float | None
+    attempts: int
+    settled: int
+    failures: int
+    began_s: float | None
+    started_s: float | None
+    ended_s: float | None
+    nodes: tuple[str, ...]
+    gpu_type: str | None
+    gpus_per_node: int
+    done_epochs: float
+    kept_epochs: float
+    times: list[dict[str, Any]] | None
+    reason: str | None
+    sentence: str | None
+    expected_start_s: float | None
+    expected_end_s: float | None
+
+    @property
+    def gpus(self) -> int:
+        """GPUs it holds now."""
+        return len(self.nodes) * self.gpus_per_node
+
+
+@dataclass(frozen=True)
+class RequestRow:
+    """Something asked of the controller."""
+
+    id: int
+    kind: RequestKind
+    job: int | None
+    node: str | None
+    value: Any
+    at_s: float
+
+
+@dataclass(frozen=True)
+class IntentRow:
+    """A command to the engine that was written down before it was given."""
+
+    key: str
+    kind: str
+    job: int
+    attempt: int
+    nodes: tuple[str, ...]
+    gpus_per_node: int
+    at_s: float
+    outcome: str | None = None
+    cause: str | None = None
+
+
+@dataclass(frozen=True)
+class EventRow:
+    """A line of the event log."""
+
+    id: int
+    time_s: float
+    kind: str
+    job: int | None
+    nodes: tuple[str, ...]
+    gpus: int
+    reason: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class SampleRow:
+    """The cluster right after a tick."""
+
+    time_s: float
+    busy_gpus: int
+    power_w: float | None
+    running: int
+    waiting: int
+    on_gpus: int
+    wanted_gpus: int
+    tick_s: float
+
+
+@dataclass(frozen=True)
+class TokenOwner:
+    """Whom a token belongs to."""
+
+    token: int
+    label: str
+    tenant: str | None  # None: an operator

@@ -1,0 +1,302 @@
+"""What people do to the store: submit jobs, ask things of the controller, hold tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from commonwatt.model.errors import InputError, ServiceError, StoreError
+from commonwatt.model.job_file import JobFile
+from commonwatt.store import tables
+from commonwatt.store.database import Database
+from commonwatt.store.records import EventRow, JobRow, JobStatus, RequestKind, SampleRow, TokenOwner
+from commonwatt.store.texts import LONGEST_NAME, check_name, check_number, cleaned, cleaned_document, row_number
+
+__all__ = ["Store", "job_row"]
+
+_JOB_COLUMNS = tuple(field.name for field in fields(JobRow))
+_LONGEST_PAGE = 10_000_000
+
+
+class Store:
+    """The store as the API and the command line use it."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    # -- tenants and tokens
+
+    def add_tenant(self, name: str, weight: float, now_s: float) -> None:
+        """Enter a tenant, or change its weight. Raises ``InputError`` on a name that cannot be stored."""
+        check_name(name, "tenant")
+        if not check_number(weight, "weight") > 0:
+            raise InputError("a number above 0", field="weight", value=weight)
+        with self.database.transaction(what=f"tenant {name}") as c:
+            known = c.execute(sa.select(tables.tenants.c.name).where(tables.tenants.c.name == name)).first()
+            if known is None:
+                c.execute(tables.tenants.insert().values(name=name, weight=weight, created_s=now_s))
+            else:
+                c.execute(tables.tenants.update().where(tables.tenants.c.name == name).values(weight=weight))
+
+    def tenants(self) -> dict[str, float]:
+        """Weight of every tenant, by name."""
+        with self.database.reading(what="tenants") as c:
+            rows = c.execute(sa.select(tables.tenants.c.name, tables.tenants.c.weight).order_by(tables.tenants.c.name))
+            return {row.name: row.weight for row in rows}
+
+    def add_token(self, tenant: str | None, label: str, now_s: float) -> str:
+        """Make a token of a tenant, or (``None``) of an operator; only its digest is kept."""
+        check_name(label, "label")
+        token = f"cw_{secrets.token_urlsafe(32)}"
+        with self.database.transaction(what="new token") as c:
+            if tenant is not None:
+                _hold_known(c, tenant)
+            c.execute(tables.tokens.insert().values(digest=_digest(token), tenant=tenant, label=label, created_s=now_s))
+        return token
+
+    def owner(self, token: str) -> TokenOwner | None:
+        """Whose *token* it is; ``None`` if nobody's (any more)."""
+        t = tables.tokens.c
+        digest = _digest(token)
+        with self.database.reading(what="token") as c:
+            row = c.execute(
+                sa.select(t.id, t.digest, t.label, t.tenant).where(t.digest == digest, t.revoked_s.is_(None))
+            ).first()
+        if row is None or not hmac.compare_digest(row.digest, digest):
+            return None
+        return TokenOwner(row.id, row.label, row.tenant)
+
+    def tokens(self) -> list[dict[str, Any]]:
+        """Every token, without its digest."""
+        t = tables.tokens.c
+        with self.database.reading(what="tokens") as c:
+            rows = c.execute(sa.select(t.id, t.tenant, t.label, t.created_s, t.revoked_s).order_by(t.id))
+            return [dict(row) for row in rows.mappings()]
+
+    def revoke(self, token: int, now_s: float) -> bool:
+        """Make a token worthless; whether there was one."""
+        token = row_number(token)
+        t = tables.tokens
+        with self.database.transaction(what="revoke") as c:
+            done = c.execute(t.update().where(t.c.id == token, t.c.revoked_s.is_(None)).values(revoked_s=now_s))
+            return done.rowcount == 1
+
+    # -- jobs
+
+    def submit(
+        self, tenant: str, file: JobFile, now_s: float, *, due_s: float | None = None, key: str | None = None
+    ) -> tuple[JobRow, bool]:
+        """Accept a job: once this returns, it is on disk. With the same *key*, it is accepted once.
+
+        Returns the job and whether it is new. Raises ``InputError`` if there is no such tenant or *key* cannot be
+        stored, ``ServiceError`` (409) if *key* was used for another job.
+        """
+        if key is not None:
+            check_name(key, "idempotency key")
+        document = file.model_dump(mode="json")
+        values: dict[str, Any] = {
+            "name": file.name, "tenant": tenant, "idempotency_key": key, "file": document, "status": JobStatus.WAITING,
+            "submit_s": now_s, "due_s": due_s, "nodes": [],
+        }  # fmt: skip
+        try:
+            with self.database.transaction(what=f"submit {file.name}") as c:
+                _hold_known(c, tenant)
+                earlier = self._submitted(c, tenant, key)
+                if earlier is None:
+                    job = int(c.execute(tables.jobs.insert().values(**values)).inserted_primary_key[0])  # type: ignore[index]
+                    _ask(c, RequestKind.SUBMIT, now_s, job=job)
+                    row = c.execute(sa.select(tables.jobs).where(tables.jobs.c.id == job)).mappings().one()
+                    return job_row(row), True
+        except StoreError as error:
+            if not isinstance(error.__cause__, IntegrityError):
+                raise
+            with self.database.reading(what=f"submit {file.name}") as c:  # somebody was faster with the same key
+                earlier = self._submitted(c, tenant, key)
+            if earlier is None:
+                raise
+        if json.loads(json.dumps(earlier.file.model_dump(mode="json"))) != json.loads(json.dumps(document)):
+            msg = f"idempotency key {key!r} was used for job {earlier.id} with another content"
+            raise ServiceError(msg, 409)
+        return earlier, False
+
+    def submitted(self, tenant: str, key: str) -> JobRow | None:
+        """Return the job *tenant* submitted with *key*, if any."""
+        with self.database.reading(what="jobs") as c:
+            return self._submitted(c, tenant, key)
+
+    def _submitted(self, c: sa.Connection, tenant: str, key: str | None) -> JobRow | None:
+        if key is None:
+            return None
+        t = tables.jobs
+        row = c.execute(sa.select(t).where(t.c.tenant == tenant, t.c.idempotency_key == key)).mappings().first()
+        return None if row is None else job_row(row)
+
+    def job(self, job: int) -> JobRow | None:
+        """One job."""
+        job = row_number(job)
+        with self.database.reading(what=f"job {job}") as c:
+            row = c.execute(sa.select(tables.jobs).where(tables.jobs.c.id == job)).mappings().first()
+        return None if row is None else job_row(row)
+
+    def jobs(
+        self, *, tenant: str | None = None, status: Sequence[JobStatus] = (), after: int = 0, limit: int = 100,
+        newest_first: bool = False,
+    ) -> list[JobRow]:  # fmt: skip
+        """Jobs by id, a page at a time: those beyond (or, newest first, before) *after*; 0 begins at the end."""
+        t = tables.jobs.c
+        query = sa.select(tables.jobs).limit(_page(limit)).order_by(t.id.desc() if newest_first else t.id)
+        if after:
+            query = query.where(t.id < row_number(after) if newest_first else t.id > row_number(after))
+        if tenant is not None:
+            query = query.where(t.tenant == cleaned(tenant))  # what cannot be stored is nobody's name
+        if status:
+            query = query.where(t.status.in_(status))
+        with self.database.reading(what="jobs") as c:
+            return [job_row(row) for row in c.execute(query).mappings()]
+
+    def counts(self, tenant: str | None = None) -> dict[str, int]:
+        """Jobs by status."""
+        t = tables.jobs.c
+        query = sa.select(t.status, sa.func.count()).group_by(t.status)
+        with self.database.reading(what="jobs") as c:
+            rows = c.execute(query if tenant is None else query.where(t.tenant == cleaned(tenant)))
+            found: dict[str, int] = {row[0]: row[1] for row in rows}
+        return {status.value: int(found.get(status, 0)) for status in JobStatus}
+
+    # -- asking the controller
+
+    def ask(
+        self, kind: RequestKind, now_s: float, *, job: int | None = None, node: str | None = None, value: Any = None,  # noqa: ANN401
+    ) -> int:  # fmt: skip
+        """Write down a request; returns its number. Raises ``InputError`` on a node name that cannot be stored."""
+        if node is not None:
+            check_name(node, "node")
+        with self.database.transaction(what=kind) as c:
+            return _ask(c, kind, now_s, job=job, node=node, value=value)
+
+    def setting(self, name: str, default: Any = None) -> Any:  # noqa: ANN401
+        """Return a value the controller keeps: ``mode``, ``drained``, ..."""
+        with self.database.reading(what=f"setting {name}") as c:
+            row = c.execute(sa.select(tables.settings.c.value).where(tables.settings.c.name == name)).first()
+        return default if row is None else row[0]
+
+    # -- what happened
+
+    def events(
+        self, *, job: int | None = None, tenant: str | None = None, after: int = 0, limit: int = 1000
+    ) -> list[EventRow]:
+        """Lines of the event log beyond *after*: of one job, of the jobs of one tenant, or all."""
+        t = tables.events.c
+        query = sa.select(tables.events).where(t.id > row_number(after)).order_by(t.id).limit(_page(limit))
+        if job is not None:
+            query = query.where(t.job == row_number(job))
+        if tenant is not None:
+            query = query.join(tables.jobs, t.job == tables.jobs.c.id).where(tables.jobs.c.tenant == cleaned(tenant))
+        with self.database.reading(what="events") as c:
+            rows = c.execute(query).mappings()
+            return [EventRow(**{**row, "nodes": tuple(row["nodes"])}) for row in rows]
+
+    def samples(self, since_s: float, *, limit: int = 10_000) -> list[SampleRow]:
+        """The cluster after each tick since *since_s*; the last *limit* of them, in order."""
+        t = tables.samples
+        query = sa.select(t).where(t.c.time_s > since_s).order_by(t.c.time_s.desc()).limit(_page(limit))
+        with self.database.reading(what="samples") as c:
+            return [SampleRow(**row) for row in c.execute(query).mappings()][::-1]
+
+    def ledger(self) -> list[dict[str, Any]]:
+        """Rows of the ledger by tenant: ``row``, ``tenant`` (null: of no job), and the sums of its columns.
+
+        A column is unknown (null) as soon as one entry of it is.
+        """
+        t, j = tables.ledger.c, tables.jobs.c
+        columns = ("energy_uj", "cost_n", "carbon_ug", "gpu_us")
+        sums = [
+            sa.case((sa.func.count(t[name]) < sa.func.count(), None), else_=sa.func.sum(t[name])).label(name)
+            for name in columns
+        ]
+        query = sa.select(t.row, j.tenant, *sums).select_from(
+            tables.ledger.outerjoin(tables.jobs, t.job == j.id)
+        ).group_by(t.row, j.tenant).order_by(t.row, j.tenant)  # fmt: skip
+        with self.database.reading(what="ledger") as c:
+            return [
+                {k: int(v) if k in columns and v is not None else v for k, v in row.items()}
+                for row in c.execute(query).mappings()
+            ]
+
+    def account(self, job: int) -> dict[str, int | None]:
+        """Return what a job is charged for so far, lost work left out."""
+        t = tables.ledger
+        with self.database.reading(what=f"account of job {job}") as c:
+            own = sa.and_(t.c.job == row_number(job), t.c.row.in_(("job", "segment")))
+            rows = c.execute(sa.select(t).where(own)).mappings().all()
+        total: dict[str, int | None] = {}
+        for name in ("energy_uj", "cost_n", "carbon_ug", "gpu_us"):
+            values = [row[name] for row in rows]
+            total[name] = None if any(value is None for value in values) else sum(values)
+        return total
+
+    def note(
+        self, at_s: float, actor: str, action: str, target: str, outcome: str, detail: dict[str, Any] | None = None
+    ) -> None:
+        """Add a line to the audit log; what of it cannot be stored is replaced or cut, the line is never refused."""
+        with self.database.transaction(what="audit") as c:
+            c.execute(
+                tables.audit.insert().values(
+                    at_s=at_s, actor=cleaned(actor, LONGEST_NAME), action=cleaned(action, 32),
+                    target=cleaned(target, LONGEST_NAME), outcome=cleaned(outcome, 32),
+                    detail=cleaned_document(detail),
+                )
+            )  # fmt: skip
+
+    def audit(self, *, after: int = 0, limit: int = 100) -> list[dict[str, Any]]:
+        """Lines of the audit log beyond *after*."""
+        t = tables.audit
+        with self.database.reading(what="audit") as c:
+            rows = c.execute(
+                sa.select(t).where(t.c.id > row_number(after)).order_by(t.c.id).limit(_page(limit))
+            ).mappings()
+            return [dict(row) for row in rows]
+
+
+def job_row(row: sa.RowMapping) -> JobRow:
+    """Return a row of the table ``jobs``."""
+    values = {name: row[name] for name in _JOB_COLUMNS}
+    try:
+        values |= {"file": JobFile.model_validate(row["file"]), "status": JobStatus(row["status"])}
+    except ValueError as error:
+        raise StoreError(f"job {row['id']} is not what this version of commonwatt writes: {error}") from None
+    return JobRow(**values | {"nodes": tuple(row["nodes"])})
+
+
+def _hold_known(c: sa.Connection, tenant: str) -> None:
+    known = None
+    if cleaned(tenant) == tenant:
+        known = c.execute(sa.select(tables.tenants.c.name).where(tables.tenants.c.name == tenant)).first()
+    if known is None:
+        raise InputError("a known tenant", field="tenant", value=ascii(tenant) if "\0" in tenant else tenant)
+
+
+def _page(limit: int) -> int:
+    if not 1 <= limit <= _LONGEST_PAGE:
+        raise InputError(f"a whole number from 1 to {_LONGEST_PAGE:,}", field="limit", value=limit)
+    return limit
+
+
+def _ask(
+    c: sa.Connection, kind: RequestKind, now_s: float, *, job: int | None = None, node: str | None = None,
+    value: Any = None,  # noqa: ANN401
+) -> int:  # fmt: skip
+    done = c.execute(tables.requests.insert().values(kind=kind, job=job, node=node, value=value, at_s=now_s))
+    return int(done.inserted_primary_key[0])  # type: ignore[index]
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

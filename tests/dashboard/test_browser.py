@@ -1,0 +1,299 @@
+"""The dashboard in a real Chromium. The fixture ``visit`` also checks console and requests."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("playwright")
+
+from commonwatt.store import tables
+from tests.dashboard.made import MadeDesk, requests_of
+from tests.report.pages import HOSTILE
+
+pytestmark = pytest.mark.browser
+
+ROW = "#queue-rows [role=row]:not([hidden])"
+
+
+def no_sideways_scroll(page):
+    return page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def numbers(page, selector):
+    return [int(n.replace(",", "")) for n in re.findall(r"[\d,]+", page.inner_text(selector))]
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (360, "dark")])
+def test_everything_is_shown(served, desk, visit, width, scheme):
+    page = visit(served.url, desk.tokens["operator"], width=width, color_scheme=scheme, charts=True).page
+    board = desk.board()
+    assert page.locator(".tile-node").count() == len(board.nodes)
+    assert page.locator(".tile-node.down").count() == 1
+    assert page.locator(".tile-node.drained").count() == 1
+    assert numbers(page, "#tiles .tile:nth-child(1) b") == [board.busy_gpus, board.total_gpus]
+    assert numbers(page, "#tiles .tile:nth-child(2)") == [12, 30]
+    assert page.inner_text("#queue-note").startswith("42 jobs")
+    assert page.get_attribute("#queue-rows", "aria-rowcount") == "42"
+    assert page.get_attribute("#plan-rows", "aria-rowcount") == "39"  # three waiting jobs have no expected start
+    assert page.locator("#plan-rows .bar.running").count() == 12
+    page.wait_for_selector("#tenant-table tbody tr:nth-child(4) .entitled")
+    assert page.inner_text("#saving").endswith("12.5\u00a0kWh less energy and 2.15\u00a0EUR less cost.")
+    page.wait_for_selector("#event-list li:nth-child(20)")
+    for figure in ("#power-figure", "#gpu-figure"):
+        page.wait_for_selector(f"{figure} .scatterlayer path.js-line[d]")
+    assert page.inner_text("#mode") == "live"
+    assert no_sideways_scroll(page)
+
+
+def test_a_wrong_token(served, desk, visit):
+    seen = visit(served.url, None)
+    seen.expected = ("401",)
+    page = seen.page
+    page.wait_for_selector("#login[open]")
+    page.fill("#token", "cw_" + "x" * 43)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#login-error:has-text('not accepted')")
+    page.keyboard.press("Escape")  # there is nothing behind it
+    page.fill("#token", desk.tokens["ada"])
+    page.keyboard.press("Enter")
+    page.wait_for_selector("html[data-ready=true]")
+    page.reload()  # the tab remembers
+    page.wait_for_selector("html[data-ready=true]")
+    page.click("#out")
+    page.wait_for_selector("html:not([data-ready]) #login[open]")
+    assert page.evaluate("Object.keys(sessionStorage)") == []
+    assert page.evaluate("Object.keys(localStorage)") == []
+    assert page.locator(".tile-node").count() == 0
+    assert page.locator(f"{ROW}, #event-list b, #tiles b").count() == 0
+
+
+def test_a_tenant_sees_its_own(served, desk, visit):
+    page = visit(served.url, desk.tokens["ada"]).page
+    own = [row.id for row in desk.store.jobs(limit=100) if row.tenant == "ada"]
+    assert page.inner_text("#queue-note").startswith(f"{len(own)} jobs")
+    tenants = set(page.locator(f"{ROW} .tenant").all_inner_texts())
+    assert tenants == {"ada"}
+    page.wait_for_selector("#tenant-table tbody tr")
+    assert page.locator("#tenant-table tbody th").all_inner_texts() == ["ada"]
+    assert not page.is_visible("#switch")
+    node = next(node for node in desk.board().nodes if set(node.jobs) - set(own))
+    page.click(f"[data-node={node.name}]")
+    page.wait_for_selector("#details[open]")
+    shown = [int(text.split()[0]) for text in page.locator("#details .link").all_inner_texts()]
+    assert shown == [job for job in node.jobs if job in own]
+    assert page.locator("#details .buttons button").count() == 0  # tenants drain nothing
+
+
+def test_by_keyboard_alone(served, desk, visit):
+    page = visit(served.url, desk.tokens["operator"]).page
+    page.focus("#queue-find")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "queue-rows"
+    first = page.locator("#queue-rows .active .name").inner_text()
+    page.keyboard.press("ArrowDown")
+    second = page.locator("#queue-rows .active .name").inner_text()
+    assert first != second
+    active = page.get_attribute("#queue-rows", "aria-activedescendant")
+    assert page.locator(f"#{active} .name").inner_text() == second
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#details[open]")
+    job = int(second.split()[0])
+    assert page.inner_text("#details-title").startswith(f"Job {job}:")
+    page.wait_for_selector("#details dt:has-text('Command')")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#details:not([open])", state="attached")
+    assert page.evaluate("document.activeElement.id") == "queue-rows"  # back where one was
+    page.keyboard.press("End")
+    assert page.locator("#queue-rows .active").get_attribute("aria-rowindex") == "42"
+    page.keyboard.press("Home")
+    assert page.locator("#queue-rows .active").get_attribute("aria-rowindex") == "1"
+
+    page.focus(".tiles-map >> nth=0")
+    names = [node.name for node in desk.board().nodes if node.gpu_type == "V100"]
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("#tip b") == names[1]
+    assert "down" in page.inner_text("#tip")
+    page.keyboard.press("End")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#details[open]")
+    assert page.inner_text("#details-title") == f"Node {names[-1]}"
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    assert page.evaluate(outline) == "solid"  # the focus is seen
+
+
+def test_nothing_is_done_without_a_yes(served, desk, visit):
+    page = visit(served.url, desk.tokens["operator"]).page
+    before = requests_of(desk)
+    page.click(f"{ROW} >> nth=0")
+    for button in ("Hold", "Cancel the job"):
+        page.click(f"#details button:text-is('{button}')")
+        page.wait_for_selector("#confirm[open]")
+        assert page.evaluate("document.activeElement.textContent") == "No, leave it"
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#confirm:not([open])", state="attached")
+        page.click(f"#details button:text-is('{button}')")
+        page.keyboard.press("Escape")
+        page.wait_for_selector("#confirm:not([open])", state="attached")
+    page.click("#details .close")
+    page.click("#switch")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#confirm:not([open])", state="attached")
+    assert requests_of(desk) == before
+
+
+def test_hold_release_cancel(served, desk, visit):
+    page = visit(served.url, desk.tokens["operator"]).page
+    page.select_option("#queue-status", "waiting")
+    name = page.locator(f"{ROW} .name >> nth=0").inner_text()
+    job = int(name.split()[0])
+    page.fill("#queue-find", name)
+    row = f"{ROW} >> nth=0"
+    page.click(row)
+    page.click("#details button:text-is('Hold')")
+    page.click("#confirm button[value=yes]")
+    page.wait_for_selector(f"{ROW} .is-held")
+    page.click(row)
+    page.click("#details button:text-is('Release')")
+    page.click("#confirm button[value=yes]")
+    page.wait_for_selector(f"{ROW} .is-waiting")
+    page.click(row)
+    page.click("#details button:text-is('Cancel the job')")
+    page.click("#confirm button[value=yes]")
+    page.wait_for_selector("#says:has-text('is to be cancelled')")
+    page.wait_for_selector("#queue-note:has-text('0 jobs')")
+    assert desk.store.job(job).status == "cancelled"
+    page.select_option("#queue-status", "ended")
+    page.wait_for_selector(f"{ROW} .is-cancelled")
+    page.wait_for_selector(f"#event-list li:has-text('cancel job {job} ')")
+
+
+def test_drain_and_dry_run(served, desk, visit):
+    page = visit(served.url, desk.tokens["operator"]).page
+    name = desk.board().nodes[-1].name
+    tile = f"[data-node={name}]"
+    page.click(tile)
+    page.click("#details button:text-is('Drain')")
+    page.click("#confirm button[value=yes]")
+    page.wait_for_selector(f"{tile}.drained")
+    page.click(tile)
+    page.click("#details button:text-is('Undrain')")
+    page.click("#confirm button[value=yes]")
+    page.wait_for_selector(f"{tile}:not(.drained)")
+    page.click("#switch")
+    page.click("#confirm button[value=yes]")
+    page.wait_for_selector("#mode:has-text('dry run')")
+    page.click("#switch:has-text('Go live')")
+    page.click("#confirm button[value=yes]")
+    page.wait_for_selector("#mode:text-is('live')")
+    assert desk.board().mode == "live"
+
+
+def test_submit(served, desk, visit):
+    seen = visit(served.url, desk.tokens["operator"], timezone_id="Europe/Berlin")
+    seen.expected = ("422",)
+    page = seen.page
+    page.wait_for_selector("#tenant-table tbody tr")
+    page.click("#new")
+    page.select_option("#submit [name=tenant]", "carol")
+    page.fill("#submit [name=name]", "from-the-page")
+    page.fill("#submit [name=command]", "python 'my train.py' --lr 0.1 \"")
+    page.fill("#submit [name=epochs]", "7")
+    page.fill("#submit [name=due]", "2030-01-02T03:04")
+    page.select_option("#submit [name=gpu_type]", "V100")
+    page.click("#submit summary")
+    page.fill("#submit [name=gpu_counts]", "1, 2")
+    page.click("#submit button:text-is('Submit')")
+    page.wait_for_selector("#submit .error:has-text('command')")  # a quote too many
+    page.fill("#submit [name=command]", "python 'my train.py' --lr 0.1")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#submit:not([open])", state="attached")
+    page.wait_for_selector("#says:has-text('(from-the-page) is accepted')")
+    page.fill("#queue-find", "from-the-page")
+    page.wait_for_selector(f"{ROW} .name:has-text('from-the-page')")
+    (row,) = [row for row in desk.store.jobs(limit=1000) if row.name == "from-the-page"]
+    assert row.tenant == "carol"
+    assert row.file.command == ("python", "my train.py", "--lr", "0.1")
+    assert (row.file.epochs, row.file.gpu_type, row.file.gpu_counts) == (7, "V100", (1, 2))
+    assert row.due_s == 1893549840  # 2030-01-02T02:04Z
+
+
+def test_connection_lost_and_found(serve, desk, visit):
+    server = serve(desk)
+    seen = visit(server.url, desk.tokens["operator"])
+    seen.expected = ("ERR_CONNECTION_REFUSED", "ERR_EMPTY_RESPONSE", "ERR_INCOMPLETE_CHUNKED", "ERR_CONNECTION_RESET")
+    page = seen.page
+    server.stop()
+    page.wait_for_selector("#lost:has-text('Connection lost')")
+    desk.tick(mode="dry-run")
+    serve(desk, server.port)
+    page.wait_for_selector("#mode:has-text('dry run')")
+    page.wait_for_selector("#lost", state="hidden")
+
+
+def test_changes_come_by_themselves(served, desk, visit):
+    page = visit(served.url, desk.tokens["operator"]).page
+    board = desk.board()
+    desk.tick(healthy=False, trouble="the database is away")
+    page.wait_for_selector("#trouble:has-text('the database is away')")
+    desk.tick(
+        healthy=True, trouble=None, busy_gpus=0, jobs={},
+        nodes=tuple(replace(n, held_gpus=0, jobs=()) for n in board.nodes),
+    )  # fmt: skip
+    page.wait_for_selector("#trouble", state="hidden")
+    page.wait_for_selector("#queue-rows .none")
+    page.wait_for_selector("#plan-rows .none")
+    assert numbers(page, "#tiles .tile:nth-child(1) b") == [0, board.total_gpus]
+
+
+def test_text_of_users_is_shown_as_it_is(serve, desk, visit):
+    """Whatever got into the store: names are restricted at the door, but this page does not rely on it."""
+    with desk.database.transaction() as c:
+        c.execute(tables.jobs.update().where(tables.jobs.c.id == 1).values(name=HOSTILE))
+        c.execute(tables.events.update().where(tables.events.c.job == 1).values(sentence=HOSTILE, reason=HOSTILE))
+    jobs = {k: replace(job, reason=HOSTILE, sentence=HOSTILE) for k, job in desk.board().jobs.items() if k < 3}
+    nodes = tuple(replace(node, name=f"{node.name}{HOSTILE}", gpu_type=HOSTILE) for node in desk.board().nodes)
+    desk.tick(trouble=HOSTILE, engine=HOSTILE, jobs=jobs, nodes=nodes)
+    desk.store.add_tenant(HOSTILE, 1.0, 1.0)
+    desk.write_log(1, HOSTILE)
+    server = serve(desk)
+    page = visit(server.url, desk.tokens["operator"]).page
+    shown = page.locator(f"{ROW} .name").all_inner_texts()
+    assert f"1 {HOSTILE}" in shown
+    page.wait_for_selector("#tenant-table tbody tr:nth-child(5)")
+    page.hover(".tile-node >> nth=0")
+    assert HOSTILE in page.inner_text("#tip b")
+    page.click(".tile-node >> nth=6")
+    page.click("#details .close")
+    page.locator(ROW).nth(shown.index(f"1 {HOSTILE}")).click()
+    page.click("#details button:text-is('Show its output')")
+    page.wait_for_selector("#details .log:not([hidden])")
+    assert page.inner_text("#details .log") == HOSTILE
+    page.click("#details button:text-is('Cancel the job')")
+    assert HOSTILE in page.inner_text("#confirm p")
+    page.keyboard.press("Escape")
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("img, #details b b, main script").count() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1440, 360])
+def test_a_thousand_nodes_and_ten_thousand_jobs(tmp_path, serve, visit, width):
+    """The page holds few rows however many there are, and answers to keys while everything changes."""
+    desk = MadeDesk(tmp_path, nodes=1000, running=900, waiting=9100)
+    server = serve(desk)
+    page = visit(server.url, desk.tokens["operator"], width=width, charts=True).page
+    assert page.locator(".tile-node").count() == 1000
+    assert page.get_attribute("#queue-rows", "aria-rowcount") == "10000"
+    assert page.locator("#queue-rows [role=row]").count() < 60
+    assert page.locator("#plan-rows [role=row]").count() < 60
+    jobs = desk.board().jobs
+    desk.tick(jobs={k: replace(job, expected_end_s=(job.expected_end_s or 0) + 60) for k, job in jobs.items()})
+    page.focus("#queue-rows")
+    page.keyboard.press("End")
+    page.wait_for_selector("#queue-rows [aria-rowindex='10000'].active")
+    page.fill("#queue-find", "train-09999")
+    page.wait_for_selector("#queue-note:has-text('1 job.')")
+    assert no_sideways_scroll(page)

@@ -1,0 +1,253 @@
+"""The stream's source: what a listener is sent is, put together, what is there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("sqlalchemy")
+
+from commonwatt.live.board import Board, BoardNode
+from commonwatt.model.errors import StoreError
+from commonwatt.service.feed import GONE_KEPT, Feed
+from commonwatt.store.database import Database, address
+from commonwatt.store.records import EventRow
+from commonwatt.store.ticks import Tick
+from tests.dashboard.made import MadeDesk, board_job
+
+PATIENCE_S = 60
+
+
+@pytest.fixture
+def desk(tmp_path):
+    made = MadeDesk(tmp_path, nodes=10, running=6, waiting=6)
+    yield made
+    made.close()
+
+
+class Listener:
+    """Puts messages together as the page does."""
+
+    def __init__(self, tenant=None):
+        self.tenant, self.nodes, self.jobs, self.events, self.wholes, self.head = tenant, {}, {}, [], 0, None
+
+    def take(self, message):
+        data = json.loads(message.data)
+        if message.event == "event":
+            self.events.append(data)
+            return
+        if data["whole"]:
+            self.nodes, self.jobs = {}, {}
+            self.wholes += 1
+        self.head = data["head"]
+        self.nodes |= {node["name"]: node for node in data["nodes"]}
+        self.jobs |= {job["id"]: job for job in data["jobs"]}
+        for job in data["gone"]:
+            self.jobs.pop(job, None)
+
+    def check(self, desk):
+        board = desk.board()
+        rows = {row.id: row for row in desk.store.jobs(limit=10_000)}
+        own = {job for job in board.jobs if self.tenant in (None, rows[job].tenant)}
+        assert self.jobs.keys() == own
+        for job, sent in self.jobs.items():
+            known = asdict(board.jobs[job])
+            assert {name: sent[name] for name in known} == known | {"nodes": list(known["nodes"])}
+            assert (sent["name"], sent["tenant"], sent["epochs"]) == (rows[job].name, rows[job].tenant, 10)
+        for node in board.nodes:
+            assert self.nodes[node.name] == asdict(node) | {
+                "jobs": [job for job in node.jobs if self.tenant is None or job in own]
+            }
+        assert self.head["running"] == board.running
+
+
+async def until(listener, stream, done):
+    async def go():
+        async for message in stream:
+            listener.take(message)
+            if done():
+                return
+
+    await asyncio.wait_for(go(), PATIENCE_S)
+
+
+@pytest.mark.parametrize("tenant", [None, "ada", "bob"])
+def test_what_is_sent_adds_up(desk, tenant):
+    async def main():
+        feed = Feed(desk.board, desk.database, poll_s=0.01)
+        listener, stream = Listener(tenant), feed.listen(tenant)
+        await until(listener, stream, lambda: listener.jobs)
+        listener.check(desk)
+        for change in (
+            lambda: desk.change_job(3, done_epochs=9.5),
+            lambda: desk.tick(
+                mode="dry-run",
+                jobs={k: job for k, job in desk.board().jobs.items() if k % 2},
+                nodes=tuple(replace(n, jobs=tuple(k for k in n.jobs if k % 2)) for n in desk.board().nodes),
+            ),
+            lambda: desk.tick(nodes=tuple(replace(node, drained=True) for node in desk.board().nodes)),
+        ):
+            change()
+            await until(listener, stream, lambda: listener.head["ticks"] == desk.board().ticks)
+            listener.check(desk)
+        assert listener.wholes == 1
+        await stream.aclose()
+        assert feed.listeners == 0
+
+    asyncio.run(main())
+
+
+def test_a_slow_listener_is_sent_every_change_at_last(desk):
+    async def main():
+        feed = Feed(desk.board, desk.database, poll_s=0.01)
+        slow, fast = Listener(), Listener()
+        slowly, quickly = feed.listen(None), feed.listen(None)
+        await until(slow, slowly, lambda: slow.jobs)
+        for k in range(5):
+            desk.change_job(1 + k, done_epochs=9.0)
+            await until(fast, quickly, lambda: fast.head and fast.head["ticks"] == desk.board().ticks)
+        messages = 0
+
+        def caught_up():
+            nonlocal messages
+            messages += 1
+            return slow.head["ticks"] == desk.board().ticks
+
+        await until(slow, slowly, caught_up)
+        slow.check(desk)
+        assert slow.wholes == 1
+        await slowly.aclose()
+        await quickly.aclose()
+
+    asyncio.run(main())
+
+
+def test_who_missed_too_much_is_sent_everything(desk):
+    async def main():
+        feed = Feed(desk.board, desk.database, poll_s=0.01)
+        slow = Listener()
+        slowly = feed.listen(None)
+        await until(slow, slowly, lambda: slow.jobs)
+        number, jobs = feed._view.number, desk.board().jobs
+        many = tuple((number + 1, job, "ada") for job in range(10**6, 10**6 + GONE_KEPT))
+        feed._view = replace(feed._view, gone=many)
+        desk.tick(jobs={k: job for k, job in jobs.items() if k > 2})
+        await until(slow, slowly, lambda: slow.head["ticks"] == desk.board().ticks)
+        slow.check(desk)
+        assert slow.wholes == 2
+        await slowly.aclose()
+
+    asyncio.run(main())
+
+
+def test_events_are_ones_own_and_come_once(desk):
+    async def main():
+        feed = Feed(desk.board, desk.database, poll_s=0.01)
+        ada, operator = Listener("ada"), Listener()
+        hers, all_ = feed.listen("ada"), feed.listen(None)
+        tenants = {row.id: row.tenant for row in desk.store.jobs(limit=100)}
+        await until(operator, all_, lambda: len(operator.events) == 12)
+        mine = sum(tenant == "ada" for tenant in tenants.values())
+        await until(ada, hers, lambda: len(ada.events) == mine)
+        own = next(job for job, tenant in tenants.items() if tenant == "ada")
+        other = next(job for job, tenant in tenants.items() if tenant != "ada")
+        rows = [EventRow(0, 1.0, "started", job, ("v-9",), 1, "late", "It is late.") for job in (other, own)]
+        desk.ticks.write(Tick(events=rows))
+        await until(operator, all_, lambda: len(operator.events) == 14)
+        await until(ada, hers, lambda: len(ada.events) == mine + 1)
+        assert {tenants[event["job"]] for event in ada.events} == {"ada"}
+        ids = [event["id"] for event in operator.events]
+        assert ids == sorted(set(ids))
+        assert operator.events[-1]["name"] == f"train-{own:05d}"
+        again, resumed = Listener(), feed.listen(None, resume=ids[-2])
+        await until(again, resumed, lambda: again.events)
+        assert [event["id"] for event in again.events] == ids[-1:]
+        for stream in (hers, all_, resumed):
+            await stream.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_store_that_fails_for_a_while(desk, monkeypatch):
+    async def main():
+        feed = Feed(desk.board, desk.database, poll_s=0.01)
+        listener, stream = Listener(), feed.listen(None)
+        await until(listener, stream, lambda: listener.jobs)
+        failures = 0
+
+        def away(*args, **more):
+            nonlocal failures
+            failures += 1
+            raise StoreError("the database is away")
+
+        with monkeypatch.context() as m:
+            m.setattr("commonwatt.service.feed.outlines", away)
+            desk.change_job(1, status="waiting")
+            while not failures:
+                await asyncio.sleep(0.01)
+        await until(listener, stream, lambda: listener.head["ticks"] == desk.board().ticks)
+        listener.check(desk)
+        await stream.aclose()
+
+    asyncio.run(main())
+
+
+def test_who_may_no_longer_listen_is_told_nothing_more(desk, monkeypatch):
+    async def main():
+        feed = Feed(desk.board, desk.database, poll_s=0.01)
+        monkeypatch.setattr("commonwatt.service.feed.ASK_AGAIN_S", 0.0)
+
+        async def still():
+            return False
+
+        heard = [message async for message in feed.listen(None, still=still)]
+        assert {message.event for message in heard} <= {"board", "event"}
+        assert feed.listeners == 0
+
+    asyncio.run(main())
+
+
+def test_what_is_no_number_is_unknown(desk):
+    async def main():
+        feed = Feed(desk.board, desk.database, poll_s=0.01)
+        desk.change_job(1, expected_end_s=float("inf"), done_epochs=float("nan"))
+        listener, stream = Listener(), feed.listen(None)
+        await until(listener, stream, lambda: listener.jobs)
+        assert (listener.jobs[1]["expected_end_s"], listener.jobs[1]["done_epochs"]) == (None, None)
+        await stream.aclose()
+
+    asyncio.run(main())
+
+
+@given(st.lists(st.tuples(st.sets(st.integers(1, 12)), st.integers(0, 12), st.booleans()), max_size=8))
+def test_any_history(history):
+    """Whatever comes and goes, and whenever one looks: messages added up are the board. No store: names are given."""
+    from commonwatt.service import feed as module
+
+    boards = [Board(0.0, "live", "simulated", jobs={1: board_job(1)})]
+    for tick, (jobs, done, down) in enumerate(history, 1):
+        made = {job: board_job(job, done_epochs=float(done * (job % 3 == 0))) for job in jobs}
+        node = BoardNode("n", "V100", 4, 4, 0, "down" if down else "on", False, (), None)  # noqa: FBT003
+        boards.append(Board(float(tick), "live", "simulated", nodes=(node,), jobs=made, ticks=tick))
+    feed = Feed(lambda: boards[0], Database(address("unused.db", Path("/nonexistent"))))
+    listeners, seen, view = [Listener(), Listener("odd")], [0, 0], None
+    with pytest.MonkeyPatch.context() as m:
+        m.setattr(module, "outlines", lambda _, ids: {k: {"tenant": "odd" if k % 2 else "even"} for k in ids})
+        for board in boards:
+            view = feed._next(board, view)
+            for k, listener in enumerate(listeners):
+                if k == 0 or board.ticks % 3 == 0:  # the second looks now and then
+                    data = feed._board_since(view, seen[k], listener.tenant)
+                    listener.take(module.Message("board", data))
+                    seen[k] = view.number
+                    own = {job for job in board.jobs if listener.tenant is None or job % 2}
+                    assert listener.jobs.keys() == own
+                    assert all(listener.jobs[job]["done_epochs"] == board.jobs[job].done_epochs for job in own)
+                    assert [node["state"] for node in listener.nodes.values()] == [n.state for n in board.nodes]
+            feed._written.clear()

@@ -1,0 +1,157 @@
+"""The page and its files, and the stream over a real connection."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import time
+from importlib import resources
+
+import pytest
+
+httpx = pytest.importorskip("httpx")
+
+STATIC = resources.files("commonwatt.service").joinpath("static")
+
+
+def test_the_page_needs_no_token_and_says_what_may_run(served):
+    answer = httpx.get(served.url + "/")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/html")
+    policy = answer.headers["content-security-policy"]
+    assert "script-src 'self';" in policy
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_every_file_the_page_and_its_modules_name_is_there(served):
+    page = httpx.get(served.url + "/").text
+    named = set(re.findall(r"(?:src|href)=\"(/static/[^\"]+)\"", page))
+    for file in STATIC.iterdir():
+        if file.name.endswith(".js"):
+            named |= {f"/static/{name}" for name in re.findall(r"from \"\./([^\"]+)\"", file.read_text("utf-8"))}
+    assert len(named) > 10
+    for path in named:
+        answer = httpx.get(served.url + path)
+        assert answer.status_code == 200, path
+        assert answer.headers["etag"]
+        again = httpx.get(served.url + path, headers={"If-None-Match": answer.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+
+
+def test_packed_and_unpacked_are_the_same(served):
+    with httpx.stream("GET", served.url + "/static/plotly.js", headers={"Accept-Encoding": "gzip"}) as packed:
+        body = b"".join(packed.iter_raw())
+    plain = httpx.get(served.url + "/static/plotly.js", headers={"Accept-Encoding": "identity"})
+    assert packed.headers["content-encoding"] == "gzip"
+    assert gzip.decompress(body) == plain.content
+    assert b"plotly.js v" in plain.content[:200]
+
+
+@pytest.mark.parametrize("name", ["nothing.js", "..%2fpage.py", "%2e%2e/page.py", "..%5cpage.py", "index.html%00", ""])
+def test_nothing_else_can_be_read(served, name):
+    assert httpx.get(f"{served.url}/static/{name}").status_code in (404, 422)
+
+
+def test_our_scripts_never_write_markup():
+    """Text of users reaches the page as text only: no script of ours has a way to parse markup, or to run text."""
+    ways = (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "DOMParser",
+        "srcdoc",
+        "eval(",
+        "new Function",
+    )
+    ways += ("createContextualFragment", "setHTMLUnsafe", "javascript:", "http://", "https://")
+    for file in STATIC.iterdir():
+        if file.name.endswith((".js", ".css", ".html")):
+            text = file.read_text("utf-8")
+            assert [way for way in ways if way in text] == [], file.name
+
+
+def lines(answer):
+    """Messages of a stream: name and data; comments as ``("", text)``."""
+    name, data = "", []
+    for line in answer.iter_lines():
+        if line.startswith(":"):
+            yield "", line
+        elif line.startswith("event:"):
+            name = line[6:].strip()
+        elif line.startswith("data:"):
+            data.append(line[5:].strip())
+        elif not line and data:
+            yield name, json.loads("\n".join(data))
+            name, data = "", []
+
+
+def listen(served, token, **headers):
+    return httpx.stream(
+        "GET", served.url + "/api/v1/stream", timeout=60, headers={"Authorization": f"Bearer {token}", **headers}
+    )
+
+
+def test_the_stream(served, desk, monkeypatch):
+    monkeypatch.setattr("commonwatt.service.stream.HEARTBEAT_S", 1)
+    with listen(served, desk.tokens["ada"]) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        messages = lines(answer)
+        name, hello = next(messages)
+        assert (name, hello["tenant"], hello["operator"], hello["currency"]) == ("hello", "ada", False, "EUR")
+        name, board = next(messages)
+        assert (name, board["whole"]) == ("board", True)
+        assert {job["tenant"] for job in board["jobs"]} == {"ada"}
+        mine = board["jobs"][0]["id"]
+        desk.change_job(mine, done_epochs=9.75)
+        name, board = next(message for message in messages if message[0] == "board")
+        assert (board["whole"], [job["done_epochs"] for job in board["jobs"]]) == (False, [9.75])
+        assert next(message for message in messages if message[0] == "")[1].startswith(":")  # the heartbeat
+
+
+@pytest.mark.parametrize("token", ["cw_" + "x" * 43, "x"])
+def test_the_stream_needs_a_token(served, token):
+    with listen(served, token) as answer:
+        assert answer.status_code == 401
+
+
+def test_a_revoked_token_hears_no_more(served, desk, monkeypatch):
+    monkeypatch.setattr("commonwatt.service.feed.ASK_AGAIN_S", 0.1)
+    monkeypatch.setattr("commonwatt.service.guard._REMEMBERED_S", 0.1)
+    with listen(served, desk.tokens["bob"]) as answer:
+        messages = lines(answer)
+        assert next(messages)[0] == "hello"
+        desk.store.revoke(desk.store.owner(desk.tokens["bob"]).token, time.time())
+        for _ in messages:  # until it ends
+            pass
+
+
+def test_too_many_listeners(served, desk, monkeypatch):
+    monkeypatch.setattr("commonwatt.service.stream.MOST_LISTENERS", 1)
+    with listen(served, desk.tokens["bob"]) as first:
+        messages = lines(first)
+        assert [next(messages)[0], next(messages)[0]] == ["hello", "board"]
+        with listen(served, desk.tokens["ada"]) as second:
+            assert (second.status_code, second.headers["retry-after"]) == (503, "30")
+
+
+def test_one_who_reads_nothing_holds_nobody_up(served, desk):
+    """A listener that stalls: others still hear of every change."""
+    with listen(served, desk.tokens["operator"]), listen(served, desk.tokens["operator"]) as answer:
+        messages = lines(answer)
+        for k in range(5):
+            desk.change_job(1, done_epochs=float(k) + 0.5)
+            while True:
+                name, data = next(messages)
+                if name == "board" and any(j["id"] == 1 and j["done_epochs"] == k + 0.5 for j in data["jobs"]):
+                    break
+
+
+def test_the_server_stops_although_somebody_listens(served, desk):
+    with listen(served, desk.tokens["operator"]) as answer:
+        assert next(lines(answer))[0] == "hello"
+        served.stop()
+    assert not served.thread.is_alive()

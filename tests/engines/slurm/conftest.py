@@ -1,0 +1,43 @@
+"""One Slurm for all tests of a process, put in order between them."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from commonwatt.engines.slurm.commands import Slurm
+from commonwatt.engines.slurm.settings import SlurmSettings
+
+from .site import Site, missing
+
+SETTINGS = {"python": sys.executable, "grace_s": 3.0, "lag_s": 1.0, "look_s": 0.2, "runner_look_s": 0.2}
+
+
+@pytest.fixture(scope="session")
+def running_site(tmp_path_factory):
+    if reason := missing():
+        pytest.skip(reason)
+    site = Site(tmp_path_factory.mktemp("slurm"))
+    try:
+        site.start()
+        yield site
+    finally:
+        site.stop()
+
+
+@pytest.fixture
+def site(running_site, monkeypatch):
+    monkeypatch.setenv("PATH", running_site.env["PATH"])
+    yield running_site
+    running_site.settle()
+
+
+@pytest.fixture
+def slurm(site):
+    return Slurm(site.conf)
+
+
+@pytest.fixture
+def settings():
+    return SlurmSettings(**SETTINGS)

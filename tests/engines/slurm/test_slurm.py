@@ -1,0 +1,247 @@
+"""What the Slurm engine does on a real Slurm, beyond the contract."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome, Start, Stop
+from commonwatt.engines.images import Images
+from commonwatt.engines.local.folder import End, RunFolder, RunOrder
+from commonwatt.engines.slurm.commands import Slurm
+from commonwatt.engines.slurm.discover import FoundNode, differences, discover
+from commonwatt.engines.slurm.engine import SlurmEngine
+from commonwatt.engines.slurm.open import open_slurm
+from commonwatt.engines.slurm.reading import SlurmJob
+from commonwatt.engines.slurm.run import SlurmRun
+from commonwatt.engines.work import Work
+from commonwatt.model.errors import EngineDownError, EngineError, InputError
+from commonwatt.model.live import SlurmSpec
+from commonwatt.model.nodes import Cluster, NodeSpec
+from commonwatt.testing.engine_contract import contract_cluster
+
+from .site import until
+
+TELL = """
+import json, os, sys
+keys = ("COMMONWATT_JOB", "COMMONWATT_GPUS", "CUDA_VISIBLE_DEVICES", "RUN_IN", "MINE", "DB_PASSWORD")
+print(json.dumps([os.environ.get(key) for key in keys]))
+sys.exit(3)
+"""
+
+
+def ends(engine: SlurmEngine, count: int = 1) -> list:
+    """What the engine reports until it has reported so much."""
+    seen: list = []
+
+    def enough():
+        engine.wait(1.0)
+        seen.extend(engine.poll())
+        return len(seen) >= count
+
+    until(enough)
+    return seen
+
+
+def output(folder: Path, run: str) -> str:
+    return (folder / "runs" / run / "output.log").read_text()
+
+
+def sleeper(seconds: float = 600.0) -> Work:
+    return Work(("sleep", str(seconds)), Path("/"))
+
+
+def test_a_job_gets_its_gpus_its_image_and_nothing_of_our_environment(slurm, settings, tmp_path, monkeypatch):
+    """And its exit code decides."""
+    monkeypatch.setenv("DB_PASSWORD", "secret")
+    work = Work((sys.executable, "-c", TELL), Path("/"), environment={"MINE": "a b"}, image="some:image")
+    images = Images(("env", "RUN_IN={image}", "{command}"))
+    engine = SlurmEngine(contract_cluster(), tmp_path, lambda name: work, slurm=slurm, settings=settings, images=images)
+    engine.apply([Start(1, "say 'it'", (1,), 2)])
+    engine.apply([Start(2, "other", (0,), 1)])
+    seen = ends(engine, 2)
+    assert {(type(end), end.handle, end.outcome, end.cause) for end in seen} == {
+        (JobEnded, 1, Outcome.FAILED, "exit code 3"), (JobEnded, 2, Outcome.FAILED, "exit code 3"),
+    }  # fmt: skip
+    assert json.loads(output(tmp_path, "1-1")) == ["say 'it'", "2", "0,1", "some:image", "a b", None]
+    assert json.loads(output(tmp_path, "2-1")) == ["other", "1", "0", "some:image", "a b", None]
+
+
+def test_jobs_of_others_are_seen_respected_and_left_alone(site, slurm, settings, tmp_path):
+    """In JSON and in plain output alike."""
+    other = site.ask(
+        "sbatch", "--parsable", "--gres=gpu:1", "--nodelist=n-1", "--output=/dev/null",
+        "--comment=commonwatt somebody 1 1\nx", "--wrap=sleep 600",
+    ).strip()  # fmt: skip
+    until(lambda: site.ask("squeue", "--noheader", "--format=%T").strip() == "RUNNING")
+    plain = Slurm(site.conf, use_json=False)
+    for client in (slurm, plain):
+        engine = SlurmEngine(contract_cluster(), tmp_path, lambda name: sleeper(), slurm=client, settings=settings)
+        assert engine.nodes().usable_gpus.tolist() == [1, 2]
+        with pytest.raises(EngineError, match="1 GPUs free, not 2"):
+            engine.apply([Start(1, "j", (0,), 2)])
+        assert engine.poll() == []
+    assert slurm.jobs()[0].user == plain.jobs()[0].user
+    assert next(job for job in plain.jobs() if job.id == int(other)).state == "RUNNING"
+    assert sorted(slurm.nodes(), key=lambda n: n.name) == sorted(plain.nodes(), key=lambda n: n.name)
+    for client, handle in ((slurm, 2), (plain, 3)):  # beside it, and by both ways of reading
+        engine = SlurmEngine(contract_cluster(), tmp_path, lambda name: sleeper(), slurm=client, settings=settings)
+        engine.poll()
+        engine.apply([Start(handle, "j", (0,), 1)])
+        until(lambda handle=handle: (tmp_path / "runs" / f"{handle}-1" / "runner.json").exists())
+        engine.poll()
+        assert engine.nodes().usable_gpus.tolist() == [1, 2]
+        engine.apply([Stop(handle)])
+        assert engine.poll() == []
+    assert site.ask("squeue", "--noheader", "--format=%A %T").split() == [other, "RUNNING"]
+
+
+def test_a_drained_node_is_not_ours_to_use(site, slurm, settings, tmp_path):
+    engine = SlurmEngine(contract_cluster(), tmp_path, lambda name: sleeper(), slurm=slurm, settings=settings)
+    engine.drain(0, "a disk, maybe=broken")
+    assert engine.nodes().usable_gpus.tolist() == [0, 2]
+    assert "a disk, maybe=broken" in site.ask("sinfo", "--noheader", "--Node", "--format=%E")
+    with pytest.raises(EngineError, match="0 GPUs free"):
+        engine.apply([Start(1, "j", (0,), 1)])
+    engine.resume(0)
+    until(lambda: engine.nodes().usable_gpus.tolist() == [2, 2])
+
+
+def test_a_declared_cluster_is_checked_against_what_is_there(slurm):
+    found = discover(slurm)
+    assert found == [
+        FoundNode("n-1", "v100", 2, ("pretended",)), FoundNode("n-2", "v100", 2, ("pretended",)),
+        FoundNode("spare", None, 1, ("pretended",)),
+    ]  # fmt: skip
+    assert differences(contract_cluster(), found) == ["node spare: not declared"]
+
+    def declared(name, gpu_type, gpus):
+        return NodeSpec(name=name, gpu_type=gpu_type, gpus=gpus, idle_w=1, gpu_w=1)
+
+    specs = [declared("n-1", "V100", 4), declared("n-2", "A100", 2), declared("spare", "T4", 1), declared("x", "T4", 1)]
+    assert differences(Cluster.of(specs), found) == [
+        "node n-1: declared with 4 GPUs, has 2",
+        "node n-2: declared with GPUs of type A100, has v100",
+        "node x: Slurm knows no node of this name with GPUs",
+    ]
+
+
+def test_what_slurm_refuses_is_refused_at_once(site, slurm, settings, tmp_path):
+    """And leaves nothing behind."""
+    settings = dataclasses.replace(settings, options=("--partition=none",))
+    engine = SlurmEngine(contract_cluster(), tmp_path, lambda name: sleeper(), slurm=slurm, settings=settings)
+    with pytest.raises(EngineError, match="invalid partition"):
+        engine.apply([Start(1, "j", (0,), 1)])
+    with pytest.raises(EngineError, match="not running"):
+        engine.apply([Stop(1)])
+    assert engine.nodes().usable_gpus.tolist() == [2, 2]
+    assert site.ask("squeue", "--noheader") == ""
+
+
+def test_a_configuration_opens_the_engine(site, tmp_path):
+    spec = SlurmSpec(conf=str(site.conf), state="here", cluster_id="lab", python=sys.executable, poll_s=0.2)
+    engine = open_slurm(spec, contract_cluster(), tmp_path, lambda name: Work(("true",), Path("/")))
+    engine.apply([Start(4, "j", (0,), 1)])
+    identity = (tmp_path / "here" / "identity").read_text()
+    assert identity.startswith("lab:")
+    assert f"commonwatt {identity} 4 1\n" in site.ask("squeue", "--noheader", "--states=all", "--format=%k")
+    (end,) = ends(engine)
+    assert end.outcome is Outcome.COMPLETED
+    readings = engine.readings(up_to_now=True)
+    assert all(reading.energy_uj is not None for reading in readings)
+    assert engine.power_w() == 200.0
+    assert {n: mark[0] for n, mark in engine.marks().items()} == {0: readings[-2].to_s, 1: readings[-1].to_s}
+
+
+# -- without a Slurm
+
+
+def test_no_client_programs_and_no_controller_are_errors_that_say_so(tmp_path, settings, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    engine = SlurmEngine(contract_cluster(), tmp_path / "state", lambda name: sleeper(), settings=settings)
+    for call in (engine.poll, engine.nodes, lambda: engine.apply([Start(1, "j", (0,), 1)])):
+        with pytest.raises(EngineError, match="cannot be run"):
+            call()
+    for name in ("squeue", "sinfo", "scontrol"):
+        script = tmp_path / name
+        script.write_text(f"#!{sys.executable}\nimport time\ntime.sleep(60)\n")
+        script.chmod(0o755)
+    with pytest.raises(EngineDownError, match=r"no answer within 0\.3 s"):
+        Slurm(timeout_s=0.3).jobs()
+    assert engine.progress(np.array([1])).done_epochs.tolist() == [0]  # is not asked of Slurm
+
+
+@pytest.mark.parametrize("name", ["n[1-3]", "a,b", "-n", "a b", ""])
+def test_a_name_slurm_could_read_as_several_nodes_is_refused(tmp_path, name):
+    cluster = contract_cluster()
+    with pytest.raises(InputError, match=r"nodes\.name"):
+        SlurmEngine(dataclasses.replace(cluster, names=(name, "b")), tmp_path, lambda name: sleeper())
+
+
+def run_in(folder: Path, end: End | None = None) -> SlurmRun:
+    order = RunOrder(1, 1, "j", (0,), 1, ((),), 0.0, 0.0, ("x",), "/", {}, 1.0)
+    run = SlurmRun(RunFolder.create(folder, order), order)
+    if end is not None:
+        run.folder.finish(end)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "cause"),
+    [
+        ("NODE_FAIL", None, "a node of it failed (NODE_FAIL)"),
+        ("PREEMPTED", None, "Slurm gave its place to another job (PREEMPTED)"),
+        ("TIMEOUT", None, "Slurm ended it at the time limit of its partition (TIMEOUT)"),
+        ("CANCELLED", None, "it was cancelled in Slurm, not by us (CANCELLED)"),
+        ("OUT_OF_MEMORY", 137, "it used more memory than Slurm gave it (OUT_OF_MEMORY)"),
+        ("FAILED", None, "its batch script ended before it could write how (FAILED)"),
+        ("COMPLETED", 0, "completed, says Slurm"),
+        (None, None, "Slurm knows nothing of it, and it left no record"),
+    ],
+)
+def test_without_a_record_slurm_says_how_it_ended(tmp_path, state, code, cause):
+    run = run_in(tmp_path)
+    job = None if state is None else SlurmJob(5, "me", state, 1, "None", "")
+    assert run.ended(job, lag_s=60.0) is None  # the record may be on its way
+    end = run.ended(job, lag_s=0.0)
+    assert (end.exit_code, end.stopped, end.cause) == (code, False, cause)
+    assert run.folder.end() == end  # for good: a runner that comes late gives way
+
+
+@pytest.mark.parametrize(
+    ("state", "end", "cause"),
+    [
+        ("PREEMPTED", End(-15, stopped=True, at_s=1.0, cause="x"), "Slurm gave its place to another job (PREEMPTED)"),
+        ("COMPLETED", End(0, stopped=True, at_s=1.0, cause="exit code 0"), "somebody told it to stop: exit code 0"),
+        ("NODE_FAIL", End(0, stopped=False, at_s=1.0, cause="exit code 0"), "exit code 0"),  # it had ended before
+        (None, End(2, stopped=False, at_s=1.0, cause="exit code 2"), "exit code 2"),  # Slurm has forgotten it
+    ],
+)  # fmt: skip
+def test_the_record_of_an_end_counts_before_what_slurm_says(tmp_path, state, end, cause):
+    job = None if state is None else SlurmJob(5, "me", state, 1, "None", "")
+    assert run_in(tmp_path, end).ended(job, lag_s=60.0) == dataclasses.replace(end, cause=cause)
+
+
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUE_HOLD", "A_NEW_ONE"])
+def test_as_long_as_slurm_has_it_a_job_has_not_ended(tmp_path, state):
+    run = run_in(tmp_path, End(0, stopped=False, at_s=1.0, cause="exit code 0"))
+    assert run.ended(SlurmJob(5, "me", state, 1, "None", ""), lag_s=0.0) is None
+
+
+def test_a_change_nobody_asked_for_is_told_with_its_cause(site, slurm, settings, tmp_path):
+    """Cancelled by somebody else: interrupted; it can be started again."""
+    engine = SlurmEngine(contract_cluster(), tmp_path, lambda name: sleeper(), slurm=slurm, settings=settings)
+    engine.apply([Start(1, "j", (0,), 1)])
+    until((tmp_path / "runs" / "1-1" / "runner.json").exists)
+    site.ask("scancel", site.ask("squeue", "--noheader", "--format=%A").strip())
+    (seen,) = ends(engine)
+    assert isinstance(seen, JobInterrupted)
+    assert seen.cause == "it was cancelled in Slurm, not by us (CANCELLED)"
+    engine.apply([Start(1, "j", (1,), 2)])
+    assert engine.found()[0].attempts == 2
+    engine.apply([Stop(1)])

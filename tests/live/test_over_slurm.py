@@ -1,0 +1,90 @@
+"""The whole control plane over a real Slurm: killed, cut off, robbed of a node, it loses and doubles nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sqlalchemy")
+
+from tests.engines.slurm.conftest import running_site, site  # noqa: F401
+from tests.engines.slurm.site import until
+from tests.live.chaos import (
+    config_in,
+    controller,
+    kill,
+    problems,
+    running,
+    store_of,
+    stream,
+    until_all_end,
+    witness,
+)
+
+pytestmark = pytest.mark.slow
+
+
+def config_over(site, folder):  # noqa: F811
+    return config_in(
+        folder,
+        engine="slurm",
+        live={
+            "slurm": {"conf": str(site.conf), "grace_s": 2, "poll_s": 0.2, "start_s": 30},
+            "retries": 1000,
+            "default_time_limit_s": 30,
+        },
+    )
+
+
+@pytest.fixture
+def plane(site, tmp_path):  # noqa: F811
+    path = config_over(site, tmp_path)
+    store = store_of(path)
+    for name in "ab":
+        store.add_tenant(name, 1.0, 0.0)
+    return path, store
+
+
+def test_jobs_end_exactly_once_though_the_controller_and_slurmctld_are_killed(plane, site, tmp_path):  # noqa: F811
+    path, store = plane
+    jobs = stream(path, store, tmp_path, 4, seed=1, longest_s=3.0)
+    with running(path):
+        jobs.append(store.submit("a", witness("late", tmp_path, 2.0, gpus=2), time.time())[0].id)
+        time.sleep(1.0)
+        site.end("slurmctld", signal.SIGKILL)
+        jobs.append(store.submit("b", witness("later", tmp_path, 0.5), time.time())[0].id)
+        time.sleep(1.0)
+        site.begin("slurmctld")
+        until_all_end(store, jobs)
+    assert problems(store, tmp_path, jobs) == []
+
+
+def kill_with_ancestors(pid: int, generations: int) -> None:
+    """A job, its runner and Slurm's shepherd of both, as if their machine had lost its power."""
+    for _ in range(generations):
+        parent = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        os.kill(pid, signal.SIGKILL)
+        pid = parent
+
+
+def test_a_job_of_a_dead_node_goes_on_elsewhere_from_its_snapshot(plane, site, tmp_path):  # noqa: F811
+    path, store = plane
+    job = store.submit("a", witness("long", tmp_path, 6.0, epochs=12, gpus=2), time.time())[0].id
+    child = controller(path)
+    try:
+        row = until(lambda: (r := store.job(job)).kept_epochs >= 3 and r)
+        (node,) = row.nodes
+        site.end(node, signal.SIGKILL)
+        kill_with_ancestors(int((tmp_path / "long.log").read_text().split()[1]), 3)
+        site.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=gone")
+        until(lambda: (r := store.job(job)).status == "running" and r.nodes not in {(), (node,)}, 60.0)
+        until_all_end(store, [job])
+    finally:
+        kill(child)
+    begins = [line.split() for line in (tmp_path / "long.log").read_text().splitlines() if line.startswith("begin")]
+    assert int(begins[-1][2]) >= 3
+    assert problems(store, tmp_path, [job]) == []

@@ -1,0 +1,200 @@
+"""Who may do what: every route, as everybody, from the table of routes, so that a new one cannot be forgotten."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from commonwatt.service.app import make_app
+from commonwatt.service.audit import AuditedRoute
+from tests.service.conftest import Caller
+from tests.service.made import StandIn, job
+
+# What nobody, a tenant, another tenant, an operator and a revoked token are answered; {job} is the first tenant's.
+EVERYBODY = (200, 200, 200, 200, 200)
+MEMBERS = (401, 200, 200, 200, 401)
+OPERATORS = (401, 403, 403, 200, 401)
+OWNERS = (401, 200, 404, 200, 401)
+ASKED = (401, 202, 404, 202, 401)
+ACCESS = {
+    "GET /": EVERYBODY,
+    "GET /static/{name}": EVERYBODY,
+    "GET /healthz": EVERYBODY,
+    "GET /readyz": EVERYBODY,
+    "GET /metrics": (200, 403, 403, 200, 401),  # nobody: from this machine only
+    "GET /api/v1/openapi.json": EVERYBODY,
+    "GET /api/v1/whoami": MEMBERS,
+    "GET /api/v1/jobs": MEMBERS,
+    "POST /api/v1/jobs": (401, 201, 201, 422, 401),
+    "GET /api/v1/jobs/{job}": OWNERS,
+    "GET /api/v1/jobs/{job}/explain": OWNERS,
+    "GET /api/v1/jobs/{job}/events": OWNERS,
+    "GET /api/v1/jobs/{job}/log": OWNERS,
+    "POST /api/v1/jobs/{job}/cancel": ASKED,
+    "POST /api/v1/jobs/{job}/hold": ASKED,
+    "POST /api/v1/jobs/{job}/release": ASKED,
+    "GET /api/v1/tenants": MEMBERS,
+    "GET /api/v1/tenants/{tenant}": OWNERS,
+    "PUT /api/v1/tenants/{tenant}": OPERATORS,
+    "GET /api/v1/cluster": MEMBERS,
+    "GET /api/v1/nodes": MEMBERS,
+    "POST /api/v1/nodes/{node}/drain": (401, 403, 403, 202, 401),
+    "POST /api/v1/nodes/{node}/undrain": (401, 403, 403, 202, 401),
+    "POST /api/v1/mode": (401, 403, 403, 202, 401),
+    "GET /api/v1/events": MEMBERS,
+    "GET /api/v1/samples": MEMBERS,
+    "GET /api/v1/ledger": MEMBERS,
+    "GET /api/v1/tokens": OPERATORS,
+    "POST /api/v1/tokens": (401, 403, 403, 201, 401),
+    "DELETE /api/v1/tokens/{token}": (401, 403, 403, 204, 401),
+    "GET /api/v1/audit": OPERATORS,
+    "GET /api/v1/stream": MEMBERS,
+}
+BODIES = {
+    "POST /api/v1/jobs": job(), "PUT /api/v1/tenants/{tenant}": {"weight": 2.0}, "POST /api/v1/mode": {"mode": "live"},
+    "POST /api/v1/tokens": {"tenant": "bob"},
+}  # fmt: skip
+ENDLESS = {"GET /api/v1/stream"}
+CALLERS = (None, "ada", "bob", "operator", "revoked")
+
+
+def routes_of(app):
+    """Names of all routes with full paths, as the server matches them."""
+    found = {}
+    for route in app.routes:
+        contexts = getattr(route, "effective_route_contexts", None)
+        for each in contexts() if contexts is not None else [route]:
+            for method in each.methods or ():
+                if method != "HEAD":
+                    found[f"{method} {each.path}"] = each
+    return found
+
+
+def test_every_route_is_in_the_table(app):
+    assert set(routes_of(app)) == set(ACCESS)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """One control plane for all routes."""
+    desk = StandIn(tmp_path_factory.mktemp("shared"), engine="local")
+    yield desk, make_app(desk.desk)
+    desk.close()
+
+
+@pytest.mark.parametrize("name", sorted(ACCESS))
+def test_access(shared, name):
+    desk, app = shared
+    ada = Caller(app, desk.tokens["ada"])
+    number = ada.post("/jobs", json=job()).json()["id"]
+    log = desk.folder / "state" / "runs" / f"{number}-0"
+    log.mkdir(parents=True)
+    (log / "output.log").write_text("hello")
+    spare = desk.store.owner(desk.store.add_token("bob", "spare", 1.0)).token
+    method, template = name.split()
+    values = {"job": number, "tenant": "ada", "node": "t", "token": spare, "name": "index.html"}
+    if template.startswith("/static"):
+        values["name"] = re.search(r"/static/([\w.-]+\.js)", ada("GET", "http://127.0.0.1/").text)[1]
+    path = "http://127.0.0.1" + template.format(**values)
+    body = {"json": BODIES[name]} if name in BODIES else {}
+    for who, status in zip(CALLERS, ACCESS[name], strict=True):
+        if name in ENDLESS and status == 200:
+            continue
+        done = Caller(app, None if who is None else desk.tokens[who])(method, path, **body)
+        assert done.status_code == status, who
+
+
+def test_every_changing_route_is_audited(app):
+    changing = {name: route for name, route in routes_of(app).items() if not name.startswith("GET ")}
+    kinds = {name: type(getattr(route, "original_route", route)) for name, route in changing.items()}
+    assert {name for name, kind in kinds.items() if not issubclass(kind, AuditedRoute)} == set()
+
+
+def test_a_tenant_sees_only_its_own(as_, desk):
+    ada, bob, operator = as_("ada"), as_("bob"), as_("operator")
+    mine = ada.post("/jobs", json=job(name="mine")).json()["id"]
+    desk.obey()
+    assert "mine" not in bob.get("/jobs").text
+    assert bob.get("/events").json()["events"] == []
+    assert [event["job"] for event in ada.get("/events").json()["events"]] == [mine]
+    assert [event["job"] for event in operator.get("/events").json()["events"]] == [mine]
+    assert [tenant["name"] for tenant in bob.get("/tenants").json()["tenants"]] == ["bob"]
+    assert [tenant["name"] for tenant in operator.get("/tenants").json()["tenants"]] == ["ada", "bob"]
+    assert bob.get("/jobs", params={"tenant": "ada"}).status_code == 403
+    desk.run(mine, "v-1", energy_uj=5_000_000)
+    assert {row["tenant"] for row in bob.get("/ledger").json()["ledger"]} == set()
+    assert {row["tenant"] for row in ada.get("/ledger").json()["ledger"]} == {"ada"}
+    seen = {who: [node["jobs"] for node in as_(who).get("/nodes").json()["nodes"]] for who in ("ada", "bob")}
+    assert seen == {"ada": [[mine], [], []], "bob": [[], [], []]}
+    assert bob.get("/cluster").json()["nodes"][0]["jobs"] == []
+    assert ada.get("/tenants/ada").json()["energy_j"] == 5.0
+    assert ada.get(f"/jobs/{mine}").json()["energy_j"] == 5.0
+
+
+def test_tokens_are_shown_once_and_can_be_revoked(as_, desk):
+    operator = as_("operator")
+    made = operator.post("/tokens", json={"tenant": "ada", "label": "laptop"}).json()
+    assert as_(made["token"]).get("/whoami").json() == {
+        "token": made["id"], "label": "laptop", "tenant": "ada", "operator": False
+    }  # fmt: skip
+    assert made["token"] not in operator.get("/tokens").text
+    assert operator("DELETE", f"/tokens/{made['id']}").status_code == 204
+    assert as_(made["token"]).get("/whoami").status_code == 401  # at once, where it was revoked
+    assert operator("DELETE", f"/tokens/{made['id']}").status_code == 404
+    assert operator.post("/tokens", json={"tenant": "eve"}).status_code == 404
+    with desk.database.reading() as c:
+        stored = c.exec_driver_sql("SELECT * FROM tokens").fetchall()
+    assert made["token"] not in str(stored)
+
+
+@pytest.mark.parametrize(
+    "header", ["", "Bearer", "Bearer ", "Basic {}", "Bearer {}x", "Bearer x{}", "bearer", "Bearer {} {}", "Bearer \xff"]
+)
+def test_what_is_no_token(as_, desk, header):
+    text = header.replace("{}", desk.tokens["ada"]).encode("latin-1")
+    done = as_(None).get("/jobs", headers={"Authorization": text})
+    assert (done.status_code, done.headers["content-type"]) == (401, "application/problem+json")
+    assert done.headers["www-authenticate"].startswith("Bearer")
+    assert desk.tokens["ada"] not in done.text
+
+
+def test_requests_are_limited_by_token(tmp_path):
+    desk = StandIn(tmp_path, server={"requests_per_s": 0.001})
+    app = make_app(desk.desk)
+    app.state.guard.clock = lambda: 100.0
+    ada, bob = (Caller(app, desk.tokens[name]) for name in ("ada", "bob"))
+    assert ada.get("/whoami").status_code == 200
+    refused = ada.get("/whoami")
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1000")
+    assert bob.get("/whoami").status_code == 200
+    app.state.guard.clock = lambda: 1101.0
+    assert ada.get("/whoami").status_code == 200
+    desk.close()
+
+
+def test_what_was_changed_is_written_down(as_, desk):
+    ada, operator = as_("ada"), as_("operator")
+    secret = job(environment={"PASSWORD": "hunter2"})
+    number = ada.post("/jobs", json=secret).json()["id"]
+    ada.post("/jobs", json=secret | {"gpus": 99})
+    as_("bob").post(f"/jobs/{number}/cancel")
+    ada.post("/nodes/t/drain")
+    operator.post("/mode", json={"mode": "dry-run"})
+    made = operator.post("/tokens", json={"tenant": "ada"}).json()
+    lines = operator.get("/audit").json()["audit"]
+    told = [(line["actor"], line["action"], line["target"], line["outcome"]) for line in lines]
+    assert told == [
+        ("tenant ada, token 1", "submit", f"job {number}", "done"),
+        ("tenant ada, token 1", "submit", "job train", "refused 422"),
+        ("tenant bob, token 2", "cancel", f"job {number}", "refused 404"),
+        ("tenant ada, token 1", "drain", "node t", "refused 403"),
+        ("operator, token 3", "mode", "mode dry-run", "done"),
+        ("operator, token 3", "add_token", f"token {made['id']}", "done"),
+    ]
+    assert "hunter2" not in str(lines)
+    assert made["token"] not in str(lines)
+    after = lines[2]["id"]
+    assert [line["id"] for line in operator.get("/audit", params={"after": after, "limit": 2}).json()["audit"]] == [
+        after + 1, after + 2
+    ]  # fmt: skip

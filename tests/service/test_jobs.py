@@ -1,0 +1,192 @@
+"""Jobs over the API: accepted, listed, explained, changed; and refused with what is wrong."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from commonwatt.service.app import make_app
+from commonwatt.store.ticks import Tick
+from tests.service.conftest import Caller
+from tests.service.made import StandIn, job
+
+
+def test_a_job_is_accepted_and_seen(as_, desk):
+    ada = as_("ada")
+    done = ada.post("/jobs", json=job(gpus=2, epochs=10, environment={"SECRET": "hunter2"}))
+    assert done.status_code == 201, done.text
+    accepted = done.json()
+    assert done.headers["location"] == f"/api/v1/jobs/{accepted['id']}"
+    assert (accepted["status"], accepted["tenant"], accepted["gpus_asked"]) == ("waiting", "ada", 2)
+    assert desk.woken == 1
+    assert [r.kind for r in desk.ticks.requests()] == ["submit"]
+    before = ada.get(f"/jobs/{accepted['id']}/explain").json()
+    assert (before["reason"], before["history"]) == ("new", [])
+    desk.obey()
+    after = ada.get(f"/jobs/{accepted['id']}/explain").json()
+    assert (after["reason"], after["sentence"]) == ("no-room", "No node has room.")
+    assert [event["kind"] for event in after["history"]] == ["waits"]
+    seen = ada.get(f"/jobs/{accepted['id']}")
+    assert seen.json()["environment"] == ["SECRET"]
+    assert "hunter2" not in seen.text
+
+
+def test_pages_hold_every_job_once(as_):
+    ada, bob = as_("ada"), as_("bob")
+    for k in range(7):
+        (ada if k % 2 else bob).post("/jobs", json=job(name=f"j{k}"))
+    for order in ("true", "false"):
+        names, cursor = [], 0
+        while cursor is not None:
+            page = as_("operator").get("/jobs", params={"limit": 3, "cursor": cursor, "newest_first": order}).json()
+            names += [entry["name"] for entry in page["jobs"]]
+            cursor = page["next_cursor"]
+        assert names == sorted(names, reverse=order == "true")
+        assert len(names) == 7
+    mine = ada.get("/jobs").json()
+    assert {entry["name"] for entry in mine["jobs"]} == {"j1", "j3", "j5"}
+    assert mine["counts"]["waiting"] == 3
+    assert ada.get("/jobs", params={"status": "failed"}).json()["jobs"] == []
+
+
+def test_submitting_again_with_a_key_is_one_job(as_, desk):
+    ada = as_("ada")
+    first = ada.post("/jobs", json=job(), headers={"Idempotency-Key": "k1"})
+    again = ada.post("/jobs", json=job(), headers={"Idempotency-Key": "k1"})
+    other = ada.post("/jobs", json=job(name="x"), headers={"Idempotency-Key": "k1"})
+    assert (first.status_code, again.status_code, other.status_code) == (201, 200, 409)
+    assert first.json()["id"] == again.json()["id"]
+    assert as_("bob").post("/jobs", json=job(), headers={"Idempotency-Key": "k1"}).status_code == 201
+    assert len(desk.store.jobs()) == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "field", "expected"),
+    [
+        ({"epochs": 0}, "epochs", "a number, 1 or more"),
+        ({"epochs": "10"}, "epochs", "a whole number"),
+        ({"gpus": 9}, "gpus", "GPU types and counts that some node"),
+        ({"gpu_type": "H100"}, "gpu_type", "a GPU type of the cluster (V100, T4)"),
+        ({"gpu_types": ["T4", "K80"]}, "gpu_types", "a GPU type of the cluster (V100, T4)"),
+        ({"due": "tomorrow"}, "due", "a time such as 2026-12-01T08:00 (ISO 8601)"),
+        ({"comand": "x"}, "comand", "did you mean command?"),
+        ({"name": "a b"}, "name", "^[A-Za-z0-9]"),
+        ({"folder": "relative"}, "folder", "an absolute path"),
+        ({"due_in_s": 1e300}, "due_in_s", "a number up to 1e+15"),
+    ],
+)
+def test_wrong_jobs_are_refused_with_what_is_wrong(as_, desk, more, field, expected):
+    done = as_("ada").post("/jobs", json=job(**more))
+    assert (done.status_code, done.headers["content-type"]) == (422, "application/problem+json")
+    told = done.json()
+    assert told["field"] == field
+    assert expected in told["expected"]
+    assert desk.store.jobs() == []
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (b"", 400), (b"{", 400), (b"[]", 422), (b'"x"', 422), (b"\xff\xfe", 400), (b'{"name": "\\ud800"}', 400),
+        (b'{"name": "a", "name": "b"}', 400), (b'{"name": NaN}', 400), (b'{"kind": "\\u0000"}', 400),
+        (b"[" * 100_000, 400), (b'{"epochs": ' + b"9" * 5000 + b"}", 400), (b'{"epochs": 1' + b"0" * 400 + b"}", 422),
+        (b'{"kind": "' + b"x" * 2_000_000 + b'"}', 413),
+    ],
+)  # fmt: skip
+def test_bodies_that_are_no_jobs(as_, content, status):
+    done = as_("ada").post("/jobs", content=content, headers={"Content-Type": "application/json"})
+    assert (done.status_code, done.headers["content-type"]) == (status, "application/problem+json")
+
+
+def test_a_body_says_what_it_is(as_):
+    done = as_("ada").post("/jobs", content=b"name=x", headers={"Content-Type": "application/x-www-form-urlencoded"})
+    assert done.status_code == 415
+
+
+@pytest.mark.parametrize("past_due", ["warn", "refuse"])
+def test_due_dates_that_have_passed(tmp_path, past_due):
+    desk = StandIn(tmp_path, server={"past_due": past_due})
+    ada = Caller(make_app(desk.desk), desk.tokens["ada"])
+    done = ada.post("/jobs", json=job(due="2001-01-01", tardiness_weight=0.1))
+    if past_due == "warn":
+        assert done.status_code == 201
+        assert done.json()["warnings"] == ["the due date (2001-01-01) has passed: the job is late already"]
+        assert done.json()["late"] is True
+    else:
+        assert (done.status_code, done.json()["field"]) == (422, "due")
+        soon = job(due_in_s=3600, tardiness_weight=0.1)
+        first = ada.post("/jobs", json=soon, headers={"Idempotency-Key": "k"}).json()
+        assert first["warnings"] == []
+        assert abs(first["due_s"] - time.time() - 3600) < 600
+    desk.close()
+
+
+def test_folders_must_exist_where_the_engine_is_local(tmp_path):
+    desk = StandIn(tmp_path, engine="local")
+    ada = Caller(make_app(desk.desk), desk.tokens["ada"])
+    done = ada.post("/jobs", json=job(snapshots=str(tmp_path / "missing")))
+    assert (done.status_code, done.json()["field"]) == (422, "snapshots")
+    assert ada.post("/jobs", json=job(snapshots=str(tmp_path))).status_code == 201
+    desk.close()
+
+
+@pytest.mark.parametrize(("action", "check"), [("cancel", "cancelled"), ("hold", True), ("release", False)])
+def test_jobs_are_changed_by_asking(as_, desk, action, check):
+    ada = as_("ada")
+    number = ada.post("/jobs", json=job()).json()["id"]
+    asked = ada.post(f"/jobs/{number}/{action}")
+    assert asked.status_code == 202
+    assert [r.kind for r in desk.ticks.requests()] == ["submit", action]
+    desk.obey()
+    state = ada.get(f"/jobs/{number}").json()
+    assert (state["status"] if action == "cancel" else state["held"]) == check
+
+
+def test_what_has_ended_is_not_changed(as_, desk):
+    ada = as_("ada")
+    number = ada.post("/jobs", json=job()).json()["id"]
+    ada.post(f"/jobs/{number}/cancel")
+    desk.obey()
+    assert ada.post(f"/jobs/{number}/cancel").status_code == 202  # once more does nothing
+    assert ada.post(f"/jobs/{number}/hold").status_code == 409
+    assert desk.ticks.requests() == []
+
+
+def test_an_operator_submits_for_a_tenant_it_names(as_):
+    operator = as_("operator")
+    assert operator.post("/jobs", json=job()).status_code == 422
+    assert operator.post("/jobs", params={"tenant": "eve"}, json=job()).status_code == 404
+    assert operator.post("/jobs", params={"tenant": "bob"}, json=job()).json()["tenant"] == "bob"
+    assert as_("ada").post("/jobs", params={"tenant": "bob"}, json=job()).status_code == 403
+
+
+def test_output(tmp_path):
+    stand_in = StandIn(tmp_path, engine="local")
+    app = make_app(stand_in.desk)
+    ada = Caller(app, stand_in.tokens["ada"])
+    number = ada.post("/jobs", json=job()).json()["id"]
+    assert ada.get(f"/jobs/{number}/log").status_code == 404
+    folder = tmp_path / "state" / "runs" / f"{number}-1"
+    folder.mkdir(parents=True)
+    (folder / "output.log").write_bytes(b"epoch 1\n<script>alert(1)</script>\xff")
+    tick = Tick()
+    tick.change(number, attempts=1)
+    stand_in.ticks.write(tick)
+    seen = ada.get(f"/jobs/{number}/log", params={"last_bytes": 13})
+    assert seen.text == "(1)</script>\N{REPLACEMENT CHARACTER}"
+    assert seen.headers["content-type"] == "text/plain; charset=utf-8"
+    assert seen.headers["x-content-type-options"] == "nosniff"
+    assert Caller(app, stand_in.tokens["bob"]).get(f"/jobs/{number}/log").status_code == 404
+    stand_in.close()
+
+
+def test_output_that_leads_elsewhere_is_not_shown(tmp_path):
+    stand_in = StandIn(tmp_path, engine="local")
+    ada = Caller(make_app(stand_in.desk), stand_in.tokens["ada"])
+    number = ada.post("/jobs", json=job()).json()["id"]
+    folder = tmp_path / "state" / "runs" / f"{number}-0"
+    folder.mkdir(parents=True)
+    (folder / "output.log").symlink_to("/etc/passwd")
+    assert ada.get(f"/jobs/{number}/log").status_code == 404
+    stand_in.close()

@@ -1,0 +1,142 @@
+"""Versions of the store, and its creation by several at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("sqlalchemy")
+pytest.importorskip("alembic")
+
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from commonwatt.model.errors import InputError
+from commonwatt.store import migrate
+from commonwatt.store.store import Store
+from commonwatt.store.tables import metadata
+from tests.store.made import SERVERS_SLOW
+
+
+def test_the_migrations_lead_to_the_tables_the_code_knows(database):
+    with database.reading() as c:
+        options = {"version_table": migrate.VERSION_TABLE, "compare_type": True}
+        assert compare_metadata(MigrationContext.configure(c, opts=options), metadata) == []
+        assert migrate.revision(c) == migrate.head()
+
+
+def test_texts_of_mariadb_are_unicode_whatever_the_server_is_set_to(database, backend):
+    if backend != "mariadb":
+        pytest.skip("a question of MariaDB")
+    query = (
+        "SELECT table_name, column_name, collation_name FROM information_schema.columns "
+        "WHERE table_schema = database() AND collation_name IS NOT NULL AND table_name <> 'commonwatt_version' "
+        "AND collation_name NOT IN ('utf8mb4_nopad_bin', 'utf8mb4_bin')"
+    )
+    with database.reading() as c:
+        assert c.execute(sa.text(query)).all() == []
+
+
+def test_preparing_again_changes_nothing(database, store):
+    database.prepare()
+    assert store.tenants() == {"ada": 1.0}
+    assert database.upgrade() == (migrate.head(), migrate.head())
+
+
+def set_revision(database, text):
+    with database.transaction() as c:
+        c.execute(sa.table(migrate.VERSION_TABLE, sa.column("version_num")).update().values(version_num=text))
+
+
+def test_a_newer_store_is_refused(opened):
+    database = opened()
+    database.prepare()
+    set_revision(database, "9999")
+    for call in (database.prepare, database.upgrade):
+        with pytest.raises(InputError, match=r"'live.store': got 'revision 9999 in .* expected a store of this versi"):
+            call()
+
+
+def test_an_older_store_is_refused_until_it_is_upgraded(opened, tmp_path, monkeypatch, backend):
+    """A later version is made of this one, with a column more."""
+    import shutil
+    from pathlib import Path
+
+    folder = tmp_path / "migrations with 100% 'odd' names"
+    shutil.copytree(Path(migrate.__file__).parent / "migrations", folder)
+    database = opened()
+    database.prepare()
+    Store(database).add_tenant("ada", 2.0, 0.0)
+    (folder / "versions" / "r0002.py").write_text(
+        "import sqlalchemy as sa\nfrom alembic import op\n"
+        "revision, down_revision, branch_labels, depends_on = '0002', '0001', None, None\n"
+        "def upgrade():\n    op.add_column('tenants', sa.Column('purse', sa.Double(), nullable=True))\n"
+    )
+    later = migrate._config()
+    later.set_main_option("script_location", str(folder).replace("%", "%%"))
+    monkeypatch.setattr(migrate, "_config", lambda: later)
+    with pytest.raises(InputError, match='"commonwatt store upgrade CONFIG"'):
+        database.prepare()
+    assert database.upgrade() == ("0001", "0002")
+    database.prepare()
+    assert Store(database).tenants() == {"ada": 2.0}
+    with database.reading() as c:
+        assert "purse" in {column["name"] for column in sa.inspect(c).get_columns("tenants")}
+
+
+def test_a_database_with_somebody_elses_tables_is_refused(opened):
+    database = opened()
+    with database.transaction() as c:
+        c.exec_driver_sql("CREATE TABLE jobs (id INTEGER)")
+    for call in (database.prepare, database.upgrade):
+        with pytest.raises(InputError, match="expected an empty database"):
+            call()
+    with database.reading() as c:
+        assert sa.inspect(c).get_table_names() == ["jobs"]
+
+
+@pytest.mark.parametrize("gone", [1, 7])
+def test_a_creation_that_was_interrupted_is_done_again(opened, gone):
+    """As MariaDB leaves it: no version yet, and only some of the tables."""
+    database = opened()
+    database.prepare()
+    with database.transaction() as c:
+        c.execute(sa.table(migrate.VERSION_TABLE).delete())
+        metadata.drop_all(c, tables=list(metadata.sorted_tables)[-gone:])
+    database.prepare()
+    with database.reading() as c:
+        options = {"version_table": migrate.VERSION_TABLE}
+        assert compare_metadata(MigrationContext.configure(c, opts=options), metadata) == []
+
+
+@pytest.mark.parametrize("backend", SERVERS_SLOW, indirect=True)
+def test_several_processes_may_create_it_at_once(empty, opened):
+    code = (
+        "import sys; from pathlib import Path; from commonwatt.store.database import Database, address\n"
+        "d = Database(address(sys.argv[1], Path('/'))); sys.stdin.read(); d.prepare(); d.prepare()"
+    )
+    running = [
+        subprocess.Popen([sys.executable, "-c", code, empty], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    for process in running:
+        process.stdin.close()
+        process.stdin = None
+    for process in running:
+        _, said = process.communicate(timeout=300)
+        assert (process.returncode, said.decode()) == (0, "")
+    opened().prepare()
+
+
+def test_postgresql_must_be_unicode(postgresql, tmp_path):
+    from commonwatt.store.database import Database, address
+
+    made = postgresql.database("SQL_ASCII")
+    database = Database(address(made, tmp_path))
+    with pytest.raises(InputError, match="encoding is UTF8"):
+        database.prepare()
+    database.close()
+    postgresql.drop(made)
