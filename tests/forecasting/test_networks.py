@@ -119,6 +119,12 @@ def test_a_constant_series_is_forecast_to_stay(level):
     assert np.abs(predictor.predict().gpus - level).max() <= 0.5
 
 
+@pytest.mark.parametrize("epochs", range(1, 8))
+def test_any_number_of_steps_is_enough(epochs):
+    predictor = fitted(walk(150), more=replace(SMALL, recipe=Recipe(epochs=epochs)))
+    assert np.isfinite(predictor.predict().gpus).all()
+
+
 def test_the_shortest_series_is_enough_and_a_shorter_one_is_refused():
     predictor = fitted(walk(125))
     assert np.isfinite(predictor.predict().gpus).all()

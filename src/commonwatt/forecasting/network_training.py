@@ -130,7 +130,8 @@ def _stepper(layers: Layers, recipe: Recipe, steps: int) -> Callable[[Any], None
     others = [each for each in layers.parameters() if id(each) not in known]
     groups = [{"params": usual, "weight_decay": 0.0}, {"params": others, "weight_decay": recipe.decay}]
     optimizer = torch.optim.AdamW(groups, lr=recipe.rate)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, recipe.rate, total_steps=steps + 1, pct_start=0.2)
+    total = max(steps + 1, 6)  # of fewer, a fifth is no rise
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, recipe.rate, total_steps=total, pct_start=0.2)
 
     def step(loss: Any) -> None:  # noqa: ANN401
         optimizer.zero_grad()
