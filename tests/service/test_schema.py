@@ -8,7 +8,7 @@ from commonwatt.service.app import make_app
 from tests.service.conftest import Caller
 from tests.service.made import StandIn, job
 
-EXAMPLES = {"operator": 20, "ada": 20, None: 3}  # of each operation
+EXAMPLES = {"operator": 12, "ada": 12, None: 2}  # of each operation
 
 
 @pytest.fixture
