@@ -70,6 +70,16 @@ def test_a_wrong_token(served, desk, visit):
     assert page.locator(f"{ROW}, #event-list b, #tiles b").count() == 0
 
 
+def test_a_revoked_token(served, desk, visit, monkeypatch):
+    monkeypatch.setattr("commonwatt.service.feed.ASK_AGAIN_S", 0.1)
+    monkeypatch.setattr("commonwatt.service.guard._REMEMBERED_S", 0.1)
+    seen = visit(served.url, desk.tokens["bob"])
+    seen.expected = ("401",)
+    desk.store.revoke(desk.store.owner(desk.tokens["bob"]).token, 2.0)
+    seen.page.wait_for_selector("#login-error:has-text('not accepted')")
+    assert seen.page.locator(".tile-node").count() == 0
+
+
 def test_a_tenant_sees_its_own(served, desk, visit):
     page = visit(served.url, desk.tokens["ada"]).page
     own = [row.id for row in desk.store.jobs(limit=100) if row.tenant == "ada"]
@@ -89,8 +99,12 @@ def test_a_tenant_sees_its_own(served, desk, visit):
 
 def test_by_keyboard_alone(served, desk, visit):
     page = visit(served.url, desk.tokens["operator"]).page
-    page.focus("#queue-find")
-    page.keyboard.press("Tab")
+    reached = []
+    while "queue-rows" not in reached:
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.id || document.activeElement.className"))
+    order = ["skip", "switch", "new", "out", "tiles-map", "plan-span", "plan-rows", "queue-status", "queue-find"]
+    assert [name for name in dict.fromkeys(reached) if name in order] == order
     assert page.evaluate("document.activeElement.id") == "queue-rows"
     first = page.locator("#queue-rows .active .name").inner_text()
     page.keyboard.press("ArrowDown")
