@@ -1,7 +1,7 @@
 // Tenants against their entitlement, the cost so far, and what the baseline policy would have cost.
 
 import { byId, h, setText, table } from "./dom.js";
-import { DASH, energy, gpuTime, money, number, percent, si } from "./format.js";
+import { DASH, duration, energy, gpuTime, money, number, percent, si } from "./format.js";
 import { colourOf, state } from "./state.js";
 
 const sum = (values) => (values.every((value) => value !== null && value !== undefined) ? values.reduce((a, b) => a + b, 0) : null);
@@ -51,12 +51,21 @@ export function drawCost() {
   setText(byId("saving"), savingWords(head?.saved, who?.currency));
 }
 
+// What ours saves against the baseline, simulated on the same jobs; each part may be unknown.
 export function savingWords(saved, currency) {
   if (!saved) return "What the baseline policy would have used is not known yet.";
-  const part = (value, text) => (value === null || value === undefined ? "an unknown amount" : `${text} ${value >= 0 ? "less" : "more"}`);
-  const kwh = saved.energy_kwh === null || saved.energy_kwh === undefined ? null : energy(Math.abs(saved.energy_kwh) * 3.6e6);
-  const cost = saved.cost === null || saved.cost === undefined ? null : money(Math.abs(saved.cost), currency);
-  return `Estimated against the baseline policy: ${part(saved.energy_kwh, kwh)} energy and ${part(saved.cost, cost)} cost.`;
+  const part = (value, text, what, whole) => {
+    if (value === null || value === undefined) return `${what} unknown`;
+    const share = whole ? ` (${percent(Math.abs(value) / whole)})` : "";
+    return `${text(Math.abs(value))}${share} ${value >= 0 ? "less" : "more"} ${what}`;
+  };
+  const parts = [
+    part(saved.energy_kwh, (kwh) => energy(kwh * 3.6e6), "energy", saved.baseline_energy_kwh),
+    part(saved.cost, (cost) => money(cost, currency), "cost", saved.baseline_cost),
+  ];
+  if (saved.tardiness_cost) parts.push(part(saved.tardiness_cost, (cost) => money(cost, currency), "cost of lateness"));
+  const basis = saved.jobs && saved.period_s ? `, simulated on ${number(saved.jobs)} jobs of the last ${duration(saved.period_s)}` : "";
+  return `Estimate against ${saved.baseline ?? "the baseline policy"}${basis}: ${parts.join(", ")}.`;
 }
 
 export function drawTiles() {
