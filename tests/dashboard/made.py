@@ -179,6 +179,7 @@ class MadeDesk:
         for job in list(self._now.jobs)[:400]:
             uj, us = int(self._rng.integers(10**12, 10**13)), int(self._rng.integers(10**9, 10**11))
             ledger.append(("job", job, uj, uj // 20000, uj // 9, us))
+        ledger.append(("meter", 0, *(sum(row[k] for row in ledger) for k in (2, 3)), None, sum(r[5] for r in ledger)))
         columns = ("row", "job", "energy_uj", "cost_n", "carbon_ug", "gpu_us")
         with self.database.transaction() as c:
             c.execute(tables.samples.insert(), [vars(sample) for sample in samples])

@@ -45,6 +45,10 @@ def test_everything_is_shown(served, desk, visit, width, scheme):
         "Estimate against fifo, simulated on 400 jobs of the last 7 days: 12.5 kWh (13%) less energy, "
         "2.15 EUR (13%) less cost, 0.5 EUR more cost of lateness."
     )
+    meter = next(row for row in desk.store.ledger() if row["row"] == "meter")
+    energy = f"{meter['energy_uj'] / 3.6e12:.3g}\u00a0kWh"  # the meter's row is the total of the others
+    assert page.inner_text("#tiles .tile:nth-child(4) b") == energy
+    assert page.locator("#cost-table tbody th").all_inner_texts()[-1] == "all nodes"
     page.wait_for_selector("#event-list li:nth-child(20)")
     for figure in ("#power-figure", "#gpu-figure"):
         page.wait_for_selector(f"{figure} .scatterlayer path.js-line[d]")
@@ -92,6 +96,7 @@ def test_a_tenant_sees_its_own(served, desk, visit):
     assert tenants == {"ada"}
     page.wait_for_selector("#tenant-table tbody tr")
     assert page.locator("#tenant-table tbody th").all_inner_texts() == ["ada"]
+    assert page.locator("#cost-table tbody th").all_inner_texts() == ["jobs that ended", "all"]
     assert not page.is_visible("#switch")
     node = next(node for node in desk.board().nodes if set(node.jobs) - set(own))
     page.click(f"[data-node={node.name}]")
