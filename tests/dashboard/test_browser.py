@@ -47,8 +47,8 @@ def test_everything_is_shown(served, desk, visit, width, scheme):
     )
     meter = next(row for row in desk.store.ledger() if row["row"] == "meter")
     energy = f"{meter['energy_uj'] / 3.6e12:.3g}\u00a0kWh"  # the meter's row is the total of the others
-    assert page.inner_text("#tiles .tile:nth-child(4) b") == energy
-    assert page.locator("#cost-table tbody th").all_inner_texts()[-1] == "all nodes"
+    page.wait_for_selector(f"#tiles .tile:nth-child(4) b:text-is('{energy}')")
+    page.wait_for_selector("#cost-table tbody tr:last-child th:text-is('all nodes')")
     page.wait_for_selector("#event-list li:nth-child(20)")
     for figure in ("#power-figure", "#gpu-figure"):
         page.wait_for_selector(f"{figure} .scatterlayer path.js-line[d]")
@@ -96,7 +96,7 @@ def test_a_tenant_sees_its_own(served, desk, visit):
     assert tenants == {"ada"}
     page.wait_for_selector("#tenant-table tbody tr")
     assert page.locator("#tenant-table tbody th").all_inner_texts() == ["ada"]
-    assert page.locator("#cost-table tbody th").all_inner_texts() == ["jobs that ended", "all"]
+    page.wait_for_selector("#cost-table tbody tr:nth-child(2):last-child th:text-is('all')")
     assert not page.is_visible("#switch")
     node = next(node for node in desk.board().nodes if set(node.jobs) - set(own))
     page.click(f"[data-node={node.name}]")
@@ -145,6 +145,33 @@ def test_by_keyboard_alone(served, desk, visit):
     assert page.inner_text("#details-title") == f"Node {names[-1]}"
     outline = "getComputedStyle(document.activeElement).outlineStyle"
     assert page.evaluate(outline) == "solid"  # the focus is seen
+
+
+NAMELESS = """() => [...document.querySelectorAll("button, input, select, [tabindex='0'], dialog, [role=img]")]
+  .filter((e) => !(e.labels?.length || e.getAttribute("aria-label") || e.getAttribute("aria-labelledby") ||
+                   (e.tagName === "BUTTON" && e.textContent.trim())))
+  .map((e) => e.outerHTML.slice(0, 80))"""
+IDS = "() => [...document.querySelectorAll('[id]')].map((e) => e.id)"
+
+
+def test_everything_has_a_name_for_those_who_do_not_see_it(served, desk, visit):
+    page = visit(served.url, desk.tokens["operator"]).page
+    desk.tick(nodes=desk.board().nodes[3:])  # nodes go ...
+    page.wait_for_selector("#tiles .tile:nth-child(6) b:text-is('17')")
+    desk.tick(nodes=(*desk.board().nodes, replace(desk.board().nodes[0], name="new")))  # ... and come
+    page.wait_for_selector("[data-node=new]")
+    page.click(f"{ROW} >> nth=0")
+    page.click("#details button:text-is('Hold')")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    page.click("#new")
+    assert page.evaluate(NAMELESS) == []
+    ids = page.evaluate(IDS)
+    assert len(set(ids)) == len(ids)
+    named = page.evaluate(
+        "[...document.querySelectorAll('[aria-labelledby]')].map((e) => e.getAttribute('aria-labelledby'))"
+    )
+    assert set(named) <= set(ids)
 
 
 def test_nothing_is_done_without_a_yes(served, desk, visit):
