@@ -57,8 +57,9 @@ class Session:
         marks: Callable[[], dict[str, Any]] = dict, profiling: ProfilingSpec | None = None,
     ) -> None:  # fmt: skip
         self.store, self.maker, self._now_s, self._admit, self._marks = store, maker, now_s, admit, marks
-        self.durable = Durable(engine, store.intend, now_s, retries, maker.cluster.names)
+        self.durable = Durable(engine, store.intend, now_s, retries, ())
         self.controller = make(self.durable)
+        self.durable.names = self.controller.cluster.names  # the maker's may lack the nodes set aside
         self.recorder = Recorder(self.controller, self.durable)
         self.profiler = Profiler(self.controller, self.durable, store.profiles(), profiling)
         self.mode = "live"
