@@ -97,6 +97,7 @@ jobs = sa.Table(
     sa.UniqueConstraint("tenant", "idempotency_key"),
     sa.Index("ix_jobs_status_id", "status", "id"),
     sa.Index("ix_jobs_tenant_id", "tenant", "id"),
+    sa.Index("ix_jobs_tenant_status", "tenant", "status"),
     **_HOW,
 )
 
