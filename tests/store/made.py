@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from commonwatt.model.job_file import JobFile
 from commonwatt.store.records import EventRow, IntentRow, SampleRow
 from commonwatt.store.tables import metadata
 
-__all__ = ["event", "everything", "file", "intent", "sample", "spent"]
+SERVERS_SLOW = ["sqlite", *(pytest.param(name, marks=pytest.mark.slow) for name in ("mariadb", "postgresql"))]
+"""For tests that start several processes: on SQLite always, on servers with the slow ones."""
+
+__all__ = ["SERVERS_SLOW", "event", "everything", "file", "intent", "sample", "spent"]
 
 
 def file(name="train", **more) -> JobFile:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import stat
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
+pytest.importorskip("sqlalchemy")
+pytest.importorskip("alembic")
+
 import sqlalchemy as sa
 
 from commonwatt.model.errors import InputError, StoreError
@@ -20,6 +25,12 @@ from commonwatt.store.store import Store
 from commonwatt.store.ticks import Tick, TickStore
 from tests.store.made import event, everything, file, intent, sample
 from tests.store.test_ticks import full
+
+KINDS = ["sqlite", "mariadb", "postgresql"]
+USUAL = {("sqlite", "postgresql"), ("postgresql", "mariadb"), ("mariadb", "sqlite")}
+MOVES = [
+    pytest.param(*move, marks=() if move in USUAL else pytest.mark.slow) for move in itertools.product(KINDS, KINDS)
+]
 
 
 def filled(store, ticks):
@@ -43,7 +54,7 @@ def target(kind, request, tmp_path):
     return database
 
 
-@pytest.mark.parametrize("to", ["sqlite", "mariadb", "postgresql"])
+@pytest.mark.parametrize(("backend", "to"), MOVES, indirect=["backend"])
 def test_from_every_database_into_every_other(store, ticks, to, request, tmp_path):
     wanted = filled(store, ticks)
     saved = back_up(store.database, tmp_path / "b.gz", "1.2.3")
@@ -65,7 +76,7 @@ def test_from_every_database_into_every_other(store, ticks, to, request, tmp_pat
     database.close()
 
 
-@pytest.mark.parametrize("to", ["sqlite", "mariadb", "postgresql"])
+@pytest.mark.parametrize(("backend", "to"), MOVES, indirect=["backend"])
 def test_numbers_are_not_given_again_after_a_move(store, ticks, to, request, tmp_path):
     """The newest events were pruned before the backup; who saw them asks for what came after."""
     ticks.write(Tick(events=[event(None, nodes=())] * 5))

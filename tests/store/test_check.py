@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+pytest.importorskip("sqlalchemy")
+pytest.importorskip("alembic")
+
 from commonwatt.store import tables
 from commonwatt.store.check import check
 from commonwatt.store.records import JobStatus
 from commonwatt.store.ticks import Tick
-from tests.store.made import event, file, intent, spent
+from tests.store.made import SERVERS_SLOW, event, file, intent, spent
 
 
 @pytest.fixture
@@ -56,6 +59,7 @@ def test_an_open_command_is_a_problem_only_without_a_controller(store, ticks, jo
     assert not check(store.database).controller
 
 
+@pytest.mark.parametrize("backend", SERVERS_SLOW, indirect=True)
 @pytest.mark.parametrize("column", ["energy_uj", "cost_n", "carbon_ug", "gpu_us"])
 @pytest.mark.parametrize("row", ["job", "segment", "idle", "meter"])
 def test_a_single_unit_too_many_in_the_ledger(store, jobs, row, column):
@@ -82,6 +86,7 @@ BAD_JOBS = {
 }
 
 
+@pytest.mark.parametrize("backend", SERVERS_SLOW, indirect=True)
 @pytest.mark.parametrize("what", BAD_JOBS)
 def test_jobs_that_cannot_be(store, jobs, what):
     which, columns = BAD_JOBS[what]

@@ -8,6 +8,9 @@ import sys
 
 import pytest
 
+pytest.importorskip("sqlalchemy")
+pytest.importorskip("alembic")
+
 from commonwatt.model.errors import StoreError
 from commonwatt.store.records import RequestKind
 from commonwatt.store.store import Store

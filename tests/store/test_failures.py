@@ -9,6 +9,10 @@ import sys
 import threading
 
 import pytest
+
+pytest.importorskip("sqlalchemy")
+pytest.importorskip("alembic")
+
 import sqlalchemy as sa
 
 from commonwatt.model.errors import StoreDownError, StoreError

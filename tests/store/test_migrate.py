@@ -6,6 +6,10 @@ import subprocess
 import sys
 
 import pytest
+
+pytest.importorskip("sqlalchemy")
+pytest.importorskip("alembic")
+
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
@@ -14,6 +18,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.store import migrate
 from commonwatt.store.store import Store
 from commonwatt.store.tables import metadata
+from tests.store.made import SERVERS_SLOW
 
 
 def test_the_migrations_lead_to_the_tables_the_code_knows(database):
@@ -107,6 +112,7 @@ def test_a_creation_that_was_interrupted_is_done_again(opened, gone):
         assert compare_metadata(MigrationContext.configure(c, opts=options), metadata) == []
 
 
+@pytest.mark.parametrize("backend", SERVERS_SLOW, indirect=True)
 def test_several_processes_may_create_it_at_once(empty, opened):
     code = (
         "import sys; from pathlib import Path; from commonwatt.store.database import Database, address\n"

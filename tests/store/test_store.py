@@ -7,13 +7,17 @@ import sys
 import threading
 
 import pytest
+
+pytest.importorskip("sqlalchemy")
+pytest.importorskip("alembic")
+
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from commonwatt.model.errors import InputError, ServiceError
 from commonwatt.store.records import JobStatus, RequestKind, TokenOwner
 from commonwatt.store.ticks import Tick, TickStore
-from tests.store.made import event, file, sample, spent
+from tests.store.made import SERVERS_SLOW, event, file, sample, spent
 
 # Texts a database may have its own idea of: case, accents, blanks at the end, quotes, wildcards, SQL, emoji.
 ODD = [
@@ -184,6 +188,7 @@ def test_threads_that_race_with_one_key_get_one_job(store):
     assert len(TickStore(store.database).requests()) == 1
 
 
+@pytest.mark.parametrize("backend", SERVERS_SLOW, indirect=True)
 def test_processes_that_race_with_one_key_get_one_job(store, place):
     code = (
         "import sys; from pathlib import Path; from commonwatt.store.database import Database, address\n"
