@@ -45,7 +45,9 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.mig_choice
 	$(BIN)/python -m benchmarks.forecasting
 	$(BIN)/python -m benchmarks.philly_week
+	$(BIN)/python -m benchmarks.profiling
 	$(BIN)/python -m benchmarks.andreas_scenarios
+	$(BIN)/python -m benchmarks.live_load
 
 clean:
 	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis

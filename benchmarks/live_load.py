@@ -26,6 +26,7 @@ import numpy as np
 import yaml
 
 from commonwatt.model.job_file import JobFile
+from commonwatt.store import tables
 from commonwatt.store.database import Database, address
 from commonwatt.store.store import Store
 
@@ -83,11 +84,7 @@ def served(folder: Path, config: dict[str, Any], jobs: int = 0) -> Iterator[tupl
     for tenant in config["tenants"]:
         store.add_tenant(tenant["name"], tenant["weight"], now_s)
     token = store.add_token(None, "benchmark", now_s)
-    ids = []
-    for k in range(jobs):
-        file = job(k)
-        due_s = None if file.due_in_s is None else now_s + file.due_in_s
-        ids.append(store.submit(f"t{k % 20}", file, now_s, due_s=due_s)[0].id)
+    ids = _enter(database, jobs, now_s)
     database.close()
     command = [sys.executable, "-c", "from commonwatt.cli import main; main()", "serve", str(path), "--json"]
     with (
@@ -104,6 +101,24 @@ def served(folder: Path, config: dict[str, Any], jobs: int = 0) -> Iterator[tupl
             yield process.pid, json.loads("".join([*lines, "}"]))["url"], token, ids
         finally:
             process.terminate()
+
+
+def _enter(database: Database, jobs: int, now_s: float) -> list[int]:
+    """Write many jobs down at once, as if each had been submitted."""
+    files = [job(k) for k in range(jobs)]
+    rows = [
+        {
+            "name": file.name, "tenant": f"t{k % 20}", "file": file.model_dump(mode="json"), "status": "waiting",
+            "submit_s": now_s, "due_s": now_s + (file.due_in_s or 0.0), "nodes": [],
+        }
+        for k, file in enumerate(files)
+    ]  # fmt: skip
+    ids = list(range(1, jobs + 1))
+    if rows:
+        with database.transaction() as c:
+            c.execute(tables.jobs.insert(), rows)
+            c.execute(tables.requests.insert(), [{"kind": "submit", "job": k, "at_s": now_s} for k in ids])
+    return ids
 
 
 def ticks(url: str, token: str, since_s: float) -> list[float]:
@@ -139,13 +154,17 @@ async def generate(url: str, token: str, rate: float, seconds: float, ids: list[
         async def ask(number: int, kind: int, due_s: float) -> None:
             _, method, path = REQUESTS[kind]
             target = path.format(job=ids[int(rng.integers(len(ids)))])
-            if method == "POST":
-                body = job(10**6 + number).model_dump(mode="json", exclude_none=True)
-                answer = await client.post(target, params={"tenant": "t1"}, json=body)
-            else:
-                answer = await client.get(target)
+            try:
+                if method == "POST":
+                    body = job(10**6 + number).model_dump(mode="json", exclude_none=True)
+                    answer = await client.post(target, params={"tenant": "t1"}, json=body)
+                else:
+                    answer = await client.get(target)
+                status = str(answer.status_code)
+            except httpx.TransportError as error:
+                status = type(error).__name__
             found.setdefault(f"{method} {path}", []).append(time.perf_counter() - due_s)
-            statuses[str(answer.status_code)] = statuses.get(str(answer.status_code), 0) + 1
+            statuses[status] = statuses.get(status, 0) + 1
 
         await client.get("/healthz")
         began, tasks = time.perf_counter() + 0.1, []

@@ -213,6 +213,18 @@ def test_who_may_no_longer_listen_is_told_nothing_more(desk, monkeypatch):
     asyncio.run(main())
 
 
+def test_what_is_no_number_is_unknown(desk):
+    async def main():
+        feed = Feed(desk.board, desk.database, poll_s=0.01)
+        desk.change_job(1, expected_end_s=float("inf"), done_epochs=float("nan"))
+        listener, stream = Listener(), feed.listen(None)
+        await until(listener, stream, lambda: listener.jobs)
+        assert (listener.jobs[1]["expected_end_s"], listener.jobs[1]["done_epochs"]) == (None, None)
+        await stream.aclose()
+
+    asyncio.run(main())
+
+
 @given(st.lists(st.tuples(st.sets(st.integers(1, 12)), st.integers(0, 12), st.booleans()), max_size=8))
 def test_any_history(history):
     """Whatever comes and goes, and whenever one looks: messages added up are the board. No store: names are given."""

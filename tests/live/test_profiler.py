@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+pytest.importorskip("sqlalchemy")
+
 from commonwatt.live.keeper import Pace
 from commonwatt.live.open import open_live
+from commonwatt.model.errors import InputError, JobNeverFitsError
 from commonwatt.model.job_file import JobFile
 from commonwatt.store.records import JobStatus, RequestKind
 from commonwatt.store.ticks import TickStore
@@ -198,6 +201,18 @@ def test_nothing_is_measured_in_a_dry_run(opened):
     assert job(plane, number).status is JobStatus.WAITING
 
 
+def test_a_job_that_only_profiling_nodes_could_run_is_refused(opened):
+    plane = opened(profiling=PROFILING)
+    with pytest.raises(JobNeverFitsError):
+        plane.maker.check(JobFile(name="j", command="true", gpus=4))  # two on each node, but one is set aside
+
+
+def test_some_node_is_left_for_work(tmp_path):
+    path = config(tmp_path, profiling={"nodes": ["apart", "work"]})
+    with pytest.raises(InputError, match=r"live.profiling.nodes.*expected a node that is left for work"):
+        open_live(path)
+
+
 @pytest.mark.slow
 def test_nothing_is_lost_or_twice_while_jobs_are_measured_and_the_controller_is_killed(tmp_path):
     live = {"local": {"grace_s": 2}, "retries": 1000, "default_time_limit_s": 5}
@@ -205,7 +220,7 @@ def test_nothing_is_lost_or_twice_while_jobs_are_measured_and_the_controller_is_
     store = store_of(path)
     for name in "ab":
         store.add_tenant(name, 1.0, 0.0)
-    jobs = stream(path, store, tmp_path, 12, seed=5)
+    jobs = stream(path, store, tmp_path, 8, seed=5)
     with running(path):
         until_all_end(store, jobs)
     tried_again = [row.name for row in map(store.job, jobs) if row.status is JobStatus.FAILED]

@@ -15,9 +15,10 @@ BATCHES = 4
 
 
 @pytest.fixture(scope="module")
-def keras():
+def keras(tmp_path_factory):
     pytest.importorskip("torch")
     os.environ.setdefault("KERAS_BACKEND", "torch")
+    os.environ.setdefault("KERAS_HOME", str(tmp_path_factory.mktemp("keras")))  # else it writes to ~
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return pytest.importorskip("keras")

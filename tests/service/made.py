@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 import time
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +27,17 @@ NODES = [
 ]
 
 
+@cache
+def _empty_store() -> Path:
+    """Return a new store, made once: making one takes longer than copying it."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    database = Database(address("store.db", folder))
+    database.prepare()
+    database.close()
+    return folder / "store.db"
+
+
 class StandIn:
     """What the live process gives the service; ``obey`` does what was asked, as a tick would."""
 
@@ -30,8 +45,8 @@ class StandIn:
         engine = live.pop("engine", "simulated")
         self.config = Scenario.model_validate({"engine": engine, "nodes": NODES, "live": live})
         self.folder = folder
+        shutil.copyfile(_empty_store(), folder / "store.db")
         self.database = Database(address("store.db", folder))
-        self.database.prepare()
         self.store, self.ticks = Store(self.database), TickStore(self.database)
         cluster = Cluster.of(self.config.nodes)
         kinds = [cluster.classes[k] for k in cluster.klass]

@@ -144,14 +144,10 @@ class JobBook:
         first = len(self.row("klass"))
         for name, column in zip(_ROW_COLUMNS, columns, strict=True):
             self._rows[name].extend(np.array(column))
-        tenant = table.tenants[table.tenant[j]]
-        if tenant not in self._tenant_at:
-            self._tenant_at[tenant] = len(self.tenants)
-            self.tenants.append(tenant)
         values = {
             "submit_s": table.submit_s[j], "due_s": table.due_s[j], "weight": table.tardiness_weight[j],
-            "epochs": table.epochs[j], "tenant": self._tenant_at[tenant], "limit_s": table.time_limit_s[j],
-            "asked_gpus": _asked_gpus(entries),
+            "epochs": table.epochs[j], "tenant": self.tenant_at(table.tenants[table.tenant[j]]),
+            "limit_s": table.time_limit_s[j], "asked_gpus": _asked_gpus(entries),
             "first": first, "count": len(entries), "status": Status.WAITING, "row": -1, "starts": 0,
             "began_s": np.nan, "ended_s": np.nan,
         }  # fmt: skip
@@ -178,6 +174,13 @@ class JobBook:
                     bool(table.requested_gpus[j] == gpus and wished),
                 ))  # fmt: skip
         return entries
+
+    def tenant_at(self, name: str) -> int:
+        """Return the number of a tenant, which is given one if it has none."""
+        if name not in self._tenant_at:
+            self._tenant_at[name] = len(self.tenants)
+            self.tenants.append(name)
+        return self._tenant_at[name]
 
     def place(self, handle: int, row: int, nodes: Sequence[int], now_s: float) -> None:
         """The job runs in configuration *row* of the book on *nodes*."""

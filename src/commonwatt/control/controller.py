@@ -128,18 +128,40 @@ class Controller:
         if nodes:
             self.engine.apply([Stop(handle)])
             self.ledger.charge(self.engine.readings())
-            self._held.pop(handle)
+            self.absorb()
+            if handle not in self.book.active:  # it was over before it could be stopped
+                return
+            self._held.pop(handle, None)
         self.aside.discard(handle)
         self.book.close(handle, Status.CANCELLED, now_s)
         self.ledger.ended(handle)
         self.log.append(Event(now_s, EventKind.CANCELLED, handle, nodes, gpus, "cancelled", "cancelled by its owner"))
+
+    def weigh(self, tenant_weights: Mapping[str, float]) -> None:
+        """Take over the weights of tenants, which may have changed."""
+        if tenant_weights != self._weights:
+            self._weights = dict(tenant_weights)
+            self._calm = None
+
+    def only_say(self, *, dry: bool) -> None:
+        """Only say from now on what would be done, or do it (again)."""
+        if dry != self.dry:
+            self._advice = []
+        self.dry = dry
+        self._calm = None
+
+    def pass_over(self, seconds: float) -> None:
+        """The clock was set ahead by so much: time that nobody used."""
+        self._usage_at_s += seconds
 
     def usage(self) -> dict[str, float]:
         """Decayed GPU seconds of each tenant, which count for fair share."""
         return dict(zip(self.book.tenants, self._usage.tolist(), strict=False))
 
     def resume_usage(self, usage: Mapping[str, float], at_s: float) -> None:
-        """Go on from the usage of tenants at *at_s*; of those without a job it is forgotten."""
+        """Go on from the usage of tenants at *at_s*."""
+        for name in usage:
+            self.book.tenant_at(name)
         self._usage = np.array([usage.get(name, 0.0) for name in self.book.tenants])
         self._usage_at_s = at_s
 
@@ -280,6 +302,8 @@ class Controller:
             self.ledger.charge(self.engine.readings())
         for change in changes:
             handle = change.handle
+            if handle not in self.book.active:
+                continue  # it was given up before its engine knew how it ended
             self.aside.discard(handle)
             nodes, gpus = self.book.nodes.get(handle, ()), self._held.pop(handle, 0)
             match change:
@@ -288,7 +312,7 @@ class Controller:
                     self.book.close(handle, Status.COMPLETED if done else Status.FAILED, change.at_s)
                     self.ledger.ended(handle)
                     kind = EventKind.COMPLETED if done else EventKind.FAILED
-                    self.log.append(Event(change.at_s, kind, handle, nodes, gpus))
+                    self.log.append(Event(change.at_s, kind, handle, nodes, gpus, change.reason))
                 case JobInterrupted():
                     self.book.release(handle)
                     self.ledger.lost(handle, change.lost_s * gpus)

@@ -6,10 +6,10 @@ by *handle*, the number the controller gave them; nodes by their index in the cl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.jobs import JobTable
@@ -20,6 +20,7 @@ __all__ = [
     "Clock",
     "Command",
     "Engine",
+    "ForgetfulEngine",
     "Found",
     "Holder",
     "JobEnded",
@@ -96,12 +97,13 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class JobEnded:
-    """A job will not run again; *cause* says in words why it ended so, where that is known."""
+    """A job will not run again; *cause* says why it ended so in words, *reason* in one, where that is known."""
 
     handle: int
     at_s: float
     outcome: Outcome
     cause: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -213,12 +215,16 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Found:
-    """A job an engine knows from before: how often it was started, and where it runs, nowhere if it does not."""
+    """A job an engine knows from before: how often it was started, and where it runs, nowhere if it does not.
+
+    *mark* is that of its ``Work``, by which one tells it from another job of the same number; empty if unknown.
+    """
 
     handle: int
     attempts: int
     nodes: tuple[int, ...]
     gpus_per_node: int
+    mark: str = ""
 
 
 class RecoverableEngine(Engine, Protocol):
@@ -238,6 +244,19 @@ class LiveEngine(RecoverableEngine, Protocol):
 
     def wait(self, seconds: float, waker: int = -1) -> None:
         """Return after so long, as soon as there is something to report, or when the descriptor *waker* is readable."""
+        ...
+
+
+@runtime_checkable
+class ForgetfulEngine(Protocol):
+    """An engine whose records would grow without bound if nobody told it what is not needed any more."""
+
+    def remembered(self) -> Sequence[int]:
+        """Return the jobs of which it has records and that do not run."""
+        ...
+
+    def forget(self, handles: Collection[int], *, aside: bool = False) -> None:
+        """Delete the records of jobs that do not run, or only move them *aside*, so that their numbers are free."""
         ...
 
 

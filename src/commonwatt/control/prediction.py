@@ -15,8 +15,7 @@ What was measured stays as it is. For the rest, from the best evidence there is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-
-import numpy as np
+from statistics import median
 
 from commonwatt.control.scaling import KindScaling, curves_of, lines_of, shape, stretch
 from commonwatt.model.job_profile import Configuration, Figure, Measurement, Source
@@ -63,7 +62,7 @@ class _Evidence:
         self._declared_s, self._declared_w, self._limit_s = declared_s, declared_w, limit_s
         self._curves = curves_of(own)
         self._lines = lines_of(self._curves)
-        self._own_fraction = float(np.median([line.fraction for line in self._lines.values()])) if self._lines else None
+        self._own_fraction = float(median([line.fraction for line in self._lines.values()])) if self._lines else None
 
     def figure(self, there: Configuration) -> Figure:
         """Return time and power in one configuration."""
@@ -77,7 +76,7 @@ class _Evidence:
         )
         if metered:
             here = [gpu_w for gpus, _, gpu_w in metered if gpus == there.gpus]
-            return here[-1] if here else float(np.median([gpu_w for _, _, gpu_w in metered]))
+            return here[-1] if here else float(median([gpu_w for _, _, gpu_w in metered]))
         similar_w = self._kind.gpu_w(there.gpu_type, there.gpus)
         return similar_w if similar_w is not None else self._declared_w.get(there.gpu_type)
 
@@ -124,7 +123,7 @@ class _Evidence:
                 times_s.append(ratio * known_s * stretch(None, known_gpus, there.gpus))
             else:
                 times_s.append(ratio * known_s / shape(known_fraction, known_gpus) * shape(fraction, there.gpus))
-        return (float(np.median(times_s)), Source.SIMILAR) if times_s else None
+        return (float(median(times_s)), Source.SIMILAR) if times_s else None
 
     def _fraction(self, gpu_type: str) -> tuple[float | None, Source]:
         """Return F on a type, ``None`` if nothing tells."""
@@ -144,4 +143,4 @@ class _Evidence:
             if Configuration(known_type, gpus) in self._declared_s
         }
         here = [value for (known_type, _), value in off.items() if known_type == gpu_type] or list(off.values())
-        return float(np.median(here)) if here else 1.0
+        return float(median(here)) if here else 1.0

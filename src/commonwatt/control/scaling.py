@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import median
 
 import numpy as np
 
@@ -111,12 +112,12 @@ class KindScaling:
         for lines in self._lines.values():
             for gpu_type, line in lines.items():
                 by_type.setdefault(gpu_type, []).append(line.fraction)
-        return {gpu_type: float(np.median(fractions)) for gpu_type, fractions in by_type.items()}
+        return {gpu_type: float(median(fractions)) for gpu_type, fractions in by_type.items()}
 
     @cached_property
     def any_fraction(self) -> float | None:
         """F over all types; ``None`` if no job was measured at two counts."""
-        return float(np.median(list(self.fractions.values()))) if self.fractions else None
+        return float(median(list(self.fractions.values()))) if self.fractions else None
 
     def ratio(self, gpu_type: str, known_type: str) -> float | None:
         """Return the time on one GPU of a type relative to another.
@@ -126,7 +127,7 @@ class KindScaling:
         ratios = [
             ratio for job in self._curves for ratio in (self._ratio(job, gpu_type, known_type),) if ratio is not None
         ]
-        return float(np.median(ratios)) if ratios else None
+        return float(median(ratios)) if ratios else None
 
     def epoch_s(self, gpu_type: str, gpus: int) -> float | None:
         """Return the median epoch of its jobs in a configuration, ``None`` if nothing is known of it."""
@@ -140,13 +141,13 @@ class KindScaling:
             elif level_s is not None and fraction is not None:
                 line = self._lines[job].get(gpu_type)
                 times.append(level_s * shape(fraction if line is None else line.fraction, gpus))
-        return float(np.median(times)) if times else None
+        return float(median(times)) if times else None
 
     def gpu_w(self, gpu_type: str, gpus: int) -> float | None:
         """Return the median power per GPU in a configuration, else of its type; ``None`` if it was never metered."""
         metered = [m for rows in self._rows.values() for m in rows if m.gpu_type == gpu_type and m.gpu_w is not None]
         there = [m for m in metered if m.gpus == gpus] or metered
-        return float(np.median([m.gpu_w for m in there if m.gpu_w is not None])) if there else None
+        return float(median([m.gpu_w for m in there if m.gpu_w is not None])) if there else None
 
     def _level_s(self, job: int, gpu_type: str) -> float | None:
         """Return the epoch of a job on one GPU, as far as that can be told."""
@@ -166,4 +167,4 @@ class KindScaling:
             return here_s / there_s
         here, there = self._curves[job].get(gpu_type, {}), self._curves[job].get(known_type, {})
         common = sorted(here.keys() & there.keys())
-        return float(np.median([here[gpus] / there[gpus] for gpus in common])) if common else None
+        return float(median([here[gpus] / there[gpus] for gpus in common])) if common else None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-
-import numpy as np
+from statistics import median
 
 __all__ = ["EpochClock"]
 
@@ -42,7 +41,7 @@ class EpochClock:
     @property
     def epoch_s(self) -> float | None:
         """Seconds of an epoch; ``None`` before a whole one was seen."""
-        return float(np.median(self._last)) if self._last else None
+        return float(median(self._last)) if self._last else None
 
     @property
     def rough_s(self) -> float | None:

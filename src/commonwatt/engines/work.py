@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Work"]
+__all__ = ["Work", "mark_of"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class Work:
         Container image it runs in, by the site's runtime; none if not given.
     time_limit_s
         Longest time one run of it may take; seconds, unlimited if not given.
+    mark
+        By which it is told from another job of the same number, in a store that is older than an engine's records.
     """
 
     command: tuple[str, ...]
@@ -38,3 +40,9 @@ class Work:
     snapshots: Path | None = None
     image: str | None = None
     time_limit_s: float | None = None
+    mark: str = ""
+
+
+def mark_of(submit_s: float) -> str:
+    """Return the mark of a job submitted at *submit_s*, seconds since 1970."""
+    return f"{submit_s:.3f}"

@@ -63,12 +63,15 @@ class Durable:
         The time.
     retries
         Interruptions without progress in between after which a job is given up.
+    names
+        Of the nodes.
     """
 
     engine: RecoverableEngine
     intend: Callable[[Sequence[IntentRow]], None]
     now_s: Callable[[], float]
     retries: int
+    names: Sequence[str]
     jobs: list[Known] = field(default_factory=list)  # by handle
     pardon: Callable[[int], bool] = lambda _: False  # whether a job that ended with an error may be started again
     metered: Callable[[Reading], None] = lambda _: None  # hears of every reading
@@ -212,7 +215,7 @@ class Durable:
         if known.failures <= self.retries:
             return change
         known.cause = f"given up after {known.failures} interruptions without progress; the last: {change.cause}"
-        return JobEnded(change.handle, change.at_s, Outcome.FAILED)
+        return JobEnded(change.handle, change.at_s, Outcome.FAILED, reason="interrupted")
 
     def _intent(
         self, kind: str, handle: int, more: int, nodes: tuple[int, ...], gpus_per_node: int, at_s: float
@@ -220,4 +223,5 @@ class Durable:
         known = self.jobs[handle]
         attempt = known.attempts + more
         key = f"{kind}-{known.id}-{attempt}-{secrets.token_hex(6)}"
-        return IntentRow(key, kind, known.id, attempt, nodes, gpus_per_node, at_s)
+        names = tuple(self.names[n] for n in nodes)
+        return IntentRow(key, kind, known.id, attempt, names, gpus_per_node, at_s)

@@ -12,7 +12,7 @@ from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.engines.simulated.engine import World
 from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.engines.slurm.open import open_slurm
-from commonwatt.engines.work import Work
+from commonwatt.engines.work import Work, mark_of
 from commonwatt.model.errors import EngineError, InputError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
@@ -58,6 +58,7 @@ def work_of(config: Scenario, folder: Path, store: TickStore) -> Callable[[str],
             snapshots=None if file.snapshots is None else Path(file.snapshots),
             image=file.image,
             time_limit_s=file.time_limit_s,
+            mark=mark_of(rows[0].submit_s),
         )
 
     return find

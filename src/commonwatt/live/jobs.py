@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from commonwatt.model.errors import InputError, JobNeverFitsError
 from commonwatt.model.job_file import JobFile
@@ -47,16 +48,19 @@ class JobMaker:
     cluster: Cluster
     default_time_limit_s: float
 
-    def check(self, file: JobFile) -> list[TimeFigure]:
+    def check(self, file: JobFile, *, anew: bool = True) -> list[TimeFigure]:
         """Return the configurations *file* allows with their times.
 
-        Raises ``InputError`` on GPU types this cluster lacks, and ``JobNeverFitsError`` if no node can ever run it.
+        GPU types this cluster lacks are left out of a job that was accepted earlier (not *anew*): the cluster may have
+        changed since. Raises ``InputError`` on them otherwise, and ``JobNeverFitsError`` if no node can ever run it.
         """
+        if not anew:
+            file = self._without_what_is_gone(file)
         types = self._types(file)
         figures = self._declared(file, types) or self._by_limit(file, types)
         fitting = [f for f in figures if self.cluster.shapes(f.gpu_type, f.gpus)]
         if not fitting:
-            asked = " or ".join(f"{f.gpus} of {f.gpu_type}" for f in figures[:5])
+            asked = " or ".join(f"{f.gpus} of {f.gpu_type}" for f in figures[:5]) or "a GPU type this cluster lacks"
             raise JobNeverFitsError(
                 "GPU types and counts that some node, or nodes alike together, could give", field="gpus", value=asked
             )
@@ -71,7 +75,7 @@ class JobMaker:
             if figure.gpu_w is not None:
                 gpu_w[figure.gpu_type] = figure.gpu_w
         file = row.file
-        wished = "" if file.gpu_type is None else self._spelt(file.gpu_type, "gpu_type")
+        wished = "" if file.gpu_type is None else self._own(file.gpu_type) or ""
         return Job(
             name=f"{row.id}-{row.name}",
             tenant=row.tenant,
@@ -87,6 +91,18 @@ class JobMaker:
             kind=file.kind,
         )
 
+    def _without_what_is_gone(self, file: JobFile) -> JobFile:
+        """Return *file* without the GPU types this cluster lacks; with no type at all if none is left."""
+        changed: dict[str, Any] = {}
+        if file.gpu_types is not None:
+            changed["gpu_types"] = tuple(name for name in file.gpu_types if self._own(name))
+        elif file.gpu_type is not None and file.times_s is None and not self._own(file.gpu_type):
+            changed["gpu_types"] = ()
+        if file.times_s is not None:
+            left = {name: row for name, row in file.times_s.items() if self._own(name)}
+            changed |= {"times_s": left} if left else {"gpu_types": ()}
+        return file.model_copy(update=changed) if changed else file
+
     def _types(self, file: JobFile) -> tuple[str, ...]:
         if file.gpu_types is not None:
             return tuple(self._spelt(name, "gpu_types") for name in file.gpu_types)
@@ -95,17 +111,18 @@ class JobMaker:
         return self.cluster.gpu_types
 
     def _spelt(self, name: str, field: str) -> str:
-        for own in self.cluster.gpu_types:
-            if own.casefold() == name.casefold():
-                return own
+        if own := self._own(name):
+            return own
         raise InputError(f"a GPU type of the cluster ({', '.join(self.cluster.gpu_types)})", field=field, value=name)
+
+    def _own(self, name: str) -> str | None:
+        """Return a GPU type as this cluster spells it; ``None`` if it has none such."""
+        return next((own for own in self.cluster.gpu_types if own.casefold() == name.casefold()), None)
 
     def _declared(self, file: JobFile, types: Sequence[str]) -> list[TimeFigure]:
         if file.times_s is None:
             return []
-        declared = {
-            self._spelt(name, "times_s"): row for name, row in read_times(file.times_s, file.name).items()
-        }  # fmt: skip
+        declared = {self._spelt(name, "times_s"): row for name, row in read_times(file.times_s, file.name).items()}
         return [
             TimeFigure(gpu_type, gpus, seconds, None, "declared")
             for gpu_type, row in declared.items()

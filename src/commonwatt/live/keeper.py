@@ -6,12 +6,13 @@ import logging
 import math
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from commonwatt.control.engine import LiveEngine
+from commonwatt.control.engine import ForgetfulEngine, LiveEngine
 from commonwatt.live.board import Board
 from commonwatt.live.clock import SteadyClock
 from commonwatt.live.session import Session
@@ -23,6 +24,11 @@ from commonwatt.store.ticks import Tick, TickStore
 __all__ = ["Keeper", "Pace"]
 
 log = logging.getLogger("commonwatt.keeper")
+
+_CLEAR_S = 3600.0
+_CLEAR_FIRST_S = 60.0  # after the beginning
+_CLEAR_FOR_S = 0.5
+"""How often to delete what is old, and how long it may take at a time."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +62,14 @@ class Keeper:
         Builds a session over a store and an engine.
     mode
         ``live`` or ``dry-run``, where the store does not say.
+    keep_s
+        How long to keep what can be deleted; for ever if not given.
     """
 
     def __init__(
         self, store: TickStore, make_engine: Callable[[], LiveEngine], make_session: Callable[[LiveEngine], Session], *,
         engine_name: str, mode: str, clock: SteadyClock, pace: Pace | None = None,
-        saved: Callable[[], Mapping[str, float | str | None] | None] = lambda: None,
+        saved: Callable[[], Mapping[str, float | str | None] | None] = lambda: None, keep_s: float | None = None,
     ) -> None:  # fmt: skip
         self.tally = Tally()
         self._saved = saved
@@ -75,6 +83,7 @@ class Keeper:
         self._changed = threading.Condition()
         self._requests_s = -math.inf
         self._beat_s = -math.inf
+        self._keep_s, self._cleared_s = keep_s, clock() - _CLEAR_S + _CLEAR_FIRST_S
 
     # -- for everybody
 
@@ -121,9 +130,10 @@ class Keeper:
         while not self._stopping.is_set():
             try:
                 session, view = self._begin()
-                failures = 0
-                while not self._stopping.is_set():
-                    self._go_on(session, view)
+                while not self._stopping.is_set() and not session.outgrown():
+                    if self._go_on(session, view):
+                        failures = 0
+                    self._clear(session)
             except CommonwattError as error:
                 failures += 1
                 self._trouble(error)
@@ -150,15 +160,20 @@ class Keeper:
         self._publish(replace(view.board(self._board, self._clock(), None), healthy=True, trouble=None))
         return session, view
 
-    def _go_on(self, session: Session, view: View) -> None:
+    def _go_on(self, session: Session, view: View) -> bool:
+        """Wait for something to do, and do it; says whether a decision was taken."""
         clock, pace = self._clock, self._pace
-        due_s = min(session.next_s() or math.inf, self._beat_s + pace.beat_s, self._requests_s + pace.requests_s)
+        next_s = session.next_s()
+        due_s = min(
+            math.inf if next_s is None else next_s, self._beat_s + pace.beat_s, self._requests_s + pace.requests_s
+        )
         if not session.durable.waiting_changes():
             session.durable.engine.wait(max(0.0, due_s - clock()), self._woken)  # type: ignore[attr-defined]
         with suppress(BlockingIOError):
             os.read(self._woken, 4096)
         if ahead_s := clock.follow():
             log.warning("the wall clock jumped ahead", extra={"seconds": round(ahead_s, 3)})
+            session.controller.pass_over(ahead_s)
         now_s = clock()
         requests = []
         if now_s >= self._requests_s + pace.requests_s:
@@ -168,7 +183,7 @@ class Keeper:
         next_s = session.next_s()
         decide = bool(requests) or changed or (next_s is not None and now_s >= next_s)
         if not decide and now_s < self._beat_s + pace.beat_s:
-            return
+            return False
         self._beat_s = now_s
         tick = session.step(requests, decide=decide)
         tick.settings["controller"] = {"time_s": now_s, "pid": os.getpid()}
@@ -179,6 +194,23 @@ class Keeper:
         if decide and tick.sample is not None:
             self.tally.tick(tick.sample.tick_s)
         self._publish(replace(view.board(self._board, now_s, tick.sample), healthy=True, trouble=None))
+        return decide
+
+    def _clear(self, session: Session) -> None:
+        """Now and then, delete what is older than it is kept, unless there is something else to do."""
+        now_s = self._clock()
+        if self._keep_s is None or now_s < self._cleared_s + _CLEAR_S:
+            return
+        self._cleared_s = now_s
+        engine, until_s = session.durable.engine, time.monotonic() + _CLEAR_FOR_S
+
+        def go_on() -> bool:
+            return not self._stopping.is_set() and time.monotonic() < until_s
+
+        deleted = self._store.prune(now_s - self._keep_s, go_on=go_on)
+        if isinstance(engine, ForgetfulEngine):
+            engine.forget(self._store.ended_before(engine.remembered(), now_s - self._keep_s))
+        log.info("what is old was deleted", extra={"rows": deleted})
 
     def _write(self, tick: Tick) -> None:
         """Write *tick* down, however long the database is away: what happened has happened."""

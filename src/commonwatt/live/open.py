@@ -26,6 +26,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobTable
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
+from commonwatt.model.units import DAY_S
 from commonwatt.placement.solvers import KeepGoing
 from commonwatt.simulation.warm import warm_up
 from commonwatt.store.database import Database, address
@@ -76,6 +77,8 @@ def read_config(path: Path) -> Scenario:
         for name in names:
             if name not in cluster.names:
                 raise InputError("the name of a node", file=path, field=field, value=name)
+    if config.live.profiling and not len(cluster.without(config.live.profiling.nodes)):
+        raise InputError("a node that is left for work", file=path, field="live.profiling.nodes", value="all of them")
     return config
 
 
@@ -87,7 +90,9 @@ def _nodes_named(config: Scenario) -> dict[str, Sequence[str]]:
     }
 
 
-def open_live(path: Path, *, seed: int = 0, pace: Pace | None = None) -> Live:
+def open_live(
+    path: Path, *, seed: int = 0, pace: Pace | None = None, clock: SteadyClock | None = None
+) -> Live:  # fmt: skip
     """Open store and engine of the configuration *path*; its controller is there, but not started.
 
     Raises
@@ -102,10 +107,12 @@ def open_live(path: Path, *, seed: int = 0, pace: Pace | None = None) -> Live:
     database = Database(address(config.live.store, folder))
     database.prepare()
     store, ticks = Store(database), TickStore(database)
-    clock = SteadyClock()
+    clock = clock or SteadyClock()
     for tenant in config.tenants:
         store.add_tenant(tenant.name, tenant.weight, clock())
-    maker = JobMaker(cluster, config.live.default_time_limit_s)
+    maker = JobMaker(
+        cluster.without(config.live.profiling.nodes if config.live.profiling else ()), config.live.default_time_limit_s
+    )
     spec = config.policies[0]
     warm_up(spec)
     engine_of = make_engine(config, folder, cluster, ticks, clock)
@@ -132,6 +139,7 @@ def open_live(path: Path, *, seed: int = 0, pace: Pace | None = None) -> Live:
     keeper = Keeper(
         ticks, lambda: engine_of(marks.kept(ticks)), session,
         engine_name=config.engine, mode=config.live.mode, clock=clock, pace=pace, saved=estimator.saved,
+        keep_s=config.live.keep_days * DAY_S,
     )  # fmt: skip
     return Live(config, folder, cluster, database, store, maker, keeper, estimator)
 

@@ -1,7 +1,8 @@
 """When waiting jobs will begin and end, as far as one can tell now.
 
 A simple projection, not a promise: waiting jobs take turns in the order of their pressure (due date minus shortest run
-time), each in the first configuration that has its GPUs free earliest, counted over all nodes of a class.
+time), each in the configuration in which it would end first, GPUs counted over all nodes of a class. In a class, none
+begins before one whose turn came earlier.
 """
 
 from __future__ import annotations

@@ -34,6 +34,9 @@ __all__ = ["Profiler"]
 _OFF = 0.05
 """How far the time of a running job may be off before it is corrected."""
 
+_MOST = 200
+"""Jobs corrected at once; the others the next time, so that nobody waits for it."""
+
 
 @dataclass
 class _Card:
@@ -107,6 +110,9 @@ class Profiler:
         """Take in a job, with what it may get as declared, and its times as they are known now."""
         card = self._cards[handle] = _card(row, allowed, figures)
         card.own = {m.configuration: m for m in self._kinds.of_job(row.id)}
+        for figure in figures:
+            if figure.gpu_w is not None:  # a job has one figure for each type, its configurations may differ
+                self._controller.book.retime(handle, figure.gpu_type, figure.gpus, figure.time_s, figure.gpu_w)
         if self._spec is not None:
             self._queue.append(handle)
 
@@ -236,6 +242,7 @@ class Profiler:
         book = self._controller.book
         for handle in [handle for handle in self._runs if handle not in book.nodes]:
             self._leave(tick, handle, self._runs.pop(handle), now_s)
+        corrected = 0
         for handle, (done, told_s) in seen.items():
             if handle in self._controller.aside:
                 continue
@@ -247,12 +254,14 @@ class Profiler:
                 self._runs[handle] = _Run(self._configuration(handle), nodes, starts, clock)
                 continue
             run.clock.observe(now_s if told_s is None else told_s, done)
-            self._correct(tick, handle, run, done, now_s)
+            if corrected < _MOST:
+                corrected += self._correct(tick, handle, run, done, now_s)
 
-    def _correct(self, tick: Tick, handle: int, run: _Run, done: float, now_s: float) -> None:
+    def _correct(self, tick: Tick, handle: int, run: _Run, done: float, now_s: float) -> bool:
+        """Correct the times of a running job if they are off; whether they were."""
         card, epoch_s, there = self._cards[handle], run.clock.epoch_s, run.configuration
         if epoch_s is None:
-            return
+            return False
         for figure in card.figures:
             if (figure.gpu_type, figure.gpus) != (there.gpu_type, there.gpus):
                 continue
@@ -263,6 +272,8 @@ class Profiler:
                 )
                 self._revise(tick, handle, card)
                 tick.change(card.id, expected_end_s=now_s + epoch_s * (card.epochs - done))
+                return True
+        return False
 
     def _leave(self, tick: Tick, handle: int, run: _Run, now_s: float) -> None:
         """Keep what was learnt of a job that has left its nodes."""

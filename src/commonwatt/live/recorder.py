@@ -91,9 +91,14 @@ class Recorder:
                 **kept,
             )  # fmt: skip
         elif event.kind in {EventKind.PREEMPTED, EventKind.INTERRUPTED}:
+            self._told.pop(event.handle, None)
+            progress = self.durable.progress(np.array([event.handle]))
+            known.kept_epochs = float(progress.kept_epochs[0])
             tick.change(
-                known.id, status=JobStatus.WAITING, reason=event.reason[:128], sentence=sentence, **_OFF, **state
-            )
+                known.id, status=JobStatus.WAITING, reason=event.reason[:128], sentence=sentence,
+                done_epochs=float(progress.done_epochs[0]), kept_epochs=known.kept_epochs, expected_start_s=None,
+                **_OFF, **state,
+            )  # fmt: skip
         elif event.kind is EventKind.WAITS:
             tick.change(known.id, reason=event.reason, sentence=sentence, **state)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from commonwatt.control.controller import Controller
-from commonwatt.control.engine import Found, LiveEngine, Stop
+from commonwatt.control.engine import ForgetfulEngine, Found, LiveEngine, Stop
 from commonwatt.control.events import Event, EventKind
 from commonwatt.control.ledger import Account
+from commonwatt.engines.work import mark_of
 from commonwatt.live.durable import Durable, Known
 from commonwatt.live.jobs import JobMaker, TimeFigure
 from commonwatt.live.profiler import Profiler
@@ -27,6 +28,7 @@ from commonwatt.store.ticks import Tick, TickStore
 __all__ = ["Session"]
 
 _LONGEST_PAUSE_S = 60.0
+_MOST_ENDED = 10_000
 
 
 class Session:
@@ -55,12 +57,14 @@ class Session:
         marks: Callable[[], dict[str, Any]] = dict, profiling: ProfilingSpec | None = None,
     ) -> None:  # fmt: skip
         self.store, self.maker, self._now_s, self._admit, self._marks = store, maker, now_s, admit, marks
-        self.durable = Durable(engine, store.intend, now_s, retries)
+        self.durable = Durable(engine, store.intend, now_s, retries, ())
         self.controller = make(self.durable)
+        self.durable.names = self.controller.cluster.names  # the maker's may lack the nodes set aside
         self.recorder = Recorder(self.controller, self.durable)
         self.profiler = Profiler(self.controller, self.durable, store.profiles(), profiling)
         self.mode = "live"
         self.drained: list[str] = []
+        self._decided = False
         self._held: set[int] = set()
         self._pauses: dict[int, float] = {}  # until when a job that was refused is left alone, by handle
         self._at = {name: n for n, name in enumerate(self.controller.cluster.names)}
@@ -74,12 +78,16 @@ class Session:
         self._set_drained(drained, tick)
         engine = self.durable.engine
         found = {f.handle: f for f in engine.found()}
+        self._tell_strangers(found)
         rows = self.store.active_jobs()
-        self._stop_orphans({row.id for row in rows}, found)
+        self._stop({row.id for row in rows}, found)
         segments = self.store.segments()
+        fresh = {request.job: request.id for request in self.store.requests() if request.kind is RequestKind.SUBMIT}
         for row in rows:
-            handle = self._enter(row, tick, told=False)
+            handle = self._enter(row, tick, told=row.id in fresh)
+            tick.requests += [fresh[row.id]] if row.id in fresh else []
             if handle is None:
+                self._close_account(row.id, segments, tick)
                 continue
             known = self.durable.jobs[handle]
             own = found.get(row.id)
@@ -94,6 +102,8 @@ class Session:
         if usage := self.store.settings().get("usage"):
             self.controller.resume_usage(usage[1], usage[0])
         self.recorder.segments = {h for j in segments if (h := self.durable.handle_of(j)) is not None}
+        unfit = {row.id for row in rows if self.durable.handle_of(row.id) is None}
+        self._stop({handle for handle in found if handle not in unfit}, found)
         self._settle_intents(tick, found)
         self.profiler.resume(self._now_s())
         self.durable.look()
@@ -105,19 +115,38 @@ class Session:
                 self.durable.lose(handle, "it was not running any more when the controller came back")
         return rows, tick
 
-    def _stop_orphans(self, active: set[int], found: dict[int, Found]) -> None:
-        """Stop what runs although its job has ended; raises ``EngineError`` on jobs the store never heard of."""
-        running = [f for f in found.values() if f.nodes and f.handle not in active]
-        known = {row.id for row in self.store.jobs_by_id([f.handle for f in running])}
-        strange = [str(f.handle) for f in running if f.handle not in known]
-        if strange:
+    def _tell_strangers(self, found: dict[int, Found]) -> None:
+        """Take jobs out of *found* that the store never heard of: it is older than the engine's state.
+
+        Their records are put aside, as their numbers may be given again. Raises ``EngineError`` if they run.
+        """
+        submit_s = self.store.submit_times(list(found))
+        strange = [
+            f for f in found.values() if f.handle not in submit_s or f.mark not in ("", mark_of(submit_s[f.handle]))
+        ]
+        if running := [str(f.handle) for f in strange if f.nodes]:
             msg = (
-                f"the engine runs jobs this store knows nothing of ({', '.join(strange[:10])}): it belongs to another "
+                f"the engine runs jobs this store knows nothing of ({', '.join(running[:10])}): it belongs to another "
                 "store, or this one is older than the engine's state; stop these jobs, or use that store"
             )
             raise EngineError(msg)
+        engine = self.durable.engine
+        if strange and isinstance(engine, ForgetfulEngine):
+            engine.forget([f.handle for f in strange], aside=True)
+        for own in strange:
+            del found[own.handle]
+
+    def _stop(self, but: set[int], found: dict[int, Found]) -> None:
+        """Stop what runs of jobs that have ended: all *but* these."""
+        running = [f for f in found.values() if f.nodes and f.handle not in but]
         if running:
             self.durable.engine.apply([Stop(f.handle) for f in running])
+
+    def _close_account(self, job: int, segments: Mapping[int, Mapping[str, int | None]], tick: Tick) -> None:
+        """Charge a job that will not run again for its last run."""
+        if job in segments:
+            tick.ledger["job", job] = segments[job]
+            tick.segments[job] = None
 
     def _adopt(self, handle: int, row: JobRow, own: Found, segment: Account) -> None:
         controller = self.controller
@@ -147,7 +176,9 @@ class Session:
     # -- going on
 
     def next_s(self) -> float | None:
-        """When the next decision is due at the latest."""
+        """When the next decision is due at the latest; the first is due at once."""
+        if not self._decided:
+            return -math.inf
         own = (self.controller.next_tick_s(), self.profiler.next_s())
         times = [t for t in (*own, *self._pauses.values()) if t is not None]
         return min(times, default=None)
@@ -155,21 +186,28 @@ class Session:
     def step(self, requests: Sequence[RequestRow], *, decide: bool) -> Tick:
         """Deal with *requests*, let the controller decide if wanted; returns what to write down."""
         tick = Tick()
+        self._pause(self._now_s())
         for request in requests:
             self._deal_with(request, tick)
             tick.requests.append(request.id)
         now_s, tick_s = self._now_s(), None
-        self._pause(now_s)
+        self.controller.held_back = self._held | set(self._pauses)
         if self.profiler.measure(tick, now_s) or decide:
             began = perf_counter()
+            self.controller.weigh(self.store.weights())
             self.controller.tick(now_s)
             tick_s = perf_counter() - began
+            self._decided = True
         else:
             self.controller.close()
         self.recorder.record(tick, now_s, tick_s)
         self.profiler.follow(tick, self.recorder.seen, now_s)
         tick.settings |= {"metered": self._marks(), "usage": [now_s, self.controller.usage()]}
         return tick
+
+    def outgrown(self) -> bool:
+        """Whether it remembers far more jobs that have ended than it has to do with: a new one would be smaller."""
+        return len(self.durable.jobs) > _MOST_ENDED + 2 * len(self.controller.book.active)
 
     def _pause(self, now_s: float) -> None:
         """Leave jobs that were interrupted or refused without having got on alone for a while, longer each time."""
@@ -181,7 +219,6 @@ class Session:
             failures = self.durable.jobs[change.handle].failures
             if failures > 1:
                 self._pauses[change.handle] = now_s + min(_LONGEST_PAUSE_S, 2.0 ** (failures - 1))
-        self.controller.held_back = self._held | set(self._pauses)
 
     def _deal_with(self, request: RequestRow, tick: Tick) -> None:
         now_s = self._now_s()
@@ -207,8 +244,7 @@ class Session:
 
     def _set_mode(self, mode: str, tick: Tick) -> None:
         self.mode = tick.settings["mode"] = mode
-        self.controller.dry = mode == "dry-run"
-        self.controller.decide_anew()
+        self.controller.only_say(dry=mode == "dry-run")
 
     def _set_drained(self, names: Sequence[str], tick: Tick) -> None:
         self.drained = tick.settings["drained"] = sorted({name for name in names if name in self._at})
@@ -218,10 +254,10 @@ class Session:
     def _enter(self, row: JobRow, tick: Tick, *, told: bool) -> int | None:
         """Give a job to the controller; one that cannot run on this cluster is reported failed."""
         try:
-            figures = self._figures(row)
+            known, figures = self._figures(row)
             job = self.maker.make(row, figures)
             handle = self._submit(job, known_of(row), told=told)
-            self.profiler.enter(handle, row, self.maker.check(row.file), figures)
+            self.profiler.enter(handle, row, known, figures)
         except (InputError, JobNeverFitsError) as error:
             sentence = f"{row.name} cannot run here: {error}"
             now_s = self._now_s()
@@ -236,12 +272,13 @@ class Session:
             self._held.add(handle)
         return handle
 
-    def _figures(self, row: JobRow) -> list[TimeFigure]:
-        known = self.maker.check(row.file)
+    def _figures(self, row: JobRow) -> tuple[list[TimeFigure], list[TimeFigure]]:
+        """Return what a job may get as declared, and with its times as they are known."""
+        known = self.maker.check(row.file, anew=False)
         if row.times is None:
-            return self.profiler.figures(row, known)
+            return known, self.profiler.figures(row, known)
         kept = [TimeFigure(**figure) for figure in row.times]
-        return [figure for figure in kept if self.maker.cluster.shapes(figure.gpu_type, figure.gpus)] or known
+        return known, [f for f in kept if self.maker.cluster.shapes(f.gpu_type, f.gpus)] or known
 
     def _submit(self, job: Job, known: Known, *, told: bool) -> int:
         table = JobTable.of([job])

@@ -11,7 +11,8 @@ import numpy as np
 from commonwatt.live.board import Board, BoardJob, BoardNode
 from commonwatt.live.outlook import LONGEST, Waiting, expected_times
 from commonwatt.live.session import Session
-from commonwatt.store.records import ACTIVE, JobRow, SampleRow
+from commonwatt.model.arrays import Floats, Ints
+from commonwatt.store.records import ACTIVE, JobRow, JobStatus, SampleRow
 from commonwatt.store.ticks import Tick
 
 __all__ = ["View"]
@@ -49,6 +50,8 @@ class View:
             if "nodes" in changed:
                 changed["nodes"] = tuple(changed["nodes"])
                 changed["gpus"] = len(changed["nodes"]) * columns["gpus_per_node"] if "gpus_per_node" in columns else 0
+            if changed.get("held") or changed.get("status") == JobStatus.WAITING:
+                changed |= {"expected_start_s": None, "expected_end_s": None}  # until they are projected anew
             job = replace(self._jobs[job_id], **changed)
             if job.status in ACTIVE:
                 self._jobs[job_id] = job
@@ -122,7 +125,8 @@ class View:
             if handle in controller.aside:
                 continue
             row = int(book.job("row")[handle])
-            klass, gpus = int(book.row("klass")[row]), len(nodes) * int(book.row("per_node")[row])
+            open_nodes = sum(n not in shut for n in nodes)  # what is given free elsewhere is not to be had
+            klass, gpus = int(book.row("klass")[row]), open_nodes * int(book.row("per_node")[row])
             free[klass] -= gpus
             job = self._jobs.get(session.durable.jobs[handle].id)
             end_s = None if job is None else job.expected_end_s
@@ -131,27 +135,35 @@ class View:
         expected = expected_times(now_s, [max(0, f) for f in free], ends, waiting)
         for handle, (begin_s, end_s) in expected.items():
             job_id = session.durable.jobs[handle].id
-            if job_id in self._jobs and not self._jobs[job_id].held:
-                self._jobs[job_id] = replace(self._jobs[job_id], expected_start_s=begin_s, expected_end_s=end_s)
+            self._jobs[job_id] = replace(self._jobs[job_id], expected_start_s=begin_s, expected_end_s=end_s)
 
     def _most_pressing(self) -> list[int]:
         """Waiting jobs to be projected, by due date less shortest run time."""
         book = self._session.controller.book
-        handles = np.array(sorted(book.active - book.nodes.keys()), dtype=np.int64)
+        free = [handle for handle in sorted(book.active - book.nodes.keys()) if self._is_free(handle)]
+        handles = np.array(free, dtype=np.int64)
         if not len(handles):
             return []
-        shortest_s = np.minimum.reduceat(book.row("time_s"), book.job("first"))[handles]
+        shortest_s = np.minimum.reduceat(book.row("time_s"), book.job("first"))[handles] * self._left(handles)
         order = np.lexsort((handles, book.job("due_s")[handles] - shortest_s))
         return [int(handle) for handle in handles[order][:LONGEST]]
+
+    def _is_free(self, handle: int) -> bool:
+        job = self._jobs.get(self._session.durable.jobs[handle].id)
+        return job is not None and not job.held
+
+    def _left(self, handles: Ints) -> Floats:
+        """Part of each job's epochs that is still to be done. Shape [J]."""
+        kept = np.array([self._session.durable.jobs[int(handle)].kept_epochs for handle in handles])
+        return 1.0 - np.minimum(1.0, kept / self._session.controller.book.job("epochs")[handles])
 
     def _waiting(self, handle: int) -> Waiting:
         book = self._session.controller.book
         first = int(book.job("first")[handle])
         rows = slice(first, first + int(book.job("count")[handle]))
         gpus = book.row("width")[rows] * book.row("per_node")[rows]
-        ways = list(
-            zip(book.row("klass")[rows].tolist(), gpus.tolist(), book.row("time_s")[rows].tolist(), strict=True)
-        )
+        times_s = book.row("time_s")[rows] * self._left(np.array([handle]))
+        ways = list(zip(book.row("klass")[rows].tolist(), gpus.tolist(), times_s.tolist(), strict=True))
         return Waiting(handle, float(book.job("due_s")[handle]) - min(way[2] for way in ways), ways)
 
 

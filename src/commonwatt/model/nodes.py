@@ -7,7 +7,7 @@ alike in type, size and power form one class, and solvers think in classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,6 +115,11 @@ class Cluster:
     def gpu_types(self) -> tuple[str, ...]:
         """GPU types present, in order of first appearance."""
         return tuple(dict.fromkeys(kind.gpu_type for kind in self.classes))
+
+    def without(self, names: Collection[str]) -> Cluster:
+        """Return the cluster of all other nodes; its classes are the same, though some may be empty."""
+        kept = [n for n, name in enumerate(self.names) if name not in names]
+        return Cluster(tuple(self.names[n] for n in kept), self.klass[kept], self.classes)
 
     def class_sizes(self) -> Ints:
         """Number of nodes of each class, [K]."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from commonwatt import __version__
@@ -17,11 +17,13 @@ from commonwatt.service.envelope import Envelope
 from commonwatt.service.guard import Guard
 from commonwatt.service.http_times import HttpTimes
 from commonwatt.service.metrics import metrics_page
+from commonwatt.service.parameters import PREFIX
 from commonwatt.service.problems import install, refusals
 
-__all__ = ["PREFIX", "make_app"]
+__all__ = ["make_app"]
 
-PREFIX = "/api/v1"
+_RESOURCES = (jobs, tenants, cluster, tokens, stream)
+_OTHERS = (health, page, scrape)
 _BODIES: tuple[type[FileModel], ...] = (JobFile, ModeOrder, TenantOrder, TokenOrder)
 
 
@@ -38,13 +40,11 @@ def make_app(desk: Desk) -> FastAPI:
         board=desk.board, store=desk.store, counts=desk.counts, http=times,
         currency=desk.config.electricity.currency,
     )  # fmt: skip
-    api = APIRouter(prefix=PREFIX, responses=refusals(401, 422, 429, 500, 503))
-    for part in (jobs, tenants, cluster, tokens, stream):
-        api.include_router(part.router)
-    app.include_router(api)
-    app.include_router(health.router)
-    app.include_router(page.router)
-    app.include_router(scrape.router)
+    for part in _RESOURCES:
+        app.include_router(part.router, responses=refusals(401, 422, 429, 500, 503))
+    for part in _OTHERS:
+        app.include_router(part.router)
+    app.state.routes = [route for part in (*_RESOURCES, *_OTHERS) for route in part.router.routes]
     install(app)
     app.add_middleware(Envelope, observe=times.observe)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]

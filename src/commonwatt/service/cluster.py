@@ -25,14 +25,14 @@ from commonwatt.service.audit import AuditedRoute, about
 from commonwatt.service.body import body_of, described
 from commonwatt.service.desk import Desk
 from commonwatt.service.guard import Caller, Member, Operator
-from commonwatt.service.parameters import After, Limit, desk_of
+from commonwatt.service.parameters import PREFIX, After, Limit, desk_of
 from commonwatt.service.problems import Refusal, refusals
 from commonwatt.service.shapes import cluster_state, event_entry, node_states
 from commonwatt.store.records import JobStatus, RequestKind
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["cluster"], route_class=AuditedRoute)
+router = APIRouter(prefix=PREFIX, tags=["cluster"], route_class=AuditedRoute)
 
 NodeName = Annotated[str, Path(min_length=1, max_length=128, description="Name of the node.")]
 

@@ -8,12 +8,13 @@ views in between, but never a change, and holds nobody up.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pydantic_core import to_json
@@ -29,6 +30,8 @@ EVENTS_AT_FIRST = 100
 EVENTS_KEPT = 2000
 GONE_KEPT = 20_000
 ASK_AGAIN_S = 5.0
+_NODE = tuple(part.name for part in fields(BoardNode))
+_JOB = tuple(part.name for part in fields(BoardJob))
 _log = logging.getLogger("commonwatt.service")
 
 
@@ -102,12 +105,12 @@ class Feed:
                 assert news is not None
                 view = self._view
                 if view is not None and view.number > seen:
-                    yield Message("board", self._board_since(view, seen, tenant))
+                    yield Message("board", await asyncio.to_thread(self._board_since, view, seen, tenant))
                     seen = view.number
                 for event in [event for event in self._events if event["id"] > told]:
                     told = event["id"]
                     if tenant is None or event["tenant"] == tenant:
-                        yield Message("event", to_json(event).decode(), told)
+                        yield Message("event", _json(event), told)
                 if still is not None and time.monotonic() - asked_s > ASK_AGAIN_S:
                     if not await still():
                         return
@@ -192,7 +195,7 @@ class Feed:
         key = (tenant, seen)
         written = self._written.get(key)
         if written is None or written[0] != view.number:
-            written = (view.number, to_json(_since(view, seen, tenant) | {"sent_s": self.clock()}).decode())
+            written = (view.number, _json(_since(view, seen, tenant) | {"sent_s": self.clock()}))
             self._written[key] = written
         return written[1]
 
@@ -208,18 +211,23 @@ def _turned(old: tuple[int, BoardJob, dict[str, Any]] | None, job: BoardJob) -> 
 def _since(view: _View, seen: int, tenant: str | None) -> dict[str, Any]:
     """Return what changed after view *seen*, of what *tenant* may see."""
     whole = seen < view.whole_since
-    own = {job for job, (_, _, outline) in view.jobs.items() if tenant is None or outline["tenant"] == tenant}
     since = 0 if whole else seen
+
+    def own(job: int) -> bool:
+        return tenant is None or (job in view.jobs and view.jobs[job][2]["tenant"] == tenant)
+
     return {
         "whole": whole,
         "head": view.head if tenant is None else view.head | {"trouble": None},
         "nodes": [
-            asdict(node) | {"jobs": [job for job in node.jobs if tenant is None or job in own]}
-            for number, node in view.nodes.values() if number > since
+            {name: getattr(node, name) for name in _NODE} | {"jobs": [job for job in node.jobs if own(job)]}
+            for number, node in view.nodes.values()
+            if number > since
         ],
         "jobs": [
-            outline | asdict(job)
-            for number, job, outline in view.jobs.values() if number > since and job.id in own
+            outline | {name: getattr(job, name) for name in _JOB}
+            for number, job, outline in view.jobs.values()
+            if number > since and (tenant is None or outline["tenant"] == tenant)
         ],
         "gone": [
             job
@@ -237,6 +245,13 @@ def _head(board: Board) -> dict[str, Any]:
     return {part: getattr(board, part) for part in parts} | {
         "saved": None if board.saved is None else dict(board.saved)
     }
+
+
+def _json(document: dict[str, Any]) -> str:
+    try:
+        return json.dumps(document, allow_nan=False, separators=(",", ":"))
+    except ValueError:  # infinite or no number: unknown; several times slower
+        return to_json(document, inf_nan_mode="null").decode()
 
 
 async def _or_later(news: asyncio.Event, timeout_s: float) -> None:

@@ -17,14 +17,14 @@ from commonwatt.service.body import body_of, described
 from commonwatt.service.desk import Desk
 from commonwatt.service.door import look_at
 from commonwatt.service.guard import Caller, Member
-from commonwatt.service.parameters import After, Limit, TenantName, desk_of
+from commonwatt.service.parameters import PREFIX, After, Limit, TenantName, desk_of
 from commonwatt.service.problems import Refusal, refusals
 from commonwatt.service.shapes import event_entry, explanation, job_detail, job_state, submitted_job
 from commonwatt.store.records import ACTIVE, EventRow, JobRow, JobStatus, RequestKind
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/jobs", tags=["jobs"], route_class=AuditedRoute)
+router = APIRouter(prefix=f"{PREFIX}/jobs", tags=["jobs"], route_class=AuditedRoute)
 
 LONGEST_HISTORY = 1000
 _AGAIN: dict[int | str, dict[str, Any]] = {
@@ -67,7 +67,7 @@ def submit(
     if new:
         desk.wake()
     response.status_code = 201 if new else 200
-    response.headers["Location"] = f"/api/v1/jobs/{row.id}"
+    response.headers["Location"] = f"{PREFIX}/jobs/{row.id}"
     return submitted_job(row, desk.board(), warnings)
 
 

@@ -8,7 +8,10 @@ from fastapi import Query, Request
 
 from commonwatt.service.desk import Desk
 
-__all__ = ["After", "Limit", "TenantName", "desk_of"]
+__all__ = ["PREFIX", "After", "Limit", "TenantName", "desk_of"]
+
+PREFIX = "/api/v1"
+"""Where all resources are."""
 
 After = Annotated[int, Query(ge=0, le=2**53 - 1, description="Where the page before ended; 0: begin.")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Most entries of a page.")]

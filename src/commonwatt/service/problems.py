@@ -87,7 +87,7 @@ async def _http(request: Request, error: Exception) -> Response:
 def _allowed(request: Request, headers: Mapping[str, str]) -> str:
     """Methods an address takes, over all routes with it: the framework names those of the first only."""
     found = set(headers.get("allow", headers.get("Allow", "")).replace(" ", "").split(",")) - {""}
-    for route in request.app.routes:
+    for route in request.app.state.routes:
         match = getattr(route, "path_regex", None)
         if match is not None and match.match(request.url.path):
             found |= set(getattr(route, "methods", None) or ())

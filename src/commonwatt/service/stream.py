@@ -17,12 +17,12 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from commonwatt import __version__
 from commonwatt.service.feed import Feed
 from commonwatt.service.guard import Caller, Guard, Member
-from commonwatt.service.parameters import desk_of
+from commonwatt.service.parameters import PREFIX, desk_of
 from commonwatt.service.problems import Refusal
 
 __all__ = ["HEARTBEAT_S", "router"]
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(prefix=PREFIX, include_in_schema=False)
 
 HEARTBEAT_S = 5
 MOST_LISTENERS = 200

@@ -13,12 +13,12 @@ from commonwatt.service.audit import AuditedRoute, about
 from commonwatt.service.body import body_of, described
 from commonwatt.service.desk import Desk
 from commonwatt.service.guard import Member, Operator
-from commonwatt.service.parameters import desk_of
+from commonwatt.service.parameters import PREFIX, desk_of
 from commonwatt.service.problems import Refusal, refusals
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/tenants", tags=["tenants"], route_class=AuditedRoute)
+router = APIRouter(prefix=f"{PREFIX}/tenants", tags=["tenants"], route_class=AuditedRoute)
 
 Name = Annotated[
     str, Path(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f/]+$", description="Name of the tenant.")

@@ -11,12 +11,12 @@ from commonwatt.model.live_results import AuditEntry, AuditPage, NewToken, Token
 from commonwatt.service.audit import AuditedRoute, about
 from commonwatt.service.body import body_of, described
 from commonwatt.service.guard import Guard, Member, Operator
-from commonwatt.service.parameters import After, Limit, desk_of
+from commonwatt.service.parameters import PREFIX, After, Limit, desk_of
 from commonwatt.service.problems import Refusal, refusals
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["operators"], route_class=AuditedRoute)
+router = APIRouter(prefix=PREFIX, tags=["operators"], route_class=AuditedRoute)
 
 TokenNumber = Annotated[int, Path(ge=1, le=2**53 - 1, description="Number of the token.")]
 

@@ -93,7 +93,7 @@ class IntentRow:
     kind: str
     job: int
     attempt: int
-    nodes: tuple[int, ...]
+    nodes: tuple[str, ...]
     gpus_per_node: int
     at_s: float
     outcome: str | None = None

@@ -72,6 +72,34 @@ class TickStore:
                 found += [job_row(row) for row in c.execute(query).mappings()]
         return found
 
+    def submit_times(self, jobs: Sequence[int]) -> dict[int, float]:
+        """Return when jobs of the given ids were submitted; those that do not exist are left out."""
+        t = tables.jobs.c
+        found: dict[int, float] = {}
+        with self.database.reading(what="jobs") as c:
+            for k in range(0, len(jobs), 500):
+                found |= {
+                    row.id: row.submit_s
+                    for row in c.execute(sa.select(t.id, t.submit_s).where(t.id.in_(jobs[k : k + 500])))
+                }
+        return found
+
+    def ended_before(self, jobs: Sequence[int], time_s: float) -> list[int]:
+        """Return those of *jobs* that ended before *time_s*."""
+        t = tables.jobs.c
+        found: list[int] = []
+        with self.database.reading(what="jobs") as c:
+            for k in range(0, len(jobs), 500):
+                old = sa.and_(t.id.in_(jobs[k : k + 500]), t.status.not_in(ACTIVE), t.ended_s < time_s)
+                found += c.execute(sa.select(t.id).where(old).order_by(t.id)).scalars()
+        return found
+
+    def weights(self) -> dict[str, float]:
+        """Return the weight of every tenant."""
+        t = tables.tenants.c
+        with self.database.reading(what="tenants") as c:
+            return {row.name: row.weight for row in c.execute(sa.select(t.name, t.weight))}
+
     def segments(self) -> dict[int, dict[str, int | None]]:
         """Return what jobs are charged for since they last began, by job."""
         t = tables.ledger

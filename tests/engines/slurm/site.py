@@ -159,8 +159,10 @@ class Site:
             return None
         return pid if _alive(pid) else None
 
-    def ask(self, *command: str) -> str:
-        done = subprocess.run(command, env=self.env, capture_output=True, text=True, check=False, timeout=120)
+    def ask(self, *command: str, **env: str) -> str:
+        done = subprocess.run(
+            command, env={**self.env, **env}, capture_output=True, text=True, check=False, timeout=120
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -122,6 +122,7 @@ def node(*states: str, used=0, cpus=16, used_cpus=0, kind="v100") -> SlurmNode:
     ("expected", "seen"),
     [
         (4, usable(node("idle"))),
+        (4, usable(node("idle", used=1))),  # what Slurm says for seconds after a restart of its controller
         (4, usable(node("idle"), gpus=8)),  # declared with more than there are
         (2, usable(node("idle"), gpus=2)),
         (1, usable(node("mixed", used=3))),  # of others

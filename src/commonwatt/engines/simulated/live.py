@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import select
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
-from commonwatt.control.engine import Change, Command, Found, NodeView, Progress, Reading, Stopped
+from commonwatt.control.engine import (
+    Change,
+    Command,
+    Found,
+    JobInterrupted,
+    NodeView,
+    Progress,
+    Reading,
+    SetPower,
+    Start,
+    Stop,
+    Stopped,
+)
 from commonwatt.engines.simulated.engine import SimulatedEngine, World
 from commonwatt.model.arrays import Ints
 from commonwatt.model.jobs import JobTable
@@ -22,6 +34,8 @@ class VirtualWork(SimulatedEngine):
 
     def __init__(self, cluster: Cluster, world: World, now: Callable[[], float]) -> None:
         self._now = now
+        self._attempts: dict[int, int] = {}
+        self._ends: dict[int, Change] = {}  # of the last run of each job that does not run
         super().__init__(cluster, JobTable.of([]), world, now_s=now())
 
     def nodes(self) -> NodeView:
@@ -41,9 +55,25 @@ class VirtualWork(SimulatedEngine):
         return super().poll()
 
     def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
-        """Execute *commands*; raises ``EngineError`` on one that cannot be."""
+        """Execute *commands*; raises ``EngineError`` on one that cannot be.
+
+        A job that has ended without anybody having been told yet is neither stopped nor started: the next poll tells.
+        """
         self._catch_up()
-        return super().apply(commands)
+        answers = []
+        for command in commands:
+            handle = -1 if isinstance(command, SetPower) else command.handle
+            if any(change.handle == handle for change in self._changes):
+                answers += [Stopped(handle, 0.0)] if isinstance(command, Stop) else []
+                continue
+            own = super().apply([command])
+            answers += own
+            if isinstance(command, Start):
+                self._attempts[handle] = self._attempts.get(handle, 0) + 1
+                self._ends.pop(handle, None)
+            elif own:
+                self._ends[handle] = JobInterrupted(handle, self.now_s, own[0].lost_s, "stopped")
+        return answers
 
     def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
         """Readings closed since the last call; with *up_to_now*, those of all nodes up to this moment."""
@@ -51,8 +81,25 @@ class VirtualWork(SimulatedEngine):
         return super().readings(up_to_now=up_to_now)
 
     def found(self) -> Sequence[Found]:
-        """Nothing: virtual work ends with its process."""
-        return []
+        """Return every job started in this process; how those ended that do not run comes with the next poll."""
+        self._catch_up()
+        self._changes = list(self._ends.values())
+        found = []
+        for handle, attempts in sorted(self._attempts.items()):
+            run = self._running.get(handle)
+            found.append(Found(handle, attempts, run.nodes if run else (), run.gpus_per_node if run else 0))
+        return found
+
+    def remembered(self) -> Sequence[int]:
+        """Return the jobs that were started and do not run."""
+        return sorted(self._ends)
+
+    def forget(self, handles: Collection[int], *, aside: bool = False) -> None:  # noqa: ARG002
+        """Forget jobs that do not run."""
+        gone = {handle for handle in handles if handle in self._ends}
+        for handle in gone:
+            del self._ends[handle], self._attempts[handle]
+        self._jobs = {name: row for name, row in self._jobs.items() if int(name.partition("-")[0]) not in gone}
 
     def wait(self, seconds: float, waker: int = -1) -> None:
         """Return after so long, when something happens, or when *waker* is readable."""
@@ -62,12 +109,12 @@ class VirtualWork(SimulatedEngine):
             select.select([waker] if waker >= 0 else [], [], [], until_s)
 
     def _catch_up(self) -> None:
-        """Let happen what has happened by now; each stop at a change goes on at once."""
-        now_s, seen = self._now(), len(self._changes)
+        """Let happen what has happened by now."""
+        now_s, changes = self._now(), self._changes
         while self.now_s < now_s:
-            held, self._changes = self._changes, []
+            self._changes = []  # else time would stand at the first of them
             self.advance(now_s)
-            self._changes = held + self._changes
-            if len(self._changes) == seen and self.now_s >= now_s:
-                break
-            seen = len(self._changes)
+            for change in self._changes:
+                self._ends[change.handle] = change
+            changes = changes + self._changes
+        self._changes = changes

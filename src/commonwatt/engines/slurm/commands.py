@@ -56,6 +56,13 @@ class Slurm:
 
     # -- questions
 
+    def ping(self) -> None:
+        """Raise ``EngineDownError`` if no controller is there: any other command would try again for a while."""
+        said = self._run("scontrol", "ping").stdout.decode(errors="replace")
+        if "is DOWN" in said and "is UP" not in said:
+            msg = f"slurmctld does not answer ({' '.join(said.split())[:80]})"
+            raise EngineDownError(msg)
+
     def jobs(self) -> list[SlurmJob]:
         """All jobs Slurm knows, of everybody, with those that ended within its ``MinJobAge``."""
         found = self._ask_json(("squeue", "--states=all", "--json"), jobs_of_json)
@@ -106,17 +113,7 @@ class Slurm:
         not, and ``EngineError`` if it refuses, or if there is no
         such program.
         """
-        try:
-            done = subprocess.run(  # noqa: S603
-                [program, *arguments], env=self._env, stdin=subprocess.DEVNULL, capture_output=True,
-                timeout=self._timeout_s, check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired as error:
-            msg = f"{program}: no answer within {self._timeout_s:g} s; is slurmctld running?"
-            raise EngineDownError(msg) from error
-        except (OSError, ValueError) as error:
-            msg = f"{program} cannot be run: {error}"
-            raise EngineError(msg) from error
+        done = self._run(program, *arguments)
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
             words = " ".join(said.split()).removeprefix(f"{program}: ").removeprefix("error: ")[:300]
@@ -126,6 +123,19 @@ class Slurm:
             msg = f"{program}: {words}"
             raise EngineError(msg)
         return done.stdout.decode(errors="replace")
+
+    def _run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+        try:
+            return subprocess.run(  # noqa: S603
+                [program, *arguments], env=self._env, stdin=subprocess.DEVNULL, capture_output=True,
+                timeout=self._timeout_s, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            msg = f"{program}: no answer within {self._timeout_s:g} s; is slurmctld running?"
+            raise EngineDownError(msg) from error
+        except (OSError, ValueError) as error:
+            msg = f"{program} cannot be run: {error}"
+            raise EngineError(msg) from error
 
     def _ask_json(self, command: Sequence[str], read: Callable[[str], list[_T]]) -> list[_T] | None:
         """Ask for JSON; ``None`` where that is not to be had, and the plain output may say more."""

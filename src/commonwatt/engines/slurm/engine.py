@@ -132,6 +132,7 @@ class SlurmEngine:
             if (end := run.ended(self._job(run, sight), self._settings.lag_s)) is not None:
                 self._vacate(handle)
                 self._changes.append(self._reports.change(run.order, end))
+                self._sight = None  # in which its GPUs may still have been used
         self._sweep(sight)
         changes, self._changes = self._changes, []
         return changes
@@ -287,6 +288,7 @@ class SlurmEngine:
             raise EngineError(msg)
         end = await_end(run, self._slurm, self._settings, lambda: self._job(run, self._look()))
         self._vacate(handle)
+        self._sight = None
         if self._reports.by_itself(run.order, end):
             self._changes.append(self._reports.change(run.order, end))
             return Stopped(handle, 0.0)

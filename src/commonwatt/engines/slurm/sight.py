@@ -44,7 +44,8 @@ class Sight:
             return before
         if node.silent:
             return held.gpus
-        of_others = max(0, node.count(node.used_gpus, gpu_type) - held.gpus)
+        idle = "idle" in node.states and not node.used_cpus  # its GPU count lags, after a restart of the controller
+        of_others = 0 if idle else max(0, node.count(node.used_gpus, gpu_type) - held.gpus)
         left = min(gpus, node.count(node.gpus, gpu_type)) - of_others
         if cpus_per_gpu:
             left = min(left, (node.cpus - max(0, node.used_cpus - held.cpus)) // cpus_per_gpu)
@@ -57,6 +58,7 @@ def look(slurm: Slurm, identity: str) -> Sight:
     Nodes first: a job that begins in between is then not taken for somebody else's. Ours is what carries our identity
     and runs as our user; if Slurm knows a run twice, the one that is not over counts.
     """
+    slurm.ping()
     nodes = {node.name: node for node in slurm.nodes()}
     me = _user()
     jobs: dict[tuple[int, int], SlurmJob] = {}

@@ -49,6 +49,9 @@ export function moment(seconds, now_s) {
   return (today ? sameDay : otherDay).format(at);
 }
 
+// The same to the minute, for axes.
+export const clock = (seconds, now_s) => moment(seconds, now_s).replace(/^(\d+:\d+):\d+$/, "$1");
+
 export function away(seconds, now_s) {
   if (!known(seconds)) return DASH;
   const gap = seconds - now_s;

@@ -2,7 +2,7 @@
 // their expected start, in the order of these.
 
 import { byId, h, setText } from "./dom.js";
-import { duration, moment, plural } from "./format.js";
+import { clock, duration, moment, plural } from "./format.js";
 import { Rows } from "./rows.js";
 import { colourOf, coloured, now_s, state } from "./state.js";
 
@@ -93,7 +93,7 @@ function drawAxis() {
   const length = span.end_s - span.begin_s;
   const ticks = Array.from({ length: marks }, (_, k) => span.begin_s + ((k + 0.5) * length) / marks);
   const words = (at_s) => (at_s < now ? `\u2212${duration(now - at_s)}` : `+${duration(at_s - now)}`);
-  const at = (tick) => Object.assign(h("span", {}, narrow ? words(tick) : `${moment(tick, now)} (${words(tick)})`), { where: tick });
+  const at = (tick) => Object.assign(h("span", {}, narrow ? words(tick) : `${clock(tick, now)} (${words(tick)})`), { where: tick });
   axis.replaceChildren(...ticks.map(at));
   for (const tick of axis.children) tick.style.left = `${place(tick.where)}%`;
   byId("plan-rows").style.setProperty("--now", `${place(now) / 100}`);

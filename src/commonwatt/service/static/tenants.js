@@ -71,7 +71,7 @@ export function drawTiles() {
   const tiles = [
     ["GPUs held", `${number(head.busy_gpus)} of ${number(head.total_gpus)}`, percent(head.total_gpus ? head.busy_gpus / head.total_gpus : null)],
     ["Jobs", `${number(jobs.running)} running`, `${number(jobs.waiting)} waiting`],
-    ["Power now", si(head.power_w, "W"), "as declared or measured"],
+    ["Power now", si(head.power_w, "W"), "of all nodes"],
     ["Energy so far", energy(joules), who.operator ? "all jobs and nodes" : "of your jobs"],
     ["Cost so far", money(cost, who.currency), head.saved?.cost === null || head.saved?.cost === undefined ? "savings unknown" : `${money(head.saved.cost, who.currency)} saved (estimate)`],
     ["Nodes", number(state.nodes.size), `${number(down)} down, ${number(drained)} drained`],

@@ -1,0 +1,279 @@
+"""What the controller does with requests, faults and restarts, one look at a time."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+pytest.importorskip("sqlalchemy")
+
+from commonwatt.store.records import JobStatus, RequestKind
+from commonwatt.store.ticks import Tick
+from tests.live.bench import Bench, ended_kinds
+
+
+@pytest.fixture
+def bench(tmp_path):
+    made = []
+
+    def make(**changes) -> Bench:
+        made.append(Bench(tmp_path, **changes))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_a_job_runs_to_its_end(bench):
+    b = bench()
+    job = b.submit(100.0)
+    b.look()
+    assert b.status(job) is JobStatus.RUNNING
+    b.advance(100.5)
+    b.look()
+    assert b.kinds(job) == ["submitted", "started", "completed"]
+    assert b.row(job).done_epochs == b.row(job).kept_epochs == 10
+
+
+def test_waiting_jobs_start_after_a_restart_though_nothing_happens(bench):
+    b = bench(live={"mode": "dry-run", "default_time_limit_s": 5})
+    job = b.submit()
+    b.look()
+    assert b.status(job) is JobStatus.WAITING
+    b.keeper._write(Tick(settings={"mode": "live"}))
+    b.begin()
+    b.look()
+    assert b.status(job) is JobStatus.RUNNING
+
+
+def test_a_job_that_ended_before_it_could_be_cancelled_has_ended_once(bench):
+    b = bench()
+    job = b.submit(100.0)
+    b.look()
+    apply = b.engine.apply
+
+    def late(commands):
+        b.advance(200.0)  # while the command is under way
+        return apply(commands)
+
+    b.engine.apply = late
+    b.ask(RequestKind.CANCEL, job=job)
+    b.settle()
+    assert ended_kinds(b.kinds(job)) == ["completed"]
+    assert b.status(job) is JobStatus.COMPLETED
+
+
+def test_cancel_waiting_and_running_jobs_and_those_that_have_ended(bench):
+    b = bench()
+    running, waiting = b.submit(gpus=2), [b.submit(gpus=2) for _ in range(2)][1]
+    b.look()
+    b.ask(RequestKind.CANCEL, job=running)
+    b.ask(RequestKind.CANCEL, job=waiting)
+    b.ask(RequestKind.CANCEL, job=waiting)
+    b.ask(RequestKind.CANCEL, job=10_000)
+    b.settle()
+    for job in (running, waiting):
+        assert ended_kinds(b.kinds(job)) == ["cancelled"]
+    assert b.live.store.setting("mode") == "live"
+    assert not b.session.store.requests()
+
+
+def test_a_held_job_waits_until_it_is_released_also_over_a_restart(bench):
+    b = bench()
+    b.ask(RequestKind.MODE, value="dry-run")
+    job, other = b.submit(), b.submit()
+    b.look()
+    b.ask(RequestKind.HOLD, job=job)
+    b.ask(RequestKind.MODE, value="live")
+    b.settle()
+    assert (b.status(job), b.status(other)) == (JobStatus.WAITING, JobStatus.RUNNING)
+    assert b.row(job).held
+    assert b.board().jobs[job].expected_start_s is None
+    b.begin()
+    b.settle()
+    assert b.status(job) is JobStatus.WAITING
+    b.ask(RequestKind.RELEASE, job=job)
+    b.look()
+    assert b.status(job) is JobStatus.RUNNING
+    b.ask(RequestKind.HOLD, job=job)  # one that runs stays
+    b.settle()
+    assert b.status(job) is JobStatus.RUNNING
+
+
+@pytest.mark.parametrize("solver", ["random-greedy", "fifo", "edf"])
+def test_on_a_drained_node_jobs_stay_and_none_begins(bench, solver):
+    b = bench(policies=[{"solver": solver}])
+    first = b.submit(1000.0, gpus=2)
+    b.look()
+    (node,) = b.row(first).nodes
+    b.ask(RequestKind.DRAIN, node=node)
+    others = [b.submit(10.0, gpus=1, due_in_s=20.0, tardiness_weight=1.0) for _ in range(6)]
+    for _ in range(12):
+        b.advance(5.0)
+        b.look()
+        for other in others:
+            assert node not in b.row(other).nodes
+    assert all(b.status(other) is JobStatus.COMPLETED for other in others)
+    assert node in b.row(first).nodes or b.status(first) is JobStatus.WAITING or solver == "random-greedy"
+    b.begin()  # the drain lasts
+    late = b.submit(10.0, gpus=2)
+    b.settle()
+    assert node not in b.row(late).nodes
+    b.ask(RequestKind.UNDRAIN, node=node)
+    b.settle()
+    assert b.session.drained == []
+
+
+def test_dry_run_commands_nothing_says_each_thing_once_and_goes_live(bench):
+    b = bench()
+    b.ask(RequestKind.MODE, value="dry-run")
+    job = b.submit()
+    for _ in range(4):
+        b.look()
+        b.advance(60.0)
+    assert b.engine.remembered() == []
+    assert b.engine.found() == []
+    assert b.kinds(job) == ["submitted", "would-start"]
+    assert b.board().mode == "dry-run"
+    b.ask(RequestKind.MODE, value="live")
+    b.look()
+    assert b.status(job) is JobStatus.RUNNING
+    other = b.submit(gpus=2)
+    b.ask(RequestKind.MODE, value="dry-run")
+    b.look()
+    b.ask(RequestKind.MODE, value="live")
+    b.ask(RequestKind.MODE, value="dry-run")
+    b.look()
+    assert b.kinds(other).count("would-start") == 2  # said anew: it had been live in between
+
+
+def test_virtual_work_goes_on_when_the_controller_begins_anew(bench):
+    b = bench()
+    runs, ends = b.submit(100.0), b.submit(30.0)
+    b.look()
+    b.advance(50.0)
+    b.begin()
+    b.settle()
+    assert b.kinds(runs) == ["submitted", "started"]
+    assert b.kinds(ends) == ["submitted", "started", "completed"]
+    b.advance(51.0)
+    b.settle()
+    assert b.kinds(runs) == ["submitted", "started", "completed"]
+
+
+def test_a_start_that_was_not_written_down_is_taken_over(bench):
+    b = bench()
+    job = b.submit(100.0)
+    write = b.session.store.write
+    b.session.store.write = lambda tick: None  # as if it were killed before
+    b.look()
+    b.session.store.write = write
+    assert b.status(job) is JobStatus.WAITING
+    b.begin()
+    b.settle()
+    assert b.kinds(job) == ["submitted", "started"]
+    assert b.status(job) is JobStatus.RUNNING
+    b.advance(101.0)
+    b.settle()
+    assert b.kinds(job) == ["submitted", "started", "completed"]
+
+
+def change(b: Bench, **changes) -> None:
+    """Change the configuration, and start again with it."""
+    config = yaml.safe_load(b.path.read_text())
+    b.close()
+    b.path.write_text(yaml.safe_dump(config | changes))
+    b.open()
+
+
+def node(name: str, gpu_type: str = "V100", **more) -> dict:
+    return {"name": name, "gpu_type": gpu_type, "gpus": 2, "idle_w": 100, "gpu_w": 200, **more}
+
+
+def test_a_job_no_node_can_run_any_more_is_stopped_and_fails_with_its_reason(bench):
+    b = bench(nodes=[node("n"), node("m", "A100")])
+    job = b.submit(100.0, times_s={"A100": {1: 100.0}})
+    b.look()
+    b.advance(10.0)
+    b.look()
+    stopped = []
+    apply = b.engine.apply
+    b.engine.apply = lambda commands: stopped.extend(commands) or apply(commands)
+    change(b, nodes=[node("n")])
+    b.settle()
+    assert (b.status(job), b.row(job).reason) == (JobStatus.FAILED, "never-fits")
+    assert ended_kinds(b.kinds(job)) == ["failed"]
+    assert [command.handle for command in stopped] == [job]
+    rows = b.live.store.ledger()
+    assert not any(row["row"] == "segment" for row in rows)
+    assert b.live.store.account(job)["energy_uj"] > 0
+
+
+def test_a_job_goes_on_with_the_types_that_are_left(bench):
+    b = bench(nodes=[node("n"), node("m", "A100")])
+    b.ask(RequestKind.MODE, value="dry-run")
+    jobs = [
+        b.submit(times_s={"A100": {1: 10.0}, "V100": {1: 100.0}}),
+        b.submit(times_s=None, gpu_types=("A100", "V100")),
+        b.submit(times_s={"A100": {1: 10.0}, "V100": {1: 100.0}}, gpu_type="A100"),
+    ]
+    b.look()
+    b.ask(RequestKind.MODE, value="live")
+    b.virtual = None
+    change(b, nodes=[node("n", count=2)])
+    b.settle()
+    assert [b.status(job) for job in jobs] == [JobStatus.RUNNING] * 3
+
+
+def test_the_weight_of_a_tenant_counts_from_the_next_decision_on(bench):
+    b = bench()
+    b.live.store.add_tenant("new", 7.0, 0.0)
+    b.submit(tenant="new")
+    b.look()
+    assert b.session.controller._weights["new"] == 7.0
+    b.live.store.add_tenant("new", 3.0, 0.0)
+    b.submit()
+    b.look()
+    assert b.session.controller._weights["new"] == 3.0
+
+
+def test_usage_lasts_over_a_restart_also_of_a_tenant_without_jobs(bench):
+    b = bench()
+    b.submit(100.0, tenant="b")
+    b.look()
+    b.advance(101.0)
+    b.settle()
+    used = b.session.controller.usage()["b"]
+    assert used == pytest.approx(101.0, rel=1e-3)
+    b.begin()
+    b.settle()
+    assert b.session.controller.usage()["b"] == pytest.approx(used)
+
+
+def test_a_job_of_which_nobody_knows_how_it_ended_is_started_again(bench):
+    b = bench()
+    job = b.submit(100.0)
+    b.look()
+    b.advance(55.0)
+    b.look()
+    b.virtual = None  # virtual work ends with its process
+    b.close()
+    b.open()
+    b.settle()
+    assert b.kinds(job) == ["submitted", "started", "interrupted", "resumed"]
+
+
+def test_a_session_with_many_ended_jobs_is_replaced(bench, monkeypatch):
+    monkeypatch.setattr("commonwatt.live.session._MOST_ENDED", 3)
+    b = bench()
+    jobs = [b.submit(10.0) for _ in range(8)]
+    assert not b.session.outgrown()
+    for _ in range(4):
+        b.look()
+        b.advance(11.0)
+    assert all(b.status(job) is JobStatus.COMPLETED for job in jobs)
+    assert b.session.outgrown()
+    b.begin()
+    assert not b.session.outgrown()
+    assert len(b.session.controller.book) == 0
