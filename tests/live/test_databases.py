@@ -28,6 +28,14 @@ def submit(store, tenant, file, key):
             time.sleep(0.1)
 
 
+def until_it_begins(store):
+    """Wait for the controller: one that finds no database when it starts says so and ends."""
+    end_s = time.monotonic() + 120
+    while store.setting("controller") is None:
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize(
     ("kind", "rounds"),
     [
@@ -47,6 +55,7 @@ def test_every_job_ends_exactly_once_however_often_the_database_is_killed(kind, 
     rng = np.random.default_rng(rounds)
     jobs = []
     with running(path):
+        until_it_begins(store)
         for k in range(rounds):
             for n in range(3):
                 seconds, epochs = float(rng.uniform(0.05, 0.6)), int(rng.integers(1, 4))
