@@ -11,7 +11,8 @@ import numpy as np
 from commonwatt.live.board import Board, BoardJob, BoardNode
 from commonwatt.live.outlook import LONGEST, Waiting, expected_times
 from commonwatt.live.session import Session
-from commonwatt.store.records import ACTIVE, JobRow, SampleRow
+from commonwatt.model.arrays import Floats, Ints
+from commonwatt.store.records import ACTIVE, JobRow, JobStatus, SampleRow
 from commonwatt.store.ticks import Tick
 
 __all__ = ["View"]
@@ -49,8 +50,10 @@ class View:
             if "nodes" in changed:
                 changed["nodes"] = tuple(changed["nodes"])
                 changed["gpus"] = len(changed["nodes"]) * columns["gpus_per_node"] if "gpus_per_node" in columns else 0
-            if changed.get("held") and self._jobs[job_id].status == "waiting":
-                changed |= {"expected_start_s": None, "expected_end_s": None}
+            if changed.get("status") == JobStatus.WAITING or (
+                changed.get("held") and self._jobs[job_id].status == JobStatus.WAITING
+            ):
+                changed |= {"expected_start_s": None, "expected_end_s": None}  # until they are projected anew
             job = replace(self._jobs[job_id], **changed)
             if job.status in ACTIVE:
                 self._jobs[job_id] = job
@@ -143,18 +146,22 @@ class View:
         handles = np.array(sorted(book.active - book.nodes.keys() - self._session.held), dtype=np.int64)
         if not len(handles):
             return []
-        shortest_s = np.minimum.reduceat(book.row("time_s"), book.job("first"))[handles]
+        shortest_s = np.minimum.reduceat(book.row("time_s"), book.job("first"))[handles] * self._left(handles)
         order = np.lexsort((handles, book.job("due_s")[handles] - shortest_s))
         return [int(handle) for handle in handles[order][:LONGEST]]
+
+    def _left(self, handles: Ints) -> Floats:
+        """Part of each job's epochs that is still to be done. Shape [J]."""
+        kept = np.array([self._session.durable.jobs[int(handle)].kept_epochs for handle in handles])
+        return 1.0 - np.minimum(1.0, kept / self._session.controller.book.job("epochs")[handles])
 
     def _waiting(self, handle: int) -> Waiting:
         book = self._session.controller.book
         first = int(book.job("first")[handle])
         rows = slice(first, first + int(book.job("count")[handle]))
         gpus = book.row("width")[rows] * book.row("per_node")[rows]
-        left = 1.0 - min(1.0, self._session.durable.jobs[handle].kept_epochs / float(book.job("epochs")[handle]))
-        times_s = (left * book.row("time_s")[rows]).tolist()
-        ways = list(zip(book.row("klass")[rows].tolist(), gpus.tolist(), times_s, strict=True))
+        times_s = book.row("time_s")[rows] * self._left(np.array([handle]))
+        ways = list(zip(book.row("klass")[rows].tolist(), gpus.tolist(), times_s.tolist(), strict=True))
         return Waiting(handle, float(book.job("due_s")[handle]) - min(way[2] for way in ways), ways)
 
 

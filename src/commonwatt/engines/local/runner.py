@@ -79,13 +79,13 @@ def main(folder: Path) -> int:
         return 1  # another runner has it, or the engine is just giving it up
     if (folder / "end.json").exists():
         return 1
+    if (folder / "runner.json").exists():  # a run is begun once; what runs it may not know that it had
+        _write(folder / "end.json", _end(None, told, "its runner died"))
+        return 1
     order = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     began_s = time.monotonic()
     code, cause, over_limit = _run(order, folder, told)
-    end = {
-        "exit_code": code, "stopped": told.at_s is not None, "at_s": time.time(), "cause": cause,
-        "ran_s": time.monotonic() - began_s, "over_limit": over_limit,
-    }  # fmt: skip
+    end = _end(code, told, cause) | {"ran_s": time.monotonic() - began_s, "over_limit": over_limit}
     while not (folder / "end.json").exists():  # else it was given up meanwhile
         try:
             _write(folder / "end.json", end)
@@ -98,6 +98,10 @@ def main(folder: Path) -> int:
     if code is None:
         return 0 if told.at_s is not None else 1
     return code if code >= 0 else 128 - code
+
+
+def _end(code: int | None, told: _Told, cause: str) -> dict[str, Any]:
+    return {"exit_code": code, "stopped": told.at_s is not None, "at_s": time.time(), "cause": cause}
 
 
 def _await_turn(path: str, folder: Path, told: _Told) -> IO[str] | None:

@@ -202,7 +202,7 @@ class SlurmEngine:
                 return
 
     def drain(self, node: int, reason: str) -> None:
-        """Let no new jobs onto a node, of ours or of others; its GPUs are no longer usable for us."""
+        """Let no new jobs onto a node, of ours or of others; those that run there may end there."""
         self._slurm.update_node(self._cluster.names[node], "DRAIN", reason)
         self._sight = None
 
@@ -306,12 +306,8 @@ class SlurmEngine:
             job = self._job(run, sight)
             if run.held:
                 self._send(run, sight)
-            elif job is not None and job.state == "PENDING" and not run.why:
-                if time.monotonic() > run.waiting_s + self._settings.start_s:
-                    run.why = f"Slurm did not start it within {self._settings.start_s:g} s: {job.reason}"
-                    self._slurm.cancel([job.id])
-            elif job is not None:
-                run.waiting_s = time.monotonic()
+            elif job is not None and run.misplaced(job, self._settings.start_s):
+                self._slurm.cancel([job.id])
 
     def _send(self, run: SlurmRun, sight: Sight) -> None:
         """Submit a run whose nodes were asleep, if they are all up; give it up if one did not come."""

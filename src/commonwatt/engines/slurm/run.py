@@ -77,6 +77,18 @@ class SlurmRun:
             return End(end.exit_code, stopped=True, at_s=end.at_s, cause=self.why or _stopped_by(job, end))
         return end
 
+    def misplaced(self, job: SlurmJob, start_s: float) -> bool:
+        """Whether it is to be taken out of Slurm's queue, where it has nothing to do (any more)."""
+        if job.state != "PENDING":
+            self.waiting_s = time.monotonic()
+        elif not self.why and self.folder.end() is not None:  # a controller that was killed forgot having started it
+            self.why = "Slurm lost sight of it and put it back into its queue"
+            return True
+        elif not self.why and time.monotonic() > self.waiting_s + start_s:
+            self.why = f"Slurm did not start it within {start_s:g} s: {job.reason}"
+            return True
+        return False
+
     def give_up(self, end: End) -> End:
         """Write down *end*, unless its runner was faster; a runner still alive, or yet to come, gives way to it."""
         with self.folder.without_runner():
