@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from commonwatt.control.engine import JobInterrupted, Stopped
 from commonwatt.engines.local.folder import End, RunFolder, RunOrder
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.reading import SlurmJob
 from commonwatt.engines.slurm.settings import SlurmSettings
 from commonwatt.model.errors import EngineError
 
-__all__ = ["SlurmRun", "await_end", "comment_of", "run_of"]
+__all__ = ["SlurmRun", "await_end", "comment_of", "holding", "out_of_place", "run_of", "strays"]
 
 _BLINK_S = 0.05
 _AGAIN_S = 1.0
@@ -105,6 +106,23 @@ class SlurmRun:
             if self.folder.end() is None:
                 self.folder.finish(End(None, stopped=False, at_s=time.time(), cause=cause))
         return True
+
+
+def holding(run: SlurmRun | None, lag_s: float) -> SlurmRun | None:
+    """Return *run* unless it ended so long ago that it has given its GPUs back."""
+    end = None if run is None else run.folder.end()
+    return None if end is not None and end.at_s < time.time() - lag_s else run
+
+
+def strays(runs: Mapping[int, SlurmRun]) -> list[int]:
+    """Return the jobs that run on nodes that are not in the configuration any more."""
+    return [handle for handle, run in runs.items() if not run.order.nodes and run.folder.end() is None]
+
+
+def out_of_place(handle: int, stopped: Stopped) -> JobInterrupted:
+    """Return what the controller hears of a run that was stopped as its nodes are not in the configuration any more."""
+    cause = "its place is not in the configuration any more"
+    return JobInterrupted(handle, time.time(), stopped.lost_s, cause)
 
 
 def await_end(run: SlurmRun, slurm: Slurm, settings: SlurmSettings, job_of: Callable[[], SlurmJob | None]) -> End:
