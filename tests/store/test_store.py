@@ -60,6 +60,7 @@ def test_every_text_is_kept_as_it_is_or_refused_at_the_door(store):
     assert [(r.node, r.value) for r in TickStore(store.database).requests() if r.node] == [(t, t) for t in ODD]
     assert [(a["actor"], a["target"], a["detail"]) for a in store.audit()] == [(t, t, {t: t}) for t in ODD]
     assert store.counts()["waiting"] == len(ODD)
+    assert store.counts_by_tenant() == {tenant: store.counts(tenant) for tenant in ("ada", *ODD)}
 
 
 @pytest.mark.parametrize("text", UNSTORABLE, ids=ascii)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +80,29 @@ def make_engine(
             raise InputError("none or declared", field="live.local.meter", value="nvml")
         slots = None
         if spec.slots:
-            counted = {name: tuple(range(int(gpus))) for name, gpus in zip(cluster.names, cluster.gpus, strict=True)}
-            slots = [spec.slots.get(name, own) for name, own in counted.items()]
+            slots = _slots(spec.slots, cluster)
         return lambda since: LocalEngine(
             cluster, folder / spec.state, works, slots=slots, grace_s=spec.grace_s, images=images,
-            declared_power=spec.meter == "declared", since=since,
+            declared_power=spec.meter == "declared", since=since, now_s=now_s,
         )  # fmt: skip
     if config.engine == "slurm":
         return lambda since: open_slurm(config.live.slurm, cluster, folder, works, images=images, since=since)
     raise InputError("simulated, local or slurm", field="engine", value=config.engine)
+
+
+def _slots(given: Mapping[str, Sequence[int]], cluster: Cluster) -> list[tuple[int, ...]]:
+    """Return the GPU indices of each node: those *given*, else the lowest nobody was given.
+
+    Raises ``InputError`` where they are not as many as the node has GPUs, or one is given twice.
+    """
+    taken = [slot for own in given.values() for slot in own]
+    free = (slot for slot in count() if slot not in taken)
+    found = []
+    for name, gpus in zip(cluster.names, cluster.gpus.tolist(), strict=True):
+        own = tuple(given[name]) if name in given else tuple(islice(free, gpus))
+        if len(own) != gpus or min(own) < 0:
+            raise InputError(f"{gpus} GPU indices, 0 or more", field=f"live.local.slots.{name}", value=list(own))
+        if any(taken.count(slot) > 1 for slot in own):
+            raise InputError("GPU indices that are given once", field=f"live.local.slots.{name}", value=list(own))
+        found.append(own)
+    return found

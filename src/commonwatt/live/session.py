@@ -57,14 +57,15 @@ class Session:
         marks: Callable[[], dict[str, Any]] = dict, profiling: ProfilingSpec | None = None,
     ) -> None:  # fmt: skip
         self.store, self.maker, self._now_s, self._admit, self._marks = store, maker, now_s, admit, marks
-        self.durable = Durable(engine, store.intend, now_s, retries, maker.cluster.names)
+        self.durable = Durable(engine, store.intend, now_s, retries)
         self.controller = make(self.durable)
+        self.durable.names = self.controller.cluster.names
         self.recorder = Recorder(self.controller, self.durable)
         self.profiler = Profiler(self.controller, self.durable, store.profiles(), profiling)
         self.mode = "live"
         self.drained: list[str] = []
         self._decided = False
-        self._held: set[int] = set()
+        self.held: set[int] = set()
         self._pauses: dict[int, float] = {}  # until when a job that was refused is left alone, by handle
         self._at = {name: n for n, name in enumerate(self.controller.cluster.names)}
 
@@ -109,9 +110,11 @@ class Session:
         reported = {change.handle for change in self.durable.waiting_changes()}
         for row in rows:
             handle = self.durable.handle_of(row.id)
-            lost = handle is not None and handle not in self.controller.book.nodes and handle not in reported
-            if lost and handle is not None and row.status is JobStatus.RUNNING:
+            if handle is None or handle in self.controller.book.nodes or row.status is not JobStatus.RUNNING:
+                continue
+            if handle not in reported:
                 self.durable.lose(handle, "it was not running any more when the controller came back")
+            self.controller.await_news(handle, row.gpus)
         return rows, tick
 
     def _tell_strangers(self, found: dict[int, Found]) -> None:
@@ -190,7 +193,7 @@ class Session:
             self._deal_with(request, tick)
             tick.requests.append(request.id)
         now_s, tick_s = self._now_s(), None
-        self.controller.held_back = self._held | set(self._pauses)
+        self.controller.held_back = self.held | set(self._pauses)
         if self.profiler.measure(tick, now_s) or decide:
             began = perf_counter()
             self.controller.weigh(self.store.weights())
@@ -231,7 +234,7 @@ class Session:
                 self.controller.cancel(handle, now_s)
             case RequestKind.HOLD | RequestKind.RELEASE if handle is not None and handle in self.controller.book.active:
                 held = request.kind is RequestKind.HOLD
-                (self._held.add if held else self._held.discard)(handle)
+                (self.held.add if held else self.held.discard)(handle)
                 self.controller.decide_anew()
                 tick.change(self.durable.jobs[handle].id, held=held)
             case RequestKind.DRAIN if request.node in self._at:
@@ -268,7 +271,7 @@ class Session:
         if row.times is None:
             tick.change(row.id, times=[vars(figure) for figure in figures])
         if row.held:
-            self._held.add(handle)
+            self.held.add(handle)
         return handle
 
     def _figures(self, row: JobRow) -> tuple[list[TimeFigure], list[TimeFigure]]:

@@ -68,10 +68,10 @@ def _states(desk: Desk) -> list[TenantState]:
     everything: dict[str, int | None] = dict.fromkeys(_COLUMNS, 0)
     for account in accounts.values():
         _add(everything, account)
-    total = sum(weights.values())
+    total, counts = sum(weights.values()), desk.store.counts_by_tenant()
     return [
         TenantState(
-            name=name, weight=weight, entitlement=weight / total, jobs=desk.store.counts(name),
+            name=name, weight=weight, entitlement=weight / total, jobs=counts[name],
             energy_j=_scaled(account["energy_uj"], 1e-6), cost=_scaled(account["cost_n"], 1e-9),
             carbon_g=_scaled(account["carbon_ug"], 1e-6), gpu_s=(account["gpu_us"] or 0) * 1e-6,
             energy_share=_part(account["energy_uj"], everything["energy_uj"]),

@@ -171,6 +171,16 @@ class Store:
             found: dict[str, int] = {row[0]: row[1] for row in rows}
         return {status.value: int(found.get(status, 0)) for status in JobStatus}
 
+    def counts_by_tenant(self) -> dict[str, dict[str, int]]:
+        """Jobs by status, of every tenant."""
+        t = tables.jobs.c
+        query = sa.select(t.tenant, t.status, sa.func.count()).group_by(t.tenant, t.status)
+        counts = {name: {status.value: 0 for status in JobStatus} for name in self.tenants()}
+        with self.database.reading(what="jobs") as c:
+            for tenant, status, number in c.execute(query):
+                counts.setdefault(tenant, {known.value: 0 for known in JobStatus})[status] = int(number)
+        return counts
+
     # -- asking the controller
 
     def ask(

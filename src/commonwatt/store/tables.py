@@ -97,6 +97,7 @@ jobs = sa.Table(
     sa.UniqueConstraint("tenant", "idempotency_key"),
     sa.Index("ix_jobs_status_id", "status", "id"),
     sa.Index("ix_jobs_tenant_id", "tenant", "id"),
+    sa.Index("ix_jobs_tenant_status", "tenant", "status"),
     **_HOW,
 )
 
@@ -118,7 +119,7 @@ requests = sa.Table(
 intents = sa.Table(
     "intents",
     metadata,
-    sa.Column("key", sa.String(64), primary_key=True),  # KIND-JOB-ATTEMPT: the same command is never written twice
+    sa.Column("key", sa.String(64), primary_key=True),  # KIND-JOB-ATTEMPT-RANDOM
     sa.Column("kind", sa.String(16), nullable=False),
     sa.Column("job", _BIG, nullable=False),
     sa.Column("attempt", sa.Integer, nullable=False),

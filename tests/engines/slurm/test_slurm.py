@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import getpass
 import json
 import sys
 from pathlib import Path
@@ -86,8 +87,10 @@ def test_jobs_of_others_are_seen_respected_and_left_alone(site, slurm, settings,
         with pytest.raises(EngineError, match="1 GPUs free, not 2"):
             engine.apply([Start(1, "j", (0,), 2)])
         assert engine.poll() == []
-    assert slurm.jobs()[0].user == plain.jobs()[0].user
-    assert next(job for job in plain.jobs() if job.id == int(other)).state == "RUNNING"
+    me = getpass.getuser()
+    assert next(job for job in plain.jobs(me) if job.id == int(other)).state == "RUNNING"
+    assert next(job for job in slurm.jobs(me) if job.id == int(other)).state == "RUNNING"
+    assert slurm.jobs("nobody") == plain.jobs("nobody") == []
     assert sorted(slurm.nodes(), key=lambda n: n.name) == sorted(plain.nodes(), key=lambda n: n.name)
     for client, handle in ((slurm, 2), (plain, 3)):  # beside it, and by both ways of reading
         engine = SlurmEngine(contract_cluster(), tmp_path, lambda name: sleeper(), slurm=client, settings=settings)
@@ -172,7 +175,7 @@ def test_no_client_programs_and_no_controller_are_errors_that_say_so(tmp_path, s
         script.write_text(f"#!{sys.executable}\nimport time\ntime.sleep(60)\n")
         script.chmod(0o755)
     with pytest.raises(EngineDownError, match=r"no answer within 0\.3 s"):
-        Slurm(timeout_s=0.3).jobs()
+        Slurm(timeout_s=0.3).jobs("me")
     assert engine.progress(np.array([1])).done_epochs.tolist() == [0]  # is not asked of Slurm
 
 
@@ -231,6 +234,18 @@ def test_the_record_of_an_end_counts_before_what_slurm_says(tmp_path, state, end
 def test_as_long_as_slurm_has_it_a_job_has_not_ended(tmp_path, state):
     run = run_in(tmp_path, End(0, stopped=False, at_s=1.0, cause="exit code 0"))
     assert run.ended(SlurmJob(5, "me", state, 1, "None", ""), lag_s=0.0) is None
+
+
+def test_a_job_slurm_puts_back_into_its_queue_is_taken_out_of_it(tmp_path):
+    """If it has ended, at once; if not, after a while."""
+    waits = SlurmJob(5, "me", "PENDING", 1, "BeginTime", "")
+    assert run_in(tmp_path / "a", End(0, stopped=False, at_s=1.0, cause="")).misplaced(waits, 60.0)
+    run = run_in(tmp_path / "b")
+    assert not run.misplaced(waits, 60.0)
+    assert not run.misplaced(dataclasses.replace(waits, state="RUNNING"), 0.0)
+    assert run.misplaced(waits, 0.0)
+    assert not run.misplaced(waits, 0.0)  # once
+    assert run.why == "Slurm did not start it within 0 s: BeginTime"
 
 
 def test_a_change_nobody_asked_for_is_told_with_its_cause(site, slurm, settings, tmp_path):

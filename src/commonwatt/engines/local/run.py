@@ -101,9 +101,17 @@ class Run:
         if self.watched >= 0:
             os.close(self.watched)
             self.watched = -1
-        if self.child is not None:
-            _reaped(self.child, 0)
+        known = self.folder.processes()
+        child = self.child if self.child is not None else known[0] if known else None
+        if child is not None:
+            _reaped(child, 0)  # it is ours also if it was started by an engine before this one in the same process
             self.child = None
+
+    def forsake(self) -> None:
+        """Let go of a run that goes on without us."""
+        if self.watched >= 0:
+            os.close(self.watched)
+            self.watched = -1
 
 
 def await_any(runs: Collection[Run], seconds: float, waker: int = -1) -> None:

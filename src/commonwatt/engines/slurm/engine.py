@@ -39,7 +39,7 @@ from commonwatt.engines.reports import Reports
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.power import NodePower
 from commonwatt.engines.slurm.reading import SlurmJob, SlurmNode
-from commonwatt.engines.slurm.run import SlurmRun, await_end, comment_of
+from commonwatt.engines.slurm.run import SlurmRun, await_end, comment_of, holding, out_of_place, strays
 from commonwatt.engines.slurm.settings import SlurmSettings, prepare, submission
 from commonwatt.engines.slurm.sight import Held, Sight, look
 from commonwatt.engines.work import Work
@@ -172,7 +172,7 @@ class SlurmEngine:
         return [
             Found(handle, self._attempts[handle], run.order.nodes if run else (), run.order.gpus_per_node if run else 0)
             for handle in sorted(self._attempts)
-            for run in (self._runs.get(handle),)
+            for run in (holding(self._runs.get(handle), self._settings.lag_s),)
         ]
 
     def marks(self) -> dict[int, tuple[float, float | None]]:
@@ -202,7 +202,7 @@ class SlurmEngine:
                 return
 
     def drain(self, node: int, reason: str) -> None:
-        """Let no new jobs onto a node, of ours or of others; its GPUs are no longer usable for us."""
+        """Let no new jobs onto a node, of ours or of others; those that run there may end there."""
         self._slurm.update_node(self._cluster.names[node], "DRAIN", reason)
         self._sight = None
 
@@ -262,6 +262,7 @@ class SlurmEngine:
             limit_s=work.time_limit_s,
             lock=f"{places['own']}/lock",
             look_s=self._settings.runner_look_s,
+            node_names=tuple(self._cluster.names[n] for n in command.nodes),
         )
 
     def _submit(self, run: SlurmRun, sight: Sight) -> None:
@@ -305,12 +306,8 @@ class SlurmEngine:
             job = self._job(run, sight)
             if run.held:
                 self._send(run, sight)
-            elif job is not None and job.state == "PENDING" and not run.why:
-                if time.monotonic() > run.waiting_s + self._settings.start_s:
-                    run.why = f"Slurm did not start it within {self._settings.start_s:g} s: {job.reason}"
-                    self._slurm.cancel([job.id])
-            elif job is not None:
-                run.waiting_s = time.monotonic()
+            elif job is not None and run.misplaced(job, self._settings.start_s):
+                self._slurm.cancel([job.id])
 
     def _send(self, run: SlurmRun, sight: Sight) -> None:
         """Submit a run whose nodes were asleep, if they are all up; give it up if one did not come."""
@@ -390,9 +387,10 @@ class SlurmEngine:
         """Take up what an engine before us left: what runs, and what ended without anybody noticing is reported."""
         spans = []
         for folder in RunFolder.all_in(self._state / "runs"):
-            order, end = folder.order(), folder.end()
+            order, end = folder.order().placed(self._cluster.names), folder.end()
             spans.append((order.started_s, np.inf if end is None else end.at_s, order))
             self._attempts[order.handle] = order.attempt
             self._runs[order.handle] = SlurmRun(folder, order)
             self._reports.know(order)
         catch_up(self._meters, self._cluster, since, spans)
+        self._changes += [out_of_place(handle, self._stop(handle)) for handle in strays(self._runs)]

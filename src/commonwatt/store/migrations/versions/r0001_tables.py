@@ -172,6 +172,7 @@ def upgrade() -> None:
     )
     op.create_index("ix_jobs_status_id", "jobs", ["status", "id"])
     op.create_index("ix_jobs_tenant_id", "jobs", ["tenant", "id"])
+    op.create_index("ix_jobs_tenant_status", "jobs", ["tenant", "status"])
     op.create_table(
         "tokens",
         sa.Column("id", _BIG, autoincrement=True, nullable=False),
