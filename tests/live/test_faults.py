@@ -90,7 +90,7 @@ def test_a_database_that_is_full_for_a_while_takes_nothing_and_loses_nothing(tmp
         engine = live.database.engine
         sa.event.listen(engine, "connect", full)
         engine.dispose()
-        jobs = submit(store, tmp_path, 8, rng, seconds=0.1)
+        jobs = submit(store, tmp_path, 32, rng, seconds=0.05)
         live.keeper.wake()
         _until(lambda: live.keeper.board().store_errors > 1)
         sa.event.remove(engine, "connect", full)
