@@ -123,7 +123,7 @@ def test_what_a_killed_controller_forgot_having_started_does_not_run_twice(site,
     site.end("slurmctld", signal.SIGKILL)
     site.begin("slurmctld")
     until(lambda: site.states()["n-1"] in {"idle", "mixed"})
-    soon_s = time.monotonic() + 6.0
+    soon_s = time.monotonic() + 4.0
     changes = []
     while not (changes and isinstance(changes[-1], JobEnded)):
         if time.monotonic() > soon_s:

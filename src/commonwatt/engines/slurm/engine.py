@@ -33,7 +33,7 @@ from commonwatt.control.engine import (
     Stopped,
 )
 from commonwatt.engines.images import Images
-from commonwatt.engines.local.folder import RunFolder, RunOrder
+from commonwatt.engines.local.folder import End, RunFolder, RunOrder
 from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, holders_of
 from commonwatt.engines.reports import Reports
 from commonwatt.engines.slurm.commands import Slurm
@@ -129,7 +129,7 @@ class SlurmEngine:
         sight = self._look()
         self._advance(sight)
         for handle, run in list(self._runs.items()):
-            if (end := run.ended(self._job(run, sight), self._settings.lag_s)) is not None:
+            if (end := self._end(run, sight)) is not None:
                 self._vacate(handle)
                 self._changes.append(self._reports.change(run.order, end))
                 self._sight = None  # in which its GPUs may still have been used
@@ -195,7 +195,7 @@ class SlurmEngine:
                 with suppress(EngineError):
                     sight = self._look()
                     self._advance(sight)
-                    if any(run.ended(self._job(run, sight), self._settings.lag_s) for run in self._runs.values()):
+                    if any(self._end(run, sight) for run in self._runs.values()):
                         return
                 looked_s = time.monotonic()
             if woken.poll(1000 * min(left_s, max(_BLINK_S, 0.002 * len(self._runs)))):
@@ -216,7 +216,7 @@ class SlurmEngine:
     def _start(self, command: Start, sight: Sight) -> None:
         current = self._runs.get(command.handle)
         if current is not None or any(isinstance(c, JobEnded) and c.handle == command.handle for c in self._changes):
-            if current is None or current.ended(self._job(current, sight), self._settings.lag_s) is not None:
+            if current is None or self._end(current, sight) is not None:
                 return  # it has ended by itself, which the next poll will tell: there is nothing to start
             msg = f"start {command.name}: it is running already"
             raise EngineError(msg)
@@ -311,7 +311,8 @@ class SlurmEngine:
 
     def _send(self, run: SlurmRun, sight: Sight) -> None:
         """Submit a run whose nodes were asleep, if they are all up; give it up if one did not come."""
-        gone = [n for n in run.order.nodes if (node := self._node(n, sight)) is None or node.out]
+        seen = {n: self._node(n, sight) for n in run.order.nodes}
+        gone = [n for n, node in seen.items() if node is None or node.out or self._power.asleep(n, node)]
         if not gone and not all(self._ready(n, sight) for n in run.order.nodes):
             return
         cause = f"node {self._cluster.names[gone[0]]} did not wake" if gone else ""
@@ -370,6 +371,9 @@ class SlurmEngine:
 
     def _job(self, run: SlurmRun, sight: Sight) -> SlurmJob | None:
         return sight.jobs.get((run.order.handle, run.order.attempt))
+
+    def _end(self, run: SlurmRun, sight: Sight) -> End | None:
+        return run.ended(self._job(run, sight), self._settings.lag_s, sight.at_s)
 
     def _order_of(self, handle: int) -> RunOrder | None:
         return self._runs[handle].order if handle in self._runs else None

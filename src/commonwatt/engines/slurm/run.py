@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -55,13 +56,13 @@ class SlurmRun:
     missing_s: float | None = None  # since when there has been nothing in Slurm, and no record of an end
     waiting_s: float = field(default_factory=time.monotonic)  # since when it waits in Slurm's queue
 
-    def ended(self, job: SlurmJob | None, lag_s: float) -> End | None:
-        """Return how the run ended, ``None`` if it has not.
+    def ended(self, job: SlurmJob | None, lag_s: float, seen_s: float = math.inf) -> End | None:
+        """Return how the run ended, ``None`` if it has not; *job* is what was seen in Slurm at *seen_s*.
 
         Slurm says whether: only when it has given everything back. The record of the runner says how; where there is
         none even after *lag_s*, which the shared file system may need, Slurm does, and the run is given up for good.
         """
-        if self.held:
+        if self.held or (job is None and seen_s < self.waiting_s):  # it has only just been submitted
             return None
         if job is not None and not job.over:
             self.missing_s = None

@@ -58,6 +58,7 @@ def look(slurm: Slurm, identity: str) -> Sight:
     Nodes first: a job that begins in between is then not taken for somebody else's. Ours is what carries our identity
     and runs as our user; if Slurm knows a run twice, the one that is not over counts.
     """
+    at_s = time.monotonic()
     slurm.ping()
     nodes = {node.name: node for node in slurm.nodes()}
     jobs: dict[tuple[int, int], SlurmJob] = {}
@@ -65,7 +66,7 @@ def look(slurm: Slurm, identity: str) -> Sight:
         run = run_of(identity, job.comment)
         if run is not None:
             jobs[run] = job
-    return Sight(time.monotonic(), nodes, jobs)
+    return Sight(at_s, nodes, jobs)
 
 
 def _user() -> str:
