@@ -77,7 +77,7 @@ def test_a_database_that_is_full_for_a_while_takes_nothing_and_loses_nothing(tmp
         engine = live.database.engine
         sa.event.listen(engine, "connect", full)
         engine.dispose()
-        jobs = submit(store, tmp_path, 8, rng, seconds=0.1)
+        jobs = submit(store, tmp_path, 32, rng, seconds=0.05)
         live.keeper.wake()
         _until(lambda: live.keeper.board().store_errors > 1)
         sa.event.remove(engine, "connect", full)
@@ -128,36 +128,6 @@ def test_a_clock_that_is_set(tmp_path, jumps_s):
     for job in jobs:
         row = store.job(job)
         assert row.ended_s >= row.began_s
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
-def test_the_database_is_restarted_under_a_stream_of_submissions(tmp_path, kind, request):
-    server = request.getfixturevalue(kind)
-    url = server.database()
-    path, store = prepared(tmp_path, url)
-    rng = np.random.default_rng(3)
-    jobs = []
-    with keeping(path) as live:
-        for k in range(3):
-            jobs += submit(store, tmp_path, 2, rng, start=2 * k)
-            server.stop(hard=bool(k % 2))
-            time.sleep(0.3)
-            server.start()
-            _until(lambda: _answers(store))
-        until_all_end(store, jobs)
-        assert live.keeper.alive
-    assert problems(store, tmp_path, jobs) == []
-    store.database.close()
-    server.drop(url)
-
-
-def _answers(store) -> bool:
-    try:
-        store.tenants()
-    except Exception:
-        return False
-    return True
 
 
 def _until(true, limit_s: float = 60.0) -> None:

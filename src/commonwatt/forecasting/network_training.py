@@ -1,4 +1,4 @@
-"""Training of one network: AdamW, one cycle of the learning rate, weights averaged, the best epoch kept."""
+"""Training of one network: AdamW, one cycle of the learning rate, weights averaged, the best epoch or the last kept."""
 
 from __future__ import annotations
 

@@ -120,7 +120,8 @@ class Session:
     def _tell_strangers(self, found: dict[int, Found]) -> None:
         """Take jobs out of *found* that the store never heard of: it is older than the engine's state.
 
-        Their records are put aside, as their numbers may be given again. Raises ``EngineError`` if they run.
+        Their records are put aside, as their numbers may be given again. Raises ``EngineError`` if they run, or the
+        engine cannot do that.
         """
         submit_s = self.store.submit_times(list(found))
         strange = [
@@ -133,6 +134,12 @@ class Session:
             )
             raise EngineError(msg)
         engine = self.durable.engine
+        if strange and not isinstance(engine, ForgetfulEngine):
+            msg = (
+                f"the engine's records tell of jobs this store knows nothing of ({len(strange)}, the first is "
+                f"{strange[0].handle}): move its state folder away, or use the store they belong to"
+            )
+            raise EngineError(msg)
         if strange and isinstance(engine, ForgetfulEngine):
             engine.forget([f.handle for f in strange], aside=True)
         for own in strange:

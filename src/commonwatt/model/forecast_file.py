@@ -33,7 +33,7 @@ class NetworkSettingsFields(FileModel):
     width: int = quantity("size of the context vector", ge=1)
     dropout: float = quantity("share of activations dropped in training", ge=0, lt=1)
     ignored: float = quantity("share of inputs dropped in training", ge=0, lt=1)
-    held_out: float = quantity("part of the examples that judges each epoch", ge=0, lt=1)
+    held_out: float = quantity("part of the examples that judges each epoch; 0 to keep the last", ge=0, lt=1)
     raw: bool = quantity("whether it works on levels, not changes")
     recipe: NetworkRecipeFields = quantity("how each was trained")
 

@@ -20,7 +20,7 @@ class ForecastFitResult(AnswerModel):
     last: str = quantity("instant of the last one")
     values: int = quantity("values learnt from")
     members: int = quantity("networks trained and averaged; of lightgbm, its models, one a step and level")
-    interrupted: bool = quantity("whether training was interrupted; the best until then is in the file")
+    interrupted: bool = quantity("whether training was interrupted; what was learnt by then is in the file")
     fit_s: float = quantity("time to fit", "s")
 
 

@@ -37,7 +37,7 @@ __all__ = ["fit"]
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="MODEL", help="File to write.")
 @click.option("--members", type=click.IntRange(1), metavar="N", help="Networks whose forecasts are averaged.")
-@click.option("--epochs", type=click.IntRange(1), metavar="N", help="Most epochs of each.")
+@click.option("--epochs", type=click.IntRange(1), metavar="N", help="Epochs of each.")
 @click.option("--raw-levels", is_flag=True, help="Work on levels, not changes: to see what drift does to that.")
 @click.option("--look-back", type=click.IntRange(1), metavar="N", help="Values seen before a forecast.  [default: 120]")
 @click.option("--horizon", type=click.IntRange(1), metavar="M", help="Steps forecast.  [default: 5]")
@@ -52,7 +52,7 @@ def fit(
     """Train a network, or LightGBM, on SERIES and write it to MODEL.
 
     SERIES is CSV or Parquet with a time column and one of GPUs, or a job log. Ctrl-C ends the training of a network,
-    keeping the best so far, and a second one ends the command.
+    keeping what it has learnt, and a second one ends the command.
 
     \b
     Examples:
@@ -81,7 +81,7 @@ def fit(
     with blamed_on(series), progress_bar(f"training {name}", 1, 1.0) as bar:
         if isinstance(predictor, NetworkPredictor):
             with _interruptible() as interrupted:
-                say(f"training {name} on {until:,} values; Ctrl-C keeps the best so far")
+                say(f"training {name} on {until:,} values; Ctrl-C keeps what it has learnt by then")
                 predictor.fit(learnt, rng, go_on=lambda: not interrupted(), progress=lambda part: bar.at(name, part))
                 stopped = interrupted()
         else:
