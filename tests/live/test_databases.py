@@ -40,9 +40,8 @@ def until_it_begins(store):
     ("kind", "rounds"),
     [
         ("postgresql", 2),
-        pytest.param("mariadb", 2, marks=pytest.mark.slow),
-        pytest.param("postgresql", 12, marks=pytest.mark.slow),
-        pytest.param("mariadb", 12, marks=pytest.mark.slow),
+        pytest.param("postgresql", 6, marks=pytest.mark.slow),
+        pytest.param("mariadb", 6, marks=pytest.mark.slow),
     ],
 )
 def test_every_job_ends_exactly_once_however_often_the_database_is_killed(kind, rounds, request, tmp_path):
