@@ -115,7 +115,14 @@ def test_records_of_runs_that_cannot_be_written_cost_no_job(tmp_path):
     assert problems(store, tmp_path, jobs) == []
 
 
-@pytest.mark.parametrize("jumps_s", [(7200.0,), (-7200.0,), (5400.0, -9000.0, 30.0)])
+@pytest.mark.parametrize(
+    "jumps_s",
+    [
+        (5400.0, -9000.0, 30.0),
+        pytest.param((7200.0,), marks=pytest.mark.slow),
+        pytest.param((-7200.0,), marks=pytest.mark.slow),
+    ],
+)
 def test_a_clock_that_is_set(tmp_path, jumps_s):
     """What is metered is the time that passed, and every job ends once."""
     wall = [0.0]

@@ -43,7 +43,7 @@ jobs = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     free=st.tuples(st.integers(0, 4), st.integers(0, 4)),
     ends=st.lists(st.tuples(st.integers(950, 1060).map(float), st.integers(0, 1), st.integers(1, 3)), max_size=6),
