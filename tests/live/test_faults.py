@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,6 +55,16 @@ def prepared(tmp_path, url: str = "commonwatt.db", **live):
     return path, store
 
 
+def zombies(tmp_path) -> list[str]:
+    """Runners that have ended and that nobody has taken note of."""
+    found = []
+    for record in tmp_path.glob("state/runs/*/runner.json"):
+        stat = Path(f"/proc/{json.loads(record.read_text())['runner']}/stat")
+        with suppress(OSError):
+            found += [stat.parts[2]] if stat.read_text().rsplit(")", 1)[1].split()[0] == "Z" else []
+    return found
+
+
 @pytest.mark.parametrize(("count", "how_often"), [(6, 0.15), pytest.param(40, 0.25, marks=pytest.mark.slow)])
 def test_engine_commands_that_fail_are_lost_or_hang(tmp_path, count, how_often):
     path, store = prepared(tmp_path)
@@ -61,6 +73,7 @@ def test_engine_commands_that_fail_are_lost_or_hang(tmp_path, count, how_often):
         jobs = submit(store, tmp_path, count, np.random.default_rng(1))
         until_all_end(store, jobs, 240.0)
         assert live.keeper.board().engine_errors > 0
+        _until(lambda: not zombies(tmp_path))
     assert problems(store, tmp_path, jobs) == []
 
 

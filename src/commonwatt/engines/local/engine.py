@@ -32,7 +32,7 @@ from commonwatt.control.engine import (
 )
 from commonwatt.engines.images import Images
 from commonwatt.engines.local.folder import End, RunFolder, RunOrder
-from commonwatt.engines.local.run import Run, await_any
+from commonwatt.engines.local.run import Run, await_any, reap
 from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, holders_of
 from commonwatt.engines.reports import Reports
 from commonwatt.engines.work import Work
@@ -110,6 +110,7 @@ class LocalEngine:
             if (end := run.ended()) is not None:
                 self._vacate(handle)
                 self._changes.append(self._reports.change(run.order, end.timely(run.order, self._now_s())))
+        reap()
         changes, self._changes = self._changes, []
         return changes
 

@@ -1,14 +1,11 @@
 """An ``Engine`` whose jobs run in a real Slurm.
 
-What was ordered, and how it ended, is on disk, as for the local engine and by the same runner, which is the batch
-script: the state folder has to be on a file system that all nodes share. Slurm says what runs, holds and is over. Each
-job of ours carries who ordered it, so that it is found again whatever happened to us, and those of others are told
-apart. See ``docs/engines.md``.
+What was ordered, and how it ended, is on disk, as for the local engine and by the same runner: the state folder has to
+be on a file system that all nodes share. Slurm says what runs, holds and is over. See ``docs/engines.md``.
 """
 
 from __future__ import annotations
 
-import re
 import select
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -44,12 +41,11 @@ from commonwatt.engines.slurm.settings import SlurmSettings, prepare, submission
 from commonwatt.engines.slurm.sight import Held, Sight, look
 from commonwatt.engines.work import Work
 from commonwatt.model.arrays import Ints
-from commonwatt.model.errors import EngineDownError, EngineError, InputError
+from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.nodes import Cluster
 
 __all__ = ["SlurmEngine"]
 
-_NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _BLINK_S = 0.05
 _SOON_S = 0.2
 
@@ -89,9 +85,6 @@ class SlurmEngine:
         settings: SlurmSettings | None = None, node_energy_j: Callable[[int], float] | None = None,
         images: Images | None = None, declared_power: bool = False, since: Since | None = None,
     ) -> None:  # fmt: skip
-        for name in cluster.names:
-            if not _NAME.fullmatch(name):
-                raise InputError("a node name of letters, digits, '.', '_' and '-'", field="nodes.name", value=name)
         self._settings = settings or SlurmSettings()
         power = self._settings.power
         metered = node_energy_j is not None or declared_power
@@ -103,12 +96,13 @@ class SlurmEngine:
         self._meters = Meters(len(cluster), node_energy_j, self._declared)
         self._power = NodePower(self._slurm, cluster, may_sleep=power)
         self._runs: dict[int, SlurmRun] = {}  # running, or ended but not yet reported
+        self._on: list[list[SlurmRun]] = [[] for _ in cluster.names]  # those of each node
         self._attempts: dict[int, int] = {}
         self._changes: list[Change] = []
         self._sight: Sight | None = None
         self._usable: list[int | None] = [None] * len(cluster)
         self._metered: list[tuple[bool, bool]] = [(False, False)] * len(cluster)  # waking, asleep
-        self._identity, self._script = prepare(self._state, self._settings)
+        self._identity, self._script = prepare(self._state, self._settings, cluster.names)
         self._attach(since or {})
 
     # -- the Engine interface
@@ -148,8 +142,7 @@ class SlurmEngine:
                 case Start():
                     self._start(command, self._look(self._settings.look_s))
                 case SetPower():
-                    used = any(command.node in run.order.nodes for run in self._runs.values())
-                    self._power.set(command, self._look(self._settings.look_s), used=used)
+                    self._power.set(command, self._look(self._settings.look_s), used=bool(self._on[command.node]))
         return stopped
 
     def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
@@ -162,8 +155,7 @@ class SlurmEngine:
         """Return the declared power, where that stands for a meter; unknown otherwise: meters read energy."""
         if self._declared is None:
             return None
-        asleep = [asleep for _, asleep in self._metered]
-        return sum(self._declared(n, self._holders(n), asleep=asleep[n]) for n in range(len(self._cluster)))
+        return sum(self._declared(n, self._holders(n), asleep=seen[1]) for n, seen in enumerate(self._metered))
 
     # -- what an engine adds that survives its controller
 
@@ -221,14 +213,14 @@ class SlurmEngine:
             msg = f"start {command.name}: it is running already"
             raise EngineError(msg)
         for n in command.nodes:
-            free = self._usable_of(n, sight) - sum(r.order.gpus_per_node for r in self._runs_on(n))
+            free = self._usable_of(n, sight) - sum(r.order.gpus_per_node for r in self._on[n])
             if free < command.gpus_per_node:
                 name = self._cluster.names[n]
                 msg = f"start {command.name}: node {name} has {max(0, free)} GPUs free, not {command.gpus_per_node}"
                 raise EngineError(msg)
         order = self._order(command)
         self._meter(command.nodes)
-        run = self._runs[command.handle] = SlurmRun(RunFolder.create(self._state / "runs", order), order)
+        run = self._enter(SlurmRun(RunFolder.create(self._state / "runs", order), order))
         self._attempts[command.handle] = order.attempt
         sleepers = [n for n in command.nodes if not self._ready(n, sight)]
         try:
@@ -239,7 +231,7 @@ class SlurmEngine:
                 self._submit(run, sight)
         except EngineError as error:
             if run.prevented(str(error)):  # even if Slurm has it: then it is swept out of there
-                del self._runs[command.handle]
+                self._vacate(command.handle)
                 msg = f"start {command.name}: {error}"
                 raise type(error)(msg) from error
 
@@ -295,9 +287,17 @@ class SlurmEngine:
             return Stopped(handle, 0.0)
         return Stopped(handle, self._reports.interrupted(run.order, end.at_s))
 
+    def _enter(self, run: SlurmRun) -> SlurmRun:
+        self._runs[run.order.handle] = run
+        for n in run.order.nodes:
+            self._on[n].append(run)
+        return run
+
     def _vacate(self, handle: int) -> None:
         self._meter(self._runs[handle].order.nodes)
-        del self._runs[handle]
+        run = self._runs.pop(handle)
+        for n in run.order.nodes:
+            self._on[n].remove(run)
 
     def _advance(self, sight: Sight) -> None:
         """Send the jobs whose nodes have woken; take back those that Slurm does not start."""
@@ -349,7 +349,7 @@ class SlurmEngine:
 
     def _usable_of(self, n: int, sight: Sight) -> int:
         kind = self._cluster.classes[self._cluster.klass[n]]
-        jobs = [(run, job) for run in self._runs_on(n) if (job := self._job(run, sight)) is not None and job.holds]
+        jobs = [(run, job) for run in self._on[n] if (job := self._job(run, sight)) is not None and job.holds]
         held = Held(
             sum(run.order.gpus_per_node for run, _ in jobs), sum(job.cpus // len(run.order.nodes) for run, job in jobs)
         )
@@ -364,10 +364,7 @@ class SlurmEngine:
 
     def _ready(self, n: int, sight: Sight) -> bool:
         node = self._node(n, sight)
-        return node is not None and not (node.asleep or node.waking) and not self._power.asleep(n, node)
-
-    def _runs_on(self, n: int) -> list[SlurmRun]:
-        return [run for run in self._runs.values() if n in run.order.nodes]
+        return node is not None and not (node.asleep or node.waking or self._power.asleep(n, node))
 
     def _job(self, run: SlurmRun, sight: Sight) -> SlurmJob | None:
         return sight.jobs.get((run.order.handle, run.order.attempt))
@@ -385,16 +382,18 @@ class SlurmEngine:
             self._meters.close(n, self._holders(n), waking=waking, asleep=asleep)
 
     def _holders(self, n: int) -> list[Holder]:
-        return holders_of(self._cluster, n, [run.order for run in self._runs.values()])
+        return holders_of(self._cluster, n, [run.order for run in self._on[n]])
 
     def _attach(self, since: Since) -> None:
         """Take up what an engine before us left: what runs, and what ended without anybody noticing is reported."""
-        spans = []
+        spans, last = [], {}
         for folder in RunFolder.all_in(self._state / "runs"):
             order, end = folder.order().placed(self._cluster.names), folder.end()
             spans.append((order.started_s, np.inf if end is None else end.at_s, order))
-            self._attempts[order.handle] = order.attempt
-            self._runs[order.handle] = SlurmRun(folder, order)
-            self._reports.know(order)
+            last[order.handle] = SlurmRun(folder, order)
+        for run in last.values():
+            self._attempts[run.order.handle] = run.order.attempt
+            self._enter(run)
+            self._reports.know(run.order)
         catch_up(self._meters, self._cluster, since, spans)
         self._changes += [out_of_place(handle, self._stop(handle)) for handle in strays(self._runs)]

@@ -45,7 +45,7 @@ def run_of(identity: str, comment: str) -> tuple[int, int] | None:
     return int(words[2]), int(words[3])
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class SlurmRun:
     """A run that was ordered, and of whose end nobody has been told yet."""
 
