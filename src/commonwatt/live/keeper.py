@@ -191,8 +191,6 @@ class Keeper:
         tick = session.step(requests, decide=decide)
         tick.settings["controller"] = {"time_s": now_s, "pid": os.getpid()}
         self._write(tick)
-        if tick.sample is not None:
-            self.tally.tick(tick.sample.tick_s)
         view.apply(tick)
         if decide and tick.sample is not None:
             self.tally.tick(tick.sample.tick_s)
