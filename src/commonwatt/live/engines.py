@@ -9,6 +9,7 @@ from typing import Any
 from commonwatt.control.engine import LiveEngine
 from commonwatt.engines.images import Images
 from commonwatt.engines.local.engine import LocalEngine
+from commonwatt.engines.local.nvml import nvml_energy_j
 from commonwatt.engines.simulated.engine import World
 from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.engines.slurm.open import open_slurm
@@ -18,7 +19,7 @@ from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
 from commonwatt.store.ticks import TickStore
 
-__all__ = ["Marks", "make_engine", "work_of"]
+__all__ = ["Marks", "make_engine", "slots_of", "work_of"]
 
 Since = Mapping[int, tuple[float, float | None]]
 
@@ -64,6 +65,16 @@ def work_of(config: Scenario, folder: Path, store: TickStore) -> Callable[[str],
     return find
 
 
+def slots_of(config: Scenario, cluster: Cluster) -> list[list[int]]:
+    """Return the GPU indices of each node of the local engine: those given, or counted through."""
+    given, begin, slots = config.live.local.slots, 0, []
+    for name, gpus in zip(cluster.names, map(int, cluster.gpus), strict=True):
+        first = 0 if given else begin
+        slots.append(list(given.get(name, range(first, first + gpus))))
+        begin += gpus
+    return slots
+
+
 def make_engine(
     config: Scenario, folder: Path, cluster: Cluster, store: TickStore, now_s: Callable[[], float]
 ) -> Callable[[Since], LiveEngine]:
@@ -75,15 +86,11 @@ def make_engine(
         return lambda _: virtual
     if config.engine == "local":
         spec = config.live.local
-        if spec.meter == "nvml":
-            raise InputError("none or declared", field="live.local.meter", value="nvml")
-        slots = None
-        if spec.slots:
-            counted = {name: tuple(range(int(gpus))) for name, gpus in zip(cluster.names, cluster.gpus, strict=True)}
-            slots = [spec.slots.get(name, own) for name, own in counted.items()]
+        slots = slots_of(config, cluster)
+        energy_j = nvml_energy_j(cluster, slots) if spec.meter == "nvml" else None
         return lambda since: LocalEngine(
             cluster, folder / spec.state, works, slots=slots, grace_s=spec.grace_s, images=images,
-            declared_power=spec.meter == "declared", since=since,
+            node_energy_j=energy_j, declared_power=spec.meter == "declared", since=since,
         )  # fmt: skip
     if config.engine == "slurm":
         return lambda since: open_slurm(config.live.slurm, cluster, folder, works, images=images, since=since)
