@@ -9,6 +9,7 @@ from pathlib import Path
 
 from commonwatt.live.check_lines import failed, fine, warning, writable
 from commonwatt.live.check_slurm import slurm_checks
+from commonwatt.live.engines import slots_of
 from commonwatt.live.gpus import GpusHere, gpus_here
 from commonwatt.model.check_results import CheckLine
 from commonwatt.model.nodes import Cluster
@@ -53,11 +54,9 @@ def _local(config: Scenario, cluster: Cluster, folder: Path, gpus: GpusHere) -> 
 
 
 def _slots(config: Scenario, cluster: Cluster, gpus: GpusHere) -> CheckLine:
-    spec, what, begin = config.live.local, "GPUs", 0
+    what = "GPUs"
     used: dict[int, str] = {}
-    for name, count in zip(cluster.names, map(int, cluster.gpus), strict=True):
-        own = spec.slots.get(name, tuple(range(count)) if spec.slots else tuple(range(begin, begin + count)))
-        begin += count
+    for name, count, own in zip(cluster.names, map(int, cluster.gpus), slots_of(config, cluster), strict=True):
         if len(set(own)) != count:
             found = f"node {name} has {count} GPUs and {len(set(own))} different slots"
             return failed(what, found, f"give live.local.slots.{name} as many different indices as it has GPUs")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from commonwatt.control.engine import LiveEngine
 from commonwatt.engines.images import Images
 from commonwatt.engines.local.engine import LocalEngine
+from commonwatt.engines.local.nvml import nvml_energy_j
 from commonwatt.engines.simulated.engine import World
 from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.engines.slurm.open import open_slurm
@@ -19,7 +20,7 @@ from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
 from commonwatt.store.ticks import TickStore
 
-__all__ = ["Marks", "make_engine", "work_of"]
+__all__ = ["Marks", "make_engine", "slots_of", "work_of"]
 
 Since = Mapping[int, tuple[float, float | None]]
 
@@ -65,6 +66,15 @@ def work_of(config: Scenario, folder: Path, store: TickStore) -> Callable[[str],
     return find
 
 
+def slots_of(config: Scenario, cluster: Cluster) -> list[tuple[int, ...]]:
+    """Return the GPU indices of each node of the local engine: those given, else the lowest nobody was given."""
+    given = config.live.local.slots
+    taken = {slot for own in given.values() for slot in own}
+    free = (slot for slot in count() if slot not in taken)
+    named = zip(cluster.names, cluster.gpus.tolist(), strict=True)
+    return [tuple(given[name]) if name in given else tuple(islice(free, gpus)) for name, gpus in named]
+
+
 def make_engine(
     config: Scenario, folder: Path, cluster: Cluster, store: TickStore, now_s: Callable[[], float]
 ) -> Callable[[Since], LiveEngine]:
@@ -76,33 +86,23 @@ def make_engine(
         return lambda _: virtual
     if config.engine == "local":
         spec = config.live.local
-        if spec.meter == "nvml":
-            raise InputError("none or declared", field="live.local.meter", value="nvml")
-        slots = None
-        if spec.slots:
-            slots = _slots(spec.slots, cluster)
+        slots = _checked(slots_of(config, cluster), cluster)
+        energy_j = nvml_energy_j(cluster, slots, now_s) if spec.meter == "nvml" else None
         return lambda since: LocalEngine(
             cluster, folder / spec.state, works, slots=slots, grace_s=spec.grace_s, images=images,
-            declared_power=spec.meter == "declared", since=since, now_s=now_s,
+            node_energy_j=energy_j, declared_power=spec.meter == "declared", since=since, now_s=now_s,
         )  # fmt: skip
     if config.engine == "slurm":
         return lambda since: open_slurm(config.live.slurm, cluster, folder, works, images=images, since=since)
     raise InputError("simulated, local or slurm", field="engine", value=config.engine)
 
 
-def _slots(given: Mapping[str, Sequence[int]], cluster: Cluster) -> list[tuple[int, ...]]:
-    """Return the GPU indices of each node: those *given*, else the lowest nobody was given.
-
-    Raises ``InputError`` where they are not as many as the node has GPUs, or one is given twice.
-    """
-    taken = [slot for own in given.values() for slot in own]
-    free = (slot for slot in count() if slot not in taken)
-    found = []
-    for name, gpus in zip(cluster.names, cluster.gpus.tolist(), strict=True):
-        own = tuple(given[name]) if name in given else tuple(islice(free, gpus))
+def _checked(slots: list[tuple[int, ...]], cluster: Cluster) -> list[tuple[int, ...]]:
+    """Return *slots*; raises ``InputError`` if a node has not as many as GPUs, or one is given twice."""
+    given = [slot for own in slots for slot in own]
+    for name, gpus, own in zip(cluster.names, cluster.gpus.tolist(), slots, strict=True):
         if len(own) != gpus or min(own) < 0:
             raise InputError(f"{gpus} GPU indices, 0 or more", field=f"live.local.slots.{name}", value=list(own))
-        if any(taken.count(slot) > 1 for slot in own):
+        if any(given.count(slot) > 1 for slot in own):
             raise InputError("GPU indices that are given once", field=f"live.local.slots.{name}", value=list(own))
-        found.append(own)
-    return found
+    return slots

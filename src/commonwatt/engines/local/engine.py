@@ -233,7 +233,11 @@ class LocalEngine:
             base_epochs=self._reports.of(command.handle, None)[1],
             command=self._images.command(work, places),
             folder=str(work.folder),
-            environment={**environment, "CUDA_VISIBLE_DEVICES": ",".join(gpus)},
+            environment={
+                **environment,
+                "CUDA_VISIBLE_DEVICES": ",".join(gpus),
+                "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as NVML counts
+            },
             grace_s=self._grace_s,
             limit_s=work.time_limit_s,
             node_names=tuple(self._cluster.names[n] for n in command.nodes),
