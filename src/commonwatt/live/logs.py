@@ -48,11 +48,12 @@ def configure(form: LogFormat = "json", level: int = logging.INFO, stream: TextI
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level)
-    for name in _NOISY:
-        logging.getLogger(name).setLevel(max(level, logging.WARNING))
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):  # one way out for everything
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).propagate = True
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    for name in _NOISY:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))
     logging.captureWarnings(capture=True)
     return handler
 

@@ -132,6 +132,7 @@ def test_what_a_killed_controller_forgot_having_started_does_not_run_twice(site,
         if seen := engine.poll():
             changes += seen
             if isinstance(seen[-1], JobInterrupted):
+                until(lambda: engine.nodes().usable_gpus[1] == 2)  # Slurm has heard of all its nodes again
                 engine.apply([Start(1, "j", (1,), 2)])
                 begun(tmp_path, times=1 + len(changes))
                 assert not alive(first)
