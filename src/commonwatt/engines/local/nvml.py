@@ -19,8 +19,8 @@ def nvml_energy_j(
     """Return what reads the meter of a node, in joules since some moment.
 
     Of node *n* that is what the counters of the GPUs *slots[n]* (NVML indices) say since the driver was loaded, and
-    the declared idle power of the node since 1970: differences count. What GPUs draw while idle is in their counters, so
-    ``idle_w`` should leave it out.
+    the declared idle power of the node since 1970: differences count. What GPUs draw while idle is in their counters,
+    so ``idle_w`` should leave it out.
 
     Raises
     ------
