@@ -37,18 +37,19 @@ def drawn(rng: np.random.Generator) -> NetworkSettings:
     usual = NetworkSettings(members=1)
     recipe = replace(
         usual.recipe,
-        epochs=int(rng.choice([6, 12, 20])),
+        epochs=int(rng.choice([3, 4, 6])),
         rate=float(rng.choice([1e-3, 2e-3, 4e-3])),
-        decay=float(rng.choice([0.1, 0.3, 1.0, 3.0])),
+        decay=float(rng.choice([0.3, 1.0, 3.0])),
         batch=int(rng.choice([512, 1024])),
     )
     return replace(
         usual,
         recipe=recipe,
-        hidden=int(rng.choice([8, 16, 32])),
-        width=int(rng.choice([8, 16, 32, 64])),
-        dropout=float(rng.choice([0.0, 0.1, 0.3])),
-        ignored=float(rng.choice([0.0, 0.15, 0.3])),
+        hidden=int(rng.choice([4, 8, 16])),
+        width=int(rng.choice([16, 32, 64])),
+        dropout=float(rng.choice([0.1, 0.3])),
+        ignored=float(rng.choice([0.0, 0.1, 0.3])),
+        held_out=float(rng.choice([0.0, 0.1])),
     )
 
 

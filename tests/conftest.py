@@ -2,9 +2,16 @@
 
 import os
 import shutil
+from importlib.util import find_spec
 
 import pytest
 from hypothesis import settings
+
+WITHOUT_LIVE = [
+    name for name in ("alembic", "fastapi", "sqlalchemy", "sse_starlette", "uvicorn") if not find_spec(name)
+]
+# Tests of the control plane need the extra `live` whole.
+collect_ignore = ["client", "dashboard", "live", "ops", "service", "store"] if WITHOUT_LIVE else []
 
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
@@ -14,6 +21,12 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run",
     "--disable-sync", "--disable-default-apps", "--disable-domain-reliability", "--no-pings", "--disable-extensions",
 ]  # fmt: skip
+
+
+def pytest_report_header():
+    return (
+        [f"not collected, as {', '.join(WITHOUT_LIVE)} is missing: {', '.join(collect_ignore)}"] if WITHOUT_LIVE else []
+    )
 
 
 def _missing(reason: str) -> None:

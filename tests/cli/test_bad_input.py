@@ -109,7 +109,7 @@ BOTH: list[tuple[str, Change, tuple[str, ...]]] = [
 ]
 SIMULATE: list[tuple[str, Change, tuple[str, ...]]] = [
     ("no jobs", put("workload", "jobs", to=[]), ("workload.jobs", "at least 1")),
-    ("no workload", lambda d: d.pop("workload"), ("workload", "to be given")),
+    ("no workload", lambda d: d.pop("workload"), ("workload", "the jobs to simulate")),
     ("no source", put("workload", to={"jobs": [job()]}), ("workload.source", "to be given")),
     ("unknown source", put("workload", "source", to="pbs"), ("workload.source", "'pbs'", "'slurm'")),
     ("duplicate policies", twice("policies"), ("policies", "'random-greedy'", "names that differ")),

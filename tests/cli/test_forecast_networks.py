@@ -12,6 +12,7 @@ import pytest
 
 from commonwatt.data.series_files import write_series
 from commonwatt.forecasting.forecast import LEVELS
+from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
 from commonwatt.forecasting.network_training import Recipe
 from commonwatt.forecasting.networks import NetworkPredictor, NetworkSettings
 from tests.cli.console import SCRIPT, run
@@ -62,7 +63,7 @@ def test_a_forecast_from_the_file(model, demand):
     assert [step["at"] for step in found["steps"]][::4] == ["2024-01-01T08:20:00Z", "2024-01-01T08:24:00Z"]
     predictor, header = read_model(model)
     assert header.seed == 0
-    expected = predictor.predict_many(walk(500), np.array([499]))  # other start: other phase of the week
+    expected = predictor.predict_many(walk(500), np.array([499]))
     assert np.shape([step["gpus"] for step in found["steps"]]) == expected.shape[1:]
     assert all(np.diff(step["gpus"]).min() >= 0 for step in found["steps"])
     table = run("forecast", "predict", model, demand)
@@ -119,7 +120,7 @@ def changed_header(path, out, **fields):
         (lambda path, out: out.write_bytes(path.read_bytes()[:40]), "whole"),
         (lambda path, out: out.write_bytes(b""), "whole"),
         (lambda path, out: out.write_text("no model\n" * 9), "whole"),
-        (lambda path, out: changed_header(path, out, format=2, commonwatt="9.0"), "by commonwatt 9.0"),
+        (lambda path, out: changed_header(path, out, format=9, commonwatt="9.0"), "by commonwatt 9.0"),
         (lambda path, out: changed_header(path, out, kind="rnn"), "one of gru"),
         (lambda path, out: changed_header(path, out, horizon=0), "horizon"),
         (lambda path, out: changed_header(path, out, members=2), "arrays"),
@@ -193,6 +194,37 @@ def test_constant_series(level, tmp_path):
     assert run("forecast", "fit", demand, "--out", out, *QUICK).code == 0
     found = run("forecast", "predict", out, demand, "--json").document
     assert {gpus for step in found["steps"] for gpus in step["gpus"]} == {level}
+
+
+def test_lightgbm_in_a_file_forecasts_as_it_did(folder, demand):
+    pytest.importorskip("lightgbm")
+    out, other = folder / "trees.safetensors", folder / "broken.safetensors"
+    done = run("forecast", "fit", demand, "--model", "lightgbm", "--horizon", 2, "--out", out, "--json")
+    assert done.code == 0, done.err
+    assert (done.document["model"], done.document["members"]) == ("lightgbm", 2 * len(LEVELS))
+    found = run("forecast", "predict", out, demand, "--json").document
+    made = LightGbmQuantile(horizon=2)
+    made.fit(walk(500), np.random.default_rng(0))
+    assert [list(step["gpus"]) for step in found["steps"]] == made.predict().gpus.tolist()
+    read, header = read_model(out)
+    assert (header.kind, read.fitted_until_s) == ("lightgbm", START_S + 500 * 60)
+    for each in (read, made):
+        each.update(70.0)
+    assert (read.predict().gpus == made.predict().gpus).all()
+    write_model(read, other, 0)
+    assert (read_model(other)[0].predict().gpus == read.predict().gpus).all()
+    for fields, says in (({"trees": 0}, "trees"), ({"levels": [0.5]}, "models of trees"), ({"steps": []}, "steps")):
+        refused = run("forecast", "predict", changed_header(out, other, **fields), demand)
+        assert (refused.code, len(refused.err.splitlines())) == (2, 1)
+        assert says in refused.err
+
+
+@pytest.mark.parametrize("more", [("--members", 2), ("--epochs", 2), ("--raw-levels",)])
+def test_options_of_networks_do_not_suit_lightgbm(more, demand, tmp_path):
+    pytest.importorskip("lightgbm")
+    done = run("forecast", "fit", demand, "--model", "lightgbm", "--out", tmp_path / "m.safetensors", *more)
+    assert (done.code, done.out) == (2, "")
+    assert more[0] in done.err
 
 
 def test_without_pytorch_one_line_says_what_to_install(demand, tmp_path, monkeypatch):

@@ -29,6 +29,10 @@ NODES = [
     {"name": "p", "count": 30, "gpu_type": "P100", "gpus": 4, "idle_w": 140, "gpu_w": 200},
     {"name": "t", "count": 20, "gpu_type": "T4", "gpus": 8, "idle_w": 120, "gpu_w": 70},
 ]  # in percent of all nodes
+SAVED = {
+    "baseline": "fifo", "energy_kwh": 12.5, "cost": 2.15, "tardiness_cost": -0.5, "baseline_energy_kwh": 100.0,
+    "baseline_cost": 17.2, "jobs": 400.0, "period_s": 7 * 86400.0,
+}  # fmt: skip
 REASONS = [("no-room", "No node has room for it."), ("held-back", "It is not urgent; others gain more.")]
 
 
@@ -120,7 +124,7 @@ class MadeDesk:
             time_s=now, mode="live", engine="local", healthy=True, nodes=tuple(nodes),
             jobs={job.id: job for _, job in made}, power_w=sum(n.power_w or 0 for n in nodes),
             busy_gpus=sum(n.held_gpus for n in nodes), total_gpus=sum(n.gpus for n in nodes), running=running,
-            waiting=waiting, tick_s=0.021, ticks=7, saved={"energy_kwh": 12.5, "cost": 2.15},
+            waiting=waiting, tick_s=0.021, ticks=7, saved=SAVED,
         )  # fmt: skip
 
     def _running(
@@ -175,6 +179,7 @@ class MadeDesk:
         for job in list(self._now.jobs)[:400]:
             uj, us = int(self._rng.integers(10**12, 10**13)), int(self._rng.integers(10**9, 10**11))
             ledger.append(("job", job, uj, uj // 20000, uj // 9, us))
+        ledger.append(("meter", 0, *(sum(row[k] for row in ledger) for k in (2, 3)), None, sum(r[5] for r in ledger)))
         columns = ("row", "job", "energy_uj", "cost_n", "carbon_ug", "gpu_us")
         with self.database.transaction() as c:
             c.execute(tables.samples.insert(), [vars(sample) for sample in samples])

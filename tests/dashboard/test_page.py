@@ -89,6 +89,12 @@ def lines(answer):
             name, data = "", []
 
 
+def test_savings_are_told_by_the_api_too(served, desk):
+    headers = {"Authorization": f"Bearer {desk.tokens['operator']}"}
+    answer = httpx.get(served.url + "/api/v1/cluster", headers=headers)
+    assert (answer.status_code, answer.json()["saved"]["baseline"]) == (200, "fifo")
+
+
 def listen(served, token, **headers):
     return httpx.stream(
         "GET", served.url + "/api/v1/stream", timeout=60, headers={"Authorization": f"Bearer {token}", **headers}

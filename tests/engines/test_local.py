@@ -267,7 +267,7 @@ def test_jobs_outlive_the_controller_and_another_one_takes_them_up(folder):
         first.kill()
     until((folder / "runs" / "1-1" / "end.json").exists)
     second = engine_on(folder)
-    assert second.found() == [Found(0, 1, (0,), 1), Found(1, 1, (1,), 2)]
+    assert second.found() == [Found(0, 1, (0,), 1), Found(1, 1, (), 0)]
     assert [type(change) for change in second.poll()] == [JobEnded]
     with pytest.raises(EngineError, match="running already"):
         second.apply([Start(0, "j2", (1,), 1)])

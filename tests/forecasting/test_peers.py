@@ -9,7 +9,8 @@ from commonwatt.forecasting.auto_ets import AutoEts
 from commonwatt.forecasting.chronos import ChronosPredictor
 from commonwatt.forecasting.evaluate import evaluate
 from commonwatt.forecasting.forecast import LEVELS, Predictor
-from commonwatt.forecasting.lightgbm_quantile import LAGS, WINDOWS, LightGbmQuantile, features
+from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile, features
+from commonwatt.forecasting.movements import LAGS, WINDOWS
 from commonwatt.forecasting.predictors import make_predictor
 from commonwatt.forecasting.series import DemandSeries
 from commonwatt.model.errors import InputError, MissingExtraError

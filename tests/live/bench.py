@@ -7,6 +7,7 @@ from pathlib import Path
 from commonwatt.engines.simulated.engine import World
 from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.live.clock import SteadyClock
+from commonwatt.live.jobs import due_of
 from commonwatt.live.keeper import Keeper, Pace
 from commonwatt.live.open import open_live
 from commonwatt.model.job_file import JobFile
@@ -68,7 +69,8 @@ class Bench:
     def submit(self, seconds: float = 100.0, *, gpus: int = 1, epochs: int = 10, tenant: str = "a", **more) -> int:
         times = more.pop("times_s", {"V100": {gpus: seconds}})
         file = JobFile(name="j", command=("true",), epochs=epochs, gpus=gpus, times_s=times, **more)
-        return self.live.store.submit(tenant, file, self.clock())[0].id
+        now_s = self.clock()
+        return self.live.store.submit(tenant, file, now_s, due_s=due_of(file, now_s))[0].id
 
     def ask(self, kind: RequestKind, **more) -> None:
         self.live.store.ask(kind, self.clock(), **more)

@@ -220,7 +220,7 @@ def test_nothing_is_lost_or_twice_while_jobs_are_measured_and_the_controller_is_
     store = store_of(path)
     for name in "ab":
         store.add_tenant(name, 1.0, 0.0)
-    jobs = stream(path, store, tmp_path, 8, seed=5)
+    jobs = stream(path, store, tmp_path, 5, seed=5)
     with running(path):
         until_all_end(store, jobs)
     tried_again = [row.name for row in map(store.job, jobs) if row.status is JobStatus.FAILED]

@@ -7,13 +7,12 @@ import io
 import json
 import logging
 
-import httpx
 import pytest
 
 from commonwatt.live.logs import configure
 from commonwatt.model.errors import StoreError
 from commonwatt.service.envelope import LARGEST_BODY
-from tests.service.conftest import API
+from tests.service.conftest import API, httpx
 from tests.service.made import job
 
 NASTY = (

@@ -8,12 +8,12 @@ from commonwatt.service.app import make_app
 from tests.service.conftest import Caller
 from tests.service.made import StandIn, job
 
-EXAMPLES = {"operator": 20, "ada": 20, None: 3}  # of each operation
+EXAMPLES = {"operator": 12, "ada": 12, None: 2}  # of each operation
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    desk = StandIn(tmp_path_factory.mktemp("served"), server={"requests_per_s": 1e6})
+@pytest.fixture
+def served(tmp_path):
+    desk = StandIn(tmp_path, server={"requests_per_s": 1e6})
     app = make_app(desk.desk)
     for k in range(3):
         Caller(app, desk.tokens["ada"]).post("/jobs", json=job(name=f"j{k}"))
@@ -70,8 +70,8 @@ def test_schemathesis(served, who):
     headers = {} if who is None else {"Authorization": f"Bearer {desk.tokens[who]}"}
     seen: dict[int, int] = {}
     failures = []
-    for result in schema.get_all_operations():
-        operation = result.ok()
+    operations = [result.ok() for result in schema.get_all_operations()]
+    for operation in sorted(operations, key=lambda o: o.method == "delete"):  # may revoke our own token
         try:
             checked(schemathesis, operation, headers, seen, EXAMPLES[who])()
         except Exception as error:

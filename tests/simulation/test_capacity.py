@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 
 from commonwatt.control.controller import Sample
-from commonwatt.simulation.capacity import demand_in
+from commonwatt.data.forecast_model import read_model, write_model
+from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
+from commonwatt.forecasting.series import DemandSeries
+from commonwatt.model.capacity import CapacitySpec
+from commonwatt.model.errors import InputError
+from commonwatt.simulation.capacity import Past, _fitted, demand_in
 from tests.cli.console import run, scenario, write
+from tests.forecasting.made import walk
 
 STATES = [{"name": "sleep", "power_w": 60, "enter_s": 10, "wake_s": 50, "wake_j": 1000}]
 PLANS = {
@@ -142,3 +148,48 @@ def test_demand_of_a_run_is_the_most_wanted_in_each_step():
     wanted = [(0.0, 3), (30.0, 5), (50.0, 2), (185.0, 4), (190.0, 0)]
     samples = [Sample(time_s, 0, None, 0, 0, 0, gpus) for time_s, gpus in wanted]
     np.testing.assert_array_equal(demand_in(samples, 60.0).gpus, [5, 2, 2, 4])
+
+
+def model_file(path, seed):
+    pytest.importorskip("safetensors")
+    trees = LightGbmQuantile(trees=2, steps=(5,))
+    trees.fit(walk(900, seed=seed), np.random.default_rng(0))
+    write_model(trees, path, 0)
+
+
+def test_a_plan_forecasts_by_a_model_file_whose_content_counts(tmp_path, log):
+    pytest.importorskip("lightgbm")
+    plan = {"policy": "cuff", "forecaster": "demand.safetensors", "history_days": 1}
+    file = write(tmp_path / "s.yaml", planned(log, policies=[{"solver": "easy", "name": "plan", "capacity": plan}]))
+    missing = run("simulate", file, "--json", "--jobs", 1)
+    assert (missing.code, "forecaster" in missing.err) == (2, True)
+    digests = []
+    for seed in (1, 2):
+        model_file(tmp_path / "demand.safetensors", seed)
+        done = run("simulate", file, "--json", "--jobs", 1)
+        assert done.code == 0, done.err
+        found = done.document
+        assert found["policies"][0]["capacity"]["forecaster"] == "demand.safetensors"
+        assert found["policies"][0]["capacity"]["slots_served"] > 0
+        digests.append(found["input_digest"])
+    assert digests[0] != digests[1]
+    (tmp_path / "demand.safetensors").write_bytes(b"no model")
+    broken = run("simulate", file, "--json", "--jobs", 1)
+    assert (broken.code, broken.err.strip().count("\n"), "demand.safetensors" in broken.err) == (2, 0, True)
+
+
+@pytest.mark.parametrize("step_s", [60.0, 600.0])
+def test_a_model_file_sees_what_was_before_the_period_in_place_of_what_it_was_fitted_on(step_s, tmp_path):
+    pytest.importorskip("lightgbm")
+    model_file(tmp_path / "m.safetensors", 1)
+    spec = CapacitySpec(policy="threshold", forecaster="m.safetensors", step_s=step_s, history_days=1)
+    before = DemandSeries(0.0, step_s, walk(800, seed=5).gpus)
+    past = Past({(step_s, 1): before}, tmp_path)
+    if step_s != 60:
+        with pytest.raises(InputError, match="of the step"):
+            _fitted(spec, past, 0)
+        return
+    predictor, rest = _fitted(spec, past, 0)
+    seen = before.between(0, len(before) - len(rest))
+    fresh, _ = read_model(tmp_path / "m.safetensors")
+    assert (predictor.predict().gpus == fresh.predict_many(seen, np.array([len(seen) - 1]))[0]).all()

@@ -59,29 +59,33 @@ def empty(server, tmp_path):
 
 @pytest.fixture(scope="session")
 def prepared():
-    """Addresses of databases that were prepared once, by server."""
-    return {}
+    """Stores that were prepared once, by server, as addresses and opened: statements are then compiled once."""
+    made = {}
+    yield made
+    for _, database in made.values():
+        database.close()
 
 
 @pytest.fixture
-def place(server, backend, prepared, tmp_path):
-    """Address of a store with nothing in it; a server's is used by one test after the other."""
-    if server is None:
-        yield str(tmp_path / "store.db")
-        return
+def usual(server, backend, prepared, tmp_path_factory):
+    """A store with nothing in it, used by one test after the other: its address, and opened."""
     if backend not in prepared:
-        prepared[backend] = server.database()
-        made = Database(address(prepared[backend], tmp_path))
-        made.prepare()
-        made.close()
+        folder = tmp_path_factory.mktemp("store")
+        where = str(folder / "store.db") if server is None else server.database()
+        prepared[backend] = where, Database(address(where, folder))
+        prepared[backend][1].prepare()
     yield prepared[backend]
-    if server.process is None:
+    if server is not None and server.process is None:
         server.start()
-    made = Database(address(prepared[backend], tmp_path))
-    with made.transaction() as c:
+    with prepared[backend][1].transaction() as c:
         for table in reversed(metadata.sorted_tables):
             c.execute(table.delete())
-    made.close()
+
+
+@pytest.fixture
+def place(usual):
+    """The address of the store."""
+    return usual[0]
 
 
 def _opening(where, folder):
@@ -109,10 +113,8 @@ def again(place, tmp_path):
 
 
 @pytest.fixture
-def database(again):
-    found = again()
-    found.prepare()
-    return found
+def database(usual):
+    return usual[1]
 
 
 @pytest.fixture

@@ -66,7 +66,11 @@ class Server:
             return
         for pid in self.pids():
             os.kill(pid, signal.SIGKILL if hard else self.ends)
-        self.process.wait(_TRIES_S)
+        try:
+            self.process.wait(_TRIES_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
         self.process = None
 
     def pids(self) -> list[int]:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 
 import pytest
 
@@ -16,6 +17,7 @@ pytest.importorskip("alembic")
 import sqlalchemy as sa
 
 from commonwatt.model.errors import StoreDownError, StoreError
+from commonwatt.store import tables
 from commonwatt.store.database import Database, address
 from commonwatt.store.store import Store
 from commonwatt.store.ticks import Tick, TickStore
@@ -110,6 +112,20 @@ def test_a_row_somebody_holds(server, again, store):
     assert store.tenants() == {"ada": 2.0}
     waiting.add_tenant("ada", 3.0, 0.0)
     assert store.tenants() == {"ada": 3.0}
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "mariadb", "postgresql"], indirect=True)
+def test_what_is_stored_is_not_told_in_errors(store, ticks):
+    """Not even in the chain of exceptions a log shows."""
+    secret = "".join(["hu", "sh"])  # lines of this file are part of a traceback
+    values = {"file": {"environment": {"PASSWORD": secret}}, "status": "waiting", "submit_s": 1.0, "nodes": []}
+    of_nobody = tables.jobs.insert().values(name="x", tenant="nobody", **values)
+    with pytest.raises(StoreError) as caught, store.database.transaction() as c:
+        c.execute(of_nobody)
+    with pytest.raises(StoreError) as other:
+        ticks.write(Tick(settings={"PASSWORD": secret, "x": object()}))
+    for error in (caught.value, other.value):
+        assert secret not in "".join(traceback.format_exception(error))
 
 
 # -- SQLite, which is a file

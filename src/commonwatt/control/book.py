@@ -272,7 +272,7 @@ class JobBook:
             due_s=self.job("due_s")[handles],
             weight=self.job("weight")[handles],
             tenant=self.job("tenant")[handles],
-            limit_s=self.job("limit_s")[handles] * left_now,
+            limit_s=_scaled(self.job("limit_s")[handles], left_now),
             start=start,
             klass=self.row("klass")[rows],
             width=self.row("width")[rows],
@@ -293,6 +293,11 @@ def _asked_gpus(entries: Sequence[tuple[int, int, int, float, float, float, bool
     """GPUs the owner asked for; the fewest the job can run on, if there was no wish that can be met."""
     asked = [width * per_node for _, width, per_node, *_, wished in entries if wished]
     return asked[0] if asked else min(width * per_node for _, width, per_node, *_ in entries)
+
+
+def _scaled(limit_s: Floats, left: Floats) -> Floats:
+    """Limits of what is left; no limit stays none, also where nothing is left."""
+    return np.where(np.isfinite(limit_s), limit_s * np.maximum(left, np.finfo(float).tiny), np.inf)
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,10 @@ class Controller:
         self._held[handle] = len(nodes) * gpus_per_node
         return True
 
+    def await_news(self, handle: int, gpus: int) -> None:
+        """The engine is about to tell how a job came off so many GPUs it held when another controller knew of it."""
+        self._held[handle] = gpus
+
     def cancel(self, handle: int, now_s: float) -> None:
         """Take a job off its nodes, if it has any, and forget it; what it used is still its own."""
         self.absorb()

@@ -1,24 +1,29 @@
-"""Fitted networks as files: safetensors, their header as JSON in its metadata. Reading one runs no code of the file."""
+"""Fitted networks and trees as files: safetensors, their header as JSON in it. Reading one runs no code of the file."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from commonwatt import __version__
 from commonwatt.data.files import validate, write_atomic
+from commonwatt.forecasting.forecast import FittedPredictor
+from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
 from commonwatt.forecasting.networks import NetworkPredictor
 from commonwatt.model.errors import InputError, MissingExtraError
-from commonwatt.model.forecast_file import FORMAT, ForecastModelHeader
+from commonwatt.model.forecast_file import FORMAT, ForecastModelHeader, TreesModelHeader
 
-__all__ = ["read_model", "write_model"]
+__all__ = ["Header", "read_model", "write_model"]
+
+Header: TypeAlias = ForecastModelHeader | TreesModelHeader
 
 _KEY = "commonwatt"
 
 
-def write_model(predictor: NetworkPredictor, path: Path, seed: int) -> int:
+def write_model(predictor: FittedPredictor, path: Path, seed: int) -> int:
     """Write a fitted predictor to *path*, whole or not at all, and return its bytes.
 
     Raises
@@ -33,13 +38,13 @@ def write_model(predictor: NetworkPredictor, path: Path, seed: int) -> int:
     except ImportError:
         raise MissingExtraError("safetensors", "forecast") from None
     about, arrays = predictor.state()
-    header = ForecastModelHeader(format=FORMAT, commonwatt=__version__, seed=seed, **about)
+    header = _kind(about["kind"])(format=FORMAT, commonwatt=__version__, seed=seed, **about)
     content = save({name: np.ascontiguousarray(a) for name, a in arrays.items()}, {_KEY: header.model_dump_json()})
     write_atomic(path, content)
     return len(content)
 
 
-def read_model(path: Path) -> tuple[NetworkPredictor, ForecastModelHeader]:
+def read_model(path: Path) -> tuple[FittedPredictor, Header]:
     """Read a predictor as it was when written, the values it had seen included.
 
     Raises
@@ -47,13 +52,12 @@ def read_model(path: Path) -> tuple[NetworkPredictor, ForecastModelHeader]:
     InputError
         For a file that is missing, truncated, no model file, of another format, or with wrong arrays.
     MissingExtraError
-        Without safetensors or PyTorch.
+        Without safetensors, or PyTorch for a network.
     """
     try:
-        import torch  # noqa: F401
         from safetensors import SafetensorError, safe_open
-    except ImportError as error:
-        raise MissingExtraError(error.name or "safetensors", "forecast") from None
+    except ImportError:
+        raise MissingExtraError("safetensors", "forecast") from None
     path = Path(path)
     if not path.is_file():
         raise InputError("a model file that exists", file=path)
@@ -69,12 +73,24 @@ def read_model(path: Path) -> tuple[NetworkPredictor, ForecastModelHeader]:
     header = _header(raw, path, expected)
     about = header.model_dump(exclude={"format", "commonwatt", "seed"})
     try:
-        return NetworkPredictor.restored(about, arrays), header
+        return _restored(about, arrays), header
+    except ImportError as error:
+        raise MissingExtraError(error.name or "torch", "forecast") from None
     except InputError as error:
         raise error.within(path) from None
 
 
-def _header(raw: str, path: Path, expected: str) -> ForecastModelHeader:
+def _restored(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> FittedPredictor:
+    if about["kind"] == LightGbmQuantile.name:
+        return LightGbmQuantile.restored(about, arrays)
+    return NetworkPredictor.restored(about, arrays)
+
+
+def _kind(name: object) -> type[Header]:
+    return TreesModelHeader if name == LightGbmQuantile.name else ForecastModelHeader
+
+
+def _header(raw: str, path: Path, expected: str) -> Header:
     try:
         fields = json.loads(raw)
     except ValueError:
@@ -84,4 +100,4 @@ def _header(raw: str, path: Path, expected: str) -> ForecastModelHeader:
         by = fields.get("commonwatt") if isinstance(fields, dict) else None
         written = f"format {found} by commonwatt {by}"
         raise InputError(f"a model file of format {FORMAT}: fit it anew", file=path, field="format", value=written)
-    return validate(fields, ForecastModelHeader, path)
+    return validate(fields, _kind(fields.get("kind")), path)

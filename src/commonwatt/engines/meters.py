@@ -15,6 +15,9 @@ __all__ = ["DeclaredPower", "Meters", "Since", "catch_up", "holders_of"]
 Since = Mapping[int, tuple[float, float | None]]
 """When nodes were read last by an engine before this one, and what their meters said."""
 
+_JUMP_S = 1.0
+"""How far a clock may be off what a steady one says before it is taken to have been set."""
+
 
 class DeclaredPower:
     """Power of nodes as their configuration declares it: what stands in for a meter where there is none."""
@@ -41,19 +44,27 @@ class Meters:
         Reading of a node's meter in joules.
     power_w
         Power of a node in watts by who is on it, where there is no meter. Without either, energy is unknown.
+    now_s
+        The time.
+    steady_s
+        A clock nobody sets, by which time passes: where *now_s* jumped, a reading is as long as it really took.
     """
 
     def __init__(
-        self, nodes: int, energy_j: Callable[[int], float] | None = None, power_w: DeclaredPower | None = None
-    ) -> None:
+        self, nodes: int, energy_j: Callable[[int], float] | None = None, power_w: DeclaredPower | None = None, *,
+        now_s: Callable[[], float] = time.time, steady_s: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         self._energy_j, self._power_w = energy_j, power_w
-        self._read_s = [time.time()] * nodes
+        self.now_s, self._steady_s = now_s, steady_s
+        self._read_s = [now_s()] * nodes
+        self._read_at_s = [steady_s()] * nodes
         self._read_j = [energy_j(n) if energy_j else 0.0 for n in range(nodes)]
         self._readings: list[Reading] = []
 
     def resume(self, n: int, since_s: float, since_j: float | None) -> None:
         """Go on with a node that an earlier engine read at *since_s*, when its meter, if it has one, said *since_j*."""
         if since_s < self._read_s[n]:
+            self._read_at_s[n] -= self._read_s[n] - since_s
             self._read_s[n] = since_s
             if since_j is not None and since_j <= self._read_j[n]:
                 self._read_j[n] = since_j
@@ -70,7 +81,10 @@ class Meters:
 
         A meter is read now: of a reading that closes earlier, energy is what is due to its part of the time.
         """
-        now_s = time.time()
+        now_s, steady_s = self.now_s(), self._steady_s()
+        passed_s = steady_s - self._read_at_s[n]
+        if abs(now_s - self._read_s[n] - passed_s) > _JUMP_S:
+            self._read_s[n] = now_s - passed_s
         to_s = now_s if at_s is None else min(at_s, now_s)
         from_s = self._read_s[n]
         if to_s <= from_s:
@@ -84,7 +98,7 @@ class Meters:
         elif self._power_w is not None:
             energy_uj = round(self._power_w(n, holders, asleep=asleep) * MICRO * (to_s - from_s))
         self._readings.append(Reading(n, from_s, to_s, energy_uj, tuple(holders), waking, asleep))
-        self._read_s[n] = to_s
+        self._read_s[n], self._read_at_s[n] = to_s, steady_s - (now_s - to_s)
 
     def take(self) -> Sequence[Reading]:
         """Readings closed since the last call."""
@@ -103,7 +117,7 @@ def catch_up(meters: Meters, cluster: Cluster, since: Since, spans: Sequence[tup
 
     *spans* are the runs ever ordered, each with its beginning and its end, infinite if it runs.
     """
-    now_s = time.time()
+    now_s = meters.now_s()
     for n, (since_s, since_j) in since.items():
         meters.resume(n, since_s, since_j)
         own = [span for span in spans if n in span[2].nodes and span[1] > since_s]

@@ -12,6 +12,7 @@ from commonwatt.engines.local.folder import End, RunOrder, write_record
 from commonwatt.engines.local.progress import read_progress
 from commonwatt.engines.work import Work
 from commonwatt.model.arrays import Ints
+from commonwatt.model.errors import EngineDownError
 
 __all__ = ["Reports"]
 
@@ -53,7 +54,13 @@ class Reports:
 
     def know(self, order: RunOrder) -> None:
         """Take up a run that an engine before us ordered."""
-        self._epochs.setdefault(order.handle, self._work_of(order.name).epochs)
+        if order.handle not in self._epochs:
+            self._epochs[order.handle] = self._work_of(order.name).epochs if order.epochs is None else order.epochs
+
+    def forget(self, handle: int) -> None:
+        """Forget a job that does not run; its folder stays."""
+        self._settled.pop(handle, None)
+        self._epochs.pop(handle, None)
 
     def of(self, handle: int, order: RunOrder | None) -> tuple[float, float]:
         """Epochs done and kept of a job, whose current run, if it runs, is *order*."""
@@ -78,23 +85,33 @@ class Reports:
     def change(self, order: RunOrder, end: End) -> Change:
         """Turn the end of a run that nobody asked for into what the controller hears: its exit code decides."""
         if end.exit_code is None or not self.by_itself(order, end):
-            return JobInterrupted(order.handle, end.at_s, self.interrupted(order, end.at_s), end.cause)
+            lost_s = self.interrupted(order, end.at_s, end.ran_s)
+            return JobInterrupted(order.handle, end.at_s, lost_s, end.cause)
         if end.exit_code == 0:
             self.know(order)
             epochs = self._epochs[order.handle]
             self._settled[order.handle] = (epochs, epochs)
             return JobEnded(order.handle, end.at_s, Outcome.COMPLETED, end.cause)
         self._settled[order.handle] = self._told(order.handle)
-        return JobEnded(order.handle, end.at_s, Outcome.FAILED, end.cause)
+        reason = "time-limit" if end.over_limit else ""
+        return JobEnded(order.handle, end.at_s, Outcome.FAILED, end.cause, reason)
 
-    def interrupted(self, order: RunOrder, at_s: float) -> float:
-        """Fall back to the job's last snapshot; returns the seconds of this run's work that a restart repeats."""
+    def interrupted(self, order: RunOrder, at_s: float, ran_s: float | None = None) -> float:
+        """Fall back to the job's last snapshot; returns the seconds of this run's work that a restart repeats.
+
+        It ran for *ran_s*, where that is known, else from when it was ordered until *at_s*. Raises ``EngineDownError``
+        if nothing can be written.
+        """
         done, kept = self.of(order.handle, order)
         self._settled[order.handle] = (kept, kept)
         said = self._jobs / str(order.handle) / "progress"
-        if said.exists():  # else the next run would seem to have done what this one lost
-            write_record(said, {"done_epochs": kept, "kept_epochs": kept})
-        worked_s = max(0.0, at_s - order.started_s)
+        if said.exists() and done > kept:  # else the next run would seem to have done what this one lost
+            try:
+                write_record(said, {"done_epochs": kept, "kept_epochs": kept})
+            except OSError as error:
+                msg = f"{said} cannot be written: {error}"
+                raise EngineDownError(msg) from error
+        worked_s = max(0.0, at_s - order.started_s) if ran_s is None else ran_s
         since = done - order.base_epochs
         return worked_s * (done - kept) / since if since > 0 else worked_s
 

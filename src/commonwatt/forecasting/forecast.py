@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from commonwatt.forecasting.series import DemandSeries
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError
 
-__all__ = ["HORIZON", "LEVELS", "LOOK_BACK", "Predictor", "QuantileForecast"]
+__all__ = ["HORIZON", "LEVELS", "LOOK_BACK", "FittedPredictor", "Predictor", "QuantileForecast"]
 
 LEVELS: Floats = np.round(np.concatenate([np.linspace(0.1, 0.8, 8), np.linspace(0.90, 0.99, 10)]), 2)
 """Quantile levels trained jointly: .1 to .8 by .1, then .90 to .99 by .01 (CUFF, section III)."""
@@ -90,4 +90,31 @@ class Predictor(Protocol):
 
         Returns quantiles at ``LEVELS``, GPUs. Shape [len(origins), horizon, len(LEVELS)].
         """
+        ...
+
+
+class FittedPredictor(Predictor, Protocol):
+    """A predictor that can be kept in a file."""
+
+    @property
+    def step_s(self) -> float:
+        """Seconds between the values it was fitted on."""
+        ...
+
+    @property
+    def fitted_until_s(self) -> float:
+        """Instant after the last value seen."""
+        ...
+
+    @property
+    def members(self) -> int:
+        """Models fitted."""
+        ...
+
+    def see(self, series: DemandSeries) -> None:
+        """Take *series* as what was seen, and forget what was before; nothing is learnt."""
+        ...
+
+    def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Return all there is to keep of it: settings and numbers, and arrays by name."""
         ...

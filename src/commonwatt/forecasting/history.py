@@ -98,7 +98,8 @@ def sliding_quantiles(values: Floats, window: int, at: Ints, levels: Floats) -> 
 
     Shapes: *values* [T], *at* [K], *levels* [Q]; returns [K, Q].
     """
-    first = int(np.argmin(np.isnan(values))) if len(values) else 0
+    unknown = np.isnan(values)
+    first = len(values) if unknown.all() else int(np.argmin(unknown))
     out = np.zeros((len(at), len(levels)))
     if len(at):
         _slide(values, first, window, at.astype(np.int64), levels, out)

@@ -3,31 +3,28 @@
 One model for each step and level forecasts the change from the last value with the quantile objective. Quantiles are
 sorted afterwards, so that they do not cross; where demand came in whole GPUs only, they are rounded to the nearest one
 (scores round up, which would add half a GPU). Features of an instant, all computed from values up to it: changes over
-``LAGS`` steps; over the last ``WINDOWS`` minutes the maximum, minimum and mean less the last value, and the mean
-absolute change; the level; hour of day and day of week.
+1 to 119 steps; over windows of 5 to 1440 steps the maximum, minimum and mean less the last value, and the mean
+absolute change (``movements``); the level; hour of day and day of week.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from commonwatt.forecasting.baselines import check_length, checked_origins
 from commonwatt.forecasting.forecast import HORIZON, LEVELS, LOOK_BACK, QuantileForecast
 from commonwatt.forecasting.history import History
+from commonwatt.forecasting.movements import WINDOWS, movements
 from commonwatt.forecasting.series import DemandSeries
+from commonwatt.forecasting.trees import Trees
 from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.errors import InputError
 from commonwatt.model.units import DAY_S, WEEK_S
 
-__all__ = ["LAGS", "PARAMETERS", "WINDOWS", "LightGbmQuantile", "features"]
-
-LAGS = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60, 90, 119)
-"""Steps over which changes are features."""
-
-WINDOWS = (5, 15, 30, 60, 120, 360, 1440)
-"""Lengths of the windows, steps."""
+__all__ = ["PARAMETERS", "LightGbmQuantile", "features"]
 
 PARAMETERS: dict[str, Any] = {
     "learning_rate": 0.03,
@@ -72,17 +69,18 @@ class LightGbmQuantile:
         self._steps = steps or tuple(range(1, horizon + 1))
         self._levels = np.array(levels) if levels else LEVELS
         self._history = History(max(WINDOWS) + 1)
-        self._models: list[list[Any]] = []  # [steps][levels]
-        self._next_s = self._step_s = 0.0
+        self._models: Trees | None = None  # one for each step and, within it, level
+        self._start_s, self._step_s, self._seen = 0.0, 60.0, 0
         self._whole = True
 
-    def fit(self, series: DemandSeries, rng: np.random.Generator) -> None:
-        """Fit all models. Raises ``InputError`` if *series* is too short."""
+    def fit(
+        self, series: DemandSeries, rng: np.random.Generator, *, progress: Callable[[float], None] = lambda _: None
+    ) -> None:
+        """Fit all models, telling *progress* what part is done. Raises ``InputError`` if *series* is too short."""
         import lightgbm
 
         check_length(series, self.look_back + self.horizon)
-        self._history.see_series(series)
-        self._next_s, self._step_s = series.end_s, series.step_s
+        self.see(series)
         self._whole = bool((series.gpus[series.known] == np.rint(series.gpus[series.known])).all())
         values, seed = series.filled(), int(rng.integers(2**31))
         origins = np.flatnonzero(_usable(series, self.horizon))
@@ -93,22 +91,42 @@ class LightGbmQuantile:
         settings = {**self._parameters, "objective": "quantile", "verbose": -1, "seed": seed, "deterministic": True,
                     "num_threads": self._threads, "force_row_wise": True, "max_bin": 127}  # fmt: skip
         binned = lightgbm.Dataset(rows, params={"max_bin": 127, "verbose": -1}, free_raw_data=False).construct()
-        self._models = []
-        for h in self._steps:
+        models = []
+        for done, h in enumerate(self._steps, 1):
             binned.set_label(values[origins + h] - values[origins])
-            self._models.append(
-                [lightgbm.train({**settings, "alpha": float(q)}, binned, self._trees) for q in self._levels]
-            )
+            models += [lightgbm.train({**settings, "alpha": float(q)}, binned, self._trees) for q in self._levels]
+            progress(done / len(self._steps))
+        self._models = Trees.of_lightgbm(models)
+
+    def see(self, series: DemandSeries) -> None:
+        """Take *series* as what was seen, and forget what was before; nothing is learnt."""
+        self._history.see_series(series)
+        self._start_s, self._step_s, self._seen = series.start_s, series.step_s, len(series)
 
     def update(self, gpus: float) -> None:
         """See one more value."""
         self._history.see(gpus)
-        self._next_s += self._step_s
+        self._seen += 1
+
+    @property
+    def step_s(self) -> float:
+        """Seconds between the values it was fitted on."""
+        return self._step_s
+
+    @property
+    def fitted_until_s(self) -> float:
+        """Instant after the last value seen."""
+        return self._start_s + self._seen * self._step_s
+
+    @property
+    def members(self) -> int:
+        """Models fitted: one for each step and level."""
+        return len(self._steps) * len(self._levels) if self._models else 0
 
     def predict(self) -> QuantileForecast:
         """Forecast from the values seen."""
         seen = self._history.values
-        series = DemandSeries(self._next_s - self._step_s * len(seen), self._step_s, seen)
+        series = DemandSeries(self.fitted_until_s - self._step_s * len(seen), self._step_s, seen)
         return QuantileForecast(LEVELS, self._forecast(_all_features(series, seen)[-1:], seen[-1:])[0])
 
     def predict_many(self, series: DemandSeries, origins: Ints) -> Floats:
@@ -116,8 +134,43 @@ class LightGbmQuantile:
         at, values = checked_origins(series, origins, 1), series.filled()
         return self._forecast(_all_features(series, values)[at], values[at])
 
+    def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Return all there is to keep of it: numbers, and arrays by name.
+
+        Raises ``InputError`` if nothing was fitted.
+        """
+        if not self._models:
+            raise InputError("a predictor that was fitted", field="model", value=self.name)
+        about = {
+            "kind": self.name, "look_back": self.look_back, "horizon": self.horizon, "trees": self._trees,
+            "steps": self._steps, "levels": tuple(self._levels.tolist()), "whole": self._whole,
+            "start_s": self._start_s, "step_s": self._step_s, "seen": self._seen,
+        }  # fmt: skip
+        return about, {"history": self._history.values.copy()} | self._models.arrays()
+
+    @classmethod
+    def restored(cls, about: dict[str, Any], arrays: dict[str, np.ndarray]) -> LightGbmQuantile:
+        """Return the predictor that ``state`` was taken from.
+
+        Raises ``InputError`` if arrays are missing or hold no such trees.
+        """
+        made = cls(
+            about["look_back"], about["horizon"], about["trees"], steps=tuple(about["steps"]),
+            levels=tuple(about["levels"]),
+        )  # fmt: skip
+        if "history" not in arrays:
+            raise InputError("the last values seen", field="arrays", value="no history")
+        width = features(np.zeros(1), np.zeros(1)).shape[1]
+        made._models = Trees.from_arrays(arrays, len(made._steps) * len(made._levels), width)
+        made.see(DemandSeries(0.0, 1.0, arrays["history"]))
+        made._start_s, made._step_s, made._seen = about["start_s"], about["step_s"], about["seen"]
+        made._whole = about["whole"]
+        return made
+
     def _forecast(self, rows: Floats, last: Floats) -> Floats:
-        moved = np.array([[model.predict(rows) for model in models] for models in self._models])  # [S, L, K]
+        if self._models is None:
+            raise InputError("a predictor that was fitted", field="model", value=self.name)
+        moved = self._models.predict(rows).reshape(len(self._steps), len(self._levels), len(rows))
         moved = np.sort(moved, axis=1).transpose(2, 0, 1)
         moved = _between(self._levels, moved, LEVELS, axis=2)
         moved = _between(np.array(self._steps, dtype=float), moved, np.arange(1.0, self.horizon + 1), axis=1)
@@ -155,35 +208,5 @@ def _all_features(series: DemandSeries, values: Floats) -> Floats:
 
 def features(values: Floats, times_s: Floats) -> Floats:
     """Return the features of every instant; windows that reach before the first value are cut. Shape [T, F]."""
-    moves = np.abs(np.diff(values, prepend=values[:1]))
-    columns = [values - values[np.maximum(np.arange(len(values)) - lag, 0)] for lag in LAGS]
-    totals, moved = (np.concatenate(([0.0], np.cumsum(part))) for part in (values, moves))
-    index = np.arange(len(values))
-    for length in WINDOWS:
-        begin = np.maximum(index - length + 1, 0)
-        count = index + 1 - begin
-        columns += [
-            _sliding_maximum(values, length) - values,
-            -_sliding_maximum(-values, length) - values,
-            (totals[index + 1] - totals[begin]) / count - values,
-            (moved[index + 1] - moved[begin]) / count,
-        ]
     day, week = 2 * np.pi * times_s / DAY_S, np.floor(times_s % WEEK_S / DAY_S)
-    return np.column_stack([*columns, values, np.sin(day), np.cos(day), week])
-
-
-@njit(cache=True)
-def _sliding_maximum(values: Floats, length: int) -> Floats:
-    """Maximum of the last *length* values at every instant, by a queue of falling candidates."""
-    out = np.empty(len(values))
-    queue = np.empty(len(values), dtype=np.int64)
-    head, tail = 0, 0
-    for t in range(len(values)):
-        if head < tail and queue[head] <= t - length:
-            head += 1
-        while head < tail and values[queue[tail - 1]] <= values[t]:
-            tail -= 1
-        queue[tail] = t
-        tail += 1
-        out[t] = values[queue[head]]
-    return out
+    return np.column_stack([movements(values), values, np.sin(day), np.cos(day), week])

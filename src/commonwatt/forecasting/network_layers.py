@@ -1,7 +1,9 @@
 """Encoder-decoders in PyTorch: GRU, Bi-LSTM and CNN (CUFF, section III-B and Fig. 2).
 
 The encoder reads the sequence, patch by patch; what it ends with, joined by the context inputs, is the context vector;
-the decoder unrolls that over the horizon, all steps at once (direct multi-horizon, nothing is fed back).
+the decoder unrolls that over the horizon, all steps at once (direct multi-horizon, nothing is fed back). What is read
+of the sequence begins as nothing added to the context inputs, and grows as far as it helps. Each step has outputs of
+its own.
 """
 
 from __future__ import annotations
@@ -96,9 +98,12 @@ def build(shape: Shape, start: Floats) -> Layers:
     distances = np.log(np.maximum(np.diff(start, axis=1), _LEAST))
     layers = {
         "encoder": encoder,
-        "join": nn.Linear(read + (2 * width if shape.context else 0), width),
+        "join": nn.Linear(read + (width if shape.context else 0), width),
         "decoder": decoder,
-        "head": nn.Linear(width, 1 + len(_spread(shape.outputs))),
+        "head": nn.ParameterDict({
+            "weight": nn.Parameter(torch.zeros(shape.horizon, width, 1 + len(_spread(shape.outputs)))),
+            "bias": nn.Parameter(torch.zeros(shape.horizon, 1, 1 + len(_spread(shape.outputs)))),
+        }),
         "usual": nn.ParameterDict({
             "middle": nn.Parameter(torch.tensor(start[:, middle], dtype=torch.float32)),
             "distances": nn.Parameter(torch.tensor(distances, dtype=torch.float32)),
@@ -107,11 +112,11 @@ def build(shape: Shape, start: Floats) -> Layers:
         "drop": nn.Dropout(shape.dropout),
     }  # fmt: skip
     if shape.context:
-        layers["context"] = nn.Linear(shape.context, 2 * width)
+        layers["context"] = nn.Linear(shape.context, width)
+        nn.init.zeros_(layers["join"].weight)
+        nn.init.zeros_(layers["join"].bias)
     if shape.kind == "cnn":
         layers["place"] = nn.Linear(1, width)
-    nn.init.zeros_(layers["head"].weight)
-    nn.init.zeros_(layers["head"].bias)
     return nn.ModuleDict(layers)
 
 
@@ -138,11 +143,15 @@ def forward(shape: Shape, layers: Layers, sequence: Any, context: Any) -> Any:  
     import torch
     from torch.nn import functional
 
-    parts = [layers["drop"](_encode(shape, layers, layers["ignore"](sequence)))]
+    read = layers["drop"](_encode(shape, layers, layers["ignore"](sequence)))
     if shape.context:
-        parts.append(layers["drop"](functional.silu(layers["context"](layers["ignore"](context)))))
-    vector = layers["drop"](functional.silu(layers["join"](torch.cat(parts, 1))))
-    free = layers["head"](vector[:, None, :] + _decode(shape, layers, vector))
+        known = functional.silu(layers["context"](layers["ignore"](context)))
+        vector = known + functional.silu(layers["join"](torch.cat((read, known), 1)))
+    else:
+        vector = functional.silu(layers["join"](read))
+    vector = layers["drop"](vector)
+    steps = (vector[:, None, :] + _decode(shape, layers, vector)).transpose(0, 1)
+    free = torch.baddbmm(layers["head"]["bias"], steps, layers["head"]["weight"]).transpose(0, 1)
     middle = (layers["usual"]["middle"] + free[..., 0])[..., None]
     if shape.outputs == 1:
         return middle

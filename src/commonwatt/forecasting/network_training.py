@@ -1,8 +1,9 @@
-"""Training of one network: AdamW, one cycle of the learning rate, the best epoch on held-out values kept."""
+"""Training of one network: AdamW, one cycle of the learning rate, weights averaged, the best epoch or the last kept."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ from commonwatt.forecasting.network_layers import Layers, Shape, build, forward
 from commonwatt.model.arrays import Floats, Ints
 
 __all__ = ["Examples", "Recipe", "forecast", "train"]
+
+_UPPER = 0.895  # levels above this are those a promise is made of
 
 
 @dataclass(frozen=True)
@@ -32,14 +35,20 @@ class Recipe:
         Weight decay.
     patience
         Epochs without a better held-out loss after which training ends.
+    smoothing
+        Part of the averaged weights that a step leaves as it was; fewer in the first steps. Below 1.
+    upper
+        How much more the loss at a level of .9 or above counts than one below: the far tail is small numbers.
     """
 
-    epochs: int = 6
+    epochs: int = 4
     share: float = 1.0
     batch: int = 1024
     rate: float = 4e-3
     decay: float = 1.0
     patience: int = 4
+    smoothing: float = 0.98
+    upper: float = 2.0
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ def train(
     shape: Shape, recipe: Recipe, levels: Floats | None, examples: Examples, held_out: Ints, learnt: Ints,
     start: Floats, seed: int, go_on: Callable[[], bool], advanced: Callable[[float], None],
 ) -> Layers:  # fmt: skip
-    """Train one network and return it as it was after the epoch of least loss on *held_out*.
+    """Train one network and return the running average of its weights after the epoch of least loss on *held_out*.
 
     Parameters
     ----------
@@ -91,7 +100,7 @@ def train(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         layers = build(shape, start)
-        run = _Run(shape, layers, levels, examples, held_out)
+        run = _Run(shape, recipe, layers, levels, examples, held_out)
         run.judge()
         count = max(1, round(recipe.share * len(learnt)))
         batches = -(-count // recipe.batch)
@@ -102,7 +111,8 @@ def train(
             for part in torch.tensor_split(drawn, batches):
                 if not go_on():
                     return run.best(ended=True)
-                step(run.loss(examples.at(part)))
+                step(run.loss(layers, examples.at(part)))
+                run.follow()
                 done += 1
                 advanced(done / (recipe.epochs * batches))
             run.judge()
@@ -120,7 +130,8 @@ def _stepper(layers: Layers, recipe: Recipe, steps: int) -> Callable[[Any], None
     others = [each for each in layers.parameters() if id(each) not in known]
     groups = [{"params": usual, "weight_decay": 0.0}, {"params": others, "weight_decay": recipe.decay}]
     optimizer = torch.optim.AdamW(groups, lr=recipe.rate)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, recipe.rate, total_steps=steps + 1, pct_start=0.2)
+    total = max(steps + 1, 6)  # of fewer, a fifth is no rise
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, recipe.rate, total_steps=total, pct_start=0.2)
 
     def step(loss: Any) -> None:  # noqa: ANN401
         optimizer.zero_grad()
@@ -133,51 +144,65 @@ def _stepper(layers: Layers, recipe: Recipe, steps: int) -> Callable[[Any], None
 
 
 class _Run:
-    """A network in training, and what it was when it was best."""
+    """A network in training, the running average of its weights, and what that was when it was best."""
 
-    def __init__(self, shape: Shape, layers: Layers, levels: Floats | None, examples: Examples, held_out: Ints) -> None:
+    def __init__(
+        self, shape: Shape, recipe: Recipe, layers: Layers, levels: Floats | None, examples: Examples, held_out: Ints
+    ) -> None:
         import torch
 
-        self.shape, self.layers = shape, layers
+        self.shape, self.recipe, self.layers = shape, recipe, layers
         self.levels = None if levels is None else torch.tensor(levels, dtype=torch.float32)
+        weights = np.ones(1) if levels is None else np.where(levels > _UPPER, recipe.upper, 1.0)
+        self.weights = torch.tensor(weights / weights.mean(), dtype=torch.float32)
         self.held_out = examples.at(torch.from_numpy(held_out)) if len(held_out) else None
+        self.mean = deepcopy(layers).eval()
         self.kept: dict[str, Any] | None = None
-        self.least, self.since_best = np.inf, 0
+        self.least, self.since_best, self.steps = np.inf, 0, 0
 
-    def loss(self, some: Examples) -> Any:  # noqa: ANN401
-        """Pinball loss, mean over steps and levels, or squared error."""
+    def loss(self, layers: Layers, some: Examples) -> Any:  # noqa: ANN401
+        """Pinball loss, mean over steps and, weighted, over levels; or squared error."""
         import torch
 
-        off = some.target[..., None] - forward(self.shape, self.layers, some.sequence, some.context)
+        off = some.target[..., None] - forward(self.shape, layers, some.sequence, some.context)
         if self.levels is None:
             return (off * off).mean()
-        return torch.maximum(self.levels * off, (self.levels - 1) * off).mean()
+        return (self.weights * torch.maximum(self.levels * off, (self.levels - 1) * off)).mean()
+
+    def follow(self) -> None:
+        """Move the average towards what the network is now."""
+        import torch
+
+        self.steps += 1
+        kept = min(self.recipe.smoothing, self.steps / (self.steps + 9))
+        with torch.no_grad():
+            for mean, now in zip(self.mean.parameters(), self.layers.parameters(), strict=True):
+                mean.lerp_(now, 1 - kept)
 
     def judge(self) -> None:
-        """Keep the network if it is the best so far on what is held out."""
+        """Keep the average if it is the best so far on what is held out."""
         import torch
 
         if self.held_out is None:
             return
-        self.layers.eval()
         with torch.no_grad():
             parts = range(0, len(self.held_out), 4096)
             losses = [
-                float(self.loss(some)) * len(some) for some in (self.held_out.at(slice(i, i + 4096)) for i in parts)
+                float(self.loss(self.mean, some)) * len(some)
+                for some in (self.held_out.at(slice(i, i + 4096)) for i in parts)
             ]
-        self.layers.train()
         self.since_best += 1
         if sum(losses) < self.least:
             self.least, self.since_best = sum(losses), 0
-            self.kept = {name: value.clone() for name, value in self.layers.state_dict().items()}
+            self.kept = {name: value.clone() for name, value in self.mean.state_dict().items()}
 
     def best(self, *, ended: bool = False) -> Layers:
         """Return the best; *ended* early, what it is now is judged too."""
         if ended:
             self.judge()
         if self.kept is not None:
-            self.layers.load_state_dict(self.kept)
-        return self.layers.eval()
+            self.mean.load_state_dict(self.kept)
+        return self.mean
 
 
 def forecast(shape: Shape, layers: Layers, sequence: Any, context: Any) -> Floats:  # noqa: ANN401

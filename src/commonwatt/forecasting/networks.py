@@ -15,7 +15,7 @@ import numpy as np
 from commonwatt.forecasting.baselines import check_length, checked_origins
 from commonwatt.forecasting.forecast import HORIZON, LEVELS, LOOK_BACK, QuantileForecast
 from commonwatt.forecasting.history import History
-from commonwatt.forecasting.network_inputs import MEMORY, Clock, contexts, level_sequences, sequences
+from commonwatt.forecasting.network_inputs import MEMORY, contexts, level_sequences, sequences
 from commonwatt.forecasting.network_layers import KINDS, Layers, Shape, build
 from commonwatt.forecasting.network_training import Examples, Recipe, forecast, train
 from commonwatt.forecasting.series import DemandSeries
@@ -41,7 +41,8 @@ class NetworkSettings:
     hidden, width, dropout, ignored
         As in ``Shape``.
     held_out
-        Part of the training values that judges each epoch, other values for each member.
+        Part of the training values that judges each epoch, other values for each member, so that the best one is kept;
+        0 to keep the last.
     raw
         Work on the levels themselves, without context: what drifting levels do to such a network can then be seen.
     recipe
@@ -49,11 +50,11 @@ class NetworkSettings:
     """
 
     members: int = 3
-    hidden: int = 16
+    hidden: int = 8
     width: int = 32
     dropout: float = 0.3
-    ignored: float = 0.3
-    held_out: float = 0.1
+    ignored: float = 0.1
+    held_out: float = 0.0
     raw: bool = False
     recipe: Recipe = field(default_factory=Recipe)
 
@@ -115,8 +116,8 @@ class NetworkPredictor:
         self.name = f"{kind}-point" if point else kind
         self._members: list[Layers] = []
         self._scaling = Scaling(1.0, 0.0, whole=True, context_mean=np.zeros(0), context_spread=np.ones(0))
-        self._history = History(max(MEMORY, look_back) + 1)
-        self._clock, self._seen = Clock(0.0, 60.0), 0
+        self._history = History(max(MEMORY + horizon, look_back) + 1)
+        self._start_s, self._step_s, self._seen = 0.0, 60.0, 0
 
     def fit(
         self, series: DemandSeries, rng: np.random.Generator, *, go_on: Callable[[], bool] = lambda: True,
@@ -137,14 +138,20 @@ class NetworkPredictor:
             For a series shorter than ``look_back + horizon`` or one without a known value.
         """
         check_length(series, self.look_back + self.horizon)
-        values, clock = series.filled(), Clock(series.start_s, series.step_s)
+        values = series.filled()
         origins = self._origins(series, rng)
-        self._clock = clock
         self._scaling = self._scaled(values, origins)
         with _one_thread():
             self._train(values, origins, rng, go_on, progress)
+        self.see(series)
+
+    def see(self, series: DemandSeries) -> None:
+        """Take *series* as what was seen, and forget what was before; nothing is learnt.
+
+        Raises ``InputError`` for one without a known value.
+        """
         self._history.see_series(series)
-        self._seen = len(series)
+        self._start_s, self._step_s, self._seen = series.start_s, series.step_s, len(series)
 
     def update(self, gpus: float) -> None:
         """See one more value, GPUs; NaN, if it is not known, stands for the one before it. Nothing is learnt anew."""
@@ -154,8 +161,7 @@ class NetworkPredictor:
     def predict(self) -> QuantileForecast:
         """Forecast the values after the last one seen. Raises ``InputError`` if nothing was fitted."""
         seen = self._history.values
-        start_s = self._clock.start_s + (self._seen - len(seen)) * self._clock.step_s
-        return QuantileForecast(LEVELS, self._forecast(seen, np.array([len(seen) - 1]), start_s)[0])
+        return QuantileForecast(LEVELS, self._forecast(seen, np.array([len(seen) - 1]))[0])
 
     def predict_many(self, series: DemandSeries, origins: Ints) -> Floats:
         """Forecast from each origin. Shape [K, m, Q].
@@ -166,16 +172,14 @@ class NetworkPredictor:
             If nothing was fitted, or *series* has another step than what was.
         """
         at = checked_origins(series, origins, self.look_back)
-        if self._members and not np.isclose(series.step_s, self._clock.step_s):
-            raise InputError(
-                f"values every {self._clock.step_s:g} s, as in training", field="step_s", value=series.step_s
-            )
-        return self._forecast(series.filled(), at, series.start_s)
+        if self._members and not np.isclose(series.step_s, self._step_s):
+            raise InputError(f"values every {self._step_s:g} s, as in training", field="step_s", value=series.step_s)
+        return self._forecast(series.filled(), at)
 
     @property
     def step_s(self) -> float:
         """Seconds between the values it was fitted on."""
-        return self._clock.step_s
+        return self._step_s
 
     @property
     def members(self) -> int:
@@ -185,7 +189,7 @@ class NetworkPredictor:
     @property
     def fitted_until_s(self) -> float:
         """Instant after the last value seen."""
-        return self._clock.start_s + self._seen * self._clock.step_s
+        return self._start_s + self._seen * self._step_s
 
     def _origins(self, series: DemandSeries, rng: np.random.Generator) -> Ints:
         """Return origins to learn from, all of whose targets are known; not more than enough of them."""
@@ -205,20 +209,19 @@ class NetworkPredictor:
             return Scaling(spread if spread > 0 else 1.0, float(values.mean()), whole, np.zeros(0), np.ones(0))
         change = float(np.abs(values[origins + self.horizon] - values[origins]).mean())
         resolution = change / 5 if change > 0 else 1.0
-        seen = contexts(values, origins, self._clock, self.horizon, resolution)
+        seen = contexts(values, origins, self.horizon, resolution)
         mean = seen.mean(axis=0, dtype=np.float64)
         spread = np.sqrt(np.maximum((seen * seen).mean(axis=0, dtype=np.float64) - mean * mean, 0.0)) + 1e-6
         return Scaling(resolution, 0.0, whole, mean, spread)
 
-    def _inputs(self, values: Floats, origins: Ints, start_s: float) -> tuple[Any, Any]:
+    def _inputs(self, values: Floats, origins: Ints) -> tuple[Any, Any]:
         import torch
 
         scaling = self._scaling
         if self.settings.raw:
             seen = level_sequences(values, origins, self.look_back, scaling.offset, scaling.resolution)
             return torch.from_numpy(seen), torch.zeros((len(origins), 0))
-        clock = Clock(start_s, self._clock.step_s)
-        about = contexts(values, origins, clock, self.horizon, scaling.resolution)
+        about = contexts(values, origins, self.horizon, scaling.resolution)
         about = np.clip((about - scaling.context_mean) / scaling.context_spread, -_FARTHEST, _FARTHEST)
         seen = sequences(values, origins, self.look_back, scaling.resolution)
         return torch.from_numpy(seen), torch.from_numpy(about.astype(np.float32))
@@ -242,7 +245,7 @@ class NetworkPredictor:
         base = self._scaling.offset if self.settings.raw else values[origins][:, None]
         target = (future - base) / self._scaling.resolution
         start = target.mean(axis=0)[:, None] if self.point else np.quantile(target, LEVELS, axis=0).T
-        sequence, context = self._inputs(values, origins, self._clock.start_s)
+        sequence, context = self._inputs(values, origins)
         examples = Examples(sequence, context, torch.from_numpy(target.astype(np.float32)))
         self._members, count = [], self.settings.members
         for i in range(count):
@@ -276,16 +279,16 @@ class NetworkPredictor:
         learnt = np.flatnonzero(~near)
         return (np.flatnonzero(judged), learnt) if len(learnt) else (learnt, np.arange(len(origins)))
 
-    def _forecast(self, values: Floats, origins: Ints, start_s: float) -> Floats:
+    def _forecast(self, values: Floats, origins: Ints) -> Floats:
         if not self._members:
             raise InputError("a predictor that was fitted", field="model", value=self.name)
         with _one_thread():
             parts = np.array_split(origins, -(-len(origins) // _AT_ONCE) or 1)
-            return np.concatenate([self._forecast_some(values, part, start_s) for part in parts])
+            return np.concatenate([self._forecast_some(values, part) for part in parts])
 
-    def _forecast_some(self, values: Floats, origins: Ints, start_s: float) -> Floats:
+    def _forecast_some(self, values: Floats, origins: Ints) -> Floats:
         scaling = self._scaling
-        sequence, context = self._inputs(values, origins, start_s)
+        sequence, context = self._inputs(values, origins)
         found = np.mean([forecast(self._shape, member, sequence, context) for member in self._members], axis=0)
         base = scaling.offset if self.settings.raw else values[origins][:, None, None]
         gpus = np.maximum(base + found * scaling.resolution, 0.0)
@@ -303,8 +306,8 @@ class NetworkPredictor:
         about = {
             "kind": self.kind, "point": self.point, "look_back": self.look_back, "horizon": self.horizon,
             "settings": asdict(self.settings), "members": len(self._members), "resolution": self._scaling.resolution,
-            "offset": self._scaling.offset, "whole": self._scaling.whole, "start_s": self._clock.start_s,
-            "step_s": self._clock.step_s, "seen": self._seen,
+            "offset": self._scaling.offset, "whole": self._scaling.whole, "start_s": self._start_s,
+            "step_s": self._step_s, "seen": self._seen,
         }  # fmt: skip
         arrays = {
             "context_mean": self._scaling.context_mean,
@@ -333,7 +336,7 @@ class NetworkPredictor:
             made._scaling = Scaling(
                 about["resolution"], about["offset"], about["whole"], arrays["context_mean"], arrays["context_spread"]
             )
-            made._clock, made._seen = Clock(about["start_s"], about["step_s"]), about["seen"]
+            made._start_s, made._step_s, made._seen = about["start_s"], about["step_s"], about["seen"]
             made._history.see_series(DemandSeries(0.0, 1.0, arrays["history"]))
             for i in range(about["members"]):
                 prefix = f"member{i}."

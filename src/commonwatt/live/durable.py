@@ -71,7 +71,7 @@ class Durable:
     intend: Callable[[Sequence[IntentRow]], None]
     now_s: Callable[[], float]
     retries: int
-    names: Sequence[str]
+    names: Sequence[str] = ()
     jobs: list[Known] = field(default_factory=list)  # by handle
     pardon: Callable[[int], bool] = lambda _: False  # whether a job that ended with an error may be started again
     metered: Callable[[Reading], None] = lambda _: None  # hears of every reading

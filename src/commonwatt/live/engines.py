@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +66,13 @@ def work_of(config: Scenario, folder: Path, store: TickStore) -> Callable[[str],
     return find
 
 
-def slots_of(config: Scenario, cluster: Cluster) -> list[list[int]]:
-    """Return the GPU indices of each node of the local engine: those given, or counted through."""
-    given, begin, slots = config.live.local.slots, 0, []
-    for name, gpus in zip(cluster.names, map(int, cluster.gpus), strict=True):
-        first = 0 if given else begin
-        slots.append(list(given.get(name, range(first, first + gpus))))
-        begin += gpus
-    return slots
+def slots_of(config: Scenario, cluster: Cluster) -> list[tuple[int, ...]]:
+    """Return the GPU indices of each node of the local engine: those given, else the lowest nobody was given."""
+    given = config.live.local.slots
+    taken = {slot for own in given.values() for slot in own}
+    free = (slot for slot in count() if slot not in taken)
+    named = zip(cluster.names, cluster.gpus.tolist(), strict=True)
+    return [tuple(given[name]) if name in given else tuple(islice(free, gpus)) for name, gpus in named]
 
 
 def make_engine(
@@ -86,12 +86,23 @@ def make_engine(
         return lambda _: virtual
     if config.engine == "local":
         spec = config.live.local
-        slots = slots_of(config, cluster)
-        energy_j = nvml_energy_j(cluster, slots) if spec.meter == "nvml" else None
+        slots = _checked(slots_of(config, cluster), cluster)
+        energy_j = nvml_energy_j(cluster, slots, now_s) if spec.meter == "nvml" else None
         return lambda since: LocalEngine(
             cluster, folder / spec.state, works, slots=slots, grace_s=spec.grace_s, images=images,
-            node_energy_j=energy_j, declared_power=spec.meter == "declared", since=since,
+            node_energy_j=energy_j, declared_power=spec.meter == "declared", since=since, now_s=now_s,
         )  # fmt: skip
     if config.engine == "slurm":
         return lambda since: open_slurm(config.live.slurm, cluster, folder, works, images=images, since=since)
     raise InputError("simulated, local or slurm", field="engine", value=config.engine)
+
+
+def _checked(slots: list[tuple[int, ...]], cluster: Cluster) -> list[tuple[int, ...]]:
+    """Return *slots*; raises ``InputError`` if a node has not as many as GPUs, or one is given twice."""
+    given = [slot for own in slots for slot in own]
+    for name, gpus, own in zip(cluster.names, cluster.gpus.tolist(), slots, strict=True):
+        if len(own) != gpus or min(own) < 0:
+            raise InputError(f"{gpus} GPU indices, 0 or more", field=f"live.local.slots.{name}", value=list(own))
+        if any(given.count(slot) > 1 for slot in own):
+            raise InputError("GPU indices that are given once", field=f"live.local.slots.{name}", value=list(own))
+    return slots

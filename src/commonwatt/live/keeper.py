@@ -78,6 +78,7 @@ class Keeper:
         self._board = Board(clock(), mode, engine_name)
         self.tally = Tally()
         self._thread: threading.Thread | None = None
+        self._engine: LiveEngine | None = None
         self._stopping = threading.Event()
         self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._changed = threading.Condition()
@@ -148,7 +149,9 @@ class Keeper:
         if self._store.claim is not None and not self._store.claim.held():
             self._store.claim.release()
             self._store.claim = self._store.database.claim()
-        engine = self._make_engine()
+        if self._engine is not None and (close := getattr(self._engine, "close", None)) is not None:
+            close()
+        engine = self._engine = self._make_engine()
         session = self._make_session(engine)
         settings = self._store.settings()
         rows, tick = session.recover(settings.get("mode", self._mode), settings.get("drained", []))
@@ -188,8 +191,6 @@ class Keeper:
         tick = session.step(requests, decide=decide)
         tick.settings["controller"] = {"time_s": now_s, "pid": os.getpid()}
         self._write(tick)
-        if tick.sample is not None:
-            self.tally.tick(tick.sample.tick_s)
         view.apply(tick)
         if decide and tick.sample is not None:
             self.tally.tick(tick.sample.tick_s)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import cast
 
 import numpy as np
 
 from commonwatt.live.jobs import JobMaker, TimeFigure
-from commonwatt.model.errors import CommonwattError, InputError
+from commonwatt.model.errors import CommonwattError, InputError, SolverError
 from commonwatt.model.jobs import Job, JobTable
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import PolicySpec, Scenario, UnusedNodes
@@ -32,6 +32,7 @@ log = logging.getLogger("commonwatt.savings")
 
 MOST_JOBS = 5_000
 DAYS = 7.0
+_LOOK_S = 0.2  # how often to look whether an estimate is still wanted
 Saved = dict[str, float | str | None]
 
 
@@ -40,21 +41,23 @@ def baseline_of(config: Scenario) -> PolicySpec:
     return config.policies[-1] if len(config.policies) > 1 else PolicySpec(solver="fifo")
 
 
-def jobs_for_estimate(rows: Sequence[JobRow], maker: JobMaker, now_s: float) -> list[Job]:
-    """Return the jobs of the last days as a simulation takes them, the first at 0; cancelled ones left out."""
-    jobs = []
+def jobs_for_estimate(rows: Sequence[JobRow], maker: JobMaker, now_s: float) -> tuple[list[Job], float]:
+    """Return the jobs of the last days as a simulation takes them, the first at 0, and the time since then, seconds.
+
+    Cancelled jobs are left out, and those of a cluster that was different then.
+    """
     recent = [row for row in rows if row.submit_s > now_s - DAYS * DAY_S and row.status is not JobStatus.CANCELLED]
-    began_s = min((row.submit_s for row in recent), default=0.0)
-    for row in recent[-MOST_JOBS:]:
+    recent = recent[-MOST_JOBS:]
+    began_s = min((row.submit_s for row in recent), default=now_s)
+    jobs = []
+    for row in recent:
         try:
             figures = [TimeFigure(**f) for f in row.times] if row.times else maker.check(row.file)
-            moved = replace(
-                row, submit_s=row.submit_s - began_s, due_s=None if row.due_s is None else row.due_s - began_s
-            )
-            jobs.append(maker.make(moved, figures))
+            due_s = None if row.due_s is None else row.due_s - began_s
+            jobs.append(maker.make(replace(row, submit_s=row.submit_s - began_s, due_s=due_s), figures))
         except InputError:
-            continue  # of a cluster that was different then
-    return jobs
+            continue
+    return jobs, now_s - began_s
 
 
 def estimate(config: Scenario, jobs: Sequence[Job], until_s: float, seed: int) -> Saved:
@@ -111,19 +114,41 @@ class Estimator:
         return self._saved
 
     def look(self) -> Saved | None:
-        """Make the estimate now, in this process; ``None`` without jobs."""
-        now_s = self._now_s()
+        """Make the estimate now, in a process of its own; ``None`` without jobs, or when it is stopped meanwhile.
+
+        Raises ``SolverError`` if that process dies.
+        """
         rows = self._store.jobs(limit=MOST_JOBS, newest_first=True)[::-1]
-        jobs = jobs_for_estimate(rows, self._maker, now_s)
+        jobs, period_s = jobs_for_estimate(rows, self._maker, self._now_s())
         if not jobs:
             return None
-        first_s = min(row.submit_s for row in rows if row.submit_s > now_s - DAYS * DAY_S)
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            return pool.submit(estimate, self._config, jobs, now_s - first_s, self._seed).result()
+        context = get_context("spawn")
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(
+            target=_estimate_to, args=(theirs, self._config, jobs, period_s, self._seed), daemon=True
+        )
+        process.start()
+        theirs.close()
+        try:
+            while not ours.poll(_LOOK_S):
+                if self._stopping.is_set():
+                    return None
+            return cast("Saved", ours.recv())
+        except EOFError:
+            msg = "the process that makes the estimate has died"
+            raise SolverError(msg) from None
+        finally:
+            process.kill()
+            process.join()
+            ours.close()
 
     def _run(self) -> None:
         while not self._stopping.wait(self._every_s):
             try:
-                self._saved = self.look()
-            except (CommonwattError, BrokenProcessPool, OSError) as error:
+                self._saved = self.look() or self._saved
+            except (CommonwattError, OSError) as error:
                 log.warning("no estimate of savings", extra={"cause": str(error)})
+
+
+def _estimate_to(pipe: Connection, config: Scenario, jobs: Sequence[Job], until_s: float, seed: int) -> None:
+    pipe.send(estimate(config, jobs, until_s, seed))

@@ -57,15 +57,15 @@ class Session:
         marks: Callable[[], dict[str, Any]] = dict, profiling: ProfilingSpec | None = None,
     ) -> None:  # fmt: skip
         self.store, self.maker, self._now_s, self._admit, self._marks = store, maker, now_s, admit, marks
-        self.durable = Durable(engine, store.intend, now_s, retries, ())
+        self.durable = Durable(engine, store.intend, now_s, retries)
         self.controller = make(self.durable)
-        self.durable.names = self.controller.cluster.names  # the maker's may lack the nodes set aside
+        self.durable.names = self.controller.cluster.names
         self.recorder = Recorder(self.controller, self.durable)
         self.profiler = Profiler(self.controller, self.durable, store.profiles(), profiling)
         self.mode = "live"
         self.drained: list[str] = []
         self._decided = False
-        self._held: set[int] = set()
+        self.held: set[int] = set()
         self._pauses: dict[int, float] = {}  # until when a job that was refused is left alone, by handle
         self._at = {name: n for n, name in enumerate(self.controller.cluster.names)}
 
@@ -110,15 +110,18 @@ class Session:
         reported = {change.handle for change in self.durable.waiting_changes()}
         for row in rows:
             handle = self.durable.handle_of(row.id)
-            lost = handle is not None and handle not in self.controller.book.nodes and handle not in reported
-            if lost and handle is not None and row.status is JobStatus.RUNNING:
+            if handle is None or handle in self.controller.book.nodes or row.status is not JobStatus.RUNNING:
+                continue
+            if handle not in reported:
                 self.durable.lose(handle, "it was not running any more when the controller came back")
+            self.controller.await_news(handle, row.gpus)
         return rows, tick
 
     def _tell_strangers(self, found: dict[int, Found]) -> None:
         """Take jobs out of *found* that the store never heard of: it is older than the engine's state.
 
-        Their records are put aside, as their numbers may be given again. Raises ``EngineError`` if they run.
+        Their records are put aside, as their numbers may be given again. Raises ``EngineError`` if they run, or the
+        engine cannot do that.
         """
         submit_s = self.store.submit_times(list(found))
         strange = [
@@ -131,6 +134,12 @@ class Session:
             )
             raise EngineError(msg)
         engine = self.durable.engine
+        if strange and not isinstance(engine, ForgetfulEngine):
+            msg = (
+                f"the engine's records tell of jobs this store knows nothing of ({len(strange)}, the first is "
+                f"{strange[0].handle}): move its state folder away, or use the store they belong to"
+            )
+            raise EngineError(msg)
         if strange and isinstance(engine, ForgetfulEngine):
             engine.forget([f.handle for f in strange], aside=True)
         for own in strange:
@@ -191,7 +200,7 @@ class Session:
             self._deal_with(request, tick)
             tick.requests.append(request.id)
         now_s, tick_s = self._now_s(), None
-        self.controller.held_back = self._held | set(self._pauses)
+        self.controller.held_back = self.held | set(self._pauses)
         if self.profiler.measure(tick, now_s) or decide:
             began = perf_counter()
             self.controller.weigh(self.store.weights())
@@ -232,7 +241,7 @@ class Session:
                 self.controller.cancel(handle, now_s)
             case RequestKind.HOLD | RequestKind.RELEASE if handle is not None and handle in self.controller.book.active:
                 held = request.kind is RequestKind.HOLD
-                (self._held.add if held else self._held.discard)(handle)
+                (self.held.add if held else self.held.discard)(handle)
                 self.controller.decide_anew()
                 tick.change(self.durable.jobs[handle].id, held=held)
             case RequestKind.DRAIN if request.node in self._at:
@@ -269,7 +278,7 @@ class Session:
         if row.times is None:
             tick.change(row.id, times=[vars(figure) for figure in figures])
         if row.held:
-            self._held.add(handle)
+            self.held.add(handle)
         return handle
 
     def _figures(self, row: JobRow) -> tuple[list[TimeFigure], list[TimeFigure]]:

@@ -50,7 +50,9 @@ class View:
             if "nodes" in changed:
                 changed["nodes"] = tuple(changed["nodes"])
                 changed["gpus"] = len(changed["nodes"]) * columns["gpus_per_node"] if "gpus_per_node" in columns else 0
-            if changed.get("held") or changed.get("status") == JobStatus.WAITING:
+            if changed.get("status") == JobStatus.WAITING or (
+                changed.get("held") and self._jobs[job_id].status == JobStatus.WAITING
+            ):
                 changed |= {"expected_start_s": None, "expected_end_s": None}  # until they are projected anew
             job = replace(self._jobs[job_id], **changed)
             if job.status in ACTIVE:
@@ -135,22 +137,18 @@ class View:
         expected = expected_times(now_s, [max(0, f) for f in free], ends, waiting)
         for handle, (begin_s, end_s) in expected.items():
             job_id = session.durable.jobs[handle].id
-            self._jobs[job_id] = replace(self._jobs[job_id], expected_start_s=begin_s, expected_end_s=end_s)
+            if job_id in self._jobs:
+                self._jobs[job_id] = replace(self._jobs[job_id], expected_start_s=begin_s, expected_end_s=end_s)
 
     def _most_pressing(self) -> list[int]:
         """Waiting jobs to be projected, by due date less shortest run time."""
         book = self._session.controller.book
-        free = [handle for handle in sorted(book.active - book.nodes.keys()) if self._is_free(handle)]
-        handles = np.array(free, dtype=np.int64)
+        handles = np.array(sorted(book.active - book.nodes.keys() - self._session.held), dtype=np.int64)
         if not len(handles):
             return []
         shortest_s = np.minimum.reduceat(book.row("time_s"), book.job("first"))[handles] * self._left(handles)
         order = np.lexsort((handles, book.job("due_s")[handles] - shortest_s))
         return [int(handle) for handle in handles[order][:LONGEST]]
-
-    def _is_free(self, handle: int) -> bool:
-        job = self._jobs.get(self._session.durable.jobs[handle].id)
-        return job is not None and not job.held
 
     def _left(self, handles: Ints) -> Floats:
         """Part of each job's epochs that is still to be done. Shape [J]."""

@@ -36,6 +36,11 @@ class SlurmSpec(FileModel):
     conf: str | None = quantity("SLURM_CONF, if it is not in its usual place", "-", None)
     grace_s: float = quantity("time between asking a job to stop and killing it", "s", 30.0, ge=0, le=3600)
     command_timeout_s: float = quantity("time a client command of Slurm may take", "s", 20.0, gt=0, le=600)
+    use_json: bool = quantity(
+        "whether Slurm is asked for JSON first; its plain output is faster where others have thousands of jobs",
+        "-",
+        True,  # noqa: FBT003
+    )
     poll_s: float = quantity("time between looks at Slurm", "s", 2.0, gt=0, le=600)
     power: bool = quantity("whether nodes may be powered down by a capacity plan", "-", False)  # noqa: FBT003
     meter: Literal["none", "declared"] = quantity(

@@ -201,8 +201,8 @@ class ClusterState(ResultModel):
     waiting: int = quantity("jobs that wait")
     tick_s: float | None = quantity("how long the last tick took; null before the first", "s")
     ticks: int = quantity("ticks since the controller was started")
-    saved: dict[str, float | None] | None = quantity(
-        "estimated savings against the baseline policy: energy_kwh and cost; null: not known"
+    saved: dict[str, float | str | None] | None = quantity(
+        "estimated savings against the baseline policy: energy_kwh, cost, baseline (its name), ...; null: not known"
     )
     nodes: tuple[NodeState, ...] = quantity("all nodes")
 

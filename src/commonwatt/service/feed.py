@@ -205,6 +205,8 @@ def _turned(old: tuple[int, BoardJob, dict[str, Any]] | None, job: BoardJob) -> 
     if old is None:
         return True
     known = old[1]
+    if job.status == "running" and known.sentence != job.sentence:
+        return True  # it may have been started anew in the same place
     return (known.status, known.held, known.nodes, known.gpus) != (job.status, job.held, job.nodes, job.gpus)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import uvicorn
 from fastapi import FastAPI
@@ -39,7 +42,22 @@ def run_server(app: FastAPI, listening: socket.socket, on_ready: Callable[[str],
         app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=_GRACE_S, lifespan="off"
     )
     server = _Server(config, lambda: on_ready(f"http://{shown}:{port}"))
-    server.run(sockets=[listening])
+    with _signals_end_only_the_server():
+        server.run(sockets=[listening])
+
+
+@contextmanager
+def _signals_end_only_the_server() -> Iterator[None]:
+    """Keep uvicorn from ending the whole process by the signal it ended by: what comes after it is still to be done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Server(uvicorn.Server):

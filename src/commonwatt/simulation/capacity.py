@@ -12,7 +12,7 @@ from commonwatt.control.capacity import Capacity, CapacityRules
 from commonwatt.control.controller import Sample
 from commonwatt.control.expectation import Calibrated, Everything, Expectation, Foresight, LastValue, Threshold
 from commonwatt.forecasting.calibration import Calibrator
-from commonwatt.forecasting.forecast import HORIZON, LOOK_BACK, Predictor
+from commonwatt.forecasting.forecast import HORIZON, LOOK_BACK, FittedPredictor, Predictor
 from commonwatt.forecasting.predictors import PREDICTORS, make_predictor
 from commonwatt.forecasting.series import DemandSeries
 from commonwatt.model.arrays import Floats
@@ -38,10 +38,13 @@ class Past:
         none where there is no log of it.
     folder
         Folder that paths of model files are relative to.
+    models
+        SHA-256 of each model file's content, by its path as the plan has it.
     """
 
     demands: Mapping[tuple[float, float], DemandSeries] = field(default_factory=dict)
     folder: Path = Path()
+    models: Mapping[str, str] = field(default_factory=dict)
 
     def demand(self, spec: CapacitySpec) -> DemandSeries | None:
         """Return the demand a plan is fitted to; ``None`` if there is none."""
@@ -116,15 +119,16 @@ def _expectation(spec: CapacitySpec, whole: int, past: Past, seed: int, foreseen
 def _fitted(spec: CapacitySpec, past: Past, seed: int) -> tuple[Predictor, Floats]:
     """Return the predictor, having seen the first part of the past, and the part after it.
 
-    A predictor named is fitted to that first part; a fitted model only sees it, if there is one.
+    A predictor named is fitted to that first part; a fitted model only sees it, in place of what it was fitted on.
     """
     demand = past.demand(spec)
     gpus = np.zeros(0) if demand is None else demand.gpus
     tail = min(round(CALIBRATION_DAYS * DAY_S / spec.step_s), len(gpus) // 3)
     if spec.forecaster not in PREDICTORS:
-        predictor = _read(past.folder / spec.forecaster, spec.step_s)
-        for value in gpus[: len(gpus) - tail][-predictor.look_back :]:
-            predictor.update(float(value))
+        read = _read(past.folder / spec.forecaster, spec.step_s)
+        if demand is not None and len(gpus) > tail:
+            read.see(demand.between(0, len(gpus) - tail))
+        predictor: Predictor = read
     elif demand is None:
         raise InputError("demand before the period", field="capacity.forecaster", value="none")
     else:
@@ -133,7 +137,7 @@ def _fitted(spec: CapacitySpec, past: Past, seed: int) -> tuple[Predictor, Float
     return predictor, gpus[len(gpus) - tail :]
 
 
-def _read(path: Path, step_s: float) -> Predictor:
+def _read(path: Path, step_s: float) -> FittedPredictor:
     """Read a fitted model; raises ``InputError`` for one of another step."""
     from commonwatt.data.forecast_model import read_model
 

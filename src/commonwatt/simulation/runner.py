@@ -59,13 +59,15 @@ class Prepared:
     past: Past = field(default_factory=Past)
 
     def digest(self) -> str:
-        """SHA-256 of the scenario, wherever its log lies, and of the jobs it led to."""
+        """SHA-256 of the scenario, wherever its log lies, of the jobs it led to and of the models it forecasts by."""
         said = self.scenario.model_dump(mode="json", exclude={"workload": {"path"}})
         sha = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
         for column in vars(self.table).values():
             sha.update(column.tobytes() if isinstance(column, np.ndarray) else repr(column).encode())
         for demand in self.past.demands.values():
             sha.update(demand.gpus.tobytes())
+        for content in self.past.models.values():
+            sha.update(content.encode())
         return sha.hexdigest()
 
     def lower_bound(self) -> float:

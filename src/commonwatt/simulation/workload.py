@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
 
 from commonwatt.data.workload import demand_before, make_workload
+from commonwatt.forecasting.predictors import PREDICTORS
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import Cluster
@@ -50,4 +52,7 @@ def _past(scenario: Scenario, folder: Path, seed: int) -> Past:
         demand = None if scenario.workload is None else demand_before(scenario.workload, folder, step_s, days, rng)
         if demand is not None:
             demands[step_s, days] = demand
-    return Past(demands, folder)
+    files = sorted({plan.forecaster for plan in _plans(scenario) if plan.forecasts} - PREDICTORS.keys())
+    read = {file: folder / file for file in files if (folder / file).is_file()}
+    models = {file: hashlib.sha256(path.read_bytes()).hexdigest() for file, path in read.items()}
+    return Past(demands, folder, models)

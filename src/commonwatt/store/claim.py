@@ -6,11 +6,12 @@ import fcntl
 import os
 import secrets
 import socket
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import sqlalchemy as sa
 
@@ -163,6 +164,7 @@ def _lock_server(database: Database) -> _Lock | None:
         mine = sa.select(sa.literal(1))
     with database.told("claim"):
         connection = database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        raw: Any = connection.connection.driver_connection
         connection.detach()  # never goes back to the pool: closing it frees the lock
         try:
             for statement in before:
@@ -174,18 +176,23 @@ def _lock_server(database: Database) -> _Lock | None:
             connection.close()
             raise
 
+    asking = threading.Lock()  # one thread at a time may use a connection
+
     def alive() -> bool:
         try:
-            if connection.closed or connection.invalidated:
-                return False
-            if database.backend == "mariadb":
-                return bool(connection.scalar(holds) == connection.scalar(mine))
-            return bool(connection.scalar(mine) == 1)
+            with asking:
+                if connection.closed or connection.invalidated:
+                    return False
+                if database.backend == "mariadb":
+                    return bool(connection.scalar(holds) == connection.scalar(mine))
+                return bool(connection.scalar(mine) == 1)
         except sa.exc.SQLAlchemyError:
             return False
 
     def release() -> None:
-        with suppress(sa.exc.SQLAlchemyError):  # a connection that broke is as good as closed
+        with suppress(Exception):  # a connection that broke is as good as closed
             connection.close()
+        with suppress(Exception):  # once it broke, nobody else closes one that was detached
+            raw.close()
 
     return _Lock(alive, release)

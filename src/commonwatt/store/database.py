@@ -37,7 +37,6 @@ _KNOWN = {
 }  # fmt: skip
 _PASSING = (OperationalError, InterfaceError, sa.exc.TimeoutError)
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
-_ANSWER_S = 60  # longest time a statement may take
 
 
 def address(text: str, folder: Path) -> URL:
@@ -71,13 +70,15 @@ def address(text: str, folder: Path) -> URL:
 class Database:
     """Connections to one database. Safe to use from several threads.
 
-    *patience_s* is how long a transaction waits for others to end, and how long it is tried to connect.
+    *patience_s* is how long a transaction waits for others to end, and how long it is tried to connect; *answer_s* how
+    long a server may take for a statement.
     """
 
-    def __init__(self, url: URL, *, patience_s: float = 30.0) -> None:
+    def __init__(self, url: URL, *, patience_s: float = 30.0, answer_s: float = 60.0) -> None:
         self.url = url
         self.backend = url.get_backend_name()
         options: dict[str, object] = {"pool_pre_ping": True, "pool_size": 16, "max_overflow": 16}
+        options["hide_parameters"] = True  # environments of jobs may be secret, and errors are logged
         options |= {"json_serializer": _as_json, "pool_timeout": patience_s}
         wait_s = max(1, round(patience_s))
         if self.backend == "sqlite":
@@ -85,12 +86,12 @@ class Database:
         elif self.backend == "mariadb":
             modes = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO"
             options["connect_args"] = {
-                "connect_timeout": min(wait_s, 10), "read_timeout": _ANSWER_S + wait_s, "write_timeout": _ANSWER_S,
-                "charset": "utf8mb4",
+                "connect_timeout": min(wait_s, 10), "charset": "utf8mb4",
+                "read_timeout": round(answer_s) + wait_s, "write_timeout": round(answer_s) + wait_s,
                 "init_command": f"SET SESSION sql_mode='{modes}', SESSION innodb_lock_wait_timeout={wait_s}",
             }  # fmt: skip
         else:
-            settings = f"-c statement_timeout={_ANSWER_S * 1000} -c lock_timeout={wait_s * 1000}"
+            settings = f"-c statement_timeout={round(1000 * answer_s)} -c lock_timeout={wait_s * 1000}"
             options["connect_args"] = {
                 "connect_timeout": max(2, min(wait_s, 10)), "options": settings, "client_encoding": "utf8",
                 "application_name": "commonwatt",

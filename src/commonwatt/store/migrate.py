@@ -20,6 +20,7 @@ from commonwatt.store.tables import metadata
 __all__ = ["VERSION_TABLE", "head", "prepare", "revision", "upgrade"]
 
 VERSION_TABLE = "commonwatt_version"
+_LONG_S = 86400.0  # a large table may take its time
 _KEY = 0x636F6D6D6F6E7773
 _ONE_AT_A_TIME = threading.Lock()  # alembic keeps what it is at in global variables
 
@@ -63,15 +64,19 @@ def upgrade(database: Database) -> tuple[str | None, str]:
     Raises ``InputError`` as ``prepare`` does, ``StoreError`` while a controller runs on the store.
     """
     _make_private(database)
-    with _alone(database) as c:
-        found = revision(c)
-        if found is not None:
-            _refuse_unknown(database, found)
-        if found != head():
-            if claimed(database):
-                raise StoreError(f"a controller runs on the store {database}: stop it before an upgrade")
-            _migrate(database, c, found)
-        return found, head()
+    patient = Database(database.url, answer_s=_LONG_S)
+    try:
+        with _alone(patient) as c:
+            found = revision(c)
+            if found is not None:
+                _refuse_unknown(database, found)
+            if found != head():
+                if claimed(database):
+                    raise StoreError(f"a controller runs on the store {database}: stop it before an upgrade")
+                _migrate(database, c, found)
+            return found, head()
+    finally:
+        patient.close()
 
 
 def _make_private(database: Database) -> None:
@@ -93,8 +98,6 @@ def _refuse_unknown(database: Database, found: str) -> None:
 def _migrate(database: Database, c: sa.Connection, found: str | None) -> None:
     if found is None:
         _hold_new(database, c)
-    if database.backend == "postgresql":
-        c.exec_driver_sql("SET LOCAL statement_timeout = 0")
     config = _config()
     config.attributes["connection"] = c
     with _ONE_AT_A_TIME:

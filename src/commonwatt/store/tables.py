@@ -119,7 +119,7 @@ requests = sa.Table(
 intents = sa.Table(
     "intents",
     metadata,
-    sa.Column("key", sa.String(64), primary_key=True),  # KIND-JOB-ATTEMPT: the same command is never written twice
+    sa.Column("key", sa.String(64), primary_key=True),  # KIND-JOB-ATTEMPT-RANDOM
     sa.Column("kind", sa.String(16), nullable=False),
     sa.Column("job", _BIG, nullable=False),
     sa.Column("attempt", sa.Integer, nullable=False),

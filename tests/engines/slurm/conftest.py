@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -15,15 +17,16 @@ SETTINGS = {"python": sys.executable, "grace_s": 3.0, "lag_s": 1.0, "look_s": 0.
 
 
 @pytest.fixture(scope="session")
-def running_site(tmp_path_factory):
+def running_site():
     if reason := missing():
         pytest.skip(reason)
-    site = Site(tmp_path_factory.mktemp("slurm"))
-    try:
-        site.start()
-        yield site
-    finally:
-        site.stop()
+    with tempfile.TemporaryDirectory(prefix="slurm", ignore_cleanup_errors=True) as folder:  # of a short name: sockets
+        site = Site(Path(folder))
+        try:
+            site.start()
+            yield site
+        finally:
+            site.stop()
 
 
 @pytest.fixture

@@ -119,7 +119,7 @@ class Site:
             (folder / name).chmod(0o755)
         self.configure()
 
-    def configure(self, slurmd_timeout_s: int = 60) -> None:
+    def configure(self, slurmd_timeout_s: int = 30) -> None:
         """Write the configuration; a Slurm that runs is told by ``scontrol reconfigure``."""
         nodes = "\n".join(
             f"NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=8 RealMemory=4000 "

@@ -49,12 +49,8 @@ class PatientLab(Lab):
         """Said right after the job said so, early in an epoch, if it runs: the next one is not kept soon."""
         run = self.engine._runs.get(handle)
         if run is not None and run.folder.processes():
-            before = super().done(handle)
-            until(
-                lambda: (
-                    super(PatientLab, self).done(handle) != before and super(PatientLab, self).done(handle) % 1 == 0.25
-                )
-            )
+            said, before = super().done, super().done(handle)
+            until(lambda: run.folder.end() or (said(handle) != before and said(handle) % 1 == 0.25), pause_s=0.01)
         return super().done(handle)
 
     def _all_begun(self):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import getpass
 import shutil
 import signal
 import subprocess
@@ -113,6 +114,31 @@ def test_without_its_controller_slurm_is_said_to_be_down_and_nothing_is_lost(sit
     assert [said(tmp_path, handle) for handle in (1, 2, 3)] == [["begin", "end"], ["begin", "end"], []]
 
 
+def test_what_a_killed_controller_forgot_having_started_does_not_run_twice(site, slurm, tmp_path):
+    """Killed right after a start, Slurm's controller may know the job as waiting, or not at all."""
+    engine = engine_on(tmp_path, slurm)
+    engine.apply([Start(1, "j", (0,), 1)])
+    begun(tmp_path)
+    first = process(tmp_path)
+    site.end("slurmctld", signal.SIGKILL)
+    site.begin("slurmctld")
+    until(lambda: site.states()["n-1"] in {"idle", "mixed"})
+    soon_s = time.monotonic() + 4.0
+    changes = []
+    while not (changes and isinstance(changes[-1], JobEnded)):
+        if time.monotonic() > soon_s:
+            let_go(tmp_path)
+        engine.wait(0.5)
+        if seen := engine.poll():
+            changes += seen
+            if isinstance(seen[-1], JobInterrupted):
+                engine.apply([Start(1, "j", (1,), 2)])
+                begun(tmp_path, times=1 + len(changes))
+                assert not alive(first)
+    assert changes[-1].outcome is Outcome.COMPLETED
+    assert said(tmp_path) == ["begin"] * len(changes) + ["end"]
+
+
 def test_a_submission_whose_answer_is_lost_happens_once_or_not_at_all(slurm, tmp_path, monkeypatch):
     engine = engine_on(tmp_path, slurm)
     submit = slurm.submit
@@ -126,7 +152,9 @@ def test_a_submission_whose_answer_is_lost_happens_once_or_not_at_all(slurm, tmp
         engine.apply([Start(1, "j", (0,), 2)])
     monkeypatch.setattr(slurm, "submit", submit)
     engine.apply([Start(1, "j", (1,), 1)])
-    until(lambda: engine.poll() == [] and sum(not job.over for job in slurm.jobs()) == 1)  # the first is swept out
+    until(
+        lambda: engine.poll() == [] and sum(not job.over for job in slurm.jobs(getpass.getuser())) == 1
+    )  # the first is swept out
     begun(tmp_path)
     let_go(tmp_path)
     (seen,) = ends(engine)
@@ -186,6 +214,8 @@ def test_what_slurm_has_forgotten_is_known_from_its_record(site, slurm, tmp_path
     until(lambda: said(tmp_path, 1) == ["begin", "end"])
     shutil.rmtree(site.folder / "state")
     (site.folder / "state").mkdir()
+    with site.conf.open("a") as conf:  # a node refuses a number it knows
+        conf.write("FirstJobId=50000\n")
     site.begin("slurmctld")
     seen = {change.handle: change for change in ends(engine, 2)}
     assert (type(seen[1]), seen[1].outcome) == (JobEnded, Outcome.COMPLETED)

@@ -132,7 +132,9 @@ def node(*states: str, used=0, cpus=16, used_cpus=0, kind="v100") -> SlurmNode:
         (2, usable(node("mixed", used=2, used_cpus=16), Held(2, 2))),
         (1, usable(node("mixed", used_cpus=12), cpus_per_gpu=4)),
         (0, usable(node("idle", "drain"))),
-        (0, usable(node("mixed", "drain", used=2), Held(2))),
+        (0, usable(node("mixed", "drain", used=2))),
+        (2, usable(node("mixed", "drain", used=3), Held(2))),  # draining: what runs there may end there
+        (0, usable(node("unknown", "drain"), before=4)),
         (0, usable(node("down", "not_responding"))),
         (2, usable(node("mixed", "not_responding", used=2), Held(2))),  # what runs there goes on, for now
         (3, usable(node("unknown"), before=3)),  # the controller has just been started

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import getpass
 import json
 import sys
 from pathlib import Path
@@ -17,12 +18,14 @@ from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.discover import FoundNode, differences, discover
 from commonwatt.engines.slurm.engine import SlurmEngine
 from commonwatt.engines.slurm.open import open_slurm
-from commonwatt.engines.slurm.reading import SlurmJob
+from commonwatt.engines.slurm.power import NodePower
+from commonwatt.engines.slurm.reading import SlurmJob, SlurmNode
 from commonwatt.engines.slurm.run import SlurmRun
+from commonwatt.engines.slurm.sight import Sight
 from commonwatt.engines.work import Work
 from commonwatt.model.errors import EngineDownError, EngineError, InputError
 from commonwatt.model.live import SlurmSpec
-from commonwatt.model.nodes import Cluster, NodeSpec
+from commonwatt.model.nodes import Cluster, NodeSpec, PowerState
 from commonwatt.testing.engine_contract import contract_cluster
 
 from .site import until
@@ -86,8 +89,10 @@ def test_jobs_of_others_are_seen_respected_and_left_alone(site, slurm, settings,
         with pytest.raises(EngineError, match="1 GPUs free, not 2"):
             engine.apply([Start(1, "j", (0,), 2)])
         assert engine.poll() == []
-    assert slurm.jobs()[0].user == plain.jobs()[0].user
-    assert next(job for job in plain.jobs() if job.id == int(other)).state == "RUNNING"
+    me = getpass.getuser()
+    assert next(job for job in plain.jobs(me) if job.id == int(other)).state == "RUNNING"
+    assert next(job for job in slurm.jobs(me) if job.id == int(other)).state == "RUNNING"
+    assert slurm.jobs("nobody") == plain.jobs("nobody") == []
     assert sorted(slurm.nodes(), key=lambda n: n.name) == sorted(plain.nodes(), key=lambda n: n.name)
     for client, handle in ((slurm, 2), (plain, 3)):  # beside it, and by both ways of reading
         engine = SlurmEngine(contract_cluster(), tmp_path, lambda name: sleeper(), slurm=client, settings=settings)
@@ -172,7 +177,7 @@ def test_no_client_programs_and_no_controller_are_errors_that_say_so(tmp_path, s
         script.write_text(f"#!{sys.executable}\nimport time\ntime.sleep(60)\n")
         script.chmod(0o755)
     with pytest.raises(EngineDownError, match=r"no answer within 0\.3 s"):
-        Slurm(timeout_s=0.3).jobs()
+        Slurm(timeout_s=0.3).jobs("me")
     assert engine.progress(np.array([1])).done_epochs.tolist() == [0]  # is not asked of Slurm
 
 
@@ -231,6 +236,52 @@ def test_the_record_of_an_end_counts_before_what_slurm_says(tmp_path, state, end
 def test_as_long_as_slurm_has_it_a_job_has_not_ended(tmp_path, state):
     run = run_in(tmp_path, End(0, stopped=False, at_s=1.0, cause="exit code 0"))
     assert run.ended(SlurmJob(5, "me", state, 1, "None", ""), lag_s=0.0) is None
+
+
+def test_a_look_from_before_a_submission_says_nothing_of_it(tmp_path):
+    run = run_in(tmp_path)
+    assert run.ended(None, lag_s=0.0, seen_s=run.waiting_s - 1.0) is None
+    assert run.ended(None, lag_s=0.0, seen_s=run.waiting_s + 1.0) is not None
+
+
+class Refusing(Slurm):
+    def update_node(self, name, state, reason=None):
+        raise EngineError("scontrol: Access denied")
+
+
+def test_a_node_slurm_will_not_wake_is_not_asked_for_for_ever():
+    def sight(*states):
+        node = SlurmNode("n-1", frozenset(states), {"": 2}, {"": 0}, 8, 0)
+        return Sight(0.0, {"n-1": node}, {})
+
+    power = NodePower(Refusing(), contract_cluster(), may_sleep=True)
+    power.wake(0, sight("idle", "powering_down").nodes["n-1"])  # does not hear it: asked again when it is down
+    assert power.waking(0, None)
+    power.advance(sight("idle", "powered_down"))
+    assert not power.waking(0, None)
+    with pytest.raises(EngineError, match="Access denied"):
+        power.wake(0, sight("idle", "powered_down").nodes["n-1"])
+    assert not power.waking(0, None)
+
+
+def test_slurm_has_one_low_power_state():
+    states = (PowerState(name="sleep"), PowerState(name="off"))
+    cluster = Cluster.of([NodeSpec(name="n", gpu_type="T4", gpus=1, idle_w=1, gpu_w=1, states=states)])
+    with pytest.raises(InputError, match="one state at most"):
+        NodePower(Refusing(), cluster, may_sleep=True)
+    NodePower(Refusing(), cluster, may_sleep=False)
+
+
+def test_a_job_slurm_puts_back_into_its_queue_is_taken_out_of_it(tmp_path):
+    """If it has ended, at once; if not, after a while."""
+    waits = SlurmJob(5, "me", "PENDING", 1, "BeginTime", "")
+    assert run_in(tmp_path / "a", End(0, stopped=False, at_s=1.0, cause="")).misplaced(waits, 60.0)
+    run = run_in(tmp_path / "b")
+    assert not run.misplaced(waits, 60.0)
+    assert not run.misplaced(dataclasses.replace(waits, state="RUNNING"), 0.0)
+    assert run.misplaced(waits, 0.0)
+    assert not run.misplaced(waits, 0.0)  # once
+    assert run.why == "Slurm did not start it within 0 s: BeginTime"
 
 
 def test_a_change_nobody_asked_for_is_told_with_its_cause(site, slurm, settings, tmp_path):

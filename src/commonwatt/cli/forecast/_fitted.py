@@ -10,8 +10,7 @@ from commonwatt.cli.forecast._wrapped import Wrapped
 if TYPE_CHECKING:
     import numpy as np
 
-    from commonwatt.forecasting.forecast import Predictor
-    from commonwatt.forecasting.networks import NetworkPredictor
+    from commonwatt.forecasting.forecast import FittedPredictor, Predictor
     from commonwatt.forecasting.series import DemandSeries
 
 __all__ = ["Fitted", "named_or_fitted"]
@@ -39,9 +38,9 @@ def named_or_fitted(name: str, look_back: int | None, horizon: int | None) -> Pr
 
 
 class Fitted(Wrapped):
-    """A network from a file: fitting it checks that it has not seen what it is to be judged by, and learns nothing."""
+    """A model from a file: fitting it checks that it has not seen what it is to be judged by, and learns nothing."""
 
-    def __init__(self, inner: NetworkPredictor, path: Path) -> None:
+    def __init__(self, inner: FittedPredictor, path: Path) -> None:
         super().__init__(inner)
         self._path, self._step_s, self._end_s = path, inner.step_s, inner.fitted_until_s
 

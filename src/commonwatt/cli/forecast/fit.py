@@ -16,6 +16,7 @@ from commonwatt.cli.forecast._series import series_options
 from commonwatt.cli.output import json_option, print_json, say, seed_option
 
 if TYPE_CHECKING:
+    from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
     from commonwatt.forecasting.networks import NetworkPredictor
 
 __all__ = ["fit"]
@@ -29,14 +30,14 @@ __all__ = ["fit"]
     default="gru",
     show_default=True,
     metavar="NAME",
-    help="gru, bilstm, cnn, or one of them with -point: trained on squared error.",
+    help="gru, bilstm, cnn, one of them with -point: trained on squared error; or lightgbm.",
 )
 @click.option(
     "--train-until", metavar="TIME", help="First instant not learnt from: ISO 8601, or seconds.  [default: all]"
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="MODEL", help="File to write.")
 @click.option("--members", type=click.IntRange(1), metavar="N", help="Networks whose forecasts are averaged.")
-@click.option("--epochs", type=click.IntRange(1), metavar="N", help="Most epochs of each.")
+@click.option("--epochs", type=click.IntRange(1), metavar="N", help="Epochs of each.")
 @click.option("--raw-levels", is_flag=True, help="Work on levels, not changes: to see what drift does to that.")
 @click.option("--look-back", type=click.IntRange(1), metavar="N", help="Values seen before a forecast.  [default: 120]")
 @click.option("--horizon", type=click.IntRange(1), metavar="M", help="Steps forecast.  [default: 5]")
@@ -48,15 +49,16 @@ def fit(
     raw_levels: bool, look_back: int | None, horizon: int | None, column: str, time_column: str | None,
     where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Train a network on SERIES and write it to MODEL.
+    """Train a network, or LightGBM, on SERIES and write it to MODEL.
 
-    SERIES is CSV or Parquet with a time column and one of GPUs, or a job log. Training stops early when it gets no
-    better on held-out values; Ctrl-C ends it, keeping the best so far, and a second one ends the command.
+    SERIES is CSV or Parquet with a time column and one of GPUs, or a job log. Ctrl-C ends the training of a network,
+    keeping what it has learnt, and a second one ends the command.
 
     \b
     Examples:
       commonwatt forecast fit demand.csv --train-until 2024-01-13 --out gru.safetensors
       commonwatt forecast fit demand.csv --model cnn-point --members 1 --out cnn.safetensors --json
+      commonwatt forecast fit demand.csv --model lightgbm --out trees.safetensors
     """
     import time
 
@@ -67,6 +69,7 @@ def fit(
     from commonwatt.cli.output import blamed_on, progress_bar
     from commonwatt.data.forecast_model import write_model
     from commonwatt.data.series_files import read_moment
+    from commonwatt.forecasting.networks import NetworkPredictor
     from commonwatt.model.forecast_network_results import ForecastFitResult
 
     predictor = _made(name, members, epochs, raw_levels, look_back, horizon)
@@ -74,15 +77,16 @@ def fit(
     file = load_series(series, column, time_column, where, max_gap).file
     until = len(file.series) if train_until is None else read_moment(train_until, file, "--train-until")
     began = time.perf_counter()
-    with blamed_on(series), _interruptible() as interrupted, progress_bar(f"training {name}", 1, 1.0) as bar:
-        say(f"training {name} on {until:,} values; Ctrl-C keeps the best so far")
-        predictor.fit(
-            file.series.between(0, until),
-            np.random.default_rng(seed),
-            go_on=lambda: not interrupted(),
-            progress=lambda part: bar.at(name, part),
-        )
-        stopped = interrupted()
+    learnt, rng, stopped = file.series.between(0, until), np.random.default_rng(seed), False
+    with blamed_on(series), progress_bar(f"training {name}", 1, 1.0) as bar:
+        if isinstance(predictor, NetworkPredictor):
+            with _interruptible() as interrupted:
+                say(f"training {name} on {until:,} values; Ctrl-C keeps what it has learnt by then")
+                predictor.fit(learnt, rng, go_on=lambda: not interrupted(), progress=lambda part: bar.at(name, part))
+                stopped = interrupted()
+        else:
+            say(f"training {name} on {until:,} values")
+            predictor.fit(learnt, rng, progress=lambda part: bar.at(name, part))
     size = write_model(predictor, out, seed)
     result = ForecastFitResult(
         version=__version__,
@@ -112,17 +116,26 @@ def fit(
 
 def _made(
     name: str, members: int | None, epochs: int | None, raw: bool, look_back: int | None, horizon: int | None
-) -> NetworkPredictor:
+) -> NetworkPredictor | LightGbmQuantile:
     from dataclasses import replace
 
     from commonwatt.forecasting.forecast import HORIZON, LOOK_BACK
+    from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
     from commonwatt.forecasting.networks import NetworkPredictor, NetworkSettings
     from commonwatt.forecasting.predictors import PREDICTORS, make_predictor
     from commonwatt.model.errors import InputError
 
     networks = [known for known, entry in PREDICTORS.items() if entry.packages == ("torch",)]
+    if name == LightGbmQuantile.name:
+        for field, given in (("--members", members), ("--epochs", epochs), ("--raw-levels", raw or None)):
+            if given is not None:
+                raise InputError("a network to go with it", field=field, value=name)
+        trees = make_predictor(name, look_back or LOOK_BACK, horizon or HORIZON)
+        assert isinstance(trees, LightGbmQuantile)
+        return trees
     if name not in networks:
-        raise InputError(f"one of {', '.join(networks)}; others need no fitting ahead", field="--model", value=name)
+        expected = f"one of {', '.join([*networks, LightGbmQuantile.name])}; others need no fitting ahead"
+        raise InputError(expected, field="--model", value=name)
     settings = NetworkSettings(raw=raw)
     recipe = settings.recipe if epochs is None else replace(settings.recipe, epochs=epochs)
     settings = replace(settings, recipe=recipe, members=members or settings.members)

@@ -11,7 +11,7 @@ from commonwatt.model.errors import InputError
 __all__ = ["environment", "gpus", "gres", "seconds"]
 
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
-_NUMBERS = re.compile(r"(?:(?P<days>\d{1,5})-)?(?P<clock>\d{1,6}(?::\d{1,4}){0,2})")
+_NUMBERS = re.compile(r"(?:(?P<days>\d{1,5})-)?(?P<clock>\d{1,6}(?::\d{1,4}){0,2})", re.ASCII)
 
 
 def seconds(text: str) -> float:

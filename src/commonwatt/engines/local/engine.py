@@ -8,8 +8,10 @@ engine on the same folder, after a crash of the first, goes on where that was: `
 from __future__ import annotations
 
 import math
+import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +31,8 @@ from commonwatt.control.engine import (
     Stopped,
 )
 from commonwatt.engines.images import Images
-from commonwatt.engines.local.folder import RunFolder, RunOrder
-from commonwatt.engines.local.run import Run, await_any
+from commonwatt.engines.local.folder import End, RunFolder, RunOrder
+from commonwatt.engines.local.run import Run, await_any, reap
 from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, holders_of
 from commonwatt.engines.reports import Reports
 from commonwatt.engines.work import Work
@@ -64,13 +66,16 @@ class LocalEngine:
         Take the power the cluster declares for a meter where there is none.
     since
         When nodes were read last by an engine before this one, and what their meters said (``marks``).
+    now_s, steady_s
+        The time, and a clock nobody sets.
     """
 
     def __init__(
         self, cluster: Cluster, state: Path, work_of: Callable[[str], Work], *,
         slots: Sequence[Sequence[int]] | None = None, grace_s: float = 10.0,
         node_energy_j: Callable[[int], float] | None = None, images: Images | None = None,
-        declared_power: bool = False, since: Since | None = None,
+        declared_power: bool = False, since: Since | None = None, now_s: Callable[[], float] = time.time,
+        steady_s: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         energy = node_energy_j is not None or declared_power
         self.capabilities = Capabilities(preempt=True, gangs=True, energy=energy)
@@ -79,9 +84,11 @@ class LocalEngine:
         self._images = images or Images()
         self._reports = Reports(self._state / "jobs", work_of)
         self._declared = DeclaredPower(cluster) if declared_power and node_energy_j is None else None
-        self._meters = Meters(len(cluster), node_energy_j, self._declared)
+        self._meters = Meters(len(cluster), node_energy_j, self._declared, now_s=now_s, steady_s=steady_s)
+        self._now_s = now_s
         self._runs: dict[int, Run] = {}  # running, or ended but not yet reported
         self._attempts: dict[int, int] = {}
+        self._marks: dict[int, str] = {}
         self._changes: list[Change] = []
         (self._state / "jobs").mkdir(parents=True, exist_ok=True)
         self._attach(since or {})
@@ -102,7 +109,8 @@ class LocalEngine:
         for handle, run in list(self._runs.items()):
             if (end := run.ended()) is not None:
                 self._vacate(handle)
-                self._changes.append(self._reports.change(run.order, end))
+                self._changes.append(self._reports.change(run.order, end.timely(run.order, self._now_s())))
+        reap()
         changes, self._changes = self._changes, []
         return changes
 
@@ -143,10 +151,39 @@ class LocalEngine:
     def found(self) -> Sequence[Found]:
         """Every job that was ever ordered here, as it stands: for a controller that has just come (back) to life."""
         return [
-            Found(handle, self._attempts[handle], run.order.nodes if run else (), run.order.gpus_per_node if run else 0)
-            for handle in sorted(self._attempts)
+            Found(
+                handle, attempts, run.order.nodes if run else (), run.order.gpus_per_node if run else 0,
+                self._marks[handle],
+            )
+            for handle, attempts in sorted(self._attempts.items())
             for run in (self._runs.get(handle),)
-        ]
+        ]  # fmt: skip
+
+    def remembered(self) -> Sequence[int]:
+        """Return the jobs that do not run."""
+        return sorted(self._attempts.keys() - self._runs.keys())
+
+    def forget(self, handles: Collection[int], *, aside: bool = False) -> None:
+        """Delete the records of runs of jobs that do not run, or move them *aside* with all these jobs have left."""
+        for handle in self._attempts.keys() & set(handles) - self._runs.keys():
+            runs = [self._state / "runs" / f"{handle}-{k}" for k in range(1, self._attempts[handle] + 1)]
+            if aside:
+                there = self._state / "aside" / f"{self._now_s():.3f}"
+                there.mkdir(parents=True, exist_ok=True)
+                for path in (*runs, self._state / "jobs" / str(handle)):
+                    if path.exists():
+                        path.rename(there / f"{path.parent.name}-{path.name}")
+            else:
+                for path in runs:
+                    shutil.rmtree(path, ignore_errors=True)
+            del self._attempts[handle], self._marks[handle]
+            self._reports.forget(handle)
+            self._changes = [change for change in self._changes if change.handle != handle]
+
+    def close(self) -> None:
+        """Let go of what runs; it goes on."""
+        for run in self._runs.values():
+            run.forsake()
 
     def marks(self) -> dict[int, tuple[float, float | None]]:
         """Return when each node was read last, and what its meter said: for the engine after this one."""
@@ -176,7 +213,7 @@ class LocalEngine:
             slots.append(tuple(free[: command.gpus_per_node]))
         order = self._order(command, tuple(slots))
         folder = RunFolder.create(self._state / "runs", order)
-        self._attempts[command.handle] = order.attempt
+        self._attempts[command.handle], self._marks[command.handle] = order.attempt, order.mark
         for n in command.nodes:
             self._meter(n)
         run = self._runs[command.handle] = Run(folder, order)
@@ -192,7 +229,7 @@ class LocalEngine:
             nodes=command.nodes,
             gpus_per_node=command.gpus_per_node,
             slots=slots,
-            started_s=time.time(),
+            started_s=self._now_s(),
             base_epochs=self._reports.of(command.handle, None)[1],
             command=self._images.command(work, places),
             folder=str(work.folder),
@@ -203,6 +240,9 @@ class LocalEngine:
             },
             grace_s=self._grace_s,
             limit_s=work.time_limit_s,
+            node_names=tuple(self._cluster.names[n] for n in command.nodes),
+            epochs=work.epochs,
+            mark=work.mark,
         )
 
     def _stop(self, handle: int) -> Stopped:
@@ -210,12 +250,12 @@ class LocalEngine:
         if run is None:
             msg = f"stop job {handle}: it is not running"
             raise EngineError(msg)
-        end = run.await_end()
+        end = run.await_end().timely(run.order, self._now_s())
         self._vacate(handle)
         if self._reports.by_itself(run.order, end):
             self._changes.append(self._reports.change(run.order, end))
             return Stopped(handle, 0.0)
-        return Stopped(handle, self._reports.interrupted(run.order, end.at_s))
+        return Stopped(handle, self._reports.interrupted(run.order, end.at_s, end.ran_s))
 
     def _order_of(self, handle: int) -> RunOrder | None:
         return self._runs[handle].order if handle in self._runs else None
@@ -245,14 +285,37 @@ class LocalEngine:
 
     def _attach(self, since: Since) -> None:
         """Take up what an engine before us left: what runs, and what ended without anybody noticing is reported."""
-        spans = []
+        spans, now_s = [], self._now_s()
+        ended: dict[int, tuple[RunOrder, End]] = {}
         for folder in RunFolder.all_in(self._state / "runs"):
-            order, end = folder.order(), folder.end()
-            spans.append((order.started_s, math.inf if end is None else end.at_s, order))
-            self._attempts[order.handle] = order.attempt
-            self._runs[order.handle] = Run(folder, order)
+            order, end = folder.order().placed(self._cluster.names), folder.end()
+            self._attempts[order.handle], self._marks[order.handle] = order.attempt, order.mark
+            if end is None:
+                self._runs[order.handle] = Run(folder, order)
+                spans.append((order.started_s, math.inf, order))
+            else:
+                ended[order.handle] = order, end.timely(order, now_s)
+                spans.append((order.started_s, ended[order.handle][1].at_s, order))
             self._reports.know(order)
         catch_up(self._meters, self._cluster, since, spans)
+        self._changes += [self._reports.change(*ended[handle]) for handle in ended.keys() - self._runs.keys()]
+        self._clear_out()
+
+    def _clear_out(self) -> None:
+        """Stop what an engine before us started in a place that is not in the configuration any more."""
+        gone = [handle for handle, run in self._runs.items() if not self._has_place(run.order)]
+        for handle in gone:
+            self._runs[handle].tell()
+        for handle in gone:
+            run = self._runs[handle]
+            end = run.await_end().timely(run.order, self._now_s())
+            self._vacate(handle)
+            told = replace(end, cause="its place is not in the configuration any more") if end.stopped else end
+            self._changes.append(self._reports.change(run.order, told))
+
+    def _has_place(self, order: RunOrder) -> bool:
+        places = zip(order.nodes, order.slots, strict=True)
+        return bool(order.nodes) and all(set(slots) <= set(self._slots[n]) for n, slots in places)
 
 
 def _counted(gpus: Ints) -> list[list[int]]:

@@ -16,13 +16,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from commonwatt.model.errors import EngineError
+from commonwatt.model.errors import EngineDownError, EngineError
 
 __all__ = ["End", "RunFolder", "RunOrder", "write_record"]
 
@@ -46,6 +46,21 @@ class RunOrder:
     limit_s: float | None = None  # longest time it may run
     lock: str | None = None  # a file only one run of the job may hold: it waits for the run before to be gone
     look_s: float | None = None  # how often to look whether the run was given up
+    node_names: tuple[str, ...] = ()  # by which the nodes are known again when the configuration has changed
+    epochs: float | None = None  # of the job
+    mark: str = ""  # of its ``Work``
+
+    def placed(self, names: Sequence[str]) -> RunOrder:
+        """Return the order with its nodes as they are counted in *names*; with none, if one of them is not there."""
+        if not self.node_names:
+            return self
+        at = {name: n for n, name in enumerate(names)}
+        there = all(name in at for name in self.node_names)
+        return replace(
+            self,
+            nodes=tuple(at[name] for name in self.node_names) if there else (),
+            slots=self.slots if there else (),
+        )
 
 
 @dataclass(frozen=True)
@@ -56,6 +71,15 @@ class End:
     stopped: bool
     at_s: float
     cause: str
+    ran_s: float | None = None  # by a clock nobody sets
+    over_limit: bool = False  # of time
+
+    def timely(self, order: RunOrder, now_s: float) -> End:
+        """Return the end within the time between the order and now, wherever the clock was when it was written."""
+        at_s = self.at_s
+        if self.ran_s is not None and not order.started_s <= at_s <= now_s:
+            at_s = order.started_s + self.ran_s
+        return replace(self, at_s=max(order.started_s, min(at_s, now_s)))
 
 
 def write_record(path: Path, document: dict[str, Any]) -> None:
@@ -76,14 +100,14 @@ class RunFolder:
 
     @classmethod
     def create(cls, runs: Path, order: RunOrder) -> RunFolder:
-        """Write down *order* in a folder of its own; raises ``EngineError`` if that cannot be."""
+        """Write down *order* in a folder of its own; raises ``EngineDownError`` if that cannot be."""
         folder = cls(runs / f"{order.handle}-{order.attempt}")
         try:
             folder.path.mkdir(parents=True, exist_ok=True)  # of an order that could not be written before
             write_record(folder.path / "run.json", asdict(order))
         except OSError as error:
             msg = f"start {order.name}: its records cannot be written: {error}"
-            raise EngineError(msg) from error
+            raise EngineDownError(msg) from error
         return folder
 
     @classmethod
@@ -98,7 +122,8 @@ class RunFolder:
         if raw is None:
             msg = f"{self.path / 'run.json'} is gone or damaged"
             raise EngineError(msg)
-        raw["nodes"], raw["command"] = tuple(raw["nodes"]), tuple(raw["command"])
+        for name in ("nodes", "command", "node_names"):
+            raw[name] = tuple(raw.get(name, ()))
         raw["slots"] = tuple(tuple(slots) for slots in raw["slots"])
         return RunOrder(**raw)
 
@@ -108,8 +133,12 @@ class RunFolder:
         return None if raw is None else End(**raw)
 
     def finish(self, end: End) -> None:
-        """Write down how it ended, for a runner that cannot."""
-        write_record(self.path / "end.json", asdict(end))
+        """Write down how it ended, for a runner that cannot; raises ``EngineDownError`` if that cannot be."""
+        try:
+            write_record(self.path / "end.json", asdict(end))
+        except OSError as error:
+            msg = f"{self.path / 'end.json'} cannot be written: {error}"
+            raise EngineDownError(msg) from error
 
     def processes(self) -> tuple[int, int] | None:
         """Return the process ids of the runner and of the job's group; ``None`` if the runner has not written them."""

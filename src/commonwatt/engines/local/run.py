@@ -15,7 +15,10 @@ from commonwatt.engines.local import runner
 from commonwatt.engines.local.folder import End, RunFolder, RunOrder
 from commonwatt.model.errors import EngineError
 
-__all__ = ["Run", "await_any"]
+__all__ = ["Run", "await_any", "reap"]
+
+_children: set[int] = set()
+"""Runners that are processes of ours, and of whose end nobody has taken note."""
 
 _PATIENCE_S = 5.0
 """How long a runner may take beyond a job's grace time before it is killed itself, and then to be gone."""
@@ -39,6 +42,7 @@ class Run:
         command = [sys.executable, "-I", runner.__file__, str(self.folder.path)]
         try:
             self.child = os.posix_spawn(sys.executable, command, os.environ, file_actions=devices, setsid=True)
+            _children.add(self.child)
         except OSError as error:
             self.folder.finish(End(None, stopped=False, at_s=time.time(), cause=f"no runner could be started: {error}"))
 
@@ -104,6 +108,19 @@ class Run:
         if self.child is not None:
             _reaped(self.child, 0)
             self.child = None
+
+    def forsake(self) -> None:
+        """Let go of a run that goes on without us."""
+        if self.watched >= 0:
+            os.close(self.watched)
+            self.watched = -1
+
+
+def reap() -> None:
+    """Take note of runners that have ended, also of those an engine before us started in this process."""
+    for child in tuple(_children):
+        if _reaped(child, os.WNOHANG):
+            _children.discard(child)
 
 
 def await_any(runs: Collection[Run], seconds: float, waker: int = -1) -> None:

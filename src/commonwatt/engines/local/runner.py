@@ -26,6 +26,7 @@ __all__ = ["main"]
 
 _PR_SET_PDEATHSIG = 1
 _OVER_LIMIT = 124  # what timeout(1) says, too
+_AGAIN_S = 0.5  # how often to try to write down the end
 _TURN_S = 0.2  # how often to look whether the run before is gone
 
 
@@ -78,15 +79,29 @@ def main(folder: Path) -> int:
         return 1  # another runner has it, or the engine is just giving it up
     if (folder / "end.json").exists():
         return 1
+    if (folder / "runner.json").exists():  # a run is begun once; what runs it may not know that it had
+        _write(folder / "end.json", _end(None, told, "its runner died"))
+        return 1
     order = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    code, cause = _run(order, folder, told)
-    if (folder / "end.json").exists():
-        return 1  # given up meanwhile
-    end = {"exit_code": code, "stopped": told.at_s is not None, "at_s": time.time(), "cause": cause}
-    _write(folder / "end.json", end)
+    began_s = time.monotonic()
+    code, cause, over_limit = _run(order, folder, told)
+    end = _end(code, told, cause) | {"ran_s": time.monotonic() - began_s, "over_limit": over_limit}
+    while not (folder / "end.json").exists():  # else it was given up meanwhile
+        try:
+            _write(folder / "end.json", end)
+        except OSError:  # a full disk: as long as this is not written, the run is not over
+            time.sleep(_AGAIN_S)
+        else:
+            break
+    else:
+        return 1
     if code is None:
         return 0 if told.at_s is not None else 1
     return code if code >= 0 else 128 - code
+
+
+def _end(code: int | None, told: _Told, cause: str) -> dict[str, Any]:
+    return {"exit_code": code, "stopped": told.at_s is not None, "at_s": time.time(), "cause": cause}
 
 
 def _await_turn(path: str, folder: Path, told: _Told) -> IO[str] | None:
@@ -105,10 +120,10 @@ def _await_turn(path: str, folder: Path, told: _Told) -> IO[str] | None:
     return None
 
 
-def _run(order: dict[str, Any], folder: Path, told: _Told) -> tuple[int | None, str]:
+def _run(order: dict[str, Any], folder: Path, told: _Told) -> tuple[int | None, str, bool]:
     turn = _await_turn(order["lock"], folder, told) if order.get("lock") else None  # held as long as we live
     if told.at_s is not None or (turn is None and order.get("lock")):
-        return None, "stopped before it began"
+        return None, "stopped before it began", False
     with (folder / "output.log").open("ab") as output:
         try:
             job = subprocess.Popen(  # noqa: S603
@@ -122,16 +137,21 @@ def _run(order: dict[str, Any], folder: Path, told: _Told) -> tuple[int | None, 
                 preexec_fn=_die_with_the_runner,  # noqa: PLW1509
             )
         except OSError as error:
-            return None, f"could not be started: {error}"
+            return None, f"could not be started: {error}", False
     told.job = job
-    _write(folder / "runner.json", {"runner": os.getpid(), "job": job.pid})
+    try:
+        _write(folder / "runner.json", {"runner": os.getpid(), "job": job.pid})
+    except OSError as error:
+        told.pass_on(signal.SIGKILL)
+        job.wait()
+        return None, f"its records cannot be written: {error}", False
     if told.at_s is not None:
         told.pass_on(signal.SIGTERM)
     code, over = _wait(job, told, order, folder / "end.json")
     told.pass_on(signal.SIGKILL)  # whatever of its group is left
     if over:
-        return _OVER_LIMIT, f"its time limit of {order['limit_s']:g} s was over"
-    return code, f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return _OVER_LIMIT, f"its time limit of {order['limit_s']:g} s was over", True
+    return code, f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}", False
 
 
 def _wait(job: subprocess.Popen[bytes], told: _Told, order: dict[str, Any], end: Path) -> tuple[int, bool]:

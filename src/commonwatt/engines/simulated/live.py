@@ -99,7 +99,8 @@ class VirtualWork(SimulatedEngine):
         gone = {handle for handle in handles if handle in self._ends}
         for handle in gone:
             del self._ends[handle], self._attempts[handle]
-        self._jobs = {name: row for name, row in self._jobs.items() if int(name.partition("-")[0]) not in gone}
+        numbers = {str(handle) for handle in gone}  # jobs are called ID-NAME
+        self._jobs = {name: row for name, row in self._jobs.items() if name.partition("-")[0] not in numbers}
 
     def wait(self, seconds: float, waker: int = -1) -> None:
         """Return after so long, when something happens, or when *waker* is readable."""

@@ -1,14 +1,11 @@
 """An ``Engine`` whose jobs run in a real Slurm.
 
-What was ordered, and how it ended, is on disk, as for the local engine and by the same runner, which is the batch
-script: the state folder has to be on a file system that all nodes share. Slurm says what runs, holds and is over. Each
-job of ours carries who ordered it, so that it is found again whatever happened to us, and those of others are told
-apart. See ``docs/engines.md``.
+What was ordered, and how it ended, is on disk, as for the local engine and by the same runner: the state folder has to
+be on a file system that all nodes share. Slurm says what runs, holds and is over. See ``docs/engines.md``.
 """
 
 from __future__ import annotations
 
-import re
 import select
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -33,23 +30,22 @@ from commonwatt.control.engine import (
     Stopped,
 )
 from commonwatt.engines.images import Images
-from commonwatt.engines.local.folder import RunFolder, RunOrder
+from commonwatt.engines.local.folder import End, RunFolder, RunOrder
 from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, holders_of
 from commonwatt.engines.reports import Reports
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.power import NodePower
 from commonwatt.engines.slurm.reading import SlurmJob, SlurmNode
-from commonwatt.engines.slurm.run import SlurmRun, await_end, comment_of
+from commonwatt.engines.slurm.run import SlurmRun, await_end, comment_of, holding, out_of_place, strays
 from commonwatt.engines.slurm.settings import SlurmSettings, prepare, submission
 from commonwatt.engines.slurm.sight import Held, Sight, look
 from commonwatt.engines.work import Work
 from commonwatt.model.arrays import Ints
-from commonwatt.model.errors import EngineDownError, EngineError, InputError
+from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.nodes import Cluster
 
 __all__ = ["SlurmEngine"]
 
-_NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _BLINK_S = 0.05
 _SOON_S = 0.2
 
@@ -89,9 +85,6 @@ class SlurmEngine:
         settings: SlurmSettings | None = None, node_energy_j: Callable[[int], float] | None = None,
         images: Images | None = None, declared_power: bool = False, since: Since | None = None,
     ) -> None:  # fmt: skip
-        for name in cluster.names:
-            if not _NAME.fullmatch(name):
-                raise InputError("a node name of letters, digits, '.', '_' and '-'", field="nodes.name", value=name)
         self._settings = settings or SlurmSettings()
         power = self._settings.power
         metered = node_energy_j is not None or declared_power
@@ -103,12 +96,13 @@ class SlurmEngine:
         self._meters = Meters(len(cluster), node_energy_j, self._declared)
         self._power = NodePower(self._slurm, cluster, may_sleep=power)
         self._runs: dict[int, SlurmRun] = {}  # running, or ended but not yet reported
+        self._on: list[list[SlurmRun]] = [[] for _ in cluster.names]  # those of each node
         self._attempts: dict[int, int] = {}
         self._changes: list[Change] = []
         self._sight: Sight | None = None
         self._usable: list[int | None] = [None] * len(cluster)
         self._metered: list[tuple[bool, bool]] = [(False, False)] * len(cluster)  # waking, asleep
-        self._identity, self._script = prepare(self._state, self._settings)
+        self._identity, self._script = prepare(self._state, self._settings, cluster.names)
         self._attach(since or {})
 
     # -- the Engine interface
@@ -129,7 +123,7 @@ class SlurmEngine:
         sight = self._look()
         self._advance(sight)
         for handle, run in list(self._runs.items()):
-            if (end := run.ended(self._job(run, sight), self._settings.lag_s)) is not None:
+            if (end := self._end(run, sight)) is not None:
                 self._vacate(handle)
                 self._changes.append(self._reports.change(run.order, end))
                 self._sight = None  # in which its GPUs may still have been used
@@ -148,8 +142,7 @@ class SlurmEngine:
                 case Start():
                     self._start(command, self._look(self._settings.look_s))
                 case SetPower():
-                    used = any(command.node in run.order.nodes for run in self._runs.values())
-                    self._power.set(command, self._look(self._settings.look_s), used=used)
+                    self._power.set(command, self._look(self._settings.look_s), used=bool(self._on[command.node]))
         return stopped
 
     def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
@@ -162,8 +155,7 @@ class SlurmEngine:
         """Return the declared power, where that stands for a meter; unknown otherwise: meters read energy."""
         if self._declared is None:
             return None
-        asleep = [asleep for _, asleep in self._metered]
-        return sum(self._declared(n, self._holders(n), asleep=asleep[n]) for n in range(len(self._cluster)))
+        return sum(self._declared(n, self._holders(n), asleep=seen[1]) for n, seen in enumerate(self._metered))
 
     # -- what an engine adds that survives its controller
 
@@ -172,7 +164,7 @@ class SlurmEngine:
         return [
             Found(handle, self._attempts[handle], run.order.nodes if run else (), run.order.gpus_per_node if run else 0)
             for handle in sorted(self._attempts)
-            for run in (self._runs.get(handle),)
+            for run in (holding(self._runs.get(handle), self._settings.lag_s),)
         ]
 
     def marks(self) -> dict[int, tuple[float, float | None]]:
@@ -195,14 +187,14 @@ class SlurmEngine:
                 with suppress(EngineError):
                     sight = self._look()
                     self._advance(sight)
-                    if any(run.ended(self._job(run, sight), self._settings.lag_s) for run in self._runs.values()):
+                    if any(self._end(run, sight) for run in self._runs.values()):
                         return
                 looked_s = time.monotonic()
             if woken.poll(1000 * min(left_s, max(_BLINK_S, 0.002 * len(self._runs)))):
                 return
 
     def drain(self, node: int, reason: str) -> None:
-        """Let no new jobs onto a node, of ours or of others; its GPUs are no longer usable for us."""
+        """Let no new jobs onto a node, of ours or of others; those that run there may end there."""
         self._slurm.update_node(self._cluster.names[node], "DRAIN", reason)
         self._sight = None
 
@@ -216,19 +208,19 @@ class SlurmEngine:
     def _start(self, command: Start, sight: Sight) -> None:
         current = self._runs.get(command.handle)
         if current is not None or any(isinstance(c, JobEnded) and c.handle == command.handle for c in self._changes):
-            if current is None or current.ended(self._job(current, sight), self._settings.lag_s) is not None:
+            if current is None or self._end(current, sight) is not None:
                 return  # it has ended by itself, which the next poll will tell: there is nothing to start
             msg = f"start {command.name}: it is running already"
             raise EngineError(msg)
         for n in command.nodes:
-            free = self._usable_of(n, sight) - sum(r.order.gpus_per_node for r in self._runs_on(n))
+            free = self._usable_of(n, sight) - sum(r.order.gpus_per_node for r in self._on[n])
             if free < command.gpus_per_node:
                 name = self._cluster.names[n]
                 msg = f"start {command.name}: node {name} has {max(0, free)} GPUs free, not {command.gpus_per_node}"
                 raise EngineError(msg)
         order = self._order(command)
         self._meter(command.nodes)
-        run = self._runs[command.handle] = SlurmRun(RunFolder.create(self._state / "runs", order), order)
+        run = self._enter(SlurmRun(RunFolder.create(self._state / "runs", order), order))
         self._attempts[command.handle] = order.attempt
         sleepers = [n for n in command.nodes if not self._ready(n, sight)]
         try:
@@ -239,7 +231,7 @@ class SlurmEngine:
                 self._submit(run, sight)
         except EngineError as error:
             if run.prevented(str(error)):  # even if Slurm has it: then it is swept out of there
-                del self._runs[command.handle]
+                self._vacate(command.handle)
                 msg = f"start {command.name}: {error}"
                 raise type(error)(msg) from error
 
@@ -262,6 +254,7 @@ class SlurmEngine:
             limit_s=work.time_limit_s,
             lock=f"{places['own']}/lock",
             look_s=self._settings.runner_look_s,
+            node_names=tuple(self._cluster.names[n] for n in command.nodes),
         )
 
     def _submit(self, run: SlurmRun, sight: Sight) -> None:
@@ -294,9 +287,17 @@ class SlurmEngine:
             return Stopped(handle, 0.0)
         return Stopped(handle, self._reports.interrupted(run.order, end.at_s))
 
+    def _enter(self, run: SlurmRun) -> SlurmRun:
+        self._runs[run.order.handle] = run
+        for n in run.order.nodes:
+            self._on[n].append(run)
+        return run
+
     def _vacate(self, handle: int) -> None:
         self._meter(self._runs[handle].order.nodes)
-        del self._runs[handle]
+        run = self._runs.pop(handle)
+        for n in run.order.nodes:
+            self._on[n].remove(run)
 
     def _advance(self, sight: Sight) -> None:
         """Send the jobs whose nodes have woken; take back those that Slurm does not start."""
@@ -305,16 +306,13 @@ class SlurmEngine:
             job = self._job(run, sight)
             if run.held:
                 self._send(run, sight)
-            elif job is not None and job.state == "PENDING" and not run.why:
-                if time.monotonic() > run.waiting_s + self._settings.start_s:
-                    run.why = f"Slurm did not start it within {self._settings.start_s:g} s: {job.reason}"
-                    self._slurm.cancel([job.id])
-            elif job is not None:
-                run.waiting_s = time.monotonic()
+            elif job is not None and run.misplaced(job, self._settings.start_s):
+                self._slurm.cancel([job.id])
 
     def _send(self, run: SlurmRun, sight: Sight) -> None:
         """Submit a run whose nodes were asleep, if they are all up; give it up if one did not come."""
-        gone = [n for n in run.order.nodes if (node := self._node(n, sight)) is None or node.out]
+        seen = {n: self._node(n, sight) for n in run.order.nodes}
+        gone = [n for n, node in seen.items() if node is None or node.out or self._power.asleep(n, node)]
         if not gone and not all(self._ready(n, sight) for n in run.order.nodes):
             return
         cause = f"node {self._cluster.names[gone[0]]} did not wake" if gone else ""
@@ -351,7 +349,7 @@ class SlurmEngine:
 
     def _usable_of(self, n: int, sight: Sight) -> int:
         kind = self._cluster.classes[self._cluster.klass[n]]
-        jobs = [(run, job) for run in self._runs_on(n) if (job := self._job(run, sight)) is not None and job.holds]
+        jobs = [(run, job) for run in self._on[n] if (job := self._job(run, sight)) is not None and job.holds]
         held = Held(
             sum(run.order.gpus_per_node for run, _ in jobs), sum(job.cpus // len(run.order.nodes) for run, job in jobs)
         )
@@ -366,13 +364,13 @@ class SlurmEngine:
 
     def _ready(self, n: int, sight: Sight) -> bool:
         node = self._node(n, sight)
-        return node is not None and not (node.asleep or node.waking) and not self._power.asleep(n, node)
-
-    def _runs_on(self, n: int) -> list[SlurmRun]:
-        return [run for run in self._runs.values() if n in run.order.nodes]
+        return node is not None and not (node.asleep or node.waking or self._power.asleep(n, node))
 
     def _job(self, run: SlurmRun, sight: Sight) -> SlurmJob | None:
         return sight.jobs.get((run.order.handle, run.order.attempt))
+
+    def _end(self, run: SlurmRun, sight: Sight) -> End | None:
+        return run.ended(self._job(run, sight), self._settings.lag_s, sight.at_s)
 
     def _order_of(self, handle: int) -> RunOrder | None:
         return self._runs[handle].order if handle in self._runs else None
@@ -384,15 +382,18 @@ class SlurmEngine:
             self._meters.close(n, self._holders(n), waking=waking, asleep=asleep)
 
     def _holders(self, n: int) -> list[Holder]:
-        return holders_of(self._cluster, n, [run.order for run in self._runs.values()])
+        return holders_of(self._cluster, n, [run.order for run in self._on[n]])
 
     def _attach(self, since: Since) -> None:
         """Take up what an engine before us left: what runs, and what ended without anybody noticing is reported."""
-        spans = []
+        spans, last = [], {}
         for folder in RunFolder.all_in(self._state / "runs"):
-            order, end = folder.order(), folder.end()
+            order, end = folder.order().placed(self._cluster.names), folder.end()
             spans.append((order.started_s, np.inf if end is None else end.at_s, order))
-            self._attempts[order.handle] = order.attempt
-            self._runs[order.handle] = SlurmRun(folder, order)
-            self._reports.know(order)
+            last[order.handle] = SlurmRun(folder, order)
+        for run in last.values():
+            self._attempts[run.order.handle] = run.order.attempt
+            self._enter(run)
+            self._reports.know(run.order)
         catch_up(self._meters, self._cluster, since, spans)
+        self._changes += [out_of_place(handle, self._stop(handle)) for handle in strays(self._runs)]

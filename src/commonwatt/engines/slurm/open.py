@@ -19,7 +19,8 @@ __all__ = ["open_slurm", "slurm_of"]
 
 def slurm_of(spec: SlurmSpec) -> Slurm:
     """Return the client programs."""
-    return Slurm(None if spec.conf is None else Path(spec.conf), timeout_s=spec.command_timeout_s)
+    conf = None if spec.conf is None else Path(spec.conf)
+    return Slurm(conf, timeout_s=spec.command_timeout_s, use_json=spec.use_json)
 
 
 def open_slurm(

@@ -12,7 +12,7 @@ from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.reading import SlurmNode
 from commonwatt.engines.slurm.sight import Sight
 from commonwatt.model.arrays import Floats, Ints
-from commonwatt.model.errors import EngineError, InputError
+from commonwatt.model.errors import EngineDownError, EngineError, InputError
 from commonwatt.model.nodes import Cluster
 
 __all__ = ["NodePower"]
@@ -70,12 +70,12 @@ class NodePower:
 
     def wake(self, n: int, node: SlurmNode) -> None:
         """Have a node come up, now or as soon as it is down: Slurm does not hear it while a node goes to sleep."""
-        self._wished_s.setdefault(n, time.monotonic())
         if node.settled_asleep:
             self._slurm.update_node(self._cluster.names[n], "POWER_UP")
+        self._wished_s.setdefault(n, time.monotonic())
 
     def advance(self, sight: Sight) -> None:
-        """Wake those that could not hear it, forget what has come true."""
+        """Wake those that could not hear it, forget what has come true, and what Slurm refuses."""
         for n, told_s in list(self._told_down_s.items()):
             node = sight.nodes.get(self._cluster.names[n])
             if node is None or (not node.asleep and sight.at_s > told_s):
@@ -85,7 +85,12 @@ class NodePower:
             if node is None or node.out or (node.ready and n not in self._told_down_s):
                 del self._wished_s[n]
             elif node.settled_asleep:
-                self._slurm.update_node(self._cluster.names[n], "POWER_UP")
+                try:
+                    self._slurm.update_node(self._cluster.names[n], "POWER_UP")
+                except EngineDownError:
+                    raise
+                except EngineError:
+                    del self._wished_s[n]
 
     def waking(self, n: int, node: SlurmNode | None) -> bool:
         """Whether a node is on its way up."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from commonwatt.control.engine import JobInterrupted, Stopped
 from commonwatt.engines.local.folder import End, RunFolder, RunOrder
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.reading import SlurmJob
 from commonwatt.engines.slurm.settings import SlurmSettings
 from commonwatt.model.errors import EngineError
 
-__all__ = ["SlurmRun", "await_end", "comment_of", "run_of"]
+__all__ = ["SlurmRun", "await_end", "comment_of", "holding", "out_of_place", "run_of", "strays"]
 
 _BLINK_S = 0.05
 _AGAIN_S = 1.0
@@ -43,7 +45,7 @@ def run_of(identity: str, comment: str) -> tuple[int, int] | None:
     return int(words[2]), int(words[3])
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class SlurmRun:
     """A run that was ordered, and of whose end nobody has been told yet."""
 
@@ -54,13 +56,13 @@ class SlurmRun:
     missing_s: float | None = None  # since when there has been nothing in Slurm, and no record of an end
     waiting_s: float = field(default_factory=time.monotonic)  # since when it waits in Slurm's queue
 
-    def ended(self, job: SlurmJob | None, lag_s: float) -> End | None:
-        """Return how the run ended, ``None`` if it has not.
+    def ended(self, job: SlurmJob | None, lag_s: float, seen_s: float = math.inf) -> End | None:
+        """Return how the run ended, ``None`` if it has not; *job* is what was seen in Slurm at *seen_s*.
 
         Slurm says whether: only when it has given everything back. The record of the runner says how; where there is
         none even after *lag_s*, which the shared file system may need, Slurm does, and the run is given up for good.
         """
-        if self.held:
+        if self.held or (job is None and seen_s < self.waiting_s):  # it has only just been submitted
             return None
         if job is not None and not job.over:
             self.missing_s = None
@@ -75,6 +77,18 @@ class SlurmRun:
         if end.stopped:
             return End(end.exit_code, stopped=True, at_s=end.at_s, cause=self.why or _stopped_by(job, end))
         return end
+
+    def misplaced(self, job: SlurmJob, start_s: float) -> bool:
+        """Whether it is to be taken out of Slurm's queue, where it has nothing to do (any more)."""
+        if job.state != "PENDING":
+            self.waiting_s = time.monotonic()
+        elif not self.why and self.folder.end() is not None:  # a controller that was killed forgot having started it
+            self.why = "Slurm lost sight of it and put it back into its queue"
+            return True
+        elif not self.why and time.monotonic() > self.waiting_s + start_s:
+            self.why = f"Slurm did not start it within {start_s:g} s: {job.reason}"
+            return True
+        return False
 
     def give_up(self, end: End) -> End:
         """Write down *end*, unless its runner was faster; a runner still alive, or yet to come, gives way to it."""
@@ -92,6 +106,23 @@ class SlurmRun:
             if self.folder.end() is None:
                 self.folder.finish(End(None, stopped=False, at_s=time.time(), cause=cause))
         return True
+
+
+def holding(run: SlurmRun | None, lag_s: float) -> SlurmRun | None:
+    """Return *run* unless it ended so long ago that it has given its GPUs back."""
+    end = None if run is None else run.folder.end()
+    return None if end is not None and end.at_s < time.time() - lag_s else run
+
+
+def strays(runs: Mapping[int, SlurmRun]) -> list[int]:
+    """Return the jobs that run on nodes that are not in the configuration any more."""
+    return [handle for handle, run in runs.items() if not run.order.nodes and run.folder.end() is None]
+
+
+def out_of_place(handle: int, stopped: Stopped) -> JobInterrupted:
+    """Return what the controller hears of a run that was stopped as its nodes are not in the configuration any more."""
+    cause = "its place is not in the configuration any more"
+    return JobInterrupted(handle, time.time(), stopped.lost_s, cause)
 
 
 def await_end(run: SlurmRun, slurm: Slurm, settings: SlurmSettings, job_of: Callable[[], SlurmJob | None]) -> End:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from commonwatt.model.errors import InputError
 
 __all__ = ["SlurmSettings", "prepare", "submission"]
 
+_NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _EXPORT = "HOME,LANG,LOGNAME,PATH,SHELL,USER"
 """All a job gets of the environment of the controller, which may hold secrets."""
 
@@ -116,11 +118,15 @@ def submission(
     ]
 
 
-def prepare(state: Path, settings: SlurmSettings) -> tuple[str, Path]:
+def prepare(state: Path, settings: SlurmSettings, names: Sequence[str]) -> tuple[str, Path]:
     """Make the state folder; returns who we are to Slurm, made up once for it, and the batch script.
 
-    A part of it is random: with a folder that was lost, its jobs are those of somebody else.
+    A part of it is random: with a folder that was lost, its jobs are those of somebody else. Raises ``InputError`` for
+    a name of a node that Slurm could read as several.
     """
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise InputError("a node name of letters, digits, '.', '_' and '-'", field="nodes.name", value=name)
     (state / "jobs").mkdir(parents=True, exist_ok=True)
     identity, script = state / "identity", state / "runner.py"
     if not identity.exists():

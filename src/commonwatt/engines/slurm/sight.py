@@ -34,15 +34,15 @@ class Sight:
     def usable(self, name: str, gpu_type: str, gpus: int, held: Held, cpus_per_gpu: int, before: int | None) -> int:
         """GPUs of a node, declared with *gpus*, that our jobs may have: all but those of others.
 
-        A node Slurm has not heard of for a moment keeps what it runs; right after a restart of Slurm's controller, when
-        it has heard of none yet, it counts as *before*.
+        A node that is drained, or that Slurm has not heard of for a moment, keeps what it runs; right after a restart
+        of Slurm's controller, when it has heard of none yet, it counts as *before*.
         """
         node = self.nodes.get(name)
-        if node is None or node.out:
+        if node is None:
             return 0
-        if "unknown" in node.states and before is not None:
+        if "unknown" in node.states and before is not None and not node.out:
             return before
-        if node.silent:
+        if node.out or node.silent:
             return held.gpus
         idle = "idle" in node.states and not node.used_cpus  # its GPU count lags, after a restart of the controller
         of_others = 0 if idle else max(0, node.count(node.used_gpus, gpu_type) - held.gpus)
@@ -58,15 +58,15 @@ def look(slurm: Slurm, identity: str) -> Sight:
     Nodes first: a job that begins in between is then not taken for somebody else's. Ours is what carries our identity
     and runs as our user; if Slurm knows a run twice, the one that is not over counts.
     """
+    at_s = time.monotonic()
     slurm.ping()
     nodes = {node.name: node for node in slurm.nodes()}
-    me = _user()
     jobs: dict[tuple[int, int], SlurmJob] = {}
-    for job in sorted(slurm.jobs(), key=lambda job: (not job.over, job.id)):
+    for job in sorted(slurm.jobs(_user()), key=lambda job: (not job.over, job.id)):
         run = run_of(identity, job.comment)
-        if run is not None and job.user in (me, ""):
+        if run is not None:
             jobs[run] = job
-    return Sight(time.monotonic(), nodes, jobs)
+    return Sight(at_s, nodes, jobs)
 
 
 def _user() -> str:

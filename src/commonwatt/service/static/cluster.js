@@ -4,6 +4,7 @@ import { byId, h, setClass, setText } from "./dom.js";
 import { number, plural, si } from "./format.js";
 import { state } from "./state.js";
 
+let made = 0; // tiles so far: their ids stay apart
 const groups = new Map(); // GPU type: { list, title, tiles: Map(name, tile), active }
 
 export function nodeWords(node) {
@@ -66,7 +67,7 @@ function drawGroup(group, nodes) {
   for (const node of nodes) {
     let tile = group.tiles.get(node.name);
     if (!tile) {
-      tile = h("div", { role: "option", id: `node-${group.list.childElementCount}-${encodeURIComponent(group.type)}` });
+      tile = h("div", { role: "option", id: `node-${made++}` });
       tile.dataset.node = node.name;
       group.tiles.set(node.name, tile);
       group.list.append(tile);

@@ -1,7 +1,7 @@
 // Tenants against their entitlement, the cost so far, and what the baseline policy would have cost.
 
 import { byId, h, setText, table } from "./dom.js";
-import { DASH, energy, gpuTime, money, number, percent, si } from "./format.js";
+import { DASH, duration, energy, gpuTime, money, number, percent, si } from "./format.js";
 import { colourOf, state } from "./state.js";
 
 const sum = (values) => (values.every((value) => value !== null && value !== undefined) ? values.reduce((a, b) => a + b, 0) : null);
@@ -29,41 +29,56 @@ export function drawTenants() {
     }));
 }
 
-// A row of the ledger in J, currency and GPU seconds.
-const scaled = (row) => ({
-  row: row.row, energy_j: times(row.energy_uj, 1e-6), cost: times(row.cost_n, 1e-9), gpu_s: times(row.gpu_us, 1e-6),
-});
+const NAMES = {
+  job: "jobs that ended", segment: "jobs that run", idle: "nodes without jobs", starting: "jobs that start", waking: "nodes that wake",
+  asleep: "nodes asleep", meter: "all nodes",
+};
 const times = (value, factor) => (value === null ? null : value * factor);
+
+// Rows of the ledger in J, currency and GPU seconds, and their total. The meter's row is the total itself; a tenant
+// is not shown it, and the total is that of its own jobs.
+function ledgerRows() {
+  const scaled = state.ledger.map((row) => ({
+    row: row.row, energy_j: times(row.energy_uj, 1e-6), cost: times(row.cost_n, 1e-9), gpu_s: times(row.gpu_us, 1e-6),
+  }));
+  const added = (row, parts) => ({
+    row, energy_j: sum(parts.map((part) => part.energy_j)), cost: sum(parts.map((part) => part.cost)), gpu_s: sum(parts.map((part) => part.gpu_s)),
+  });
+  const names = [...new Set(scaled.map(({ row }) => row))];
+  const rows = names.map((name) => added(name, scaled.filter(({ row }) => row === name)));
+  const parts = rows.filter(({ row }) => row !== "meter");
+  return { parts, total: rows.find(({ row }) => row === "meter") ?? (rows.length ? added("all", parts) : null) };
+}
 
 export function drawCost() {
   const { head, who } = state;
-  const ledger = state.ledger.map(scaled);
-  const names = [...new Set(ledger.map((row) => row.row))];
-  const rows = names.map((name) => {
-    const of = ledger.filter((row) => row.row === name);
-    return [name, energy(sum(of.map((row) => row.energy_j))), money(sum(of.map((row) => row.cost)), who?.currency), gpuTime(sum(of.map((row) => row.gpu_s)))];
-  });
-  if (rows.length) {
-    const all = (key) => sum(ledger.map((row) => row[key]));
-    rows.push(["all", energy(all("energy_j")), money(all("cost"), who?.currency), gpuTime(all("gpu_s"))]);
-  }
-  table(byId("cost-table"), ["Charged for", "Energy", "Cost", "GPU time"], rows);
+  const { parts, total } = ledgerRows();
+  table(byId("cost-table"), ["Charged for", "Energy", "Cost", "GPU time"], [...parts, ...(total ? [total] : [])].map(
+    ({ row, energy_j, cost, gpu_s }) => [NAMES[row] ?? row, energy(energy_j), money(cost, who?.currency), gpuTime(gpu_s)]));
   setText(byId("saving"), savingWords(head?.saved, who?.currency));
 }
 
+// What ours saves against the baseline, simulated on the same jobs; each part may be unknown.
 export function savingWords(saved, currency) {
   if (!saved) return "What the baseline policy would have used is not known yet.";
-  const part = (value, text) => (value === null || value === undefined ? "an unknown amount" : `${text} ${value >= 0 ? "less" : "more"}`);
-  const kwh = saved.energy_kwh === null || saved.energy_kwh === undefined ? null : energy(Math.abs(saved.energy_kwh) * 3.6e6);
-  const cost = saved.cost === null || saved.cost === undefined ? null : money(Math.abs(saved.cost), currency);
-  return `Estimated against the baseline policy: ${part(saved.energy_kwh, kwh)} energy and ${part(saved.cost, cost)} cost.`;
+  const part = (value, text, what, whole) => {
+    if (value === null || value === undefined) return `${what} unknown`;
+    const share = whole ? ` (${percent(Math.abs(value) / whole)})` : "";
+    return `${text(Math.abs(value))}${share} ${value >= 0 ? "less" : "more"} ${what}`;
+  };
+  const parts = [
+    part(saved.energy_kwh, (kwh) => energy(kwh * 3.6e6), "energy", saved.baseline_energy_kwh),
+    part(saved.cost, (cost) => money(cost, currency), "cost", saved.baseline_cost),
+  ];
+  if (saved.tardiness_cost) parts.push(part(saved.tardiness_cost, (cost) => money(cost, currency), "cost of lateness"));
+  const basis = saved.jobs && saved.period_s ? `, simulated on ${number(saved.jobs)} jobs of the last ${duration(saved.period_s)}` : "";
+  return `Estimate against ${saved.baseline ?? "the baseline policy"}${basis}: ${parts.join(", ")}.`;
 }
 
 export function drawTiles() {
   const { head, who } = state;
-  const ledger = state.ledger.map(scaled);
-  const cost = ledger.length ? sum(ledger.map((row) => row.cost)) : null;
-  const joules = ledger.length ? sum(ledger.map((row) => row.energy_j)) : null;
+  const { total } = ledgerRows();
+  const cost = total?.cost ?? null;
   const jobs = { running: 0, waiting: 0 };
   for (const { status } of state.jobs.values()) jobs[status] += 1;
   const down = [...state.nodes.values()].filter((node) => node.state === "down").length;
@@ -72,7 +87,7 @@ export function drawTiles() {
     ["GPUs held", `${number(head.busy_gpus)} of ${number(head.total_gpus)}`, percent(head.total_gpus ? head.busy_gpus / head.total_gpus : null)],
     ["Jobs", `${number(jobs.running)} running`, `${number(jobs.waiting)} waiting`],
     ["Power now", si(head.power_w, "W"), "of all nodes"],
-    ["Energy so far", energy(joules), who.operator ? "all jobs and nodes" : "of your jobs"],
+    ["Energy so far", energy(total?.energy_j), who.operator ? "all jobs and nodes" : "of your jobs"],
     ["Cost so far", money(cost, who.currency), head.saved?.cost === null || head.saved?.cost === undefined ? "savings unknown" : `${money(head.saved.cost, who.currency)} saved (estimate)`],
     ["Nodes", number(state.nodes.size), `${number(down)} down, ${number(drained)} drained`],
     ["Last decision", head.tick_s === null ? DASH : `${number(1000 * head.tick_s)}\u00a0ms`, `tick ${number(head.ticks)}`],

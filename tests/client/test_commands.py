@@ -1,0 +1,253 @@
+"""The people's commands against a real server."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from commonwatt.cli.submit.flags import environment, gpus, gres, seconds
+from commonwatt.model.errors import InputError
+from tests.cli.console import run, write
+from tests.service.made import job
+
+
+@pytest.fixture
+def as_operator(served, monkeypatch):
+    monkeypatch.setenv("COMMONWATT_TOKEN", served.desk.tokens["operator"])
+
+
+def test_a_job_from_its_submission_to_its_end(served, tmp_path):
+    done = run(
+        "submit", "--job-name", "x", "--gpus", 2, "--gpu-type", "v100", "--time", "02:00:00", "--deadline",
+        "2001-12-01T08:00", "--weight", 0.5, "--epochs", 10, "--export", "A=1,B=x=y", "--chdir", tmp_path,
+        "--kind", "k", "--json", "--", "python", "train.py", "--lr", "0.1", "--", "x",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert done.err == "warning: the due date (2001-12-01T08:00) has passed: the job is late already\n"
+    number = done.document["id"]
+    file = served.desk.store.job(number).file
+    assert file.command == ("python", "train.py", "--lr", "0.1", "--", "x")
+    assert (file.gpus, file.gpu_type, file.time_limit_s, file.epochs) == (2, "v100", 7200.0, 10)
+    assert (file.environment, file.folder, file.tardiness_weight) == ({"A": "1", "B": "x=y"}, str(tmp_path), 0.5)
+    served.desk.obey()
+    told = run("jobs")
+    assert (told.code, told.err) == (0, "")
+    assert "No node has room." in told.out
+    assert "waiting, late" in told.out
+    page = run("jobs", "--mine", "--status", "waiting", "--json").document
+    assert number in [entry["id"] for entry in page["jobs"]]
+    why = run("explain", number)
+    assert why.out.startswith(f"job {number} (x) is waiting: No node has room. [no-room]\n")
+    assert run("explain", number, "--json").document["history"][0]["kind"] == "waits"
+    assert run("hold", number).out == f"job {number} (x): will be held\n"
+    served.desk.obey()
+    assert "waiting, held" in run("jobs").out
+    assert run("release", number, "--json").document["jobs"][0]["id"] == number
+    assert run("cancel", number).code == 0
+    served.desk.obey()
+    assert run("jobs", "--all", "--newest", "--limit", 1, "--json").document["jobs"][0]["status"] == "cancelled"
+
+
+def test_a_file_and_flags_that_go_before_it(served, tmp_path):
+    file = write(tmp_path / "job.yaml", job(name="in-file", gpus=4, due_in_s=100))
+    done = run("submit", file, "--gres", "gpu:V100:1", "--deadline", "2101-01-01", "--key", "k1", "--json")
+    assert done.code == 0, done.err
+    row = served.desk.store.job(done.document["id"])
+    assert (row.name, row.file.gpus, row.file.gpu_type, row.file.due_in_s) == ("in-file", 1, "V100", None)
+    again = run("submit", file, "--gres", "gpu:V100:1", "--deadline", "2101-01-01", "--key", "k1", "--json")
+    assert again.document["id"] == row.id
+    assert run("submit", "--json", "--", "/opt/a b/train it.py").document["name"] == "train-it"
+    assert run("submit", "--wrap", "echo a && echo b", "--json").document["name"] == "sh"
+
+
+@pytest.mark.parametrize(("status", "code"), [("completed", 0), ("failed", 1)])
+def test_waiting_for_the_end(served, monkeypatch, status, code):
+    from commonwatt.client import Client
+    from commonwatt.store.ticks import Tick
+
+    real = Client.job
+
+    def job_then(client, number):
+        seen = real(client, number)
+        tick = Tick()
+        tick.change(number, status=status, ended_s=1e9, sentence="It ended.")
+        served.desk.ticks.write(tick)
+        return seen
+
+    monkeypatch.setattr(Client, "job", job_then)
+    done = run("submit", "--wait", "--", "true")
+    assert done.code == code
+    assert f"is {status}" in done.out
+    assert "It ended." in done.out
+
+
+def test_several_are_all_asked_even_if_some_refuse():
+    number = run("submit", "--json", "--", "true").document["id"]
+    done = run("cancel", 999_998, number, 999_999, number)
+    assert (done.code, done.out) == (2, f"job {number} (true): will be cancelled\n")
+    assert done.err == "error: there is no job 999998\nerror: there is no job 999999\n"
+
+
+def test_nodes_and_tenants(served, as_operator):
+    assert run("drain", "v-1", "v-2").out == "node v-1: will be drained\nnode v-2: will be drained\n"
+    served.desk.obey()
+    assert "on, drained" in run("nodes").out
+    assert run("undrain", "v-1", "v-2", "--json").code == 0
+    served.desk.obey()
+    assert [node["drained"] for node in run("nodes", "--json").document["nodes"]] == [False] * 3
+    done = run("drain", "nowhere")
+    assert (done.code, done.err) == (2, "error: there is no node 'nowhere'\n")
+    assert "33.3%" in run("tenants", "--set", "eve=1").out
+    assert [t["name"] for t in run("tenants", "--json").document["tenants"]] == ["ada", "bob", "eve"]
+    assert run("submit", "--tenant", "eve", "--json", "--", "true").document["tenant"] == "eve"
+    assert run("jobs", "--mine").code == 2
+
+
+def test_text_of_others_does_not_steer_the_terminal(served, as_operator):
+    run("tenants", "--set", "[red]x\x9b31m=1")
+    told = run("tenants").out
+    assert "[red]x?31m" in told
+    assert "\x9b" not in told
+
+
+def test_tokens(served, as_operator, monkeypatch):
+    made = run("token", "add", "--tenant", "ada", "--label", "laptop")
+    assert (made.code, made.err.count("\n")) == (0, 1)
+    token = made.out.strip()
+    entry = next(t for t in run("token", "list", "--json").document["tokens"] if t["label"] == "laptop")
+    assert "laptop" in run("token", "list").out
+    monkeypatch.setenv("COMMONWATT_TOKEN", token)
+    refused = run("token", "list")
+    assert (refused.code, refused.err) == (2, "error: only operators may do this\n")
+    monkeypatch.setenv("COMMONWATT_TOKEN", served.desk.tokens["operator"])
+    assert run("token", "revoke", entry["id"]).code == 0
+    monkeypatch.setenv("COMMONWATT_TOKEN", token)
+    gone = run("jobs")
+    told = (
+        "error: got a token that is unknown or revoked, expected Authorization: Bearer TOKEN (set COMMONWATT_TOKEN)\n"
+    )
+    assert (gone.code, gone.err) == (2, told)
+    assert token not in gone.err
+
+
+def test_tokens_on_the_store_itself(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMMONWATT_URL", "http://127.0.0.1:1")  # no server is needed
+    nodes = [{"name": "n", "gpu_type": "V100", "gpus": 1, "idle_w": 1, "gpu_w": 1}]
+    config = write(tmp_path / "live.yaml", {"engine": "local", "nodes": nodes, "tenants": [{"name": "vision"}]})
+    made = run("token", "add", "--tenant", "vision", "--config", config, "--json").document
+    assert (made["tenant"], made["token"][:3]) == ("vision", "cw_")
+    assert run("token", "add", "--operator", "--config", config).code == 0
+    assert made["token"].encode() not in (tmp_path / "commonwatt.db").read_bytes()
+    assert [t["tenant"] for t in run("token", "list", "--config", config, "--json").document["tokens"]] == [
+        "vision",
+        None,
+    ]
+    assert run("token", "revoke", made["id"], "--config", config, "--json").document == {"revoked": made["id"]}
+    assert run("token", "revoke", made["id"], "--config", config).code == 2
+    unknown = run("token", "add", "--tenant", "eve", "--config", config)
+    assert (unknown.code, unknown.err) == (2, "error: field 'tenant': got 'eve', expected a known tenant\n")
+
+
+def test_a_server_that_is_not_there(monkeypatch):
+    from commonwatt.client import link
+
+    monkeypatch.setattr(link, "_FIRST_PAUSE_S", 0.0)
+    done = run("jobs", "--url", "http://127.0.0.1:1")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("error: cannot reach http://127.0.0.1:1: ")
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["submit"], "field 'FILE': expected a job file, or flags"),
+        (["submit", "--gpus", "2"], "field 'name': expected this field to be given"),
+        (["submit", "missing.yaml"], "missing.yaml"),
+        (["submit", "--gpus", "x", "--", "y"], "field '--gpus': got 'x', expected a number of GPUs, or TYPE:NUMBER"),
+        (["submit", "--gres", "mps:1", "--", "y"], "field '--gres'"),
+        (["submit", "--time", "soon", "--", "y"], "field '--time'"),
+        (["submit", "--gpu-counts", "1,x", "--", "y"], "field '--gpu-counts'"),
+        (["submit", "--epochs", "0", "--", "y"], "field 'epochs': got '0'"),
+        (["submit", "--gpus", "99", "--", "y"], "field 'gpus': got '99 of V100 or 99 of T4'"),
+        (["submit", "--deadline", "x", "--", "y"], "field 'due': got 'x', expected a time such as"),
+        (["submit", "--key", "a b", "--", "y"], "field '--key'"),
+        (["submit", "--wrap", "x", "--", "y"], "field '--wrap'"),
+        (["submit", "--export", "ALL", "--", "y"], "field '--export'"),
+        (["submit", "--tenant", "bob", "--", "y"], "this token is for tenant ada only"),
+        (["jobs", "--tenant", "bob"], "this token is for tenant ada only"),
+        (["explain", "0"], "0 is not in the range"),
+        (["drain", "t"], "only operators may do this"),
+        (["tenants", "--set", "x"], "field '--set'"),
+        (["tenants", "--set", "x=nan"], "field '--set'"),
+        (["token", "add"], "expected either --tenant NAME or --operator"),
+        (["jobs", "--url", "nonsense"], "field 'url': got 'nonsense'"),
+    ],
+)
+def test_what_people_write_wrong(arguments, told):
+    done = run(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert told in done.err
+    assert done.err.count("\n") == 1
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("30", 1800), ("10:30", 630), ("02:00:00", 7200), ("1-0", 86400), ("1-2:30", 95400), ("2-03:04:05", 183845)],
+)
+def test_times_as_slurm_writes_them(text, expected):
+    """The forms of `man sbatch`, --time."""
+    assert seconds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1:2:3:4", "1d", "0-0", "1-", "٣", "1.5"])
+def test_times_that_are_none(text):
+    with pytest.raises(InputError):
+        seconds(text)
+
+
+def test_gpus_as_slurm_writes_them():
+    assert gpus("2") == {"gpus": 2}
+    assert gpus("v100:4") == gres("gpu:v100:4") == {"gpus": 4, "gpu_type": "v100"}
+    assert gres("gpu") == {"gpus": 1}
+    assert gres("gpu:3") == {"gpus": 3}
+    assert gres("gpu:v100") == {"gpus": 1, "gpu_type": "v100"}
+    for wrong in ("", "0", "v100:", ":2", "a:b:2"):
+        with pytest.raises(InputError):
+            gpus(wrong)
+    for wrong in ("", "gpu:", "mps:2", "gpu:2,mps:1", "gpu:a:b:2"):
+        with pytest.raises(InputError):
+            gres(wrong)
+
+
+def test_environment_as_slurm_writes_it():
+    own = {"HOME": "/h", "SECRET": "s"}
+    assert environment("NONE", own) == {}
+    assert environment("HOME,A=1,B=", own) == {"HOME": "/h", "A": "1", "B": ""}
+    for wrong in ("ALL", "ALL,A=1", "MISSING", "=x", ""):
+        with pytest.raises(InputError):
+            environment(wrong, own)
+
+
+def test_one_document_of_json_and_nothing_beside_it():
+    for arguments in (["jobs"], ["nodes"], ["tenants"]):
+        done = run(*arguments, "--json")
+        assert (done.code, done.err) == (0, "")
+        assert isinstance(json.loads(done.out), dict)
+
+
+def test_help_imports_nothing_large():
+    import subprocess
+
+    code = """
+import sys
+from commonwatt.cli.root import root
+for verb in ("submit", "jobs", "token"):
+    root([verb, "--help"], standalone_mode=False)
+print(sorted({"httpx", "sqlalchemy", "fastapi", "pydantic", "rich", "yaml"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,108 @@
+"""The estimate of what a policy saves."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sqlalchemy")
+
+from commonwatt.live.jobs import JobMaker
+from commonwatt.live.savings import Estimator, baseline_of, estimate, jobs_for_estimate
+from commonwatt.model.nodes import Cluster
+from commonwatt.store.records import RequestKind
+from tests.live.bench import Bench
+
+DAY_S, HOUR_S = 86_400.0, 3600.0
+
+
+@pytest.fixture
+def bench(tmp_path):
+    made = []
+
+    def make(**changes) -> Bench:
+        made.append(Bench(tmp_path, **changes))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def week(b: Bench, count: int = 40) -> None:
+    """Jobs over a week, of two GPU counts, some due soon."""
+    rng = np.random.default_rng(7)
+    for gap_s in rng.exponential(6 * DAY_S / count, count):
+        b.advance(float(gap_s))
+        alone_s = float(rng.uniform(0.1, 1.0) * DAY_S)
+        b.submit(
+            times_s={"V100": {1: alone_s, 2: 0.6 * alone_s}}, epochs=20, tenant=str(rng.choice(["a", "b"])),
+            due_in_s=float(alone_s * rng.uniform(1.2, 3.0)), tardiness_weight=1e-4,
+        )  # fmt: skip
+
+
+def found(b: Bench) -> dict:
+    maker = JobMaker(Cluster.of(b.live.config.nodes), 1.0)
+    jobs, period_s = jobs_for_estimate(b.live.store.jobs(limit=1000), maker, b.clock())
+    return estimate(b.live.config, jobs, period_s, 0)
+
+
+@pytest.mark.parametrize("solver", ["fifo", "random-greedy"])
+def test_a_policy_saves_nothing_against_itself(bench, solver):
+    b = bench(
+        policies=[{"solver": solver, "iterations": 5}, {"solver": solver, "iterations": 5, "name": "again"}],
+        interval_s=HOUR_S,
+    )
+    week(b)
+    saved = found(b)
+    assert (saved["energy_kwh"], saved["cost"], saved["tardiness_cost"]) == (0.0, 0.0, 0.0)
+    assert saved["jobs"] == 40
+    assert saved["baseline_energy_kwh"] > 0
+
+
+def test_what_is_saved_is_the_difference_of_two_simulations(bench):
+    b = bench(policies=[{"solver": "random-greedy", "iterations": 20}], interval_s=HOUR_S)
+    week(b)
+    saved = found(b)
+    assert baseline_of(b.live.config).solver == "fifo"
+    assert saved["baseline"] == "fifo"
+    assert saved["tardiness_cost"] > 0  # FIFO knows no due dates
+    assert 0 < abs(saved["cost"]) < saved["baseline_cost"]
+
+
+def test_cancelled_jobs_old_ones_and_those_of_another_cluster_are_left_out(bench):
+    b = bench()
+    b.submit()
+    b.advance(8 * DAY_S)
+    gone, kept = b.submit(), b.submit(50.0)
+    b.ask(RequestKind.CANCEL, job=gone)
+    b.look()
+    maker = JobMaker(Cluster.of(b.live.config.nodes), 1.0)
+    b.advance(100.0)
+    jobs, period_s = jobs_for_estimate(b.live.store.jobs(limit=10), maker, b.clock())
+    assert [job.name for job in jobs] == [f"{kept}-j"]
+    assert (jobs[0].submit_s, period_s) == (0.0, 100.0)
+    assert jobs_for_estimate([], maker, b.clock()) == ([], 0.0)
+
+
+def test_the_estimate_comes_from_a_process_of_its_own_and_stops_with_it(bench):
+    b = bench(policies=[{"solver": "fifo"}])
+    assert b.live.estimator.look() is None
+    b.submit()
+    b.advance(1000.0)
+    estimator = Estimator(b.live.config, b.live.store, b.live.maker, b.clock, every_s=0.01)
+    assert estimator.saved() is None
+    estimator.start()
+    end_s = time.monotonic() + 120
+    while (saved := estimator.saved()) is None:
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+    assert saved["cost"] == 0.0
+    estimator.stop()
+    end_s = time.monotonic() + 60
+    while any(thread.name == "savings" and thread is estimator._thread for thread in threading.enumerate()):
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
