@@ -236,7 +236,7 @@ class LocalEngine:
             environment={
                 **environment,
                 "CUDA_VISIBLE_DEVICES": ",".join(gpus),
-                "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as NVML counts
+                "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
             },
             grace_s=self._grace_s,
             limit_s=work.time_limit_s,
