@@ -43,12 +43,17 @@ class Pace:
         Between looks for requests nobody woke it for: another process may have written them.
     pause_s, longest_pause_s
         After a failure, doubled with each one more.
+    rest, longest_rest_s
+        After a step, as a multiple of its own time: where steps are long, what comes meanwhile waits for one of them,
+        and those who only ask get their turn.
     """
 
     beat_s: float = 5.0
     requests_s: float = 1.0
     pause_s: float = 0.25
     longest_pause_s: float = 30.0
+    rest: float = 4.0
+    longest_rest_s: float = 1.0
 
 
 class Keeper:
@@ -84,6 +89,7 @@ class Keeper:
         self._changed = threading.Condition()
         self._requests_s = -math.inf
         self._beat_s = -math.inf
+        self._rested_s = -math.inf  # on the clock nobody sets
         self._keep_s, self._cleared_s = keep_s, clock() - _CLEAR_S + _CLEAR_FIRST_S
 
     # -- for everybody
@@ -172,6 +178,7 @@ class Keeper:
         )
         if not session.durable.waiting_changes():
             session.durable.engine.wait(max(0.0, due_s - clock()), self._woken)  # type: ignore[attr-defined]
+        self._stopping.wait(max(0.0, self._rested_s - time.monotonic()))
         with suppress(BlockingIOError):
             os.read(self._woken, 4096)
         if ahead_s := clock.follow():
@@ -187,7 +194,7 @@ class Keeper:
         decide = bool(requests) or changed or (next_s is not None and now_s >= next_s)
         if not decide and now_s < self._beat_s + pace.beat_s:
             return False
-        self._beat_s = now_s
+        self._beat_s, began_s = now_s, time.monotonic()
         tick = session.step(requests, decide=decide)
         tick.settings["controller"] = {"time_s": now_s, "pid": os.getpid()}
         self._write(tick)
@@ -195,6 +202,8 @@ class Keeper:
         if decide and tick.sample is not None:
             self.tally.tick(tick.sample.tick_s)
         self._publish(replace(view.board(self._board, now_s, tick.sample), healthy=True, trouble=None))
+        ended_s = time.monotonic()
+        self._rested_s = ended_s + min(pace.longest_rest_s, pace.rest * (ended_s - began_s))
         return decide
 
     def _clear(self, session: Session) -> None:

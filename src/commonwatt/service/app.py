@@ -33,7 +33,7 @@ def make_app(desk: Desk) -> FastAPI:
         title="commonwatt", version=__version__, docs_url=None, redoc_url=None, openapi_url=f"{PREFIX}/openapi.json",
         redirect_slashes=False, description="The live control plane: jobs, tenants, nodes, energy.",
     )  # fmt: skip
-    app.state.desk = desk
+    app.state.desk, app.state.counts = desk, {}
     app.state.guard = Guard(desk.store, desk.config.live.server.requests_per_s)
     times = HttpTimes()
     app.state.metrics = metrics_page(

@@ -24,6 +24,7 @@ from commonwatt.store.records import ACTIVE, EventRow, JobRow, JobStatus, Reques
 
 __all__ = ["router"]
 
+_COUNTED_S = 1.0
 router = APIRouter(prefix=f"{PREFIX}/jobs", tags=["jobs"], route_class=AuditedRoute)
 
 LONGEST_HISTORY = 1000
@@ -85,8 +86,17 @@ def jobs(
     board, more = desk.board(), len(rows) > limit
     return JobPage(
         jobs=tuple(job_state(row, board) for row in rows[:limit]), next_cursor=rows[limit - 1].id if more else None,
-        counts=desk.store.counts(of),
+        counts=_counts(request, desk, of),
     )  # fmt: skip
+
+
+def _counts(request: Request, desk: Desk, tenant: str | None) -> dict[str, int]:
+    """Return jobs by status; what was counted less than a second ago is not counted again."""
+    kept: dict[str | None, tuple[float, dict[str, int]]] = request.app.state.counts
+    known, now_s = kept.get(tenant), time.monotonic()
+    if known is None or now_s > known[0] + _COUNTED_S:
+        known = kept[tenant] = (now_s, desk.store.counts(tenant))
+    return known[1]
 
 
 @router.get("/{job}", response_model=JobDetail, responses=refusals(404))

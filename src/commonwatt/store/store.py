@@ -22,6 +22,7 @@ from commonwatt.store.texts import LONGEST_NAME, check_name, check_number, clean
 
 __all__ = ["Store", "job_row"]
 
+_MOST_FILES = 20_000
 _JOB_COLUMNS = tuple(field.name for field in fields(JobRow))
 _LONGEST_PAGE = 10_000_000
 
@@ -31,6 +32,7 @@ class Store:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        self._files: dict[int, JobFile] = {}
 
     # -- tenants and tokens
 
@@ -137,14 +139,14 @@ class Store:
             return None
         t = tables.jobs
         row = c.execute(sa.select(t).where(t.c.tenant == tenant, t.c.idempotency_key == key)).mappings().first()
-        return None if row is None else job_row(row)
+        return None if row is None else job_row(row, self._files)
 
     def job(self, job: int) -> JobRow | None:
         """One job."""
         job = row_number(job)
         with self.database.reading(what=f"job {job}") as c:
             row = c.execute(sa.select(tables.jobs).where(tables.jobs.c.id == job)).mappings().first()
-        return None if row is None else job_row(row)
+        return None if row is None else job_row(row, self._files)
 
     def jobs(
         self, *, tenant: str | None = None, status: Sequence[JobStatus] = (), after: int = 0, limit: int = 100,
@@ -160,7 +162,7 @@ class Store:
         if status:
             query = query.where(t.status.in_(status))
         with self.database.reading(what="jobs") as c:
-            return [job_row(row) for row in c.execute(query).mappings()]
+            return [job_row(row, self._files) for row in c.execute(query).mappings()]
 
     def counts(self, tenant: str | None = None) -> dict[str, int]:
         """Jobs by status."""
@@ -276,13 +278,18 @@ class Store:
             return [dict(row) for row in rows]
 
 
-def job_row(row: sa.RowMapping) -> JobRow:
-    """Return a row of the table ``jobs``."""
+def job_row(row: sa.RowMapping, files: dict[int, JobFile] | None = None) -> JobRow:
+    """Return a row of the table ``jobs``; *files* are those read before, by job: they never change."""
     values = {name: row[name] for name in _JOB_COLUMNS}
+    files = {} if files is None else files
     try:
-        values |= {"file": JobFile.model_validate(row["file"]), "status": JobStatus(row["status"])}
+        file = files.get(row["id"]) or JobFile.model_validate(row["file"])
+        values |= {"file": file, "status": JobStatus(row["status"])}
     except ValueError as error:
         raise StoreError(f"job {row['id']} is not what this version of commonwatt writes: {error}") from None
+    if len(files) >= _MOST_FILES:
+        files.clear()
+    files[row["id"]] = file
     return JobRow(**values | {"nodes": tuple(row["nodes"])})
 
 
