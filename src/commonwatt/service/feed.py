@@ -37,11 +37,16 @@ _log = logging.getLogger("commonwatt.service")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message of the stream: its event name, its JSON, its id if it can be resumed after."""
+    """A message of the stream: its event name, its JSON (one line), its id if it can be resumed after."""
 
     event: str
     data: str
     id: int | None = None
+
+    def written(self) -> bytes:
+        """Return it as server-sent events are written."""
+        number = "" if self.id is None else f"id: {self.id}\r\n"
+        return f"{number}event: {self.event}\r\ndata: {self.data}\r\n\r\n".encode()
 
 
 @dataclass(frozen=True)
@@ -195,7 +200,7 @@ class Feed:
         key = (tenant, seen)
         written = self._written.get(key)
         if written is None or written[0] != view.number:
-            written = (view.number, _json(_since(view, seen, tenant) | {"sent_s": self.clock()}))
+            written = (view.number, _since(view, seen, tenant, self.clock()))
             self._written[key] = written
         return written[1]
 
@@ -210,33 +215,41 @@ def _turned(old: tuple[int, BoardJob, dict[str, Any]] | None, job: BoardJob) -> 
     return (known.status, known.held, known.nodes, known.gpus) != (job.status, job.held, job.nodes, job.gpus)
 
 
-def _since(view: _View, seen: int, tenant: str | None) -> dict[str, Any]:
-    """Return what changed after view *seen*, of what *tenant* may see."""
+def _since(view: _View, seen: int, tenant: str | None, now_s: float) -> str:
+    """Return the JSON of what changed after view *seen*, of what *tenant* may see.
+
+    It is put together from small parts, so that other threads get their turn meanwhile.
+    """
     whole = seen < view.whole_since
     since = 0 if whole else seen
 
     def own(job: int) -> bool:
         return tenant is None or (job in view.jobs and view.jobs[job][2]["tenant"] == tenant)
 
-    return {
-        "whole": whole,
-        "head": view.head if tenant is None else view.head | {"trouble": None},
-        "nodes": [
-            {name: getattr(node, name) for name in _NODE} | {"jobs": [job for job in node.jobs if own(job)]}
-            for number, node in view.nodes.values()
-            if number > since
-        ],
-        "jobs": [
-            outline | {name: getattr(job, name) for name in _JOB}
-            for number, job, outline in view.jobs.values()
-            if number > since and (tenant is None or outline["tenant"] == tenant)
-        ],
-        "gone": [
-            job
-            for number, job, of in view.gone
-            if not whole and number > since and tenant in (None, of) and job not in view.jobs
-        ],
-    }  # fmt: skip
+    nodes = (
+        {name: getattr(node, name) for name in _NODE} | {"jobs": [job for job in node.jobs if own(job)]}
+        for number, node in view.nodes.values()
+        if number > since
+    )
+    jobs = (
+        outline | {name: getattr(job, name) for name in _JOB}
+        for number, job, outline in view.jobs.values()
+        if number > since and (tenant is None or outline["tenant"] == tenant)
+    )
+    gone = [
+        job
+        for number, job, of in view.gone
+        if not whole and number > since and tenant in (None, of) and job not in view.jobs
+    ]
+    parts = {
+        "whole": _json(whole),
+        "sent_s": _json(now_s),
+        "head": _json(view.head if tenant is None else view.head | {"trouble": None}),
+        "nodes": f"[{','.join(map(_json, nodes))}]",
+        "jobs": f"[{','.join(map(_json, jobs))}]",
+        "gone": _json(gone),
+    }
+    return "{" + ",".join(f'"{name}":{part}' for name, part in parts.items()) + "}"
 
 
 def _head(board: Board) -> dict[str, Any]:
@@ -249,11 +262,14 @@ def _head(board: Board) -> dict[str, Any]:
     }
 
 
-def _json(document: dict[str, Any]) -> str:
+_encoder = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+
+
+def _json(value: Any) -> str:  # noqa: ANN401
     try:
-        return json.dumps(document, allow_nan=False, separators=(",", ":"))
-    except ValueError:  # infinite or no number: unknown; several times slower
-        return to_json(document, inf_nan_mode="null").decode()
+        return _encoder.encode(value)
+    except ValueError:  # infinite or no number: unknown
+        return to_json(value, inf_nan_mode="null").decode()
 
 
 async def _or_later(news: asyncio.Event, timeout_s: float) -> None:

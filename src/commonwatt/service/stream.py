@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import EventSourceResponse
 
 from commonwatt import __version__
-from commonwatt.service.feed import Feed
+from commonwatt.service.feed import Feed, Message
 from commonwatt.service.guard import Caller, Guard, Member
 from commonwatt.service.parameters import PREFIX, desk_of
 from commonwatt.service.problems import Refusal
@@ -45,13 +45,13 @@ async def stream(
     )  # fmt: skip
 
 
-async def _messages(request: Request, feed: Feed, caller: Caller, resume: int) -> AsyncIterator[ServerSentEvent]:
+async def _messages(request: Request, feed: Feed, caller: Caller, resume: int) -> AsyncIterator[bytes]:
     desk, guard = desk_of(request), request.app.state.guard
     hello = {
         "operator": caller.operator, "tenant": caller.tenant, "label": caller.owner.label, "version": __version__,
         "currency": desk.config.electricity.currency, "heartbeat_s": HEARTBEAT_S,
     }  # fmt: skip
-    yield ServerSentEvent(json.dumps(hello), event="hello")
+    yield Message("hello", json.dumps(hello)).written()
     token = request.headers["authorization"].partition(" ")[2].strip()
 
     async def still() -> bool:
@@ -59,7 +59,7 @@ async def _messages(request: Request, feed: Feed, caller: Caller, resume: int) -
         return await guard.owner(token) is not None
 
     async for message in feed.listen(caller.tenant, resume=resume, still=still):
-        yield ServerSentEvent(message.data, event=message.event, id=None if message.id is None else str(message.id))
+        yield message.written()
 
 
 def _feed(request: Request) -> Feed:

@@ -46,13 +46,15 @@ export async function* messages({ signal, alive, last }) {
   if (last) headers["Last-Event-ID"] = String(last);
   const answer = await request("/stream", { headers, signal });
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let waiting = "";
+  let held = []; // parts of a message that is not whole yet; the first board is megabytes long
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
     alive();
-    const blocks = (waiting + value.replace(/\r/g, "")).split("\n\n");
-    waiting = blocks.pop();
+    held.push(value.replace(/\r/g, ""));
+    if (!held.at(-1).includes("\n")) continue;
+    const blocks = held.join("").split("\n\n");
+    held = [blocks.pop()];
     for (const block of blocks) {
       const message = parse(block);
       if (message !== null) yield message;
