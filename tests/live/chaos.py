@@ -94,7 +94,7 @@ def until_all_end(store: Store, jobs: list[int], limit_s: float = 120.0) -> None
         time.sleep(0.1)
 
 
-def stream(path: Path, store: Store, logs: Path, rounds: int, seed: int, longest_s: float = 0.7) -> list[int]:
+def stream(path: Path, store: Store, logs: Path, rounds: int, seed: int, longest_s: float = 0.5) -> list[int]:
     """Kill the controller *rounds* times, *longest_s* apart at most, while jobs come in; returns the jobs."""
     rng = np.random.default_rng(seed)
     jobs: list[int] = []
