@@ -60,6 +60,8 @@ class Prometheus:
                 return json.load(answer)["data"]["result"]
         except urllib.error.HTTPError as error:
             with error:
+                if error.code == 503:  # it is still starting
+                    return []
                 raise ValueError(error.read().decode()) from None
         except OSError:
             return []

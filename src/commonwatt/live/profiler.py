@@ -138,8 +138,9 @@ class Profiler:
         over = [node for node, probe in self._probes.items() if self._look(probe, node, tick, now_s)]
         for node in over:
             del self._probes[node]
+        if over or self._durable.waiting_changes():
+            self._controller.absorb()  # what has just ended, or ended before a restart, neither waits nor begins again
         if over:
-            self._controller.absorb()  # else what has just ended would not be seen to wait
             for event in self._vain:
                 self._controller.log.append(event)
             self._vain.clear()
