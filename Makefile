@@ -3,8 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= out/demo
-# Many tests wait for servers: one more of them at a time than there are cores.
-WORKERS ?= $(shell expr 1 + $$(nproc))
+WORKERS ?= auto
 
 .PHONY: demo test lint types docs wheel-test bench clean venv
 

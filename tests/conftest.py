@@ -3,6 +3,7 @@
 import os
 import shutil
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -21,6 +22,18 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run",
     "--disable-sync", "--disable-default-apps", "--disable-domain-reliability", "--no-pings", "--disable-extensions",
 ]  # fmt: skip
+
+
+# Here daemons, processes and clocks of a machine others use, too, take part: what fails is tried once more, and both
+# outcomes are shown.
+WITH_DAEMONS = {"client", "dashboard", "devices", "engines", "live", "ops", "service", "serving", "store"}
+
+
+def pytest_collection_modifyitems(items):
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in WITH_DAEMONS:
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def pytest_report_header():

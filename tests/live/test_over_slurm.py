@@ -53,13 +53,14 @@ def test_jobs_end_exactly_once_though_the_controller_and_slurmctld_are_killed(pl
     path, store = plane
     jobs = stream(path, store, tmp_path, 4, seed=1, longest_s=3.0)
     with running(path):
-        jobs.append(store.submit("a", witness("late", tmp_path, 2.0, gpus=2), time.time())[0].id)
-        time.sleep(1.0)
+        late = store.submit("a", witness("late", tmp_path, 5.0, gpus=2), time.time())[0].id
+        until(lambda: store.job(late).status == "running")
+        time.sleep(2.0)  # Slurm's controller has written down what it started
         site.end("slurmctld", signal.SIGKILL)
-        jobs.append(store.submit("b", witness("later", tmp_path, 0.5), time.time())[0].id)
+        jobs += [late, store.submit("b", witness("later", tmp_path, 0.5), time.time())[0].id]
         time.sleep(1.0)
         site.begin("slurmctld")
-        until_all_end(store, jobs)
+        until_all_end(store, jobs, 240.0)
     assert problems(store, tmp_path, jobs) == []
 
 
