@@ -21,6 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import aiohttp
 import httpx
 import numpy as np
 import yaml
@@ -148,25 +149,26 @@ async def generate(url: str, token: str, rate: float, seconds: float, ids: list[
     kinds = rng.choice(len(REQUESTS), size=int(rate * seconds), p=[share for share, _, _ in REQUESTS])
     found: dict[str, list[float]] = {}
     statuses: dict[str, int] = {}
-    limits = httpx.Limits(max_connections=200, max_keepalive_connections=200)
-    async with httpx.AsyncClient(base_url=url, headers=_with(token), limits=limits, timeout=60) as client:
+    timeout, connector = aiohttp.ClientTimeout(60), aiohttp.TCPConnector(limit=200)
+    async with aiohttp.ClientSession(url, headers=_with(token), connector=connector, timeout=timeout) as client:
 
         async def ask(number: int, kind: int, due_s: float) -> None:
             _, method, path = REQUESTS[kind]
             target = path.format(job=ids[int(rng.integers(len(ids)))])
+            body = job(10**6 + number).model_dump(mode="json", exclude_none=True) if method == "POST" else None
             try:
-                if method == "POST":
-                    body = job(10**6 + number).model_dump(mode="json", exclude_none=True)
-                    answer = await client.post(target, params={"tenant": "t1"}, json=body)
-                else:
-                    answer = await client.get(target)
-                status = str(answer.status_code)
-            except httpx.TransportError as error:
+                async with client.request(
+                    method, target, params={"tenant": "t1"} if body else None, json=body
+                ) as answer:
+                    await answer.read()
+                status = str(answer.status)
+            except (aiohttp.ClientError, TimeoutError) as error:
                 status = type(error).__name__
             found.setdefault(f"{method} {path}", []).append(time.perf_counter() - due_s)
             statuses[status] = statuses.get(status, 0) + 1
 
-        await client.get("/healthz")
+        async with client.get("/healthz") as answer:
+            await answer.read()
         began, tasks = time.perf_counter() + 0.1, []
         for number, kind in enumerate(kinds):
             due_s = began + number / rate

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from commonwatt.simulation.runner import run_seeds
 from tests.cli.console import run, scenario, write
 from tests.simulation.made import prepared
+
+LIVE = str(Path(__file__).parents[1] / "examples" / "live.yaml")
 
 
 @pytest.fixture
@@ -30,3 +34,30 @@ def test_ray_without_ray(more, no_ray, tmp_path):
 def test_without_it_everything_else_works(no_ray):
     results, _ = run_seeds([prepared(scenario())])
     assert len(results[0].policies) == 2
+
+
+WITHOUT_LIVE = """
+import sys
+for name in ("sqlalchemy", "alembic", "fastapi", "uvicorn", "httpx", "starlette"):
+    sys.modules[name] = None
+from commonwatt.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("serve", LIVE), ("check", LIVE), ("token", "list", "--config", LIVE), ("store", "check", LIVE), ("jobs",),
+        ("submit", "--", "true"),
+    ],
+)  # fmt: skip
+def test_the_control_plane_without_its_packages(command, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_LIVE, *command], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert line.endswith("is not installed; run: pip install 'commonwatt[live]'")
+    assert list(tmp_path.iterdir()) == []

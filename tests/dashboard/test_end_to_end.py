@@ -42,7 +42,7 @@ def live(tmp_path, serve):
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
     try:
-        document = process.stdout.readline() + process.stdout.readline() + process.stdout.readline()
+        document = "".join(iter(process.stdout.readline, "}\n"))
         url = re.search(r"http://[\w.:]+", document).group()
         token = re.search(r"cw_[\w-]+", (tmp_path / "log").read_text()).group()
         yield url, token

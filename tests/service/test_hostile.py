@@ -110,7 +110,7 @@ def test_a_database_that_is_away(as_, desk, monkeypatch):
         raise StoreError("jobs: the database mysql://user@db/x says: gone")
 
     assert as_("ada").get("/whoami").status_code == 200
-    monkeypatch.setattr(desk.store, "jobs", fails)
+    monkeypatch.setattr(desk.store, "page", fails)
     done = as_("ada").get("/jobs")
     assert (done.status_code, done.headers["retry-after"]) == (503, "5")
     assert "mysql" not in done.text
@@ -127,7 +127,7 @@ def test_a_defect_of_ours_tells_nothing(as_, desk, monkeypatch, caplog):
     def fails(*_, **__):
         raise RuntimeError("password=hunter2 in /srv/secret.py")
 
-    monkeypatch.setattr(desk.store, "jobs", fails)
+    monkeypatch.setattr(desk.store, "page", fails)
     done = as_("ada").get("/jobs")
     assert (done.status_code, done.headers["content-type"]) == (500, "application/problem+json")
     assert "hunter2" not in done.text

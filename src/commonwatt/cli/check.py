@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import blamed_on, digest, json_option, print_json
+from commonwatt.cli.output import blamed_on, digest, json_option, needing, print_json
 
 if TYPE_CHECKING:
     from commonwatt.model.check_results import CheckLine
@@ -32,9 +32,11 @@ def command(config: Path, *, as_json: bool) -> None:
       commonwatt check examples/live.yaml
     """
     from commonwatt import __version__
-    from commonwatt.live.checks import all_checks
-    from commonwatt.live.open import read_config
     from commonwatt.model.check_results import CheckResult
+
+    with needing("live"):
+        from commonwatt.live.checks import all_checks
+        from commonwatt.live.open import read_config
 
     scenario = read_config(config)
     lines = []

@@ -15,7 +15,7 @@ __all__ = ["command"]
 @server_option
 @json_option
 def command(nodes: tuple[str, ...], *, url: str | None, as_json: bool) -> None:
-    """Give nodes no further jobs (operators); what runs there moves on.
+    """Give nodes no further jobs (operators); what runs there may stay.
 
     \b
     Example:

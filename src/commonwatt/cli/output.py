@@ -20,6 +20,7 @@ __all__ = [
     "blamed_on",
     "digest",
     "json_option",
+    "needing",
     "plot_option",
     "print_json",
     "progress_bar",
@@ -72,6 +73,19 @@ def blamed_on(path: Path) -> Iterator[None]:
         yield
     except InputError as error:
         raise error.within(path) from None
+
+
+@contextmanager
+def needing(extra: str) -> Iterator[None]:
+    """Tell of a package that is missing, when modules of ours are imported inside, by the *extra* that brings it."""
+    from commonwatt.model.errors import MissingExtraError
+
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "commonwatt").partition(".")[0] == "commonwatt":
+            raise
+        raise MissingExtraError(str(error.name), extra) from None
 
 
 def print_json(document: BaseModel | dict[str, Any]) -> None:

@@ -69,14 +69,17 @@ class Keeper:
         ``live`` or ``dry-run``, where the store does not say.
     keep_s
         How long to keep what can be deleted; for ever if not given.
+    settled
+        Called in the controller's thread once it has begun, or begun anew, and taken a first decision.
     """
 
     def __init__(
         self, store: TickStore, make_engine: Callable[[], LiveEngine], make_session: Callable[[LiveEngine], Session], *,
         engine_name: str, mode: str, clock: SteadyClock, pace: Pace | None = None,
         saved: Callable[[], Mapping[str, float | str | None] | None] = lambda: None, keep_s: float | None = None,
+        settled: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        self._saved = saved
+        self._saved, self._settled = saved, settled
         self._store, self._make_engine, self._make_session = store, make_engine, make_session
         self._mode, self._clock, self._pace = mode, clock, pace or Pace()
         self._board = Board(clock(), mode, engine_name)
@@ -136,9 +139,11 @@ class Keeper:
         while not self._stopping.is_set():
             try:
                 session, view = self._begin()
+                settled = False
                 while not self._stopping.is_set() and not session.outgrown():
                     if self._go_on(session, view):
                         failures = 0
+                        settled = settled or self._settle()
                     self._clear(session)
             except CommonwattError as error:
                 failures += 1
@@ -149,6 +154,10 @@ class Keeper:
                 self._trouble(error)
             if failures:
                 self._stopping.wait(min(self._pace.longest_pause_s, self._pace.pause_s * 2.0 ** min(failures, 20)))
+
+    def _settle(self) -> bool:
+        self._settled()
+        return True
 
     def _begin(self) -> tuple[Session, View]:
         if self._store.claim is not None and not self._store.claim.held():

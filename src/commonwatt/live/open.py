@@ -91,9 +91,12 @@ def _nodes_named(config: Scenario) -> dict[str, Sequence[str]]:
 
 
 def open_live(
-    path: Path, *, seed: int = 0, pace: Pace | None = None, clock: SteadyClock | None = None
+    path: Path, *, seed: int = 0, pace: Pace | None = None, clock: SteadyClock | None = None,
+    settled: Callable[[], None] = lambda: None,
 ) -> Live:  # fmt: skip
     """Open store and engine of the configuration *path*; its controller is there, but not started.
+
+    *settled* is called once it has begun and decided for the first time (``Keeper``).
 
     Raises
     ------
@@ -139,7 +142,7 @@ def open_live(
     keeper = Keeper(
         ticks, lambda: engine_of(marks.kept(ticks)), session,
         engine_name=config.engine, mode=config.live.mode, clock=clock, pace=pace, saved=estimator.saved,
-        keep_s=config.live.keep_days * DAY_S,
+        keep_s=config.live.keep_days * DAY_S, settled=settled,
     )  # fmt: skip
     return Live(config, folder, cluster, database, store, maker, keeper, estimator)
 

@@ -7,7 +7,7 @@ begins before one whose turn came earlier.
 
 from __future__ import annotations
 
-import heapq
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,11 +40,11 @@ def expected_times(
     waiting
         The jobs that wait.
     """
-    releases: list[list[tuple[float, int]]] = [[] for _ in free_gpus]
+    releases: list[list[tuple[float, int]]] = [[] for _ in free_gpus]  # latest first
     for time_s, klass, gpus in ends:
         releases[klass].append((max(now_s, time_s), gpus))
     for own in releases:
-        heapq.heapify(own)
+        own.sort(key=_latest_first)
     free, found = list(free_gpus), {}
     begins = [now_s] * len(free)  # before which nothing begins in a class: jobs there take turns
     for job in sorted(waiting, key=lambda w: (w.pressure, w.handle))[:LONGEST]:
@@ -57,27 +57,23 @@ def expected_times(
             continue
         end_s, begin_s, klass, gpus = best
         while releases[klass] and free[klass] < gpus:
-            free[klass] += heapq.heappop(releases[klass])[1]
+            free[klass] += releases[klass].pop()[1]
         free[klass] -= gpus
         begins[klass] = max(begins[klass], begin_s)
-        heapq.heappush(releases[klass], (end_s, gpus))
+        insort(releases[klass], (end_s, gpus), key=_latest_first)
         found[job.handle] = (begin_s, end_s)
     return found
+
+
+def _latest_first(release: tuple[float, int]) -> float:
+    return -release[0]
 
 
 def _earliest(from_s: float, free: int, releases: list[tuple[float, int]], gpus: int) -> float | None:
     """When *gpus* are free; ``None`` if never."""
     if free >= gpus:
         return from_s
-    time_s = from_s
-    for release_s, released in heapq.nsmallest(min(len(releases), 64), releases):
-        free += released
-        time_s = max(from_s, release_s)
-        if free >= gpus:
-            return time_s
-    if free + sum(released for _, released in releases) < gpus or len(releases) <= 64:
-        return None
-    for release_s, released in sorted(releases)[64:]:
+    for release_s, released in reversed(releases):
         free += released
         if free >= gpus:
             return max(from_s, release_s)

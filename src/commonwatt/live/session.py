@@ -64,6 +64,7 @@ class Session:
         self.profiler = Profiler(self.controller, self.durable, store.profiles(), profiling)
         self.mode = "live"
         self.drained: list[str] = []
+        self.entered: list[JobRow] = []  # since somebody last took note of them
         self._decided = False
         self.held: set[int] = set()
         self._pauses: dict[int, float] = {}  # until when a job that was refused is left alone, by handle
@@ -209,9 +210,10 @@ class Session:
             self._decided = True
         else:
             self.controller.close()
-        self.recorder.record(tick, now_s, tick_s)
+        if self.recorder.record(tick, now_s, tick_s):
+            tick.settings["metered"] = self._marks()
         self.profiler.follow(tick, self.recorder.seen, now_s)
-        tick.settings |= {"metered": self._marks(), "usage": [now_s, self.controller.usage()]}
+        tick.settings["usage"] = [now_s, self.controller.usage()]
         return tick
 
     def outgrown(self) -> bool:
@@ -275,6 +277,7 @@ class Session:
             )
             tick.events.append(EventRow(0, now_s, EventKind.FAILED, row.id, (), 0, "never-fits", sentence))
             return None
+        self.entered.append(row)
         if row.times is None:
             tick.change(row.id, times=[vars(figure) for figure in figures])
         if row.held:

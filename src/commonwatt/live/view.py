@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from commonwatt.live.outlook import LONGEST, Waiting, expected_times
 from commonwatt.live.session import Session
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.store.records import ACTIVE, JobRow, JobStatus, SampleRow
+from commonwatt.store.texts import cleaned_column
 from commonwatt.store.ticks import Tick
 
 __all__ = ["View"]
@@ -20,7 +22,7 @@ __all__ = ["View"]
 _COLUMNS = (
     "status", "held", "nodes", "done_epochs", "kept_epochs", "reason", "sentence", "expected_start_s", "expected_end_s",
 )  # fmt: skip
-
+_ROW = tuple(column.name for column in fields(JobRow))
 
 _FEW = 500
 _PAUSE_S = 5.0
@@ -33,19 +35,20 @@ class View:
     def __init__(self, session: Session, rows: Sequence[JobRow]) -> None:
         self._session = session
         self._jobs = {row.id: _job(row) for row in rows}
-        self._seen = len(session.durable.jobs)
+        self._rows = {row.id: row for row in rows}
         self._projected_s = -math.inf
 
     def apply(self, tick: Tick) -> None:
         """Take over what *tick* changed."""
-        entered = self._session.durable.jobs[self._seen :]
-        self._seen += len(entered)
-        for known in entered:
-            job = BoardJob(known.id, "waiting", False, (), 0, 0.0, known.kept_epochs, None, None, None, None)  # noqa: FBT003
-            self._jobs.setdefault(known.id, job)
-        for job_id, columns in tick.jobs.items():
+        entered, self._session.entered = self._session.entered, []
+        for row in entered:
+            self._rows[row.id] = row
+            self._jobs.setdefault(row.id, _job(row))
+        for job_id, written in tick.jobs.items():
             if job_id not in self._jobs:
                 continue
+            columns = {name: cleaned_column(name, value) for name, value in written.items()}
+            self._rows[job_id] = _changed(self._rows[job_id], columns)
             changed = {name: columns[name] for name in _COLUMNS if name in columns}
             if "nodes" in changed:
                 changed["nodes"] = tuple(changed["nodes"])
@@ -58,7 +61,12 @@ class View:
             if job.status in ACTIVE:
                 self._jobs[job_id] = job
             else:
-                del self._jobs[job_id]
+                del self._jobs[job_id], self._rows[job_id]
+
+        for job_id, done_epochs in tick.progress.items():
+            known_job = self._jobs.get(job_id)
+            if known_job is not None and known_job.status == "running" and known_job.done_epochs != done_epochs:
+                self._jobs[job_id] = replace(known_job, done_epochs=done_epochs)
 
     def board(self, last: Board, now_s: float, sample: SampleRow | None) -> Board:
         """Return the board as of *now_s*."""
@@ -75,6 +83,7 @@ class View:
             mode=session.mode,
             nodes=nodes,
             jobs=jobs,
+            rows=dict(self._rows),
             power_w=session.controller.engine.power_w(),
             busy_gpus=sum(node.held_gpus for node in nodes),
             total_gpus=session.controller.cluster.total_gpus,
@@ -133,36 +142,47 @@ class View:
             job = self._jobs.get(session.durable.jobs[handle].id)
             end_s = None if job is None else job.expected_end_s
             ends.append((now_s if end_s is None else end_s, klass, gpus))
-        waiting = [self._waiting(handle) for handle in self._most_pressing()]
-        expected = expected_times(now_s, [max(0, f) for f in free], ends, waiting)
+        expected = expected_times(now_s, [max(0, f) for f in free], ends, self._waiting())
         for handle, (begin_s, end_s) in expected.items():
             job_id = session.durable.jobs[handle].id
             if job_id in self._jobs:
                 self._jobs[job_id] = replace(self._jobs[job_id], expected_start_s=begin_s, expected_end_s=end_s)
 
-    def _most_pressing(self) -> list[int]:
-        """Waiting jobs to be projected, by due date less shortest run time."""
+    def _waiting(self) -> list[Waiting]:
+        """Waiting jobs to be projected: those that press most, by due date less shortest run time."""
         book = self._session.controller.book
         handles = np.array(sorted(book.active - book.nodes.keys() - self._session.held), dtype=np.int64)
         if not len(handles):
             return []
         shortest_s = np.minimum.reduceat(book.row("time_s"), book.job("first"))[handles] * self._left(handles)
-        order = np.lexsort((handles, book.job("due_s")[handles] - shortest_s))
-        return [int(handle) for handle in handles[order][:LONGEST]]
+        pressure = book.job("due_s")[handles] - shortest_s
+        order = np.lexsort((handles, pressure))[:LONGEST]
+        handles, pressure = handles[order], pressure[order]
+        count = book.job("count")[handles]
+        starts = np.cumsum(count) - count
+        rows = np.arange(int(count.sum())) + np.repeat(book.job("first")[handles] - starts, count)
+        gpus = book.row("width")[rows] * book.row("per_node")[rows]
+        times_s = book.row("time_s")[rows] * np.repeat(self._left(handles), count)
+        ways = list(zip(book.row("klass")[rows].tolist(), gpus.tolist(), times_s.tolist(), strict=True))
+        return [
+            Waiting(handle, press, ways[start : start + number])
+            for handle, press, start, number in zip(
+                handles.tolist(), pressure.tolist(), starts.tolist(), count.tolist(), strict=True
+            )
+        ]
 
     def _left(self, handles: Ints) -> Floats:
         """Part of each job's epochs that is still to be done. Shape [J]."""
-        kept = np.array([self._session.durable.jobs[int(handle)].kept_epochs for handle in handles])
+        jobs = self._session.durable.jobs
+        kept = np.array([jobs[handle].kept_epochs for handle in handles.tolist()])
         return 1.0 - np.minimum(1.0, kept / self._session.controller.book.job("epochs")[handles])
 
-    def _waiting(self, handle: int) -> Waiting:
-        book = self._session.controller.book
-        first = int(book.job("first")[handle])
-        rows = slice(first, first + int(book.job("count")[handle]))
-        gpus = book.row("width")[rows] * book.row("per_node")[rows]
-        times_s = book.row("time_s")[rows] * self._left(np.array([handle]))
-        ways = list(zip(book.row("klass")[rows].tolist(), gpus.tolist(), times_s.tolist(), strict=True))
-        return Waiting(handle, float(book.job("due_s")[handle]) - min(way[2] for way in ways), ways)
+
+def _changed(row: JobRow, columns: Mapping[str, Any]) -> JobRow:
+    known = {name: columns[name] for name in _ROW if name in columns}
+    if "nodes" in known:
+        known["nodes"] = tuple(known["nodes"])
+    return replace(row, **known)
 
 
 def _job(row: JobRow) -> BoardJob:

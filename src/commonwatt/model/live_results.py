@@ -6,14 +6,13 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict
 
-from commonwatt.model.fields import FileModel, ResultModel, quantity
+from commonwatt.model.fields import AnswerModel, FileModel, ResultModel, quantity
 
 __all__ = [
     "AuditEntry", "AuditPage", "ClusterState", "EventEntry", "EventPage", "Explanation", "Health", "JobConfiguration",
     "JobDetail", "JobPage", "JobState", "JobsChanged", "LedgerEntry", "LedgerPage", "ModeOrder",
-    "ModeState", "NewToken", "NodePage",
-    "NodeState", "Problem", "Sample", "SamplePage", "SubmittedJob", "TenantOrder", "TenantPage", "TenantState",
-    "TokenEntry", "TokenOrder", "TokenPage", "WhoAmI",
+    "ModeState", "NewToken", "NodePage", "NodeState", "Problem", "Sample", "SamplePage", "ServeResult",
+    "SubmittedJob", "TenantOrder", "TenantPage", "TenantState", "TokenEntry", "TokenOrder", "TokenPage", "WhoAmI",
 ]  # fmt: skip
 
 JobStatusName = Literal["waiting", "running", "completed", "failed", "cancelled"]
@@ -327,3 +326,11 @@ class Health(ResultModel):
 
     status: Literal["ok", "failing"] = quantity("ok or failing")
     version: str = quantity("version of commonwatt")
+
+
+class ServeResult(AnswerModel):
+    """What ``commonwatt serve`` says of itself once it takes requests."""
+
+    url: str = quantity("where it is served")
+    engine: str = quantity("engine that runs the jobs")
+    nodes: int = quantity("number of nodes")

@@ -30,6 +30,7 @@ from commonwatt.model.live_results import (
     NodePage,
     Problem,
     SamplePage,
+    ServeResult,
     SubmittedJob,
     TenantOrder,
     TenantPage,
@@ -140,6 +141,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "live-whoami-result": WhoAmI,
     "live-health-result": Health,
     "check-result": CheckResult,
+    "serve-result": ServeResult,
 }
 
 

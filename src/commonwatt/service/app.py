@@ -19,6 +19,7 @@ from commonwatt.service.http_times import HttpTimes
 from commonwatt.service.metrics import metrics_page
 from commonwatt.service.parameters import PREFIX
 from commonwatt.service.problems import install, refusals
+from commonwatt.service.recent import Recent
 
 __all__ = ["make_app"]
 
@@ -33,7 +34,7 @@ def make_app(desk: Desk) -> FastAPI:
         title="commonwatt", version=__version__, docs_url=None, redoc_url=None, openapi_url=f"{PREFIX}/openapi.json",
         redirect_slashes=False, description="The live control plane: jobs, tenants, nodes, energy.",
     )  # fmt: skip
-    app.state.desk, app.state.counts = desk, {}
+    app.state.desk, app.state.recent = desk, Recent()
     app.state.guard = Guard(desk.store, desk.config.live.server.requests_per_s)
     times = HttpTimes()
     app.state.metrics = metrics_page(

@@ -55,7 +55,7 @@ def nodes(request: Request, caller: Member) -> NodePage:
 
 @router.post("/nodes/{node}/drain", status_code=202, response_model=NodeState, responses=refusals(403, 404))
 def drain(request: Request, caller: Operator, node: NodeName) -> NodeState:  # noqa: ARG001
-    """Give a node no further jobs; those on it move or end."""
+    """Give a node no further jobs; those on it may stay."""
     return _ask(desk_of(request), node, RequestKind.DRAIN)
 
 

@@ -19,7 +19,7 @@ _FAILING: dict[int | str, dict[str, Any]] = {503: {"model": Health, "description
 
 
 @router.get("/healthz", response_model=Health, responses=_FAILING)
-def healthz(request: Request, response: Response) -> Health:
+async def healthz(request: Request, response: Response) -> Health:
     """Say whether the controller works."""
     return _told(response, good=desk_of(request).board().healthy)
 

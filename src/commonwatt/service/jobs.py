@@ -17,14 +17,13 @@ from commonwatt.service.body import body_of, described
 from commonwatt.service.desk import Desk
 from commonwatt.service.door import look_at
 from commonwatt.service.guard import Caller, Member
-from commonwatt.service.parameters import PREFIX, After, Limit, TenantName, desk_of
+from commonwatt.service.parameters import PREFIX, After, Limit, TenantName, desk_of, looked_up, recent_of
 from commonwatt.service.problems import Refusal, refusals
 from commonwatt.service.shapes import event_entry, explanation, job_detail, job_state, submitted_job
 from commonwatt.store.records import ACTIVE, EventRow, JobRow, JobStatus, RequestKind
 
 __all__ = ["router"]
 
-_COUNTED_S = 1.0
 router = APIRouter(prefix=f"{PREFIX}/jobs", tags=["jobs"], route_class=AuditedRoute)
 
 LONGEST_HISTORY = 1000
@@ -73,54 +72,54 @@ def submit(
 
 
 @router.get("", response_model=JobPage, responses=refusals(403, 404))
-def jobs(
+async def jobs(
     request: Request, caller: Member, status: Annotated[list[JobStatus] | None, Query()] = None,
     tenant: TenantName = None, cursor: After = 0, limit: Limit = 100, *, newest_first: bool = False,
 ) -> JobPage:  # fmt: skip
     """List jobs by number, a page at a time: a tenant its own, an operator all or those of one tenant."""
     desk = desk_of(request)
-    of = _owner(desk, caller, tenant) if tenant is not None or not caller.operator else None
-    rows = desk.store.jobs(
-        tenant=of, status=tuple(status or ()), after=cursor, limit=limit + 1, newest_first=newest_first
-    )
-    board, more = desk.board(), len(rows) > limit
+    board = desk.board()
+
+    def find() -> tuple[str | None, list[JobRow]]:
+        of = _owner(desk, caller, tenant) if tenant is not None or not caller.operator else None
+        return of, desk.store.page(
+            board.rows, tenant=of, status=tuple(status or ()), after=cursor, limit=limit + 1, newest_first=newest_first
+        )
+
+    of, rows = await looked_up(request, find)
+    counts = await recent_of(request).get(("jobs", of), lambda: desk.store.counts(of))
+    more = len(rows) > limit
     return JobPage(
         jobs=tuple(job_state(row, board) for row in rows[:limit]), next_cursor=rows[limit - 1].id if more else None,
-        counts=_counts(request, desk, of),
+        counts=counts,
     )  # fmt: skip
 
 
-def _counts(request: Request, desk: Desk, tenant: str | None) -> dict[str, int]:
-    """Return jobs by status; what was counted less than a second ago is not counted again."""
-    kept: dict[str | None, tuple[float, dict[str, int]]] = request.app.state.counts
-    known, now_s = kept.get(tenant), time.monotonic()
-    if known is None or now_s > known[0] + _COUNTED_S:
-        known = kept[tenant] = (now_s, desk.store.counts(tenant))
-    return known[1]
-
-
 @router.get("/{job}", response_model=JobDetail, responses=refusals(404))
-def job(request: Request, caller: Member, job: JobNumber) -> JobDetail:
+async def job(request: Request, caller: Member, job: JobNumber) -> JobDetail:
     """Return everything about a job."""
     desk = desk_of(request)
-    row = _found(desk, caller, job)
-    return job_detail(row, desk.board(), desk.store.account(job))
+    row, account = await looked_up(request, lambda: (_found(desk, caller, job), desk.store.account(job)))
+    return job_detail(row, desk.board(), account)
 
 
 @router.get("/{job}/explain", response_model=Explanation, responses=refusals(404))
-def explain(request: Request, caller: Member, job: JobNumber) -> Explanation:
+async def explain(request: Request, caller: Member, job: JobNumber) -> Explanation:
     """Say why a job runs where it does, or waits, and what is expected of it."""
     desk = desk_of(request)
-    row = _found(desk, caller, job)
-    return explanation(row, desk.board(), tuple(event_entry(e) for e in _history(desk, job)))
+    row, history = await looked_up(request, lambda: (_found(desk, caller, job), _history(desk, job)))
+    return explanation(row, desk.board(), tuple(event_entry(e) for e in history))
 
 
 @router.get("/{job}/events", response_model=EventPage, responses=refusals(404))
-def job_events(request: Request, caller: Member, job: JobNumber, after: After = 0, limit: Limit = 100) -> EventPage:
+async def job_events(
+    request: Request, caller: Member, job: JobNumber, after: After = 0, limit: Limit = 100
+) -> EventPage:
     """List what happened to a job."""
     desk = desk_of(request)
-    _found(desk, caller, job)
-    rows = desk.store.events(job=job, after=after, limit=limit)
+    _, rows = await looked_up(
+        request, lambda: (_found(desk, caller, job), desk.store.events(job=job, after=after, limit=limit))
+    )
     return EventPage(events=tuple(event_entry(row) for row in rows), next_after=rows[-1].id if rows else after)
 
 
@@ -171,7 +170,7 @@ def _ask(desk: Desk, caller: Caller, job: int, kind: RequestKind) -> JobState:
 
 def _found(desk: Desk, caller: Caller, job: int) -> JobRow:
     """Return a job that is the caller's business; others are as unknown as those that do not exist."""
-    row = desk.store.job(job)
+    row = desk.board().rows.get(job) or desk.store.job(job)
     if row is None or not caller.sees(row.tenant):
         raise Refusal(404, f"there is no job {job}")
     return row

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, TypeVar
 
 from fastapi import Query, Request
+from starlette.concurrency import run_in_threadpool
 
 from commonwatt.service.desk import Desk
+from commonwatt.service.recent import Recent
 
-__all__ = ["PREFIX", "After", "Limit", "TenantName", "desk_of"]
+__all__ = ["PREFIX", "After", "Limit", "TenantName", "desk_of", "looked_up", "recent_of"]
+
+T = TypeVar("T")
 
 PREFIX = "/api/v1"
 """Where all resources are."""
@@ -24,3 +29,20 @@ def desk_of(request: Request) -> Desk:
     """Return the desk of the application."""
     desk: Desk = request.app.state.desk
     return desk
+
+
+def recent_of(request: Request) -> Recent:
+    """Return what was found a moment ago."""
+    recent: Recent = request.app.state.recent
+    return recent
+
+
+async def looked_up(request: Request, find: Callable[[], T]) -> T:
+    """Return what *find* reads: a few rows, found by an index.
+
+    From a file they come sooner than another thread would get its turn, and reading it waits for nobody; a server of
+    databases may be slow to answer, and must not hold up other requests.
+    """
+    if desk_of(request).store.database.backend == "sqlite":
+        return find()
+    return await run_in_threadpool(find)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,9 @@ from commonwatt.model.errors import InputError
 __all__ = ["bound", "run_server"]
 
 _GRACE_S = 5
+_TURN_S = 5e-4
+"""How long a thread may keep the interpreter from others that want it: requests pass it on several times each, and
+would otherwise wait 5 ms (Python's default) every time while the controller decides."""
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -42,6 +46,8 @@ def run_server(app: FastAPI, listening: socket.socket, on_ready: Callable[[str],
         app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=_GRACE_S, lifespan="off"
     )
     server = _Server(config, lambda: on_ready(f"http://{shown}:{port}"))
+    app.openapi()  # parameters are checked against it: nobody shall wait for it to be made
+    sys.setswitchinterval(_TURN_S)
     with _signals_end_only_the_server():
         server.run(sockets=[listening])
 

@@ -13,7 +13,7 @@ from commonwatt.service.audit import AuditedRoute, about
 from commonwatt.service.body import body_of, described
 from commonwatt.service.desk import Desk
 from commonwatt.service.guard import Member, Operator
-from commonwatt.service.parameters import PREFIX, desk_of
+from commonwatt.service.parameters import PREFIX, desk_of, recent_of
 from commonwatt.service.problems import Refusal, refusals
 
 __all__ = ["router"]
@@ -27,11 +27,13 @@ _COLUMNS = ("energy_uj", "cost_n", "carbon_ug", "gpu_us")
 
 
 @router.get("", response_model=TenantPage)
-def tenants(request: Request, caller: Member) -> TenantPage:
+async def tenants(request: Request, caller: Member) -> TenantPage:
     """List tenants with their entitlement, energy and GPU time: all, or one's own."""
     desk = desk_of(request)
-    states = tuple(state for state in _states(desk) if caller.sees(state.name))
-    return TenantPage(tenants=states, currency=desk.config.electricity.currency)
+    states = await recent_of(request).get("tenants", lambda: _states(desk))
+    return TenantPage(
+        tenants=tuple(state for state in states if caller.sees(state.name)), currency=desk.config.electricity.currency
+    )
 
 
 @router.get("/{tenant}", response_model=TenantState, responses=refusals(404))
@@ -56,6 +58,7 @@ def set_tenant(
     about(request, f"tenant {tenant}", weight=order.weight)
     desk.store.add_tenant(tenant, order.weight, time.time())
     desk.wake()
+    recent_of(request).forget()
     return next(state for state in _states(desk) if state.name == tenant)
 
 

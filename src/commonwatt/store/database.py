@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -77,7 +78,9 @@ class Database:
     def __init__(self, url: URL, *, patience_s: float = 30.0, answer_s: float = 60.0) -> None:
         self.url = url
         self.backend = url.get_backend_name()
-        options: dict[str, object] = {"pool_pre_ping": True, "pool_size": 16, "max_overflow": 16}
+        self._patience_s = patience_s
+        self._writing = threading.Lock() if self.backend == "sqlite" else None
+        options: dict[str, object] = {"pool_pre_ping": self.backend != "sqlite", "pool_size": 16, "max_overflow": 16}
         options["hide_parameters"] = True  # environments of jobs may be secret, and errors are logged
         options |= {"json_serializer": _as_json, "pool_timeout": patience_s}
         wait_s = max(1, round(patience_s))
@@ -113,8 +116,18 @@ class Database:
     @contextmanager
     def transaction(self, *, what: str = "transaction") -> Iterator[sa.Connection]:
         """Do all or nothing; raises ``StoreError`` saying *what* failed, with nothing of it done."""
-        with self.told(what), self.engine.begin() as connection:
+        with self.told(what), self._turn(), self.engine.begin() as connection:
             yield connection
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Wait for others of this process: who waits for SQLite looks only every 0.1 s whether it is free."""
+        taken = self._writing is not None and self._writing.acquire(timeout=self._patience_s)
+        try:
+            yield
+        finally:
+            if self._writing is not None and taken:
+                self._writing.release()
 
     @contextmanager
     def reading(self, *, what: str = "query", snapshot: bool = False) -> Iterator[sa.Connection]:

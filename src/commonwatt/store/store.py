@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -25,6 +25,10 @@ __all__ = ["Store", "job_row"]
 _MOST_FILES = 20_000
 _JOB_COLUMNS = tuple(field.name for field in fields(JobRow))
 _LONGEST_PAGE = 10_000_000
+_LIGHT = [
+    sa.type_coerce(column, sa.Text).label("file") if column.name == "file" else column for column in tables.jobs.c
+]
+"""Columns of a job; its file is not parsed, which takes longer than all the rest, before it is known to be needed."""
 
 
 class Store:
@@ -145,7 +149,7 @@ class Store:
         """One job."""
         job = row_number(job)
         with self.database.reading(what=f"job {job}") as c:
-            row = c.execute(sa.select(tables.jobs).where(tables.jobs.c.id == job)).mappings().first()
+            row = c.execute(sa.select(*_LIGHT).where(tables.jobs.c.id == job)).mappings().first()
         return None if row is None else job_row(row, self._files)
 
     def jobs(
@@ -153,16 +157,25 @@ class Store:
         newest_first: bool = False,
     ) -> list[JobRow]:  # fmt: skip
         """Jobs by id, a page at a time: those beyond (or, newest first, before) *after*; 0 begins at the end."""
-        t = tables.jobs.c
-        query = sa.select(tables.jobs).limit(_page(limit)).order_by(t.id.desc() if newest_first else t.id)
-        if after:
-            query = query.where(t.id < row_number(after) if newest_first else t.id > row_number(after))
-        if tenant is not None:
-            query = query.where(t.tenant == cleaned(tenant))  # what cannot be stored is nobody's name
-        if status:
-            query = query.where(t.status.in_(status))
+        query = _page_of(_LIGHT, tenant, status, after, limit, newest_first=newest_first)
         with self.database.reading(what="jobs") as c:
             return [job_row(row, self._files) for row in c.execute(query).mappings()]
+
+    def page(
+        self, known: Mapping[int, JobRow], *, tenant: str | None = None, status: Sequence[JobStatus] = (),
+        after: int = 0, limit: int = 100, newest_first: bool = False,
+    ) -> list[JobRow]:  # fmt: skip
+        """Return what :meth:`jobs` does, but take rows that are *known* (by id) from there."""
+        t = tables.jobs.c
+        query = _page_of([t.id], tenant, status, after, limit, newest_first=newest_first)
+        with self.database.reading(what="jobs") as c:
+            ids = list(c.execute(query).scalars())
+            rows = {job: known[job] for job in ids if job in known}
+            others = [job for job in ids if job not in rows]
+            for k in range(0, len(others), 500):
+                found = c.execute(sa.select(*_LIGHT).where(t.id.in_(others[k : k + 500]))).mappings()
+                rows |= {row["id"]: job_row(row, self._files) for row in found}
+        return [rows[job] for job in ids if job in rows]
 
     def counts(self, tenant: str | None = None) -> dict[str, int]:
         """Jobs by status."""
@@ -283,7 +296,7 @@ def job_row(row: sa.RowMapping, files: dict[int, JobFile] | None = None) -> JobR
     values = {name: row[name] for name in _JOB_COLUMNS}
     files = {} if files is None else files
     try:
-        file = files.get(row["id"]) or JobFile.model_validate(row["file"])
+        file = files.get(row["id"]) or _parsed(row["file"])
         values |= {"file": file, "status": JobStatus(row["status"])}
     except ValueError as error:
         raise StoreError(f"job {row['id']} is not what this version of commonwatt writes: {error}") from None
@@ -291,6 +304,23 @@ def job_row(row: sa.RowMapping, files: dict[int, JobFile] | None = None) -> JobR
         files.clear()
     files[row["id"]] = file
     return JobRow(**values | {"nodes": tuple(row["nodes"])})
+
+
+def _page_of(
+    columns: Sequence[sa.ColumnElement[Any]], tenant: str | None, status: Sequence[JobStatus], after: int, limit: int,
+    *, newest_first: bool,
+) -> sa.Select[Any]:  # fmt: skip
+    t = tables.jobs.c
+    query = sa.select(*columns).limit(_page(limit)).order_by(t.id.desc() if newest_first else t.id)
+    if after:
+        query = query.where(t.id < row_number(after) if newest_first else t.id > row_number(after))
+    if tenant is not None:
+        query = query.where(t.tenant == cleaned(tenant))  # what cannot be stored is nobody's name
+    return query.where(t.status.in_(status)) if status else query
+
+
+def _parsed(document: Any) -> JobFile:  # noqa: ANN401
+    return JobFile.model_validate(json.loads(document) if isinstance(document, str) else document)
 
 
 def _hold_known(c: sa.Connection, tenant: str) -> None:

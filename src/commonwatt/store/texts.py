@@ -8,7 +8,7 @@ from typing import Any
 
 from commonwatt.model.errors import InputError
 
-__all__ = ["LONGEST_NAME", "check_name", "check_number", "cleaned", "cleaned_document", "row_number"]
+__all__ = ["LONGEST_NAME", "check_name", "check_number", "cleaned", "cleaned_column", "cleaned_document", "row_number"]
 
 LONGEST_NAME = 128
 _LARGEST = 2**63 - 1
@@ -54,3 +54,10 @@ def cleaned_document(value: Any) -> Any:  # noqa: ANN401
 def row_number(number: int) -> int:
     """Return *number* brought into the range of the databases' integers."""
     return max(-_LARGEST, min(number, _LARGEST))
+
+
+def cleaned_column(name: str, value: Any) -> Any:  # noqa: ANN401
+    """Return the value of a job's column *name* as it can be stored."""
+    if isinstance(value, str) and name in ("reason", "sentence"):
+        return cleaned(value, LONGEST_NAME if name == "reason" else None)
+    return list(value) if isinstance(value, tuple) else value

@@ -15,7 +15,7 @@ from commonwatt.store.database import Database
 from commonwatt.store.pruning import prune
 from commonwatt.store.records import ACTIVE, EventRow, IntentRow, JobRow, RequestKind, RequestRow, SampleRow
 from commonwatt.store.store import job_row
-from commonwatt.store.texts import LONGEST_NAME, cleaned
+from commonwatt.store.texts import LONGEST_NAME, cleaned, cleaned_column
 from commonwatt.store.totals import count_events
 
 __all__ = ["LedgerKey", "Tick", "TickStore"]
@@ -40,6 +40,7 @@ class Tick:
     settings: dict[str, Any] = field(default_factory=dict)
     profiles: list[dict[str, Any]] = field(default_factory=list)
     token: str = field(default_factory=lambda: secrets.token_hex(8))  # by which it is known again
+    progress: dict[int, float] = field(default_factory=dict)  # epochs done by job; not written, for those who look
 
     def change(self, job: int, **columns: Any) -> None:  # noqa: ANN401
         """Change columns of a job."""
@@ -213,18 +214,12 @@ def _change_jobs(c: sa.Connection, jobs: Mapping[int, Mapping[str, Any]]) -> Non
     alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for job, columns in jobs.items():
         if columns:
-            row = {f"new_{name}": _cleaned_column(name, value) for name, value in columns.items()}
+            row = {f"new_{name}": cleaned_column(name, value) for name, value in columns.items()}
             alike.setdefault(tuple(sorted(columns)), []).append(row | {"own": job})
     t = tables.jobs
     for names, rows in alike.items():
         values = {name: sa.bindparam(f"new_{name}", type_=t.c[name].type) if name in t.c else None for name in names}
         c.execute(t.update().where(t.c.id == sa.bindparam("own")).values(values), rows)
-
-
-def _cleaned_column(name: str, value: Any) -> Any:  # noqa: ANN401
-    if isinstance(value, str) and name in ("reason", "sentence"):
-        return cleaned(value, LONGEST_NAME if name == "reason" else None)
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _upsert(c: sa.Connection, table: sa.Table, key: dict[str, Any], values: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commonwatt.cli.output import blamed_on
+from commonwatt.cli.output import blamed_on, needing
 
 if TYPE_CHECKING:
     from commonwatt.store.database import Database
@@ -19,16 +19,15 @@ __all__ = ["opened"]
 def opened(config: Path, *, existing: bool) -> Iterator[Database]:
     """Open the store of *config*; with *existing*, a file of SQLite that is not there is refused, not made."""
     from commonwatt.data.files import load_yaml
-    from commonwatt.model.errors import InputError, MissingExtraError
+    from commonwatt.model.errors import InputError
     from commonwatt.model.scenario import Scenario
 
     file = load_yaml(config, Scenario)
-    try:
+    with needing("live"):
         from commonwatt.store.database import Database, address
         from commonwatt.store.migrate import head
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(str(error.name), "live") from None
-    head()
+
+        head()
     with blamed_on(config):
         database = Database(address(file.live.store, config.parent.absolute()))
         path = database.url.database

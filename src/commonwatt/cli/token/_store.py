@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from commonwatt.cli.output import blamed_on
+from commonwatt.cli.store.opened import opened as opened_database
 
 if TYPE_CHECKING:
     from commonwatt.store.store import Store
@@ -34,23 +35,18 @@ def opened(config: Path) -> Iterator[Store]:
 
     from commonwatt.data.files import load_yaml
     from commonwatt.model.scenario import Scenario
-    from commonwatt.store.database import Database, address
-    from commonwatt.store.store import Store
 
-    file = load_yaml(config, Scenario)
-    with blamed_on(config):
-        database = Database(address(file.live.store, config.parent.absolute()))
-    try:
+    with opened_database(config, existing=False) as database:
+        from commonwatt.store.store import Store
+
         with blamed_on(config):
             database.prepare()
         store = Store(database)
         known = store.tenants()
-        for tenant in file.tenants:
+        for tenant in load_yaml(config, Scenario).tenants:
             if tenant.name not in known:
                 store.add_tenant(tenant.name, tenant.weight, time())
         yield store
-    finally:
-        database.close()
 
 
 def noted(store: Store, action: str, target: str) -> None:
