@@ -244,12 +244,12 @@ class Controller:
             return view
         usable, drained = view.usable_gpus.copy(), sorted(self.drained)
         if drained:
-            usable[drained] = np.minimum(usable, self._held_on())[drained]
+            usable[drained] = np.minimum(usable, self.held_on())[drained]
         usable[sorted(self.set_aside)] = 0
         return NodeView(usable, view.wait_s, view.power_state)
 
-    def _held_on(self) -> Ints:
-        """GPUs jobs hold on each node. Shape [N]."""
+    def held_on(self) -> Ints:
+        """Return the GPUs jobs hold on each node. Shape [N]."""
         held = np.zeros(len(self.cluster), dtype=np.int64)
         for handle, nodes in self.book.nodes.items():
             held[list(nodes)] += self._held[handle] // len(nodes)

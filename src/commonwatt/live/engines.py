@@ -8,19 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from commonwatt.control.engine import LiveEngine
+from commonwatt.control.others import OtherJob
 from commonwatt.engines.images import Images
 from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.engines.local.nvml import nvml_energy_j
 from commonwatt.engines.simulated.engine import World
 from commonwatt.engines.simulated.live import VirtualWork
-from commonwatt.engines.slurm.open import open_slurm
+from commonwatt.engines.slurm.open import open_slurm, slurm_of
+from commonwatt.engines.slurm.others import others
+from commonwatt.engines.slurm.settings import identity_in
 from commonwatt.engines.work import Work, mark_of
 from commonwatt.model.errors import EngineError, InputError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
 from commonwatt.store.ticks import TickStore
 
-__all__ = ["Marks", "make_engine", "slots_of", "work_of"]
+__all__ = ["Marks", "make_engine", "others_of", "slots_of", "work_of"]
 
 Since = Mapping[int, tuple[float, float | None]]
 
@@ -95,6 +98,14 @@ def make_engine(
     if config.engine == "slurm":
         return lambda since: open_slurm(config.live.slurm, cluster, folder, works, images=images, since=since)
     raise InputError("simulated, local or slurm", field="engine", value=config.engine)
+
+
+def others_of(config: Scenario, folder: Path) -> Callable[[], list[OtherJob]] | None:
+    """Return what asks the engine for jobs that were submitted past us; ``None`` where there are none."""
+    if config.engine != "slurm":
+        return None
+    spec = config.live.slurm
+    return lambda: others(slurm_of(spec), identity_in(folder / spec.state))
 
 
 def _checked(slots: list[tuple[int, ...]], cluster: Cluster) -> list[tuple[int, ...]]:

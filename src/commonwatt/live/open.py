@@ -17,9 +17,10 @@ from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.live.capacity import live_capacity, since_s
 from commonwatt.live.clock import SteadyClock
 from commonwatt.live.durable import Durable
-from commonwatt.live.engines import Marks, make_engine
+from commonwatt.live.engines import Marks, make_engine, others_of
 from commonwatt.live.jobs import JobMaker
 from commonwatt.live.keeper import Keeper, Pace
+from commonwatt.live.observer import SETTING, Observer
 from commonwatt.live.savings import Estimator
 from commonwatt.live.session import Session
 from commonwatt.model.errors import InputError
@@ -135,7 +136,18 @@ def open_live(
         retries = config.live.retries
         return Session(
             ticks, engine, maker, controller, clock, retries, _admission(engine), marks.of(engine),
-            config.live.profiling,
+            config.live.profiling, observer(),
+        )  # fmt: skip
+
+    def observer() -> Observer | None:
+        others = others_of(config, folder)
+        if others is None:
+            return None
+        return Observer(
+            others=others, cluster=cluster, policy=Policy.of(spec), rules=rules_of(config),
+            tariff=config.electricity.tariff(), rng=np.random.default_rng([seed, 2]),
+            default_limit_s=config.live.default_time_limit_s, stopwatch=stopwatch(config.live.decision_limit_s),
+            kept={row["id"]: row for row in store.setting(SETTING, ())},
         )  # fmt: skip
 
     estimator = Estimator(config, store, maker, clock, seed=seed)

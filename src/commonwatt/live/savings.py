@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from commonwatt.live.jobs import JobMaker, TimeFigure
+from commonwatt.live.observer import SETTING, observed_jobs
 from commonwatt.model.errors import CommonwattError, InputError, SolverError
 from commonwatt.model.jobs import Job, JobTable
 from commonwatt.model.nodes import Cluster
@@ -41,14 +42,19 @@ def baseline_of(config: Scenario) -> PolicySpec:
     return config.policies[-1] if len(config.policies) > 1 else PolicySpec(solver="fifo")
 
 
-def jobs_for_estimate(rows: Sequence[JobRow], maker: JobMaker, now_s: float) -> tuple[list[Job], float]:
+def jobs_for_estimate(
+    rows: Sequence[JobRow], maker: JobMaker, now_s: float, observed: Sequence[Mapping[str, Any]] = ()
+) -> tuple[list[Job], float]:
     """Return the jobs of the last days as a simulation takes them, the first at 0, and the time since then, seconds.
 
-    Cancelled jobs are left out, and those of a cluster that was different then.
+    Cancelled jobs are left out, and those of a cluster that was different then. *observed* are those others submitted
+    past us (``live.observer``).
     """
-    recent = [row for row in rows if row.submit_s > now_s - DAYS * DAY_S and row.status is not JobStatus.CANCELLED]
+    since_s = now_s - DAYS * DAY_S
+    recent = [row for row in rows if row.submit_s > since_s and row.status is not JobStatus.CANCELLED]
     recent = recent[-MOST_JOBS:]
-    began_s = min((row.submit_s for row in recent), default=now_s)
+    others = observed_jobs(observed, maker.cluster, since_s)
+    began_s = min([*(row.submit_s for row in recent), *(submit_s for submit_s, _ in others)], default=now_s)
     jobs = []
     for row in recent:
         try:
@@ -57,7 +63,8 @@ def jobs_for_estimate(rows: Sequence[JobRow], maker: JobMaker, now_s: float) -> 
             jobs.append(maker.make(replace(row, submit_s=row.submit_s - began_s, due_s=due_s), figures))
         except InputError:
             continue
-    return jobs, now_s - began_s
+    jobs += [replace(job, submit_s=submit_s - began_s) for submit_s, job in others]
+    return sorted(jobs, key=lambda job: job.submit_s), now_s - began_s
 
 
 def estimate(config: Scenario, jobs: Sequence[Job], until_s: float, seed: int) -> Saved:
@@ -119,7 +126,8 @@ class Estimator:
         Raises ``SolverError`` if that process dies.
         """
         rows = self._store.jobs(limit=MOST_JOBS, newest_first=True)[::-1]
-        jobs, period_s = jobs_for_estimate(rows, self._maker, self._now_s())
+        observed = self._store.setting(SETTING, ())
+        jobs, period_s = jobs_for_estimate(rows, self._maker, self._now_s(), observed)
         if not jobs:
             return None
         context = get_context("spawn")

@@ -17,6 +17,7 @@ from commonwatt.control.ledger import Account
 from commonwatt.engines.work import mark_of
 from commonwatt.live.durable import Durable, Known
 from commonwatt.live.jobs import JobMaker, TimeFigure
+from commonwatt.live.observer import Observer
 from commonwatt.live.profiler import Profiler
 from commonwatt.live.recorder import Recorder, known_of
 from commonwatt.model.errors import EngineError, InputError, JobNeverFitsError
@@ -44,6 +45,8 @@ class Session:
         When each node was read last, and what its meter said, as it is to be written down.
     profiling
         How new jobs are measured, if they are.
+    observer
+        Watches jobs of others in a dry run.
 
     Raises
     ------
@@ -55,6 +58,7 @@ class Session:
         self, store: TickStore, engine: LiveEngine, maker: JobMaker, make: Callable[[Durable], Controller],
         now_s: Callable[[], float], retries: int, admit: Callable[[JobTable, int], None] = lambda *_: None,
         marks: Callable[[], dict[str, Any]] = dict, profiling: ProfilingSpec | None = None,
+        observer: Observer | None = None,
     ) -> None:  # fmt: skip
         self.store, self.maker, self._now_s, self._admit, self._marks = store, maker, now_s, admit, marks
         self.durable = Durable(engine, store.intend, now_s, retries)
@@ -62,7 +66,7 @@ class Session:
         self.durable.names = self.controller.cluster.names
         self.recorder = Recorder(self.controller, self.durable)
         self.profiler = Profiler(self.controller, self.durable, store.profiles(), profiling)
-        self.mode = "live"
+        self.mode, self._observer = "live", observer
         self.drained: list[str] = []
         self.entered: list[JobRow] = []  # since somebody last took note of them
         self._decided = False
@@ -214,6 +218,8 @@ class Session:
             tick.settings["metered"] = self._marks()
         self.profiler.follow(tick, self.recorder.seen, now_s)
         tick.settings["usage"] = [now_s, self.controller.usage()]
+        if self._observer is not None and self.mode == "dry-run":
+            self._observer.look(tick, now_s, self.durable.nodes(), self.controller.held_on())
         return tick
 
     def outgrown(self) -> bool:

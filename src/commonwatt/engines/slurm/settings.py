@@ -13,7 +13,7 @@ from commonwatt.engines.local import runner
 from commonwatt.engines.local.folder import RunOrder
 from commonwatt.model.errors import InputError
 
-__all__ = ["SlurmSettings", "prepare", "submission"]
+__all__ = ["SlurmSettings", "identity_in", "prepare", "submission"]
 
 _NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _EXPORT = "HOME,LANG,LOGNAME,PATH,SHELL,USER"
@@ -132,7 +132,12 @@ def prepare(state: Path, settings: SlurmSettings, names: Sequence[str]) -> tuple
     if not identity.exists():
         _write(identity, f"{settings.cluster_id}:{uuid.uuid4().hex[:12]}")
     _write(script, f"#!{settings.python} -I\n{Path(runner.__file__).read_text(encoding='utf-8')}")
-    return identity.read_text(encoding="utf-8").strip(), script
+    return identity_in(state), script
+
+
+def identity_in(state: Path) -> str:
+    """Return who we are to Slurm, as the state folder has it."""
+    return (state / "identity").read_text(encoding="utf-8").strip()
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,0 +1,115 @@
+"""What would be done with jobs of others: placed like ours, where those that run leave room, and never moved."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commonwatt.control.book import Rules
+from commonwatt.control.events import EventKind
+from commonwatt.control.others import OtherJob, advise, job_of
+from commonwatt.control.policy import Policy
+from commonwatt.model.electricity import Electricity
+from commonwatt.model.nodes import Cluster, NodeSpec
+from commonwatt.model.scenario import PolicySpec
+
+NOW_S = 10_000.0
+CLUSTER = Cluster.of(
+    [
+        NodeSpec(name="a", count=2, gpu_type="A100", gpus=4, idle_w=400, gpu_w=300),
+        NodeSpec(name="t", count=1, gpu_type="T4", gpus=2, idle_w=200, gpu_w=70),
+    ]
+)
+
+
+def other(number: int, gpus: int = 1, **more) -> OtherJob:
+    nothing = {
+        "user": "ada", "state": "waiting", "submit_s": NOW_S - 100, "start_s": None, "end_s": None, "limit_s": 3600.0,
+        "gpu_type": None, "nodes": (),
+    }  # fmt: skip
+    return OtherJob(id=number, gpus=gpus, **nothing | more)
+
+
+def running(number: int, gpus: int, *nodes: str, **more) -> OtherJob:
+    return other(number, gpus, state="running", start_s=NOW_S - 50, nodes=nodes, **more)
+
+
+def advice(*others, usable=None, solver="easy", seed=0):
+    found = advise(
+        others, cluster=CLUSTER, usable_gpus=np.array([4, 4, 2] if usable is None else usable),
+        policy=Policy.of(PolicySpec(solver=solver)), rules=Rules(interval_s=300.0),
+        tariff=Electricity().tariff(), rng=np.random.default_rng(seed), now_s=NOW_S, default_limit_s=86_400.0,
+    )  # fmt: skip
+    return {job.id: (tuple(CLUSTER.names[n] for n in event.nodes), event.gpus) for job, event in found}
+
+
+@pytest.mark.parametrize("solver", ["easy", "random-greedy", "lookahead"])
+def test_what_waits_would_be_started_where_there_is_room(solver):
+    assert advice(running(1, 4, "a-1"), running(2, 3, "a-2"), other(3, 2), solver=solver) == {3: (("t",), 2)}
+    assert advice(running(1, 4, "a-1"), other(3, 4, gpu_type="a100"), solver=solver) == {3: (("a-2",), 4)}
+    assert advice(running(1, 4, "a-1"), running(2, 1, "a-2"), other(3, 4), solver=solver) == {}
+
+
+def test_what_is_not_theirs_is_not_given():
+    assert advice(other(1, 2), usable=[1, 0, 1]) == {}
+    assert advice(other(1, 1), usable=[0, 1, 0]) == {1: (("a-2",), 1)}
+
+
+def test_a_job_that_holds_gpus_in_a_way_of_its_own_keeps_them():
+    assert advice(running(1, 3, "a-1", "a-2"), other(2, 4, gpu_type="A100")) == {}
+    assert advice(running(1, 3, "a-1", "a-2"), other(2, 2, gpu_type="A100"))[2][1] == 2
+    assert advice(running(1, 8, "elsewhere"), other(2, 4)) == {2: (("a-1",), 4)} or advice(
+        running(1, 8, "elsewhere"), other(2, 4)
+    ) == {2: (("a-2",), 4)}
+
+
+def test_what_cannot_run_here_or_has_ended_is_passed_over():
+    assert advice(other(1, 64), other(2, 1, gpu_type="H100"), other(3, 1, state="ended")) == {}
+    assert advice() == {}
+
+
+def test_a_job_without_a_time_limit_is_planned_by_the_default_one():
+    job = job_of(other(1, limit_s=None), CLUSTER, 86_400.0, 0.0)
+    assert job is not None
+    assert job.times_s == {"A100": {1: 86_400.0}, "T4": {1: 86_400.0}}
+    assert advice(other(1, limit_s=None))
+
+
+def test_where_it_ran_tells_its_type():
+    job = job_of(running(1, 2, "t"), CLUSTER, 60.0, 0.0)
+    assert job is not None
+    assert (job.requested_type, job.times_s) == ("T4", {"T4": {2: 60.0}})
+    assert job_of(running(1, 2, "a-1", "t"), CLUSTER, 60.0, 0.0) is None
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    held=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=4),
+    waiting=st.lists(st.integers(1, 5), max_size=5),
+    solver=st.sampled_from(["easy", "random-greedy", "fifo"]),
+)
+def test_no_gpu_is_promised_twice(held, waiting, solver):
+    left = CLUSTER.gpus.copy()
+    jobs = []
+    for number, (node, gpus) in enumerate(held):
+        if gpus <= left[node]:
+            left[node] -= gpus
+            jobs.append(running(number, gpus, CLUSTER.names[node]))
+    jobs += [other(100 + k, gpus) for k, gpus in enumerate(waiting)]
+    given_to = advice(*jobs, solver=solver)
+    assert all(number >= 100 for number in given_to)
+    for nodes, gpus in given_to.values():
+        for name in nodes:
+            left[list(CLUSTER.names).index(name)] -= gpus // len(nodes)
+    assert (left >= 0).all()
+
+
+def test_the_only_advice_is_to_start():
+    found = advise(
+        [running(1, 4, "a-1"), other(2, 4)], cluster=CLUSTER, usable_gpus=CLUSTER.gpus,
+        policy=Policy.of(PolicySpec(solver="random-greedy")), rules=Rules(interval_s=300.0),
+        tariff=Electricity().tariff(), rng=np.random.default_rng(0), now_s=NOW_S, default_limit_s=60.0,
+    )  # fmt: skip
+    assert {event.kind for _, event in found} == {EventKind.WOULD_START}
