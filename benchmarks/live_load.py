@@ -32,7 +32,7 @@ from commonwatt.store.database import Database, address
 from commonwatt.store.store import Store
 
 REQUESTS = (  # share, method, path
-    (0.30, "GET", "/api/v1/jobs?limit=50"),
+    (0.30, "GET", "/api/v1/jobs?limit=50&cursor={job}"),
     (0.25, "GET", "/api/v1/jobs/{job}"),
     (0.15, "GET", "/api/v1/jobs/{job}/explain"),
     (0.10, "GET", "/api/v1/jobs/{job}/events"),

@@ -9,6 +9,7 @@ import pytest
 
 from commonwatt.cli.submit.flags import environment, gpus, gres, seconds
 from commonwatt.model.errors import InputError
+from commonwatt.service.desk import Desk
 from tests.cli.console import run, write
 from tests.service.made import job
 
@@ -88,6 +89,34 @@ def test_several_are_all_asked_even_if_some_refuse():
     done = run("cancel", 999_998, number, 999_999, number)
     assert (done.code, done.out) == (2, f"job {number} (true): will be cancelled\n")
     assert done.err == "error: there is no job 999998\nerror: there is no job 999999\n"
+
+
+def test_what_happened_and_what_was_printed(served, monkeypatch):
+    number = run("submit", "--json", "--", "true").document["id"]
+    served.desk.obey()
+    shown = run("events", "--job", number)
+    assert shown.code == 0, shown.err
+    page = run("events", "--job", number, "--json").document
+    assert [event["job"] for event in page["events"]] == [number] * len(page["events"])
+    assert len(shown.out.splitlines()) == len(page["events"]) > 0
+    assert run("events", "--after", page["next_after"], "--job", number, "--json").document["events"] == []
+    assert len(run("events", "--last", 1).out.splitlines()) == 1
+    assert run("log", number).code == 2  # it has not run
+    printed = b"epoch 1\n\x1b[31mred\xff\n"
+    monkeypatch.setattr(Desk, "job_log", lambda desk, job, attempt, last: printed[-last:])
+    assert run("log", number).out == "epoch 1\n?[31mred\ufffd\n"
+    assert run("log", number, "--last-bytes", 5, "--json").document == {"job": number, "text": "red\ufffd\n"}
+
+
+def test_the_mode(served, as_operator, monkeypatch):
+    assert run("mode", "--json").document == {"mode": "live"}
+    assert run("mode", "dry-run").out == "mode dry-run from the next tick on\n"
+    assert run("mode", "live", "--json").document == {"mode": "live"}
+    assert run("mode", "sometimes").code == 2
+    monkeypatch.setenv("COMMONWATT_TOKEN", served.desk.tokens["ada"])
+    done = run("mode", "live")
+    assert (done.code, done.err) == (2, "error: only operators may do this\n")
+    assert run("mode").out == "mode live\n"
 
 
 def test_nodes_and_tenants(served, as_operator):

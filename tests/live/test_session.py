@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import yaml
 
 pytest.importorskip("sqlalchemy")
 
+from commonwatt.live.keeper import Pace
 from commonwatt.store.records import JobStatus, RequestKind
 from commonwatt.store.ticks import Tick
 from tests.live.bench import Bench, ended_kinds
@@ -277,3 +280,42 @@ def test_a_session_with_many_ended_jobs_is_replaced(bench, monkeypatch):
     b.begin()
     assert not b.session.outgrown()
     assert len(b.session.controller.book) == 0
+
+
+def test_what_just_goes_on_is_written_now_and_then_and_nothing_of_it_is_lost(bench):
+    """Accounts every 5 s, epochs in no snapshot every minute; those who look see all progress."""
+    b = bench(policies=[{"solver": "fifo"}])
+    job = b.submit(1000.0, epochs=2)
+    b.settle()
+    written, store = [], b.session.store
+    store.write, write = lambda tick: (written.append(tick), write(tick)), store.write
+    for _ in range(30):  # new jobs, one after the other, that find no place
+        b.advance(1.0)
+        b.submit(500.0, gpus=2)
+        b.look()
+    accounts = [tick for tick in written if tick.segments or tick.ledger]
+    assert len(accounts) <= 30 / 5 + 3  # and those in which jobs began
+    assert all("metered" in tick.settings for tick in accounts)
+    assert all("metered" not in tick.settings for tick in written if tick not in accounts)
+    assert sum(job in tick.jobs for tick in written) <= 1
+    assert b.board().jobs[job].done_epochs > b.row(job).done_epochs
+    b.begin()  # as after a crash
+    b.advance(6.0)
+    b.settle()
+    ledger = b.live.store.ledger()
+    metered = sum(row["energy_uj"] for row in ledger if row["row"] == "meter")
+    assert metered == sum(row["energy_uj"] for row in ledger if row["row"] != "meter") > 0
+
+
+def test_once_settled_somebody_is_told(bench):
+    told = []
+    b = bench()
+    b.keeper._settled = lambda: told.append(b.board().ticks)
+    b.keeper._pace = Pace(beat_s=0.05, requests_s=0.05)
+    b.submit(10.0)
+    b.keeper.start()
+    end_s = time.monotonic() + 20
+    while not told and time.monotonic() < end_s:
+        time.sleep(0.01)
+    b.keeper.stop()
+    assert told == [1]

@@ -161,8 +161,9 @@ def test_an_operator_submits_for_a_tenant_it_names(as_):
     assert as_("ada").post("/jobs", params={"tenant": "bob"}, json=job()).status_code == 403
 
 
-def test_output(tmp_path):
-    stand_in = StandIn(tmp_path, engine="local")
+@pytest.mark.parametrize("engine", ["local", "slurm"])
+def test_output(tmp_path, engine):
+    stand_in = StandIn(tmp_path, engine=engine)
     app = make_app(stand_in.desk)
     ada = Caller(app, stand_in.tokens["ada"])
     number = ada.post("/jobs", json=job()).json()["id"]

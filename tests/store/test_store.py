@@ -219,6 +219,7 @@ def test_pages_hold_every_job_once(store):
     for job in made[::2]:
         tick.change(job.id, status=JobStatus.RUNNING, nodes=["n"])
     TickStore(store.database).write(tick)
+    known = {job.id: store.job(job.id) for job in made[::3]}
     for tenant in (None, "ada", "bob"):
         for status in ((), (JobStatus.WAITING,), (JobStatus.WAITING, JobStatus.RUNNING), (JobStatus.FAILED,)):
             wanted = [
@@ -229,13 +230,15 @@ def test_pages_hold_every_job_once(store):
             for limit in (1, 4, 100):
                 for newest_first in (False, True):
                     seen, after = [], 0
-                    while page := store.jobs(
-                        tenant=tenant, status=status, after=after, limit=limit, newest_first=newest_first
-                    ):
+                    given = {"tenant": tenant, "status": status, "limit": limit, "newest_first": newest_first}
+                    while page := store.jobs(after=after, **given):
+                        assert store.page(known, after=after, **given) == page
                         assert len(page) <= limit
                         seen += [job.id for job in page]
                         after = seen[-1]
                     assert seen == (wanted[::-1] if newest_first else wanted)
+    assert store.page({}, after=10**6) == []
+    assert all(row is known[row.id] for row in store.page(known, limit=100) if row.id in known)
     assert store.counts() == {"waiting": 11, "running": 12, "completed": 0, "failed": 0, "cancelled": 0}
     assert store.counts("bob") == {"waiting": 4, "running": 4, "completed": 0, "failed": 0, "cancelled": 0}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from commonwatt.cli.output import json_option, print_json
-from commonwatt.cli.remote import JOB, connected, server_option, when
+from commonwatt.cli.remote import JOB, connected, plain, server_option, when
 
 __all__ = ["command"]
 
@@ -32,7 +32,7 @@ def command(job: int, *, url: str | None, as_json: bool) -> None:
         print_json(told)
         return
     now_s = time()
-    click.echo(f"job {told.job} ({told.name}) is {told.status}: {told.sentence} [{told.reason}]")
+    click.echo(plain(f"job {told.job} ({told.name}) is {told.status}: {told.sentence} [{told.reason}]"))
     for what, moment in (
         ("expected start", told.expected_start_s), ("expected end", told.expected_end_s), ("due", told.due_s),
     ):  # fmt: skip
@@ -45,4 +45,4 @@ def command(job: int, *, url: str | None, as_json: bool) -> None:
         click.echo(f"  may run on      {ways}")
     for event in told.history[-_SHOWN:]:
         at = datetime.fromtimestamp(event.time_s, UTC).isoformat(sep=" ", timespec="seconds")
-        click.echo(f"  {at[:19]}Z  {event.kind:<11} {event.sentence}")
+        click.echo(plain(f"  {at[:19]}Z  {event.kind:<11} {event.sentence}"))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from commonwatt.client import Client
     from commonwatt.model.live_results import JobState, NodeState
 
-__all__ = ["JOB", "asked_of_jobs", "asked_of_nodes", "connected", "server_option", "show", "when"]
+__all__ = ["JOB", "asked_of_jobs", "asked_of_nodes", "connected", "plain", "server_option", "show", "when"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 JOB = click.IntRange(1, 2**53 - 1)
@@ -66,13 +66,13 @@ def show(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], *, 
     for heading in headings:
         table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_plain(cell)) for cell in row))
+        table.add_row(*(Text(plain(cell)) for cell in row))
     Console(width=None if sys.stdout.isatty() else 200).print(table)
 
 
-def _plain(text: str) -> str:
-    """Return *text* without what could steer a terminal."""
-    return "".join(c if c.isprintable() or c == "\N{NO-BREAK SPACE}" else "?" for c in text)
+def plain(text: str, *, keep: str = "") -> str:
+    """Return *text* without what could steer a terminal, but for the characters in *keep*."""
+    return "".join(c if c.isprintable() or c in f"\N{NO-BREAK SPACE}{keep}" else "?" for c in text)
 
 
 def when(time_s: float | None, now_s: float) -> str:

@@ -18,9 +18,12 @@ __all__ = ["main"]
 VERBS = {
     "cancel": "Cancel jobs of the control plane.",
     "drain": "Give nodes of the control plane no further jobs.",
+    "events": "Show what happened on the control plane, or, in a dry run, what would have.",
     "explain": "Say why a job of the control plane runs where it does, or waits.",
     "hold": "Keep jobs of the control plane from running.",
     "jobs": "Show the jobs of the control plane.",
+    "log": "Show what a job of the control plane printed.",
+    "mode": "Show, or switch, whether the control plane carries out what it decides.",
     "nodes": "Show the nodes of the control plane.",
     "release": "Let jobs that are held run.",
     "submit": "Submit a job to the control plane.",

@@ -10,7 +10,7 @@ from commonwatt.model.fields import AnswerModel, FileModel, ResultModel, quantit
 
 __all__ = [
     "AuditEntry", "AuditPage", "ClusterState", "EventEntry", "EventPage", "Explanation", "Health", "JobConfiguration",
-    "JobDetail", "JobPage", "JobState", "JobsChanged", "LedgerEntry", "LedgerPage", "ModeOrder",
+    "JobDetail", "JobLog", "JobPage", "JobState", "JobsChanged", "LedgerEntry", "LedgerPage", "ModeOrder",
     "ModeState", "NewToken", "NodePage", "NodeState", "Problem", "Sample", "SamplePage", "ServeResult",
     "SubmittedJob", "TenantOrder", "TenantPage", "TenantState", "TokenEntry", "TokenOrder", "TokenPage", "WhoAmI",
 ]  # fmt: skip
@@ -216,6 +216,13 @@ class ModeState(ResultModel):
     """Mode of the controller."""
 
     mode: str = quantity("mode asked for; the controller takes it up with its next tick")
+
+
+class JobLog(ResultModel):
+    """What a job printed."""
+
+    job: int = quantity("number of the job")
+    text: str = quantity("the end of it; what is not UTF-8 is replaced")
 
 
 class LedgerEntry(ResultModel):

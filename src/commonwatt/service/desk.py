@@ -42,9 +42,11 @@ class Desk:
 
     def job_log(self, job: int, attempt: int, last_bytes: int) -> bytes | None:
         """Return the end of what a run of a job printed; ``None`` if nothing of it is kept here."""
-        if self.config.engine != "local":
+        live = self.config.live
+        state = {"local": live.local.state, "slurm": live.slurm.state}.get(self.config.engine)
+        if state is None:
             return None
-        path = self.folder / self.config.live.local.state / "runs" / f"{job}-{attempt}" / "output.log"
+        path = self.folder / state / "runs" / f"{job}-{attempt}" / "output.log"
         try:
             number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:

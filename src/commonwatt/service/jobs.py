@@ -184,7 +184,7 @@ def _owner(desk: Desk, caller: Caller, tenant: str | None) -> str:
         return caller.tenant
     if tenant is None:
         raise Refusal(422, "an operator says for which tenant (?tenant=NAME)", field="tenant", expected="a tenant")
-    if tenant not in desk.store.tenants():
+    if not desk.store.has_tenant(tenant):
         raise Refusal(404, f"there is no tenant {tenant!r}", field="tenant", value=tenant)
     return tenant
 

@@ -81,6 +81,7 @@ class Database:
         self._patience_s = patience_s
         self._writing = threading.Lock() if self.backend == "sqlite" else None
         options: dict[str, object] = {"pool_pre_ping": self.backend != "sqlite", "pool_size": 16, "max_overflow": 16}
+        options["pool_use_lifo"] = True  # the connection used last has pages of the file at hand
         options["hide_parameters"] = True  # environments of jobs may be secret, and errors are logged
         options |= {"json_serializer": _as_json, "pool_timeout": patience_s}
         wait_s = max(1, round(patience_s))

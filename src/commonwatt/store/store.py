@@ -58,6 +58,11 @@ class Store:
             rows = c.execute(sa.select(tables.tenants.c.name, tables.tenants.c.weight).order_by(tables.tenants.c.name))
             return {row.name: row.weight for row in rows}
 
+    def has_tenant(self, name: str) -> bool:
+        """Whether there is a tenant of that *name*."""
+        with self.database.reading(what="tenants") as c:
+            return _known_tenant(c, name)
+
     def add_token(self, tenant: str | None, label: str, now_s: float) -> str:
         """Make a token of a tenant, or (``None``) of an operator; only its digest is kept."""
         check_name(label, "label")
@@ -167,9 +172,12 @@ class Store:
     ) -> list[JobRow]:  # fmt: skip
         """Return what :meth:`jobs` does, but take rows that are *known* (by id) from there."""
         t = tables.jobs.c
-        query = _page_of([t.id], tenant, status, after, limit, newest_first=newest_first)
+        there = _page_of([t.id], tenant, status, after, limit, newest_first=newest_first).subquery()
+        # In one row: SQLite's driver lets another thread run before each.
+        query = sa.select(sa.func.aggregate_strings(sa.cast(there.c.id, sa.String(20)), ","))
         with self.database.reading(what="jobs") as c:
-            ids = list(c.execute(query).scalars())
+            found_ids: str | None = c.scalar(query)
+            ids = sorted(map(int, found_ids.split(",")), reverse=newest_first) if found_ids else []
             rows = {job: known[job] for job in ids if job in known}
             others = [job for job in ids if job not in rows]
             for k in range(0, len(others), 500):
@@ -324,11 +332,14 @@ def _parsed(document: Any) -> JobFile:  # noqa: ANN401
 
 
 def _hold_known(c: sa.Connection, tenant: str) -> None:
-    known = None
-    if cleaned(tenant) == tenant:
-        known = c.execute(sa.select(tables.tenants.c.name).where(tables.tenants.c.name == tenant)).first()
-    if known is None:
+    if not _known_tenant(c, tenant):
         raise InputError("a known tenant", field="tenant", value=ascii(tenant) if "\0" in tenant else tenant)
+
+
+def _known_tenant(c: sa.Connection, name: str) -> bool:
+    if cleaned(name) != name:
+        return False
+    return c.execute(sa.select(tables.tenants.c.name).where(tables.tenants.c.name == name)).first() is not None
 
 
 def _page(limit: int) -> int:

@@ -1,0 +1,40 @@
+"""``commonwatt events``."""
+
+from __future__ import annotations
+
+import click
+
+from commonwatt.cli.output import json_option, print_json
+from commonwatt.cli.remote import JOB, connected, plain, server_option
+
+__all__ = ["command"]
+
+
+@click.command()
+@click.option("--job", type=JOB, help="Of this job only.")
+@click.option("--after", type=click.IntRange(0, 2**53 - 1), default=0, help="Only those with a larger number.")
+@click.option("--last", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
+@server_option
+@json_option
+def command(*, job: int | None, after: int, last: int, url: str | None, as_json: bool) -> None:
+    """Show the last of what happened: to all jobs one may see, or to one; in a dry run, what would have been done.
+
+    \b
+    Example:
+      commonwatt events --job 17
+      commonwatt events --after 4210 --json
+    """
+    from collections import deque
+    from datetime import UTC, datetime
+
+    from commonwatt.model.live_results import EventPage
+
+    with connected(url) as client:
+        found = tuple(deque(client.events(job=job, after=after), maxlen=last))
+    if as_json:
+        print_json(EventPage(events=found, next_after=found[-1].id if found else after))
+        return
+    for event in found:
+        at = datetime.fromtimestamp(event.time_s, UTC).isoformat(sep=" ", timespec="seconds")[:19]
+        whose = "" if event.job is None else f"job {event.job}: "
+        click.echo(plain(f"{event.id:>7}  {at}Z  {event.kind:<13} {whose}{event.sentence or event.reason}"))
