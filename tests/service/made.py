@@ -95,7 +95,10 @@ class StandIn:
     def run(self, job: int, node: str, **account: int) -> None:
         """Let a job run on a node, and charge it."""
         tick = Tick()
-        tick.change(job, status="running", nodes=[node], gpu_type="V100", gpus_per_node=1, started_s=time.time())
+        now_s = time.time()
+        tick.change(
+            job, status="running", attempts=1, nodes=[node], gpu_type="V100", gpus_per_node=1, started_s=now_s
+        )  # fmt: skip
         tick.ledger["segment", job] = {"energy_uj": 0, "cost_n": 0, "carbon_ug": 0, "gpu_us": 0} | account
         self.ticks.write(tick)
         nodes = tuple(replace(each, jobs=(job,), held_gpus=1) if each.name == node else each for each in self.now.nodes)

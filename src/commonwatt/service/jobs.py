@@ -21,6 +21,7 @@ from commonwatt.service.parameters import PREFIX, After, Limit, TenantName, desk
 from commonwatt.service.problems import Refusal, refusals
 from commonwatt.service.shapes import event_entry, explanation, job_detail, job_state, submitted_job
 from commonwatt.store.records import ACTIVE, EventRow, JobRow, JobStatus, RequestKind
+from commonwatt.store.store import NOTHING
 
 __all__ = ["router"]
 
@@ -99,7 +100,12 @@ async def jobs(
 async def job(request: Request, caller: Member, job: JobNumber) -> JobDetail:
     """Return everything about a job."""
     desk = desk_of(request)
-    row, account = await looked_up(request, lambda: (_found(desk, caller, job), desk.store.account(job)))
+
+    def find() -> tuple[JobRow, dict[str, int | None]]:
+        row = _found(desk, caller, job)
+        return row, desk.store.account(job) if row.attempts else dict(NOTHING)
+
+    row, account = await looked_up(request, find)
     return job_detail(row, desk.board(), account)
 
 
@@ -192,6 +198,8 @@ def _owner(desk: Desk, caller: Caller, tenant: str | None) -> str:
 def _history(desk: Desk, job: int) -> list[EventRow]:
     """Return the last events of a job."""
     kept: list[EventRow] = []
-    while page := desk.store.events(job=job, after=kept[-1].id if kept else 0, limit=LONGEST_HISTORY):
+    while True:
+        page = desk.store.events(job=job, after=kept[-1].id if kept else 0, limit=LONGEST_HISTORY)
         kept = (kept + page)[-LONGEST_HISTORY:]
-    return kept
+        if len(page) < LONGEST_HISTORY:
+            return kept

@@ -20,7 +20,10 @@ from commonwatt.store.database import Database
 from commonwatt.store.records import EventRow, JobRow, JobStatus, RequestKind, SampleRow, TokenOwner
 from commonwatt.store.texts import LONGEST_NAME, check_name, check_number, cleaned, cleaned_document, row_number
 
-__all__ = ["Store", "job_row"]
+__all__ = ["NOTHING", "Store", "job_row"]
+
+NOTHING: Mapping[str, int | None] = {"energy_uj": 0, "cost_n": 0, "carbon_ug": 0, "gpu_us": 0}
+"""What a job is charged for that never began."""
 
 _MOST_FILES = 20_000
 _JOB_COLUMNS = tuple(field.name for field in fields(JobRow))
@@ -271,7 +274,7 @@ class Store:
             own = sa.and_(t.c.job == row_number(job), t.c.row.in_(("job", "segment")))
             rows = c.execute(sa.select(t).where(own)).mappings().all()
         total: dict[str, int | None] = {}
-        for name in ("energy_uj", "cost_n", "carbon_ug", "gpu_us"):
+        for name in NOTHING:
             values = [row[name] for row in rows]
             total[name] = None if any(value is None for value in values) else sum(values)
         return total
