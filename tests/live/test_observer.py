@@ -15,6 +15,7 @@ from commonwatt.live.keeper import Pace
 from commonwatt.live.observer import SETTING
 from commonwatt.live.open import open_live
 from commonwatt.live.savings import estimate, jobs_for_estimate
+from commonwatt.model.errors import EngineError
 from commonwatt.store.records import RequestKind
 from tests.engines.slurm.conftest import running_site, site  # noqa: F401
 from tests.engines.slurm.site import until
@@ -75,6 +76,20 @@ def test_in_live_mode_nobody_looks(bench):
     b.ask(RequestKind.MODE, value="dry-run")
     look(b)
     assert len(said(b)) == 1
+
+
+def test_a_cluster_that_does_not_tell_holds_nothing_up(bench, monkeypatch):
+    b = bench
+
+    def fails():
+        raise EngineError("squeue: Invalid job format specification")
+
+    monkeypatch.setattr(b.session._observer, "others", fails)
+    number = b.submit()
+    look(b)
+    assert b.board().trouble is None
+    assert "would-start" in b.kinds(number)
+    assert said(b) == []
 
 
 def test_what_has_ended_is_kept_through_a_restart_and_counts_in_the_estimate(bench):

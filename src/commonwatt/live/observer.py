@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,6 +16,7 @@ from commonwatt.control.others import OtherJob, advise, job_of
 from commonwatt.control.policy import Policy
 from commonwatt.model.arrays import Ints
 from commonwatt.model.electricity import Tariff
+from commonwatt.model.errors import EngineError
 from commonwatt.model.jobs import Job
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import DAY_S
@@ -23,6 +25,8 @@ from commonwatt.store.records import EventRow
 from commonwatt.store.ticks import Tick
 
 __all__ = ["SETTING", "Observer", "observed_jobs"]
+
+log = logging.getLogger("commonwatt.observer")
 
 SETTING = "observed"
 """Name under which the store keeps jobs of others that have ended."""
@@ -60,13 +64,16 @@ class Observer:
     def look(self, tick: Tick, now_s: float, view: NodeView, held_gpus: Ints) -> None:
         """Look if it is time; adds what is new to *tick*.
 
-        *view* is what our own jobs may have, *held_gpus* what they hold of each node. Shape [N]. Raises ``EngineError``
-        if the cluster does not answer.
+        *view* is what our own jobs may have, *held_gpus* what they hold of each node. Shape [N].
         """
         if now_s < self._next_s:
             return
         self._next_s = now_s + _EVERY_S
-        jobs = self.others()
+        try:
+            jobs = self.others()
+        except EngineError as error:  # our own jobs do not depend on it
+            log.warning("jobs of others cannot be seen", extra={"cause": str(error)})
+            return
         if self._remember(jobs, now_s):
             tick.settings[SETTING] = list(self.kept.values())
         usable = view.usable_gpus - held_gpus + self._held_by(jobs)

@@ -87,7 +87,7 @@ async def jobs(
             board.rows, tenant=of, status=tuple(status or ()), after=cursor, limit=limit + 1, newest_first=newest_first
         )
 
-    of, rows = await looked_up(request, find)
+    of, rows = await looked_up(request, find, rows=limit)
     counts = await recent_of(request).get(("jobs", of), lambda: desk.store.counts(of))
     more = len(rows) > limit
     return JobPage(
@@ -124,7 +124,7 @@ async def job_events(
     """List what happened to a job."""
     desk = desk_of(request)
     _, rows = await looked_up(
-        request, lambda: (_found(desk, caller, job), desk.store.events(job=job, after=after, limit=limit))
+        request, lambda: (_found(desk, caller, job), desk.store.events(job=job, after=after, limit=limit)), rows=limit
     )
     return EventPage(events=tuple(event_entry(row) for row in rows), next_after=rows[-1].id if rows else after)
 

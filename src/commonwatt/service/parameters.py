@@ -18,6 +18,8 @@ T = TypeVar("T")
 PREFIX = "/api/v1"
 """Where all resources are."""
 
+_FEW = 100
+
 After = Annotated[int, Query(ge=0, le=2**53 - 1, description="Where the page before ended; 0: begin.")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Most entries of a page.")]
 TenantName = Annotated[
@@ -37,12 +39,12 @@ def recent_of(request: Request) -> Recent:
     return recent
 
 
-async def looked_up(request: Request, find: Callable[[], T]) -> T:
-    """Return what *find* reads: a few rows, found by an index.
+async def looked_up(request: Request, find: Callable[[], T], *, rows: int = 1) -> T:
+    """Return what *find* reads: about so many *rows*, found by an index.
 
-    From a file they come sooner than another thread would get its turn, and reading it waits for nobody; a server of
+    A few from a file come sooner than another thread would get its turn, and reading it waits for nobody; a server of
     databases may be slow to answer, and must not hold up other requests.
     """
-    if desk_of(request).store.database.backend == "sqlite":
+    if rows <= _FEW and desk_of(request).store.database.backend == "sqlite":
         return find()
     return await run_in_threadpool(find)

@@ -100,6 +100,7 @@ class Site:
         self.folder, self.conf = folder, folder / "slurm.conf"
         self.env = {**os.environ, "SLURM_CONF": str(self.conf), "PATH": _path()}
         self._ports = _free_ports(1 + len(NODES))
+        self._shaken = False  # its controller was killed: it may count GPUs as used for ever that nobody has
         (folder / "state").mkdir()
         lines = []
         for name, gres in NODES.items():
@@ -147,6 +148,7 @@ class Site:
     def end(self, name: str, number: signal.Signals = signal.SIGTERM) -> None:
         """Stop a daemon by its process id, and wait until it is gone."""
         pid = self.pid(name)
+        self._shaken |= name == "slurmctld" and number == signal.SIGKILL
         if pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
@@ -189,7 +191,15 @@ class Site:
                     ["scontrol", "update", f"NodeName={name}", "State=RESUME"],
                     env=self.env, check=False, timeout=120, capture_output=True,
                 )  # fmt: skip
-        until(lambda: set(self.states().values()) == {"idle"} and not self.ask("squeue", "--noheader").strip())
+        until(self._idle)
+        if self._shaken:
+            self.end("slurmctld")
+            self.begin("slurmctld", "-c")  # without what it remembers
+            self._shaken = False
+            until(self._idle)
+
+    def _idle(self) -> bool:
+        return set(self.states().values()) == {"idle"} and not self.ask("squeue", "--noheader").strip()
 
     def stop(self) -> None:
         for name in ("slurmctld", *NODES):
