@@ -60,9 +60,11 @@ def test_what_is_not_theirs_is_not_given():
 def test_a_job_that_holds_gpus_in_a_way_of_its_own_keeps_them():
     assert advice(running(1, 3, "a-1", "a-2"), other(2, 4, gpu_type="A100")) == {}
     assert advice(running(1, 3, "a-1", "a-2"), other(2, 2, gpu_type="A100"))[2][1] == 2
-    assert advice(running(1, 8, "elsewhere"), other(2, 4)) == {2: (("a-1",), 4)} or advice(
-        running(1, 8, "elsewhere"), other(2, 4)
-    ) == {2: (("a-2",), 4)}
+    assert advice(running(1, 8, "elsewhere"), other(2, 4))[2][1] == 4
+    assert advice(running(1, 4, "a-1", "elsewhere"), other(2, 4)) == {2: (("a-2",), 4)}
+    assert advice(running(1, 4, "a-1", "t"), other(2, 4)) == {2: (("a-2",), 4)}
+    assert advice(running(1, 4, "a-1", "elsewhere"), running(2, 4, "a-2"), other(3, 4)) == {}
+    assert advice(running(1, 1), other(2, 4))[2][1] == 4  # nobody knows where
 
 
 def test_what_cannot_run_here_or_has_ended_is_passed_over():
@@ -113,3 +115,20 @@ def test_the_only_advice_is_to_start():
         tariff=Electricity().tariff(), rng=np.random.default_rng(0), now_s=NOW_S, default_limit_s=60.0,
     )  # fmt: skip
     assert {event.kind for _, event in found} == {EventKind.WOULD_START}
+
+
+jobs_of_any_kind = st.builds(
+    OtherJob,
+    id=st.integers(1, 10**6), user=st.sampled_from(["ada", "bob"]), gpus=st.integers(1, 12),
+    state=st.sampled_from(["waiting", "running", "ended"]), gpu_type=st.sampled_from([None, "a100", "T4", "H100"]),
+    submit_s=st.floats(0, 2 * NOW_S), start_s=st.none() | st.floats(0, 2 * NOW_S),
+    end_s=st.none() | st.floats(0, NOW_S), limit_s=st.none() | st.floats(1, 1e6),
+    nodes=st.lists(st.sampled_from(["a-1", "a-2", "t", "elsewhere"]), max_size=3, unique=True).map(tuple),
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(jobs=st.lists(jobs_of_any_kind, max_size=6, unique_by=lambda job: job.id))
+def test_whatever_a_cluster_tells(jobs):
+    given_to = advice(*jobs, solver="random-greedy", usable=[2, 4, 1])
+    assert given_to.keys() <= {job.id for job in jobs if job.state == "waiting"}

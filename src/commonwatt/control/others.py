@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,6 +40,11 @@ class OtherJob:
     gpu_type: str | None
     nodes: tuple[str, ...]  # it runs on, or ran on
 
+    @property
+    def most_on_a_node(self) -> int:
+        """GPUs it has on each of its nodes, if they are spread evenly."""
+        return -(-self.gpus // max(1, len(self.nodes)))
+
 
 def job_of(other: OtherJob, cluster: Cluster, time_s: float, submit_s: float) -> Job | None:
     """Return *other* as it is scheduled: exactly its GPUs, for *time_s*; ``None`` if no node of *cluster* has them.
@@ -49,7 +53,7 @@ def job_of(other: OtherJob, cluster: Cluster, time_s: float, submit_s: float) ->
     """
     at = {name: n for n, name in enumerate(cluster.names)}
     seen = {cluster.classes[cluster.klass[at[name]]].gpu_type for name in other.nodes if name in at}
-    if other.nodes and len(seen) != 1:
+    if other.nodes and (len(seen) != 1 or not at.keys() >= set(other.nodes)):
         return None  # it runs elsewhere, or across types
     asked = next(iter(seen), None) or _spelt(other.gpu_type, cluster)
     if other.gpu_type is not None and asked is None:
@@ -77,7 +81,7 @@ def advise(
     default_limit_s
         Run time by which a job is planned that declares none.
     """
-    usable = usable_gpus.copy()
+    usable, at = usable_gpus.copy(), {name: n for n, name in enumerate(cluster.names)}
     known: list[OtherJob] = []
     jobs: list[Job] = []
     for other in others:
@@ -86,6 +90,8 @@ def advise(
         if job is not None:
             known.append(other)
             jobs.append(job)
+        else:
+            _take(usable, other, at)
     if not jobs:
         return
     engine = _Watched(usable, len(jobs))
@@ -95,26 +101,31 @@ def advise(
     )  # fmt: skip
     controller.only_say(dry=True)
     handles = controller.submit(JobTable.of(jobs), np.arange(len(jobs)))
-    at = {name: n for n, name in enumerate(cluster.names)}
     for handle, other in zip(handles, known, strict=True):
         if other.state != "running":
             continue
         nodes = tuple(sorted(at[name] for name in other.nodes))
         each = other.gpus // len(nodes) if nodes else 0
-        even = bool(nodes) and each * len(nodes) == other.gpus
-        if even and controller.adopt(handle, nodes, each, Account()):
+        if each * len(nodes) == other.gpus and controller.adopt(handle, nodes, each, Account()):
             limit_s = default_limit_s if other.limit_s is None else other.limit_s
             begun_s = now_s if other.start_s is None else other.start_s
             engine.done[handle] = min(0.999, max(0.0, now_s - begun_s) / limit_s)
-            continue
-        controller.held_back.add(handle)  # what it holds is not to be had
-        for name, gpus in Counter(other.nodes).items():
-            usable[at[name]] = max(0, usable[at[name]] - max(gpus, -(-other.gpus // len(other.nodes))))
+        else:
+            controller.held_back.add(handle)
+            _take(usable, other, at)
     controller.log.take()
     controller.tick(now_s)
     for event in controller.log.take():
         if event.kind is EventKind.WOULD_START:
             yield known[handles.index(event.handle)], event
+
+
+def _take(usable_gpus: Ints, other: OtherJob, at: Mapping[str, int]) -> None:
+    """What a job holds that runs in a way we would not run it is not to be had."""
+    if other.state == "running":
+        for name in other.nodes:
+            if name in at:
+                usable_gpus[at[name]] = max(0, usable_gpus[at[name]] - other.most_on_a_node)
 
 
 class _Watched:

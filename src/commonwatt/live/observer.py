@@ -106,10 +106,9 @@ class Observer:
         held = np.zeros(len(self.cluster), dtype=np.int64)
         at = {name: n for n, name in enumerate(self.cluster.names)}
         for job in jobs:
-            if job.state == "running" and job.nodes:
-                for name in job.nodes:
-                    if name in at:
-                        held[at[name]] += -(-job.gpus // len(job.nodes))
+            for name in job.nodes if job.state == "running" else ():
+                if name in at:
+                    held[at[name]] += job.most_on_a_node
         return held
 
 
