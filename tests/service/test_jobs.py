@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -191,3 +192,15 @@ def test_output_that_leads_elsewhere_is_not_shown(tmp_path):
     (folder / "output.log").symlink_to("/etc/passwd")
     assert ada.get(f"/jobs/{number}/log").status_code == 404
     stand_in.close()
+
+
+def test_active_jobs_come_from_the_controllers_memory_while_it_is_well(as_, desk):
+    number = as_("ada").post("/jobs", json=job(name="first")).json()["id"]
+    row = replace(desk.store.job(number), name="as the controller has it")
+    desk.now = replace(desk.now, rows={number: row})
+    names = [as_("ada").get(f"/jobs/{number}").json()["name"], as_("ada").get("/jobs").json()["jobs"][0]["name"]]
+    assert names == [row.name] * 2
+    assert as_("bob").get(f"/jobs/{number}").status_code == 404
+    desk.now = replace(desk.now, healthy=False)
+    names = [as_("ada").get(f"/jobs/{number}").json()["name"], as_("ada").get("/jobs").json()["jobs"][0]["name"]]
+    assert names == ["first"] * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
@@ -84,7 +85,12 @@ async def jobs(
     def find() -> tuple[str | None, list[JobRow]]:
         of = _owner(desk, caller, tenant) if tenant is not None or not caller.operator else None
         return of, desk.store.page(
-            board.rows, tenant=of, status=tuple(status or ()), after=cursor, limit=limit + 1, newest_first=newest_first
+            _active(desk),
+            tenant=of,
+            status=tuple(status or ()),
+            after=cursor,
+            limit=limit + 1,
+            newest_first=newest_first,
         )
 
     of, rows = await looked_up(request, find, rows=limit)
@@ -176,10 +182,16 @@ def _ask(desk: Desk, caller: Caller, job: int, kind: RequestKind) -> JobState:
 
 def _found(desk: Desk, caller: Caller, job: int) -> JobRow:
     """Return a job that is the caller's business; others are as unknown as those that do not exist."""
-    row = desk.board().rows.get(job) or desk.store.job(job)
+    row = _active(desk).get(job) or desk.store.job(job)
     if row is None or not caller.sees(row.tenant):
         raise Refusal(404, f"there is no job {job}")
     return row
+
+
+def _active(desk: Desk) -> Mapping[int, JobRow]:
+    """Return active jobs as the controller knows them; none if it is in trouble: another may be at work by now."""
+    board = desk.board()
+    return board.rows if board.healthy else {}
 
 
 def _owner(desk: Desk, caller: Caller, tenant: str | None) -> str:
