@@ -36,6 +36,15 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 
+def pytest_terminal_summary(terminalreporter):
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.section(f"failed at first: {report.nodeid}", "-")
+        terminalreporter.write_line(report.longreprtext)
+        for name, text in report.sections:
+            terminalreporter.section(name, "-")
+            terminalreporter.write_line(text)
+
+
 def pytest_report_header():
     return (
         [f"not collected, as {', '.join(WITHOUT_LIVE)} is missing: {', '.join(collect_ignore)}"] if WITHOUT_LIVE else []

@@ -180,6 +180,19 @@ def test_a_controller_that_comes_back_goes_on_measuring(opened):
     assert row.failures == 0
 
 
+def test_a_controller_that_comes_back_does_not_measure_again_what_gave_nothing(opened):
+    plane = opened(profiling={**PROFILING, "limit_s": 1.0})
+    plane.store.ask(RequestKind.DRAIN, time.time(), node="work")
+    silent = submit(plane, sys.executable, "-c", "import time; time.sleep(600)", time_limit_s=700)
+    until(plane, lambda: ("waits", "unprofilable") in events(plane, silent))
+    plane.close()
+    again = opened(profiling=PROFILING)
+    tells = submit(again, *train())
+    until(again, lambda: job(again, tells).nodes == ("apart",))
+    assert [reason for _, reason in events(again, silent)].count("profiling") == 1
+    assert job(again, silent).status is JobStatus.WAITING
+
+
 def test_while_the_profiling_node_is_taken_jobs_are_placed_like_any_other(opened):
     plane = opened(profiling={**PROFILING, "epochs": 100})
     first = submit(plane, *train(epoch_s=1.0))

@@ -106,3 +106,17 @@ def test_the_estimate_comes_from_a_process_of_its_own_and_stops_with_it(bench):
     while any(thread.name == "savings" and thread is estimator._thread for thread in threading.enumerate()):
         assert time.monotonic() < end_s
         time.sleep(0.02)
+
+
+def test_nodes_set_aside_for_profiling_count_for_nothing(bench):
+    b = bench(live={"profiling": {"nodes": ["n-2"]}, "default_time_limit_s": 5})
+    week(b, 10)
+    config = b.live.config
+    cluster = Cluster.of(config.nodes)
+    maker = JobMaker(cluster.without(["n-2"]), 1.0)
+    jobs, period_s = jobs_for_estimate(b.live.store.jobs(limit=1000), maker, b.clock())
+    everywhere = config.model_copy(update={"live": config.live.model_copy(update={"profiling": None})})
+    alone = everywhere.model_copy(update={"nodes": [config.nodes[0].model_copy(update={"count": 1, "name": "n-1"})]})
+    saved = estimate(config, jobs, period_s, 0)
+    assert saved == estimate(alone, jobs, period_s, 0)
+    assert saved["baseline_energy_kwh"] < estimate(everywhere, jobs, period_s, 0)["baseline_energy_kwh"]

@@ -10,6 +10,7 @@ import yaml
 pytest.importorskip("sqlalchemy")
 
 from commonwatt.live.keeper import Pace
+from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.store.records import JobStatus, RequestKind
 from commonwatt.store.ticks import Tick
 from tests.live.bench import Bench, ended_kinds
@@ -126,6 +127,43 @@ def test_on_a_drained_node_jobs_stay_and_none_begins(bench, solver):
     b.ask(RequestKind.UNDRAIN, node=node)
     b.settle()
     assert b.session.drained == []
+
+
+def test_an_engine_that_starts_jobs_of_others_hears_of_drains_while_live(bench):
+    b, told = bench(), []
+    b.engine.drain = lambda nodes: told.append(sorted(nodes))
+    b.settle()
+    assert told == [[]]  # what another controller may have left
+    b.ask(RequestKind.DRAIN, node="n-2")
+    b.settle()
+    assert told == [[], [1]]
+    b.ask(RequestKind.MODE, value="dry-run")
+    b.ask(RequestKind.UNDRAIN, node="n-2")
+    b.settle()
+    assert told == [[], [1]]
+    b.ask(RequestKind.MODE, value="live")
+    b.settle()
+    assert told == [[], [1], []]
+
+
+def test_an_engine_may_refuse_to_drain_which_is_said_once_and_one_that_is_away_is_asked_again(bench):
+    b, errors = bench(), [EngineDownError("away"), EngineError("Access denied")]
+
+    def refuse(nodes):
+        raise errors.pop(0)
+
+    b.ask(RequestKind.DRAIN, node="n-1")
+    b.look()
+    b.engine.drain = refuse
+    b.begin()
+    with pytest.raises(EngineDownError):
+        b.look()
+    b.begin()
+    b.settle()
+    (event,) = b.live.store.events()
+    assert (event.kind, event.nodes, event.job) == ("not-drained", ("n-1",), None)
+    assert event.sentence == "the engine may still begin jobs of others on drained nodes: Access denied"
+    assert b.session.drained == ["n-1"]
 
 
 def test_dry_run_commands_nothing_says_each_thing_once_and_goes_live(bench):

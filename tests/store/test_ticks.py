@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from commonwatt.model.errors import StoreError
-from commonwatt.store import tables
+from commonwatt.store import pruning, tables
 from commonwatt.store.records import JobStatus, RequestKind
 from commonwatt.store.ticks import Tick
 from tests.store.made import event, everything, file, intent, sample, spent
@@ -255,6 +255,33 @@ def test_pruning(store, ticks):
     assert store.setting("pruned_s") == 5.0
     assert ticks.prune(4.0) == 0
     assert store.setting("pruned_s") == 5.0
+
+
+def test_measurements_of_no_further_use_are_pruned(store, ticks, monkeypatch):
+    """Of each kind of jobs some stay, however old; all of jobs in work."""
+    monkeypatch.setattr(pruning, "_OF_A_KIND", 2)
+
+    def measured(job, kind, at_s):
+        return {"kind": kind, "job": job, "gpu_type": "V100", "gpus": 1, "epoch_s": at_s, "gpu_w": None, "epochs": 2.0,
+                "measured_s": at_s}  # fmt: skip
+
+    over, waits = (store.submit("ada", file(name), 1.0)[0].id for name in "ab")
+    rows = [(over, kind, float(k)) for kind, count in (("", 4), ("bert", 4), ("rare", 2)) for k in range(1, count + 1)]
+    tick = Tick(profiles=[measured(*row) for row in [*rows, (waits, "", 1.5), (waits, "bert", 1.5)]])
+    tick.change(over, status=JobStatus.COMPLETED)
+    ticks.write(tick)
+
+    def kept():
+        return [(p["kind"], p["epoch_s"], p["active"]) for p in ticks.profiles()]
+
+    assert ("", 4.0, False) not in kept()  # of a job of no kind that has ended
+    assert ("", 1.5, True) in kept()
+    assert ticks.prune(3.5) == 3 + 3
+    assert kept() == [
+        ("bert", 4.0, False), ("rare", 1.0, False), ("rare", 2.0, False), ("", 1.5, True), ("bert", 1.5, True)
+    ]  # fmt: skip
+    with store.database.reading() as c:
+        assert [p.epoch_s for p in c.execute(tables.profiles.select()) if p.kind == ""] == [4.0, 1.5]
 
 
 def test_pruning_can_be_ended_and_gone_on_with(store, ticks):

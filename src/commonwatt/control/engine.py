@@ -19,6 +19,7 @@ __all__ = [
     "Change",
     "Clock",
     "Command",
+    "DrainingEngine",
     "Engine",
     "ForgetfulEngine",
     "Found",
@@ -257,6 +258,18 @@ class ForgetfulEngine(Protocol):
 
     def forget(self, handles: Collection[int], *, aside: bool = False) -> None:
         """Delete the records of jobs that do not run, or only move them *aside*, so that their numbers are free."""
+        ...
+
+
+@runtime_checkable
+class DrainingEngine(Protocol):
+    """An engine with a scheduler of its own, which starts jobs of others, too."""
+
+    def drain(self, nodes: Collection[int]) -> None:
+        """Let no new jobs of anybody onto exactly these nodes, as far as that is our doing.
+
+        Raises ``EngineError`` if it refuses.
+        """
         ...
 
 

@@ -25,6 +25,7 @@ class EventKind(StrEnum):
     WOULD_START = "would-start"
     WOULD_MOVE = "would-move"
     WOULD_PREEMPT = "would-preempt"
+    NOT_DRAINED = "not-drained"
 
 
 @dataclass(frozen=True, slots=True)

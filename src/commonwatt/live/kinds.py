@@ -21,7 +21,7 @@ class Kinds:
     Parameters
     ----------
     written
-        Rows of the table ``profiles``, by id.
+        Rows of the table ``profiles``, by id, and whether their jobs are ``active``.
     """
 
     def __init__(self, written: Iterable[Mapping[str, Any]]) -> None:
@@ -29,12 +29,13 @@ class Kinds:
         self._by_job: dict[int, list[Measurement]] = {}
         self._known: dict[str, KindScaling] = {}
         for row in written:
-            if row["job"] is not None:
-                self.add(Measurement(**{name: value for name, value in row.items() if name != "id"}))
+            own = Measurement(**{name: value for name, value in row.items() if name not in {"id", "active"}})
+            self.add(own)
+            if row["active"]:
+                self._by_job.setdefault(own.job, []).append(own)
 
     def add(self, own: Measurement) -> None:
         """Take in a measurement."""
-        self._by_job.setdefault(own.job, []).append(own)
         if not own.kind:
             return
         jobs = self._by_kind.setdefault(own.kind, OrderedDict())
@@ -45,7 +46,7 @@ class Kinds:
         self._known.pop(own.kind, None)
 
     def of_job(self, job: int) -> list[Measurement]:
-        """Return the measurements of a job, the latest last."""
+        """Return the measurements of a job that was active at the beginning, the latest last."""
         return self._by_job.get(job, [])
 
     def scaling(self, kind: str, job: int) -> KindScaling:

@@ -29,7 +29,10 @@ from commonwatt.model.units import MICRO
 from commonwatt.store.records import JobRow
 from commonwatt.store.ticks import Tick
 
-__all__ = ["Profiler"]
+__all__ = ["VAIN", "Profiler"]
+
+VAIN = "unmeasured"
+"""Setting of the store for measurements that gave nothing."""
 
 _OFF = 0.05
 """How far the time of a running job may be off before it is corrected."""
@@ -84,12 +87,15 @@ class Profiler:
         Measurements of earlier jobs, as the store has them.
     spec
         How to measure; ``None``: new jobs are not measured, but those that run are still followed.
+    vain
+        Measurements of active jobs that gave nothing, as they were written to the setting ``VAIN``: by job.
     """
 
     def __init__(
-        self, controller: Controller, durable: Durable, written: Iterable[Mapping[str, Any]], spec: ProfilingSpec | None
-    ) -> None:
-        self._controller, self._durable, self._spec = controller, durable, spec
+        self, controller: Controller, durable: Durable, written: Iterable[Mapping[str, Any]],
+        spec: ProfilingSpec | None, vain: Mapping[str, Sequence[Sequence[Any]]] | None = None,
+    ) -> None:  # fmt: skip
+        self._controller, self._durable, self._spec, self._before = controller, durable, spec, vain or {}
         self._kinds = Kinds(written)
         self._cards: dict[int, _Card] = {}  # by handle
         self._queue: list[int] = []  # handles that may have something to be measured
@@ -110,6 +116,8 @@ class Profiler:
         """Take in a job, with what it may get as declared, and its times as they are known now."""
         card = self._cards[handle] = _card(row, allowed, figures)
         card.own = {m.configuration: m for m in self._kinds.of_job(row.id)}
+        for gpu_type, gpus, why in self._before.get(str(row.id), ()):
+            card.failed[Configuration(gpu_type, gpus)] = Unprofilable(why)
         for figure in figures:
             if figure.gpu_w is not None:  # a job has one figure for each type, its configurations may differ
                 self._controller.book.retime(handle, figure.gpu_type, figure.gpus, figure.time_s, figure.gpu_w)
@@ -200,7 +208,7 @@ class Profiler:
             controller.stop_aside(handle, now_s, ("measured", _sentence(card.name, there, found)))
         if isinstance(found, Unprofilable):
             if ended is not Outcome.COMPLETED:
-                self._gave_nothing(card, handle, there, found, now_s)
+                self._gave_nothing(tick, handle, there, found, now_s)
             return True
         idle_w = controller.cluster.classes[controller.cluster.klass[node]].idle_w
         energy_j = None if probe.energy_uj is None else probe.energy_uj / MICRO
@@ -209,8 +217,13 @@ class Profiler:
         self._revise(tick, handle, card)
         return True
 
-    def _gave_nothing(self, card: _Card, handle: int, there: Configuration, why: Unprofilable, now_s: float) -> None:
+    def _gave_nothing(self, tick: Tick, handle: int, there: Configuration, why: Unprofilable, now_s: float) -> None:
+        card = self._cards[handle]
         card.failed[there] = why
+        tick.settings[VAIN] = {
+            str(self._cards[h].id): [[c.gpu_type, c.gpus, str(reason)] for c, reason in self._cards[h].failed.items()]
+            for h in self._controller.book.active if self._cards[h].failed
+        }  # fmt: skip
         if card.own:
             return
         sentence = f"{card.name} could not be measured with {there.gpus} {there.gpu_type}: {why}"

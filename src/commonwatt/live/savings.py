@@ -68,8 +68,12 @@ def jobs_for_estimate(
 
 
 def estimate(config: Scenario, jobs: Sequence[Job], until_s: float, seed: int) -> Saved:
-    """Simulate *jobs* until *until_s* under the policy of *config* and its baseline; returns what ours saves."""
-    cluster = Cluster.of(config.nodes)
+    """Simulate *jobs* until *until_s* under the policy of *config* and its baseline; returns what ours saves.
+
+    Nodes set aside for profiling are left out of both.
+    """
+    profiling = config.live.profiling
+    cluster = Cluster.of(config.nodes).without(profiling.nodes if profiling else ())
     unused = config.unused_nodes if config.capacity else UnusedNodes(state=None)
     scenario = config.model_copy(update={"unused_nodes": unused, "outages": (), "capacity": None})
     table = JobTable.of(jobs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,22 +12,24 @@ from typing import Any
 import numpy as np
 
 from commonwatt.control.controller import Controller
-from commonwatt.control.engine import ForgetfulEngine, Found, LiveEngine, Stop
+from commonwatt.control.engine import DrainingEngine, ForgetfulEngine, Found, LiveEngine, Stop
 from commonwatt.control.events import Event, EventKind
 from commonwatt.control.ledger import Account
 from commonwatt.engines.work import mark_of
 from commonwatt.live.durable import Durable, Known
 from commonwatt.live.jobs import JobMaker, TimeFigure
 from commonwatt.live.observer import Observer
-from commonwatt.live.profiler import Profiler
+from commonwatt.live.profiler import VAIN, Profiler
 from commonwatt.live.recorder import Recorder, known_of
-from commonwatt.model.errors import EngineError, InputError, JobNeverFitsError
+from commonwatt.model.errors import EngineDownError, EngineError, InputError, JobNeverFitsError
 from commonwatt.model.jobs import Job, JobTable
 from commonwatt.model.live import ProfilingSpec
 from commonwatt.store.records import EventRow, JobRow, JobStatus, RequestKind, RequestRow
 from commonwatt.store.ticks import Tick, TickStore
 
 __all__ = ["Session"]
+
+log = logging.getLogger("commonwatt.session")
 
 _LONGEST_PAUSE_S = 60.0
 _MOST_ENDED = 10_000
@@ -65,9 +68,11 @@ class Session:
         self.controller = make(self.durable)
         self.durable.names = self.controller.cluster.names
         self.recorder = Recorder(self.controller, self.durable)
-        self.profiler = Profiler(self.controller, self.durable, store.profiles(), profiling)
+        vain = store.settings().get(VAIN)
+        self.profiler = Profiler(self.controller, self.durable, store.profiles(), profiling, vain)
         self.mode, self._observer = "live", observer
         self.drained: list[str] = []
+        self._kept_off: set[int] | None = None  # nodes the engine was told to keep everybody's new jobs away from
         self.entered: list[JobRow] = []  # since somebody last took note of them
         self._decided = False
         self.held: set[int] = set()
@@ -205,6 +210,7 @@ class Session:
             self._deal_with(request, tick)
             tick.requests.append(request.id)
         now_s, tick_s = self._now_s(), None
+        self._keep_off(tick)
         self.controller.held_back = self.held | set(self._pauses)
         if self.profiler.measure(tick, now_s) or decide:
             began = perf_counter()
@@ -267,6 +273,22 @@ class Session:
         self.drained = tick.settings["drained"] = sorted({name for name in names if name in self._at})
         self.controller.drained = {self._at[name] for name in self.drained}
         self.controller.decide_anew()
+
+    def _keep_off(self, tick: Tick) -> None:
+        """Have an engine with a scheduler of its own know what is drained; whether it may say no is for its people."""
+        engine, drained = self.durable.engine, self.controller.drained
+        if self.mode != "live" or drained == self._kept_off or not isinstance(engine, DrainingEngine):
+            return
+        try:
+            engine.drain(drained)
+        except EngineDownError:
+            raise
+        except EngineError as error:
+            sentence = f"the engine may still begin jobs of others on drained nodes: {error}"
+            log.warning("nodes are not drained for others", extra={"cause": str(error)})
+            names = tuple(self.drained)
+            tick.events.append(EventRow(0, self._now_s(), EventKind.NOT_DRAINED, None, names, 0, "refused", sentence))
+        self._kept_off = set(drained)
 
     def _enter(self, row: JobRow, tick: Tick, *, told: bool) -> int | None:
         """Give a job to the controller; one that cannot run on this cluster is reported failed."""

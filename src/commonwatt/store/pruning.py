@@ -12,6 +12,9 @@ from commonwatt.store.records import ACTIVE
 
 __all__ = ["prune"]
 
+_OF_A_KIND = 1000
+"""Measurements of jobs of a kind that are kept however old they are."""
+
 
 def prune(
     database: Database, before_s: float, page: int, go_on: Callable[[], bool], check: Callable[[sa.Connection], None]
@@ -27,6 +30,7 @@ def prune(
     def of_others(job: sa.Column[int]) -> sa.ColumnElement[bool]:
         return sa.or_(job.is_(None), job.not_in(active))
 
+    told = sa.and_(t.profiles.c.measured_s < before_s, of_others(t.profiles.c.job))
     old: list[tuple[sa.Column[object], sa.ColumnElement[bool]]] = [
         (t.samples.c.time_s, t.samples.c.time_s < before_s),
         (t.audit.c.id, t.audit.c.at_s < before_s),
@@ -36,7 +40,11 @@ def prune(
             t.intents.c.key,
             sa.and_(t.intents.c.outcome.is_not(None), t.intents.c.at_s < before_s, of_others(t.intents.c.job)),
         ),
+        (t.profiles.c.id, sa.and_(told, t.profiles.c.kind == "")),
     ]  # fmt: skip
+    with database.reading(what="prune") as c:
+        for kind, enough in _enough(c).items():
+            old.append((t.profiles.c.id, sa.and_(told, t.profiles.c.kind == kind, t.profiles.c.id <= enough)))
     deleted = 0
     with database.transaction(what="prune") as c:
         check(c)
@@ -57,3 +65,14 @@ def prune(
             if len(keys) < page:
                 break
     return deleted
+
+
+def _enough(c: sa.Connection) -> dict[str, int]:
+    """Return the last measurement of each kind of jobs after which there are enough others of it."""
+    t = tables.profiles.c
+    many = sa.select(t.kind).where(t.kind != "").group_by(t.kind).having(sa.func.count() > _OF_A_KIND)
+    found = {}
+    for kind in c.execute(many).scalars().all():
+        own = sa.select(t.id).where(t.kind == kind).order_by(t.id.desc()).offset(_OF_A_KIND).limit(1)
+        found[kind] = c.execute(own).scalar_one()
+    return found

@@ -171,14 +171,19 @@ class TickStore:
                 c.execute(tables.profiles.insert(), tick.profiles)
 
     def profiles(self) -> list[dict[str, Any]]:
-        """Every measurement of the profiler."""
+        """Measurements of the profiler that can still be of use, by id, and whether their jobs are ``active``.
+
+        Those of jobs of no kind tell nothing once these have ended.
+        """
+        t, jobs = tables.profiles, tables.jobs.c
+        active = jobs.status.in_(ACTIVE)
+        query = sa.select(t, sa.case((active, 1), else_=0).label("active")).join(tables.jobs, jobs.id == t.c.job)
         with self.database.reading(what="profiles") as c:
-            return [
-                dict(row) for row in c.execute(sa.select(tables.profiles).order_by(tables.profiles.c.id)).mappings()
-            ]
+            rows = c.execute(query.where(sa.or_(active, t.c.kind != "")).order_by(t.c.id)).mappings()
+            return [{**row, "active": bool(row["active"])} for row in rows]
 
     def prune(self, before_s: float, *, page: int = 2000, go_on: Callable[[], bool] = lambda: True) -> int:
-        """Delete samples, events, requests, commands and lines of the audit log from before *before_s*.
+        """Delete samples, events, requests, commands, measurements, and lines of the audit log from before *before_s*.
 
         What belongs to a job that runs or waits stays, and so does what is still to be dealt with. A transaction takes
         *page* rows at most, so that nobody waits for long; *go_on* is asked between them. Returns the rows deleted.

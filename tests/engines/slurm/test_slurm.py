@@ -6,6 +6,7 @@ import dataclasses
 import getpass
 import json
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -106,15 +107,52 @@ def test_jobs_of_others_are_seen_respected_and_left_alone(site, slurm, settings,
     assert site.ask("squeue", "--noheader", "--format=%A %T").split() == [other, "RUNNING"]
 
 
-def test_a_drained_node_is_not_ours_to_use(site, slurm, settings, tmp_path):
+def test_a_drained_node_is_not_ours_to_use_whoever_drained_it(site, slurm, settings, tmp_path):
+    """And what an administrator drained stays so, though we did, too."""
     engine = SlurmEngine(contract_cluster(), tmp_path, lambda name: sleeper(), slurm=slurm, settings=settings)
-    engine.drain(0, "a disk, maybe=broken")
-    assert engine.nodes().usable_gpus.tolist() == [0, 2]
-    assert "a disk, maybe=broken" in site.ask("sinfo", "--noheader", "--Node", "--format=%E")
+    site.ask("scontrol", "update", "NodeName=n-2", "State=DRAIN", "Reason=a disk, maybe=broken|")
+    engine.drain([0, 1])
+    assert engine.nodes().usable_gpus.tolist() == [0, 0]
+    assert slurm.reasons()["n-1"].startswith("drained by commonwatt ")
+    assert slurm.reasons()["n-2"] == "a disk, maybe=broken|"
     with pytest.raises(EngineError, match="0 GPUs free"):
         engine.apply([Start(1, "j", (0,), 1)])
-    engine.resume(0)
-    until(lambda: engine.nodes().usable_gpus.tolist() == [2, 2])
+    after = SlurmEngine(contract_cluster(), tmp_path, lambda name: sleeper(), slurm=slurm, settings=settings)
+    after.drain([])
+    until(lambda: after.nodes().usable_gpus.tolist() == [2, 0])
+    other = SlurmEngine(contract_cluster(), tmp_path / "b", lambda name: sleeper(), slurm=slurm, settings=settings)
+    other.drain([0])
+    after.drain([])  # not its own
+    assert after.nodes().usable_gpus.tolist() == [0, 0]
+
+
+def test_old_records_are_forgotten_or_put_aside(site, slurm, settings, tmp_path):
+    """And a number given again is another job, though Slurm still remembers the one before."""
+    engine = SlurmEngine(contract_cluster(), tmp_path, lambda name: sleeper(0), slurm=slurm, settings=settings)
+    engine.apply([Start(1, "a", (0,), 1), Start(2, "b", (1,), 1)])
+    ends(engine, 2)
+    assert engine.remembered() == [1, 2]
+    engine.forget([2])
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["1-1"]
+    assert (tmp_path / "jobs" / "2").is_dir()
+    (tmp_path / "jobs" / "1" / "progress").write_text("3")
+
+    work = dataclasses.replace(sleeper(), mark="another")
+    after = SlurmEngine(contract_cluster(), tmp_path, lambda name: work, slurm=slurm, settings=settings)
+    until(lambda: not after.found()[0].nodes)
+    after.forget([1], aside=True)
+    assert after.poll() == []
+    assert after.found() == []
+    assert sorted(path.name for path in (tmp_path / "aside").glob("*/*")) == ["jobs-1", "runs-1-1"]
+    after.apply([Start(1, "a", (0,), 1)])
+    until((tmp_path / "runs" / "1-1" / "runner.json").exists)
+    time.sleep(settings.lag_s + 0.5)
+    assert after.poll() == []
+    (found,) = after.found()
+    assert (found.attempts, found.nodes, found.mark) == (1, (0,), "another")
+    after.forget([1])  # it runs
+    assert after.found() == [found]
+    after.apply([Stop(1)])
 
 
 def test_a_declared_cluster_is_checked_against_what_is_there(slurm):

@@ -8,7 +8,6 @@ engine on the same folder, after a crash of the first, goes on where that was: `
 from __future__ import annotations
 
 import math
-import shutil
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -34,6 +33,7 @@ from commonwatt.engines.images import Images
 from commonwatt.engines.local.folder import End, RunFolder, RunOrder
 from commonwatt.engines.local.run import Run, await_any, reap
 from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, holders_of
+from commonwatt.engines.past import Past
 from commonwatt.engines.reports import Reports
 from commonwatt.engines.work import Work
 from commonwatt.model.arrays import Ints
@@ -87,8 +87,7 @@ class LocalEngine:
         self._meters = Meters(len(cluster), node_energy_j, self._declared, now_s=now_s, steady_s=steady_s)
         self._now_s = now_s
         self._runs: dict[int, Run] = {}  # running, or ended but not yet reported
-        self._attempts: dict[int, int] = {}
-        self._marks: dict[int, str] = {}
+        self._past = Past(self._state, self._reports, now_s)
         self._changes: list[Change] = []
         (self._state / "jobs").mkdir(parents=True, exist_ok=True)
         self._attach(since or {})
@@ -150,35 +149,16 @@ class LocalEngine:
 
     def found(self) -> Sequence[Found]:
         """Every job that was ever ordered here, as it stands: for a controller that has just come (back) to life."""
-        return [
-            Found(
-                handle, attempts, run.order.nodes if run else (), run.order.gpus_per_node if run else 0,
-                self._marks[handle],
-            )
-            for handle, attempts in sorted(self._attempts.items())
-            for run in (self._runs.get(handle),)
-        ]  # fmt: skip
+        return self._past.found({handle: run.order for handle, run in self._runs.items()})
 
     def remembered(self) -> Sequence[int]:
         """Return the jobs that do not run."""
-        return sorted(self._attempts.keys() - self._runs.keys())
+        return self._past.others(self._runs)
 
     def forget(self, handles: Collection[int], *, aside: bool = False) -> None:
         """Delete the records of runs of jobs that do not run, or move them *aside* with all these jobs have left."""
-        for handle in self._attempts.keys() & set(handles) - self._runs.keys():
-            runs = [self._state / "runs" / f"{handle}-{k}" for k in range(1, self._attempts[handle] + 1)]
-            if aside:
-                there = self._state / "aside" / f"{self._now_s():.3f}"
-                there.mkdir(parents=True, exist_ok=True)
-                for path in (*runs, self._state / "jobs" / str(handle)):
-                    if path.exists():
-                        path.rename(there / f"{path.parent.name}-{path.name}")
-            else:
-                for path in runs:
-                    shutil.rmtree(path, ignore_errors=True)
-            del self._attempts[handle], self._marks[handle]
-            self._reports.forget(handle)
-            self._changes = [change for change in self._changes if change.handle != handle]
+        gone = self._past.forget(set(handles) - self._runs.keys(), aside=aside)
+        self._changes = [change for change in self._changes if change.handle not in gone]
 
     def close(self) -> None:
         """Let go of what runs; it goes on."""
@@ -213,7 +193,7 @@ class LocalEngine:
             slots.append(tuple(free[: command.gpus_per_node]))
         order = self._order(command, tuple(slots))
         folder = RunFolder.create(self._state / "runs", order)
-        self._attempts[command.handle], self._marks[command.handle] = order.attempt, order.mark
+        self._past.note(order)
         for n in command.nodes:
             self._meter(n)
         run = self._runs[command.handle] = Run(folder, order)
@@ -224,7 +204,7 @@ class LocalEngine:
         work, places, environment = self._reports.work(command.handle, command.name, len(gpus))
         return RunOrder(
             handle=command.handle,
-            attempt=self._attempts.get(command.handle, 0) + 1,
+            attempt=self._past.next_attempt(command.handle),
             name=command.name,
             nodes=command.nodes,
             gpus_per_node=command.gpus_per_node,
@@ -289,7 +269,7 @@ class LocalEngine:
         ended: dict[int, tuple[RunOrder, End]] = {}
         for folder in RunFolder.all_in(self._state / "runs"):
             order, end = folder.order().placed(self._cluster.names), folder.end()
-            self._attempts[order.handle], self._marks[order.handle] = order.attempt, order.mark
+            self._past.note(order)
             if end is None:
                 self._runs[order.handle] = Run(folder, order)
                 spans.append((order.started_s, math.inf, order))

@@ -84,6 +84,11 @@ class Slurm:
             return found
         return nodes_of_text(self.run("sinfo", "--noheader", "--Node", f"--Format={NODE_FIELDS}"))
 
+    def reasons(self) -> dict[str, str]:
+        """Why nodes are in the state they are in, by name, as whoever put them there said."""
+        said = self.run("sinfo", "--noheader", "--Node", "--all", "--format=%N|%E")
+        return {name: reason for name, _, reason in (line.partition("|") for line in said.splitlines())}
+
     # -- orders
 
     def submit(self, options: Sequence[str], script: Path, argument: str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,13 +32,15 @@ from commonwatt.control.engine import (
 from commonwatt.engines.images import Images
 from commonwatt.engines.local.folder import End, RunFolder, RunOrder
 from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, holders_of
+from commonwatt.engines.past import Past
 from commonwatt.engines.reports import Reports
 from commonwatt.engines.slurm.commands import Slurm
+from commonwatt.engines.slurm.drains import Drains
 from commonwatt.engines.slurm.power import NodePower
-from commonwatt.engines.slurm.reading import SlurmJob, SlurmNode
+from commonwatt.engines.slurm.reading import SlurmNode
 from commonwatt.engines.slurm.run import SlurmRun, await_end, comment_of, holding, out_of_place, strays
 from commonwatt.engines.slurm.settings import SlurmSettings, prepare, submission
-from commonwatt.engines.slurm.sight import Held, Sight, look
+from commonwatt.engines.slurm.sight import Sight, look
 from commonwatt.engines.work import Work
 from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import EngineDownError, EngineError
@@ -97,12 +99,13 @@ class SlurmEngine:
         self._power = NodePower(self._slurm, cluster, may_sleep=power)
         self._runs: dict[int, SlurmRun] = {}  # running, or ended but not yet reported
         self._on: list[list[SlurmRun]] = [[] for _ in cluster.names]  # those of each node
-        self._attempts: dict[int, int] = {}
+        self._past = Past(self._state, self._reports)
         self._changes: list[Change] = []
         self._sight: Sight | None = None
         self._usable: list[int | None] = [None] * len(cluster)
         self._metered: list[tuple[bool, bool]] = [(False, False)] * len(cluster)  # waking, asleep
         self._identity, self._script = prepare(self._state, self._settings, cluster.names)
+        self._drains = Drains(self._slurm, cluster.names, self._identity)
         self._attach(since or {})
 
     # -- the Engine interface
@@ -161,11 +164,20 @@ class SlurmEngine:
 
     def found(self) -> Sequence[Found]:
         """Every job that was ever ordered here, as it stands: for a controller that has just come (back) to life."""
-        return [
-            Found(handle, self._attempts[handle], run.order.nodes if run else (), run.order.gpus_per_node if run else 0)
-            for handle in sorted(self._attempts)
-            for run in (holding(self._runs.get(handle), self._settings.lag_s),)
-        ]
+        holding_ = {handle: run.order for handle, run in self._runs.items() if holding(run, self._settings.lag_s)}
+        return self._past.found(holding_)
+
+    def remembered(self) -> Sequence[int]:
+        """Return the jobs that do not run."""
+        return self._past.others(self._runs)
+
+    def forget(self, handles: Collection[int], *, aside: bool = False) -> None:
+        """Delete the records of runs of jobs that do not run, or move them *aside* with all these jobs have left."""
+        for handle in set(handles) & self._runs.keys():
+            if not holding(self._runs[handle], self._settings.lag_s):
+                self._vacate(handle)
+        gone = self._past.forget(set(handles) - self._runs.keys(), aside=aside)
+        self._changes = [change for change in self._changes if change.handle not in gone]
 
     def marks(self) -> dict[int, tuple[float, float | None]]:
         """Return when each node was read last, and what its meter said: for the engine after this one."""
@@ -193,14 +205,9 @@ class SlurmEngine:
             if woken.poll(1000 * min(left_s, max(_BLINK_S, 0.002 * len(self._runs)))):
                 return
 
-    def drain(self, node: int, reason: str) -> None:
-        """Let no new jobs onto a node, of ours or of others; those that run there may end there."""
-        self._slurm.update_node(self._cluster.names[node], "DRAIN", reason)
-        self._sight = None
-
-    def resume(self, node: int) -> None:
-        """Take a drained, or downed, node back into use."""
-        self._slurm.update_node(self._cluster.names[node], "RESUME")
+    def drain(self, nodes: Collection[int]) -> None:
+        """Have Slurm let no new jobs, of ours or of others, onto exactly these nodes, as far as that is our doing."""
+        self._drains.set(nodes, self._look())
         self._sight = None
 
     # -- jobs
@@ -221,7 +228,7 @@ class SlurmEngine:
         order = self._order(command)
         self._meter(command.nodes)
         run = self._enter(SlurmRun(RunFolder.create(self._state / "runs", order), order))
-        self._attempts[command.handle] = order.attempt
+        self._past.note(order)
         sleepers = [n for n in command.nodes if not self._ready(n, sight)]
         try:
             for n in sleepers:
@@ -240,7 +247,7 @@ class SlurmEngine:
         work, places, environment = self._reports.work(command.handle, command.name, gpus)
         return RunOrder(
             handle=command.handle,
-            attempt=self._attempts.get(command.handle, 0) + 1,
+            attempt=self._past.next_attempt(command.handle),
             name=command.name,
             nodes=command.nodes,
             gpus_per_node=command.gpus_per_node,
@@ -255,6 +262,8 @@ class SlurmEngine:
             lock=f"{places['own']}/lock",
             look_s=self._settings.runner_look_s,
             node_names=tuple(self._cluster.names[n] for n in command.nodes),
+            epochs=work.epochs,
+            mark=work.mark,
         )
 
     def _submit(self, run: SlurmRun, sight: Sight) -> None:
@@ -270,7 +279,7 @@ class SlurmEngine:
         """Ask the jobs that are to stop to do so, all at once."""
         if handles:
             sight = self._look()
-            jobs = [self._job(self._runs[handle], sight) for handle in handles if handle in self._runs]
+            jobs = [sight.job_of(self._runs[handle].order) for handle in handles if handle in self._runs]
             if told := [job.id for job in jobs if job is not None and job.holds]:
                 self._slurm.terminate(told)
 
@@ -279,7 +288,7 @@ class SlurmEngine:
         if run is None:
             msg = f"stop job {handle}: it is not running"
             raise EngineError(msg)
-        end = await_end(run, self._slurm, self._settings, lambda: self._job(run, self._look()))
+        end = await_end(run, self._slurm, self._settings, lambda: self._look().job_of(run.order))
         self._vacate(handle)
         self._sight = None
         if self._reports.by_itself(run.order, end):
@@ -303,7 +312,7 @@ class SlurmEngine:
         """Send the jobs whose nodes have woken; take back those that Slurm does not start."""
         self._power.advance(sight)
         for run in self._runs.values():
-            job = self._job(run, sight)
+            job = sight.job_of(run.order)
             if run.held:
                 self._send(run, sight)
             elif job is not None and run.misplaced(job, self._settings.start_s):
@@ -349,13 +358,8 @@ class SlurmEngine:
 
     def _usable_of(self, n: int, sight: Sight) -> int:
         kind = self._cluster.classes[self._cluster.klass[n]]
-        jobs = [(run, job) for run in self._on[n] if (job := self._job(run, sight)) is not None and job.holds]
-        held = Held(
-            sum(run.order.gpus_per_node for run, _ in jobs), sum(job.cpus // len(run.order.nodes) for run, job in jobs)
-        )
-        usable = sight.usable(
-            self._cluster.names[n], kind.gpu_type, kind.gpus, held, self._settings.cpus_per_gpu, self._usable[n]
-        )
+        held, cpus_per_gpu = sight.held_by(run.order for run in self._on[n]), self._settings.cpus_per_gpu
+        usable = sight.usable(self._cluster.names[n], kind.gpu_type, kind.gpus, held, cpus_per_gpu, self._usable[n])
         self._usable[n] = usable
         return usable
 
@@ -366,11 +370,8 @@ class SlurmEngine:
         node = self._node(n, sight)
         return node is not None and not (node.asleep or node.waking or self._power.asleep(n, node))
 
-    def _job(self, run: SlurmRun, sight: Sight) -> SlurmJob | None:
-        return sight.jobs.get((run.order.handle, run.order.attempt))
-
     def _end(self, run: SlurmRun, sight: Sight) -> End | None:
-        return run.ended(self._job(run, sight), self._settings.lag_s, sight.at_s)
+        return run.ended(sight.job_of(run.order), self._settings.lag_s, sight.at_s)
 
     def _order_of(self, handle: int) -> RunOrder | None:
         return self._runs[handle].order if handle in self._runs else None
@@ -392,7 +393,7 @@ class SlurmEngine:
             spans.append((order.started_s, np.inf if end is None else end.at_s, order))
             last[order.handle] = SlurmRun(folder, order)
         for run in last.values():
-            self._attempts[run.order.handle] = run.order.attempt
+            self._past.note(run.order)
             self._enter(run)
             self._reports.know(run.order)
         catch_up(self._meters, self._cluster, since, spans)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import pwd
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from commonwatt.engines.local.folder import RunOrder
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.reading import SlurmJob, SlurmNode
 from commonwatt.engines.slurm.run import run_of
@@ -30,6 +31,16 @@ class Sight:
     at_s: float
     nodes: Mapping[str, SlurmNode]
     jobs: Mapping[tuple[int, int], SlurmJob]
+
+    def job_of(self, order: RunOrder) -> SlurmJob | None:
+        """Return the job of a run of ours."""
+        return self.jobs.get((order.handle, order.attempt))
+
+    def held_by(self, orders: Iterable[RunOrder]) -> Held:
+        """Return what runs of ours hold of a node that each of them is on."""
+        jobs = [(order, job) for order in orders if (job := self.job_of(order)) is not None and job.holds]
+        gpus = sum(order.gpus_per_node for order, _ in jobs)
+        return Held(gpus, sum(job.cpus // len(order.nodes) for order, job in jobs))
 
     def usable(self, name: str, gpu_type: str, gpus: int, held: Held, cpus_per_gpu: int, before: int | None) -> int:
         """GPUs of a node, declared with *gpus*, that our jobs may have: all but those of others.
