@@ -65,7 +65,7 @@ def test_a_job_aside_that_is_cancelled_or_ends_leaves_nothing_behind():
     made.set_aside = {0, 1}
     made.start_aside(0, 0, 1, 0.0, ("profiling", "a is measured"))
     made.start_aside(1, 1, 1, 0.0, ("profiling", "b is measured"))
-    made.cancel(1, 50.0)
+    made.cancel([1], 50.0)
     made.engine.advance(200.0)
     made.tick(200.0)
     assert (made.aside, made.book.nodes, made.book.active) == (set(), {}, set())

@@ -173,6 +173,6 @@ def test_the_engine_is_never_asked_for_more_than_it_can_do():
 def test_usage_for_fair_share_halves_with_its_half_life():
     table = JobTable.of([job("a", 0, 100, tenant="x"), job("b", 1100, 100, tenant="y")])
     done = simulate(cluster_of(nodes=1, gpus=1), table, "fair-share", rules=Rules(half_life_s=1000, interval_s=1e9))
-    x, y = done._usage
+    x, y = done.usage().values()
     assert y == pytest.approx(100)
     assert x == pytest.approx(100 * 0.5 ** (1100 / 1000))

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonwatt.control.book import Rules
+from commonwatt.control.engine import NodeView
 from commonwatt.control.events import EventKind
 from commonwatt.control.others import OtherJob, advise, job_of
 from commonwatt.control.policy import Policy
@@ -36,9 +37,13 @@ def running(number: int, gpus: int, *nodes: str, **more) -> OtherJob:
     return other(number, gpus, state="running", start_s=NOW_S - 50, nodes=nodes, **more)
 
 
+def seen(usable) -> NodeView:
+    return NodeView(np.array(usable), np.zeros(3), np.full(3, -1))
+
+
 def advice(*others, usable=None, solver="easy", seed=0):
     found = advise(
-        others, cluster=CLUSTER, usable_gpus=np.array([4, 4, 2] if usable is None else usable),
+        others, cluster=CLUSTER, view=seen([4, 4, 2] if usable is None else usable),
         policy=Policy.of(PolicySpec(solver=solver)), rules=Rules(interval_s=300.0),
         tariff=Electricity().tariff(), rng=np.random.default_rng(seed), now_s=NOW_S, default_limit_s=86_400.0,
     )  # fmt: skip
@@ -55,6 +60,15 @@ def test_what_waits_would_be_started_where_there_is_room(solver):
 def test_what_is_not_theirs_is_not_given():
     assert advice(other(1, 2), usable=[1, 0, 1]) == {}
     assert advice(other(1, 1), usable=[0, 1, 0]) == {1: (("a-2",), 1)}
+
+
+@pytest.mark.parametrize("solver", ["exact", "easy", "random-greedy"])
+def test_where_more_is_held_than_declared_nobody_gets_any(solver):
+    """As where the node has more GPUs than the cluster was declared with, or a job is seen twice."""
+    two = (running(1, 4, "a-1"), running(2, 4, "a-1"))
+    assert advice(*two, other(3, 4), solver=solver) == {3: (("a-2",), 4)}
+    assert advice(*two, running(4, 3, "a-2"), other(3, 4), solver=solver) == {}
+    assert advice(running(1, 4, "a-1"), running(1, 4, "a-1"), other(3, 4), solver=solver) == {3: (("a-2",), 4)}
 
 
 def test_a_job_that_holds_gpus_in_a_way_of_its_own_keeps_them():
@@ -110,7 +124,7 @@ def test_no_gpu_is_promised_twice(held, waiting, solver):
 
 def test_the_only_advice_is_to_start():
     found = advise(
-        [running(1, 4, "a-1"), other(2, 4)], cluster=CLUSTER, usable_gpus=CLUSTER.gpus,
+        [running(1, 4, "a-1"), other(2, 4)], cluster=CLUSTER, view=seen(CLUSTER.gpus),
         policy=Policy.of(PolicySpec(solver="random-greedy")), rules=Rules(interval_s=300.0),
         tariff=Electricity().tariff(), rng=np.random.default_rng(0), now_s=NOW_S, default_limit_s=60.0,
     )  # fmt: skip

@@ -66,6 +66,29 @@ def test_what_would_be_started_is_said_once_and_again_when_it_changes(bench):
     assert said(b)[1:] == [("would-start", None, ("n-1",), 2)]
 
 
+def test_nothing_would_be_started_on_a_drained_node_but_who_is_there_stays(bench):
+    b = bench
+    b.there += [job(b, 1, "running", 1, start_s=b.clock(), nodes=("n-1",)), job(b, 2, gpus=1), job(b, 3, gpus=2)]
+    b.ask(RequestKind.DRAIN, node="n-1")
+    look(b)
+    assert {nodes for _, _, nodes, _ in said(b)} == {("n-2",)}
+
+
+@pytest.mark.parametrize("error", [EngineError("away"), ZeroDivisionError("a defect")])
+def test_whatever_goes_wrong_with_jobs_of_others_ours_go_on(bench, error, monkeypatch):
+    b = bench
+
+    def fail(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr("commonwatt.live.observer.advise", fail)
+    b.there.append(job(b, 2))
+    mine = b.submit()
+    look(b)
+    assert "would-start" in b.kinds(mine)
+    assert b.board().trouble is None
+
+
 def test_in_live_mode_nobody_looks(bench):
     b = bench
     b.ask(RequestKind.MODE, value="live")

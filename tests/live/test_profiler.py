@@ -150,12 +150,11 @@ def test_a_job_that_crashes_while_it_is_measured_is_tried_with_more_gpus_then_pl
     row = until(plane, lambda: (row := job(plane, number)).status is JobStatus.FAILED and row)
     assert set(sources(row).values()) == {"declared"}
     happened = events(plane, number)
-    assert [reason for kind, reason in happened if kind == "interrupted"] == [
-        "it ended with an error while it was measured"
-    ] * 2
+    said = [event.sentence for event in plane.store.events(job=number) if event.kind == "interrupted"]
+    assert said == [f"{number}-j was interrupted: it ended with an error while it was measured"] * 2
     assert [kind for kind, reason in happened if reason == "unprofilable"] == ["waits"] * 2
     assert happened[-1][0] == "failed"
-    vain = happened.index(("interrupted", "it ended with an error while it was measured"))
+    vain = happened.index(("interrupted", "interrupted"))
     assert happened[vain + 1] == ("waits", "unprofilable")
     assert row.attempts == 3  # twice measured, and then once more where it was placed
 

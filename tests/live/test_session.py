@@ -166,6 +166,66 @@ def test_an_engine_may_refuse_to_drain_which_is_said_once_and_one_that_is_away_i
     assert b.session.drained == ["n-1"]
 
 
+def test_a_dry_run_says_of_each_job_what_would_become_of_it(bench):
+    b = bench(live={"mode": "dry-run", "default_time_limit_s": 5}, nodes=[node("n")])
+    first, second = b.submit(gpus=2), b.submit(gpus=2)
+    b.settle()
+    starts, waits = sorted((b.row(first), b.row(second)), key=lambda row: row.reason != "would-start")
+    assert (starts.reason, starts.status) == ("would-start", JobStatus.WAITING)
+    assert starts.sentence.startswith("in a dry run; else it would start: ")
+    assert waits.reason == "no-room"
+    assert b.kinds(waits.id) == ["submitted", "waits"]
+
+
+def test_jobs_that_are_cancelled_together_are_stopped_together(bench):
+    b = bench()
+    jobs = [b.submit(1000.0) for _ in range(3)]
+    b.settle()
+    stops = []
+    apply = b.engine.apply
+    b.engine.apply = lambda commands: stops.append(len(commands)) or apply(commands)
+    for job in jobs:
+        b.ask(RequestKind.CANCEL, job=job)
+    b.look()
+    assert stops == [3]
+    assert {b.status(job) for job in jobs} == {JobStatus.CANCELLED}
+
+
+def test_what_a_job_has_done_is_known_though_it_is_cancelled(bench):
+    """What is in no snapshot is lost, and not written down all the time; but it was done."""
+    b = bench()
+    job = b.submit(1000.0, epochs=10)
+    b.settle()
+    for seconds in (101.0, 19.0):
+        b.advance(seconds)
+        b.look()
+    assert b.row(job).done_epochs == pytest.approx(1.01)
+    b.ask(RequestKind.CANCEL, job=job)
+    b.look()
+    assert b.row(job).done_epochs == pytest.approx(1.2)
+
+
+def test_accounts_go_on_though_there_is_always_something_to_decide(bench):
+    b = bench()
+    job, other = b.submit(1000.0), b.submit(1000.0)
+    b.settle()
+    for _ in range(20):
+        b.advance(2.0)
+        b.ask(RequestKind.RELEASE, job=other)
+        b.look()
+    assert b.live.store.account(job)["gpu_us"] >= 30e6
+
+
+def test_an_outgrown_session_leaves_nothing_unwritten(bench):
+    b = bench()
+    job = b.submit(1000.0)
+    b.settle()
+    b.advance(100.0)
+    b.keeper._write(b.session.finish())
+    assert b.live.store.account(job)["gpu_us"] == 100_000_000
+    assert b.row(job).done_epochs == pytest.approx(1.0)
+
+
 def test_dry_run_commands_nothing_says_each_thing_once_and_goes_live(bench):
     b = bench()
     b.ask(RequestKind.MODE, value="dry-run")

@@ -7,6 +7,7 @@ Nodes in use are never touched; a waiting job that fits no free GPUs of nodes th
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -90,6 +91,7 @@ class Capacity:
     def __init__(self, cluster: Cluster, expectation: Expectation, rules: CapacityRules) -> None:
         self._cluster, self._expectation, self._rules = cluster, expectation, rules
         self.tally = CapacityTally()
+        self.renew_s = math.inf  # when whoever made it should make it anew, with what is known by then
         self._next_s: float | None = None
         self._promises: deque[tuple[float, int]] = deque()
         self._waits_since: dict[int, float] = {}

@@ -5,7 +5,7 @@ The controller does not know whether its engine and clock are simulated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,8 @@ from commonwatt.control.engine import Engine, JobEnded, JobInterrupted, NodeView
 from commonwatt.control.events import Event, EventKind, EventLog
 from commonwatt.control.ledger import Account, Ledger
 from commonwatt.control.policy import Policy
-from commonwatt.model.arrays import Floats, Ints
+from commonwatt.control.usage import Usage
+from commonwatt.model.arrays import Ints
 from commonwatt.model.electricity import Tariff
 from commonwatt.model.errors import EngineError
 from commonwatt.model.jobs import JobTable
@@ -75,8 +76,7 @@ class Controller:
         self._advice: list[Event] = []  # what would be done now
         self._told_waiting: set[int] = set()
         self._held: dict[int, int] = {}  # GPUs of running jobs
-        self._usage: Floats = np.zeros(0)  # decayed GPU seconds by tenant
-        self._usage_at_s = now_s
+        self._usage = Usage(self.rules.half_life_s, now_s)
         self._decided_s: float | None = None
         # GPUs that could be used, and those placement saw, when a decision left everybody running as they were
         self._calm: tuple[Ints, Ints] | None = None
@@ -122,24 +122,26 @@ class Controller:
         """The engine is about to tell how a job came off so many GPUs it held when another controller knew of it."""
         self._held[handle] = gpus
 
-    def cancel(self, handle: int, now_s: float) -> None:
-        """Take a job off its nodes, if it has any, and forget it; what it used is still its own."""
+    def cancel(self, handles: Iterable[int], now_s: float) -> None:
+        """Take jobs off their nodes, if they have any, and forget them; what they used is still their own."""
         self.absorb()
-        if handle not in self.book.active:
+        there = {h: self.book.nodes.get(h, ()) for h in dict.fromkeys(handles) if h in self.book.active}
+        if not there:
             return
         self._calm = None
-        nodes, gpus = self.book.nodes.get(handle, ()), self._held.get(handle, 0)
-        if nodes:
-            self.engine.apply([Stop(handle)])
-            self.ledger.charge(self.engine.readings())
+        if running := [handle for handle, nodes in there.items() if nodes]:
+            self.engine.apply([Stop(handle) for handle in running])
+            self.charge()
             self.absorb()
+        for handle, nodes in there.items():
             if handle not in self.book.active:  # it was over before it could be stopped
-                return
-            self._held.pop(handle, None)
-        self.aside.discard(handle)
-        self.book.close(handle, Status.CANCELLED, now_s)
-        self.ledger.ended(handle)
-        self.log.append(Event(now_s, EventKind.CANCELLED, handle, nodes, gpus, "cancelled", "cancelled by its owner"))
+                continue
+            gpus = self._held.pop(handle, 0) if nodes else self._held.get(handle, 0)
+            self.aside.discard(handle)
+            self.book.close(handle, Status.CANCELLED, now_s)
+            self.ledger.ended(handle)
+            sentence = "cancelled by its owner"
+            self.log.append(Event(now_s, EventKind.CANCELLED, handle, nodes, gpus, "cancelled", sentence))
 
     def weigh(self, tenant_weights: Mapping[str, float]) -> None:
         """Take over the weights of tenants, which may have changed."""
@@ -156,18 +158,17 @@ class Controller:
 
     def pass_over(self, seconds: float) -> None:
         """The clock was set ahead by so much: time that nobody used."""
-        self._usage_at_s += seconds
+        self._usage.pass_over(seconds)
 
     def usage(self) -> dict[str, float]:
         """Decayed GPU seconds of each tenant, which count for fair share."""
-        return dict(zip(self.book.tenants, self._usage.tolist(), strict=False))
+        return self._usage.by_name(self.book.tenants)
 
     def resume_usage(self, usage: Mapping[str, float], at_s: float) -> None:
         """Go on from the usage of tenants at *at_s*."""
         for name in usage:
             self.book.tenant_at(name)
-        self._usage = np.array([usage.get(name, 0.0) for name in self.book.tenants])
-        self._usage_at_s = at_s
+        self._usage.resume(self.book.tenants, usage, at_s)
 
     def start_aside(self, handle: int, node: int, gpus: int, now_s: float, why: tuple[str, str]) -> None:
         """Start a waiting job on a node set aside, one it may run on; *why* is a reason and a sentence."""
@@ -187,7 +188,7 @@ class Controller:
     def stop_aside(self, handle: int, now_s: float, why: tuple[str, str]) -> None:
         """Stop a job on a node set aside; it waits again."""
         (stopped,) = self.engine.apply([Stop(handle)])
-        self.ledger.charge(self.engine.readings())
+        self.charge()
         nodes, gpus = self.book.nodes[handle], self._held.pop(handle)
         self.ledger.lost(handle, stopped.lost_s * gpus)
         self.log.append(Event(now_s, EventKind.PREEMPTED, handle, nodes, gpus, *why))
@@ -205,7 +206,7 @@ class Controller:
         Nothing is decided anew where the last decision left every job running as it was and nothing has happened since,
         but that unused nodes went to sleep.
         """
-        self._age_usage(now_s)
+        self._usage.age(now_s, len(self.book.tenants), self._held, self.book.job("tenant"))
         self.absorb()
         if self.capacity is not None:
             self._plan_capacity(self.capacity, now_s)
@@ -213,12 +214,16 @@ class Controller:
         if candidates and not self._nothing_new():
             self._decide(np.array(candidates, dtype=np.int64), now_s)
         self._decided_s = now_s
-        self.ledger.charge(self.engine.readings())
+        self.charge()
         held, waiting = sum(self._held.values()), len(self.book.active) - len(self._held)
         on_gpus = int(only_on(self.engine.nodes()).usable_gpus.sum())
         self.samples.append(
             Sample(now_s, held, self.engine.power_w(), len(self._held), waiting, on_gpus, self._wanted_gpus())
         )
+
+    def charge(self) -> None:
+        """Account for all that meters have been read for."""
+        self.ledger.charge(self.engine.readings())
 
     def close(self) -> None:
         """Account for everything up to now."""
@@ -277,8 +282,10 @@ class Controller:
             said = {event.handle: (event.kind, event.nodes) for event in self._advice}
             self._advice = list(advice(problem, schedule, handles, now_s))
             for event in self._advice:
+                self._told_waiting.discard(event.handle)
                 if said.get(event.handle) != (event.kind, event.nodes):
                     self.log.append(event)
+            self._tell_waiting(Explainer(problem, schedule), handles, now_s)
             return
         self._carry_out(problem, schedule, handles, rows, now_s)
         calm = np.array_equal(schedule.choice, problem.stay) and bool((problem.stay >= 0).all())
@@ -295,7 +302,7 @@ class Controller:
             self.engine.progress(handles),
             self._seen(self.engine.nodes()),
             weights,
-            self._usage,
+            self._usage.gpu_s,
         )
 
     def absorb(self) -> None:
@@ -303,7 +310,7 @@ class Controller:
         changes = self.engine.poll()
         if changes:
             self._calm = None
-            self.ledger.charge(self.engine.readings())
+            self.charge()
         for change in changes:
             handle = change.handle
             if handle not in self.book.active:
@@ -323,7 +330,7 @@ class Controller:
                     self._told_waiting.discard(handle)
                     sentence = f"{self.book.names[handle]} was interrupted: {change.cause}"
                     self.log.append(
-                        Event(change.at_s, EventKind.INTERRUPTED, handle, nodes, gpus, change.cause, sentence)
+                        Event(change.at_s, EventKind.INTERRUPTED, handle, nodes, gpus, "interrupted", sentence)
                     )
 
     def _carry_out(self, problem: Problem, schedule: Schedule, handles: Ints, rows: Ints, now_s: float) -> None:
@@ -334,7 +341,7 @@ class Controller:
         enter = np.flatnonzero(changed & (schedule.choice != POSTPONED))
         if len(leave):
             stopped = self.engine.apply([Stop(int(handles[j])) for j in leave])
-            self.ledger.charge(self.engine.readings())
+            self.charge()
             for j, receipt in zip(leave, stopped, strict=True):
                 self._left(explainer, int(j), int(handles[j]), receipt.lost_s, now_s)
         if len(enter):
@@ -348,9 +355,13 @@ class Controller:
                     self.capacity.started(handle, nodes, view, now_s)
                 self._entered(explainer, int(j), handle, int(rows[row]), nodes, now_s)
             self.engine.apply(starts)
-        for j in np.flatnonzero(schedule.choice == POSTPONED):
+        self._tell_waiting(explainer, handles, now_s)
+
+    def _tell_waiting(self, explainer: Explainer, handles: Ints, now_s: float) -> None:
+        """Say of jobs that go on waiting why, once."""
+        for j in np.flatnonzero((explainer.schedule.choice == POSTPONED) & (explainer.problem.stay < 0)):
             handle = int(handles[j])
-            if problem.stay[j] < 0 and handle not in self._told_waiting:
+            if handle not in self._told_waiting:
                 self._told_waiting.add(handle)
                 why = explainer.explain(int(j))
                 self.log.append(Event(now_s, EventKind.WAITS, handle, reason=why.reason, sentence=why.sentence))
@@ -382,15 +393,3 @@ class Controller:
         self.ledger.began(handle)
         self._held[handle] = gpus
         self._told_waiting.discard(handle)
-
-    def _age_usage(self, now_s: float) -> None:
-        """Decay the usage that counts for fair share and add what was held since the last tick."""
-        if len(self._usage) < len(self.book.tenants):
-            self._usage = np.append(self._usage, np.zeros(len(self.book.tenants) - len(self._usage)))
-        elapsed_s = now_s - self._usage_at_s
-        if elapsed_s > 0:
-            self._usage = self._usage * 0.5 ** (elapsed_s / self.rules.half_life_s)
-            tenant = self.book.job("tenant")
-            for handle, gpus in self._held.items():
-                self._usage[tenant[handle]] += gpus * elapsed_s
-        self._usage_at_s = now_s

@@ -69,32 +69,34 @@ def job_of(other: OtherJob, cluster: Cluster, time_s: float, submit_s: float) ->
 
 
 def advise(
-    others: Sequence[OtherJob], *, cluster: Cluster, usable_gpus: Ints, policy: Policy, rules: Rules, tariff: Tariff,
+    others: Sequence[OtherJob], *, cluster: Cluster, view: NodeView, policy: Policy, rules: Rules, tariff: Tariff,
     rng: np.random.Generator, now_s: float, default_limit_s: float, stopwatch: KeepGoing = always,
 ) -> Iterator[tuple[OtherJob, Event]]:  # fmt: skip
     """Yield which of *others* that wait would be started now, and where; those that run are left where they are.
 
     Parameters
     ----------
-    usable_gpus
-        GPUs of each node these jobs may have, those they hold included. Shape [N].
+    view
+        GPUs of each node these jobs may have, those they hold included, and how it is with its power. Where they hold
+        more than that, nobody gets any.
     default_limit_s
         Run time by which a job is planned that declares none.
     """
-    usable, at = usable_gpus.copy(), {name: n for n, name in enumerate(cluster.names)}
+    usable, at = view.usable_gpus.copy(), {name: n for n, name in enumerate(cluster.names)}
     known: list[OtherJob] = []
     jobs: list[Job] = []
-    for other in others:
+    for other in {other.id: other for other in others}.values():
         limit_s = default_limit_s if other.limit_s is None else other.limit_s
         job = None if other.state == "ended" else job_of(other, cluster, limit_s, min(other.submit_s, now_s))
         if job is not None:
             known.append(other)
             jobs.append(job)
         else:
-            _take(usable, other, at)
+            _take(usable, usable, other, at)
     if not jobs:
         return
-    engine = _Watched(usable, len(jobs))
+    left = usable.copy()
+    engine = _Watched(NodeView(usable, view.wait_s, view.power_state), len(jobs))
     controller = Controller(
         cluster=cluster, engine=engine, policy=policy, rules=rules, tariff=tariff, rng=rng, now_s=now_s,
         stopwatch=lambda: stopwatch,
@@ -106,13 +108,15 @@ def advise(
             continue
         nodes = tuple(sorted(at[name] for name in other.nodes))
         each = other.gpus // len(nodes) if nodes else 0
-        if each * len(nodes) == other.gpus and controller.adopt(handle, nodes, each, Account()):
+        fits = each * len(nodes) == other.gpus and bool((left[list(nodes)] >= each).all())
+        if fits and controller.adopt(handle, nodes, each, Account()):
+            left[list(nodes)] -= each
             limit_s = default_limit_s if other.limit_s is None else other.limit_s
             begun_s = now_s if other.start_s is None else other.start_s
             engine.done[handle] = min(0.999, max(0.0, now_s - begun_s) / limit_s)
         else:
             controller.held_back.add(handle)
-            _take(usable, other, at)
+            _take(usable, left, other, at)
     controller.log.take()
     controller.tick(now_s)
     for event in controller.log.take():
@@ -120,12 +124,14 @@ def advise(
             yield known[handles.index(event.handle)], event
 
 
-def _take(usable_gpus: Ints, other: OtherJob, at: Mapping[str, int]) -> None:
-    """What a job holds that runs in a way we would not run it is not to be had."""
+def _take(usable: Ints, left: Ints, other: OtherJob, at: Mapping[str, int]) -> None:
+    """What a job holds that runs in a way we would not run it is not to be had: of what is *left* of the *usable*."""
     if other.state == "running":
-        for name in other.nodes:
-            if name in at:
-                usable_gpus[at[name]] = max(0, usable_gpus[at[name]] - other.most_on_a_node)
+        for n in (at[name] for name in other.nodes if name in at):
+            taken = min(other.most_on_a_node, int(left[n]))
+            usable[n] -= taken
+            if left is not usable:
+                left[n] -= taken
 
 
 class _Watched:
@@ -133,13 +139,12 @@ class _Watched:
 
     capabilities = Capabilities(preempt=False, gangs=True, energy=False)
 
-    def __init__(self, usable_gpus: Ints, jobs: int) -> None:
-        self._usable_gpus = usable_gpus
+    def __init__(self, view: NodeView, jobs: int) -> None:
+        self._view = view
         self.done: Floats = np.zeros(jobs)  # parts of the jobs, by handle
 
     def nodes(self) -> NodeView:
-        nodes = len(self._usable_gpus)
-        return NodeView(self._usable_gpus, np.zeros(nodes), np.full(nodes, -1, dtype=np.int64))
+        return self._view
 
     def progress(self, handles: Ints) -> Progress:
         return Progress(self.done[handles], np.zeros(len(handles)), np.zeros(len(handles)))

@@ -19,6 +19,8 @@ from commonwatt.store.records import SampleRow
 
 __all__ = ["demand_of_samples", "live_capacity", "since_s"]
 
+_RENEW_S = 3600.0
+
 log = logging.getLogger("commonwatt.capacity")
 
 
@@ -43,12 +45,12 @@ def demand_of_samples(samples: Sequence[SampleRow], step_s: float) -> DemandSeri
 
 
 def live_capacity(
-    plan: CapacitySpec, cluster: Cluster, samples: Sequence[SampleRow], folder: Path, seed: int
+    plan: CapacitySpec, cluster: Cluster, samples: Sequence[SampleRow], folder: Path, seed: int, now_s: float
 ) -> Capacity:
     """Build the plan from the *samples* so far.
 
-    While they are too few to fit its forecaster to, what is wanted now stays on. Raises ``InputError`` on a plan that
-    cannot work here.
+    While they are too few to fit its forecaster to, what is wanted now stays on, and it is to be built anew in an hour.
+    Raises ``InputError`` on a plan that cannot work here.
     """
     if plan.policy == "foresight":
         raise InputError("a policy that needs no future", field="capacity.policy", value=plan.policy)
@@ -60,7 +62,9 @@ def live_capacity(
         if not plan.forecasts or (error.field or "") != "capacity.forecaster" or "steps" not in str(error.value):
             raise
         log.warning("too little history for a forecast: what is wanted now stays on", extra={"cause": str(error)})
-        plan = plan.model_copy(update={"policy": "last-value"})
+        plain = make_capacity(plan.model_copy(update={"policy": "last-value"}), cluster, past, seed)
+        plain.renew_s = now_s + _RENEW_S
+        return plain
     return make_capacity(plan, cluster, past, seed)
 
 

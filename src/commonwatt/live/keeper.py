@@ -145,6 +145,8 @@ class Keeper:
                         failures = 0
                         settled = settled or self._settle()
                     self._clear(session)
+                if session.outgrown():
+                    self._write(session.finish())
             except CommonwattError as error:
                 failures += 1
                 self._trouble(error)

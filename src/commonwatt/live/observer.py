@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from commonwatt.control.others import OtherJob, advise, job_of
 from commonwatt.control.policy import Policy
 from commonwatt.model.arrays import Ints
 from commonwatt.model.electricity import Tariff
-from commonwatt.model.errors import EngineError
+from commonwatt.model.errors import CommonwattError
 from commonwatt.model.jobs import Job
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import DAY_S
@@ -61,25 +61,41 @@ class Observer:
     _said: dict[int, tuple[int, ...]] = field(default_factory=dict)  # where a job would be started
     _next_s: float = -math.inf
 
-    def look(self, tick: Tick, now_s: float, view: NodeView, held_gpus: Ints) -> None:
-        """Look if it is time; adds what is new to *tick*.
+    def look(
+        self, tick: Tick, now_s: float, nodes: Callable[[], NodeView], held_gpus: Ints, shut: Collection[int] = ()
+    ) -> None:
+        """Look if it is time; adds what is new to *tick*. What goes wrong is logged: our own jobs do not depend on it.
 
-        *view* is what our own jobs may have, *held_gpus* what they hold of each node. Shape [N].
+        Parameters
+        ----------
+        nodes
+            Tells what our own jobs may have.
+        held_gpus
+            What they hold of each node. Shape [N].
+        shut
+            Nodes on which nothing is begun.
         """
         if now_s < self._next_s:
             return
         self._next_s = now_s + _EVERY_S
         try:
-            jobs = self.others()
-        except EngineError as error:  # our own jobs do not depend on it
-            log.warning("jobs of others cannot be seen", extra={"cause": str(error)})
-            return
+            self._look(tick, now_s, nodes(), held_gpus, shut)
+        except CommonwattError as error:
+            log.warning("jobs of others cannot be looked at", extra={"cause": str(error)})
+        except Exception:
+            log.exception("jobs of others cannot be looked at")
+
+    def _look(self, tick: Tick, now_s: float, view: NodeView, held_gpus: Ints, shut: Collection[int]) -> None:
+        jobs = self.others()
         if self._remember(jobs, now_s):
             tick.settings[SETTING] = list(self.kept.values())
-        usable = view.usable_gpus - held_gpus + self._held_by(jobs)
+        theirs = self._held_by(jobs)
+        usable = view.usable_gpus - held_gpus + theirs
+        usable[list(shut)] = theirs[list(shut)]
+        seen = NodeView(np.clip(usable, 0, self.cluster.gpus), view.wait_s, view.power_state)
         said: dict[int, tuple[int, ...]] = {}
         for other, event in advise(
-            jobs, cluster=self.cluster, usable_gpus=np.clip(usable, 0, self.cluster.gpus), policy=self.policy,
+            jobs, cluster=self.cluster, view=seen, policy=self.policy,
             rules=self.rules, tariff=self.tariff, rng=self.rng, now_s=now_s, default_limit_s=self.default_limit_s,
             stopwatch=self.stopwatch(),
         ):  # fmt: skip
@@ -93,8 +109,10 @@ class Observer:
     def _remember(self, jobs: Iterable[OtherJob], now_s: float) -> bool:
         """Keep jobs that have run and ended; whether there are new ones."""
         fresh = {
-            job.id: asdict(job) for job in jobs
-            if job.state == "ended" and job.start_s is not None and job.end_s is not None and job.end_s > job.start_s
+            job.id: asdict(replace(job, gpu_type=own.requested_type or job.gpu_type, nodes=()))
+            for job in jobs
+            if job.state == "ended" and job.start_s is not None and job.end_s is not None
+            and (own := job_of(job, self.cluster, job.end_s - job.start_s, job.submit_s)) is not None
         }  # fmt: skip
         if all(self.kept.get(number, {}).get("submit_s") == job["submit_s"] for number, job in fresh.items()):
             return False

@@ -126,7 +126,7 @@ def open_live(
         plan = spec.capacity or config.capacity
         samples = [] if plan is None else store.samples(since_s(plan, clock()), limit=1_000_000)
         return Controller(
-            capacity=None if plan is None else live_capacity(plan, cluster, samples, folder, seed),
+            capacity=None if plan is None else live_capacity(plan, cluster, samples, folder, seed, clock()),
             cluster=cluster, engine=durable, policy=Policy.of(spec), rules=rules_of(config),
             tariff=config.electricity.tariff(), rng=np.random.default_rng([seed, 1]), now_s=clock(),
             tenant_weights=store.tenants(), stopwatch=stopwatch(config.live.decision_limit_s),

@@ -25,7 +25,7 @@ _ENDS = {
     EventKind.CANCELLED: JobStatus.CANCELLED,
 }
 _STAYS = {EventKind.SUBMITTED, EventKind.WAITS}
-_ACCOUNTS_S, _PROGRESS_S = 5.0, 60.0
+_ACCOUNTS_S, _PROGRESS_S = 4.5, 60.0
 """How often accounts, and epochs that are in no snapshot yet, of jobs that just go on are written down: with 1,000 of
 them it takes 0.1 s, in which nobody else can write. Energy is metered from where it was last written down, and those
 who look are told of all progress, so nothing is lost in between."""
@@ -42,15 +42,25 @@ class Recorder:
         Running jobs whose account since they began is written, by handle.
     seen
         Epochs done by running jobs, by handle, and when that was told; ``None``: as of now.
+    told
+        Epochs done and kept of active jobs as they are written, by handle.
     """
 
     controller: Controller
     durable: Durable
     segments: set[int] = field(default_factory=set)
     seen: dict[int, tuple[float, float | None]] = field(default_factory=dict)
-    _told: dict[int, tuple[float, float]] = field(default_factory=dict)
+    told: dict[int, tuple[float, float]] = field(default_factory=dict)
     _accounts_s: float = -math.inf
     _progress_s: float = -math.inf
+
+    def due(self, now_s: float) -> bool:
+        """Whether accounts are to be written down again."""
+        return now_s >= self._accounts_s + _ACCOUNTS_S
+
+    def hurry(self) -> None:
+        """Write down everything the next time."""
+        self._accounts_s = self._progress_s = -math.inf
 
     def record(self, tick: Tick, now_s: float, tick_s: float | None) -> bool:
         """Add to *tick* all that happened since the last time; *tick_s* is how long deciding took, if it was done.
@@ -60,7 +70,7 @@ class Recorder:
         happened = self.controller.log.take()
         for event in happened:
             self._event(tick, event)
-        accounts = now_s >= self._accounts_s + _ACCOUNTS_S or any(event.kind not in _STAYS for event in happened)
+        accounts = self.due(now_s) or any(event.kind not in _STAYS for event in happened)
         self._progress(tick, now_s)
         if accounts:
             self._accounts_s = now_s
@@ -95,18 +105,14 @@ class Recorder:
                 expected_end_s=None if row < 0 else event.time_s + self._left_s(event.handle, row), **state,
             )  # fmt: skip
         elif event.kind in _ENDS:
-            self._told.pop(event.handle, None)
-            status = Status(int(book.job("status")[event.handle]))
-            done = {"done_epochs": float(book.job("epochs")[event.handle])} if status is Status.COMPLETED else {}
-            kept = {"kept_epochs": done["done_epochs"]} if done else {}
+            done = self._done_at_the_end(event.handle)
             reason = event.reason or str(event.kind)
             tick.change(
                 known.id, status=_ENDS[event.kind], ended_s=event.time_s, reason=reason[:128],
                 sentence=sentence or f"{known.name} is {event.kind}", expected_start_s=None, **_OFF, **state, **done,
-                **kept,
             )  # fmt: skip
         elif event.kind in {EventKind.PREEMPTED, EventKind.INTERRUPTED}:
-            self._told.pop(event.handle, None)
+            self.told.pop(event.handle, None)
             progress = self.durable.progress(np.array([event.handle]))
             known.kept_epochs = float(progress.kept_epochs[0])
             tick.change(
@@ -114,8 +120,20 @@ class Recorder:
                 done_epochs=float(progress.done_epochs[0]), kept_epochs=known.kept_epochs, expected_start_s=None,
                 **_OFF, **state,
             )  # fmt: skip
+        elif event.kind is EventKind.WOULD_START:
+            tick.change(known.id, reason=str(event.kind), sentence=f"in a dry run; else it would start: {sentence}")
         elif event.kind is EventKind.WAITS:
             tick.change(known.id, reason=event.reason, sentence=sentence, **state)
+
+    def _done_at_the_end(self, handle: int) -> dict[str, float]:
+        """Epochs a job has done that is over, as far as that is more than was written down."""
+        told, book = self.told.pop(handle, (0.0, 0.0))[0], self.controller.book
+        if Status(int(book.job("status")[handle])) is Status.COMPLETED:
+            epochs = float(book.job("epochs")[handle])
+            return {"done_epochs": epochs, "kept_epochs": epochs}
+        now = float(self.durable.progress(np.array([handle])).done_epochs[0])
+        done = max(now, self.seen.get(handle, (0.0, None))[0])
+        return {"done_epochs": done} if done > told else {}
 
     def _left_s(self, handle: int, row: int) -> float:
         """Time a job has left in configuration *row* of the book from its last snapshot."""
@@ -138,8 +156,8 @@ class Recorder:
             self.seen[handle] = (done, None if math.isnan(at_s) else at_s)
             tick.progress[known.id] = done
             safer = kept > known.kept_epochs
-            if safer or (every and self._told.get(handle) != (done, kept)):
-                self._told[handle] = (done, kept)
+            if safer or (every and self.told.get(handle) != (done, kept)):
+                self.told[handle] = (done, kept)
                 if safer:
                     known.kept_epochs, known.failures = kept, 0
                 tick.change(known.id, done_epochs=done, kept_epochs=kept, failures=known.failures)

@@ -100,6 +100,7 @@ class Session:
                 self._close_account(row.id, segments, tick)
                 continue
             known = self.durable.jobs[handle]
+            self.recorder.told[handle] = (row.done_epochs, row.kept_epochs)
             own = found.get(row.id)
             known.attempts = max(known.attempts, own.attempts if own else 0)
             began_s = math.nan if row.began_s is None else row.began_s
@@ -206,9 +207,12 @@ class Session:
         """Deal with *requests*, let the controller decide if wanted; returns what to write down."""
         tick = Tick()
         self._pause(self._now_s())
+        cancelled: list[int] = []  # all at once: a job may take its time to stop
         for request in requests:
-            self._deal_with(request, tick)
+            self._deal_with(request, tick, cancelled)
             tick.requests.append(request.id)
+        if cancelled:
+            self.controller.cancel(cancelled, self._now_s())
         now_s, tick_s = self._now_s(), None
         self._keep_off(tick)
         self.controller.held_back = self.held | set(self._pauses)
@@ -218,19 +222,32 @@ class Session:
             self.controller.tick(now_s)
             tick_s = perf_counter() - began
             self._decided = True
-        else:
+        if tick_s is None or self.recorder.due(now_s):
             self.controller.close()
+        self.controller.charge()  # what was read since: the marks that are written tell of it
         if self.recorder.record(tick, now_s, tick_s):
             tick.settings["metered"] = self._marks()
         self.profiler.follow(tick, self.recorder.seen, now_s)
         tick.settings["usage"] = [now_s, self.controller.usage()]
         if self._observer is not None and self.mode == "dry-run":
-            self._observer.look(tick, now_s, self.durable.nodes(), self.controller.held_on())
+            shut = self.controller.drained | self.controller.set_aside
+            self._observer.look(tick, now_s, self.durable.nodes, self.controller.held_on(), shut)
         return tick
 
     def outgrown(self) -> bool:
-        """Whether it remembers far more jobs that have ended than it has to do with: a new one would be smaller."""
-        return len(self.durable.jobs) > _MOST_ENDED + 2 * len(self.controller.book.active)
+        """Whether a new one would be better.
+
+        This one remembers far more jobs that have ended than it has to do with, or plans capacity by less than is known
+        by now.
+        """
+        capacity = self.controller.capacity
+        stale = capacity is not None and self._now_s() >= capacity.renew_s
+        return stale or len(self.durable.jobs) > _MOST_ENDED + 2 * len(self.controller.book.active)
+
+    def finish(self) -> Tick:
+        """Return what is left to write down before another session begins."""
+        self.recorder.hurry()
+        return self.step((), decide=False)
 
     def _pause(self, now_s: float) -> None:
         """Leave jobs that were interrupted or refused without having got on alone for a while, longer each time."""
@@ -243,8 +260,7 @@ class Session:
             if failures > 1:
                 self._pauses[change.handle] = now_s + min(_LONGEST_PAUSE_S, 2.0 ** (failures - 1))
 
-    def _deal_with(self, request: RequestRow, tick: Tick) -> None:
-        now_s = self._now_s()
+    def _deal_with(self, request: RequestRow, tick: Tick, cancelled: list[int]) -> None:
         handle = None if request.job is None else self.durable.handle_of(request.job)
         match request.kind:
             case RequestKind.SUBMIT if handle is None:
@@ -252,7 +268,7 @@ class Session:
                     if row.status is JobStatus.WAITING:
                         self._enter(row, tick, told=True)
             case RequestKind.CANCEL if handle is not None:
-                self.controller.cancel(handle, now_s)
+                cancelled.append(handle)
             case RequestKind.HOLD | RequestKind.RELEASE if handle is not None and handle in self.controller.book.active:
                 held = request.kind is RequestKind.HOLD
                 (self.held.add if held else self.held.discard)(handle)
