@@ -11,7 +11,7 @@ pytest.importorskip("sqlalchemy")
 
 from commonwatt.model.errors import StoreDownError
 from commonwatt.store.check import check
-from tests.live.chaos import config_in, problems, running, store_of, until_all_end, witness
+from tests.live.chaos import ROUNDS, config_in, problems, running, store_of, until_all_end, witness
 from tests.store.conftest import mariadb, postgresql
 
 __all__ = ["mariadb", "postgresql"]
@@ -40,8 +40,8 @@ def until_it_begins(store):
     ("kind", "rounds"),
     [
         ("postgresql", 2),
-        pytest.param("postgresql", 6, marks=pytest.mark.slow),
-        pytest.param("mariadb", 6, marks=pytest.mark.slow),
+        pytest.param("postgresql", ROUNDS, marks=pytest.mark.slow),
+        pytest.param("mariadb", ROUNDS, marks=pytest.mark.slow),
     ],
 )
 def test_every_job_ends_exactly_once_however_often_the_database_is_killed(kind, rounds, request, tmp_path):
