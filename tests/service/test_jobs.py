@@ -6,8 +6,12 @@ import time
 from dataclasses import replace
 
 import pytest
+import sqlalchemy as sa
 
+from commonwatt.live.board import BoardJob
+from commonwatt.model.job_file import JobFile
 from commonwatt.service.app import make_app
+from commonwatt.store.records import EventRow
 from commonwatt.store.ticks import Tick
 from tests.service.conftest import Caller
 from tests.service.made import StandIn, job
@@ -204,3 +208,56 @@ def test_active_jobs_come_from_the_controllers_memory_while_it_is_well(as_, desk
     desk.now = replace(desk.now, healthy=False)
     names = [as_("ada").get(f"/jobs/{number}").json()["name"], as_("ada").get("/jobs").json()["jobs"][0]["name"]]
     assert names == ["first"] * 2
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/jobs/{}", "/jobs/{}/explain"])
+def test_an_answer_is_of_one_look_at_the_controller(desk, path):
+    row, _ = desk.store.submit("ada", JobFile(**job()), 1.0)
+    looks = []
+
+    def board():
+        """A board that says which look it is."""
+        looks.append(text := f"look {len(looks)}")
+        now = BoardJob(row.id, "waiting", False, (), 0, 0.0, 0.0, "no-room", text, None, None)  # noqa: FBT003
+        return replace(desk.now, rows={row.id: replace(row, name=text)}, jobs={row.id: now})
+
+    ada = Caller(make_app(replace(desk.desk, board=board)), desk.tokens["ada"])
+    seen = ada.get(path.format(row.id)).json()
+    seen = seen["jobs"][0] if "jobs" in seen else seen
+    assert seen["name"] == seen["sentence"]
+
+
+@pytest.mark.parametrize("many", [3, 100, 1005])
+def test_the_last_of_a_long_history_is_read_and_no_more(as_, desk, many):
+    ada = as_("ada")
+    number = ada.post("/jobs", json=job()).json()["id"]
+    tick = Tick(events=[EventRow(0, float(k), "waits", number, (), 0, "no-room", f"{k}") for k in range(many)])
+    desk.ticks.write(tick)
+    read = []
+    listening = sa.event.listens_for(desk.database.engine, "before_cursor_execute")
+    listening(lambda c, cursor, statement, given, *_: read.append((statement, given)))
+    told = [event["sentence"] for event in ada.get(f"/jobs/{number}/explain").json()["history"]]
+    assert told == [f"{k}" for k in range(many)][-1000:]
+    limits = [given[-2] for statement, given in read if "FROM events" in statement]
+    assert limits == ([100] if many < 100 else [100, 1000])
+
+
+def test_events_are_told_from_either_end(as_, desk):
+    ada = as_("ada")
+    number = ada.post("/jobs", json=job()).json()["id"]
+    desk.ticks.write(Tick(events=[EventRow(0, 1.0, "waits", number, (), 0, "no-room", f"{k}") for k in range(7)]))
+    for path in ("/events", f"/jobs/{number}/events"):
+
+        def told(path=path, **params):
+            page = ada.get(path, params=params).json()
+            return [event["sentence"] for event in page["events"]], page
+
+        _, whole = told()
+        ids = [event["id"] for event in whole["events"]]
+        assert told(limit=2)[0] == ["0", "1"]
+        newest, page = told(limit=2, newest_first=True)
+        assert (newest, page["next_after"]) == (["6", "5"], ids[-1])
+        assert told(limit=2, newest_first=True, before=ids[5])[0] == ["4", "3"]
+        assert told(newest_first=True, after=ids[2], before=ids[5])[0] == ["4", "3"]
+        assert told(after=ids[2], before=ids[5])[0] == ["3", "4"]
+        assert told(after=ids[-1], newest_first=True) == ([], {"events": [], "next_after": ids[-1]})

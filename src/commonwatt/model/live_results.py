@@ -118,8 +118,8 @@ class EventEntry(ResultModel):
 class EventPage(ResultModel):
     """Events, a page at a time."""
 
-    events: tuple[EventEntry, ...] = quantity("events, oldest first")
-    next_after: int = quantity("`after` of the next page, which may be empty so far")
+    events: tuple[EventEntry, ...] = quantity("events, oldest first unless asked for otherwise")
+    next_after: int = quantity("`after` of the events that come after these, none so far perhaps")
 
 
 class Explanation(ResultModel):

@@ -25,9 +25,9 @@ from commonwatt.service.audit import AuditedRoute, about
 from commonwatt.service.body import body_of, described
 from commonwatt.service.desk import Desk
 from commonwatt.service.guard import Caller, Member, Operator
-from commonwatt.service.parameters import PREFIX, After, Limit, desk_of
+from commonwatt.service.parameters import PREFIX, After, Before, Limit, NewestFirst, desk_of
 from commonwatt.service.problems import Refusal, refusals
-from commonwatt.service.shapes import cluster_state, event_entry, node_states
+from commonwatt.service.shapes import cluster_state, event_page, node_states
 from commonwatt.store.records import JobStatus, RequestKind
 
 __all__ = ["router"]
@@ -81,10 +81,15 @@ def mode(
 
 
 @router.get("/events", response_model=EventPage)
-def events(request: Request, caller: Member, after: After = 0, limit: Limit = 100) -> EventPage:
+def events(
+    request: Request, caller: Member, after: After = 0, before: Before = 0, limit: Limit = 100, *,
+    newest_first: NewestFirst = False,
+) -> EventPage:  # fmt: skip
     """List what happened: to all jobs, or to one's own."""
-    rows = desk_of(request).store.events(after=after, limit=limit, tenant=caller.tenant)
-    return EventPage(events=tuple(event_entry(row) for row in rows), next_after=rows[-1].id if rows else after)
+    rows = desk_of(request).store.events(
+        after=after, before=before, limit=limit, tenant=caller.tenant, newest_first=newest_first
+    )
+    return event_page(rows, after)
 
 
 @router.get("/samples", response_model=SamplePage)

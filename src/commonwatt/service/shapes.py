@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from commonwatt.live.board import Board, BoardJob, BoardNode
 from commonwatt.model.live_results import (
     ClusterState,
     EventEntry,
+    EventPage,
     Explanation,
     JobConfiguration,
     JobDetail,
@@ -19,7 +20,10 @@ from commonwatt.model.live_results import (
 from commonwatt.service.guard import Caller
 from commonwatt.store.records import ACTIVE, EventRow, JobRow, JobStatus
 
-__all__ = ["cluster_state", "event_entry", "explanation", "job_detail", "job_state", "node_states", "submitted_job"]
+__all__ = [
+    "cluster_state", "event_entry", "event_page", "explanation", "job_detail", "job_state", "node_states",
+    "submitted_job",
+]  # fmt: skip
 
 _NEW = ("new", "the controller has not looked at this job yet")
 _HELD = ("held", "it is held until somebody releases it")
@@ -71,6 +75,13 @@ def event_entry(row: EventRow) -> EventEntry:
         id=row.id, time_s=row.time_s, kind=row.kind, job=row.job, nodes=row.nodes, gpus=row.gpus, reason=row.reason,
         sentence=row.sentence,
     )  # fmt: skip
+
+
+def event_page(rows: Sequence[EventRow], after: int) -> EventPage:
+    """Return a page of the event log; a page without events is followed by the one after *after*."""
+    return EventPage(
+        events=tuple(event_entry(row) for row in rows), next_after=max((row.id for row in rows), default=after)
+    )
 
 
 def node_states(board: Board, visible: Mapping[int, bool] | None) -> tuple[NodeState, ...]:

@@ -229,11 +229,18 @@ class Store:
     # -- what happened
 
     def events(
-        self, *, job: int | None = None, tenant: str | None = None, after: int = 0, limit: int = 1000
-    ) -> list[EventRow]:
-        """Lines of the event log beyond *after*: of one job, of the jobs of one tenant, or all."""
+        self, *, job: int | None = None, tenant: str | None = None, after: int = 0, before: int = 0, limit: int = 1000,
+        newest_first: bool = False,
+    ) -> list[EventRow]:  # fmt: skip
+        """Lines of the event log beyond *after* and (unless 0) before *before*: of one job, of a tenant's jobs, or all.
+
+        The first *limit* of them in the order asked for.
+        """
         t = tables.events.c
-        query = sa.select(tables.events).where(t.id > row_number(after)).order_by(t.id).limit(_page(limit))
+        query = sa.select(tables.events).where(t.id > row_number(after)).limit(_page(limit))
+        query = query.order_by(t.id.desc() if newest_first else t.id)
+        if before:
+            query = query.where(t.id < row_number(before))
         if job is not None:
             query = query.where(t.job == row_number(job))
         if tenant is not None:
