@@ -51,6 +51,23 @@ def test_preempted_names_who_gets_the_gpus_and_what_it_costs():
     assert "restarted from its last snapshot it takes at least 7 min more" in why["old"].sentence
 
 
+def test_jobs_of_other_tenants_are_not_named():
+    def for_the_others(p):
+        rows = [POSTPONED, *p.start[1:-1].tolist()]
+        return Schedule(np.array(rows), np.array([POSTPONED if row == POSTPONED else 0 for row in rows]))
+
+    held = {"nodes": ["n"], "gpus": 4, "remaining_s": 500}
+    old = job("old", [None, None, None, 700], tenant="a", current=held)
+    new = [job(name, [300], tenant=tenant) for name, tenant in (("mine", "a"), ("secret", "b"), ("hidden", "b"))]
+    told = {1: "mine", 2: "mine and a job of another tenant", 3: "mine and 2 jobs of other tenants"}
+    for count, whom in told.items():
+        why = explained([{"name": "n", "gpus": 4, **V}], [old, *new[:count]], for_the_others)["old"]
+        assert why.reason is Reason.DISPLACED
+        assert f"its GPUs on n go to {whom};" in why.sentence
+    only = explained([{"name": "n", "gpus": 4, **V}], [old, new[1]], for_the_others)["old"]
+    assert "its GPUs on n go to a job of another tenant;" in only.sentence
+
+
 def test_kept():
     held = {"nodes": ["n"], "gpus": 1, "remaining_s": 500}
     assert explained([{"name": "n", "gpus": 1, **V}], [job("a", [900], current=held)])["a"].reason is Reason.KEPT

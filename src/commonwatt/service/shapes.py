@@ -15,13 +15,14 @@ from commonwatt.model.live_results import (
     JobDetail,
     JobState,
     NodeState,
+    Sample,
     SubmittedJob,
 )
 from commonwatt.service.guard import Caller
-from commonwatt.store.records import ACTIVE, EventRow, JobRow, JobStatus
+from commonwatt.store.records import ACTIVE, EventRow, JobRow, JobStatus, SampleRow
 
 __all__ = [
-    "cluster_state", "event_entry", "event_page", "explanation", "job_detail", "job_state", "node_states",
+    "cluster_state", "event_entry", "event_page", "explanation", "job_detail", "job_state", "node_states", "sample",
     "submitted_job",
 ]  # fmt: skip
 
@@ -90,13 +91,26 @@ def node_states(board: Board, visible: Mapping[int, bool] | None) -> tuple[NodeS
 
 
 def cluster_state(board: Board, caller: Caller, visible: Mapping[int, bool] | None) -> ClusterState:
-    """Return the cluster as *caller* may see it."""
+    """Return the cluster as *caller* may see it: of jobs, a tenant only its own."""
+    counts = {JobStatus.RUNNING: board.running, JobStatus.WAITING: board.waiting}
+    saved = None if board.saved is None else dict(board.saved)
+    if not caller.operator:
+        own = [row.status for row in board.rows.values() if caller.sees(row.tenant)]
+        counts, saved = {status: own.count(status) for status in counts}, None
     return ClusterState(
         time_s=board.time_s, mode=board.mode, engine=board.engine, healthy=board.healthy,
         trouble=board.trouble if caller.operator else None, power_w=board.power_w, busy_gpus=board.busy_gpus,
-        total_gpus=board.total_gpus, running=board.running, waiting=board.waiting, tick_s=board.tick_s,
-        ticks=board.ticks, saved=None if board.saved is None else dict(board.saved),
-        nodes=node_states(board, visible),
+        total_gpus=board.total_gpus, running=counts[JobStatus.RUNNING], waiting=counts[JobStatus.WAITING],
+        tick_s=board.tick_s, ticks=board.ticks, saved=saved, nodes=node_states(board, visible),
+    )  # fmt: skip
+
+
+def sample(row: SampleRow, caller: Caller) -> Sample:
+    """Return the cluster at a moment; how many jobs there were, and what they asked for, operators only are told."""
+    return Sample(
+        time_s=row.time_s, busy_gpus=row.busy_gpus, power_w=row.power_w, on_gpus=row.on_gpus, tick_s=row.tick_s,
+        running=row.running if caller.operator else None, waiting=row.waiting if caller.operator else None,
+        wanted_gpus=row.wanted_gpus if caller.operator else None,
     )  # fmt: skip
 
 
