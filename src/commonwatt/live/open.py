@@ -31,6 +31,7 @@ from commonwatt.model.units import DAY_S
 from commonwatt.placement.solvers import KeepGoing
 from commonwatt.simulation.warm import warm_up
 from commonwatt.store.database import Database, address
+from commonwatt.store.entitlements import enter_tenants
 from commonwatt.store.store import Store
 from commonwatt.store.ticks import TickStore
 
@@ -112,8 +113,6 @@ def open_live(
     database.prepare()
     store, ticks = Store(database), TickStore(database)
     clock = clock or SteadyClock()
-    for tenant in config.tenants:
-        store.add_tenant(tenant.name, tenant.weight, clock())
     maker = JobMaker(
         cluster.without(config.live.profiling.nodes if config.live.profiling else ()), config.live.default_time_limit_s
     )
@@ -155,6 +154,7 @@ def open_live(
         ticks, lambda: engine_of(marks.kept(ticks)), session,
         engine_name=config.engine, mode=config.live.mode, clock=clock, pace=pace, saved=estimator.saved,
         keep_s=config.live.keep_days * DAY_S, settled=settled,
+        claimed=lambda: enter_tenants(database, {t.name: t.weight for t in config.tenants}, clock()),
     )  # fmt: skip
     return Live(config, folder, cluster, database, store, maker, keeper, estimator)
 
