@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from commonwatt.live.board import BoardJob
 from commonwatt.model.job_file import JobFile
 from commonwatt.service.app import make_app
+from commonwatt.service.recent import Recent
 from commonwatt.store.records import EventRow
 from commonwatt.store.ticks import Tick
 from tests.service.conftest import Caller
@@ -261,3 +262,14 @@ def test_events_are_told_from_either_end(as_, desk):
         assert told(newest_first=True, after=ids[2], before=ids[5])[0] == ["4", "3"]
         assert told(after=ids[2], before=ids[5])[0] == ["3", "4"]
         assert told(after=ids[-1], newest_first=True) == ([], {"events": [], "next_after": ids[-1]})
+
+
+def test_counts_know_of_ones_own_submission_at_once(app, as_):
+    app.state.recent = Recent(keep_s=1e9)
+    waiting = {}
+    for who, tenant in (("ada", None), ("bob", None), ("operator", "bob")):
+        before = as_(who).get("/jobs").json()["counts"]["waiting"]
+        as_(who).post("/jobs", json=job(), params={} if tenant is None else {"tenant": tenant})
+        waiting[who] = as_(who).get("/jobs").json()["counts"]["waiting"] - before
+    assert waiting == {"ada": 1, "bob": 1, "operator": 1}
+    assert as_("bob").get("/jobs").json()["counts"]["waiting"] == 2

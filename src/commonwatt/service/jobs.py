@@ -79,6 +79,7 @@ def submit(
     row, new = desk.store.submit(owner, file, now_s, due_s=due, key=key)
     about(request, f"job {row.id}", tenant=owner, name=file.name, new=new)
     if new:
+        recent_of(request).forget(("jobs", owner), ("jobs", caller.tenant))
         desk.wake()
     response.status_code = 201 if new else 200
     response.headers["Location"] = f"{PREFIX}/jobs/{row.id}"
