@@ -13,6 +13,7 @@ from commonwatt.control.controller import Controller
 from commonwatt.control.engine import LiveEngine
 from commonwatt.control.policy import Policy
 from commonwatt.data.files import load_yaml
+from commonwatt.engines.images import Images
 from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.live.capacity import live_capacity, since_s
 from commonwatt.live.clock import SteadyClock
@@ -69,6 +70,10 @@ def read_config(path: Path) -> Scenario:
     if not config.nodes:
         raise InputError("at least one node", file=path, field="nodes", value="none")
     cluster = Cluster.of(config.nodes)
+    try:
+        Images(config.live.image_command)
+    except InputError as error:
+        raise InputError(error.expected, file=path, field="live.image_command", value=error.value) from None
     named = [tenant.name for tenant in config.tenants]
     if twice := [name for name in named if named.count(name) > 1]:
         raise InputError("tenant names that differ", file=path, field="tenants.name", value=twice[0])
