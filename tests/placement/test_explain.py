@@ -1,6 +1,9 @@
 """Reasons and sentences say what is true of the schedule."""
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
 from commonwatt.model.place_file import PlaceFile
@@ -28,6 +31,26 @@ def test_cheapest_in_time():
     assert why.reason is Reason.CHEAPEST_IN_TIME
     assert why.sentence.startswith("a runs on n with 2 GPUs: the cheapest way to meet its due date")
     assert why.sentence.endswith("it ends 73 min before its due date")
+
+
+@pytest.mark.parametrize(("due_s", "told"), [(5000, "before its due date"), (None, "it has no due date")])
+def test_a_dearer_way_is_told_as_one(due_s, told):
+    def on_both(p):
+        return Schedule(p.start[:-1] + 1, np.zeros(len(p), dtype=np.int64))
+
+    why = explained([{"name": "n", "gpus": 2, **V}], [job("a", [1000, 990], due_s=due_s)], on_both)["a"]
+    assert why.reason is Reason.IN_TIME
+    assert ("it meets its due date there; " in why.sentence) == (due_s is not None)
+    assert "a cheaper way (" in why.sentence
+    assert why.sentence.endswith(told)
+
+
+def test_nodes_that_are_not_to_be_had():
+    p = Problem.of(PlaceFile.model_validate({"nodes": [{"name": "n", "gpus": 2, **V}], "jobs": [job("a", [1000])]}))
+    p = replace(p, node_gpus=np.zeros(1, dtype=np.int64))
+    why = Explainer(p, Schedule.empty(p)).explain(0)
+    assert why.reason is Reason.NODES_DOWN
+    assert why.sentence == "a waits: too many nodes that could run it are down or drained"
 
 
 def test_fastest_when_late_anyway():

@@ -273,3 +273,53 @@ def test_counts_know_of_ones_own_submission_at_once(app, as_):
         waiting[who] = as_(who).get("/jobs").json()["counts"]["waiting"] - before
     assert waiting == {"ada": 1, "bob": 1, "operator": 1}
     assert as_("bob").get("/jobs").json()["counts"]["waiting"] == 2
+
+
+def test_a_job_that_runs_and_is_held_is_said_to_go_on(as_, desk):
+    ada = as_("ada")
+    number = ada.post("/jobs", json=job()).json()["id"]
+    for kind in ("submit", "hold"):
+        desk.obey()
+        if kind == "submit":
+            assert ada.post(f"/jobs/{number}/hold").status_code == 202
+    told = ada.get(f"/jobs/{number}/explain").json()
+    assert (told["reason"], told["sentence"]) == ("held", "it is held until somebody releases it")
+    desk.run(number, "v-1")
+    told = ada.get(f"/jobs/{number}/explain").json()
+    assert told["reason"] == "no-room"
+    assert told["sentence"].endswith("; it is held: it goes on, and is not started again until somebody releases it")
+
+
+@pytest.mark.parametrize(
+    ("more", "field", "value", "expected"),
+    [
+        ({"gpu_counts": [-1, 1]}, "gpu_counts", "-1", "whole numbers from 1 to 1024"),
+        ({"gpu_counts": [1, 2000]}, "gpu_counts", "2000", "whole numbers from 1 to 1024"),
+        ({"gpu_type": "T4", "gpu_types": ["V100"]}, "gpu_type", "T4",
+         "one of gpu_types (V100), or only one of gpu_type and gpu_types"),
+        ({"version": 3}, "version", "3", "1, the only version there is"),
+        ({"version": True}, "version", "True", "1, the only version there is"),
+    ],
+)  # fmt: skip
+def test_job_files_that_contradict_themselves(as_, more, field, value, expected):
+    done = as_("ada").post("/jobs", json=job(**more)).json()
+    assert (done["status"], done["field"], done["value"], done["expected"]) == (422, field, value, expected)
+
+
+def test_a_type_that_is_asked_for_among_others(as_):
+    ada = as_("ada")
+    assert ada.post("/jobs", json=job(gpu_type="t4", gpu_types=["V100", "T4"], version=1)).status_code == 201
+
+
+def test_folders_that_only_nodes_of_slurm_may_see(tmp_path):
+    desk = StandIn(tmp_path, engine="slurm")
+    ada = Caller(make_app(desk.desk), desk.tokens["ada"])
+    assert ada.post("/jobs", json=job(snapshots=str(tmp_path))).json()["warnings"] == []
+    (told,) = ada.post("/jobs", json=job(snapshots=str(tmp_path / "missing"))).json()["warnings"]
+    assert told.startswith(f"snapshots: {tmp_path}/missing is not to be seen from the machine of the control plane")
+    desk.close()
+
+
+def test_an_operator_is_told_to_name_the_tenant(as_):
+    done = as_("operator").post("/jobs", json=job()).json()
+    assert done["expected"] == "the tenant the job is for, as this token is an operator's (--tenant NAME, ?tenant=NAME)"

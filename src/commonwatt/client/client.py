@@ -152,11 +152,11 @@ class Client:
         return self._link.ask(JobState, "POST", f"/jobs/{int(job)}/cancel")
 
     def hold(self, job: int) -> JobState:
-        """Keep a job from running until it is released."""
+        """Keep a job from being started until it is released; if it runs, it goes on."""
         return self._link.ask(JobState, "POST", f"/jobs/{int(job)}/hold")
 
     def release(self, job: int) -> JobState:
-        """Let a job that is held run."""
+        """Let a job that is held be started again."""
         return self._link.ask(JobState, "POST", f"/jobs/{int(job)}/release")
 
     def wait(

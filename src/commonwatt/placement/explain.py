@@ -82,10 +82,11 @@ class Explainer:
             if cost <= p.run_cost[in_time].min() * (1 + 1e-12):
                 why = "the cheapest way to meet its due date" if np.isfinite(spare_s) else "the cheapest way to run it"
                 return Explanation(Reason.CHEAPEST_IN_TIME, f"{head}: {why} ({cost:.4g} for energy); {_ends(spare_s)}")
+            meets = "it meets its due date there; " if np.isfinite(spare_s) else ""
             return Explanation(
                 Reason.IN_TIME,
-                f"{head}: it meets its due date there; a cheaper way ({p.run_cost[in_time].min():.4g} instead of "
-                f"{cost:.4g}) {self._why_not(in_time, job)}; {_ends(spare_s)}",
+                f"{head}: {meets}a cheaper way ({p.run_cost[in_time].min():.4g} instead of {cost:.4g}) "
+                f"{self._why_not(in_time, job)}; {_ends(spare_s)}",
             )
         if p.time_s[row] <= p.fastest_s[job] * (1 + 1e-12):
             return Explanation(Reason.FASTEST, f"{head}: the fastest way, as it is late anyway; {_ends(spare_s)}")
@@ -118,7 +119,9 @@ class Explainer:
                 f"restarted from its last snapshot it takes {extra}{late}",
             )
         if not any(self._could(r) for r in rows):
-            return Explanation(Reason.NODES_DOWN, f"{name} waits: too many nodes that could run it are down{late}")
+            return Explanation(
+                Reason.NODES_DOWN, f"{name} waits: too many nodes that could run it are down or drained{late}"
+            )
         if any(self.fits(r, job) for r in rows):
             return Explanation(
                 Reason.HELD_BACK,

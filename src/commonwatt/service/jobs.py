@@ -185,13 +185,13 @@ def cancel(request: Request, caller: Member, job: JobNumber) -> JobState:
 
 @router.post("/{job}/hold", status_code=202, response_model=JobState, responses=refusals(404, 409))
 def hold(request: Request, caller: Member, job: JobNumber) -> JobState:
-    """Keep a job from running until it is released."""
+    """Keep a job from being started until it is released; if it runs, it goes on."""
     return _ask(desk_of(request), caller, job, RequestKind.HOLD)
 
 
 @router.post("/{job}/release", status_code=202, response_model=JobState, responses=refusals(404, 409))
 def release(request: Request, caller: Member, job: JobNumber) -> JobState:
-    """Let a job that is held run."""
+    """Let a job that is held be started again."""
     return _ask(desk_of(request), caller, job, RequestKind.RELEASE)
 
 
@@ -226,7 +226,8 @@ def _owner(desk: Desk, caller: Caller, tenant: str | None) -> str:
             raise Refusal(403, f"this token is for tenant {caller.tenant} only", field="tenant", value=tenant)
         return caller.tenant
     if tenant is None:
-        raise Refusal(422, "an operator says for which tenant (?tenant=NAME)", field="tenant", expected="a tenant")
+        expected = "the tenant the job is for, as this token is an operator's (--tenant NAME, ?tenant=NAME)"
+        raise Refusal(422, f"field 'tenant': expected {expected}", field="tenant", expected=expected)
     if not desk.store.has_tenant(tenant):
         raise Refusal(404, f"there is no tenant {tenant!r}", field="tenant", value=tenant)
     return tenant

@@ -28,6 +28,7 @@ __all__ = [
 
 _NEW = ("new", "the controller has not looked at this job yet")
 _HELD = ("held", "it is held until somebody releases it")
+_HELD_LATER = "it is held: it goes on, and is not started again until somebody releases it"
 _ENDED = {"completed": "it is done", "failed": "it failed", "cancelled": "it was cancelled"}
 
 
@@ -59,10 +60,12 @@ def explanation(row: JobRow, board: Board, history: tuple[EventEntry, ...]) -> E
     state = job_state(row, board)
     if row.status not in ACTIVE:
         reason, sentence = row.reason or row.status.value, row.sentence or _ENDED[row.status]
-    elif row.held:
+    elif row.held and row.status is JobStatus.WAITING:
         reason, sentence = _HELD
     else:
         reason, sentence = state.reason or _NEW[0], state.sentence or _NEW[1]
+        if row.held:
+            sentence = f"{sentence.rstrip('.')}; {_HELD_LATER}"
     return Explanation(
         job=row.id, name=row.name, status=row.status.value, reason=reason, sentence=sentence,
         expected_start_s=state.expected_start_s, expected_end_s=state.expected_end_s, due_s=row.due_s,
