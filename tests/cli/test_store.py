@@ -125,8 +125,9 @@ def test_a_server_that_does_not_answer_is_said_without_its_password(tmp_path):
 def test_a_folder_that_is_not_there(tmp_path):
     config = write(tmp_path / "s.yaml", {"nodes": NODES, "live": {"store": "none/x.db"}})
     done = run("store", "upgrade", config)
-    assert (done.code, done.out) == (1, "")
-    assert "unable to open database file" in done.err
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"error: {config}: field 'live.store': got '{tmp_path}"[:80])
+    assert done.err.endswith(", expected a file in a folder that exists\n")
 
 
 def test_the_examples_in_the_help_are_real():

@@ -8,8 +8,12 @@ import sys
 import pytest
 
 from commonwatt.cli.submit.flags import environment, gpus, gres, seconds
+from commonwatt.client import Client
 from commonwatt.model.errors import InputError
 from commonwatt.service.desk import Desk
+from commonwatt.store.records import EventRow
+from commonwatt.store.store import Store
+from commonwatt.store.ticks import Tick
 from tests.cli.console import run, write
 from tests.service.made import job
 
@@ -280,3 +284,31 @@ print(sorted({"httpx", "sqlalchemy", "fastapi", "pydantic", "rich", "yaml"} & se
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_last_events_are_asked_for_and_no_more(served, monkeypatch):
+    number = run("submit", "--json", "--", "true").document["id"]
+    said = [EventRow(0, 1.0, "waits", number, (), 0, "no-room", f"{k}") for k in range(9)]
+    served.desk.ticks.write(Tick(events=said))
+    asked, events = [], served.desk.store.events
+
+    def counted(self, **how):
+        asked.append(len(found := events(**how)))
+        return found
+
+    monkeypatch.setattr(Store, "events", counted)
+    page = run("events", "--job", number, "--last", 4, "--json").document
+    assert [event["sentence"] for event in page["events"]] == ["5", "6", "7", "8"]
+    assert page["next_after"] == page["events"][-1]["id"]
+    assert asked == [4]
+    later = run("events", "--job", number, "--after", page["events"][1]["id"], "--json").document
+    assert [event["sentence"] for event in later["events"]] == ["7", "8"]
+
+
+def test_all_events_page_by_page_from_either_end(served):
+    number = run("submit", "--json", "--", "true").document["id"]
+    served.desk.ticks.write(Tick(events=[EventRow(0, 1.0, "waits", number, (), 0, "", f"{k}") for k in range(9)]))
+    with Client() as client:
+        forwards = [event.sentence for event in client.events(job=number, page=4)]
+        backwards = [event.sentence for event in client.events(job=number, page=4, newest_first=True)]
+    assert forwards == backwards[::-1] == [f"{k}" for k in range(9)]

@@ -64,7 +64,8 @@ class Listener:
             assert self.nodes[node.name] == asdict(node) | {
                 "jobs": [job for job in node.jobs if self.tenant is None or job in own]
             }
-        assert self.head["running"] == board.running
+        running = [job for job in own if board.jobs[job].status == "running"]
+        assert (self.head["running"], self.head["waiting"]) == (len(running), len(own) - len(running))
 
 
 async def until(listener, stream, done):

@@ -44,6 +44,7 @@ class Bench:
         """Open it (again), as another process would, but for the virtual work, which goes on."""
         self.live = live = open_live(self.path, clock=self.clock)
         self.keeper: Keeper = live.keeper
+        self.keeper._claimed()
         self.keeper._pace = Pace(beat_s=10.0, requests_s=0.0)
         self.engine = self.virtual or VirtualWork(live.cluster, World(unused_state=None), self.clock)
         self.virtual = self.engine

@@ -19,6 +19,8 @@ import sqlalchemy as sa
 from commonwatt.live import checks
 from commonwatt.live.check_engines import engine_checks
 from commonwatt.live.gpus import GpusHere, gpus_here
+from commonwatt.live.open import open_live
+from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
 from commonwatt.store.database import Database, address
@@ -68,6 +70,37 @@ def test_before_the_first_start_all_is_well_and_nothing_is_made(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["live.yaml"]
 
 
+def refused(path):
+    """What `serve` says of a configuration it does not run."""
+    with pytest.raises(InputError) as caught:
+        open_live(path)
+    return str(caught.value)
+
+
+def test_a_store_in_a_folder_that_is_not_there(tmp_path):
+    line = check(tmp_path, config(store="data/live.db"))["store"]
+    assert (line["verdict"], line["found"]) == ("failed", f"the folder {tmp_path}/data does not exist")
+    told = refused(tmp_path / "live.yaml")
+    assert told.startswith("field 'live.store': got ")
+    assert told.endswith("expected a file in a folder that exists")
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("given", [["docker"], ["docker", "{command}"], ["docker", "{image}", "{command}", "{gpus}"]])
+def test_a_command_for_images_that_serve_would_refuse(tmp_path, given):
+    path = write(tmp_path / "live.yaml", config(image_command=given))
+    done = run("check", path)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"error: {refused(path)}\n"
+    assert done.err.startswith(f"error: {path}: field 'live.image_command': got '")
+
+
+@pytest.mark.parametrize("slots", [{"n-1": [0, 1], "n-2": [1, 2]}, {"n-1": [-1, 0], "n-2": [1, 2]}])
+def test_slots_that_serve_would_refuse(tmp_path, slots):
+    assert check(tmp_path, config(local={"slots": slots}))["GPUs"]["verdict"] == "failed"
+    assert "live.local.slots" in refused(tmp_path / "live.yaml")
+
+
 def test_for_people_a_line_each_and_what_to_do(tmp_path):
     done = run("check", write(tmp_path / "live.yaml", config(local={"meter": "none"})))
     assert done.code == 0
@@ -76,9 +109,12 @@ def test_for_people_a_line_each_and_what_to_do(tmp_path):
 
 
 def test_looking_changes_nothing(tmp_path, store):
+    store.database.claim().release()
+    just_now = {"controller": {"time_s": time.time(), "pid": 1}}  # it was killed
+    TickStore(store.database).write(Tick(settings=just_now))
     with store.database.reading() as c:
         before = {t: c.execute(sa.text(f"SELECT * FROM {t}")).all() for t in ("settings", "tokens", "jobs", "audit")}
-    check(tmp_path)
+    assert "controller" not in check(tmp_path)
     with store.database.reading() as c:
         after = {t: c.execute(sa.text(f"SELECT * FROM {t}")).all() for t in before}
     assert before == after
@@ -222,8 +258,9 @@ FOUR = GpusHere(("V100",) * 4, (True,) * 4)
         (GpusHere(("V100",) * 6, (True,) * 6), {}, "warning", "2 of them not declared"),
         (GpusHere(()), {}, "ok", "places for jobs"),
         (GpusHere(None, trouble="no NVML"), {}, "ok", "no NVML"),
-        (FOUR, {"slots": {"n-1": [0, 1], "n-2": [1, 2]}}, "warning", "slot 1 belongs to n-1 and to n-2"),
+        (FOUR, {"slots": {"n-1": [0, 1], "n-2": [1, 2]}}, "failed", "slot 1 belongs to n-1 and to n-2"),
         (FOUR, {"slots": {"n-1": [0, 0], "n-2": [1, 2]}}, "failed", "2 GPUs and 1 different slots"),
+        (FOUR, {"slots": {"n-1": [-1, 0], "n-2": [1, 2]}}, "failed", "n-1 has a number below 0"),
         (FOUR, {"slots": {"n-1": [2, 3], "n-2": [0, 1]}}, "ok", "all declared"),
         (FOUR, {"slots": {"n-1": [2, 7], "n-2": [0, 1]}}, "failed", "slots [7] are declared"),
     ],

@@ -1,6 +1,9 @@
 """Reasons and sentences say what is true of the schedule."""
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
 from commonwatt.model.place_file import PlaceFile
@@ -30,6 +33,26 @@ def test_cheapest_in_time():
     assert why.sentence.endswith("it ends 73 min before its due date")
 
 
+@pytest.mark.parametrize(("due_s", "told"), [(5000, "before its due date"), (None, "it has no due date")])
+def test_a_dearer_way_is_told_as_one(due_s, told):
+    def on_both(p):
+        return Schedule(p.start[:-1] + 1, np.zeros(len(p), dtype=np.int64))
+
+    why = explained([{"name": "n", "gpus": 2, **V}], [job("a", [1000, 990], due_s=due_s)], on_both)["a"]
+    assert why.reason is Reason.IN_TIME
+    assert ("it meets its due date there; " in why.sentence) == (due_s is not None)
+    assert "a cheaper way (" in why.sentence
+    assert why.sentence.endswith(told)
+
+
+def test_nodes_that_are_not_to_be_had():
+    p = Problem.of(PlaceFile.model_validate({"nodes": [{"name": "n", "gpus": 2, **V}], "jobs": [job("a", [1000])]}))
+    p = replace(p, node_gpus=np.zeros(1, dtype=np.int64))
+    why = Explainer(p, Schedule.empty(p)).explain(0)
+    assert why.reason is Reason.NODES_DOWN
+    assert why.sentence == "a waits: too many nodes that could run it are down or drained"
+
+
 def test_fastest_when_late_anyway():
     why = explained([{"name": "n", "gpus": 2, **V}], [job("a", [1000, 600], due_s=100)])["a"]
     assert why.reason is Reason.FASTEST
@@ -49,6 +72,23 @@ def test_preempted_names_who_gets_the_gpus_and_what_it_costs():
     assert why["old"].reason is Reason.DISPLACED
     assert "its GPUs on n go to urgent" in why["old"].sentence
     assert "restarted from its last snapshot it takes at least 7 min more" in why["old"].sentence
+
+
+def test_jobs_of_other_tenants_are_not_named():
+    def for_the_others(p):
+        rows = [POSTPONED, *p.start[1:-1].tolist()]
+        return Schedule(np.array(rows), np.array([POSTPONED if row == POSTPONED else 0 for row in rows]))
+
+    held = {"nodes": ["n"], "gpus": 4, "remaining_s": 500}
+    old = job("old", [None, None, None, 700], tenant="a", current=held)
+    new = [job(name, [300], tenant=tenant) for name, tenant in (("mine", "a"), ("secret", "b"), ("hidden", "b"))]
+    told = {1: "mine", 2: "mine and a job of another tenant", 3: "mine and 2 jobs of other tenants"}
+    for count, whom in told.items():
+        why = explained([{"name": "n", "gpus": 4, **V}], [old, *new[:count]], for_the_others)["old"]
+        assert why.reason is Reason.DISPLACED
+        assert f"its GPUs on n go to {whom};" in why.sentence
+    only = explained([{"name": "n", "gpus": 4, **V}], [old, new[1]], for_the_others)["old"]
+    assert "its GPUs on n go to a job of another tenant;" in only.sentence
 
 
 def test_kept():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -130,6 +131,23 @@ def test_a_tenant_sees_only_its_own(as_, desk):
     assert bob.get("/cluster").json()["nodes"][0]["jobs"] == []
     assert ada.get("/tenants/ada").json()["energy_j"] == 5.0
     assert ada.get(f"/jobs/{mine}").json()["energy_j"] == 5.0
+
+
+def test_of_the_cluster_a_tenant_sees_the_nodes_and_counts_its_own_jobs(as_, desk):
+    ada, operator = as_("ada"), as_("operator")
+    numbers = [as_(who).post("/jobs", json=job()).json()["id"] for who in ("ada", "ada", "bob")]
+    desk.obey()
+    desk.run(numbers[2], "v-1")
+    rows = {number: desk.store.job(number) for number in numbers}
+    desk.now = replace(desk.now, rows=rows, running=1, waiting=2, busy_gpus=1, saved={"cost": 1.0, "jobs": 3.0})
+    seen = {who: as_(who).get("/cluster").json() for who in ("ada", "bob", "operator")}
+    assert {who: (state["running"], state["waiting"], state["saved"]) for who, state in seen.items()} == {
+        "ada": (0, 2, None), "bob": (1, 0, None), "operator": (1, 2, {"cost": 1.0, "jobs": 3.0})
+    }  # fmt: skip
+    assert {(state["busy_gpus"], state["total_gpus"], state["power_w"]) for state in seen.values()} == {(1, 9, 420.0)}
+    (hers,), (all_,) = (each.get("/samples").json()["samples"] for each in (ada, operator))
+    assert (all_["running"], all_["waiting"], all_["wanted_gpus"]) == (0, 1, 1)
+    assert hers == all_ | {"running": None, "waiting": None, "wanted_gpus": None}
 
 
 def test_tokens_are_shown_once_and_can_be_revoked(as_, desk):

@@ -6,8 +6,13 @@ import time
 from dataclasses import replace
 
 import pytest
+import sqlalchemy as sa
 
+from commonwatt.live.board import BoardJob
+from commonwatt.model.job_file import JobFile
 from commonwatt.service.app import make_app
+from commonwatt.service.recent import Recent
+from commonwatt.store.records import EventRow
 from commonwatt.store.ticks import Tick
 from tests.service.conftest import Caller
 from tests.service.made import StandIn, job
@@ -204,3 +209,117 @@ def test_active_jobs_come_from_the_controllers_memory_while_it_is_well(as_, desk
     desk.now = replace(desk.now, healthy=False)
     names = [as_("ada").get(f"/jobs/{number}").json()["name"], as_("ada").get("/jobs").json()["jobs"][0]["name"]]
     assert names == ["first"] * 2
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/jobs/{}", "/jobs/{}/explain"])
+def test_an_answer_is_of_one_look_at_the_controller(desk, path):
+    row, _ = desk.store.submit("ada", JobFile(**job()), 1.0)
+    looks = []
+
+    def board():
+        """A board that says which look it is."""
+        looks.append(text := f"look {len(looks)}")
+        now = BoardJob(row.id, "waiting", False, (), 0, 0.0, 0.0, "no-room", text, None, None)  # noqa: FBT003
+        return replace(desk.now, rows={row.id: replace(row, name=text)}, jobs={row.id: now})
+
+    ada = Caller(make_app(replace(desk.desk, board=board)), desk.tokens["ada"])
+    seen = ada.get(path.format(row.id)).json()
+    seen = seen["jobs"][0] if "jobs" in seen else seen
+    assert seen["name"] == seen["sentence"]
+
+
+@pytest.mark.parametrize("many", [3, 100, 1005])
+def test_the_last_of_a_long_history_is_read_and_no_more(as_, desk, many):
+    ada = as_("ada")
+    number = ada.post("/jobs", json=job()).json()["id"]
+    tick = Tick(events=[EventRow(0, float(k), "waits", number, (), 0, "no-room", f"{k}") for k in range(many)])
+    desk.ticks.write(tick)
+    read = []
+    listening = sa.event.listens_for(desk.database.engine, "before_cursor_execute")
+    listening(lambda c, cursor, statement, given, *_: read.append((statement, given)))
+    told = [event["sentence"] for event in ada.get(f"/jobs/{number}/explain").json()["history"]]
+    assert told == [f"{k}" for k in range(many)][-1000:]
+    limits = [given[-2] for statement, given in read if "FROM events" in statement]
+    assert limits == ([100] if many < 100 else [100, 1000])
+
+
+def test_events_are_told_from_either_end(as_, desk):
+    ada = as_("ada")
+    number = ada.post("/jobs", json=job()).json()["id"]
+    desk.ticks.write(Tick(events=[EventRow(0, 1.0, "waits", number, (), 0, "no-room", f"{k}") for k in range(7)]))
+    for path in ("/events", f"/jobs/{number}/events"):
+
+        def told(path=path, **params):
+            page = ada.get(path, params=params).json()
+            return [event["sentence"] for event in page["events"]], page
+
+        _, whole = told()
+        ids = [event["id"] for event in whole["events"]]
+        assert told(limit=2)[0] == ["0", "1"]
+        newest, page = told(limit=2, newest_first=True)
+        assert (newest, page["next_after"]) == (["6", "5"], ids[-1])
+        assert told(limit=2, newest_first=True, before=ids[5])[0] == ["4", "3"]
+        assert told(newest_first=True, after=ids[2], before=ids[5])[0] == ["4", "3"]
+        assert told(after=ids[2], before=ids[5])[0] == ["3", "4"]
+        assert told(after=ids[-1], newest_first=True) == ([], {"events": [], "next_after": ids[-1]})
+
+
+def test_counts_know_of_ones_own_submission_at_once(app, as_):
+    app.state.recent = Recent(keep_s=1e9)
+    waiting = {}
+    for who, tenant in (("ada", None), ("bob", None), ("operator", "bob")):
+        before = as_(who).get("/jobs").json()["counts"]["waiting"]
+        as_(who).post("/jobs", json=job(), params={} if tenant is None else {"tenant": tenant})
+        waiting[who] = as_(who).get("/jobs").json()["counts"]["waiting"] - before
+    assert waiting == {"ada": 1, "bob": 1, "operator": 1}
+    assert as_("bob").get("/jobs").json()["counts"]["waiting"] == 2
+
+
+def test_a_job_that_runs_and_is_held_is_said_to_go_on(as_, desk):
+    ada = as_("ada")
+    number = ada.post("/jobs", json=job()).json()["id"]
+    for kind in ("submit", "hold"):
+        desk.obey()
+        if kind == "submit":
+            assert ada.post(f"/jobs/{number}/hold").status_code == 202
+    told = ada.get(f"/jobs/{number}/explain").json()
+    assert (told["reason"], told["sentence"]) == ("held", "it is held until somebody releases it")
+    desk.run(number, "v-1")
+    told = ada.get(f"/jobs/{number}/explain").json()
+    assert told["reason"] == "no-room"
+    assert told["sentence"].endswith("; it is held: it goes on, and is not started again until somebody releases it")
+
+
+@pytest.mark.parametrize(
+    ("more", "field", "value", "expected"),
+    [
+        ({"gpu_counts": [-1, 1]}, "gpu_counts", "-1", "whole numbers from 1 to 1024"),
+        ({"gpu_counts": [1, 2000]}, "gpu_counts", "2000", "whole numbers from 1 to 1024"),
+        ({"gpu_type": "T4", "gpu_types": ["V100"]}, "gpu_type", "T4",
+         "one of gpu_types (V100), or only one of gpu_type and gpu_types"),
+        ({"version": 3}, "version", "3", "1, the only version there is"),
+        ({"version": True}, "version", "True", "1, the only version there is"),
+    ],
+)  # fmt: skip
+def test_job_files_that_contradict_themselves(as_, more, field, value, expected):
+    done = as_("ada").post("/jobs", json=job(**more)).json()
+    assert (done["status"], done["field"], done["value"], done["expected"]) == (422, field, value, expected)
+
+
+def test_a_type_that_is_asked_for_among_others(as_):
+    ada = as_("ada")
+    assert ada.post("/jobs", json=job(gpu_type="t4", gpu_types=["V100", "T4"], version=1)).status_code == 201
+
+
+def test_folders_that_only_nodes_of_slurm_may_see(tmp_path):
+    desk = StandIn(tmp_path, engine="slurm")
+    ada = Caller(make_app(desk.desk), desk.tokens["ada"])
+    assert ada.post("/jobs", json=job(snapshots=str(tmp_path))).json()["warnings"] == []
+    (told,) = ada.post("/jobs", json=job(snapshots=str(tmp_path / "missing"))).json()["warnings"]
+    assert told.startswith(f"snapshots: {tmp_path}/missing is not to be seen from the machine of the control plane")
+    desk.close()
+
+
+def test_an_operator_is_told_to_name_the_tenant(as_):
+    done = as_("operator").post("/jobs", json=job()).json()
+    assert done["expected"] == "the tenant the job is for, as this token is an operator's (--tenant NAME, ?tenant=NAME)"

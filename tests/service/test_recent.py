@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
 pytest.importorskip("fastapi")
 
+from commonwatt.model.errors import StoreError
 from commonwatt.service.recent import Recent
 
 
@@ -40,3 +42,82 @@ def test_no_more_than_so_many_are_kept():
 
     asyncio.run(fill())
     assert len(recent._known) <= 2
+
+
+def test_what_takes_longer_than_it_is_kept_is_kept_from_when_it_was_found():
+    now_s, asked = [0.0], []
+
+    def find():
+        asked.append(1)
+        now_s[0] += 5.0
+        return len(asked)
+
+    async def told(recent):
+        return await recent.get("a", find), await recent.get("a", find)
+
+    assert asyncio.run(told(Recent(1.0, clock=lambda: now_s[0]))) == (1, 1)
+
+
+def test_who_asks_meanwhile_gets_the_same_answer():
+    go_on, asked = threading.Event(), []
+
+    def find():
+        asked.append(1)
+        assert go_on.wait(60)
+        return len(asked)
+
+    async def told(recent):
+        several = [asyncio.ensure_future(recent.get("a", find)) for _ in range(5)]
+        while not asked:
+            await asyncio.sleep(0)
+        several[0].cancel()  # one hangs up
+        await asyncio.sleep(0)
+        go_on.set()
+        return await asyncio.gather(*several, return_exceptions=True)
+
+    first, *others = asyncio.run(told(Recent(0.0, clock=lambda: 0.0)))
+    assert isinstance(first, asyncio.CancelledError)
+    assert others == [1] * 4
+    assert asked == [1]
+
+
+def test_an_answer_that_was_looked_for_before_is_not_kept_when_it_is_forgotten():
+    go_on, asked = threading.Event(), []
+
+    def find():
+        asked.append(1)
+        number = len(asked)
+        assert go_on.wait(60)
+        return number
+
+    async def told(recent, *keys):
+        asked.clear()
+        go_on.clear()
+        before = asyncio.ensure_future(recent.get("a", find))
+        while not asked:
+            await asyncio.sleep(0)
+        recent.forget(*keys)
+        after = asyncio.ensure_future(recent.get("a", find))
+        while len(asked) < 2:
+            await asyncio.sleep(0)
+        go_on.set()
+        return await before, await after, await recent.get("a", find)
+
+    for keys in ((), ("b", "a")):
+        assert asyncio.run(told(Recent(1.0, clock=lambda: 0.0), *keys)) == (1, 2, 2)
+
+
+def test_an_error_is_everybodys_and_is_not_kept():
+    asked = []
+
+    def find():
+        asked.append(1)
+        if len(asked) == 1:
+            raise StoreError("away")
+        return len(asked)
+
+    async def told(recent):
+        first = await asyncio.gather(*(recent.get("a", find) for _ in range(2)), return_exceptions=True)
+        return [type(error) for error in first], await recent.get("a", find)
+
+    assert asyncio.run(told(Recent(1.0, clock=lambda: 0.0))) == ([StoreError] * 2, 2)

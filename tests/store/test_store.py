@@ -11,11 +11,13 @@ import pytest
 pytest.importorskip("sqlalchemy")
 pytest.importorskip("alembic")
 
+import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from commonwatt.model.errors import InputError, ServiceError
 from commonwatt.store.records import JobStatus, RequestKind, TokenOwner
+from commonwatt.store.store import Store
 from commonwatt.store.ticks import Tick, TickStore
 from tests.store.made import SERVERS_SLOW, event, file, sample, spent
 
@@ -307,3 +309,69 @@ def test_a_row_that_no_version_of_ours_wrote_is_said_to_be_one(store):
         c.execute(jobs.update().values(file={"name": "x", "color": "red"}))
     with pytest.raises(StoreError, match=f"job {job.id} is not what this version"):
         store.jobs()
+
+
+def test_a_page_of_several_statuses_walks_through_no_more_than_it_shows(store, backend):
+    """A tenant with many jobs that have ended asks for its active ones: each status is found by its own index."""
+    if backend != "sqlite":
+        pytest.skip("SQLite's way of saying how it looks")
+    asked = []
+    listening = sa.event.listens_for(store.database.engine, "before_cursor_execute")
+    listening(lambda c, cursor, statement, given, *_: asked.append((statement, given)))
+    active, everything = (JobStatus.WAITING, JobStatus.RUNNING), tuple(JobStatus)
+    for tenant in (None, "ada"):
+        for status in ((), active, everything[1:], everything):
+            for after in (0, 7):
+                for newest_first in (False, True):
+                    asked.clear()
+                    store.page({}, tenant=tenant, status=status, after=after, newest_first=newest_first)
+                    ((statement, given),) = [one for one in asked if one[0].startswith("SELECT")]
+                    apart = status in (active, everything[1:])
+                    where = "ix_jobs_tenant_" if tenant else "ix_jobs_" if apart else "PRIMARY KEY"
+                    found = [(inside, how) for inside, how in _plan(store, statement, given) if "jobs" in how]
+                    sorted_inside = {inside for inside, how in _plan(store, statement, given) if "B-TREE" in how}
+                    assert len(found) == (len(status) if apart else 1)
+                    for inside, how in found:
+                        assert f"{where}{'status' if apart else 'id' if tenant else ''}" in how or how == "SCAN jobs"
+                        assert (how == "SCAN jobs") == (not (tenant or apart or after))  # by number, from the first
+                        assert how.count("=?") == (tenant is not None) + apart
+                        assert inside not in sorted_inside  # it ends when there are enough
+
+
+def _plan(store, statement, given):
+    """What is done, each step with the one it is a part of."""
+    with store.database.reading() as c:
+        return [(row[1], row[3]) for row in c.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given)]
+
+
+def test_a_known_row_of_another_status_is_read_anew(store, ticks):
+    jobs = [store.submit("ada", file(f"j{k}"), float(k))[0] for k in range(3)]
+    known = {job.id: store.job(job.id) for job in jobs}
+    tick = Tick()
+    tick.change(jobs[1].id, status=JobStatus.CANCELLED, ended_s=5.0)
+    ticks.write(tick)  # and nobody was told yet
+    (found,) = store.page(known, status=(JobStatus.CANCELLED,))
+    assert (found.id, found.status) == (jobs[1].id, JobStatus.CANCELLED)
+    waiting = store.page(known, status=(JobStatus.WAITING,))
+    assert [row.id for row in waiting] == [jobs[0].id, jobs[2].id]
+
+
+def test_pages_are_whole_on_a_server_that_cuts_long_texts(store, database, backend, again):
+    if backend != "mariadb":
+        pytest.skip("a question of MariaDB")
+    with database.transaction() as c:
+        c.exec_driver_sql("SET GLOBAL group_concat_max_len = 1024")
+    try:
+        made = [store.submit("ada", file(f"j{k}"), float(k))[0].id for k in range(400)]
+        assert [row.id for row in Store(again()).page({}, tenant="ada", limit=1000)] == made
+    finally:
+        with database.transaction() as c:
+            c.exec_driver_sql("SET GLOBAL group_concat_max_len = DEFAULT")
+
+
+def test_the_second_look_holds_the_tenant_too(store, monkeypatch):
+    """Whatever numbers the first look finds, no job of another tenant is shown."""
+    store.add_tenant("bob", 1.0, 0.0)
+    mine, theirs = store.submit("ada", file(), 1.0)[0].id, store.submit("bob", file(), 2.0)[0].id
+    monkeypatch.setattr("sqlalchemy.Connection.scalar", lambda *_: f"{mine},{theirs}")
+    assert [row.id for row in store.page({}, tenant="ada")] == [mine]

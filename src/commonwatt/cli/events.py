@@ -24,13 +24,14 @@ def command(*, job: int | None, after: int, last: int, url: str | None, as_json:
       commonwatt events --job 17
       commonwatt events --after 4210 --json
     """
-    from collections import deque
     from datetime import UTC, datetime
+    from itertools import islice
 
     from commonwatt.model.live_results import EventPage
 
     with connected(url) as client:
-        found = tuple(deque(client.events(job=job, after=after), maxlen=last))
+        newest = client.events(job=job, after=after, newest_first=True, page=min(last, 500))
+        found = tuple(islice(newest, last))[::-1]
     if as_json:
         print_json(EventPage(events=found, next_after=found[-1].id if found else after))
         return

@@ -15,7 +15,9 @@ __all__ = ["command"]
 @server_option
 @json_option
 def command(jobs: tuple[int, ...], *, url: str | None, as_json: bool) -> None:
-    """Keep jobs from running until they are released. JOB is a number, as `commonwatt jobs` shows it.
+    """Keep jobs from being started until they are released. JOB is a number, as `commonwatt jobs` shows it.
+
+    A job that runs goes on, and is not started again once it is off its nodes.
 
     \b
     Example:

@@ -15,7 +15,7 @@ __all__ = ["command"]
 @server_option
 @json_option
 def command(jobs: tuple[int, ...], *, url: str | None, as_json: bool) -> None:
-    """Let jobs that are held run. JOB is a number, as `commonwatt jobs` shows it.
+    """Let jobs that are held be started again. JOB is a number, as `commonwatt jobs` shows it.
 
     \b
     Example:

@@ -10,6 +10,7 @@ import click
 from commonwatt.cli.output import blamed_on, digest, json_option, needing, print_json, say, seed_option
 
 if TYPE_CHECKING:
+    from commonwatt.live.logs import LogFormat
     from commonwatt.live.open import Live
 
 __all__ = ["command"]
@@ -45,7 +46,7 @@ def command(
     import logging
 
     from commonwatt import __version__
-    from commonwatt.live.logs import configure
+    from commonwatt.live.logs import announcement, configure
     from commonwatt.model.live_results import ServeResult
 
     with needing("live"):
@@ -54,7 +55,8 @@ def command(
         from commonwatt.service.desk import Desk
         from commonwatt.service.server import bound, run_server
 
-    configure("json" if log_format == "json" else "text", getattr(logging, log_level.upper()))
+    form: LogFormat = "json" if log_format == "json" else "text"
+    configure(form, getattr(logging, log_level.upper()))
     with blamed_on(config):
         live = open_live(config, seed=seed, settled=_leave_alone)
     try:
@@ -64,14 +66,16 @@ def command(
         live.start()
         if mode is not None:
             _switch(live, mode)
-        _first_token(live)
+        _first_token(live, form)
         keeper = live.keeper
         desk = Desk(
             live.config, live.folder, live.store, live.maker, keeper.board, keeper.wake, keeper.tally.counts
         )  # fmt: skip
 
         def ready(address: str) -> None:
-            say(f"serving {address} (engine {live.config.engine}, {len(live.cluster)} nodes); stop it with Ctrl-C")
+            engine, nodes = live.config.engine, len(live.cluster)
+            text = f"serving {address} (engine {engine}, {nodes} nodes); stop it with Ctrl-C"
+            say(announcement(form, text, "serving", url=address, engine=engine, nodes=nodes))
             if as_json:
                 print_json(
                     ServeResult(
@@ -106,11 +110,14 @@ def _switch(live: Live, mode: str) -> None:
     live.keeper.wake()
 
 
-def _first_token(live: Live) -> None:
+def _first_token(live: Live, form: LogFormat) -> None:
     """Make the first operator's token of a new store; it is shown once and kept nowhere."""
     from time import time
+
+    from commonwatt.live.logs import announcement
 
     if any(token["tenant"] is None and token["revoked_s"] is None for token in live.store.tokens()):
         return
     token = live.store.add_token(None, "first operator", time())
-    say(f"the first operator's token, shown only now: {token}")
+    event = "the first operator's token, shown only now"
+    say(announcement(form, f"{event}: {token}", event, token=token))

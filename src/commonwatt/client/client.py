@@ -152,11 +152,11 @@ class Client:
         return self._link.ask(JobState, "POST", f"/jobs/{int(job)}/cancel")
 
     def hold(self, job: int) -> JobState:
-        """Keep a job from running until it is released."""
+        """Keep a job from being started until it is released; if it runs, it goes on."""
         return self._link.ask(JobState, "POST", f"/jobs/{int(job)}/hold")
 
     def release(self, job: int) -> JobState:
-        """Let a job that is held run."""
+        """Let a job that is held be started again."""
         return self._link.ask(JobState, "POST", f"/jobs/{int(job)}/release")
 
     def wait(
@@ -179,15 +179,18 @@ class Client:
             time.sleep(pause_s)
             pause_s = min(poll_s, 1.5 * pause_s)
 
-    def events(self, *, job: int | None = None, after: int = 0, page: int = 500) -> Iterator[EventEntry]:
-        """Yield what has happened so far: to all jobs one may see, or to one."""
+    def events(
+        self, *, job: int | None = None, after: int = 0, newest_first: bool = False, page: int = 500
+    ) -> Iterator[EventEntry]:
+        """Yield what has happened so far beyond number *after*: to all jobs one may see, or to one."""
         path = "/events" if job is None else f"/jobs/{int(job)}/events"
+        params: dict[str, Any] = {"after": after, "newest_first": newest_first, "limit": page}
         while True:
-            found = self._link.ask(EventPage, "GET", path, params={"after": after, "limit": page})
+            found = self._link.ask(EventPage, "GET", path, params=params)
             yield from found.events
             if len(found.events) < page:
                 return
-            after = found.next_after
+            params["before" if newest_first else "after"] = found.events[-1].id
 
     # -- the cluster
 

@@ -57,13 +57,16 @@ def _slots(config: Scenario, cluster: Cluster, gpus: GpusHere) -> CheckLine:
     what = "GPUs"
     used: dict[int, str] = {}
     for name, count, own in zip(cluster.names, map(int, cluster.gpus), slots_of(config, cluster), strict=True):
+        if min(own, default=0) < 0:
+            advice = "0 is the first GPU, 1 the second"
+            return failed(what, f"live.local.slots.{name} has a number below 0", advice)
         if len(set(own)) != count:
             found = f"node {name} has {count} GPUs and {len(set(own))} different slots"
             return failed(what, found, f"give live.local.slots.{name} as many different indices as it has GPUs")
         for slot in own:
             if slot in used:
                 found = f"slot {slot} belongs to {used[slot]} and to {name}"
-                return warning(what, found, "name different GPUs in live.local.slots, unless they are to be shared")
+                return failed(what, found, "name different GPUs in live.local.slots")
             used[slot] = name
     if gpus.names is None:
         found = f"no GPU to be seen ({gpus.trouble}): the {len(used)} slots are places for jobs, nothing more"

@@ -24,6 +24,7 @@ from commonwatt.model.check_results import CheckLine
 from commonwatt.model.errors import CommonwattError, StoreError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
+from commonwatt.store.claim import claimed
 from commonwatt.store.database import Database, address
 from commonwatt.store.migrate import head, revision
 from commonwatt.store.store import Store
@@ -70,11 +71,14 @@ def _store(config: Scenario, folder: Path) -> Generator[CheckLine, None, bool]:
     what, url = "store", address(config.live.store, folder)
     if url.get_backend_name() == "sqlite":
         file = Path(str(url.database))
+        if not file.parent.exists():
+            yield failed(what, f"the folder {file.parent} does not exist", "make it, or correct live.store")
+            return False
         line = writable(what, file.parent)
         if line.verdict == "failed":
             yield line
             return False
-        free = shutil.disk_usage(next(p for p in (file.parent, *file.parents) if p.exists())).free
+        free = shutil.disk_usage(file.parent).free
         if free < _LEAST_FREE_BYTES:
             yield warning("disk", f"{free / 1e6:.0f} MB are free where the store is", "make room, or move the store")
         if not file.exists():
@@ -117,20 +121,11 @@ def _opened(config: Scenario, database: Database) -> Generator[CheckLine, None, 
     if beat is not None and beat > now_s + _SILENT_S:
         advice = "set the clock; times of waiting and running would be wrong until it has caught up"
         yield failed("clock", f"a controller ran {beat - now_s:.0f} s in the future of this clock", advice)
-    running = beat is not None and abs(now_s - beat) < _SILENT_S and _claimed(database)
+    running = beat is not None and abs(now_s - beat) < _SILENT_S and claimed(database)
     if running:
         yield fine("controller", f"one runs on this store, its last sign of life {max(0.0, now_s - beat):.0f} s ago")
     yield from _people(store, config)
     return running
-
-
-def _claimed(database: Database) -> bool:
-    """Whether a controller holds the store; only asked for where one gave a sign of life a moment ago."""
-    try:
-        database.claim().release()
-    except StoreError:
-        return True
-    return False
 
 
 def _nobody_yet(config: Scenario) -> Iterator[CheckLine]:

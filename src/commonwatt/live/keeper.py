@@ -69,6 +69,8 @@ class Keeper:
         ``live`` or ``dry-run``, where the store does not say.
     keep_s
         How long to keep what can be deleted; for ever if not given.
+    claimed
+        Called once the store is claimed, before the thread begins.
     settled
         Called in the controller's thread once it has begun, or begun anew, and taken a first decision.
     """
@@ -77,9 +79,9 @@ class Keeper:
         self, store: TickStore, make_engine: Callable[[], LiveEngine], make_session: Callable[[LiveEngine], Session], *,
         engine_name: str, mode: str, clock: SteadyClock, pace: Pace | None = None,
         saved: Callable[[], Mapping[str, float | str | None] | None] = lambda: None, keep_s: float | None = None,
-        settled: Callable[[], None] = lambda: None,
+        settled: Callable[[], None] = lambda: None, claimed: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        self._saved, self._settled = saved, settled
+        self._saved, self._settled, self._claimed = saved, settled, claimed
         self._store, self._make_engine, self._make_session = store, make_engine, make_session
         self._mode, self._clock, self._pace = mode, clock, pace or Pace()
         self._board = Board(clock(), mode, engine_name)
@@ -99,6 +101,7 @@ class Keeper:
     def start(self) -> None:
         """Begin; raises ``StoreError`` if another controller runs on the store."""
         self._store.claim = self._store.database.claim()
+        self._claimed()
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
         self._thread.start()
 

@@ -14,7 +14,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Literal, TextIO
 
-__all__ = ["LogFormat", "configure", "redact"]
+__all__ = ["LogFormat", "announcement", "configure", "redact"]
 
 LogFormat = Literal["json", "text"]
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
@@ -56,6 +56,18 @@ def configure(form: LogFormat = "json", level: int = logging.INFO, stream: TextI
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
     logging.captureWarnings(capture=True)
     return handler
+
+
+def announcement(form: LogFormat, text: str, event: str, **known: object) -> str:
+    """Return a line for whoever starts the process: *text*, or, among JSON, *event* with what is *known*.
+
+    Nothing in it is hidden: it is how a first token is shown.
+    """
+    if form == "text":
+        return text
+    record = logging.makeLogRecord({"name": "commonwatt.serve", "levelname": "INFO"})
+    head = {"time": _time(record), "level": "info", "logger": record.name, "event": event}
+    return json.dumps(head | known, ensure_ascii=True)
 
 
 class _JsonFormatter(logging.Formatter):

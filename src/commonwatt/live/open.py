@@ -13,6 +13,7 @@ from commonwatt.control.controller import Controller
 from commonwatt.control.engine import LiveEngine
 from commonwatt.control.policy import Policy
 from commonwatt.data.files import load_yaml
+from commonwatt.engines.images import Images
 from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.live.capacity import live_capacity, since_s
 from commonwatt.live.clock import SteadyClock
@@ -31,6 +32,7 @@ from commonwatt.model.units import DAY_S
 from commonwatt.placement.solvers import KeepGoing
 from commonwatt.simulation.warm import warm_up
 from commonwatt.store.database import Database, address
+from commonwatt.store.entitlements import enter_tenants
 from commonwatt.store.store import Store
 from commonwatt.store.ticks import TickStore
 
@@ -68,6 +70,10 @@ def read_config(path: Path) -> Scenario:
     if not config.nodes:
         raise InputError("at least one node", file=path, field="nodes", value="none")
     cluster = Cluster.of(config.nodes)
+    try:
+        Images(config.live.image_command)
+    except InputError as error:
+        raise InputError(error.expected, file=path, field="live.image_command", value=error.value) from None
     named = [tenant.name for tenant in config.tenants]
     if twice := [name for name in named if named.count(name) > 1]:
         raise InputError("tenant names that differ", file=path, field="tenants.name", value=twice[0])
@@ -112,8 +118,6 @@ def open_live(
     database.prepare()
     store, ticks = Store(database), TickStore(database)
     clock = clock or SteadyClock()
-    for tenant in config.tenants:
-        store.add_tenant(tenant.name, tenant.weight, clock())
     maker = JobMaker(
         cluster.without(config.live.profiling.nodes if config.live.profiling else ()), config.live.default_time_limit_s
     )
@@ -155,6 +159,7 @@ def open_live(
         ticks, lambda: engine_of(marks.kept(ticks)), session,
         engine_name=config.engine, mode=config.live.mode, clock=clock, pace=pace, saved=estimator.saved,
         keep_s=config.live.keep_days * DAY_S, settled=settled,
+        claimed=lambda: enter_tenants(database, {t.name: t.weight for t in config.tenants}, clock()),
     )  # fmt: skip
     return Live(config, folder, cluster, database, store, maker, keeper, estimator)
 

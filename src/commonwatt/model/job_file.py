@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
 from commonwatt.model.fields import FileModel, quantity
 
-__all__ = ["JobFile"]
+__all__ = ["MOST_GPUS", "JobFile"]
 
+MOST_GPUS = 1024
 _LONGEST = 8192
 
 
@@ -33,7 +34,7 @@ class JobFile(FileModel):
     due: str | None = quantity("when it should be finished (ISO 8601; UTC if no zone is given)", "-", None)
     due_in_s: float | None = quantity("the same, counted from submission", "s", None, gt=0)
     tardiness_weight: float = quantity("cost of each second of lateness (omega)", "currency/s", 0.0, ge=0, le=1e9)
-    gpus: int = quantity("GPUs its owner asks for", "GPUs", 1, ge=1, le=1024)
+    gpus: int = quantity("GPUs its owner asks for", "GPUs", 1, ge=1, le=MOST_GPUS)
     gpu_type: str | None = quantity(
         "GPU type its owner asks for; any if absent", "-", None, min_length=1, max_length=100
     )
@@ -51,6 +52,15 @@ class JobFile(FileModel):
         "longest time it may run; by which it is planned if nothing else is known", "s", None, gt=0
     )
     kind: str = quantity("free label: jobs of one kind are taken to scale alike", "-", "", max_length=100)
+    version: Literal[1] = quantity("version of this format", "-", 1)
+
+    @field_validator("version", mode="before")
+    @classmethod
+    def _known_version(cls, value: Any) -> Any:  # noqa: ANN401
+        if value != 1 or isinstance(value, bool):
+            msg = f"got {value!r}, expected 1, the only version there is"
+            raise ValueError(msg)
+        return value
 
     @field_validator("command", mode="before")
     @classmethod

@@ -118,8 +118,8 @@ class EventEntry(ResultModel):
 class EventPage(ResultModel):
     """Events, a page at a time."""
 
-    events: tuple[EventEntry, ...] = quantity("events, oldest first")
-    next_after: int = quantity("`after` of the next page, which may be empty so far")
+    events: tuple[EventEntry, ...] = quantity("events, oldest first unless asked for otherwise")
+    next_after: int = quantity("`after` of the events that come after these, none so far perhaps")
 
 
 class Explanation(ResultModel):
@@ -196,12 +196,13 @@ class ClusterState(ResultModel):
     power_w: float | None = quantity("power of all nodes; null: unknown", "W")
     busy_gpus: int = quantity("GPUs jobs hold", "GPUs")
     total_gpus: int = quantity("GPUs of all nodes", "GPUs")
-    running: int = quantity("jobs that run")
-    waiting: int = quantity("jobs that wait")
+    running: int = quantity("jobs that run; a tenant's own, for a tenant")
+    waiting: int = quantity("jobs that wait; a tenant's own, for a tenant")
     tick_s: float | None = quantity("how long the last tick took; null before the first", "s")
     ticks: int = quantity("ticks since the controller was started")
     saved: dict[str, float | str | None] | None = quantity(
-        "estimated savings against the baseline policy: energy_kwh, cost, baseline (its name), ...; null: not known"
+        "estimated savings of all jobs against the baseline policy: energy_kwh, cost, baseline (its name), ...; "
+        "null: not known, or asked for by a tenant"
     )
     nodes: tuple[NodeState, ...] = quantity("all nodes")
 
@@ -249,10 +250,10 @@ class Sample(ResultModel):
     time_s: float = quantity("when that was", "s")
     busy_gpus: int = quantity("GPUs jobs held", "GPUs")
     power_w: float | None = quantity("power of all nodes; null: unknown", "W")
-    running: int = quantity("jobs that ran")
-    waiting: int = quantity("jobs that waited")
+    running: int | None = quantity("jobs that ran; null: asked for by a tenant")
+    waiting: int | None = quantity("jobs that waited; null: asked for by a tenant")
     on_gpus: int = quantity("GPUs of nodes that were on", "GPUs")
-    wanted_gpus: int = quantity("GPUs all jobs asked for", "GPUs")
+    wanted_gpus: int | None = quantity("GPUs all jobs asked for; null: asked for by a tenant", "GPUs")
     tick_s: float = quantity("how long the tick took", "s")
 
 

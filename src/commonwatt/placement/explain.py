@@ -82,10 +82,11 @@ class Explainer:
             if cost <= p.run_cost[in_time].min() * (1 + 1e-12):
                 why = "the cheapest way to meet its due date" if np.isfinite(spare_s) else "the cheapest way to run it"
                 return Explanation(Reason.CHEAPEST_IN_TIME, f"{head}: {why} ({cost:.4g} for energy); {_ends(spare_s)}")
+            meets = "it meets its due date there; " if np.isfinite(spare_s) else ""
             return Explanation(
                 Reason.IN_TIME,
-                f"{head}: it meets its due date there; a cheaper way ({p.run_cost[in_time].min():.4g} instead of "
-                f"{cost:.4g}) {self._why_not(in_time, job)}; {_ends(spare_s)}",
+                f"{head}: {meets}a cheaper way ({p.run_cost[in_time].min():.4g} instead of {cost:.4g}) "
+                f"{self._why_not(in_time, job)}; {_ends(spare_s)}",
             )
         if p.time_s[row] <= p.fastest_s[job] * (1 + 1e-12):
             return Explanation(Reason.FASTEST, f"{head}: the fastest way, as it is late anyway; {_ends(spare_s)}")
@@ -106,7 +107,7 @@ class Explainer:
         late = f"; it will be late by {_span(late_s)} or more" if late_s > 0 else ""
         if p.stay[job] >= 0:
             takers = self._takers(job)
-            whom = f"go to {_names(takers)}" if takers else "are needed elsewhere"
+            whom = f"go to {takers}" if takers else "are needed elsewhere"
             again_s = p.time_s[rows[rows != p.stay[job]]]
             more_s = again_s.min(initial=np.inf) - p.time_s[p.stay[job]]
             extra = (
@@ -118,7 +119,9 @@ class Explainer:
                 f"restarted from its last snapshot it takes {extra}{late}",
             )
         if not any(self._could(r) for r in rows):
-            return Explanation(Reason.NODES_DOWN, f"{name} waits: too many nodes that could run it are down{late}")
+            return Explanation(
+                Reason.NODES_DOWN, f"{name} waits: too many nodes that could run it are down or drained{late}"
+            )
         if any(self.fits(r, job) for r in rows):
             return Explanation(
                 Reason.HELD_BACK,
@@ -130,14 +133,21 @@ class Explainer:
         p = self.problem
         return bool(np.sum((p.node_class == p.klass[row]) & (p.node_gpus >= p.per_node[row])) >= p.width[row])
 
-    def _takers(self, job: int) -> list[str]:
-        """Jobs that got GPUs of the nodes *job* held, without having held them before."""
+    def _takers(self, job: int) -> str:
+        """Jobs that got GPUs of the nodes *job* held, without having held them before.
+
+        Its owner reads the sentence: jobs of the same tenant are named, others counted.
+        """
         p, held = self.problem, set(self.problem.nodes_held(job).tolist())
-        found = []
+        own, others = [], 0
         for other in np.flatnonzero(self.schedule.choice != POSTPONED):
             if held & (set(self.schedule.nodes_of(p, other).tolist()) - set(p.nodes_held(other).tolist())):
-                found.append(p.job_names[int(other)])
-        return found
+                if p.tenant[other] == p.tenant[job]:
+                    own.append(p.job_names[int(other)])
+                else:
+                    others += 1
+        unnamed = "a job of another tenant" if others == 1 else f"{others} jobs of other tenants" if others else ""
+        return " and ".join(filter(None, (_names(own), unnamed)))
 
 
 def _names(names: list[str]) -> str:

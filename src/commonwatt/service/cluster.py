@@ -18,16 +18,15 @@ from commonwatt.model.live_results import (
     ModeState,
     NodePage,
     NodeState,
-    Sample,
     SamplePage,
 )
 from commonwatt.service.audit import AuditedRoute, about
 from commonwatt.service.body import body_of, described
 from commonwatt.service.desk import Desk
 from commonwatt.service.guard import Caller, Member, Operator
-from commonwatt.service.parameters import PREFIX, After, Limit, desk_of
+from commonwatt.service.parameters import PREFIX, After, Before, Limit, NewestFirst, desk_of
 from commonwatt.service.problems import Refusal, refusals
-from commonwatt.service.shapes import cluster_state, event_entry, node_states
+from commonwatt.service.shapes import cluster_state, event_page, node_states, sample
 from commonwatt.store.records import JobStatus, RequestKind
 
 __all__ = ["router"]
@@ -81,29 +80,26 @@ def mode(
 
 
 @router.get("/events", response_model=EventPage)
-def events(request: Request, caller: Member, after: After = 0, limit: Limit = 100) -> EventPage:
+def events(
+    request: Request, caller: Member, after: After = 0, before: Before = 0, limit: Limit = 100, *,
+    newest_first: NewestFirst = False,
+) -> EventPage:  # fmt: skip
     """List what happened: to all jobs, or to one's own."""
-    rows = desk_of(request).store.events(after=after, limit=limit, tenant=caller.tenant)
-    return EventPage(events=tuple(event_entry(row) for row in rows), next_after=rows[-1].id if rows else after)
+    rows = desk_of(request).store.events(
+        after=after, before=before, limit=limit, tenant=caller.tenant, newest_first=newest_first
+    )
+    return event_page(rows, after)
 
 
 @router.get("/samples", response_model=SamplePage)
 def samples(
-    request: Request, caller: Member,  # noqa: ARG001
+    request: Request, caller: Member,
     since: Annotated[float, Query(ge=0, le=1e12, allow_inf_nan=False, description="Seconds since 1970.")] = 0.0,
     limit: Annotated[int, Query(ge=1, le=10_000, description="Most samples; the last ones count.")] = 1000,
 ) -> SamplePage:  # fmt: skip
-    """Return the cluster over time: busy GPUs, power, jobs that ran and waited."""
+    """Return the cluster over time: busy GPUs, power; for operators, jobs that ran and waited."""
     rows = desk_of(request).store.samples(since, limit=limit)
-    return SamplePage(
-        samples=tuple(
-            Sample(
-                time_s=row.time_s, busy_gpus=row.busy_gpus, power_w=row.power_w, running=row.running,
-                waiting=row.waiting, on_gpus=row.on_gpus, wanted_gpus=row.wanted_gpus, tick_s=row.tick_s,
-            )
-            for row in rows
-        )
-    )  # fmt: skip
+    return SamplePage(samples=tuple(sample(row, caller) for row in rows))
 
 
 @router.get("/ledger", response_model=LedgerPage)

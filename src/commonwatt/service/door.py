@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from commonwatt.model.errors import InputError
-from commonwatt.model.job_file import JobFile
+from commonwatt.model.job_file import MOST_GPUS, JobFile
 from commonwatt.service.desk import Desk
 
 __all__ = ["look_at"]
@@ -17,10 +18,14 @@ def look_at(desk: Desk, file: JobFile, now_s: float, due_s: float | None) -> tup
     Raises ``InputError`` on what is wrong in this cluster, ``JobNeverFitsError`` if no node can ever run it.
     """
     _types(desk, file)
+    _counts(file)
     desk.maker.check(file)
     if desk.config.engine == "local":
         _folders(file)
     warnings = []
+    if desk.config.engine == "slurm":  # nodes may see what this machine does not
+        seen = "is not to be seen from the machine of the control plane; it has to be there on the nodes"
+        warnings += [f"{field}: {path} {seen}" for field, path in _missing(file)]
     if due_s is not None and due_s <= now_s:
         if desk.config.live.server.past_due == "refuse":
             raise InputError("a moment to come", field="due", value=file.due)
@@ -39,8 +44,26 @@ def _types(desk: Desk, file: JobFile) -> None:
             if value.casefold() not in folded:
                 raise InputError(f"a GPU type of the cluster ({', '.join(known)})", field=field, value=value)
 
+    if file.gpu_type is not None and file.gpu_types is not None:
+        allowed = {name.casefold() for name in file.gpu_types}
+        if file.gpu_type.casefold() not in allowed:
+            expected = f"one of gpu_types ({', '.join(file.gpu_types)}), or only one of gpu_type and gpu_types"
+            raise InputError(expected, field="gpu_type", value=file.gpu_type)
+
+
+def _counts(file: JobFile) -> None:
+    for count in file.gpu_counts or ():
+        if not 1 <= count <= MOST_GPUS:
+            raise InputError(f"whole numbers from 1 to {MOST_GPUS}", field="gpu_counts", value=count)
+
 
 def _folders(file: JobFile) -> None:
+    for field, path in _missing(file):
+        raise InputError("a folder that exists", field=field, value=path)
+
+
+def _missing(file: JobFile) -> Iterator[tuple[str, str]]:
+    """Yield folders that are not to be seen from here, with the field that names them."""
     for field in ("folder", "snapshots"):
         path = getattr(file, field)
         try:
@@ -48,4 +71,4 @@ def _folders(file: JobFile) -> None:
         except (OSError, ValueError):
             there = False
         if not there:
-            raise InputError("a folder that exists", field=field, value=path)
+            yield field, path

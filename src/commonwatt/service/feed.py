@@ -244,12 +244,18 @@ def _since(view: _View, seen: int, tenant: str | None, now_s: float) -> str:
     parts = {
         "whole": _json(whole),
         "sent_s": _json(now_s),
-        "head": _json(view.head if tenant is None else view.head | {"trouble": None}),
+        "head": _json(view.head if tenant is None else view.head | _own_head(view, tenant)),
         "nodes": f"[{','.join(map(_json, nodes))}]",
         "jobs": f"[{','.join(map(_json, jobs))}]",
         "gone": _json(gone),
     }
     return "{" + ",".join(f'"{name}":{part}' for name, part in parts.items()) + "}"
+
+
+def _own_head(view: _View, tenant: str) -> dict[str, Any]:
+    """Return what of the numbers is different for a tenant: its own jobs are counted."""
+    own = [job.status for _, job, outline in view.jobs.values() if outline["tenant"] == tenant]
+    return {"trouble": None, "saved": None} | {status: own.count(status) for status in ("running", "waiting")}
 
 
 def _head(board: Board) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
+from commonwatt.live.board import Board
 from commonwatt.live.jobs import due_of
 from commonwatt.model.errors import InputError
 from commonwatt.model.job_file import JobFile
@@ -18,9 +19,20 @@ from commonwatt.service.body import body_of, described
 from commonwatt.service.desk import Desk
 from commonwatt.service.door import look_at
 from commonwatt.service.guard import Caller, Member
-from commonwatt.service.parameters import PREFIX, After, Limit, TenantName, desk_of, looked_up, recent_of
+from commonwatt.service.parameters import (
+    FEW,
+    PREFIX,
+    After,
+    Before,
+    Limit,
+    NewestFirst,
+    TenantName,
+    desk_of,
+    looked_up,
+    recent_of,
+)
 from commonwatt.service.problems import Refusal, refusals
-from commonwatt.service.shapes import event_entry, explanation, job_detail, job_state, submitted_job
+from commonwatt.service.shapes import event_entry, event_page, explanation, job_detail, job_state, submitted_job
 from commonwatt.store.records import ACTIVE, EventRow, JobRow, JobStatus, RequestKind
 from commonwatt.store.store import NOTHING
 
@@ -67,6 +79,7 @@ def submit(
     row, new = desk.store.submit(owner, file, now_s, due_s=due, key=key)
     about(request, f"job {row.id}", tenant=owner, name=file.name, new=new)
     if new:
+        recent_of(request).forget(("jobs", owner), ("jobs", caller.tenant))
         desk.wake()
     response.status_code = 201 if new else 200
     response.headers["Location"] = f"{PREFIX}/jobs/{row.id}"
@@ -76,7 +89,7 @@ def submit(
 @router.get("", response_model=JobPage, responses=refusals(403, 404))
 async def jobs(
     request: Request, caller: Member, status: Annotated[list[JobStatus] | None, Query()] = None,
-    tenant: TenantName = None, cursor: After = 0, limit: Limit = 100, *, newest_first: bool = False,
+    tenant: TenantName = None, cursor: After = 0, limit: Limit = 100, *, newest_first: NewestFirst = False,
 ) -> JobPage:  # fmt: skip
     """List jobs by number, a page at a time: a tenant its own, an operator all or those of one tenant."""
     desk = desk_of(request)
@@ -85,7 +98,7 @@ async def jobs(
     def find() -> tuple[str | None, list[JobRow]]:
         of = _owner(desk, caller, tenant) if tenant is not None or not caller.operator else None
         return of, desk.store.page(
-            _active(desk),
+            _active(board),
             tenant=of,
             status=tuple(status or ()),
             after=cursor,
@@ -106,33 +119,45 @@ async def jobs(
 async def job(request: Request, caller: Member, job: JobNumber) -> JobDetail:
     """Return everything about a job."""
     desk = desk_of(request)
+    board = desk.board()
 
     def find() -> tuple[JobRow, dict[str, int | None]]:
-        row = _found(desk, caller, job)
+        row = _found(desk, board, caller, job)
         return row, desk.store.account(job) if row.attempts else dict(NOTHING)
 
     row, account = await looked_up(request, find)
-    return job_detail(row, desk.board(), account)
+    return job_detail(row, board, account)
 
 
 @router.get("/{job}/explain", response_model=Explanation, responses=refusals(404))
 async def explain(request: Request, caller: Member, job: JobNumber) -> Explanation:
     """Say why a job runs where it does, or waits, and what is expected of it."""
     desk = desk_of(request)
-    row, history = await looked_up(request, lambda: (_found(desk, caller, job), _history(desk, job)))
-    return explanation(row, desk.board(), tuple(event_entry(e) for e in history))
+    board = desk.board()
+
+    def find(most: int) -> tuple[JobRow, list[EventRow]]:
+        row = _found(desk, board, caller, job)
+        return row, desk.store.events(job=job, limit=most, newest_first=True)[::-1]
+
+    row, history = await looked_up(request, lambda: find(FEW), rows=FEW)
+    if len(history) == FEW:  # there may be more, which take longer
+        row, history = await looked_up(request, lambda: find(LONGEST_HISTORY), rows=LONGEST_HISTORY)
+    return explanation(row, board, tuple(event_entry(e) for e in history))
 
 
 @router.get("/{job}/events", response_model=EventPage, responses=refusals(404))
 async def job_events(
-    request: Request, caller: Member, job: JobNumber, after: After = 0, limit: Limit = 100
-) -> EventPage:
+    request: Request, caller: Member, job: JobNumber, after: After = 0, before: Before = 0, limit: Limit = 100, *,
+    newest_first: NewestFirst = False,
+) -> EventPage:  # fmt: skip
     """List what happened to a job."""
     desk = desk_of(request)
-    _, rows = await looked_up(
-        request, lambda: (_found(desk, caller, job), desk.store.events(job=job, after=after, limit=limit)), rows=limit
-    )
-    return EventPage(events=tuple(event_entry(row) for row in rows), next_after=rows[-1].id if rows else after)
+
+    def find() -> list[EventRow]:
+        _found(desk, desk.board(), caller, job)
+        return desk.store.events(job=job, after=after, before=before, limit=limit, newest_first=newest_first)
+
+    return event_page(await looked_up(request, find, rows=limit), after)
 
 
 @router.get(
@@ -145,7 +170,7 @@ def log(
 ) -> PlainTextResponse:  # fmt: skip
     """Return what a job printed, where the engine keeps it here."""
     desk = desk_of(request)
-    row = _found(desk, caller, job)
+    row = _found(desk, desk.board(), caller, job)
     text = desk.job_log(job, row.attempts, last_bytes)
     if text is None:
         raise Refusal(404, f"nothing that job {job} printed is kept here")
@@ -160,37 +185,37 @@ def cancel(request: Request, caller: Member, job: JobNumber) -> JobState:
 
 @router.post("/{job}/hold", status_code=202, response_model=JobState, responses=refusals(404, 409))
 def hold(request: Request, caller: Member, job: JobNumber) -> JobState:
-    """Keep a job from running until it is released."""
+    """Keep a job from being started until it is released; if it runs, it goes on."""
     return _ask(desk_of(request), caller, job, RequestKind.HOLD)
 
 
 @router.post("/{job}/release", status_code=202, response_model=JobState, responses=refusals(404, 409))
 def release(request: Request, caller: Member, job: JobNumber) -> JobState:
-    """Let a job that is held run."""
+    """Let a job that is held be started again."""
     return _ask(desk_of(request), caller, job, RequestKind.RELEASE)
 
 
 def _ask(desk: Desk, caller: Caller, job: int, kind: RequestKind) -> JobState:
-    row = _found(desk, caller, job)
+    board = desk.board()
+    row = _found(desk, board, caller, job)
     if row.status in ACTIVE:
         desk.store.ask(kind, time.time(), job=job)
         desk.wake()
     elif not (kind is RequestKind.CANCEL and row.status is JobStatus.CANCELLED):
         raise Refusal(409, f"job {job} has ended: it is {row.status}")
-    return job_state(row, desk.board())
+    return job_state(row, board)
 
 
-def _found(desk: Desk, caller: Caller, job: int) -> JobRow:
+def _found(desk: Desk, board: Board, caller: Caller, job: int) -> JobRow:
     """Return a job that is the caller's business; others are as unknown as those that do not exist."""
-    row = _active(desk).get(job) or desk.store.job(job)
+    row = _active(board).get(job) or desk.store.job(job)
     if row is None or not caller.sees(row.tenant):
         raise Refusal(404, f"there is no job {job}")
     return row
 
 
-def _active(desk: Desk) -> Mapping[int, JobRow]:
+def _active(board: Board) -> Mapping[int, JobRow]:
     """Return active jobs as the controller knows them; none if it is in trouble: another may be at work by now."""
-    board = desk.board()
     return board.rows if board.healthy else {}
 
 
@@ -201,17 +226,8 @@ def _owner(desk: Desk, caller: Caller, tenant: str | None) -> str:
             raise Refusal(403, f"this token is for tenant {caller.tenant} only", field="tenant", value=tenant)
         return caller.tenant
     if tenant is None:
-        raise Refusal(422, "an operator says for which tenant (?tenant=NAME)", field="tenant", expected="a tenant")
+        expected = "the tenant the job is for, as this token is an operator's (--tenant NAME, ?tenant=NAME)"
+        raise Refusal(422, f"field 'tenant': expected {expected}", field="tenant", expected=expected)
     if not desk.store.has_tenant(tenant):
         raise Refusal(404, f"there is no tenant {tenant!r}", field="tenant", value=tenant)
     return tenant
-
-
-def _history(desk: Desk, job: int) -> list[EventRow]:
-    """Return the last events of a job."""
-    kept: list[EventRow] = []
-    while True:
-        page = desk.store.events(job=job, after=kept[-1].id if kept else 0, limit=LONGEST_HISTORY)
-        kept = (kept + page)[-LONGEST_HISTORY:]
-        if len(page) < LONGEST_HISTORY:
-            return kept

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from commonwatt.live.board import Board, BoardJob, BoardNode
 from commonwatt.model.live_results import (
     ClusterState,
     EventEntry,
+    EventPage,
     Explanation,
     JobConfiguration,
     JobDetail,
     JobState,
     NodeState,
+    Sample,
     SubmittedJob,
 )
 from commonwatt.service.guard import Caller
-from commonwatt.store.records import ACTIVE, EventRow, JobRow, JobStatus
+from commonwatt.store.records import ACTIVE, EventRow, JobRow, JobStatus, SampleRow
 
-__all__ = ["cluster_state", "event_entry", "explanation", "job_detail", "job_state", "node_states", "submitted_job"]
+__all__ = [
+    "cluster_state", "event_entry", "event_page", "explanation", "job_detail", "job_state", "node_states", "sample",
+    "submitted_job",
+]  # fmt: skip
 
 _NEW = ("new", "the controller has not looked at this job yet")
 _HELD = ("held", "it is held until somebody releases it")
+_HELD_LATER = "it is held: it goes on, and is not started again until somebody releases it"
 _ENDED = {"completed": "it is done", "failed": "it failed", "cancelled": "it was cancelled"}
 
 
@@ -54,10 +60,12 @@ def explanation(row: JobRow, board: Board, history: tuple[EventEntry, ...]) -> E
     state = job_state(row, board)
     if row.status not in ACTIVE:
         reason, sentence = row.reason or row.status.value, row.sentence or _ENDED[row.status]
-    elif row.held:
+    elif row.held and row.status is JobStatus.WAITING:
         reason, sentence = _HELD
     else:
         reason, sentence = state.reason or _NEW[0], state.sentence or _NEW[1]
+        if row.held:
+            sentence = f"{sentence.rstrip('.')}; {_HELD_LATER}"
     return Explanation(
         job=row.id, name=row.name, status=row.status.value, reason=reason, sentence=sentence,
         expected_start_s=state.expected_start_s, expected_end_s=state.expected_end_s, due_s=row.due_s,
@@ -73,19 +81,39 @@ def event_entry(row: EventRow) -> EventEntry:
     )  # fmt: skip
 
 
+def event_page(rows: Sequence[EventRow], after: int) -> EventPage:
+    """Return a page of the event log; a page without events is followed by the one after *after*."""
+    return EventPage(
+        events=tuple(event_entry(row) for row in rows), next_after=max((row.id for row in rows), default=after)
+    )
+
+
 def node_states(board: Board, visible: Mapping[int, bool] | None) -> tuple[NodeState, ...]:
     """Return all nodes; of the jobs on them, those that are *visible* (``None``: all)."""
     return tuple(_node(node, visible) for node in board.nodes)
 
 
 def cluster_state(board: Board, caller: Caller, visible: Mapping[int, bool] | None) -> ClusterState:
-    """Return the cluster as *caller* may see it."""
+    """Return the cluster as *caller* may see it: of jobs, a tenant only its own."""
+    counts = {JobStatus.RUNNING: board.running, JobStatus.WAITING: board.waiting}
+    saved = None if board.saved is None else dict(board.saved)
+    if not caller.operator:
+        own = [row.status for row in board.rows.values() if caller.sees(row.tenant)]
+        counts, saved = {status: own.count(status) for status in counts}, None
     return ClusterState(
         time_s=board.time_s, mode=board.mode, engine=board.engine, healthy=board.healthy,
         trouble=board.trouble if caller.operator else None, power_w=board.power_w, busy_gpus=board.busy_gpus,
-        total_gpus=board.total_gpus, running=board.running, waiting=board.waiting, tick_s=board.tick_s,
-        ticks=board.ticks, saved=None if board.saved is None else dict(board.saved),
-        nodes=node_states(board, visible),
+        total_gpus=board.total_gpus, running=counts[JobStatus.RUNNING], waiting=counts[JobStatus.WAITING],
+        tick_s=board.tick_s, ticks=board.ticks, saved=saved, nodes=node_states(board, visible),
+    )  # fmt: skip
+
+
+def sample(row: SampleRow, caller: Caller) -> Sample:
+    """Return the cluster at a moment; how many jobs there were, and what they asked for, operators only are told."""
+    return Sample(
+        time_s=row.time_s, busy_gpus=row.busy_gpus, power_w=row.power_w, on_gpus=row.on_gpus, tick_s=row.tick_s,
+        running=row.running if caller.operator else None, waiting=row.waiting if caller.operator else None,
+        wanted_gpus=row.wanted_gpus if caller.operator else None,
     )  # fmt: skip
 
 

@@ -37,6 +37,7 @@ _KNOWN = {
     "postgresql": "postgresql+psycopg",
 }  # fmt: skip
 _PASSING = (OperationalError, InterfaceError, sa.exc.TimeoutError)
+_LONGEST_TEXT = 1 << 24  # that MariaDB puts together; what it is set to may be 1024, and it cuts without an error
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
@@ -92,7 +93,8 @@ class Database:
             options["connect_args"] = {
                 "connect_timeout": min(wait_s, 10), "charset": "utf8mb4",
                 "read_timeout": round(answer_s) + wait_s, "write_timeout": round(answer_s) + wait_s,
-                "init_command": f"SET SESSION sql_mode='{modes}', SESSION innodb_lock_wait_timeout={wait_s}",
+                "init_command": f"SET SESSION sql_mode='{modes}', SESSION innodb_lock_wait_timeout={wait_s}, "
+                f"SESSION group_concat_max_len={_LONGEST_TEXT}",
             }  # fmt: skip
         else:
             settings = f"-c statement_timeout={round(1000 * answer_s)} -c lock_timeout={wait_s * 1000}"

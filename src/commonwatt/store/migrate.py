@@ -39,7 +39,7 @@ def revision(c: sa.Connection) -> str | None:
 
 
 def prepare(database: Database) -> None:
-    """Create a new store; raises ``InputError`` on one that is not of this version."""
+    """Create a new store; raises ``InputError`` on one that is not of this version, and if its folder is missing."""
     newest = head()
     _make_private(database)
     with database.reading(what="version") as c:
@@ -82,8 +82,11 @@ def upgrade(database: Database) -> tuple[str | None, str]:
 def _make_private(database: Database) -> None:
     """Let only its owner read a new file of SQLite: it holds environments of jobs."""
     if database.backend == "sqlite":
+        path = Path(str(database.url.database))
+        if not path.parent.is_dir():
+            raise InputError("a file in a folder that exists", field="live.store", value=path)
         with suppress(OSError):  # opening it says why it cannot be made
-            Path(str(database.url.database)).touch(mode=0o600)
+            path.touch(mode=0o600)
 
 
 def _refuse_unknown(database: Database, found: str) -> None:

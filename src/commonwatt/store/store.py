@@ -165,7 +165,8 @@ class Store:
         newest_first: bool = False,
     ) -> list[JobRow]:  # fmt: skip
         """Jobs by id, a page at a time: those beyond (or, newest first, before) *after*; 0 begins at the end."""
-        query = _page_of(_LIGHT, tenant, status, after, limit, newest_first=newest_first)
+        t, there = tables.jobs.c, _page_of(tenant, status, after, limit, newest_first=newest_first)
+        query = sa.select(*_LIGHT).join(there, there.c.id == t.id).order_by(t.id.desc() if newest_first else t.id)
         with self.database.reading(what="jobs") as c:
             return [job_row(row, self._files) for row in c.execute(query).mappings()]
 
@@ -173,18 +174,19 @@ class Store:
         self, known: Mapping[int, JobRow], *, tenant: str | None = None, status: Sequence[JobStatus] = (),
         after: int = 0, limit: int = 100, newest_first: bool = False,
     ) -> list[JobRow]:  # fmt: skip
-        """Return what :meth:`jobs` does, but take rows that are *known* (by id) from there."""
+        """Return what :meth:`jobs` does, but take rows that are *known* (by id) from there, unless they are too old."""
         t = tables.jobs.c
-        there = _page_of([t.id], tenant, status, after, limit, newest_first=newest_first).subquery()
+        there = _page_of(tenant, status, after, limit, newest_first=newest_first)
         # In one row: SQLite's driver lets another thread run before each.
         query = sa.select(sa.func.aggregate_strings(sa.cast(there.c.id, sa.String(20)), ","))
-        with self.database.reading(what="jobs") as c:
+        own = sa.true() if tenant is None else t.tenant == cleaned(tenant)
+        with self.database.reading(what="jobs", snapshot=bool(status)) as c:
             found_ids: str | None = c.scalar(query)
             ids = sorted(map(int, found_ids.split(",")), reverse=newest_first) if found_ids else []
-            rows = {job: known[job] for job in ids if job in known}
+            rows = {job: known[job] for job in ids if job in known and (not status or known[job].status in status)}
             others = [job for job in ids if job not in rows]
             for k in range(0, len(others), 500):
-                found = c.execute(sa.select(*_LIGHT).where(t.id.in_(others[k : k + 500]))).mappings()
+                found = c.execute(sa.select(*_LIGHT).where(t.id.in_(others[k : k + 500]), own)).mappings()
                 rows |= {row["id"]: job_row(row, self._files) for row in found}
         return [rows[job] for job in ids if job in rows]
 
@@ -227,11 +229,18 @@ class Store:
     # -- what happened
 
     def events(
-        self, *, job: int | None = None, tenant: str | None = None, after: int = 0, limit: int = 1000
-    ) -> list[EventRow]:
-        """Lines of the event log beyond *after*: of one job, of the jobs of one tenant, or all."""
+        self, *, job: int | None = None, tenant: str | None = None, after: int = 0, before: int = 0, limit: int = 1000,
+        newest_first: bool = False,
+    ) -> list[EventRow]:  # fmt: skip
+        """Lines of the event log beyond *after* and (unless 0) before *before*: of one job, of a tenant's jobs, or all.
+
+        The first *limit* of them in the order asked for.
+        """
         t = tables.events.c
-        query = sa.select(tables.events).where(t.id > row_number(after)).order_by(t.id).limit(_page(limit))
+        query = sa.select(tables.events).where(t.id > row_number(after)).limit(_page(limit))
+        query = query.order_by(t.id.desc() if newest_first else t.id)
+        if before:
+            query = query.where(t.id < row_number(before))
         if job is not None:
             query = query.where(t.job == row_number(job))
         if tenant is not None:
@@ -318,16 +327,23 @@ def job_row(row: sa.RowMapping, files: dict[int, JobFile] | None = None) -> JobR
 
 
 def _page_of(
-    columns: Sequence[sa.ColumnElement[Any]], tenant: str | None, status: Sequence[JobStatus], after: int, limit: int,
-    *, newest_first: bool,
-) -> sa.Select[Any]:  # fmt: skip
-    t = tables.jobs.c
-    query = sa.select(*columns).limit(_page(limit)).order_by(t.id.desc() if newest_first else t.id)
+    tenant: str | None, status: Sequence[JobStatus], after: int, limit: int, *, newest_first: bool
+) -> sa.Subquery:
+    """Ids of a page. Of several statuses, each is looked for by itself: no index has them in one order."""
+    t, limit = tables.jobs.c, _page(limit)
+    every: sa.Select[Any] = sa.select(t.id).order_by(t.id.desc() if newest_first else t.id).limit(limit)
     if after:
-        query = query.where(t.id < row_number(after) if newest_first else t.id > row_number(after))
+        every = every.where(t.id < row_number(after) if newest_first else t.id > row_number(after))
     if tenant is not None:
-        query = query.where(t.tenant == cleaned(tenant))  # what cannot be stored is nobody's name
-    return query.where(t.status.in_(status)) if status else query
+        every = every.where(t.tenant == cleaned(tenant))  # what cannot be stored is nobody's name
+    wanted = tuple(dict.fromkeys(status))
+    if not wanted or len(wanted) == len(JobStatus):
+        return every.subquery()
+    each = [every.where(t.status == one).subquery() for one in wanted]
+    if len(each) == 1:
+        return each[0]
+    merged = sa.union_all(*(sa.select(one.c.id) for one in each)).subquery()
+    return sa.select(merged.c.id).order_by(merged.c.id.desc() if newest_first else merged.c.id).limit(limit).subquery()
 
 
 def _parsed(document: Any) -> JobFile:  # noqa: ANN401

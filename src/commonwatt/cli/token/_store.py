@@ -37,15 +37,15 @@ def opened(config: Path) -> Iterator[Store]:
     from commonwatt.model.scenario import Scenario
 
     with opened_database(config, existing=False) as database:
+        from commonwatt.store.entitlements import enter_tenants
         from commonwatt.store.store import Store
 
         with blamed_on(config):
             database.prepare()
         store = Store(database)
-        known = store.tenants()
-        for tenant in load_yaml(config, Scenario).tenants:
-            if tenant.name not in known:
-                store.add_tenant(tenant.name, tenant.weight, time())
+        named = {tenant.name: tenant.weight for tenant in load_yaml(config, Scenario).tenants}
+        with blamed_on(config):
+            enter_tenants(database, named, time(), only_new=True)
         yield store
 
 

@@ -51,7 +51,7 @@ function buttonsOf(job) {
   const path = `/jobs/${job.id}`;
   const named = `Job ${job.id} (${job.name})`;
   const cancel = () => act(`${path}/cancel`, { title: `Cancel job ${job.id}?`, text: `${job.name} of ${job.tenant} will be stopped and not started again. This cannot be undone.`, yes: "Cancel the job", danger: true }, `${named} is to be cancelled.`);
-  const hold = () => act(`${path}/hold`, { title: `Hold job ${job.id}?`, text: `${job.name} will not run until it is released; if it runs, it is stopped after its snapshot.`, yes: "Hold" }, `${named} is to be held.`);
+  const hold = () => act(`${path}/hold`, { title: `Hold job ${job.id}?`, text: `${job.name} will not be started until it is released. If it runs, it goes on; it is not started again once it is off its nodes.`, yes: "Hold" }, `${named} is to be held.`);
   const release = () => act(`${path}/release`, { title: `Release job ${job.id}?`, text: `${job.name} may start again.`, yes: "Release" }, `${named} is to be released.`);
   if (!["waiting", "running"].includes(job.status)) return h("p", { class: "buttons" });
   return h("p", { class: "buttons" },

@@ -32,12 +32,13 @@ export function drawPower() {
   const watts = layout("W");
   watts.yaxis.exponentformat = "SI";
   Plotly.react(byId("power-figure"), [line("power (W)", "power_w", colour("--accent"), true)], watts, options);
+  const jobs = state.who?.operator ? "jobs" : "your jobs"; // counted since the page was opened
   const gpus = layout("GPUs, jobs");
   gpus.showlegend = true;
   gpus.legend = { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 };
   gpus.margin.t = 30;
   Plotly.react(byId("gpu-figure"), [
-    line("GPUs held", "busy_gpus", colour("--accent")), line("jobs waiting", "waiting", colour("--warm")),
-    line("jobs running", "running", colour("--good")),
+    line("GPUs held", "busy_gpus", colour("--accent")), line(`${jobs} waiting`, "waiting", colour("--warm")),
+    line(`${jobs} running`, "running", colour("--good")),
   ], gpus, options);
 }

@@ -55,7 +55,7 @@ export function drawCost() {
   const { parts, total } = ledgerRows();
   table(byId("cost-table"), ["Charged for", "Energy", "Cost", "GPU time"], [...parts, ...(total ? [total] : [])].map(
     ({ row, energy_j, cost, gpu_s }) => [NAMES[row] ?? row, energy(energy_j), money(cost, who?.currency), gpuTime(gpu_s)]));
-  setText(byId("saving"), savingWords(head?.saved, who?.currency));
+  setText(byId("saving"), who?.operator ? savingWords(head?.saved, who?.currency) : ""); // it is of all jobs
 }
 
 // What ours saves against the baseline, simulated on the same jobs; each part may be unknown.
@@ -88,7 +88,7 @@ export function drawTiles() {
     ["Jobs", `${number(jobs.running)} running`, `${number(jobs.waiting)} waiting`],
     ["Power now", si(head.power_w, "W"), "of all nodes"],
     ["Energy so far", energy(total?.energy_j), who.operator ? "all jobs and nodes" : "of your jobs"],
-    ["Cost so far", money(cost, who.currency), head.saved?.cost === null || head.saved?.cost === undefined ? "savings unknown" : `${money(head.saved.cost, who.currency)} saved (estimate)`],
+    ["Cost so far", money(cost, who.currency), !who.operator ? "of your jobs" : head.saved?.cost === null || head.saved?.cost === undefined ? "savings unknown" : `${money(head.saved.cost, who.currency)} saved (estimate)`],
     ["Nodes", number(state.nodes.size), `${number(down)} down, ${number(drained)} drained`],
     ["Last decision", head.tick_s === null ? DASH : `${number(1000 * head.tick_s)}\u00a0ms`, `tick ${number(head.ticks)}`],
   ];

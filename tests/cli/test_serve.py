@@ -1,0 +1,53 @@
+"""`commonwatt serve`, but for the server itself: what it says when it begins."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("sqlalchemy")
+
+from tests.cli.console import run, write
+
+NODES = [{"name": "n", "gpu_type": "V100", "gpus": 1, "idle_w": 1, "gpu_w": 1}]
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """A configuration; its server answers at once and ends."""
+
+    def answers(app, listening, ready):
+        listening.close()
+        ready("http://here:1")
+
+    monkeypatch.setattr("commonwatt.service.server.run_server", answers)
+    monkeypatch.setattr("commonwatt.cli.serve._leave_alone", lambda: None)
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    yield write(tmp_path / "live.yaml", {"engine": "simulated", "nodes": NODES, "live": {"server": {"port": 0}}})
+    root.handlers[:] = before
+    root.setLevel(level)
+    logging.captureWarnings(capture=False)
+
+
+def test_logs_for_machines_hold_json_and_nothing_else(config):
+    done = run("serve", config, "--log-format", "json", "--log-level", "error")
+    assert (done.code, done.out) == (0, "")
+    token, serving = map(json.loads, done.err.splitlines())
+    assert token.keys() == {"time", "level", "logger", "event", "token"}
+    assert token["token"].startswith("cw_")
+    assert {name: serving[name] for name in ("event", "url", "engine", "nodes")} == {
+        "event": "serving", "url": "http://here:1", "engine": "simulated", "nodes": 1
+    }  # fmt: skip
+
+
+def test_people_are_told_in_words(config):
+    done = run("serve", config, "--log-level", "error", "--json")
+    token, serving = done.err.splitlines()
+    assert token.startswith("the first operator's token, shown only now: cw_")
+    assert serving == "serving http://here:1 (engine simulated, 1 nodes); stop it with Ctrl-C"
+    assert done.document["url"] == "http://here:1"
+    assert run("serve", config, "--log-level", "error").err.splitlines() == [serving]  # the token is shown once

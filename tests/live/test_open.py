@@ -1,0 +1,41 @@
+"""What opening a control plane writes, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("sqlalchemy")
+pytest.importorskip("alembic")
+
+from commonwatt.live.open import open_live
+from commonwatt.model.errors import StoreError
+from tests.live.chaos import config_in, store_of
+
+
+def _served(path):
+    """Serve a configuration for a moment; returns the weights of tenants."""
+    live = open_live(path)
+    try:
+        live.start()
+        return live.store.tenants()
+    finally:
+        live.close()
+
+
+def test_one_that_is_refused_writes_no_tenants(tmp_path):
+    path = config_in(tmp_path, engine="simulated", tenants=[{"name": "a", "weight": 5}])
+    store = store_of(path)
+    with store.database.claim():
+        with pytest.raises(StoreError, match="only one may"):
+            _served(path)
+        assert store.tenants() == {}
+    assert _served(path) == {"a": 5.0}
+
+
+def test_a_weight_that_was_set_stays_until_the_configuration_is_changed(tmp_path):
+    path = config_in(tmp_path, engine="simulated", tenants=[{"name": "a", "weight": 5}])
+    assert _served(path) == {"a": 5.0}
+    store_of(path).add_tenant("a", 2.0, 1.0)
+    assert _served(path) == {"a": 2.0}
+    path = config_in(tmp_path, engine="simulated", tenants=[{"name": "a", "weight": 6}])
+    assert _served(path) == {"a": 6.0}
