@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from commonwatt.control.engine import ForgetfulEngine, LiveEngine
+from commonwatt.engines.state import Held
 from commonwatt.live.board import Board
 from commonwatt.live.clock import SteadyClock
 from commonwatt.live.session import Session
@@ -71,14 +72,18 @@ class Keeper:
         How long to keep what can be deleted; for ever if not given.
     settled
         Called in the controller's thread once it has begun, or begun anew, and taken a first decision.
+    hold
+        Keeps other controllers off the engine's folder, from the start to the stop.
     """
 
     def __init__(
         self, store: TickStore, make_engine: Callable[[], LiveEngine], make_session: Callable[[LiveEngine], Session], *,
         engine_name: str, mode: str, clock: SteadyClock, pace: Pace | None = None,
         saved: Callable[[], Mapping[str, float | str | None] | None] = lambda: None, keep_s: float | None = None,
-        settled: Callable[[], None] = lambda: None,
+        settled: Callable[[], None] = lambda: None, hold: Callable[[], Held | None] = lambda: None,
     ) -> None:  # fmt: skip
+        self._hold = hold
+        self._held: Held | None = None
         self._saved, self._settled = saved, settled
         self._store, self._make_engine, self._make_session = store, make_engine, make_session
         self._mode, self._clock, self._pace = mode, clock, pace or Pace()
@@ -97,8 +102,13 @@ class Keeper:
     # -- for everybody
 
     def start(self) -> None:
-        """Begin; raises ``StoreError`` if another controller runs on the store."""
-        self._store.claim = self._store.database.claim()
+        """Begin; raises ``StoreError`` if another controller runs on the store, and what *hold* raises."""
+        claim = self._store.claim = self._store.database.claim()
+        try:
+            self._held = self._hold()
+        except BaseException:
+            claim.release()
+            raise
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
         self._thread.start()
 
@@ -110,6 +120,8 @@ class Keeper:
             self._thread.join(timeout_s)
         if self._store.claim is not None and not self.alive:
             self._store.claim.release()
+        if self._held is not None and not self.alive:
+            self._held.release()
 
     def wake(self) -> None:
         """Have it look for requests now."""

@@ -23,6 +23,7 @@ from commonwatt.live.keeper import Keeper, Pace
 from commonwatt.live.observer import SETTING, Observer
 from commonwatt.live.savings import Estimator
 from commonwatt.live.session import Session
+from commonwatt.live.state import take_state
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobTable
 from commonwatt.model.nodes import Cluster
@@ -51,7 +52,11 @@ class Live:
     estimator: Estimator
 
     def start(self) -> None:
-        """Start the controller; raises ``StoreError`` if another one runs on the store."""
+        """Start the controller.
+
+        Raises ``StoreError`` if another one runs on the store, ``EngineError`` if one uses the state folder, and
+        ``InputError`` if jobs of this store run that belong to another state folder.
+        """
         self.keeper.start()
         self.estimator.start()
 
@@ -154,7 +159,7 @@ def open_live(
     keeper = Keeper(
         ticks, lambda: engine_of(marks.kept(ticks)), session,
         engine_name=config.engine, mode=config.live.mode, clock=clock, pace=pace, saved=estimator.saved,
-        keep_s=config.live.keep_days * DAY_S, settled=settled,
+        keep_s=config.live.keep_days * DAY_S, settled=settled, hold=lambda: take_state(config, path, ticks),
     )  # fmt: skip
     return Live(config, folder, cluster, database, store, maker, keeper, estimator)
 
