@@ -80,6 +80,7 @@ def test_another_state_folder_is_refused_while_jobs_run_in_the_first(place):
         "this store run (1); it can be changed when they have ended"
     )
     assert place.remembered == str(place.folder / "one")
+    assert not (place.folder / "two").exists()
     place.begin("one")
 
 

@@ -36,10 +36,12 @@ def take_state(config: Scenario, file: Path, store: TickStore) -> Held | None:
         If jobs of this store run that belong to another state folder, which is still there: here they would be started
         a second time.
     """
+    if (error := misplaced(config, file, store)) is not None:
+        raise error
     path = state_of(config, file.parent.absolute())
     held = None if path is None else hold(path, str(store.database))
     try:
-        _remember(config, file, path, store)
+        _remember(config, path, store)
     except BaseException:
         if held is not None:
             held.release()
@@ -47,13 +49,11 @@ def take_state(config: Scenario, file: Path, store: TickStore) -> Held | None:
     return held
 
 
-def _remember(config: Scenario, file: Path, path: Path | None, store: TickStore) -> None:
+def _remember(config: Scenario, path: Path | None, store: TickStore) -> None:
     own = None if path is None else {"engine": config.engine, "identity": _identity(config, path), "path": str(path)}
     kept = store.settings().get(_SETTING)
     if kept == own:
         return
-    if (error := misplaced(config, file, store)) is not None:
-        raise error
     if kept is not None and (own is None or own["identity"] != kept["identity"]) and _running(store):
         log.warning("the state folder of running jobs is gone: they are started again", extra={"folder": kept["path"]})
     store.write(Tick(settings={_SETTING: own}))
@@ -65,7 +65,7 @@ def misplaced(config: Scenario, file: Path, store: TickStore) -> InputError | No
     Changes nothing. Raises ``EngineError`` if that cannot be known, ``StoreError``.
     """
     kept, path = store.settings().get(_SETTING), state_of(config, file.parent.absolute())
-    if kept is None or not (running := _running(store)) or not _is_there(kept, path):
+    if kept is None or kept["path"] == str(path) or not (running := _running(store)) or not _is_there(kept, path):
         return None
     why = f"where jobs of this store run ({running}); it can be changed when they have ended"
     if config.engine != kept["engine"]:
