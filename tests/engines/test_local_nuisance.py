@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -37,7 +38,8 @@ DEEP = "[" * 50_000
 @pytest.fixture
 def folder(tmp_path):
     yield tmp_path
-    end_marked(f"COMMONWATT_PROGRESS={tmp_path}/jobs/1/progress")
+    for state in (tmp_path, tmp_path / "one", tmp_path / "new"):
+        end_marked(f"COMMONWATT_PROGRESS={state}/jobs/1/progress")
 
 
 def engine_for(folder: Path, *command: str, **more) -> LocalEngine:
@@ -257,6 +259,32 @@ def test_no_wait_is_longer_than_the_system_can_count(folder, monkeypatch):
     assert not runner._wait(job, told, {"limit_s": 90 * 86_400.0, "grace_s": 1.0}, folder / "end.json")
     assert len(asked) == 2
     assert max(asked) < 2**31
+
+
+# -- folders that go
+
+
+def test_a_run_whose_state_folder_is_moved_ends_there(folder):
+    engine = engine_for(folder / "one", "sh", "-c", f"while [ ! -e {folder}/go ]; do sleep 0.02; done; exit 3")
+    engine.apply([Start(1, "1", (0,), 1)])
+    until((folder / "one" / "runs" / "1-1" / "runner.json").exists)
+    (folder / "one").rename(folder / "two")
+    second = engine_for(folder / "two", "true")
+    assert [found.nodes for found in second.found()] == [(0,)]
+    (folder / "go").touch()
+    (seen,) = until(second.poll)
+    assert (seen.outcome, seen.cause) == (Outcome.FAILED, "exit code 3")
+
+
+def test_a_runner_whose_folder_is_deleted_ends_with_its_job(folder):
+    engine = engine_for(folder / "one", "sh", "-c", f"while [ ! -e {folder}/go ]; do sleep 0.02; done")
+    engine.apply([Start(1, "1", (0,), 1)])
+    record = folder / "one" / "runs" / "1-1" / "runner.json"
+    until(record.exists)
+    runner_id = json.loads(record.read_text())["runner"]
+    shutil.rmtree(folder / "one")
+    (folder / "go").touch()
+    until(lambda: not alive(runner_id))
 
 
 # -- processes of others

@@ -147,6 +147,9 @@ def _send(pid: int, began: int, number: signal.Signals) -> bool:
 def main(folder: Path) -> int:
     """Run the job ordered in *folder*; returns its exit code, as a shell would, once its end is written down."""
     told = _Told()
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if Path("/proc/self/fd").is_dir():
+        folder = Path(f"/proc/self/fd/{number}")  # by which it is found, too, once it was moved
     lock = (folder / "lock").open("a")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -165,6 +168,8 @@ def main(folder: Path) -> int:
         try:
             _write(folder / "end.json", end)
         except OSError:  # a full disk: as long as this is not written, the run is not over
+            if _is_deleted(number):
+                return 1
             time.sleep(_AGAIN_S)
         else:
             break
@@ -173,6 +178,14 @@ def main(folder: Path) -> int:
     if code is None:
         return 0 if told.at_s is not None else 1
     return code if code >= 0 else 128 - code
+
+
+def _is_deleted(number: int) -> bool:
+    """Whether the open folder *number* is nowhere any more: nobody will ever ask how this ended."""
+    try:
+        return os.fstat(number).st_nlink == 0
+    except OSError:
+        return False
 
 
 def _end(code: int | None, told: _Told, cause: str) -> dict[str, Any]:
