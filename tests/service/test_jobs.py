@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from dataclasses import replace
 
@@ -196,6 +198,19 @@ def test_output_that_leads_elsewhere_is_not_shown(tmp_path):
     folder.mkdir(parents=True)
     (folder / "output.log").symlink_to("/etc/passwd")
     assert ada.get(f"/jobs/{number}/log").status_code == 404
+    stand_in.close()
+
+
+def test_output_that_is_a_pipe_holds_nobody_up(tmp_path):
+    stand_in = StandIn(tmp_path, engine="local")
+    folder = tmp_path / "state" / "runs" / "1-1"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "output.log")
+    seen = []
+    asked = threading.Thread(target=lambda: seen.append(stand_in.desk.job_log(1, 1, 100)), daemon=True)
+    asked.start()
+    asked.join(20.0)
+    assert seen == [None]
     stand_in.close()
 
 

@@ -57,7 +57,8 @@ class Past:
             runs = [self._state / "runs" / f"{handle}-{k}" for k in range(1, self._attempts[handle] + 1)]
             if aside:
                 there = self._state / "aside" / f"{self._now_s():.3f}"
-                there.mkdir(parents=True, exist_ok=True)
+                there.parent.mkdir(mode=0o700, exist_ok=True)  # runs hold the environments of jobs
+                there.mkdir(exist_ok=True)
                 for path in (*runs, self._state / "jobs" / str(handle)):
                     if path.exists():
                         path.rename(there / f"{path.parent.name}-{path.name}")

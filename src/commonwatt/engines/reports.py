@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from commonwatt.control.engine import Change, JobEnded, JobInterrupted, Outcome, Progress
-from commonwatt.engines.local.folder import End, RunOrder, write_record
+from commonwatt.engines.files import write_record
+from commonwatt.engines.local.folder import End, RunOrder
 from commonwatt.engines.local.progress import read_progress
 from commonwatt.engines.work import Work
 from commonwatt.model.arrays import Ints
-from commonwatt.model.errors import EngineDownError
+from commonwatt.model.errors import EngineDownError, EngineError
 
 __all__ = ["Reports"]
+
+_OURS = frozenset({errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EROFS, errno.ESTALE})
+"""Why nothing can be written for any job; all else is of one job, which can do what it likes with its folder."""
 
 
 class Reports:
@@ -36,12 +41,17 @@ class Reports:
     def work(self, handle: int, name: str, gpus: int) -> tuple[Work, dict[str, str], dict[str, str]]:
         """What the job runs, where its things are, and what it is told of them; its epochs count from now on.
 
-        ``own`` is the job's folder, which is made if need be, ``snapshots`` where it keeps them.
+        ``own`` is the job's folder, which is made if need be, ``snapshots`` where it keeps them. Raises ``EngineError``
+        if it cannot be made.
         """
         work = self._work_of(name)
         self._epochs[handle] = work.epochs
         own = self._jobs / str(handle)
-        own.mkdir(parents=True, exist_ok=True)
+        try:
+            own.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            msg = f"start {name}: the folder {own} cannot be made: {error.strerror}"
+            raise (EngineDownError if error.errno in _OURS else EngineError)(msg) from error
         places = {"own": str(own), "snapshots": str(work.snapshots or own)}
         environment = {
             **work.environment,
@@ -100,17 +110,18 @@ class Reports:
         """Fall back to the job's last snapshot; returns the seconds of this run's work that a restart repeats.
 
         It ran for *ran_s*, where that is known, else from when it was ordered until *at_s*. Raises ``EngineDownError``
-        if nothing can be written.
+        if nothing can be written. What a job has put in the way of its own file is its own loss.
         """
         done, kept = self.of(order.handle, order)
         self._settled[order.handle] = (kept, kept)
         said = self._jobs / str(order.handle) / "progress"
-        if said.exists() and done > kept:  # else the next run would seem to have done what this one lost
+        if done > kept:  # else the next run would seem to have done what this one lost
             try:
-                write_record(said, {"done_epochs": kept, "kept_epochs": kept})
+                write_record(said, {"done_epochs": kept, "kept_epochs": kept}, 0o644)
             except OSError as error:
-                msg = f"{said} cannot be written: {error}"
-                raise EngineDownError(msg) from error
+                if error.errno in _OURS:
+                    msg = f"{said} cannot be written: {error}"
+                    raise EngineDownError(msg) from error
         worked_s = max(0.0, at_s - order.started_s) if ran_s is None else ran_s
         since = done - order.base_epochs
         return worked_s * (done - kept) / since if since > 0 else worked_s

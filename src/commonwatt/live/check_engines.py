@@ -7,8 +7,9 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from commonwatt.live.check_lines import failed, fine, warning, writable
+from commonwatt.live.check_lines import failed, fine, warning
 from commonwatt.live.check_slurm import slurm_checks
+from commonwatt.live.check_state import state_folder
 from commonwatt.live.engines import slots_of
 from commonwatt.live.gpus import GpusHere, gpus_here
 from commonwatt.model.check_results import CheckLine
@@ -42,7 +43,7 @@ def _local(config: Scenario, cluster: Cluster, folder: Path, gpus: GpusHere) -> 
     spec = config.live.local
     declared = f"{len(cluster)} nodes with {cluster.total_gpus} slots"
     yield fine("engine", f"local: processes on this machine, {declared}")
-    yield writable("state folder", folder / spec.state)
+    yield state_folder(config, folder, folder / spec.state)
     yield _slots(config, cluster, gpus)
     if config.live.folder is not None:
         path = Path(config.live.folder)

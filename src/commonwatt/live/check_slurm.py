@@ -10,7 +10,8 @@ from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.discover import differences, discover
 from commonwatt.engines.slurm.open import slurm_of
 from commonwatt.engines.slurm.reading import SlurmNode
-from commonwatt.live.check_lines import failed, fine, warning, writable
+from commonwatt.live.check_lines import failed, fine, warning
+from commonwatt.live.check_state import state_folder
 from commonwatt.model.check_results import CheckLine
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.nodes import Cluster
@@ -29,7 +30,7 @@ def slurm_checks(config: Scenario, cluster: Cluster, folder: Path) -> Iterator[C
         yield failed("engine", f"not installed here: {', '.join(missing)}", "install Slurm's client commands")
     else:
         yield from _asked(slurm_of(spec), cluster)
-    line = writable("state folder", folder / spec.state)
+    line = state_folder(config, folder, folder / spec.state)
     if line.verdict == "ok":
         line = fine(line.what, f"{line.found}; all nodes must see it under this name, which is not checked here")
     yield line

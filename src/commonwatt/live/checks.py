@@ -20,6 +20,7 @@ from sqlalchemy.engine import make_url
 from commonwatt import __version__
 from commonwatt.live.check_engines import engine_checks
 from commonwatt.live.check_lines import failed, fine, warning, writable
+from commonwatt.live.check_state import running_jobs_elsewhere
 from commonwatt.model.check_results import CheckLine
 from commonwatt.model.errors import CommonwattError, StoreError
 from commonwatt.model.nodes import Cluster
@@ -43,7 +44,7 @@ def all_checks(config: Scenario, path: Path) -> Iterator[CheckLine]:
     cluster = Cluster.of(config.nodes)
     yield _configuration(config, cluster)
     yield from _secrets(config, path)
-    running = yield from _store(config, folder)
+    running = yield from _store(config, path)
     yield from engine_checks(config, cluster, folder)
     yield from _server(config, running=running)
     yield from _clock()
@@ -66,9 +67,9 @@ def _secrets(config: Scenario, path: Path) -> Iterator[CheckLine]:
         yield warning("secrets", "the file holds a password and others may read it", advice)
 
 
-def _store(config: Scenario, folder: Path) -> Generator[CheckLine, None, bool]:
+def _store(config: Scenario, path: Path) -> Generator[CheckLine, None, bool]:
     """Look at the store; returns whether a controller runs on it."""
-    what, url = "store", address(config.live.store, folder)
+    what, url = "store", address(config.live.store, path.parent.absolute())
     if url.get_backend_name() == "sqlite":
         file = Path(str(url.database))
         if not file.parent.exists():
@@ -90,7 +91,7 @@ def _store(config: Scenario, folder: Path) -> Generator[CheckLine, None, bool]:
             return False
     database = Database(url, patience_s=5.0)
     try:
-        return (yield from _opened(config, database))
+        return (yield from _opened(config, path, database))
     except StoreError as error:
         yield failed(what, str(error), "start the database, or correct live.store")
     except CommonwattError as error:
@@ -100,7 +101,7 @@ def _store(config: Scenario, folder: Path) -> Generator[CheckLine, None, bool]:
     return False
 
 
-def _opened(config: Scenario, database: Database) -> Generator[CheckLine, None, bool]:
+def _opened(config: Scenario, path: Path, database: Database) -> Generator[CheckLine, None, bool]:
     what = "store"
     with database.reading(what="version") as c:
         found, newest = revision(c), head()
@@ -124,6 +125,7 @@ def _opened(config: Scenario, database: Database) -> Generator[CheckLine, None, 
     running = beat is not None and abs(now_s - beat) < _SILENT_S and claimed(database)
     if running:
         yield fine("controller", f"one runs on this store, its last sign of life {max(0.0, now_s - beat):.0f} s ago")
+    yield from running_jobs_elsewhere(config, path, ticks)
     yield from _people(store, config)
     return running
 

@@ -16,7 +16,7 @@ from commonwatt.engines.simulated.engine import World
 from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.engines.slurm.open import open_slurm, slurm_of
 from commonwatt.engines.slurm.others import others
-from commonwatt.engines.slurm.settings import identity_in
+from commonwatt.engines.state import identity_in
 from commonwatt.engines.work import Work, mark_of
 from commonwatt.model.errors import EngineError, InputError
 from commonwatt.model.nodes import Cluster

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from commonwatt.control.engine import ForgetfulEngine, LiveEngine
+from commonwatt.engines.state import Held
 from commonwatt.live.board import Board
 from commonwatt.live.clock import SteadyClock
 from commonwatt.live.session import Session
@@ -73,6 +74,8 @@ class Keeper:
         Called once the store is claimed, before the thread begins.
     settled
         Called in the controller's thread once it has begun, or begun anew, and taken a first decision.
+    hold
+        Keeps other controllers off the engine's folder, from the start to the stop.
     """
 
     def __init__(
@@ -80,7 +83,10 @@ class Keeper:
         engine_name: str, mode: str, clock: SteadyClock, pace: Pace | None = None,
         saved: Callable[[], Mapping[str, float | str | None] | None] = lambda: None, keep_s: float | None = None,
         settled: Callable[[], None] = lambda: None, claimed: Callable[[], None] = lambda: None,
+        hold: Callable[[], Held | None] = lambda: None,
     ) -> None:  # fmt: skip
+        self._hold = hold
+        self._held: Held | None = None
         self._saved, self._settled, self._claimed = saved, settled, claimed
         self._store, self._make_engine, self._make_session = store, make_engine, make_session
         self._mode, self._clock, self._pace = mode, clock, pace or Pace()
@@ -99,9 +105,16 @@ class Keeper:
     # -- for everybody
 
     def start(self) -> None:
-        """Begin; raises ``StoreError`` if another controller runs on the store."""
-        self._store.claim = self._store.database.claim()
-        self._claimed()
+        """Begin; raises ``StoreError`` if another controller runs on the store, and what *hold* raises."""
+        claim = self._store.claim = self._store.database.claim()
+        try:
+            self._held = self._hold()
+            self._claimed()
+        except BaseException:
+            if self._held is not None:
+                self._held.release()
+            claim.release()
+            raise
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
         self._thread.start()
 
@@ -113,6 +126,8 @@ class Keeper:
             self._thread.join(timeout_s)
         if self._store.claim is not None and not self.alive:
             self._store.claim.release()
+        if self._held is not None and not self.alive:
+            self._held.release()
 
     def wake(self) -> None:
         """Have it look for requests now."""

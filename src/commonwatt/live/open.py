@@ -24,6 +24,7 @@ from commonwatt.live.keeper import Keeper, Pace
 from commonwatt.live.observer import SETTING, Observer
 from commonwatt.live.savings import Estimator
 from commonwatt.live.session import Session
+from commonwatt.live.state import take_state
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobTable
 from commonwatt.model.nodes import Cluster
@@ -53,7 +54,11 @@ class Live:
     estimator: Estimator
 
     def start(self) -> None:
-        """Start the controller; raises ``StoreError`` if another one runs on the store."""
+        """Start the controller.
+
+        Raises ``StoreError`` if another one runs on the store, ``EngineError`` if one uses the state folder, and
+        ``InputError`` if jobs of this store run that belong to another state folder.
+        """
         self.keeper.start()
         self.estimator.start()
 
@@ -158,7 +163,7 @@ def open_live(
     keeper = Keeper(
         ticks, lambda: engine_of(marks.kept(ticks)), session,
         engine_name=config.engine, mode=config.live.mode, clock=clock, pace=pace, saved=estimator.saved,
-        keep_s=config.live.keep_days * DAY_S, settled=settled,
+        keep_s=config.live.keep_days * DAY_S, settled=settled, hold=lambda: take_state(config, path, ticks),
         claimed=lambda: enter_tenants(database, {t.name: t.weight for t in config.tenants}, clock()),
     )  # fmt: skip
     return Live(config, folder, cluster, database, store, maker, keeper, estimator)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,10 +49,12 @@ class Desk:
             return None
         path = self.folder / state / "runs" / f"{job}-{attempt}" / "output.log"
         try:
-            number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             return None
         with os.fdopen(number, "rb") as file:
+            if not stat.S_ISREG(os.fstat(number).st_mode):  # a pipe, say, in which nothing may ever come
+                return None
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - last_bytes))
             return file.read(last_bytes)

@@ -267,8 +267,8 @@ class LocalEngine:
         """Take up what an engine before us left: what runs, and what ended without anybody noticing is reported."""
         spans, now_s = [], self._now_s()
         ended: dict[int, tuple[RunOrder, End]] = {}
-        for folder in RunFolder.all_in(self._state / "runs"):
-            order, end = folder.order().placed(self._cluster.names), folder.end()
+        for folder, ordered in RunFolder.all_in(self._state / "runs"):
+            order, end = ordered.placed(self._cluster.names), folder.end()
             self._past.note(order)
             if end is None:
                 self._runs[order.handle] = Run(folder, order)

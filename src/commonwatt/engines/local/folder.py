@@ -6,7 +6,7 @@
     STATE/runs/HANDLE-ATTEMPT/
         run.json       what was asked for: written whole before anything starts
         lock           held by the runner as long as it lives
-        runner.json    process ids of the runner and of the job
+        runner.json    processes of the runner and of the job
         end.json       how it ended: written once
         output.log     what the job printed
 """
@@ -14,17 +14,28 @@
 from __future__ import annotations
 
 import fcntl
-import json
+import logging
+import math
 import os
+import re
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
+from commonwatt.engines.files import read_json, write_record
+from commonwatt.engines.local.processes import Process
 from commonwatt.model.errors import EngineDownError, EngineError
 
-__all__ = ["End", "RunFolder", "RunOrder", "write_record"]
+__all__ = ["End", "Processes", "RunFolder", "RunOrder"]
+
+log = logging.getLogger("commonwatt.engine")
+
+_NAME = re.compile(r"[0-9]{1,18}-[0-9]{1,9}")
+_MOST_BYTES = 65_536
+_MOST_ORDER_BYTES = 64 << 20  # it holds the job's command and environment
 
 
 @dataclass(frozen=True)
@@ -82,14 +93,12 @@ class End:
         return replace(self, at_s=max(order.started_s, min(at_s, now_s)))
 
 
-def write_record(path: Path, document: dict[str, Any]) -> None:
-    """Write *document* whole or not at all, and have it on the disk before returning."""
-    temporary = path.with_name(path.name + ".part")
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(document, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+@dataclass(frozen=True)
+class Processes:
+    """The runner of a run, and the job, which leads a group of processes."""
+
+    runner: Process
+    job: Process
 
 
 @dataclass(frozen=True)
@@ -103,7 +112,8 @@ class RunFolder:
         """Write down *order* in a folder of its own; raises ``EngineDownError`` if that cannot be."""
         folder = cls(runs / f"{order.handle}-{order.attempt}")
         try:
-            folder.path.mkdir(parents=True, exist_ok=True)  # of an order that could not be written before
+            runs.mkdir(mode=0o700, parents=True, exist_ok=True)  # for us alone: an order holds the job's environment
+            folder.path.mkdir(exist_ok=True)  # of an order that could not be written before
             write_record(folder.path / "run.json", asdict(order))
         except OSError as error:
             msg = f"start {order.name}: its records cannot be written: {error}"
@@ -111,26 +121,46 @@ class RunFolder:
         return folder
 
     @classmethod
-    def all_in(cls, runs: Path) -> list[RunFolder]:
-        """Return every run that was ordered, by handle and attempt."""
-        found = [cls(path) for path in runs.iterdir() if (path / "run.json").exists()] if runs.is_dir() else []
-        return sorted(found, key=lambda folder: tuple(int(part) for part in folder.path.name.split("-")))
+    def all_in(cls, runs: Path) -> list[tuple[RunFolder, RunOrder]]:
+        """Return every run that was ordered, by handle and attempt.
+
+        Records nobody can read (any more) are put aside. Raises ``EngineError`` if what they tell of still runs.
+        """
+        if not runs.is_dir():
+            return []
+        with suppress(OSError):  # made by a version that left it open to others
+            runs.chmod(0o700)
+        folders = [cls(path) for path in runs.iterdir() if _NAME.fullmatch(path.name) and (path / "run.json").exists()]
+        found = []
+        for folder in sorted(folders, key=lambda folder: tuple(int(part) for part in folder.path.name.split("-"))):
+            try:
+                found.append((folder, folder.order()))
+            except EngineError as error:
+                folder.put_aside(runs.parent / "aside", error)
+        return found
 
     def order(self) -> RunOrder:
-        """Return what was asked for."""
-        raw = self._read("run.json")
-        if raw is None:
+        """Return what was asked for; raises ``EngineError`` if that cannot be read."""
+        try:
+            raw = read_json(self.path / "run.json", _MOST_ORDER_BYTES)
+            for name in ("nodes", "command", "node_names"):
+                raw[name] = tuple(raw.get(name, ()))
+            raw["slots"] = tuple(tuple(slots) for slots in raw["slots"])
+            return RunOrder(**raw)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             msg = f"{self.path / 'run.json'} is gone or damaged"
-            raise EngineError(msg)
-        for name in ("nodes", "command", "node_names"):
-            raw[name] = tuple(raw.get(name, ()))
-        raw["slots"] = tuple(tuple(slots) for slots in raw["slots"])
-        return RunOrder(**raw)
+            raise EngineError(msg) from error
 
     def end(self) -> End | None:
-        """Return how it ended; ``None`` if that is not written (yet)."""
+        """Return how it ended; ``None`` if that is not written (yet), or cannot be read."""
         raw = self._read("end.json")
-        return None if raw is None else End(**raw)
+        if raw is None:
+            return None
+        code, at_s, ran_s = raw.get("exit_code"), raw.get("at_s"), raw.get("ran_s")
+        if not (code is None or _whole(code)) or not _finite(at_s) or not (ran_s is None or _finite(ran_s)):
+            return None
+        stopped, over_limit = bool(raw.get("stopped")), bool(raw.get("over_limit"))
+        return End(code, stopped, float(at_s), str(raw.get("cause", "")), ran_s, over_limit)
 
     def finish(self, end: End) -> None:
         """Write down how it ended, for a runner that cannot; raises ``EngineDownError`` if that cannot be."""
@@ -140,24 +170,65 @@ class RunFolder:
             msg = f"{self.path / 'end.json'} cannot be written: {error}"
             raise EngineDownError(msg) from error
 
-    def processes(self) -> tuple[int, int] | None:
-        """Return the process ids of the runner and of the job's group; ``None`` if the runner has not written them."""
+    def processes(self) -> Processes | None:
+        """Return the processes of the runner and of the job; ``None`` if the runner has not written them."""
         raw = self._read("runner.json")
-        return None if raw is None else (int(raw["runner"]), int(raw["job"]))
+        if raw is None or not (_whole(raw.get("runner")) and _whole(raw.get("job"))):
+            return None
+        boot = str(raw.get("boot", ""))
+        runner, job = raw.get("runner_began"), raw.get("job_began")
+        return Processes(
+            Process(raw["runner"], boot, runner if _whole(runner) else None),
+            Process(raw["job"], boot, job if _whole(job) else None),
+        )
 
     @contextmanager
     def without_runner(self) -> Iterator[bool]:
-        """Say whether no runner is alive, and keep one from coming to life meanwhile."""
-        with (self.path / "lock").open("a") as lock:
+        """Say whether no runner is alive, and keep one from coming to life meanwhile.
+
+        Raises ``EngineDownError`` if that cannot be known.
+        """
+        path = self.path / "lock"
+        try:
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            msg = f"{path} cannot be opened: {error}"
+            raise EngineDownError(msg) from error
+        try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 yield False
                 return
             yield True
+        finally:
+            os.close(lock)
+
+    def put_aside(self, aside: Path, error: EngineError) -> None:
+        """Move records that cannot be read out of the way; raises *error* if a runner is alive."""
+        with self.without_runner() as dead:
+            if not dead:
+                raise error
+            there = aside / f"{time.time():.3f}-damaged-{self.path.name}"
+            try:
+                aside.mkdir(mode=0o700, exist_ok=True)
+                self.path.rename(there)
+            except OSError as moved:
+                msg = f"{self.path} cannot be moved to {there}: {moved}"
+                raise EngineDownError(msg) from moved
+        log.warning("records of a run were put aside", extra={"cause": str(error), "folder": str(there)})
 
     def _read(self, name: str) -> dict[str, Any] | None:
         try:
-            return json.loads((self.path / name).read_text(encoding="utf-8"))
+            raw = read_json(self.path / name, _MOST_BYTES)
         except (OSError, ValueError):
             return None
+        return raw if isinstance(raw, dict) else None
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _finite(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e18 and math.isfinite(value)

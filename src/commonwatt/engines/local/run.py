@@ -7,15 +7,16 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 from commonwatt.engines.local import runner
-from commonwatt.engines.local.folder import End, RunFolder, RunOrder
+from commonwatt.engines.local.folder import End, Processes, RunFolder, RunOrder
+from commonwatt.engines.local.processes import end_marked, opened
 from commonwatt.model.errors import EngineError
 
-__all__ = ["Run", "await_any", "reap"]
+__all__ = ["Run", "await_any", "passed_on", "reap"]
 
 _children: set[int] = set()
 """Runners that are processes of ours, and of whose end nobody has taken note."""
@@ -25,6 +26,18 @@ _PATIENCE_S = 5.0
 
 _BLINK_S = 0.02
 """How often to look at a run whose process is not known (yet)."""
+
+_LONGEST_WAIT_S = 3600.0
+"""The system counts a wait in milliseconds, of which it cannot take more than 24.8 days."""
+
+_MARK = "COMMONWATT_PROGRESS"
+"""A variable by which the processes of a job are known: each job has a file of its own."""
+
+_PASSED_ON = frozenset(
+    {"CONDA_DEFAULT_ENV", "CONDA_PREFIX", "HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SHELL"}
+    | {"TMPDIR", "TZ", "USER", "VIRTUAL_ENV"}
+)
+_PASSED_ON_FAMILIES = ("CUDA_", "LC_", "NCCL_", "NVIDIA_", "OMP_", "PYTHON", "XDG_")
 
 
 @dataclass(slots=True)
@@ -41,7 +54,8 @@ class Run:
         devices = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
         command = [sys.executable, "-I", runner.__file__, str(self.folder.path)]
         try:
-            self.child = os.posix_spawn(sys.executable, command, os.environ, file_actions=devices, setsid=True)
+            environment = passed_on(os.environ)
+            self.child = os.posix_spawn(sys.executable, command, environment, file_actions=devices, setsid=True)
             _children.add(self.child)
         except OSError as error:
             self.folder.finish(End(None, stopped=False, at_s=time.time(), cause=f"no runner could be started: {error}"))
@@ -50,11 +64,13 @@ class Run:
         """Get a descriptor of the runner's process, once it has one and as long as it lives."""
         if self.watched >= 0:
             return
-        known = self.folder.processes()
-        pid = self.child if self.child is not None else known[0] if known else None
-        if pid is not None and self.folder.end() is None:
+        if self.folder.end() is not None:
+            return
+        if self.child is not None:
             with suppress(ProcessLookupError):
-                self.watched = os.pidfd_open(pid)
+                self.watched = os.pidfd_open(self.child)
+        elif (known := self.folder.processes()) is not None:
+            self.watched = opened(known.runner, str(self.folder.path))
 
     def tell(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Ask the runner to stop its job; with SIGKILL both die at once."""
@@ -77,13 +93,23 @@ class Run:
             end = self.folder.end()
             if end is None:
                 known = self.folder.processes()
-                if known is not None:  # the job died with its runner; its children may not have
-                    with suppress(ProcessLookupError, PermissionError):
-                        os.killpg(known[1], signal.SIGKILL)
+                if not self._cleared(known):
+                    return None
                 cause = "its runner died" if known else "it never began"
                 end = End(None, stopped=False, at_s=time.time(), cause=cause)
                 self.folder.finish(end)
         return end
+
+    def _cleared(self, known: Processes | None) -> bool:
+        """Kill what the job has left: it died with its runner, what it started may not have; says whether all is gone.
+
+        Numbers of processes are given again: only what is surely of this job is killed.
+        """
+        if known is not None and known.job.there():
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(known.job.pid, signal.SIGKILL)
+        own = self.order.environment.get(_MARK)
+        return own is None or end_marked(f"{_MARK}={own}")
 
     def await_end(self) -> End:
         """Return how the run ended that was told to; raises ``EngineError`` if its processes do not end even killed."""
@@ -97,7 +123,7 @@ class Run:
                 self.tell(signal.SIGKILL if left_s <= 0 else signal.SIGTERM)
                 time.sleep(_BLINK_S)
             else:
-                select.select([self.watched], [], [], left_s)
+                select.select([self.watched], [], [], min(left_s, _LONGEST_WAIT_S))
         return end
 
     def close(self) -> None:
@@ -114,6 +140,13 @@ class Run:
         if self.watched >= 0:
             os.close(self.watched)
             self.watched = -1
+
+
+def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what jobs get of *environment*, that of the controller, which may hold secrets."""
+    return {
+        name: value for name, value in environment.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_FAMILIES)
+    }
 
 
 def reap() -> None:
@@ -137,7 +170,8 @@ def await_any(runs: Collection[Run], seconds: float, waker: int = -1) -> None:
                 blind.append(run)
             else:
                 waiting.register(run.watched, select.POLLIN)
-        if any(run.ended() for run in blind) or waiting.poll(1000 * (min(left_s, _BLINK_S) if blind else left_s)):
+        longest_s = min(left_s, _BLINK_S if blind else _LONGEST_WAIT_S)
+        if any(run.ended() for run in blind) or waiting.poll(1000 * longest_s):
             return
 
 

@@ -388,8 +388,8 @@ class SlurmEngine:
     def _attach(self, since: Since) -> None:
         """Take up what an engine before us left: what runs, and what ended without anybody noticing is reported."""
         spans, last = [], {}
-        for folder in RunFolder.all_in(self._state / "runs"):
-            order, end = folder.order().placed(self._cluster.names), folder.end()
+        for folder, ordered in RunFolder.all_in(self._state / "runs"):
+            order, end = ordered.placed(self._cluster.names), folder.end()
             spans.append((order.started_s, np.inf if end is None else end.at_s, order))
             last[order.handle] = SlurmRun(folder, order)
         for run in last.values():

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from commonwatt.engines.local import runner
 from commonwatt.engines.local.folder import RunOrder
+from commonwatt.engines.state import make_identity
 from commonwatt.model.errors import InputError
 
-__all__ = ["SlurmSettings", "identity_in", "prepare", "submission"]
+__all__ = ["SlurmSettings", "prepare", "submission"]
 
 _NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _EXPORT = "HOME,LANG,LOGNAME,PATH,SHELL,USER"
@@ -128,16 +128,9 @@ def prepare(state: Path, settings: SlurmSettings, names: Sequence[str]) -> tuple
         if not _NAME.fullmatch(name):
             raise InputError("a node name of letters, digits, '.', '_' and '-'", field="nodes.name", value=name)
     (state / "jobs").mkdir(parents=True, exist_ok=True)
-    identity, script = state / "identity", state / "runner.py"
-    if not identity.exists():
-        _write(identity, f"{settings.cluster_id}:{uuid.uuid4().hex[:12]}")
+    script = state / "runner.py"
     _write(script, f"#!{settings.python} -I\n{Path(runner.__file__).read_text(encoding='utf-8')}")
-    return identity_in(state), script
-
-
-def identity_in(state: Path) -> str:
-    """Return who we are to Slurm, as the state folder has it."""
-    return (state / "identity").read_text(encoding="utf-8").strip()
+    return make_identity(state, settings.cluster_id), script
 
 
 def _write(path: Path, text: str) -> None:

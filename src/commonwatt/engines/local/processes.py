@@ -1,0 +1,106 @@
+"""Processes of this machine, told from others that were given the same number after them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Process", "end_marked", "opened"]
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_GONE_S = 0.2
+_BLINK_S = 0.01
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process, as somebody wrote it down.
+
+    Attributes
+    ----------
+    pid
+        Its number.
+    boot
+        Which time the machine was on; empty if that was not written.
+    began
+        When it began, in clock ticks since then.
+    """
+
+    pid: int
+    boot: str = ""
+    began: int | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether it can be told from another of its number."""
+        return self.began is not None and bool(self.boot)
+
+    def there(self) -> bool:
+        """Whether it is there now; never for one that is not known."""
+        if not self.known:
+            return False
+        try:
+            boot = _BOOT.read_text(encoding="ascii").strip()
+            fields = Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b")")[2].split()
+        except OSError:
+            return False
+        return boot == self.boot and int(fields[19]) == self.began
+
+
+def opened(process: Process, last_argument: str) -> int:
+    """Return a descriptor of *process* if it is there, else -1.
+
+    One that is not known has to be called with *last_argument*.
+    """
+    try:
+        number = os.pidfd_open(process.pid)
+    except (OSError, OverflowError):
+        return -1
+    if process.there() or (not process.known and _called_with(process.pid, last_argument)):
+        return number
+    os.close(number)
+    return -1
+
+
+def end_marked(mark: str) -> bool:
+    """Kill every process in whose environment *mark* (``NAME=VALUE``) is; returns whether none is left."""
+    until_s = time.monotonic() + _GONE_S
+    while _kill_marked(os.fsencode(mark)):
+        if time.monotonic() > until_s:
+            return False
+        time.sleep(_BLINK_S)
+    return True
+
+
+def _kill_marked(mark: bytes) -> int:
+    count = 0
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        if not name.isdigit() or not _has(name, mark):
+            continue
+        with suppress(OSError):
+            number = os.pidfd_open(int(name))
+            try:
+                if _has(name, mark):  # still the same
+                    signal.pidfd_send_signal(number, signal.SIGKILL)
+                    count += 1
+            finally:
+                os.close(number)
+    return count
+
+
+def _has(pid: str, mark: bytes) -> bool:
+    try:
+        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _called_with(pid: int, last: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[-2:] == [os.fsencode(last), b""]
+    except OSError:
+        return False
