@@ -101,7 +101,10 @@ class LiveSpec(FileModel):
         ("apptainer", "exec", "--nv", "{image}", "{command}"), min_length=1,
     )  # fmt: skip
     folder: str | None = quantity(
-        "working directory of jobs that name none, absolute; the state folder if absent", "-", None
+        "working directory of a job that names none, absolute; if absent, one of its own, `jobs/NUMBER` in the "
+        "state folder",
+        "-",
+        None,
     )
     default_time_limit_s: float = quantity(
         "run time by which a job is planned of which nothing is known", "s", 86400.0, gt=0
