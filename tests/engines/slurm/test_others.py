@@ -81,8 +81,7 @@ def test_jobs_of_a_real_slurm(site, slurm):
     def seen():
         return {job.id: job for job in others(slurm, "commonwatt:nobody")}
 
-    until(lambda: short in seen() and seen()[short].state == "ended")
-    found = seen()
+    found = until(lambda: (jobs := seen()) and short in jobs and jobs[short].state == "ended" and jobs)
     assert without not in found
     assert (found[runs].state, found[runs].gpus, found[runs].nodes, found[runs].limit_s) == (
         "running",
