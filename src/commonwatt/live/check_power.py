@@ -26,7 +26,7 @@ def power_saving(slurm: Slurm, cluster: Cluster) -> Iterator[CheckLine]:
     """Look at what a Slurm that is to put nodes to sleep for us is set to do, and what it would do by itself."""
     try:
         said = slurm.run("scontrol", "show", "config")
-        settings = dict(match.groups() for line in said.splitlines() if (match := _SETTING.match(line.strip())))
+        settings = {m[1]: m[2] for line in said.splitlines() if (m := _SETTING.match(line.strip()))}
         kept = _kept_on(slurm, settings.get("SuspendExcNodes", ""), settings.get("SuspendExcParts", ""))
     except (EngineError, ValueError) as error:
         yield warning(_WHAT, str(error), "see whether `scontrol show config` works for this user")

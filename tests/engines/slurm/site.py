@@ -196,9 +196,7 @@ class Site:
             subprocess.run(["scancel", *jobs], env=self.env, check=False, timeout=120)
         for name, state in self.states().items():
             if "power" in state:
-                until(lambda name=name: "powering_down" not in self.states()[name])
-                if "powered_down" in self.states()[name]:
-                    self.ask("scontrol", "update", f"NodeName={name}", "State=POWER_UP")
+                self.wake(name)
             elif self.pid(name) is None:
                 self.begin(name)
             if "drain" in state or "down" in state.split("+")[0]:
@@ -212,6 +210,21 @@ class Site:
 
     def _idle(self) -> bool:
         return set(self.states().values()) == {"idle"} and not self.ask("squeue", "--noheader").strip()
+
+    def wake(self, name: str) -> None:
+        """Have a node come up, told again if need be; by hand, if it was put to sleep later than it was woken."""
+        until(lambda: "powering_down" not in self.states()[name])
+        by_hand_s = time.monotonic() + 10.0
+
+        def up() -> bool:
+            state = self.states()[name]
+            if "powered_down" in state and "powering_up" not in state:
+                self.ask("scontrol", "update", f"NodeName={name}", "State=POWER_UP")
+            elif "powering_up" in state and self.pid(name) is None and time.monotonic() > by_hand_s:
+                self.begin(name, "-b")
+            return "power" not in state
+
+        until(up, pause_s=0.5)
 
     def drained_by_slurm(self) -> list[str]:
         """Nodes that refused a job because they know one of its number, which the controller forgot."""

@@ -110,8 +110,8 @@ def test_slurm_leaves_the_nodes_it_is_told_to_except_to_the_plan(check, site, sl
         assert site.states()["n-1"] == "idle"
         slurm.update_node("n-1", "POWER_DOWN")
         until(lambda: "powered_down" in site.states()["n-1"])
-        slurm.update_node("n-1", "POWER_UP")
-        until(lambda: site.states()["n-1"] == "idle")
+        until(lambda: site.pid("n-1") is None)
+        site.wake("n-1")
     finally:
         site.conf.write_text(text)
         site.ask("scontrol", "reconfigure")

@@ -22,7 +22,7 @@ from commonwatt.engines.slurm.open import open_slurm
 from commonwatt.engines.slurm.power import NodePower
 from commonwatt.engines.slurm.reading import SlurmJob, SlurmNode
 from commonwatt.engines.slurm.run import SlurmRun
-from commonwatt.engines.slurm.sight import Sight
+from commonwatt.engines.slurm.sight import Sight, look
 from commonwatt.engines.work import Work
 from commonwatt.model.errors import EngineDownError, EngineError, InputError
 from commonwatt.model.live import SlurmSpec
@@ -280,6 +280,54 @@ def test_a_look_from_before_a_submission_says_nothing_of_it(tmp_path):
     run = run_in(tmp_path)
     assert run.ended(None, lag_s=0.0, seen_s=run.waiting_s - 1.0) is None
     assert run.ended(None, lag_s=0.0, seen_s=run.waiting_s + 1.0) is not None
+
+
+def test_a_job_that_is_over_ends_no_other_run_of_the_same_number(tmp_path):
+    """Whose records were put aside while Slurm still knew it."""
+    over = SlurmJob(5, "me", "COMPLETED", 1, "None", "")
+    run = run_in(tmp_path)
+    run.number, run.waiting_s = 6, 100.0
+    assert run.ended(over, lag_s=0.0, seen_s=99.0) is None  # submitted since
+    assert run.ended(over, lag_s=0.0, seen_s=101.0).cause == "Slurm knows nothing of it, and it left no record"
+    run = run_in(tmp_path / "b")
+    run.number = 5
+    assert run.ended(over, lag_s=0.0).cause == "completed, says Slurm"
+
+
+class Listing(Slurm):
+    """Plain output that depends on nothing but who asks how."""
+
+    def __init__(self, *jobs):
+        super().__init__(use_json=False)
+        self.rows, self.asked = jobs, []
+
+    def ping(self):
+        pass
+
+    def run(self, program, *arguments):
+        self.asked.append((program, *arguments))
+        mark = arguments[-1].partition("=")[2].partition("|")[0]
+        return "".join(f"{mark}|{row}\n" for row in self.rows) if program == "squeue" else ""
+
+
+def test_a_run_that_slurm_has_twice_is_the_last_that_is_not_over_and_the_others_are_swept_out(tmp_path):
+    me = getpass.getuser()
+    rows = [
+        f"{number}|{me}|{state}|1|None|commonwatt lab 1 1"
+        for number, state in ((3, "RUNNING"), (4, "PENDING"), (5, "COMPLETING"), (6, "COMPLETED"), (2, "FAILED"))
+    ]
+    sight = look(Listing(*rows), "lab")
+    assert sight.jobs[1, 1].id == 5
+    assert sight.doubled == (3, 4)
+
+
+def test_what_is_in_hidden_partitions_is_asked_for():
+    slurm = Listing()
+    slurm.jobs()
+    slurm.jobs("me")
+    slurm.nodes()
+    assert all("--all" in command for command in slurm.asked)
+    assert [command[0] for command in slurm.asked] == ["squeue", "squeue", "sinfo"]
 
 
 class Refusing(Slurm):

@@ -40,7 +40,7 @@ _MOST_TASKS = 100
 def others(slurm: Slurm, identity: str) -> list[OtherJob]:
     """Ask Slurm for the jobs that do not carry our *identity*; raises ``EngineError`` if it does not answer."""
     own = {job.id for job in look(slurm, identity).jobs.values()}
-    return others_of_text(slurm.run("squeue", "--states=all", "--noheader", f"--Format={FIELDS}"), own)
+    return others_of_text(slurm.run("squeue", "--states=all", "--all", "--noheader", f"--Format={FIELDS}"), own)
 
 
 def others_of_text(text: str, own: Collection[int]) -> list[OtherJob]:

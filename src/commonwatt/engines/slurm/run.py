@@ -51,6 +51,7 @@ class SlurmRun:
 
     folder: RunFolder
     order: RunOrder
+    number: int | None = None  # of its job in Slurm, if it was us who submitted it
     held: bool = False  # not submitted yet: its nodes are being woken
     why: str = ""  # why we took it out of Slurm, if we did
     missing_s: float | None = None  # since when there has been nothing in Slurm, and no record of an end
@@ -62,6 +63,8 @@ class SlurmRun:
         Slurm says whether: only when it has given everything back. The record of the runner says how; where there is
         none even after *lag_s*, which the shared file system may need, Slurm does, and the run is given up for good.
         """
+        if job is not None and job.over and self.number not in (None, job.id):
+            job = None  # of another run, whose records were put aside
         if self.held or (job is None and seen_s < self.waiting_s):  # it has only just been submitted
             return None
         if job is not None and not job.over:

@@ -26,11 +26,16 @@ class Held:
 
 @dataclass(frozen=True)
 class Sight:
-    """Nodes by name and our jobs by handle and attempt, at one moment of the monotonic clock."""
+    """Nodes by name and our jobs by handle and attempt, at one moment of the monotonic clock.
+
+    Of a run that is in Slurm several times, as a number may be given again after records were put aside, the last
+    counts that is not over; *doubled* are the numbers of others that are not.
+    """
 
     at_s: float
     nodes: Mapping[str, SlurmNode]
     jobs: Mapping[tuple[int, int], SlurmJob]
+    doubled: tuple[int, ...] = ()
 
     def job_of(self, order: RunOrder) -> SlurmJob | None:
         """Return the job of a run of ours."""
@@ -73,11 +78,14 @@ def look(slurm: Slurm, identity: str) -> Sight:
     slurm.ping()
     nodes = {node.name: node for node in slurm.nodes()}
     jobs: dict[tuple[int, int], SlurmJob] = {}
+    doubled = []
     for job in sorted(slurm.jobs(_user()), key=lambda job: (not job.over, job.id)):
         run = run_of(identity, job.comment)
         if run is not None:
+            if run in jobs and not jobs[run].over:
+                doubled.append(jobs[run].id)
             jobs[run] = job
-    return Sight(at_s, nodes, jobs)
+    return Sight(at_s, nodes, jobs, tuple(doubled))
 
 
 def _user() -> str:
