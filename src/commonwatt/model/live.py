@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import field_validator
+
 from commonwatt.model.fields import FileModel, quantity
 
 __all__ = ["LiveSpec", "LocalSpec", "ProfilingSpec", "ServerSpec", "SlurmSpec"]
@@ -123,3 +125,11 @@ class LiveSpec(FileModel):
     retries: int = quantity(
         "times a job is started again after interruptions without progress in between", "-", 3, ge=0
     )
+
+    @field_validator("folder")
+    @classmethod
+    def _absolute(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith("/"):
+            msg = f"got {value!r}, expected an absolute path"
+            raise ValueError(msg)
+        return value
