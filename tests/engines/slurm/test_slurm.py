@@ -22,7 +22,7 @@ from commonwatt.engines.slurm.open import open_slurm
 from commonwatt.engines.slurm.power import NodePower
 from commonwatt.engines.slurm.reading import SlurmJob, SlurmNode
 from commonwatt.engines.slurm.run import SlurmRun
-from commonwatt.engines.slurm.sight import Sight, look
+from commonwatt.engines.slurm.sight import Sight, look, own_jobs
 from commonwatt.engines.work import Work
 from commonwatt.model.errors import EngineDownError, EngineError, InputError
 from commonwatt.model.live import SlurmSpec
@@ -319,6 +319,7 @@ def test_a_run_that_slurm_has_twice_is_the_last_that_is_not_over_and_the_others_
     sight = look(Listing(*rows), "lab")
     assert sight.jobs[1, 1].id == 5
     assert sight.doubled == (3, 4)
+    assert [job.id for _, job in own_jobs(Listing(*rows), "lab")] == [3, 4, 5, 6, 2]
 
 
 def test_what_is_in_hidden_partitions_is_asked_for():

@@ -13,7 +13,7 @@ from typing import Literal
 from commonwatt.control.others import OtherJob
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.hostlist import host_names
-from commonwatt.engines.slurm.sight import look
+from commonwatt.engines.slurm.sight import own_jobs
 
 __all__ = ["FIELDS", "others", "others_of_text"]
 
@@ -39,7 +39,8 @@ _MOST_TASKS = 100
 
 def others(slurm: Slurm, identity: str) -> list[OtherJob]:
     """Ask Slurm for the jobs that do not carry our *identity*; raises ``EngineError`` if it does not answer."""
-    own = {job.id for job in look(slurm, identity).jobs.values()}
+    slurm.ping()
+    own = {job.id for _, job in own_jobs(slurm, identity)}
     return others_of_text(slurm.run("squeue", "--states=all", "--all", "--noheader", f"--Format={FIELDS}"), own)
 
 

@@ -13,7 +13,7 @@ from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.reading import SlurmJob, SlurmNode
 from commonwatt.engines.slurm.run import run_of
 
-__all__ = ["Held", "Sight", "look"]
+__all__ = ["Held", "Sight", "look", "own_jobs"]
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,12 @@ class Sight:
         return max(0, left)
 
 
+def own_jobs(slurm: Slurm, identity: str) -> list[tuple[tuple[int, int], SlurmJob]]:
+    """Ask Slurm for all jobs of ours, each with its handle and attempt."""
+    found = ((run_of(identity, job.comment), job) for job in slurm.jobs(_user()))
+    return [(run, job) for run, job in found if run is not None]
+
+
 def look(slurm: Slurm, identity: str) -> Sight:
     """Ask Slurm for its nodes and for our jobs; raises ``EngineError`` if it does not answer.
 
@@ -79,12 +85,10 @@ def look(slurm: Slurm, identity: str) -> Sight:
     nodes = {node.name: node for node in slurm.nodes()}
     jobs: dict[tuple[int, int], SlurmJob] = {}
     doubled = []
-    for job in sorted(slurm.jobs(_user()), key=lambda job: (not job.over, job.id)):
-        run = run_of(identity, job.comment)
-        if run is not None:
-            if run in jobs and not jobs[run].over:
-                doubled.append(jobs[run].id)
-            jobs[run] = job
+    for run, job in sorted(own_jobs(slurm, identity), key=lambda found: (not found[1].over, found[1].id)):
+        if run in jobs and not jobs[run].over:
+            doubled.append(jobs[run].id)
+        jobs[run] = job
     return Sight(at_s, nodes, jobs, tuple(doubled))
 
 
