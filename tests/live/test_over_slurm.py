@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -86,11 +86,13 @@ def test_jobs_end_exactly_once_though_the_controller_and_slurmctld_are_killed(pl
 
 
 def kill_with_ancestors(pid: int, generations: int) -> None:
-    """A job, its runner and Slurm's shepherd of both, as if their machine had lost its power."""
-    for _ in range(generations):
-        parent = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-        os.kill(pid, signal.SIGKILL)
-        pid = parent
+    """A job, its runner and Slurm's shepherd of both, as if their machine had lost its power: none sees another die."""
+    family = [pid]
+    while len(family) < generations:
+        family.append(int(Path(f"/proc/{family[-1]}/stat").read_text().rsplit(")", 1)[1].split()[1]))
+    for each in reversed(family):
+        with suppress(ProcessLookupError):  # the job dies with its runner
+            os.kill(each, signal.SIGKILL)
 
 
 def test_a_job_of_a_dead_node_goes_on_elsewhere_from_its_snapshot(plane, site, tmp_path):  # noqa: F811

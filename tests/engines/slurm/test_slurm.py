@@ -21,7 +21,7 @@ from commonwatt.engines.slurm.engine import SlurmEngine
 from commonwatt.engines.slurm.open import open_slurm
 from commonwatt.engines.slurm.power import NodePower
 from commonwatt.engines.slurm.reading import SlurmJob, SlurmNode
-from commonwatt.engines.slurm.run import SlurmRun
+from commonwatt.engines.slurm.run import SlurmRun, await_end
 from commonwatt.engines.slurm.sight import Sight, look, own_jobs
 from commonwatt.engines.work import Work
 from commonwatt.model.errors import EngineDownError, EngineError, InputError
@@ -268,6 +268,39 @@ def test_without_a_record_slurm_says_how_it_ended(tmp_path, state, code, cause):
 def test_the_record_of_an_end_counts_before_what_slurm_says(tmp_path, state, end, cause):
     job = None if state is None else SlurmJob(5, "me", state, 1, "None", "")
     assert run_in(tmp_path, end).ended(job, lag_s=60.0) == dataclasses.replace(end, cause=cause)
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "cause"),
+    [
+        ("NODE_FAIL", None, "a node of it failed (NODE_FAIL)"),
+        ("PREEMPTED", None, "Slurm gave its place to another job (PREEMPTED)"),
+        ("CANCELLED", None, "it was cancelled in Slurm, not by us (CANCELLED)"),
+        ("OUT_OF_MEMORY", -9, "killed by SIGKILL"),
+        ("FAILED", -9, "killed by SIGKILL"),
+        (None, -9, "killed by SIGKILL"),
+    ],
+)
+def test_a_job_killed_an_instant_before_its_runner_has_not_failed_if_slurm_took_it(tmp_path, state, code, cause):
+    """A machine that goes down, or a cancelled job, takes its processes one after the other."""
+    job = None if state is None else SlurmJob(5, "me", state, 1, "None", "")
+    run = run_in(tmp_path, End(-9, stopped=False, at_s=1.0, cause="killed by SIGKILL"))
+    end = run.ended(job, lag_s=60.0)
+    assert (end.exit_code, end.stopped, end.cause) == (code, False, cause)
+
+
+def test_a_job_we_have_slurm_kill_was_stopped_though_its_runner_saw_it_killed(tmp_path, settings):
+    class Killing(Slurm):
+        state = "RUNNING"
+
+        def cancel(self, jobs):
+            self.state = "CANCELLED"
+            run.folder.finish(End(-9, stopped=False, at_s=1.0, cause="killed by SIGKILL"))
+
+    slurm, run = Killing(), run_in(tmp_path)
+    settings = dataclasses.replace(settings, grace_s=0.0, patience_s=0.0)
+    end = await_end(run, slurm, settings, lambda: SlurmJob(5, "me", slurm.state, 1, "None", ""))
+    assert (end.exit_code, end.stopped) == (-9, True)
 
 
 @pytest.mark.parametrize("state", ["PENDING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUE_HOLD", "A_NEW_ONE"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from commonwatt.control.engine import JobInterrupted, Stopped
 from commonwatt.engines.local.folder import End, RunFolder, RunOrder
@@ -79,6 +79,8 @@ class SlurmRun:
             return self.give_up(_without_record(job, self.why))
         if end.stopped:
             return End(end.exit_code, stopped=True, at_s=end.at_s, cause=self.why or _stopped_by(job, end))
+        if _killed(end) and job is not None and job.state in _CAUSES:  # before its runner, which saw it and no more
+            return replace(end, exit_code=None, cause=f"{_CAUSES[job.state]} ({job.state})")
         return end
 
     def misplaced(self, job: SlurmJob, start_s: float) -> bool:
@@ -155,7 +157,12 @@ def await_end(run: SlurmRun, slurm: Slurm, settings: SlurmSettings, job_of: Call
     over_s = time.monotonic()
     while run.folder.end() is None and run.folder.processes() and time.monotonic() < over_s + settings.lag_s:
         time.sleep(_BLINK_S)
-    return run.give_up(stopped)
+    end = run.give_up(stopped)
+    return replace(end, stopped=True) if killed and _killed(end) else end
+
+
+def _killed(end: End) -> bool:
+    return end.exit_code is not None and end.exit_code < 0
 
 
 def _without_record(job: SlurmJob | None, why: str) -> End:
