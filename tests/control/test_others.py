@@ -71,6 +71,15 @@ def test_where_more_is_held_than_declared_nobody_gets_any(solver):
     assert advice(running(1, 4, "a-1"), running(1, 4, "a-1"), other(3, 4), solver=solver) == {3: (("a-2",), 4)}
 
 
+def test_tasks_of_an_array_share_a_number_and_are_jobs_of_their_own():
+    found = advise(
+        [other(1, 4, task=1), other(1, 4, task=2)], cluster=CLUSTER, view=seen(CLUSTER.gpus),
+        policy=Policy.of(PolicySpec(solver="easy")), rules=Rules(interval_s=300.0), tariff=Electricity().tariff(),
+        rng=np.random.default_rng(0), now_s=NOW_S, default_limit_s=86_400.0,
+    )  # fmt: skip
+    assert [job.label for job, _ in found] == ["1_1", "1_2"]
+
+
 def test_a_job_that_holds_gpus_in_a_way_of_its_own_keeps_them():
     assert advice(running(1, 3, "a-1", "a-2"), other(2, 4, gpu_type="A100")) == {}
     assert advice(running(1, 3, "a-1", "a-2"), other(2, 2, gpu_type="A100"))[2][1] == 2

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,24 @@ def plane(site, tmp_path):  # noqa: F811
     return path, store
 
 
+@contextmanager
+def administered(site):  # noqa: F811
+    """Somebody gives back the nodes that Slurm drains because its controller has forgotten what it began there."""
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(1.0):
+            site.resume(site.drained_by_slurm())
+
+    administrator = threading.Thread(target=look)
+    administrator.start()
+    try:
+        yield
+    finally:
+        over.set()
+        administrator.join()
+
+
 def test_jobs_end_exactly_once_though_the_controller_and_slurmctld_are_killed(plane, site, tmp_path):  # noqa: F811
     path, store = plane
     jobs = stream(path, store, tmp_path, 4, seed=1, longest_s=3.0)
@@ -60,16 +80,19 @@ def test_jobs_end_exactly_once_though_the_controller_and_slurmctld_are_killed(pl
         jobs += [late, store.submit("b", witness("later", tmp_path, 0.5), time.time())[0].id]
         time.sleep(1.0)
         site.begin("slurmctld")
-        until_all_end(store, jobs, 240.0)
+        with administered(site):
+            until_all_end(store, jobs, 240.0)
     assert problems(store, tmp_path, jobs) == []
 
 
 def kill_with_ancestors(pid: int, generations: int) -> None:
-    """A job, its runner and Slurm's shepherd of both, as if their machine had lost its power."""
-    for _ in range(generations):
-        parent = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-        os.kill(pid, signal.SIGKILL)
-        pid = parent
+    """A job, its runner and Slurm's shepherd of both, as if their machine had lost its power: none sees another die."""
+    family = [pid]
+    while len(family) < generations:
+        family.append(int(Path(f"/proc/{family[-1]}/stat").read_text().rsplit(")", 1)[1].split()[1]))
+    for each in reversed(family):
+        with suppress(ProcessLookupError):  # the job dies with its runner
+            os.kill(each, signal.SIGKILL)
 
 
 def test_a_job_of_a_dead_node_goes_on_elsewhere_from_its_snapshot(plane, site, tmp_path):  # noqa: F811

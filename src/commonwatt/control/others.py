@@ -39,6 +39,12 @@ class OtherJob:
     gpus: int  # over all its nodes
     gpu_type: str | None
     nodes: tuple[str, ...]  # it runs on, or ran on
+    task: int | None = None  # of a job array, while it waits: those share a number
+
+    @property
+    def label(self) -> str:
+        """Its number, as people write it."""
+        return str(self.id) if self.task is None else f"{self.id}_{self.task}"
 
     @property
     def most_on_a_node(self) -> int:
@@ -62,9 +68,9 @@ def job_of(other: OtherJob, cluster: Cluster, time_s: float, submit_s: float) ->
     if not types or not time_s > 0:
         return None
     return Job(
-        name=f"{other.id}-of-{other.user}", tenant=other.user, submit_s=submit_s, due_s=math.inf, tardiness_weight=0.0,
-        times_s={name: {other.gpus: time_s} for name in types}, requested_gpus=other.gpus, requested_type=asked or "",
-        time_limit_s=math.inf if other.limit_s is None else other.limit_s,
+        name=f"{other.label}-of-{other.user}", tenant=other.user, submit_s=submit_s, due_s=math.inf,
+        tardiness_weight=0.0, times_s={name: {other.gpus: time_s} for name in types}, requested_gpus=other.gpus,
+        requested_type=asked or "", time_limit_s=math.inf if other.limit_s is None else other.limit_s,
     )  # fmt: skip
 
 
@@ -85,7 +91,7 @@ def advise(
     usable, at = view.usable_gpus.copy(), {name: n for n, name in enumerate(cluster.names)}
     known: list[OtherJob] = []
     jobs: list[Job] = []
-    for other in {other.id: other for other in others}.values():
+    for other in {other.label: other for other in others}.values():
         limit_s = default_limit_s if other.limit_s is None else other.limit_s
         job = None if other.state == "ended" else job_of(other, cluster, limit_s, min(other.submit_s, now_s))
         if job is not None:

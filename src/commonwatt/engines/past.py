@@ -10,6 +10,7 @@ from pathlib import Path
 from commonwatt.control.engine import Found
 from commonwatt.engines.local.folder import RunOrder
 from commonwatt.engines.reports import Reports
+from commonwatt.model.errors import EngineDownError
 
 __all__ = ["Past"]
 
@@ -51,20 +52,31 @@ class Past:
         return sorted(self._attempts.keys() - set(running))
 
     def forget(self, handles: Collection[int], *, aside: bool) -> set[int]:
-        """Delete the records of jobs, or move them *aside* with all these jobs have left; returns those it knew."""
+        """Delete the records of jobs, or move them *aside* with all these jobs have left; returns those it knew.
+
+        Raises ``EngineDownError`` if they cannot be moved: they are still known then.
+        """
         gone = self._attempts.keys() & set(handles)
         for handle in gone:
             runs = [self._state / "runs" / f"{handle}-{k}" for k in range(1, self._attempts[handle] + 1)]
             if aside:
-                there = self._state / "aside" / f"{self._now_s():.3f}"
-                there.parent.mkdir(mode=0o700, exist_ok=True)  # runs hold the environments of jobs
-                there.mkdir(exist_ok=True)
-                for path in (*runs, self._state / "jobs" / str(handle)):
-                    if path.exists():
-                        path.rename(there / f"{path.parent.name}-{path.name}")
+                # the last run last: as long as it is there, whoever comes after us knows the job, and moves the rest
+                self._move(self._state / "jobs" / str(handle), *runs)
             else:
                 for path in runs:
                     shutil.rmtree(path, ignore_errors=True)
             del self._attempts[handle], self._marks[handle]
             self._reports.forget(handle)
         return gone
+
+    def _move(self, *paths: Path) -> None:
+        there = self._state / "aside" / f"{self._now_s():.3f}"
+        try:
+            there.parent.mkdir(mode=0o700, exist_ok=True)  # runs hold the environments of jobs
+            there.mkdir(exist_ok=True)
+            for path in paths:
+                if path.exists():
+                    path.rename(there / f"{path.parent.name}-{path.name}")
+        except OSError as error:
+            msg = f"what an earlier job left in {self._state} cannot be put aside: {error}"
+            raise EngineDownError(msg) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,8 +42,8 @@ class Reports:
     def work(self, handle: int, name: str, gpus: int) -> tuple[Work, dict[str, str], dict[str, str]]:
         """What the job runs, where its things are, and what it is told of them; its epochs count from now on.
 
-        ``own`` is the job's folder, which is made if need be, ``snapshots`` where it keeps them. Raises ``EngineError``
-        if it cannot be made.
+        ``own`` is the job's folder, which is made if need be and where it works if it names none, ``snapshots`` where
+        it keeps them. Raises ``EngineError`` if it cannot be made.
         """
         work = self._work_of(name)
         self._epochs[handle] = work.epochs
@@ -60,7 +61,7 @@ class Reports:
             "COMMONWATT_PROGRESS": str(own / "progress"),
             "COMMONWATT_SNAPSHOTS": places["snapshots"],
         }
-        return work, places, environment
+        return replace(work, folder=work.folder or own), places, environment
 
     def know(self, order: RunOrder) -> None:
         """Take up a run that an engine before us ordered."""

@@ -18,7 +18,7 @@ class Work:
     command
         Program and arguments; no shell reads them.
     folder
-        Its working directory.
+        Its working directory; the engine's own folder for the job if not given.
     epochs
         Epochs it has done when it ends well.
     environment
@@ -34,7 +34,7 @@ class Work:
     """
 
     command: tuple[str, ...]
-    folder: Path
+    folder: Path | None = None
     epochs: float = 1.0
     environment: Mapping[str, str] = field(default_factory=dict)
     snapshots: Path | None = None

@@ -11,6 +11,7 @@ from commonwatt.engines.slurm.discover import differences, discover
 from commonwatt.engines.slurm.open import slurm_of
 from commonwatt.engines.slurm.reading import SlurmNode
 from commonwatt.live.check_lines import failed, fine, warning
+from commonwatt.live.check_power import power_saving
 from commonwatt.live.check_state import state_folder
 from commonwatt.model.check_results import CheckLine
 from commonwatt.model.errors import EngineDownError, EngineError
@@ -29,7 +30,7 @@ def slurm_checks(config: Scenario, cluster: Cluster, folder: Path) -> Iterator[C
     if missing:
         yield failed("engine", f"not installed here: {', '.join(missing)}", "install Slurm's client commands")
     else:
-        yield from _asked(slurm_of(spec), cluster)
+        yield from _asked(slurm_of(spec), cluster, power=spec.power)
     line = state_folder(config, folder, folder / spec.state)
     if line.verdict == "ok":
         line = fine(line.what, f"{line.found}; all nodes must see it under this name, which is not checked here")
@@ -43,7 +44,7 @@ def slurm_checks(config: Scenario, cluster: Cluster, folder: Path) -> Iterator[C
         yield warning("power saving", "a capacity plan is asked for, but nodes may not be powered down", advice)
 
 
-def _asked(slurm: Slurm, cluster: Cluster) -> Iterator[CheckLine]:
+def _asked(slurm: Slurm, cluster: Cluster, *, power: bool) -> Iterator[CheckLine]:
     try:
         said = " ".join(slurm.run("sinfo", "--version").split())
         jobs, nodes, found = slurm.jobs(), slurm.nodes(), discover(slurm)
@@ -64,6 +65,8 @@ def _asked(slurm: Slurm, cluster: Cluster) -> Iterator[CheckLine]:
     else:
         yield fine("nodes", f"{len(cluster)} declared, as Slurm has them")
     yield from _states(cluster, nodes)
+    if power:
+        yield from power_saving(slurm, cluster)
 
 
 def _states(cluster: Cluster, nodes: Sequence[SlurmNode]) -> Iterator[CheckLine]:

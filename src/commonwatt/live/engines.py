@@ -46,7 +46,7 @@ class Marks:
         return lambda: {names[n]: list(mark) for n, mark in marks().items()}
 
 
-def work_of(config: Scenario, folder: Path, store: TickStore) -> Callable[[str], Work]:
+def work_of(config: Scenario, store: TickStore) -> Callable[[str], Work]:
     """Return what tells what the job called ``ID-NAME`` runs."""
 
     def find(name: str) -> Work:
@@ -57,7 +57,7 @@ def work_of(config: Scenario, folder: Path, store: TickStore) -> Callable[[str],
         file = rows[0].file
         return Work(
             command=file.command,
-            folder=Path(file.folder or config.live.folder or folder),
+            folder=None if (own := file.folder or config.live.folder) is None else Path(own),
             epochs=float(file.epochs),
             environment=file.environment,
             snapshots=None if file.snapshots is None else Path(file.snapshots),
@@ -82,7 +82,7 @@ def make_engine(
     config: Scenario, folder: Path, cluster: Cluster, store: TickStore, now_s: Callable[[], float]
 ) -> Callable[[Since], LiveEngine]:
     """Return what connects to the engine of *config*, going on from the marks given."""
-    works, images = work_of(config, folder, store), Images(config.live.image_command)
+    works, images = work_of(config, store), Images(config.live.image_command)
     if config.engine == "simulated":
         world = World(restart_s=config.preemption.restart_s, lose_work=config.preemption.lose_work, unused_state=None)
         virtual = VirtualWork(cluster, world, now_s)

@@ -58,7 +58,7 @@ class Observer:
     default_limit_s: float
     kept: dict[int, dict[str, Any]] = field(default_factory=dict)
     stopwatch: Callable[[], KeepGoing] = lambda: always
-    _said: dict[int, tuple[int, ...]] = field(default_factory=dict)  # where a job would be started
+    _said: dict[str, tuple[int, ...]] = field(default_factory=dict)  # where a job would be started
     _next_s: float = -math.inf
 
     def look(
@@ -93,16 +93,16 @@ class Observer:
         usable = view.usable_gpus - held_gpus + theirs
         usable[list(shut)] = theirs[list(shut)]
         seen = NodeView(np.clip(usable, 0, self.cluster.gpus), view.wait_s, view.power_state)
-        said: dict[int, tuple[int, ...]] = {}
+        said: dict[str, tuple[int, ...]] = {}
         for other, event in advise(
             jobs, cluster=self.cluster, view=seen, policy=self.policy,
             rules=self.rules, tariff=self.tariff, rng=self.rng, now_s=now_s, default_limit_s=self.default_limit_s,
             stopwatch=self.stopwatch(),
         ):  # fmt: skip
-            said[other.id] = event.nodes
-            if self._said.get(other.id) != event.nodes:
+            said[other.label] = event.nodes
+            if self._said.get(other.label) != event.nodes:
                 names = tuple(self.cluster.names[n] for n in event.nodes)
-                sentence = f"job {other.id} of {other.user}, submitted to the cluster itself: {event.sentence}"
+                sentence = f"job {other.label} of {other.user}, submitted to the cluster itself: {event.sentence}"
                 tick.events.append(EventRow(0, now_s, event.kind, None, names, event.gpus, event.reason, sentence))
         self._said = said
 

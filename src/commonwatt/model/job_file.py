@@ -25,7 +25,9 @@ class JobFile(FileModel):
     image: str | None = quantity(
         "container image to run the command in, by the site's command template", "-", None, min_length=1, max_length=512
     )
-    folder: str | None = quantity("working directory, absolute; the site's default if absent", "-", None)
+    folder: str | None = quantity(
+        "working directory, absolute; the site's, or one of the job's own, if absent", "-", None
+    )
     environment: dict[str, str] = quantity("environment variables of the job", "-", dict)
     snapshots: str | None = quantity(
         "folder its snapshots are kept in, absolute; one of the site's if absent", "-", None

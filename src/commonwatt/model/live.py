@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import field_validator
+
 from commonwatt.model.fields import FileModel, quantity
 
 __all__ = ["LiveSpec", "LocalSpec", "ProfilingSpec", "ServerSpec", "SlurmSpec"]
@@ -101,7 +103,10 @@ class LiveSpec(FileModel):
         ("apptainer", "exec", "--nv", "{image}", "{command}"), min_length=1,
     )  # fmt: skip
     folder: str | None = quantity(
-        "working directory of jobs that name none, absolute; the state folder if absent", "-", None
+        "working directory of a job that names none, absolute; if absent, one of its own, `jobs/NUMBER` in the "
+        "state folder",
+        "-",
+        None,
     )
     default_time_limit_s: float = quantity(
         "run time by which a job is planned of which nothing is known", "s", 86400.0, gt=0
@@ -120,3 +125,11 @@ class LiveSpec(FileModel):
     retries: int = quantity(
         "times a job is started again after interruptions without progress in between", "-", 3, ge=0
     )
+
+    @field_validator("folder")
+    @classmethod
+    def _absolute(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith("/"):
+            msg = f"got {value!r}, expected an absolute path"
+            raise ValueError(msg)
+        return value

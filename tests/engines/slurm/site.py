@@ -57,6 +57,7 @@ SuspendTimeout=1
 ResumeTimeout=60
 SuspendRate=0
 ResumeRate=0
+FirstJobId={first_job}
 {nodes}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
@@ -101,6 +102,7 @@ class Site:
         self.env = {**os.environ, "SLURM_CONF": str(self.conf), "PATH": _path()}
         self._ports = _free_ports(1 + len(NODES))
         self._shaken = False  # its controller was killed: it may count GPUs as used for ever that nobody has
+        self._first_job = 1
         (folder / "state").mkdir()
         lines = []
         for name, gres in NODES.items():
@@ -129,7 +131,7 @@ class Site:
         )
         text = CONF.format(
             ports=self._ports, folder=self.folder, user=getpass.getuser(), nodes=nodes,
-            slurmd_timeout_s=slurmd_timeout_s,
+            slurmd_timeout_s=slurmd_timeout_s, first_job=self._first_job,
         )  # fmt: skip
         self.conf.write_text(text)
 
@@ -140,19 +142,32 @@ class Site:
         self.settle()
 
     def begin(self, name: str, *options: str) -> None:
-        """Start the controller, or the daemon of a node."""
+        """Start the controller, or the daemon of a node; returns when its process id is known.
+
+        A controller that may have lost its memory goes on with numbers that are new: a node refuses a job if it knows
+        one of the same number, and is drained for that.
+        """
+        if name == "slurmctld" and self._shaken:
+            self._first_job += 10_000
+            self.configure()
         program = ["slurmctld"] if name == "slurmctld" else ["slurmd", "-N", name]
         with (self.folder / "daemons.log").open("a") as log:
             subprocess.run([*program, *options], env=self.env, check=True, stdout=log, stderr=log, timeout=120)
+        until(lambda: self.pid(name), 30.0)  # it is a daemon before it says so
 
     def end(self, name: str, number: signal.Signals = signal.SIGTERM) -> None:
         """Stop a daemon by its process id, and wait until it is gone."""
         pid = self.pid(name)
-        self._shaken |= name == "slurmctld" and number == signal.SIGKILL
+        if name == "slurmctld" and number == signal.SIGKILL:
+            self.shaken()
         if pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
             until(lambda: not _alive(pid))
+
+    def shaken(self) -> None:
+        """Take note that the controller may have lost some of its memory."""
+        self._shaken = True
 
     def pid(self, name: str) -> int | None:
         try:
@@ -181,16 +196,11 @@ class Site:
             subprocess.run(["scancel", *jobs], env=self.env, check=False, timeout=120)
         for name, state in self.states().items():
             if "power" in state:
-                until(lambda name=name: "powering_down" not in self.states()[name])
-                if "powered_down" in self.states()[name]:
-                    self.ask("scontrol", "update", f"NodeName={name}", "State=POWER_UP")
+                self.wake(name)
             elif self.pid(name) is None:
                 self.begin(name)
             if "drain" in state or "down" in state.split("+")[0]:
-                subprocess.run(
-                    ["scontrol", "update", f"NodeName={name}", "State=RESUME"],
-                    env=self.env, check=False, timeout=120, capture_output=True,
-                )  # fmt: skip
+                self.resume([name])
         until(self._idle)
         if self._shaken:
             self.end("slurmctld")
@@ -200,6 +210,34 @@ class Site:
 
     def _idle(self) -> bool:
         return set(self.states().values()) == {"idle"} and not self.ask("squeue", "--noheader").strip()
+
+    def wake(self, name: str) -> None:
+        """Have a node come up, told again if need be; by hand, if it was put to sleep later than it was woken."""
+        until(lambda: "powering_down" not in self.states()[name])
+        by_hand_s = time.monotonic() + 10.0
+
+        def up() -> bool:
+            state = self.states()[name]
+            if "powered_down" in state and "powering_up" not in state:
+                self.ask("scontrol", "update", f"NodeName={name}", "State=POWER_UP")
+            elif "powering_up" in state and self.pid(name) is None and time.monotonic() > by_hand_s:
+                self.begin(name, "-b")
+            return "power" not in state
+
+        until(up, pause_s=0.5)
+
+    def drained_by_slurm(self) -> list[str]:
+        """Nodes that refused a job because they know one of its number, which the controller forgot."""
+        said = self.ask("sinfo", "--noheader", "--Node", "--format=%N|%E").splitlines()
+        return [name for name, _, reason in (line.partition("|") for line in said) if reason == "Duplicate jobid"]
+
+    def resume(self, names: list[str]) -> None:
+        """Do what an administrator would."""
+        for name in names:
+            subprocess.run(
+                ["scontrol", "update", f"NodeName={name}", "State=RESUME"],
+                env=self.env, check=False, timeout=120, capture_output=True,
+            )  # fmt: skip
 
     def stop(self) -> None:
         for name in ("slurmctld", *NODES):

@@ -6,15 +6,21 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
+from commonwatt.live.check_power import power_saving
+from commonwatt.model.errors import EngineDownError
+from commonwatt.model.nodes import Cluster, NodeSpec
 from tests.cli.console import run, write
+
+from .site import until
 
 V100 = {"gpu_type": "V100", "gpus": 2, "idle_w": 100, "gpu_w": 50}
 
 
 @pytest.fixture
 def check(site, tmp_path):
-    def lines(nodes, **more):
-        live = {"store": "live.db", "server": {"port": 0}, "slurm": {"conf": str(site.conf), "state": "state"}}
+    def lines(nodes, slurm=(), **more):
+        spec = {"conf": str(site.conf), "state": "state", **dict(slurm)}
+        live = {"store": "live.db", "server": {"port": 0}, "slurm": spec}
         path = write(tmp_path / "live.yaml", {"engine": "slurm", "nodes": nodes, "live": live, **more})
         return {line["what"]: line for line in run("check", path, "--json").document["checks"]}
 
@@ -44,3 +50,68 @@ def test_a_slurm_that_is_not_there(tmp_path, monkeypatch):
     found = {line["what"]: line for line in done.document["checks"]}
     assert done.code == 1
     assert found["engine"]["found"].startswith("not installed here: sbatch, scancel")
+
+
+class Said:
+    """Client programs that say what they are told to."""
+
+    def __init__(self, **settings):
+        saving = {"SuspendProgram": "/s", "ResumeProgram": "/r", "SuspendTime": "31536000 sec"} | settings
+        lines = "\n".join(f"{name:<24}= {value}" for name, value in saving.items())
+        self.answers = {"scontrol": f"Configuration data as of 2026-11-22T10:48:05\n{lines}\n", "sinfo": "n-1\nn-1\n"}
+
+    def run(self, program, *arguments):
+        return self.answers[program]
+
+
+@pytest.mark.parametrize(
+    ("settings", "verdict", "found"),
+    [
+        ({}, "ok", "by itself puts none"),
+        ({"SuspendTime": "INFINITE"}, "warning", "SuspendTime is INFINITE"),
+        (
+            {"SuspendTime": "NONE", "SuspendProgram": "(null)"},
+            "warning",
+            "SuspendProgram is not set, Suspend",
+        ),
+        ({"SuspendTime": "600 sec"}, "warning", "idle for 600 s, even those a plan keeps on: n-1, n-2"),
+        ({"SuspendTime": "600 sec", "SuspendExcNodes": "n-[1-2],x"}, "ok", "by itself puts none"),
+        ({"SuspendTime": "600 sec", "SuspendExcNodes": "n-[1-2]:1"}, "warning", "n-1, n-2"),
+        ({"SuspendTime": "600 sec", "SuspendExcParts": "gpu"}, "warning", "plan keeps on: n-2"),
+        ({"SuspendExcNodes": "n-[x]"}, "warning", ""),
+    ],
+)
+def test_whether_a_plan_alone_decides_who_sleeps(settings, verdict, found):
+    cluster = Cluster.of([NodeSpec(name="n", count=2, **V100)])
+    (line,) = power_saving(Said(**settings), cluster)
+    assert line.verdict == verdict
+    assert found in line.found
+
+
+def test_power_saving_of_a_slurm_that_goes_away():
+    class Gone:
+        def run(self, *command):
+            raise EngineDownError("no answer")
+
+    (line,) = power_saving(Gone(), Cluster.of([NodeSpec(name="n", **V100)]))
+    assert (line.verdict, line.found) == ("warning", "no answer")
+
+
+def test_slurm_leaves_the_nodes_it_is_told_to_except_to_the_plan(check, site, slurm):
+    """Which it puts to sleep, and wakes, when it is told to: others it puts to sleep itself."""
+    nodes = [{"name": "n", "count": 2, **V100}]
+    assert check(nodes, {"power": True})["power saving"]["verdict"] == "ok"
+    text = site.conf.read_text()
+    try:
+        site.conf.write_text(text.replace("SuspendTime=31536000", "SuspendTime=3\nSuspendExcNodes=n-1"))
+        site.ask("scontrol", "reconfigure")
+        assert "a plan keeps on: n-2" in check(nodes, {"power": True})["power saving"]["found"]
+        until(lambda: "powered_down" in site.states()["n-2"])
+        assert site.states()["n-1"] == "idle"
+        slurm.update_node("n-1", "POWER_DOWN")
+        until(lambda: "powered_down" in site.states()["n-1"])
+        until(lambda: site.pid("n-1") is None)
+        site.wake("n-1")
+    finally:
+        site.conf.write_text(text)
+        site.ask("scontrol", "reconfigure")

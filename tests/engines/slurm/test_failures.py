@@ -215,8 +215,7 @@ def test_what_slurm_has_forgotten_is_known_from_its_record(site, slurm, tmp_path
     until(lambda: said(tmp_path, 1) == ["begin", "end"])
     shutil.rmtree(site.folder / "state")
     (site.folder / "state").mkdir()
-    with site.conf.open("a") as conf:  # a node refuses a number it knows
-        conf.write("FirstJobId=50000\n")
+    site.shaken()
     site.begin("slurmctld")
     seen = {change.handle: change for change in ends(engine, 2)}
     assert (type(seen[1]), seen[1].outcome) == (JobEnded, Outcome.COMPLETED)

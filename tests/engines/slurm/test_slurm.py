@@ -21,8 +21,8 @@ from commonwatt.engines.slurm.engine import SlurmEngine
 from commonwatt.engines.slurm.open import open_slurm
 from commonwatt.engines.slurm.power import NodePower
 from commonwatt.engines.slurm.reading import SlurmJob, SlurmNode
-from commonwatt.engines.slurm.run import SlurmRun
-from commonwatt.engines.slurm.sight import Sight
+from commonwatt.engines.slurm.run import SlurmRun, await_end
+from commonwatt.engines.slurm.sight import Sight, look, own_jobs
 from commonwatt.engines.work import Work
 from commonwatt.model.errors import EngineDownError, EngineError, InputError
 from commonwatt.model.live import SlurmSpec
@@ -270,6 +270,39 @@ def test_the_record_of_an_end_counts_before_what_slurm_says(tmp_path, state, end
     assert run_in(tmp_path, end).ended(job, lag_s=60.0) == dataclasses.replace(end, cause=cause)
 
 
+@pytest.mark.parametrize(
+    ("state", "code", "cause"),
+    [
+        ("NODE_FAIL", None, "a node of it failed (NODE_FAIL)"),
+        ("PREEMPTED", None, "Slurm gave its place to another job (PREEMPTED)"),
+        ("CANCELLED", None, "it was cancelled in Slurm, not by us (CANCELLED)"),
+        ("OUT_OF_MEMORY", -9, "killed by SIGKILL"),
+        ("FAILED", -9, "killed by SIGKILL"),
+        (None, -9, "killed by SIGKILL"),
+    ],
+)
+def test_a_job_killed_an_instant_before_its_runner_has_not_failed_if_slurm_took_it(tmp_path, state, code, cause):
+    """A machine that goes down, or a cancelled job, takes its processes one after the other."""
+    job = None if state is None else SlurmJob(5, "me", state, 1, "None", "")
+    run = run_in(tmp_path, End(-9, stopped=False, at_s=1.0, cause="killed by SIGKILL"))
+    end = run.ended(job, lag_s=60.0)
+    assert (end.exit_code, end.stopped, end.cause) == (code, False, cause)
+
+
+def test_a_job_we_have_slurm_kill_was_stopped_though_its_runner_saw_it_killed(tmp_path, settings):
+    class Killing(Slurm):
+        state = "RUNNING"
+
+        def cancel(self, jobs):
+            self.state = "CANCELLED"
+            run.folder.finish(End(-9, stopped=False, at_s=1.0, cause="killed by SIGKILL"))
+
+    slurm, run = Killing(), run_in(tmp_path)
+    settings = dataclasses.replace(settings, grace_s=0.0, patience_s=0.0)
+    end = await_end(run, slurm, settings, lambda: SlurmJob(5, "me", slurm.state, 1, "None", ""))
+    assert (end.exit_code, end.stopped) == (-9, True)
+
+
 @pytest.mark.parametrize("state", ["PENDING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUE_HOLD", "A_NEW_ONE"])
 def test_as_long_as_slurm_has_it_a_job_has_not_ended(tmp_path, state):
     run = run_in(tmp_path, End(0, stopped=False, at_s=1.0, cause="exit code 0"))
@@ -280,6 +313,55 @@ def test_a_look_from_before_a_submission_says_nothing_of_it(tmp_path):
     run = run_in(tmp_path)
     assert run.ended(None, lag_s=0.0, seen_s=run.waiting_s - 1.0) is None
     assert run.ended(None, lag_s=0.0, seen_s=run.waiting_s + 1.0) is not None
+
+
+def test_a_job_that_is_over_ends_no_other_run_of_the_same_number(tmp_path):
+    """Whose records were put aside while Slurm still knew it."""
+    over = SlurmJob(5, "me", "COMPLETED", 1, "None", "")
+    run = run_in(tmp_path)
+    run.number, run.waiting_s = 6, 100.0
+    assert run.ended(over, lag_s=0.0, seen_s=99.0) is None  # submitted since
+    assert run.ended(over, lag_s=0.0, seen_s=101.0).cause == "Slurm knows nothing of it, and it left no record"
+    run = run_in(tmp_path / "b")
+    run.number = 5
+    assert run.ended(over, lag_s=0.0).cause == "completed, says Slurm"
+
+
+class Listing(Slurm):
+    """Plain output that depends on nothing but who asks how."""
+
+    def __init__(self, *jobs):
+        super().__init__(use_json=False)
+        self.rows, self.asked = jobs, []
+
+    def ping(self):
+        pass
+
+    def run(self, program, *arguments):
+        self.asked.append((program, *arguments))
+        mark = arguments[-1].partition("=")[2].partition("|")[0]
+        return "".join(f"{mark}|{row}\n" for row in self.rows) if program == "squeue" else ""
+
+
+def test_a_run_that_slurm_has_twice_is_the_last_that_is_not_over_and_the_others_are_swept_out(tmp_path):
+    me = getpass.getuser()
+    rows = [
+        f"{number}|{me}|{state}|1|None|commonwatt lab 1 1"
+        for number, state in ((3, "RUNNING"), (4, "PENDING"), (5, "COMPLETING"), (6, "COMPLETED"), (2, "FAILED"))
+    ]
+    sight = look(Listing(*rows), "lab")
+    assert sight.jobs[1, 1].id == 5
+    assert sight.doubled == (3, 4)
+    assert [job.id for _, job in own_jobs(Listing(*rows), "lab")] == [3, 4, 5, 6, 2]
+
+
+def test_what_is_in_hidden_partitions_is_asked_for():
+    slurm = Listing()
+    slurm.jobs()
+    slurm.jobs("me")
+    slurm.nodes()
+    assert all("--all" in command for command in slurm.asked)
+    assert [command[0] for command in slurm.asked] == ["squeue", "squeue", "sinfo"]
 
 
 class Refusing(Slurm):

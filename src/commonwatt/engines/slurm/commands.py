@@ -66,9 +66,10 @@ class Slurm:
     def jobs(self, user: str | None = None) -> list[SlurmJob]:
         """Jobs of *user*, or of everybody, that Slurm knows, with those that ended within its ``MinJobAge``.
 
-        The JSON of Slurm 22.05 lists everybody's in any case, which takes its time.
+        The JSON of Slurm 22.05 lists everybody's in any case, which takes its time. Without ``--all``, those of a
+        hidden partition are not shown, not even to who submitted them.
         """
-        of = ["--states=all"] if user is None else ["--states=all", f"--user={user}"]
+        of = ["--states=all", "--all"] if user is None else ["--states=all", "--all", f"--user={user}"]
         found = self._ask_json(("squeue", *of, "--json"), jobs_of_json)
         if found is None:
             mark = secrets.token_hex(4)
@@ -82,12 +83,14 @@ class Slurm:
             found = self._ask_json(("scontrol", "show", "nodes", "--json"), nodes_of_json)
         if found is not None:
             return found
-        return nodes_of_text(self.run("sinfo", "--noheader", "--Node", f"--Format={NODE_FIELDS}"))
+        return nodes_of_text(self.run("sinfo", "--noheader", "--all", "--Node", f"--Format={NODE_FIELDS}"))
 
     def reasons(self) -> dict[str, str]:
         """Why nodes are in the state they are in, by name, as whoever put them there said."""
-        said = self.run("sinfo", "--noheader", "--Node", "--all", "--format=%N|%E")
-        return {name: reason for name, _, reason in (line.partition("|") for line in said.splitlines())}
+        mark = secrets.token_hex(4)  # a reason may hold anything, even what looks like a further line
+        said = self.run("sinfo", "--noheader", "--Node", "--all", f"--format={mark}|%N|%E")
+        rows = (line.split("|", 2) for line in said.splitlines() if line.startswith(f"{mark}|"))
+        return {row[1]: row[2] for row in rows if len(row) == 3}
 
     # -- orders
 
@@ -108,10 +111,11 @@ class Slurm:
         """Take *jobs* out of Slurm, killed after its ``KillWait`` if need be."""
         self._tell("scancel", *map(str, jobs))
 
-    def update_node(self, name: str, state: str, reason: str | None = None) -> None:
-        """Change the state of a node; takes the rights of an operator of Slurm."""
-        why = [] if reason is None else [f"Reason={reason}"]
-        self.run("scontrol", "update", f"NodeName={name}", f"State={state}", *why)
+    def update_node(self, name: str, state: str | None, reason: str | None = None) -> None:
+        """Change the state of a node, or why it is in it; takes the rights of an operator of Slurm."""
+        changed = {"State": state, "Reason": reason}
+        said = [f"{key}={value}" for key, value in changed.items() if value is not None]
+        self.run("scontrol", "update", f"NodeName={name}", *said)
 
     # -- how
 

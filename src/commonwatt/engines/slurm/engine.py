@@ -272,7 +272,7 @@ class SlurmEngine:
         kind = sight.nodes[nodes[0]].type_for(gpu_type)
         comment = comment_of(self._identity, run.order.handle, run.order.attempt)
         options = submission(self._settings, run.order, nodes, kind, run.folder.path, comment)
-        self._slurm.submit(options, self._script, str(run.folder.path))
+        run.number = self._slurm.submit(options, self._script, str(run.folder.path))
         run.held, run.waiting_s = False, time.monotonic()
 
     def _tell(self, handles: Sequence[int]) -> None:
@@ -336,7 +336,7 @@ class SlurmEngine:
     def _sweep(self, sight: Sight) -> None:
         """Cancel what is ours in Slurm and was given up, such as a submission whose answer never came."""
         wanted = {(run.order.handle, run.order.attempt) for run in self._runs.values()}
-        stray = [job.id for run, job in sight.jobs.items() if not job.over and run not in wanted]
+        stray = [*sight.doubled, *(job.id for run, job in sight.jobs.items() if not job.over and run not in wanted)]
         if stray:
             with suppress(EngineDownError):
                 self._slurm.cancel(stray)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import datetime
+from itertools import islice
 from typing import Literal
 
 from commonwatt.control.others import OtherJob
 from commonwatt.engines.slurm.commands import Slurm
-from commonwatt.engines.slurm.sight import look
+from commonwatt.engines.slurm.hostlist import host_names
+from commonwatt.engines.slurm.sight import own_jobs
 
 __all__ = ["FIELDS", "others", "others_of_text"]
 
 FIELDS = (
     "JobID:|,UserName:|,State:|,SubmitTime:|,StartTime:|,EndTime:|,TimeLimit:|,tres-alloc:|,tres-per-node:|,"
-    "tres-per-job:|,NumNodes:|,NodeList:|,Reason:|"
+    "tres-per-job:|,NumNodes:|,NodeList:|,Reason:|,tres-per-task:|,NumTasks:|,tres-per-socket:|,sct:|,ArrayJobID:|,"
+    "ArrayTaskID:|"
 )
 """``squeue --Format``: nothing in it is text that a user may choose."""
 
@@ -23,42 +28,66 @@ _RUNS = {"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT"
 _RAN = {"COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED", "NODE_FAIL", "PREEMPTED", "DEADLINE"}
 _NOT_YET = {"BeginTime", "Dependency", "DependencyNeverSatisfied", "JobArrayTaskLimit", "JobHeldAdmin", "JobHeldUser"}
 _ALLOCATED = re.compile(r"(?:^|,)gres/gpu=(\d+)(?=$|,)")
-_ASKED = re.compile(r"(?:^|,)gres[:/]gpu(?::([^:=,()]+))?[:=](\d+)(?=$|[,(])")
+_NODES = re.compile(r"(?:^|,)node=(\d+)(?=$|,)")
+_ASKED = re.compile(r"(?:^|,)gres[:/]gpu(?::([^:=,()]+)(?=[:=]))?(?:[:=]([^:=,()]+))?(?=$|[,(])")
+_TASKS = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 _CLOCK = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)")
 _FOR_EVER_S = 365 * 86400.0
+_MOST_TASKS = 100
+"""Of the waiting tasks of a job array, so many are looked at: a plan of thousands would take long."""
 
 
 def others(slurm: Slurm, identity: str) -> list[OtherJob]:
     """Ask Slurm for the jobs that do not carry our *identity*; raises ``EngineError`` if it does not answer."""
-    own = {job.id for job in look(slurm, identity).jobs.values()}
-    text = slurm.run("squeue", "--states=all", "--noheader", f"--Format={FIELDS}")
-    return others_of_text(text, own, lambda names: slurm.run("scontrol", "show", "hostnames", names).split())
+    slurm.ping()
+    own = {job.id for _, job in own_jobs(slurm, identity)}
+    return others_of_text(slurm.run("squeue", "--states=all", "--all", "--noheader", f"--Format={FIELDS}"), own)
 
 
-def others_of_text(text: str, own: Collection[int], expand: Callable[[str], list[str]]) -> list[OtherJob]:
-    """Read what ``squeue`` says; left out are our *own*, those without GPUs, and those that are not to begin yet.
-
-    *expand* tells the names that a list such as ``n-[1-3]`` stands for.
-    """
-    found = []
+def others_of_text(text: str, own: Collection[int]) -> list[OtherJob]:
+    """Read what ``squeue`` says; left out are our *own*, those without GPUs, and those that are not to begin yet."""
+    found: list[OtherJob] = []
+    arrays: list[tuple[OtherJob, str, str]] = []
+    running: Counter[str] = Counter()
     for line in text.splitlines():
         row = [part.strip() for part in line.split("|")]
-        if len(row) < 13 or not row[0].isdigit() or int(row[0]) in own:
+        if len(row) < 19 or not row[0].isdigit() or int(row[0]) in own:
             continue
         state = _state(row[2], row[12])
         submit_s, start_s, end_s = (_moment(part) for part in row[3:6])
-        gpus, gpu_type = _gpus(row[7], row[8], row[9], int(row[10]) if row[10].isdigit() else 1)
+        gpus, gpu_type = _gpus(row)
         if state is None or not gpus or submit_s is None:
             continue
-        nodes = tuple(expand(row[11]) if "[" in row[11] else row[11].split(",") if row[11] else ())
-        found.append(
-            OtherJob(
-                id=int(row[0]), user=row[1], state=state, submit_s=submit_s,
-                start_s=None if state == "waiting" else start_s, end_s=end_s if state == "ended" else None,
-                limit_s=_limit(row[6]), gpus=gpus, gpu_type=gpu_type, nodes=nodes,
-            )
+        try:
+            nodes = host_names(row[11])
+        except ValueError:
+            continue
+        job = OtherJob(
+            id=int(row[0]), user=row[1], state=state, submit_s=submit_s,
+            start_s=None if state == "waiting" else start_s, end_s=end_s if state == "ended" else None,
+            limit_s=_limit(row[6]), gpus=gpus, gpu_type=gpu_type, nodes=nodes,
         )  # fmt: skip
+        running[row[17]] += state == "running"
+        if state == "waiting" and row[18][:1].isdigit():
+            arrays.append((job, row[17], row[18]))
+        else:
+            found.append(job)
+    for job, array, tasks in arrays:
+        found += (replace(job, task=task) for task in _tasks(tasks, running[array]))
     return found
+
+
+def _tasks(text: str, running: int) -> list[int]:
+    """Return the waiting tasks of an array such as ``1-9:2,12%4``, as many as may run beside those *running*."""
+    listed, _, at_once = text.partition("%")
+    most = min(_MOST_TASKS, int(at_once) - running) if at_once.isdigit() else _MOST_TASKS
+    found: list[int] = []
+    for part in listed.split(","):
+        if (match := _TASKS.fullmatch(part)) is None:  # Slurm shortens long ones: `1,3,5,...`
+            break
+        first, last, step = match.groups()
+        found += islice(range(int(first), int(last or first) + 1, int(step or 1)), _MOST_TASKS)
+    return found[: max(0, most)]
 
 
 def _state(word: str, reason: str) -> Literal["waiting", "running", "ended"] | None:
@@ -85,10 +114,20 @@ def _limit(text: str) -> float | None:
     return limit_s if 0 < limit_s < _FOR_EVER_S else None
 
 
-def _gpus(allocated: str, per_node: str, per_job: str, nodes: int) -> tuple[int, str | None]:
-    """Return how many GPUs a job asks for, and of which type, if it says so."""
-    asked = [(each, nodes) for each in _ASKED.findall(per_node)] + [(each, 1) for each in _ASKED.findall(per_job)]
-    gpu_type = next((name for (name, _), _ in asked if name), None)
-    if counted := _ALLOCATED.search(allocated):
+def _gpus(row: Sequence[str]) -> tuple[int, str | None]:
+    """Return how many GPUs a job asks for, and of which type, if it says so; with a range of nodes, for the fewest."""
+    least = _NODES.search(row[7])
+    nodes = int(least[1]) if least else _number(row[10])
+    sockets = _number(row[16].partition(":")[0])  # of each node
+    times = {8: nodes, 9: 1, 13: _number(row[14]), 15: nodes * sockets}
+    asked = [(kind, count, times[k]) for k in times for kind, count in _ASKED.findall(row[k])]
+    named = [(kind or ("" if count.isdigit() else count), count, many) for kind, count, many in asked]
+    gpu_type = next((kind for kind, _, _ in named if kind), None)
+    if counted := _ALLOCATED.search(row[7]):
         return int(counted[1]), gpu_type
-    return sum(int(number) * times for (_, number), times in asked), gpu_type
+    return sum(_number(count) * many for _, count, many in named), gpu_type
+
+
+def _number(text: str) -> int:
+    """Return a count; what is not said is 1."""
+    return int(text) if text.isdigit() else 1

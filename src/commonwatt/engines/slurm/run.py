@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from commonwatt.control.engine import JobInterrupted, Stopped
 from commonwatt.engines.local.folder import End, RunFolder, RunOrder
@@ -51,6 +51,7 @@ class SlurmRun:
 
     folder: RunFolder
     order: RunOrder
+    number: int | None = None  # of its job in Slurm, if it was us who submitted it
     held: bool = False  # not submitted yet: its nodes are being woken
     why: str = ""  # why we took it out of Slurm, if we did
     missing_s: float | None = None  # since when there has been nothing in Slurm, and no record of an end
@@ -62,6 +63,8 @@ class SlurmRun:
         Slurm says whether: only when it has given everything back. The record of the runner says how; where there is
         none even after *lag_s*, which the shared file system may need, Slurm does, and the run is given up for good.
         """
+        if job is not None and job.over and self.number not in (None, job.id):
+            job = None  # of another run, whose records were put aside
         if self.held or (job is None and seen_s < self.waiting_s):  # it has only just been submitted
             return None
         if job is not None and not job.over:
@@ -76,6 +79,8 @@ class SlurmRun:
             return self.give_up(_without_record(job, self.why))
         if end.stopped:
             return End(end.exit_code, stopped=True, at_s=end.at_s, cause=self.why or _stopped_by(job, end))
+        if _killed(end) and job is not None and job.state in _CAUSES:  # before its runner, which saw it and no more
+            return replace(end, exit_code=None, cause=f"{_CAUSES[job.state]} ({job.state})")
         return end
 
     def misplaced(self, job: SlurmJob, start_s: float) -> bool:
@@ -152,7 +157,12 @@ def await_end(run: SlurmRun, slurm: Slurm, settings: SlurmSettings, job_of: Call
     over_s = time.monotonic()
     while run.folder.end() is None and run.folder.processes() and time.monotonic() < over_s + settings.lag_s:
         time.sleep(_BLINK_S)
-    return run.give_up(stopped)
+    end = run.give_up(stopped)
+    return replace(end, stopped=True) if killed and _killed(end) else end
+
+
+def _killed(end: End) -> bool:
+    return end.exit_code is not None and end.exit_code < 0
 
 
 def _without_record(job: SlurmJob | None, why: str) -> End:

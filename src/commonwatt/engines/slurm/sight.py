@@ -13,7 +13,7 @@ from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.reading import SlurmJob, SlurmNode
 from commonwatt.engines.slurm.run import run_of
 
-__all__ = ["Held", "Sight", "look"]
+__all__ = ["Held", "Sight", "look", "own_jobs"]
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,16 @@ class Held:
 
 @dataclass(frozen=True)
 class Sight:
-    """Nodes by name and our jobs by handle and attempt, at one moment of the monotonic clock."""
+    """Nodes by name and our jobs by handle and attempt, at one moment of the monotonic clock.
+
+    Of a run that is in Slurm several times, as a number may be given again after records were put aside, the last
+    counts that is not over; *doubled* are the numbers of others that are not.
+    """
 
     at_s: float
     nodes: Mapping[str, SlurmNode]
     jobs: Mapping[tuple[int, int], SlurmJob]
+    doubled: tuple[int, ...] = ()
 
     def job_of(self, order: RunOrder) -> SlurmJob | None:
         """Return the job of a run of ours."""
@@ -63,6 +68,12 @@ class Sight:
         return max(0, left)
 
 
+def own_jobs(slurm: Slurm, identity: str) -> list[tuple[tuple[int, int], SlurmJob]]:
+    """Ask Slurm for all jobs of ours, each with its handle and attempt."""
+    found = ((run_of(identity, job.comment), job) for job in slurm.jobs(_user()))
+    return [(run, job) for run, job in found if run is not None]
+
+
 def look(slurm: Slurm, identity: str) -> Sight:
     """Ask Slurm for its nodes and for our jobs; raises ``EngineError`` if it does not answer.
 
@@ -73,11 +84,12 @@ def look(slurm: Slurm, identity: str) -> Sight:
     slurm.ping()
     nodes = {node.name: node for node in slurm.nodes()}
     jobs: dict[tuple[int, int], SlurmJob] = {}
-    for job in sorted(slurm.jobs(_user()), key=lambda job: (not job.over, job.id)):
-        run = run_of(identity, job.comment)
-        if run is not None:
-            jobs[run] = job
-    return Sight(at_s, nodes, jobs)
+    doubled = []
+    for run, job in sorted(own_jobs(slurm, identity), key=lambda found: (not found[1].over, found[1].id)):
+        if run in jobs and not jobs[run].over:
+            doubled.append(jobs[run].id)
+        jobs[run] = job
+    return Sight(at_s, nodes, jobs, tuple(doubled))
 
 
 def _user() -> str:
