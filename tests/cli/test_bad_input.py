@@ -108,6 +108,7 @@ BOTH: list[tuple[str, Change, tuple[str, ...]]] = [
     ("tenant of weight zero", put("tenants", to=[{"name": "x", "weight": 0}]), ("tenants.x.weight", "'0'", "above 0")),
 ]
 SIMULATE: list[tuple[str, Change, tuple[str, ...]]] = [
+    ("a version to come", put("version", to=3), ("version", "'3'", "expected 1, the only version there is")),
     ("no jobs", put("workload", "jobs", to=[]), ("workload.jobs", "at least 1")),
     ("no workload", lambda d: d.pop("workload"), ("workload", "the jobs to simulate")),
     ("no source", put("workload", to={"jobs": [job()]}), ("workload.source", "to be given")),

@@ -11,10 +11,21 @@ from functools import reduce
 from operator import or_
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticUndefined
 
-__all__ = ["AnswerModel", "DictionaryRow", "FileModel", "ResultModel", "dictionary_rows", "quantity"]
+__all__ = ["AnswerModel", "DictionaryRow", "FileModel", "FileVersion", "ResultModel", "dictionary_rows", "quantity"]
+
+
+def _known_version(value: Any) -> Any:  # noqa: ANN401
+    if value != 1 or isinstance(value, bool):
+        msg = f"got {value!r}, expected 1, the only version there is"
+        raise ValueError(msg)
+    return value
+
+
+FileVersion = Annotated[Literal[1], BeforeValidator(_known_version)]
+"""Which version of its format a file is of."""
 
 
 class FileModel(BaseModel):

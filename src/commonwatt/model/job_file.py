@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import field_validator, model_validator
 
-from commonwatt.model.fields import FileModel, quantity
+from commonwatt.model.fields import FileModel, FileVersion, quantity
 
 __all__ = ["MOST_GPUS", "JobFile"]
 
@@ -54,15 +54,7 @@ class JobFile(FileModel):
         "longest time it may run; by which it is planned if nothing else is known", "s", None, gt=0
     )
     kind: str = quantity("free label: jobs of one kind are taken to scale alike", "-", "", max_length=100)
-    version: Literal[1] = quantity("version of this format", "-", 1)
-
-    @field_validator("version", mode="before")
-    @classmethod
-    def _known_version(cls, value: Any) -> Any:  # noqa: ANN401
-        if value != 1 or isinstance(value, bool):
-            msg = f"got {value!r}, expected 1, the only version there is"
-            raise ValueError(msg)
-        return value
+    version: FileVersion = quantity("version of this format", "-", 1)
 
     @field_validator("command", mode="before")
     @classmethod

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.electricity import Electricity
-from commonwatt.model.fields import FileModel, quantity
+from commonwatt.model.fields import FileModel, FileVersion, quantity
 from commonwatt.model.jobs import Tenant
 from commonwatt.model.live import LiveSpec
 from commonwatt.model.nodes import NodeSpec
@@ -224,6 +224,7 @@ def _default_policies() -> tuple[PolicySpec, ...]:
 class Scenario(FileModel):
     """A simulation: the workload, the cluster, the policies."""
 
+    version: FileVersion = quantity("version of this format", "-", 1)
     name: str = quantity("name of the scenario", "-", "scenario", min_length=1)
     engine: Literal["simulated", "local", "slurm"] = quantity(
         "where jobs run when it goes live; `simulate` runs it in a simulated cluster whatever stands here",
