@@ -9,7 +9,7 @@ from commonwatt.cli.partition.characterize import characterize
 from tests.cli.partition_console import call
 from tests.partitioning.test_mig_layouts import market_data
 
-SLEEP = "import os, time; n = int(os.environ['N']); time.sleep(0.3 * (0.1 + 0.9 / n))"
+SLEEP = "import os, time; n = int(os.environ['N']); time.sleep(1.2 * (0.1 + 0.9 / n))"
 
 
 def test_a_command_is_timed(tmp_path):

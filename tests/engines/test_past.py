@@ -38,7 +38,7 @@ def test_what_could_not_be_put_aside_whole_is_tried_again_by_whoever_comes_after
     with pytest.raises(EngineDownError, match=r"cannot be put aside: .*Permission denied"):
         past.forget([7], aside=True)
     assert past.others([]) == [7]
-    assert RunFolder.all_in(tmp_path / "runs")[-1].order().attempt == 2
+    assert RunFolder.all_in(tmp_path / "runs")[-1][1].attempt == 2
     assert stays == "7" or not (tmp_path / "jobs" / "7").exists()
     monkeypatch.undo()
     assert past.forget([7], aside=True) == {7}
