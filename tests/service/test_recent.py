@@ -121,3 +121,20 @@ def test_an_error_is_everybodys_and_is_not_kept():
         return [type(error) for error in first], await recent.get("a", find)
 
     assert asyncio.run(told(Recent(1.0, clock=lambda: 0.0))) == ([StoreError] * 2, 2)
+
+
+def test_what_is_remembered_is_changed_by_who_knows_better():
+    recent, asked = Recent(clock=lambda: 0.0), []
+
+    def find():
+        asked.append(1)
+        return 5
+
+    async def ask():
+        recent.change("a", lambda found: found + 1)  # nothing is known yet
+        first = await recent.get("a", find)
+        recent.change("a", lambda found: found + 1)
+        return first, await recent.get("a", find)
+
+    assert asyncio.run(ask()) == (5, 6)
+    assert len(asked) == 1

@@ -79,11 +79,16 @@ def submit(
     row, new = desk.store.submit(owner, file, now_s, due_s=due, key=key)
     about(request, f"job {row.id}", tenant=owner, name=file.name, new=new)
     if new:
-        recent_of(request).forget(("jobs", owner), ("jobs", caller.tenant))
+        for of in {owner, caller.tenant}:
+            recent_of(request).change(("jobs", of), _one_more)
         desk.wake()
     response.status_code = 201 if new else 200
     response.headers["Location"] = f"{PREFIX}/jobs/{row.id}"
     return submitted_job(row, desk.board(), warnings)
+
+
+def _one_more(counts: dict[str, int]) -> dict[str, int]:
+    return {**counts, JobStatus.WAITING: counts[JobStatus.WAITING] + 1}
 
 
 @router.get("", response_model=JobPage, responses=refusals(403, 404))

@@ -54,6 +54,14 @@ class Recent:
                 if self._sought.get(key) is own:
                     del self._sought[key]
 
+    def change(self, key: Hashable, how: Callable[[Any], Any]) -> None:
+        """Change what is remembered for *key* as *how* says; what is being looked for now is not remembered."""
+        with self._lock:
+            self._sought.pop(key, None)
+            if key in self._known:
+                since_s, found = self._known[key]
+                self._known[key] = (since_s, how(found))
+
     def forget(self, *keys: Hashable) -> None:
         """Find everything anew, or what *keys* ask for; what is being looked for now is not remembered either."""
         with self._lock:
