@@ -9,6 +9,7 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("sqlalchemy")
@@ -16,6 +17,7 @@ pytest.importorskip("sqlalchemy")
 from tests.engines.slurm.conftest import running_site, site  # noqa: F401
 from tests.engines.slurm.site import until
 from tests.live.chaos import (
+    ROUNDS,
     config_in,
     controller,
     kill,
@@ -82,6 +84,25 @@ def test_jobs_end_exactly_once_though_the_controller_and_slurmctld_are_killed(pl
         site.begin("slurmctld")
         with administered(site):
             until_all_end(store, jobs, 240.0)
+    assert problems(store, tmp_path, jobs) == []
+
+
+@pytest.mark.skipif("COMMONWATT_ROUNDS" not in os.environ, reason="takes its time: COMMONWATT_ROUNDS=100")
+def test_jobs_end_exactly_once_however_often_slurmctld_is_killed(plane, site, tmp_path):  # noqa: F811
+    path, store = plane
+    rng = np.random.default_rng(ROUNDS)
+    jobs = []
+    with running(path), administered(site):
+        for k in range(ROUNDS):
+            for n in range(2):
+                seconds, epochs = float(rng.uniform(0.2, 3.0)), int(rng.integers(1, 4))
+                file = witness(f"j{k}-{n}", tmp_path, seconds, epochs=epochs, gpus=int(rng.integers(1, 3)))
+                jobs.append(store.submit("ab"[n], file, time.time())[0].id)
+            time.sleep(float(rng.uniform(0.0, 3.0)))
+            site.end("slurmctld", signal.SIGKILL)
+            time.sleep(float(rng.uniform(0.0, 1.0)))
+            site.begin("slurmctld")
+        until_all_end(store, jobs, 1200.0)
     assert problems(store, tmp_path, jobs) == []
 
 
