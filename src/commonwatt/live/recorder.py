@@ -27,8 +27,8 @@ _ENDS = {
 _STAYS = {EventKind.SUBMITTED, EventKind.WAITS}
 _ACCOUNTS_S, _FOR_EACH_S, _PROGRESS_S = 4.5, 0.01, 60.0
 """How often accounts, later the more jobs run, and epochs that are in no snapshot yet, of jobs that just go on are
-written down: with 1,000 of them it takes 0.1 s, in which nobody else can write. Energy is metered from where it was last
-written down, and those who look are told of all progress, so nothing is lost in between."""
+written down: with 1,000 of them it takes 0.1 s, in which nobody else can write. Energy is metered from where it was
+last written down, and those who look are told of all progress, so nothing is lost in between."""
 _OFF: dict[str, Any] = {"nodes": [], "gpu_type": None, "gpus_per_node": 0, "expected_end_s": None}
 
 
