@@ -125,7 +125,8 @@ class Controller:
     def cancel(self, handles: Iterable[int], now_s: float) -> None:
         """Take jobs off their nodes, if they have any, and forget them; what they used is still their own."""
         self.absorb()
-        there = {h: self.book.nodes.get(h, ()) for h in dict.fromkeys(handles) if h in self.book.active}
+        held, active = dict(self._held), self.book.active
+        there = {h: self.book.nodes.get(h, ()) for h in dict.fromkeys(handles) if h in active}
         if not there:
             return
         self._calm = None
@@ -136,12 +137,13 @@ class Controller:
         for handle, nodes in there.items():
             if handle not in self.book.active:  # it was over before it could be stopped
                 continue
-            gpus = self._held.pop(handle, 0) if nodes else self._held.get(handle, 0)
+            if nodes:
+                self._held.pop(handle, None)
             self.aside.discard(handle)
             self.book.close(handle, Status.CANCELLED, now_s)
             self.ledger.ended(handle)
-            sentence = "cancelled by its owner"
-            self.log.append(Event(now_s, EventKind.CANCELLED, handle, nodes, gpus, "cancelled", sentence))
+            why = ("cancelled", "cancelled by its owner")
+            self.log.append(Event(now_s, EventKind.CANCELLED, handle, nodes, held.get(handle, 0), *why))
 
     def weigh(self, tenant_weights: Mapping[str, float]) -> None:
         """Take over the weights of tenants, which may have changed."""

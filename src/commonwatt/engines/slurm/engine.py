@@ -164,8 +164,8 @@ class SlurmEngine:
 
     def found(self) -> Sequence[Found]:
         """Every job that was ever ordered here, as it stands: for a controller that has just come (back) to life."""
-        holding_ = {handle: run.order for handle, run in self._runs.items() if holding(run, self._settings.lag_s)}
-        return self._past.found(holding_)
+        held = {handle: run.order for handle, run in self._runs.items() if holding(run, self._settings.lag_s)}
+        return self._past.found(held)
 
     def remembered(self) -> Sequence[int]:
         """Return the jobs that do not run."""
