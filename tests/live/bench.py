@@ -14,7 +14,7 @@ from commonwatt.model.job_file import JobFile
 from commonwatt.store.records import JobRow, JobStatus, RequestKind
 from tests.live.chaos import config_in
 
-__all__ = ["Bench", "Hand", "ended_kinds"]
+__all__ = ["Bench", "Hand", "ended_kinds", "node"]
 
 ENDED = (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED)
 
@@ -32,6 +32,8 @@ class Hand:
 class Bench:
     """The control plane of a configuration, one look at a time."""
 
+    work = VirtualWork
+
     def __init__(self, folder: Path, **changes) -> None:
         self.folder, self.hand = folder, Hand()
         self.clock = SteadyClock(self.hand, self.hand)
@@ -46,7 +48,7 @@ class Bench:
         self.keeper: Keeper = live.keeper
         self.keeper._claimed()
         self.keeper._pace = Pace(beat_s=10.0, requests_s=0.0)
-        self.engine = self.virtual or VirtualWork(live.cluster, World(unused_state=None), self.clock)
+        self.engine = self.virtual or self.work(live.cluster, World(unused_state=None), self.clock)
         self.virtual = self.engine
         self.keeper._make_engine = lambda: self.engine
         self.engine.wait = lambda seconds, waker=-1: None
@@ -94,3 +96,7 @@ class Bench:
 
 def ended_kinds(kinds: list[str]) -> list[str]:
     return [kind for kind in kinds if kind in ENDED]
+
+
+def node(name: str, gpu_type: str = "V100", **more) -> dict:
+    return {"name": name, "gpu_type": gpu_type, "gpus": 2, "idle_w": 100, "gpu_w": 200, **more}

@@ -13,7 +13,7 @@ from commonwatt.live.keeper import Pace
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.store.records import JobStatus, RequestKind
 from commonwatt.store.ticks import Tick
-from tests.live.bench import Bench, ended_kinds
+from tests.live.bench import Bench, ended_kinds, node
 
 
 @pytest.fixture
@@ -288,10 +288,6 @@ def change(b: Bench, **changes) -> None:
     b.close()
     b.path.write_text(yaml.safe_dump(config | changes))
     b.open()
-
-
-def node(name: str, gpu_type: str = "V100", **more) -> dict:
-    return {"name": name, "gpu_type": gpu_type, "gpus": 2, "idle_w": 100, "gpu_w": 200, **more}
 
 
 def test_a_job_no_node_can_run_any_more_is_stopped_and_fails_with_its_reason(bench):

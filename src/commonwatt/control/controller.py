@@ -6,17 +6,17 @@ The controller does not know whether its engine and clock are simulated.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from commonwatt.control.advice import advice, without_nodes
 from commonwatt.control.book import JobBook, Rules, Status
 from commonwatt.control.capacity import Capacity, only_on
-from commonwatt.control.engine import Engine, JobEnded, JobInterrupted, NodeView, Outcome, Start, Stop
+from commonwatt.control.engine import Engine, JobEnded, JobInterrupted, JobLeft, NodeView, Outcome, Start, Stop, Stopped
 from commonwatt.control.events import Event, EventKind, EventLog
 from commonwatt.control.ledger import Account, Ledger
 from commonwatt.control.policy import Policy
+from commonwatt.control.sample import Sample
 from commonwatt.control.usage import Usage
 from commonwatt.model.arrays import Ints
 from commonwatt.model.electricity import Tariff
@@ -27,20 +27,7 @@ from commonwatt.placement.explain import Explainer
 from commonwatt.placement.problem import POSTPONED, Problem, Schedule
 from commonwatt.placement.solvers import KeepGoing, always
 
-__all__ = ["Controller", "Sample"]
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """The cluster right after a tick."""
-
-    time_s: float
-    busy_gpus: int
-    power_w: float | None
-    running: int
-    waiting: int
-    on_gpus: int  # of nodes that are on or waking
-    wanted_gpus: int  # held, or asked for by waiting jobs
+__all__ = ["Controller"]
 
 
 class Controller:
@@ -76,6 +63,7 @@ class Controller:
         self._advice: list[Event] = []  # what would be done now
         self._told_waiting: set[int] = set()
         self._held: dict[int, int] = {}  # GPUs of running jobs
+        self.leaving: dict[int, tuple[tuple[int, ...], int]] = {}  # nodes, GPUs of jobs told to stop
         self._usage = Usage(self.rules.half_life_s, now_s)
         self._decided_s: float | None = None
         # GPUs that could be used, and those placement saw, when a decision left everybody running as they were
@@ -131,7 +119,9 @@ class Controller:
             return
         self._calm = None
         if running := [handle for handle, nodes in there.items() if nodes]:
-            self.engine.apply([Stop(handle) for handle in running])
+            for stopped in self.engine.apply([Stop(handle) for handle in running]):
+                if stopped.later:
+                    self.leaving.setdefault(stopped.handle, (there[stopped.handle], held[stopped.handle]))
             self.charge()
             self.absorb()
         for handle, nodes in there.items():
@@ -181,7 +171,8 @@ class Controller:
         kind = EventKind.RESUMED if self.book.job("starts")[handle] else EventKind.STARTED
         self.log.append(Event(now_s, kind, handle, (node,), gpus, *why))
         self.book.place(handle, row, (node,), now_s)
-        self.ledger.began(handle)
+        if handle not in self.leaving:
+            self.ledger.began(handle)
         self._held[handle] = gpus
         self._told_waiting.discard(handle)
         self.aside.add(handle)
@@ -191,8 +182,8 @@ class Controller:
         """Stop a job on a node set aside; it waits again."""
         (stopped,) = self.engine.apply([Stop(handle)])
         self.charge()
+        self._off(stopped)
         nodes, gpus = self.book.nodes[handle], self._held.pop(handle)
-        self.ledger.lost(handle, stopped.lost_s * gpus)
         self.log.append(Event(now_s, EventKind.PREEMPTED, handle, nodes, gpus, *why))
         self.book.release(handle)
         self.aside.discard(handle)
@@ -234,6 +225,8 @@ class Controller:
     def _plan_capacity(self, capacity: Capacity, now_s: float) -> None:
         busy = np.zeros(len(self.cluster), dtype=bool)
         for nodes in self.book.nodes.values():
+            busy[list(nodes)] = True
+        for nodes, _ in self.leaving.values():
             busy[list(nodes)] = True
         commands = capacity.plan(now_s, self.engine.nodes(), busy, sum(self._held.values()), self._wanted_gpus())
         if commands and not self.dry:
@@ -296,16 +289,9 @@ class Controller:
 
     def _observe(self, handles: Ints, now_s: float) -> tuple[Problem, Ints]:
         weights = np.array([self._weights.get(name, 1.0) for name in self.book.tenants])
-        return self.book.problem(
-            handles,
-            now_s,
-            self.rules,
-            self.tariff,
-            self.engine.progress(handles),
-            self._seen(self.engine.nodes()),
-            weights,
-            self._usage.gpu_s,
-        )
+        progress, view = self.engine.progress(handles), self._seen(self.engine.nodes())
+        usage = self._usage.gpu_s
+        return self.book.problem(handles, now_s, self.rules, self.tariff, progress, view, weights, usage)
 
     def absorb(self) -> None:
         """Take note of what the engine reports."""
@@ -314,11 +300,17 @@ class Controller:
             self._calm = None
             self.charge()
         for change in changes:
-            handle = change.handle
+            handle, left = change.handle, self.leaving.pop(change.handle, None)
             if handle not in self.book.active:
                 continue  # it was given up before its engine knew how it ended
+            if isinstance(change, JobLeft):
+                self.ledger.lost(handle, change.lost_s * (left[1] if left else 0))
+                if handle in self._held:  # it is to run elsewhere, which begins now
+                    self.ledger.began(handle)
+                continue
             self.aside.discard(handle)
-            nodes, gpus = self.book.nodes.get(handle, ()), self._held.pop(handle, 0)
+            held = self.book.nodes.get(handle, ()), self._held.pop(handle, 0)
+            nodes, gpus = left or held
             match change:
                 case JobEnded():
                     done = change.outcome is Outcome.COMPLETED
@@ -330,10 +322,8 @@ class Controller:
                     self.book.release(handle)
                     self.ledger.lost(handle, change.lost_s * gpus)
                     self._told_waiting.discard(handle)
-                    sentence = f"{self.book.names[handle]} was interrupted: {change.cause}"
-                    self.log.append(
-                        Event(change.at_s, EventKind.INTERRUPTED, handle, nodes, gpus, "interrupted", sentence)
-                    )
+                    why = ("interrupted", f"{self.book.names[handle]} was interrupted: {change.cause}")
+                    self.log.append(Event(change.at_s, EventKind.INTERRUPTED, handle, nodes, gpus, *why))
 
     def _carry_out(self, problem: Problem, schedule: Schedule, handles: Ints, rows: Ints, now_s: float) -> None:
         """Turn the difference between what runs and *schedule* into commands."""
@@ -345,7 +335,7 @@ class Controller:
             stopped = self.engine.apply([Stop(int(handles[j])) for j in leave])
             self.charge()
             for j, receipt in zip(leave, stopped, strict=True):
-                self._left(explainer, int(j), int(handles[j]), receipt.lost_s, now_s)
+                self._left(explainer, int(j), receipt, now_s)
         if len(enter):
             starts, view = [], self.engine.nodes()
             for j in enter:
@@ -368,18 +358,28 @@ class Controller:
                 why = explainer.explain(int(j))
                 self.log.append(Event(now_s, EventKind.WAITS, handle, reason=why.reason, sentence=why.sentence))
 
-    def _left(self, explainer: Explainer, j: int, handle: int, lost_s: float, now_s: float) -> None:
-        self.ledger.lost(handle, lost_s * self._held[handle])
+    def _left(self, explainer: Explainer, j: int, stopped: Stopped, now_s: float) -> None:
+        handle = stopped.handle
+        self._off(stopped)
         if explainer.schedule.choice[j] != POSTPONED:
             self.migrations += 1
             return
         self.preemptions += 1
         why = explainer.explain(j)
         nodes, gpus = self.book.nodes[handle], self._held.pop(handle)
-        lost = f"{lost_s:.0f} s of work since the last snapshot are lost"
+        lost = f"{stopped.lost_s:.0f} s of work since the last snapshot are lost"
+        lost = "it was told to stop, and is still leaving" if stopped.later else lost
         self.log.append(Event(now_s, EventKind.PREEMPTED, handle, nodes, gpus, why.reason, f"{why.sentence}; {lost}"))
         self.book.release(handle)
         self._told_waiting.add(handle)
+
+    def _off(self, stopped: Stopped) -> None:
+        """Take account of what a job loses that was stopped, or remember what it goes on holding for a while."""
+        handle = stopped.handle
+        if stopped.later:
+            self.leaving.setdefault(handle, (self.book.nodes[handle], self._held[handle]))
+        else:
+            self.ledger.lost(handle, stopped.lost_s * self._held[handle])
 
     def _entered(
         self, explainer: Explainer, j: int, handle: int, row: int, nodes: tuple[int, ...], now_s: float
@@ -392,6 +392,7 @@ class Controller:
         why = explainer.explain(j)
         self.log.append(Event(now_s, kind, handle, nodes, gpus, why.reason, why.sentence))
         self.book.place(handle, row, nodes, now_s)
-        self.ledger.began(handle)
+        if handle not in self.leaving:
+            self.ledger.began(handle)
         self._held[handle] = gpus
         self._told_waiting.discard(handle)

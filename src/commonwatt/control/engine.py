@@ -26,10 +26,12 @@ __all__ = [
     "Holder",
     "JobEnded",
     "JobInterrupted",
+    "JobLeft",
     "JobSource",
     "LiveEngine",
     "NodeView",
     "Outcome",
+    "PatientEngine",
     "Progress",
     "Reading",
     "RecoverableEngine",
@@ -83,10 +85,14 @@ Command = Start | Stop | SetPower
 
 @dataclass(frozen=True)
 class Stopped:
-    """Answer to ``Stop``: how many seconds of work since the last snapshot are lost."""
+    """Answer to ``Stop``: how many seconds of work since the last snapshot are lost.
+
+    With *later*, the job is still leaving its nodes, and a ``JobLeft`` will tell.
+    """
 
     handle: int
     lost_s: float
+    later: bool = False
 
 
 class Outcome(StrEnum):
@@ -117,7 +123,16 @@ class JobInterrupted:
     cause: str
 
 
-Change = JobEnded | JobInterrupted
+@dataclass(frozen=True)
+class JobLeft:
+    """A job that was told to stop has left its nodes at last; it can be started again from its last snapshot."""
+
+    handle: int
+    at_s: float
+    lost_s: float
+
+
+Change = JobEnded | JobInterrupted | JobLeft
 
 
 @dataclass(frozen=True)
@@ -245,6 +260,27 @@ class LiveEngine(RecoverableEngine, Protocol):
 
     def wait(self, seconds: float, waker: int = -1) -> None:
         """Return after so long, as soon as there is something to report, or when the descriptor *waker* is readable."""
+        ...
+
+
+@runtime_checkable
+class PatientEngine(LiveEngine, Protocol):
+    """An engine whose jobs may take their time to stop without anybody having to wait for them."""
+
+    @property
+    def stop_s(self) -> float:
+        """How long a job that was told may take to be gone."""
+        ...
+
+    def tell(self, handles: Collection[int]) -> Collection[int]:
+        """Tell jobs to stop, again if need be; returns those that will.
+
+        Of these, ``poll`` says that they were interrupted, or how they ended. The others are to be stopped by command.
+        """
+        ...
+
+    def room(self, nodes: Collection[int], gpus_per_node: int) -> bool:
+        """Whether so many GPUs of each of *nodes* are free at this moment."""
         ...
 
 

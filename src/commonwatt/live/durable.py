@@ -8,7 +8,7 @@ carried out, and the engine, which remembers each job's attempts, tells what was
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from commonwatt.control.engine import (
     Command,
     JobEnded,
     JobInterrupted,
+    JobLeft,
     NodeView,
     Outcome,
     Progress,
@@ -29,6 +30,7 @@ from commonwatt.control.engine import (
     Stop,
     Stopped,
 )
+from commonwatt.live.leaving import Late, Leaving
 from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.store.records import IntentRow
@@ -76,8 +78,13 @@ class Durable:
     pardon: Callable[[int], bool] = lambda _: False  # whether a job that ended with an error may be started again
     metered: Callable[[Reading], None] = lambda _: None  # hears of every reading
     intents: list[IntentRow] = field(default_factory=list)  # with their outcome, since they were last taken
+    touched: set[int] = field(default_factory=set)  # handles that came or went later than they were ordered to
     _handles: dict[int, int] = field(default_factory=dict)  # by id
     _changes: list[Change] = field(default_factory=list)
+    _leaving: Leaving = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._leaving = Leaving(self.engine)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -119,15 +126,37 @@ class Durable:
         return readings
 
     def look(self) -> bool:
-        """Ask the engine what changed, and keep it for the next ``poll``; whether there is anything."""
-        for change in self.engine.poll():
+        """Ask the engine what changed, and keep it for the next ``poll``; whether there is anything.
+
+        What was put off until others had left begins now, if they have.
+        """
+        self._absorb(self.engine.poll())
+        for stopped in self._leaving.overdue():
+            self._gone(self.jobs[self._handles[stopped.handle]], self.now_s(), stopped.lost_s)
+        while late := self._leaving.ready():
+            self._give(late)
+            self.touched.add(late.handle)
+        return bool(self._changes)
+
+    def unsettled(self) -> bool:
+        """Whether something that was ordered has yet to happen."""
+        return bool(self._leaving)
+
+    def _absorb(self, changes: Collection[Change]) -> None:
+        for change in changes:
             handle = self._handles.get(change.handle)
             if handle is None:
                 continue
             known = self.jobs[handle]
+            if isinstance(change, JobLeft):
+                self._gone(known, change.at_s, change.lost_s)
+                continue
             if isinstance(change, JobInterrupted):
                 if known.attempts <= known.settled:
                     continue  # of a stop that was taken account of before a crash
+                if known.id in self._leaving:
+                    self._gone(known, change.at_s, change.lost_s)
+                    continue
                 self._changes.append(self._interrupted(known, replace(change, handle=handle)))
             elif change.outcome is Outcome.FAILED and self.pardon(handle):
                 cause = "it ended with an error while it was measured"
@@ -136,8 +165,20 @@ class Durable:
                 if change.outcome is Outcome.FAILED:
                     known.cause = known.cause or change.cause or "its command ended with an error"
                 self._changes.append(replace(change, handle=handle))
-            known.settled = known.attempts
-        return bool(self._changes)
+                if late := self._leaving.take_back(known.id):
+                    self.intents.append(replace(late.intent, outcome="void", cause="it had ended by itself"))
+            self._settle(known)
+
+    def _settle(self, known: Known) -> None:
+        known.settled = known.attempts
+        if intent := self._leaving.gone(known.id):
+            self.intents.append(replace(intent, outcome="done"))
+
+    def _gone(self, known: Known, at_s: float, lost_s: float) -> None:
+        self._settle(known)
+        handle = self._handles[known.id]
+        self.touched.add(handle)
+        self._changes.append(JobLeft(handle, at_s, lost_s))
 
     def poll(self) -> Sequence[Change]:
         """What changed since the last poll."""
@@ -182,30 +223,55 @@ class Durable:
         return taken
 
     def _stop(self, stops: list[Stop], intents: list[IntentRow]) -> list[Stopped]:
-        if not stops:
-            return []
-        answers = self.engine.apply([Stop(self.jobs[c.handle].id) for c in stops])
-        self.intents += [replace(intent, outcome="done") for intent in intents]
+        answers: dict[int, Stopped] = {}
+        open_ = {intent.job: intent for intent in intents}
         for command in stops:
-            known = self.jobs[command.handle]
-            known.settled = known.attempts
-        return [replace(answer, handle=self._handles[answer.handle]) for answer in answers]
+            job = self.jobs[command.handle].id
+            if late := self._leaving.take_back(job):
+                self.intents.append(replace(late.intent, outcome="void", cause="taken back"))
+                self.intents.append(replace(open_.pop(job), outcome="done"))
+                answers[command.handle] = Stopped(command.handle, 0.0, later=job in self._leaving)
+        told = self._leaving.tell(open_, self._absorb)
+        for job in told:
+            handle = self._handles[job]
+            answers[handle] = Stopped(handle, self._told_lost_s(handle), later=job in self._leaving)
+        if rest := [job for job in open_ if job not in told]:
+            for answer in self.engine.apply([Stop(job) for job in rest]):
+                known = self.jobs[self._handles[answer.handle]]
+                known.settled = known.attempts
+                answers[self._handles[known.id]] = replace(answer, handle=self._handles[known.id])
+                self.intents.append(replace(open_[known.id], outcome="done"))
+        return [answers[command.handle] for command in stops]
+
+    def _told_lost_s(self, handle: int) -> float:
+        """Take out of the changes how a job left that was told to and is gone already; what it lost."""
+        for change in self._changes:
+            if isinstance(change, JobLeft) and change.handle == handle:
+                self._changes.remove(change)
+                self.touched.discard(handle)
+                return change.lost_s
+        return 0.0
 
     def _start(self, command: Start, intent: IntentRow) -> None:
         known = self.jobs[command.handle]
+        start = Start(known.id, f"{known.id}-{known.name}", command.nodes, command.gpus_per_node)
+        late = Late(command.handle, start, intent)
+        if not self._leaving.put_off(late):
+            self._give(late)
+
+    def _give(self, late: Late) -> None:
+        known = self.jobs[late.handle]
         try:
-            self.engine.apply(
-                [Start(known.id, f"{known.id}-{known.name}", command.nodes, command.gpus_per_node)]
-            )  # fmt: skip
+            self.engine.apply([late.command])
         except EngineDownError:
             raise
         except EngineError as error:
-            self.intents.append(replace(intent, outcome="failed", cause=str(error)))
-            change = JobInterrupted(command.handle, self.now_s(), 0.0, str(error))
+            self.intents.append(replace(late.intent, outcome="failed", cause=str(error)))
+            change = JobInterrupted(late.handle, self.now_s(), 0.0, str(error))
             self._changes.append(self._interrupted(known, change))
             return
         known.attempts += 1
-        self.intents.append(replace(intent, outcome="done"))
+        self.intents.append(replace(late.intent, outcome="done"))
 
     def _interrupted(self, known: Known, change: JobInterrupted) -> Change:
         """Count an interruption; one too many without progress in between is the end of the job."""

@@ -154,7 +154,8 @@ class Profiler:
             self._vain.clear()
         begun = False
         usable = self._durable.nodes().usable_gpus
-        for node in sorted(self._controller.set_aside - self._probes.keys() - self._controller.drained):
+        busy = {node for nodes, _ in self._controller.leaving.values() for node in nodes}
+        for node in sorted(self._controller.set_aside - self._probes.keys() - self._controller.drained - busy):
             begun |= bool(usable[node]) and self._begin(node, now_s)
         return bool(over) or begun
 
@@ -164,7 +165,7 @@ class Profiler:
         kind = controller.cluster.classes[controller.cluster.klass[node]]
         self._queue = [handle for handle in self._queue if handle in controller.book.active]
         for handle in self._queue:
-            if handle in controller.book.nodes or handle in controller.held_back:
+            if handle in controller.book.nodes or handle in controller.held_back or handle in controller.leaving:
                 continue
             card = self._cards[handle]
             allowed = [Configuration(figure.gpu_type, figure.gpus) for figure in card.allowed]

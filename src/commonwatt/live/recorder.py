@@ -70,7 +70,8 @@ class Recorder:
         happened = self.controller.log.take()
         for event in happened:
             self._event(tick, event)
-        accounts = self.due(now_s) or any(event.kind not in _STAYS for event in happened)
+        touched = self._touched(tick)
+        accounts = touched or self.due(now_s) or any(event.kind not in _STAYS for event in happened)
         self._progress(tick, now_s)
         if accounts:
             self._accounts_s = now_s
@@ -124,6 +125,20 @@ class Recorder:
             tick.change(known.id, reason=str(event.kind), sentence=f"in a dry run; else it would start: {sentence}")
         elif event.kind is EventKind.WAITS:
             tick.change(known.id, reason=event.reason, sentence=sentence, **state)
+
+    def _touched(self, tick: Tick) -> bool:
+        """Write down of jobs that left their nodes, or came there, later than was ordered, how they stand."""
+        touched, self.durable.touched = self.durable.touched, set()
+        for handle in sorted(touched):
+            known = self.durable.jobs[handle]
+            if handle in self.controller.book.active:
+                progress = self.durable.progress(np.array([handle]))
+                kept = float(progress.kept_epochs[0])
+                if kept > known.kept_epochs:
+                    known.kept_epochs, known.failures = kept, 0
+                tick.change(known.id, done_epochs=float(progress.done_epochs[0]), kept_epochs=kept)
+            tick.change(known.id, attempts=known.attempts, settled=known.settled, failures=known.failures)
+        return bool(touched)
 
     def _done_at_the_end(self, handle: int) -> dict[str, float]:
         """Epochs a job has done that is over, as far as that is more than was written down."""

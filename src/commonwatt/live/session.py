@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from commonwatt.control.controller import Controller
-from commonwatt.control.engine import DrainingEngine, ForgetfulEngine, Found, LiveEngine, Stop
+from commonwatt.control.engine import DrainingEngine, ForgetfulEngine, Found, JobLeft, LiveEngine, Stop
 from commonwatt.control.events import Event, EventKind
 from commonwatt.control.ledger import Account
 from commonwatt.engines.work import mark_of
@@ -93,6 +93,7 @@ class Session:
         self._stop({row.id for row in rows}, found)
         segments = self.store.segments()
         fresh = {request.job: request.id for request in self.store.requests() if request.kind is RequestKind.SUBMIT}
+        told = {intent.job: intent.attempt for intent in self.store.open_intents() if intent.kind == "stop"}
         for row in rows:
             handle = self._enter(row, tick, told=row.id in fresh)
             tick.requests += [fresh[row.id]] if row.id in fresh else []
@@ -107,7 +108,7 @@ class Session:
             self.controller.book.remember(handle, known.attempts, began_s)
             segment = Account(**segments[row.id]) if row.id in segments else None  # type: ignore[arg-type]
             if own is not None and own.nodes:
-                self._adopt(handle, row, own, segment or Account())
+                self._adopt(handle, row, own, segment or Account(), told=told.get(row.id) == own.attempts)
             elif segment is not None:
                 self.controller.ledger.resume(handle, segment)
         if usage := self.store.settings().get("usage"):
@@ -168,7 +169,7 @@ class Session:
             tick.ledger["job", job] = segments[job]
             tick.segments[job] = None
 
-    def _adopt(self, handle: int, row: JobRow, own: Found, segment: Account) -> None:
+    def _adopt(self, handle: int, row: JobRow, own: Found, segment: Account, *, told: bool) -> None:
         controller = self.controller
         if not controller.adopt(handle, own.nodes, own.gpus_per_node, segment):
             controller.ledger.resume(handle, segment)
@@ -177,7 +178,8 @@ class Session:
             return
         if row.status is not JobStatus.RUNNING or row.attempts != own.attempts:
             kind = EventKind.STARTED if own.attempts <= 1 else EventKind.RESUMED
-            sentence = f"{row.name} was started just before the controller stopped, and goes on"
+            before = "told to stop" if told else "started"
+            sentence = f"{row.name} was {before} just before the controller stopped, and still runs"
             gpus = len(own.nodes) * own.gpus_per_node
             controller.log.append(Event(self._now_s(), kind, handle, own.nodes, gpus, "found", sentence))
 
@@ -241,6 +243,8 @@ class Session:
         by now.
         """
         capacity = self.controller.capacity
+        if self.durable.unsettled():
+            return False
         stale = capacity is not None and self._now_s() >= capacity.renew_s
         return stale or len(self.durable.jobs) > _MOST_ENDED + 2 * len(self.controller.book.active)
 
@@ -256,6 +260,8 @@ class Session:
             del self._pauses[handle]
             self.controller.decide_anew()
         for change in self.durable.waiting_changes():
+            if isinstance(change, JobLeft):
+                continue
             failures = self.durable.jobs[change.handle].failures
             if failures > 1:
                 self._pauses[change.handle] = now_s + min(_LONGEST_PAUSE_S, 2.0 ** (failures - 1))

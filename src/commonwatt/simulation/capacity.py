@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt.control.capacity import Capacity, CapacityRules
-from commonwatt.control.controller import Sample
 from commonwatt.control.expectation import Calibrated, Everything, Expectation, Foresight, LastValue, Threshold
+from commonwatt.control.sample import Sample
 from commonwatt.forecasting.calibration import Calibrator
 from commonwatt.forecasting.forecast import HORIZON, LOOK_BACK, FittedPredictor, Predictor
 from commonwatt.forecasting.predictors import PREDICTORS, make_predictor

@@ -19,7 +19,19 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from commonwatt.control.engine import Change, Clock, Engine, JobEnded, Outcome, Reading, SetPower, Start, Stop
+from commonwatt.control.engine import (
+    Change,
+    Clock,
+    Engine,
+    JobEnded,
+    JobInterrupted,
+    Outcome,
+    PatientEngine,
+    Reading,
+    SetPower,
+    Start,
+    Stop,
+)
 from commonwatt.model.errors import EngineError
 from commonwatt.model.jobs import Job, JobTable
 from commonwatt.model.nodes import Cluster, NodeSpec
@@ -143,6 +155,26 @@ class EngineContract:
         lab.start("j1", (1,), 2)
         assert lab.done(handle) == kept
         assert [c.handle for c in lab.pass_time(15)] == [handle]
+
+    def test_a_job_that_was_told_to_stop_leaves_without_anybody_waiting_for_it(self, lab: Lab) -> None:
+        """It holds its GPUs until a poll says that it is gone, once, and can go on from its snapshot then."""
+        engine = lab.engine
+        if not isinstance(engine, PatientEngine):
+            pytest.skip("stops of this engine are over at once, or waited for")
+        handle, other = lab.start("j2", (0,), 2), lab.table.names.index("j3")
+        while not lab.done(handle):
+            assert lab.pass_time(1) == []
+        assert engine.room((1,), 2)
+        assert not engine.room((0, 1), 1)
+        assert list(engine.tell([handle, other])) == [handle]
+        changes: list[Change] = []
+        while not changes:
+            changes = lab.pass_time(1)
+        assert [(type(c), c.handle) for c in changes] == [(JobInterrupted, handle)]
+        assert engine.room((0, 1), 2)
+        assert list(engine.tell([handle])) == []
+        lab.start("j2", (1,))
+        assert lab.done(handle) == np.floor(lab.done(handle))
 
     def test_a_gang_holds_all_its_nodes(self, lab: Lab) -> None:
         """And gives all of them back."""

@@ -31,8 +31,9 @@ from commonwatt.control.engine import (
 )
 from commonwatt.engines.images import Images
 from commonwatt.engines.local.folder import End, RunFolder, RunOrder
-from commonwatt.engines.local.run import Run, await_any, reap
+from commonwatt.engines.local.run import PATIENCE_S, Run, await_any, reap
 from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, holders_of
+from commonwatt.engines.orders import Orders
 from commonwatt.engines.past import Past
 from commonwatt.engines.reports import Reports
 from commonwatt.engines.work import Work
@@ -81,13 +82,13 @@ class LocalEngine:
         self.capabilities = Capabilities(preempt=True, gangs=True, energy=energy)
         self._cluster, self._state, self._grace_s = cluster, state.absolute(), grace_s
         self._slots = [list(own) for own in slots] if slots is not None else _counted(cluster.gpus)
-        self._images = images or Images()
         self._reports = Reports(self._state / "jobs", work_of)
         self._declared = DeclaredPower(cluster) if declared_power and node_energy_j is None else None
         self._meters = Meters(len(cluster), node_energy_j, self._declared, now_s=now_s, steady_s=steady_s)
         self._now_s = now_s
         self._runs: dict[int, Run] = {}  # running, or ended but not yet reported
         self._past = Past(self._state, self._reports, now_s)
+        self._orders = Orders(cluster, self._reports, self._past, images or Images(), grace_s, now_s)
         self._changes: list[Change] = []
         (self._state / "jobs").mkdir(parents=True, exist_ok=True)
         self._attach(since or {})
@@ -129,6 +130,22 @@ class LocalEngine:
                     msg = f"node {self._cluster.names[command.node]}: this machine is not put to sleep"
                     raise EngineError(msg)
         return stopped
+
+    @property
+    def stop_s(self) -> float:
+        """How long a job that was told may take to be gone."""
+        return self._grace_s + PATIENCE_S
+
+    def tell(self, handles: Collection[int]) -> Collection[int]:
+        """Tell jobs to stop; those of whose runner nothing is known (yet) may not have heard it."""
+        runs = {handle: self._runs[handle] for handle in handles if handle in self._runs}
+        for run in runs.values():
+            run.tell()
+        return [handle for handle, run in runs.items() if run.watched >= 0]
+
+    def room(self, nodes: Collection[int], gpus_per_node: int) -> bool:
+        """Whether so many GPUs of each of *nodes* are free."""
+        return all(len(self._free(n)) >= gpus_per_node for n in nodes)
 
     def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
         """Readings closed since the last call; with *up_to_now*, those of all nodes up to this moment."""
@@ -191,39 +208,15 @@ class LocalEngine:
                 msg = f"start {command.name}: node {name} has {len(free)} GPUs free, not {command.gpus_per_node}"
                 raise EngineError(msg)
             slots.append(tuple(free[: command.gpus_per_node]))
-        order = self._order(command, tuple(slots))
+        gpus = ",".join(str(slot) for row in slots for slot in row)
+        visible = {"CUDA_VISIBLE_DEVICES": gpus, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        order = self._orders.order(command, tuple(slots), visible)
         folder = RunFolder.create(self._state / "runs", order)
         self._past.note(order)
         for n in command.nodes:
             self._meter(n)
         run = self._runs[command.handle] = Run(folder, order)
         run.launch()
-
-    def _order(self, command: Start, slots: tuple[tuple[int, ...], ...]) -> RunOrder:
-        gpus = [str(slot) for row in slots for slot in row]
-        work, places, environment = self._reports.work(command.handle, command.name, len(gpus))
-        return RunOrder(
-            handle=command.handle,
-            attempt=self._past.next_attempt(command.handle),
-            name=command.name,
-            nodes=command.nodes,
-            gpus_per_node=command.gpus_per_node,
-            slots=slots,
-            started_s=self._now_s(),
-            base_epochs=self._reports.of(command.handle, None)[1],
-            command=self._images.command(work, places),
-            folder=str(work.folder),
-            environment={
-                **environment,
-                "CUDA_VISIBLE_DEVICES": ",".join(gpus),
-                "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-            },
-            grace_s=self._grace_s,
-            limit_s=work.time_limit_s,
-            node_names=tuple(self._cluster.names[n] for n in command.nodes),
-            epochs=work.epochs,
-            mark=work.mark,
-        )
 
     def _stop(self, handle: int) -> Stopped:
         run = self._runs.get(handle)

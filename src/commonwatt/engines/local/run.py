@@ -16,12 +16,12 @@ from commonwatt.engines.local.folder import End, Processes, RunFolder, RunOrder
 from commonwatt.engines.local.processes import end_marked, opened
 from commonwatt.model.errors import EngineError
 
-__all__ = ["Run", "await_any", "passed_on", "reap"]
+__all__ = ["PATIENCE_S", "Run", "await_any", "passed_on", "reap"]
 
 _children: set[int] = set()
 """Runners that are processes of ours, and of whose end nobody has taken note."""
 
-_PATIENCE_S = 5.0
+PATIENCE_S = 5.0
 """How long a runner may take beyond a job's grace time before it is killed itself, and then to be gone."""
 
 _BLINK_S = 0.02
@@ -48,6 +48,7 @@ class Run:
     order: RunOrder
     watched: int = -1  # a descriptor that becomes readable when the runner ends
     child: int | None = None  # the runner, until it is known to have ended, if it is a process of ours
+    told_s: float | None = None  # when it was first asked to stop
 
     def launch(self) -> None:
         """Start the runner."""
@@ -74,6 +75,7 @@ class Run:
 
     def tell(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Ask the runner to stop its job; with SIGKILL both die at once."""
+        self.told_s = time.monotonic() if self.told_s is None else self.told_s
         self.watch()
         if self.watched >= 0:
             with suppress(ProcessLookupError):
@@ -113,10 +115,11 @@ class Run:
 
     def await_end(self) -> End:
         """Return how the run ended that was told to; raises ``EngineError`` if its processes do not end even killed."""
-        kill_s = time.monotonic() + self.order.grace_s + _PATIENCE_S
+        now_s = time.monotonic()
+        kill_s = max(now_s, (now_s if self.told_s is None else self.told_s) + self.order.grace_s + PATIENCE_S)
         while (end := self.ended()) is None:
             left_s = kill_s - time.monotonic()
-            if left_s < -_PATIENCE_S:
+            if left_s < -PATIENCE_S:
                 msg = f"stop {self.order.name}: its processes do not end, even killed"
                 raise EngineError(msg)
             if left_s <= 0 or self.watched < 0:

@@ -32,6 +32,7 @@ from commonwatt.control.engine import (
 from commonwatt.engines.images import Images
 from commonwatt.engines.local.folder import End, RunFolder, RunOrder
 from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, holders_of
+from commonwatt.engines.orders import Orders
 from commonwatt.engines.past import Past
 from commonwatt.engines.reports import Reports
 from commonwatt.engines.slurm.commands import Slurm
@@ -92,7 +93,6 @@ class SlurmEngine:
         metered = node_energy_j is not None or declared_power
         self.capabilities = Capabilities(preempt=True, gangs=True, energy=metered, power_states=power)
         self._cluster, self._state, self._slurm = cluster, state.absolute(), slurm or Slurm()
-        self._images = images or Images()
         self._reports = Reports(self._state / "jobs", work_of)
         self._declared = DeclaredPower(cluster) if declared_power and node_energy_j is None else None
         self._meters = Meters(len(cluster), node_energy_j, self._declared)
@@ -100,6 +100,10 @@ class SlurmEngine:
         self._runs: dict[int, SlurmRun] = {}  # running, or ended but not yet reported
         self._on: list[list[SlurmRun]] = [[] for _ in cluster.names]  # those of each node
         self._past = Past(self._state, self._reports)
+        self._orders = Orders(
+            cluster, self._reports, self._past, images or Images(), self._settings.grace_s, time.time,
+            look_s=self._settings.runner_look_s, locked=True,
+        )  # fmt: skip
         self._changes: list[Change] = []
         self._sight: Sight | None = None
         self._usable: list[int | None] = [None] * len(cluster)
@@ -136,7 +140,7 @@ class SlurmEngine:
 
     def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
         """Execute *commands*; raises ``EngineError`` on one that cannot be. Jobs to be stopped are all told at once."""
-        self._tell([command.handle for command in commands if isinstance(command, Stop)])
+        self.tell([command.handle for command in commands if isinstance(command, Stop)])
         stopped = []
         for command in commands:
             match command:
@@ -147,6 +151,31 @@ class SlurmEngine:
                 case SetPower():
                     self._power.set(command, self._look(self._settings.look_s), used=bool(self._on[command.node]))
         return stopped
+
+    @property
+    def stop_s(self) -> float:
+        """How long a job that was told may take to be gone."""
+        return self._settings.grace_s + self._settings.patience_s
+
+    def tell(self, handles: Collection[int]) -> Collection[int]:
+        """Tell jobs to stop, all at once; those that Slurm has not started cannot hear it."""
+        if not handles:
+            return []
+        sight, told = self._look(), {}
+        for handle in handles:
+            run = self._runs.get(handle)
+            job = None if run is None or run.held else sight.job_of(run.order)
+            if run is not None and job is not None and job.holds:
+                run.told_s = time.monotonic() if run.told_s is None else run.told_s
+                told[handle] = job.id
+        if told:
+            self._slurm.terminate(list(told.values()))
+        return list(told)
+
+    def room(self, nodes: Collection[int], gpus_per_node: int) -> bool:
+        """Whether so many GPUs of each of *nodes* are free."""
+        sight = self._look(self._settings.look_s)
+        return all(self._free(n, sight) >= gpus_per_node for n in nodes)
 
     def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
         """Readings closed since the last call; with *up_to_now*, those of all nodes up to this moment."""
@@ -220,12 +249,12 @@ class SlurmEngine:
             msg = f"start {command.name}: it is running already"
             raise EngineError(msg)
         for n in command.nodes:
-            free = self._usable_of(n, sight) - sum(r.order.gpus_per_node for r in self._on[n])
+            free = self._free(n, sight)
             if free < command.gpus_per_node:
                 name = self._cluster.names[n]
                 msg = f"start {command.name}: node {name} has {max(0, free)} GPUs free, not {command.gpus_per_node}"
                 raise EngineError(msg)
-        order = self._order(command)
+        order = self._orders.order(command, ((),) * len(command.nodes))  # Slurm says which GPUs, to the job alone
         self._meter(command.nodes)
         run = self._enter(SlurmRun(RunFolder.create(self._state / "runs", order), order))
         self._past.note(order)
@@ -242,30 +271,6 @@ class SlurmEngine:
                 msg = f"start {command.name}: {error}"
                 raise type(error)(msg) from error
 
-    def _order(self, command: Start) -> RunOrder:
-        gpus = len(command.nodes) * command.gpus_per_node
-        work, places, environment = self._reports.work(command.handle, command.name, gpus)
-        return RunOrder(
-            handle=command.handle,
-            attempt=self._past.next_attempt(command.handle),
-            name=command.name,
-            nodes=command.nodes,
-            gpus_per_node=command.gpus_per_node,
-            slots=((),) * len(command.nodes),  # Slurm says which, to the job alone
-            started_s=time.time(),
-            base_epochs=self._reports.of(command.handle, None)[1],
-            command=self._images.command(work, places),
-            folder=str(work.folder),
-            environment=environment,
-            grace_s=self._settings.grace_s,
-            limit_s=work.time_limit_s,
-            lock=f"{places['own']}/lock",
-            look_s=self._settings.runner_look_s,
-            node_names=tuple(self._cluster.names[n] for n in command.nodes),
-            epochs=work.epochs,
-            mark=work.mark,
-        )
-
     def _submit(self, run: SlurmRun, sight: Sight) -> None:
         nodes = [self._cluster.names[n] for n in run.order.nodes]
         gpu_type = self._cluster.classes[self._cluster.klass[run.order.nodes[0]]].gpu_type
@@ -274,14 +279,6 @@ class SlurmEngine:
         options = submission(self._settings, run.order, nodes, kind, run.folder.path, comment)
         run.number = self._slurm.submit(options, self._script, str(run.folder.path))
         run.held, run.waiting_s = False, time.monotonic()
-
-    def _tell(self, handles: Sequence[int]) -> None:
-        """Ask the jobs that are to stop to do so, all at once."""
-        if handles:
-            sight = self._look()
-            jobs = [sight.job_of(self._runs[handle].order) for handle in handles if handle in self._runs]
-            if told := [job.id for job in jobs if job is not None and job.holds]:
-                self._slurm.terminate(told)
 
     def _stop(self, handle: int) -> Stopped:
         run = self._runs.get(handle)
@@ -362,6 +359,9 @@ class SlurmEngine:
         usable = sight.usable(self._cluster.names[n], kind.gpu_type, kind.gpus, held, cpus_per_gpu, self._usable[n])
         self._usable[n] = usable
         return usable
+
+    def _free(self, n: int, sight: Sight) -> int:
+        return self._usable_of(n, sight) - sum(run.order.gpus_per_node for run in self._on[n])
 
     def _node(self, n: int, sight: Sight) -> SlurmNode | None:
         return sight.nodes.get(self._cluster.names[n])

@@ -53,6 +53,7 @@ class SlurmRun:
     order: RunOrder
     number: int | None = None  # of its job in Slurm, if it was us who submitted it
     held: bool = False  # not submitted yet: its nodes are being woken
+    told_s: float | None = None  # when it was first asked to stop
     why: str = ""  # why we took it out of Slurm, if we did
     missing_s: float | None = None  # since when there has been nothing in Slurm, and no record of an end
     waiting_s: float = field(default_factory=time.monotonic)  # since when it waits in Slurm's queue
@@ -139,7 +140,7 @@ def await_end(run: SlurmRun, slurm: Slurm, settings: SlurmSettings, job_of: Call
     if run.held:
         return run.give_up(stopped)
     told_s = time.monotonic()
-    kill_s = told_s + settings.grace_s + settings.patience_s
+    kill_s = max(told_s, (told_s if run.told_s is None else run.told_s) + settings.grace_s + settings.patience_s)
     pause_s, killed = _BLINK_S, False
     while (job := job_of()) is not None and not job.over:
         now_s = time.monotonic()

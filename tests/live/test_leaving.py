@@ -1,0 +1,277 @@
+"""Jobs that take their time to stop: nobody else's job waits for that, and nothing is lost or counted twice."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sqlalchemy")
+
+from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome, PatientEngine, Start, Stop, Stopped
+from commonwatt.engines.local.engine import LocalEngine
+from commonwatt.engines.simulated.live import VirtualWork
+from commonwatt.engines.work import Work
+from commonwatt.live.durable import Durable, Known
+from commonwatt.store.records import JobStatus, RequestKind
+from commonwatt.testing.engine_contract import contract_cluster
+from tests.live.bench import Bench, node
+
+
+class Slow(VirtualWork):
+    """Its jobs leave when they are let go."""
+
+    stop_s = 30.0
+
+    def tell(self, handles):
+        there = [handle for handle in handles if handle in self._running]
+        self.told = [*getattr(self, "told", []), *there]
+        return there
+
+    def room(self, nodes, gpus_per_node):
+        used = np.zeros(len(self._cluster), dtype=int)
+        for run in self._running.values():
+            used[list(run.nodes)] += run.gpus_per_node
+        return all(self._cluster.gpus[n] - used[n] >= gpus_per_node for n in nodes)
+
+    def let_go(self, job):
+        """The job is gone, to its last snapshot."""
+        (stopped,) = self.apply([Stop(job)])
+        self._changes.append(JobInterrupted(job, self.now_s, stopped.lost_s, "stopped"))
+
+    def runs(self):
+        return {job: run.nodes for job, run in self._running.items()}
+
+
+class Halting(Bench):
+    work = Slow
+
+    def begin(self):
+        super().begin()
+        leaving = self.session.durable._leaving
+        leaving._at_once_s, self.steady_s = 0.0, 0.0
+        leaving._steady_s = lambda: self.steady_s
+
+
+@pytest.fixture
+def bench(tmp_path):
+    made = []
+
+    def make(**changes) -> Halting:
+        made.append(Halting(tmp_path, **{"nodes": [node("n-1"), node("n-2")], **changes}))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def total(b, jobs):
+    """GPU seconds all rows of the ledger say jobs held."""
+    return sum(b.live.store.account(job)["gpu_us"] for job in jobs)
+
+
+def test_the_stand_in_is_an_engine_whose_stops_need_not_be_waited_for():
+    assert issubclass(Slow, VirtualWork)
+    assert all(hasattr(Slow, name) for name in ("tell", "room", "stop_s", "wait", "found"))
+
+
+def test_only_who_gets_its_place_waits_for_a_job_that_is_leaving(bench):
+    b = bench()
+    assert isinstance(b.engine, PatientEngine)
+    slow = b.submit(1000.0, gpus=2)
+    b.settle()
+    (there,) = b.engine.runs()[slow]
+    other = b.submit(1000.0, gpus=2)
+    b.settle()
+    nxt = b.submit(1000.0, gpus=2)
+    b.settle()
+    assert b.status(nxt) is JobStatus.WAITING
+    b.ask(RequestKind.CANCEL, job=slow)
+    b.settle()
+    assert b.engine.told == [slow]
+    assert b.status(slow) is JobStatus.CANCELLED
+    assert b.status(nxt) is JobStatus.RUNNING  # as ordered
+    assert b.engine.runs() == {slow: (there,), other: (1 - there,)}  # but not yet
+    b.advance(10.0)
+    b.settle()
+    assert nxt not in b.engine.runs()
+    assert not b.session.outgrown()
+    b.engine.let_go(slow)
+    b.settle()
+    assert b.engine.runs() == {nxt: (there,), other: (1 - there,)}
+    assert [row.attempts for row in (b.row(slow), b.row(nxt))] == [1, 1]
+    assert b.session.store.open_intents() == []
+    b.advance(100.0)
+    b.keeper._write(b.session.finish())
+    assert b.live.store.account(slow)["gpu_us"] == 2 * 10_000_000  # it held them until it was gone
+    assert total(b, (nxt,)) == 2 * 100_000_000
+    assert b.kinds(slow) == ["submitted", "started", "cancelled"]
+
+
+@pytest.fixture
+def pair(bench):
+    """A running job that is told to stop for another to get its place: the bench, and both jobs."""
+    b = bench(nodes=[node("n")])
+    low = b.submit(1000.0, gpus=2, epochs=1000, tardiness_weight=0.0)
+    b.settle()
+    b.advance(100.5)
+    high = b.submit(50.0, gpus=2, due_in_s=60.0, tardiness_weight=1000.0)
+    b.settle(1)
+    assert b.engine.told == [low]
+    assert (b.status(low), b.status(high)) == (JobStatus.WAITING, JobStatus.RUNNING)
+    assert list(b.engine.runs()) == [low]
+    return b, low, high
+
+
+def test_a_preempted_job_leaves_when_it_has_left_and_loses_what_it_lost(pair):
+    b, low, high = pair
+    assert b.kinds(low)[-1] == "preempted"
+    assert b.row(low).sentence.endswith("it was told to stop, and is still leaving")
+    b.advance(3.0)
+    done = float(b.engine.progress(np.array([low])).done_epochs[0])
+    b.engine.let_go(low)
+    b.settle()
+    assert b.engine.runs() == {high: (0,)}
+    row = b.row(low)
+    assert (row.settled, row.attempts, row.failures) == (1, 1, 0)
+    assert row.kept_epochs == np.floor(done)
+    lost_s = (done - np.floor(done)) * 1.0
+    assert b.live.store.account(low)["gpu_us"] == pytest.approx(2e6 * (103.5 - lost_s), abs=1e4)
+
+
+def test_it_is_told_again_and_stopped_by_force_when_its_time_is_over(pair):
+    b, low, high = pair
+    b.steady_s = 1.5
+    b.settle()
+    assert b.engine.told == [low, low]
+    b.steady_s = 31.0
+    b.settle()
+    assert b.engine.runs() == {high: (0,)}
+    assert b.session.store.open_intents() == []
+
+
+def test_what_was_to_come_is_cancelled_before_there_was_room(pair):
+    b, low, high = pair
+    b.ask(RequestKind.CANCEL, job=high)
+    b.settle()
+    assert b.status(high) is JobStatus.CANCELLED
+    b.engine.let_go(low)
+    b.settle()
+    assert b.engine.runs() == {low: (0,)}
+    assert b.status(low) is JobStatus.RUNNING
+    assert b.kinds(low)[-1] == "resumed"
+    assert b.session.store.open_intents() == []
+    b.advance(2000.0)
+    b.settle()
+    assert b.status(low) is JobStatus.COMPLETED
+
+
+def test_a_job_that_ends_while_it_leaves_has_ended(pair):
+    b, low, high = pair
+    b.engine.let_go(low)
+    b.engine._changes[-1] = JobEnded(low, b.clock(), Outcome.COMPLETED)
+    b.settle()
+    assert b.status(low) is JobStatus.COMPLETED
+    assert b.engine.runs() == {high: (0,)}
+    assert b.kinds(low).count("completed") == 1
+
+
+def test_a_controller_that_dies_meanwhile_loses_nothing(pair):
+    b, low, high = pair
+    b.begin()
+    b.settle()
+    said = "j was told to stop just before the controller stopped, and still runs"
+    assert said in [event.sentence for event in b.live.store.events(job=low)]
+    assert b.engine.runs() == {low: (0,)}
+    assert {"interrupted"} <= set(b.kinds(high))  # it never began
+    b.engine.let_go(low)
+    for _ in range(30):
+        b.advance(200.0)
+        b.settle()
+        b.steady_s += 40.0
+    assert (b.status(low), b.status(high)) == (JobStatus.COMPLETED, JobStatus.COMPLETED)
+    for job in (low, high):
+        assert b.kinds(job).count("completed") == 1
+
+
+def make(folder: Path, **specs) -> tuple[Durable, dict[str, int]]:
+    """Return a Durable over local processes, and the handles of jobs."""
+    worker = Path(__file__).parents[1] / "engines/worker.py"
+
+    def work(name: str) -> Work:
+        spec = json.dumps({"epochs": 1000, "unit_s": 1.0, **specs[name.partition("-")[2]]})
+        return Work((sys.executable, "-I", str(worker), spec), Path("/"), 1000)
+
+    engine = LocalEngine(contract_cluster(), folder, work, grace_s=3.0)
+    durable = Durable(engine, lambda intents: None, time.time, 3, names=engine._cluster.names)
+    return durable, {name: durable.enter(Known(k + 10, name)) for k, name in enumerate(specs)}
+
+
+def until(true, limit_s=30.0):
+    end_s = time.monotonic() + limit_s
+    while not true():
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
+
+
+def test_with_real_processes(tmp_path):
+    """One that does not hear SIGTERM is killed after its grace time; meanwhile others stop, start and move."""
+    times = {"1": 1000, "2": 1000}
+    durable, at = make(
+        tmp_path,
+        deaf={"times": times, "deaf": True},
+        prompt={"times": times},
+        nxt={"times": times},
+        more={"times": times},
+    )
+    engine = durable.engine
+    try:
+        durable.apply([Start(at["deaf"], "", (0,), 2), Start(at["prompt"], "", (1,), 1)])
+        until(lambda: all(durable.progress(np.array([at["deaf"], at["prompt"]])).done_epochs > 0))
+        stopped = durable.apply(
+            [Stop(at["deaf"]), Stop(at["prompt"]), Start(at["nxt"], "", (0,), 2), Start(at["more"], "", (1,), 1)]
+        )
+        assert [(s.handle, s.later) for s in stopped] == [(at["deaf"], True), (at["prompt"], False)]
+        ids = {name: durable.jobs[handle].id for name, handle in at.items()}
+        assert set(engine._runs) == {ids["deaf"], ids["more"]}
+        durable.apply([Start(at["prompt"], "", (1,), 1)])
+        assert set(engine._runs) == {ids["deaf"], ids["more"], ids["prompt"]}
+
+        def there():
+            durable.look()
+            return ids["nxt"] in engine._runs
+
+        until(there)
+        assert ids["deaf"] not in engine._runs
+        (left,) = durable.poll()
+        assert (left.handle, left.lost_s > 0) == (at["deaf"], True)
+        assert not durable.unsettled()
+        assert {(i.kind, i.job, i.outcome) for i in durable.take_intents()} == {
+            *(("start", job, "done") for job in ids.values()),
+            *(("stop", ids[name], "done") for name in ("deaf", "prompt")),
+        }
+    finally:
+        engine.apply([Stop(job) for job in list(engine._runs)])
+        engine.close()
+
+
+def test_a_start_that_was_put_off_is_taken_back_by_a_stop(tmp_path):
+    times = {"1": 1000, "2": 1000}
+    durable, at = make(tmp_path, deaf={"times": times, "deaf": True}, nxt={"times": times})
+    engine = durable.engine
+    try:
+        durable.apply([Start(at["deaf"], "", (0,), 2)])
+        until(lambda: durable.progress(np.array([at["deaf"]])).done_epochs[0] > 0)
+        durable.apply([Stop(at["deaf"]), Start(at["nxt"], "", (0,), 2)])
+        assert durable.apply([Stop(at["nxt"])]) == [Stopped(at["nxt"], 0.0)]
+        until(lambda: durable.look() or durable.waiting_changes())
+        assert engine._runs == {}
+        assert [i.outcome for i in durable.take_intents() if i.job == 11] == ["void", "done"]
+    finally:
+        engine.apply([Stop(job) for job in list(engine._runs)])
+        engine.close()
