@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from commonwatt.model.errors import StoreError
 from commonwatt.service.app import make_app
 from commonwatt.service.audit import AuditedRoute
+from commonwatt.store import store
 from tests.service.conftest import Caller
 from tests.service.made import StandIn, job
 
@@ -216,3 +218,22 @@ def test_what_was_changed_is_written_down(as_, desk):
     assert [line["id"] for line in operator.get("/audit", params={"after": after, "limit": 2}).json()["audit"]] == [
         after + 1, after + 2
     ]  # fmt: skip
+
+
+def test_a_submission_and_its_line_are_written_together_or_not_at_all(as_, desk, monkeypatch):
+    ada, operator = as_("ada"), as_("operator")
+
+    def full(*_):
+        msg = "the disk is full"
+        raise StoreError(msg)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_note", full)
+        assert ada.post("/jobs", json=job()).status_code == 503
+    assert ada.get("/jobs").json()["jobs"] == []
+    headers = {"Idempotency-Key": "k"}
+    numbers = {ada.post("/jobs", json=job(), headers=headers).json()["id"] for _ in range(2)}
+    lines = operator.get("/audit").json()["audit"]
+    assert [(line["outcome"], line["detail"]["new"], line["target"]) for line in lines] == [
+        ("done", new, f"job {number}") for number in numbers for new in (True, False)
+    ]

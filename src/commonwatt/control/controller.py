@@ -234,7 +234,7 @@ class Controller:
 
     def _wanted_gpus(self) -> int:
         """GPUs jobs hold, and those that waiting jobs ask for."""
-        waiting = [handle for handle in self.book.active if handle not in self._held]
+        waiting = np.fromiter(self.book.active - self._held.keys(), dtype=np.int64)
         return sum(self._held.values()) + int(self.book.job("asked_gpus")[waiting].sum())
 
     def _seen(self, view: NodeView) -> NodeView:
@@ -351,11 +351,11 @@ class Controller:
 
     def _tell_waiting(self, explainer: Explainer, handles: Ints, now_s: float) -> None:
         """Say of jobs that go on waiting why, once."""
-        for j in np.flatnonzero((explainer.schedule.choice == POSTPONED) & (explainer.problem.stay < 0)):
-            handle = int(handles[j])
+        waiting = np.flatnonzero((explainer.schedule.choice == POSTPONED) & (explainer.problem.stay < 0))
+        for j, handle in zip(waiting.tolist(), handles[waiting].tolist(), strict=True):
             if handle not in self._told_waiting:
                 self._told_waiting.add(handle)
-                why = explainer.explain(int(j))
+                why = explainer.explain(j)
                 self.log.append(Event(now_s, EventKind.WAITS, handle, reason=why.reason, sentence=why.sentence))
 
     def _left(self, explainer: Explainer, j: int, stopped: Stopped, now_s: float) -> None:

@@ -80,6 +80,7 @@ class Durable:
     intents: list[IntentRow] = field(default_factory=list)  # with their outcome, since they were last taken
     touched: set[int] = field(default_factory=set)  # handles that came or went later than they were ordered to
     _handles: dict[int, int] = field(default_factory=dict)  # by id
+    _ids: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # by handle, of the first jobs
     _changes: list[Change] = field(default_factory=list)
     _leaving: Leaving = field(init=False)
 
@@ -107,7 +108,9 @@ class Durable:
 
     def progress(self, handles: Ints) -> Progress:
         """Progress of jobs."""
-        return self.engine.progress(np.array([self.jobs[int(h)].id for h in handles], dtype=np.int64))
+        if len(self._ids) < len(self.jobs):
+            self._ids = np.array([known.id for known in self.jobs], dtype=np.int64)
+        return self.engine.progress(self._ids[handles])
 
     def power_w(self) -> float | None:
         """Power of the whole cluster now."""

@@ -53,7 +53,7 @@ class Pace:
     requests_s: float = 1.0
     pause_s: float = 0.25
     longest_pause_s: float = 30.0
-    rest: float = 4.0
+    rest: float = 9.0
     longest_rest_s: float = 1.0
 
 

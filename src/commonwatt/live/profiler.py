@@ -257,11 +257,11 @@ class Profiler:
         book = self._controller.book
         for handle in [handle for handle in self._runs if handle not in book.nodes]:
             self._leave(tick, handle, self._runs.pop(handle), now_s)
-        corrected = 0
+        corrected, started = 0, book.job("starts")
         for handle, (done, told_s) in seen.items():
             if handle in self._controller.aside:
                 continue
-            run, nodes, starts = self._runs.get(handle), book.nodes[handle], int(book.job("starts")[handle])
+            run, nodes, starts = self._runs.get(handle), book.nodes[handle], int(started[handle])
             if run is None or run.nodes != nodes or run.starts != starts:
                 if run is not None:
                     self._leave(tick, handle, run, now_s)

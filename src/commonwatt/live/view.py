@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from commonwatt.control.engine import NodeView
 from commonwatt.live.board import Board, BoardJob, BoardNode
 from commonwatt.live.outlook import LONGEST, Waiting, expected_times
 from commonwatt.live.session import Session
@@ -26,7 +27,7 @@ _ROW = tuple(column.name for column in fields(JobRow))
 
 _FEW = 500
 _PAUSE_S = 5.0
-"""Between projections of when jobs begin, where there are more than a few."""
+"""Between projections of when jobs begin, and looks at how far they are, where there are more than a few."""
 
 
 class View:
@@ -36,7 +37,9 @@ class View:
         self._session = session
         self._jobs = {row.id: _job(row) for row in rows}
         self._rows = {row.id: row for row in rows}
-        self._projected_s = -math.inf
+        self._projected_s = self._progress_s = -math.inf
+        self._progress: dict[int, float] = {}
+        self._drawn: tuple[object, tuple[BoardNode, ...]] = (None, ())  # nodes, and what they were drawn from
 
     def apply(self, tick: Tick) -> None:
         """Take over what *tick* changed."""
@@ -62,11 +65,7 @@ class View:
                 self._jobs[job_id] = job
             else:
                 del self._jobs[job_id], self._rows[job_id]
-
-        for job_id, done_epochs in tick.progress.items():
-            known_job = self._jobs.get(job_id)
-            if known_job is not None and known_job.status == "running" and known_job.done_epochs != done_epochs:
-                self._jobs[job_id] = replace(known_job, done_epochs=done_epochs)
+        self._progress = tick.progress
 
     def board(self, last: Board, now_s: float, sample: SampleRow | None) -> Board:
         """Return the board as of *now_s*."""
@@ -74,6 +73,9 @@ class View:
         if sample is not None and (len(self._jobs) < _FEW or now_s >= self._projected_s + _PAUSE_S):
             self._projected_s = now_s
             self._project(now_s)
+        if len(self._progress) < _FEW or now_s >= self._progress_s + _PAUSE_S:
+            self._progress_s = now_s
+            self._get_on()
         jobs = dict(self._jobs)
         nodes = self._nodes()
         running = sum(job.status == "running" for job in jobs.values())
@@ -94,9 +96,27 @@ class View:
             decided_s=last.decided_s if sample is None else now_s,
         )
 
+    def _get_on(self) -> None:
+        """Take over how far running jobs are."""
+        for job_id, done_epochs in self._progress.items():
+            job = self._jobs.get(job_id)
+            if job is not None and job.status == "running" and job.done_epochs != done_epochs:
+                self._jobs[job_id] = replace(job, done_epochs=done_epochs)
+
     def _nodes(self) -> tuple[BoardNode, ...]:
+        """Return the nodes, as they were drawn before if nothing about them has changed."""
         session = self._session
-        cluster, book, view = session.controller.cluster, session.controller.book, session.durable.nodes()
+        book, view = session.controller.book, session.durable.nodes()
+        rows = book.job("row")[np.fromiter(book.nodes, dtype=np.int64)]
+        figures = (rows, book.row("gpu_w")[rows], view.power_state, view.usable_gpus, view.wait_s)
+        seen = (dict(book.nodes), list(session.drained), tuple(column.tobytes() for column in figures))
+        if seen != self._drawn[0]:
+            self._drawn = (seen, self._draw(view))
+        return self._drawn[1]
+
+    def _draw(self, view: NodeView) -> tuple[BoardNode, ...]:
+        session = self._session
+        cluster, book = session.controller.cluster, session.controller.book
         jobs: list[list[int]] = [[] for _ in cluster.names]
         held = np.zeros(len(cluster), dtype=np.int64)
         busy_w = np.zeros(len(cluster))

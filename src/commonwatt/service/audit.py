@@ -15,8 +15,9 @@ from starlette.exceptions import HTTPException
 
 from commonwatt.model.errors import InputError, ServiceError, StoreError
 from commonwatt.service.desk import Desk
+from commonwatt.service.guard import Caller
 
-__all__ = ["AuditedRoute", "about"]
+__all__ = ["AuditedRoute", "about", "actor_of", "noted"]
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 _LONGEST = 128
@@ -27,6 +28,16 @@ _log = logging.getLogger("commonwatt.audit")
 def about(request: Request, target: str, **detail: Any) -> None:  # noqa: ANN401
     """Say what a request was about, where its address does not."""
     request.state.audited = (target, detail or None)
+
+
+def actor_of(caller: Caller) -> str:
+    """Return what the audit log calls one who makes a request."""
+    return caller.name[:_LONGEST]
+
+
+def noted(request: Request) -> None:
+    """Say that a request has written its line itself, together with what it did."""
+    request.state.noted = True
 
 
 class AuditedRoute(APIRoute):
@@ -55,10 +66,12 @@ async def _note(request: Request, action: str, status: int) -> None:
     caller = getattr(request.state, "caller", None)
     if caller is None:
         return  # the log of requests has it
+    if status < 400 and getattr(request.state, "noted", False):
+        return
     desk: Desk = request.app.state.desk
     target, detail = getattr(request.state, "audited", None) or (_target(request), None)
     outcome = "done" if status < 400 else f"refused {status}"
-    actor, target = caller.name[:_LONGEST], _clean(target)
+    actor, target = actor_of(caller), _clean(target)
     try:
         await run_in_threadpool(desk.store.note, time.time(), actor, action[:32], target, outcome, detail)
     except StoreError as error:

@@ -14,7 +14,7 @@ from commonwatt.live.jobs import due_of
 from commonwatt.model.errors import InputError
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.live_results import EventPage, Explanation, JobDetail, JobPage, JobState, SubmittedJob
-from commonwatt.service.audit import AuditedRoute, about
+from commonwatt.service.audit import AuditedRoute, about, actor_of, noted
 from commonwatt.service.body import body_of, described
 from commonwatt.service.desk import Desk
 from commonwatt.service.door import look_at
@@ -76,9 +76,10 @@ def submit(
         if key is None or desk.store.submitted(owner, key) is None:
             raise
         warnings = ()  # it was accepted when all was well
-    row, new = desk.store.submit(owner, file, now_s, due_s=due, key=key)
+    row, new = desk.store.submit(owner, file, now_s, due_s=due, key=key, actor=actor_of(caller))
     about(request, f"job {row.id}", tenant=owner, name=file.name, new=new)
     if new:
+        noted(request)
         for of in {owner, caller.tenant}:
             recent_of(request).change(("jobs", of), _one_more)
         desk.wake()

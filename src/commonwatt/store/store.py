@@ -106,12 +106,14 @@ class Store:
     # -- jobs
 
     def submit(
-        self, tenant: str, file: JobFile, now_s: float, *, due_s: float | None = None, key: str | None = None
-    ) -> tuple[JobRow, bool]:
+        self, tenant: str, file: JobFile, now_s: float, *, due_s: float | None = None, key: str | None = None,
+        actor: str | None = None,
+    ) -> tuple[JobRow, bool]:  # fmt: skip
         """Accept a job: once this returns, it is on disk. With the same *key*, it is accepted once.
 
-        Returns the job and whether it is new. Raises ``InputError`` if there is no such tenant or *key* cannot be
-        stored, ``ServiceError`` (409) if *key* was used for another job.
+        Returns the job and whether it is new; then the audit log has a line of it, if an *actor* is named. Raises
+        ``InputError`` if there is no such tenant or *key* cannot be stored, ``ServiceError`` (409) if it was used for
+        another job.
         """
         if key is not None:
             check_name(key, "idempotency key")
@@ -125,10 +127,13 @@ class Store:
                 _hold_known(c, tenant)
                 earlier = self._submitted(c, tenant, key)
                 if earlier is None:
-                    job = int(c.execute(tables.jobs.insert().values(**values)).inserted_primary_key[0])  # type: ignore[index]
-                    _ask(c, RequestKind.SUBMIT, now_s, job=job)
-                    row = c.execute(sa.select(tables.jobs).where(tables.jobs.c.id == job)).mappings().one()
-                    return job_row(row), True
+                    found = c.execute(tables.jobs.insert().values(**values).returning(tables.jobs)).mappings().one()
+                    row = job_row(found)
+                    _ask(c, RequestKind.SUBMIT, now_s, job=row.id)
+                    if actor is not None:
+                        detail = {"tenant": tenant, "name": file.name, "new": True}
+                        _note(c, now_s, actor, "submit", f"job {row.id}", "done", detail)
+                    return row, True
         except StoreError as error:
             if not isinstance(error.__cause__, IntegrityError):
                 raise
@@ -293,13 +298,7 @@ class Store:
     ) -> None:
         """Add a line to the audit log; what of it cannot be stored is replaced or cut, the line is never refused."""
         with self.database.transaction(what="audit") as c:
-            c.execute(
-                tables.audit.insert().values(
-                    at_s=at_s, actor=cleaned(actor, LONGEST_NAME), action=cleaned(action, 32),
-                    target=cleaned(target, LONGEST_NAME), outcome=cleaned(outcome, 32),
-                    detail=cleaned_document(detail),
-                )
-            )  # fmt: skip
+            _note(c, at_s, actor, action, target, outcome, detail)
 
     def audit(self, *, after: int = 0, limit: int = 100) -> list[dict[str, Any]]:
         """Lines of the audit log beyond *after*."""
@@ -353,6 +352,17 @@ def _parsed(document: Any) -> JobFile:  # noqa: ANN401
 def _hold_known(c: sa.Connection, tenant: str) -> None:
     if not _known_tenant(c, tenant):
         raise InputError("a known tenant", field="tenant", value=ascii(tenant) if "\0" in tenant else tenant)
+
+
+def _note(
+    c: sa.Connection, at_s: float, actor: str, action: str, target: str, outcome: str, detail: dict[str, Any] | None
+) -> None:
+    c.execute(
+        tables.audit.insert().values(
+            at_s=at_s, actor=cleaned(actor, LONGEST_NAME), action=cleaned(action, 32),
+            target=cleaned(target, LONGEST_NAME), outcome=cleaned(outcome, 32), detail=cleaned_document(detail),
+        )
+    )  # fmt: skip
 
 
 def _known_tenant(c: sa.Connection, name: str) -> bool:
