@@ -218,6 +218,29 @@ def test_accounts_go_on_though_there_is_always_something_to_decide(bench):
     assert b.live.store.account(job)["gpu_us"] >= 30e6
 
 
+def test_only_accounts_that_have_changed_are_written(bench):
+    """With many jobs that run, somebody comes or goes all the time."""
+    b = bench(nodes=[node("n-1"), node("n-2")])
+    first, second = b.submit(1000.0, gpus=2), b.submit(1000.0)
+    b.settle()
+    ticks, write = [], b.keeper._write
+    b.keeper._write = lambda tick: ticks.append(tick) or write(tick)
+    b.advance(2.0)
+    third = b.submit(1000.0)
+    b.look()
+    assert set(ticks[-1].segments) == {second, third}  # they share a node, where somebody came
+    b.advance(10.0)
+    b.settle()
+    assert set(ticks[-1].segments) == {first, second, third}
+    b.begin()
+    b.advance(1.0)
+    b.ask(RequestKind.CANCEL, job=first)
+    b.settle()
+    b.keeper._write(b.session.finish())
+    held_us = [b.live.store.account(job)["gpu_us"] for job in (first, second, third)]
+    assert held_us == [26_000_000, 13_000_000, 11_000_000]
+
+
 def test_an_outgrown_session_leaves_nothing_unwritten(bench):
     b = bench()
     job = b.submit(1000.0)

@@ -39,7 +39,7 @@ class Recorder:
     Attributes
     ----------
     segments
-        Running jobs whose account since they began is written, by handle.
+        Accounts of running jobs since they began as they are written, by handle; ``None``: some other way.
     seen
         Epochs done by running jobs, by handle, and when that was told; ``None``: as of now.
     told
@@ -48,7 +48,7 @@ class Recorder:
 
     controller: Controller
     durable: Durable
-    segments: set[int] = field(default_factory=set)
+    segments: dict[int, dict[str, Any] | None] = field(default_factory=dict)
     seen: dict[int, tuple[float, float | None]] = field(default_factory=dict)
     told: dict[int, tuple[float, float]] = field(default_factory=dict)
     _accounts_s: float = -math.inf
@@ -182,11 +182,13 @@ class Recorder:
         for (name, handle), account in rows.items():
             own = self._id(handle) if name == "job" else 0
             _put(tick, name, own, account)
-        for handle in self.segments - segments.keys():
+        for handle in self.segments.keys() - segments.keys():
             tick.segments[self._id(handle)] = None
-        for handle, segment in segments.items():
-            tick.segments[self._id(handle)] = vars(segment).copy()
-        self.segments = set(segments)
+        now = {handle: vars(segment).copy() for handle, segment in segments.items()}
+        for handle, values in now.items():
+            if self.segments.get(handle) != values:
+                tick.segments[self._id(handle)] = values
+        self.segments = dict(now)
 
     def _id(self, handle: int) -> int:
         return -handle if handle < 0 else self.durable.jobs[handle].id

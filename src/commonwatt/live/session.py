@@ -113,7 +113,7 @@ class Session:
                 self.controller.ledger.resume(handle, segment)
         if usage := self.store.settings().get("usage"):
             self.controller.resume_usage(usage[1], usage[0])
-        self.recorder.segments = {h for j in segments if (h := self.durable.handle_of(j)) is not None}
+        self.recorder.segments = {h: None for j in segments if (h := self.durable.handle_of(j)) is not None}
         unfit = {row.id for row in rows if self.durable.handle_of(row.id) is None}
         self._stop({handle for handle in found if handle not in unfit}, found)
         self._settle_intents(tick, found)

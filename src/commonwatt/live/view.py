@@ -26,8 +26,9 @@ _COLUMNS = (
 _ROW = tuple(column.name for column in fields(JobRow))
 
 _FEW = 500
-_PAUSE_S = 5.0
-"""Between projections of when jobs begin, and looks at how far they are, where there are more than a few."""
+_PAUSE_S, _FOR_EACH_S = 5.0, 5e-4
+"""Between projections of when jobs begin, and looks at how far they are, where there are more than a few; the more
+jobs, the longer."""
 
 
 class View:
@@ -70,10 +71,11 @@ class View:
     def board(self, last: Board, now_s: float, sample: SampleRow | None) -> Board:
         """Return the board as of *now_s*."""
         session = self._session
-        if sample is not None and (len(self._jobs) < _FEW or now_s >= self._projected_s + _PAUSE_S):
+        pause_s = _PAUSE_S + _FOR_EACH_S * len(self._jobs)
+        if sample is not None and (len(self._jobs) < _FEW or now_s >= self._projected_s + pause_s):
             self._projected_s = now_s
             self._project(now_s)
-        if len(self._progress) < _FEW or now_s >= self._progress_s + _PAUSE_S:
+        if len(self._progress) < _FEW or now_s >= self._progress_s + pause_s:
             self._progress_s = now_s
             self._get_on()
         jobs = dict(self._jobs)
