@@ -13,6 +13,7 @@ pytest.importorskip("sqlalchemy")
 from commonwatt.live.jobs import JobMaker
 from commonwatt.live.savings import Estimator, baseline_of, estimate, jobs_for_estimate
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.scenario import PolicySpec
 from commonwatt.store.records import RequestKind
 from tests.live.bench import Bench
 
@@ -88,12 +89,14 @@ def test_cancelled_jobs_old_ones_and_those_of_another_cluster_are_left_out(bench
     assert jobs_for_estimate([], maker, b.clock()) == ([], 0.0)
 
 
-def test_the_estimate_comes_from_a_process_of_its_own_and_stops_with_it(bench):
+def test_the_estimate_comes_from_a_process_of_its_own_and_stops_with_it(bench, caplog):
+    caplog.set_level("INFO", "commonwatt.savings")
     b = bench(policies=[{"solver": "fifo"}])
     assert b.live.estimator.look() is None
     b.submit()
     b.advance(1000.0)
-    estimator = Estimator(b.live.config, b.live.store, b.live.maker, b.clock, every_s=0.01)
+    made = (b.live.config, b.live.store, b.live.maker, b.clock)
+    estimator = Estimator(*made, first_s=0.01, every_s=0.01)
     assert estimator.saved() is None
     estimator.start()
     end_s = time.monotonic() + 120
@@ -101,6 +104,14 @@ def test_the_estimate_comes_from_a_process_of_its_own_and_stops_with_it(bench):
         assert time.monotonic() < end_s
         time.sleep(0.05)
     assert saved["cost"] == 0.0
+    while b.live.store.setting("saved") is None:
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+    said = [record for record in caplog.records if record.message == "savings, by an estimate"]
+    assert (said[0].energy_kwh, said[0].baseline) == (saved["energy_kwh"], "fifo")
+    assert Estimator(*made).saved() == saved  # after a restart
+    other = b.live.config.model_copy(update={"policies": (b.live.config.policies[0], PolicySpec(solver="edf"))})
+    assert Estimator(other, *made[1:]).saved() is None  # it was against another baseline
     estimator.stop()
     end_s = time.monotonic() + 60
     while any(thread.name == "savings" and thread is estimator._thread for thread in threading.enumerate()):

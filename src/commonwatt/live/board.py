@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from commonwatt.store.records import JobRow
 
-__all__ = ["Board", "BoardJob", "BoardNode"]
+__all__ = ["Board", "BoardJob", "BoardNode", "is_late"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,11 @@ class BoardJob:
     sentence: str | None
     expected_start_s: float | None
     expected_end_s: float | None
+
+
+def is_late(due_s: float | None, now_s: float, expected_end_s: float | None) -> bool:
+    """Whether an active job is late, or will be as things stand."""
+    return due_s is not None and (now_s > due_s or (expected_end_s is not None and expected_end_s > due_s))
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,8 @@ MOST_JOBS = 5_000
 DAYS = 7.0
 _LOOK_S = 0.2  # how often to look whether an estimate is still wanted
 Saved = dict[str, float | str | None]
+SAVED = "saved"
+"""The setting under which the last estimate is kept."""
 
 
 def baseline_of(config: Scenario) -> PolicySpec:
@@ -103,13 +105,15 @@ class Estimator:
     """Makes the estimate anew now and then, in a process of its own so that nobody has to wait for it."""
 
     def __init__(
-        self, config: Scenario, store: Store, maker: JobMaker, now_s: Callable[[], float], *, every_s: float = 900.0,
-        seed: int = 0,
+        self, config: Scenario, store: Store, maker: JobMaker, now_s: Callable[[], float], *, first_s: float = 60.0,
+        every_s: float = 900.0, seed: int = 0,
     ) -> None:  # fmt: skip
         self._config, self._store, self._maker, self._now_s = config, store, maker, now_s
-        self._every_s, self._seed = every_s, seed
+        self._first_s, self._every_s, self._seed = first_s, every_s, seed
         self._stopping = threading.Event()
-        self._saved: Saved | None = None
+        earlier: Saved | None = store.setting(SAVED)
+        fits = earlier is not None and earlier.get("baseline") == baseline_of(config).label
+        self._saved = earlier if fits else None
         self._thread = threading.Thread(target=self._run, name="savings", daemon=True)
 
     def start(self) -> None:
@@ -121,7 +125,7 @@ class Estimator:
         self._stopping.set()
 
     def saved(self) -> Saved | None:
-        """Return the last estimate; ``None`` before the first."""
+        """Return the last estimate, also of a controller before this one; ``None`` before the first."""
         return self._saved
 
     def look(self) -> Saved | None:
@@ -155,9 +159,15 @@ class Estimator:
             ours.close()
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._every_s):
+        pause_s = self._first_s
+        while not self._stopping.wait(pause_s):
+            pause_s = self._every_s
             try:
-                self._saved = self.look() or self._saved
+                if (saved := self.look()) is None:
+                    continue
+                self._saved = saved
+                log.info("savings, by an estimate", extra=saved)
+                self._store.keep_setting(SAVED, saved)
             except (CommonwattError, OSError) as error:
                 log.warning("no estimate of savings", extra={"cause": str(error)})
 

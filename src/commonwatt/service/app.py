@@ -36,10 +36,10 @@ def make_app(desk: Desk) -> FastAPI:
     )  # fmt: skip
     app.state.desk, app.state.recent = desk, Recent()
     app.state.guard = Guard(desk.store, desk.config.live.server.requests_per_s)
-    times = HttpTimes()
+    times, profiling = HttpTimes(), desk.config.live.profiling
     app.state.metrics = metrics_page(
         board=desk.board, store=desk.store, counts=desk.counts, http=times,
-        currency=desk.config.electricity.currency,
+        currency=desk.config.electricity.currency, set_aside=profiling.nodes if profiling else (),
     )  # fmt: skip
     for part in _RESOURCES:
         app.include_router(part.router, responses=refusals(401, 422, 429, 500, 503))

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Tallied
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from commonwatt import __version__
-from commonwatt.live.board import Board, BoardNode
+from commonwatt.control.events import EventKind
+from commonwatt.live.board import Board, BoardNode, is_late
 from commonwatt.live.tally import Counts
 from commonwatt.model.errors import MissingExtraError, StoreError
 from commonwatt.model.units import J_PER_KWH, MICRO, NANO
@@ -36,7 +37,7 @@ Metric = Any
 
 def metrics_page(
     *, board: Callable[[], Board], store: Store, counts: Callable[[], Counts], http: HttpTimes,
-    currency: str, now_s: Callable[[], float] = time.time,
+    currency: str, set_aside: Collection[str] = (), now_s: Callable[[], float] = time.time,
 ) -> Callable[[], tuple[bytes, str]]:  # fmt: skip
     """Return a function that gives Prometheus' text and its content type.
 
@@ -52,6 +53,8 @@ def metrics_page(
         Durations of requests.
     currency
         Of all money.
+    set_aside
+        Nodes on which new jobs are only measured.
     """
     try:
         import prometheus_client
@@ -59,7 +62,7 @@ def metrics_page(
         raise MissingExtraError("prometheus-client", "live") from error
     registry = prometheus_client.CollectorRegistry()
     prometheus_client.ProcessCollector(registry=registry)
-    registry.register(_Collector(board, store, counts, http, currency, now_s))
+    registry.register(_Collector(board, store, counts, http, currency, set_aside, now_s))
     return lambda: (prometheus_client.generate_latest(registry), str(prometheus_client.CONTENT_TYPE_LATEST))
 
 
@@ -68,10 +71,10 @@ class _Collector:
 
     def __init__(
         self, board: Callable[[], Board], store: Store, counts: Callable[[], Counts], http: HttpTimes,
-        currency: str, now_s: Callable[[], float],
+        currency: str, set_aside: Collection[str], now_s: Callable[[], float],
     ) -> None:  # fmt: skip
         self._board, self._store, self._counts, self._http = board, store, counts, http
-        self._currency, self._now_s = currency, now_s
+        self._currency, self._set_aside, self._now_s = currency, set_aside, now_s
 
     def describe(self) -> list[Metric]:
         """Nothing, so that registering asks nobody."""
@@ -82,11 +85,11 @@ class _Collector:
         yield _gauge("build_info", "Version of commonwatt", {("version",): {(__version__,): 1.0}})
         board = self._board()
         yield from _controller(board)
-        yield from _cluster(board)
+        yield from _cluster(board, self._set_aside)
         yield from self._saved(board.saved)
         yield from self._process()
         try:
-            families = [*self._queue(), *self._ledger(), *self._events()]
+            families = [*self._queue(board), *self._ledger(), *self._events()]
         except StoreError:
             families = []
         yield _gauge("store_up", "Whether the database answered just now", float(bool(families)))
@@ -104,6 +107,8 @@ class _Collector:
                 "saved_cost", "Money saved, by an estimate, against the baseline policy",
                 {("currency",): {(self._currency,): cost}},
             )  # fmt: skip
+        if isinstance(period_s := (saved or {}).get("period_s"), float):
+            yield _gauge("saved_period_seconds", "Time the estimate of what is saved is about", period_s)
 
     def _process(self) -> Iterator[Metric]:
         from prometheus_client.core import HistogramMetricFamily
@@ -126,7 +131,7 @@ class _Collector:
             requests.add_metric(list(labels), times.buckets(), sum_value=times.sum)
         yield requests
 
-    def _queue(self) -> Iterator[Metric]:
+    def _queue(self, board: Board) -> Iterator[Metric]:
         jobs = {(status,): float(number) for status, number in self._store.counts().items()}
         yield _gauge("jobs", "Jobs by status", {("status",): jobs})
         now_s = self._now_s()
@@ -140,9 +145,11 @@ class _Collector:
         yield _gauge("intents_open", "Commands to the engine of unknown outcome", float(standing.intents))
         late = lateness(self._store.database, now_s)
         yield _gauge("late_jobs", "Active jobs beyond their due dates", float(late.late))
-        yield _gauge(
-            "expected_late_jobs", "Active jobs that are late, or will be as things stand", float(late.expected_late)
-        )
+        expected = sum(
+            is_late(board.rows[job.id].due_s, now_s, job.expected_end_s)
+            for job in board.jobs.values() if job.id in board.rows
+        )  # fmt: skip
+        yield _gauge("expected_late_jobs", "Active jobs that are late, or will be as things stand", float(expected))
         cost = {("currency",): {(self._currency,): late.cost}}
         yield _gauge("tardiness_cost", "Weighted lateness of active jobs so far", cost)
 
@@ -187,7 +194,7 @@ class _Collector:
                 )  # fmt: skip
 
     def _events(self) -> Iterator[Metric]:
-        counts = event_counts(self._store.database)
+        counts = dict.fromkeys(map(str, EventKind), 0) | event_counts(self._store.database)  # 0 is no gap in a series
         yield _counter("job_events", "Events of jobs by kind", {("kind",): {(k,): float(n) for k, n in counts.items()}})
         yield _counter("preemptions", "Running jobs stopped to wait", float(counts.get("preempted", 0)))
         moved = counts.get("migrated", 0) + counts.get("resized", 0)
@@ -201,11 +208,14 @@ def _controller(board: Board) -> Iterator[Metric]:
     yield _gauge("controller_last_tick_timestamp_seconds", "When the last tick was", board.time_s)
 
 
-def _cluster(board: Board) -> Iterator[Metric]:
+def _cluster(board: Board, set_aside: Collection[str]) -> Iterator[Metric]:
     nodes = board.nodes
     yield _gauge("gpus", "GPUs of the cluster", float(sum(node.gpus for node in nodes)))
     yield _gauge("gpus_usable", "GPUs that may be used", float(sum(node.usable_gpus for node in nodes)))
     yield _gauge("gpus_held", "GPUs our jobs hold", float(sum(node.held_gpus for node in nodes)))
+    shut = {node.name for node in nodes if node.drained or node.name in set_aside}
+    free = sum(max(0, node.usable_gpus - node.held_gpus) for node in nodes if node.name not in shut)
+    yield _gauge("gpus_free", "GPUs any job could get now: not of nodes that are drained, or only measure", float(free))
     if board.power_w is not None:
         yield _gauge("power_watts", "Power of the cluster", board.power_w)
     states = Tallied(node.state for node in nodes)

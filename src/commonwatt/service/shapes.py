@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from commonwatt.live.board import Board, BoardJob, BoardNode
+from commonwatt.live.board import Board, BoardJob, BoardNode, is_late
 from commonwatt.model.live_results import (
     ClusterState,
     EventEntry,
@@ -147,7 +147,7 @@ def _late(row: JobRow, now_s: float, expected_end_s: float | None) -> bool | Non
         return None
     if row.status not in ACTIVE:
         return row.ended_s is not None and row.ended_s > row.due_s
-    return now_s > row.due_s or (expected_end_s is not None and expected_end_s > row.due_s)
+    return is_late(row.due_s, now_s, expected_end_s)
 
 
 def _configurations(row: JobRow) -> tuple[JobConfiguration, ...] | None:

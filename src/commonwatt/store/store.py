@@ -231,6 +231,15 @@ class Store:
             row = c.execute(sa.select(tables.settings.c.value).where(tables.settings.c.name == name)).first()
         return default if row is None else row[0]
 
+    def keep_setting(self, name: str, value: Any) -> None:  # noqa: ANN401
+        """Keep a value that is not the controller's own under a name."""
+        t = tables.settings
+        with self.database.transaction(what=f"setting {name}") as c:
+            if c.execute(sa.select(t.c.name).where(t.c.name == name)).first() is None:
+                c.execute(t.insert().values(name=name, value=value))
+            else:
+                c.execute(t.update().where(t.c.name == name).values(value=value))
+
     # -- what happened
 
     def events(

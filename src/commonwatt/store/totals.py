@@ -33,7 +33,6 @@ class Lateness:
 
     late: int
     cost: float  # tardiness so far, by the jobs' weights, in currency
-    expected_late: int  # will be, as things stand; those late already included
 
 
 def queue(database: Database) -> Queue:
@@ -52,12 +51,10 @@ def lateness(database: Database, now_s: float) -> Lateness:
     """Return which active jobs are late, and what that costs so far."""
     j = tables.jobs.c
     active = j.status.in_(ACTIVE)
-    expected = sa.and_(active, sa.or_(j.expected_end_s > j.due_s, j.due_s < now_s))
     with database.reading(what="late jobs") as c:
         rows = c.execute(sa.select(j.due_s, j.file).where(active, j.due_s < now_s)).all()
-        expected_late = c.scalar(sa.select(sa.func.count()).where(expected))
     cost = sum((now_s - due_s) * float(file.get("tardiness_weight", 0.0)) for due_s, file in rows)
-    return Lateness(len(rows), cost, int(expected_late or 0))
+    return Lateness(len(rows), cost)
 
 
 def event_counts(database: Database) -> dict[str, int]:
