@@ -64,15 +64,16 @@ def test_check_tells_what_is_wrong_and_fails(config, filled):
 
 
 def test_upgrade(config):
+    (config.parent / "commonwatt.db").touch()
     first = run("store", "upgrade", config)
     assert (first.code, first.err) == (0, "")
-    assert "nothing there -> revision" in first.out
+    assert "empty -> revision" in first.out
     assert "already" in run("store", "upgrade", config).out
     document = run("store", "upgrade", config, "--json").document
     assert document["before"] == document["after"]
 
 
-@pytest.mark.parametrize("verb", ["backup", "check"])
+@pytest.mark.parametrize("verb", ["backup", "check", "upgrade"])
 def test_a_store_that_is_not_there_is_not_made(config, verb, tmp_path):
     said = run("store", verb, config, *([tmp_path / "b.gz"] if verb == "backup" else []))
     assert (said.code, said.out) == (2, "")
@@ -127,7 +128,7 @@ def test_a_folder_that_is_not_there(tmp_path):
     done = run("store", "upgrade", config)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(f"error: {config}: field 'live.store': got '{tmp_path}"[:80])
-    assert done.err.endswith(", expected a file in a folder that exists\n")
+    assert done.err.endswith(", expected a store that exists\n")
 
 
 def test_the_examples_in_the_help_are_real():

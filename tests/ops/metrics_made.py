@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from commonwatt.live.board import Board, BoardNode
+from commonwatt.live.board import Board, BoardJob, BoardNode
 from commonwatt.live.tally import Tally
 from commonwatt.model.errors import EngineDownError, StoreError
 from commonwatt.model.job_file import JobFile
@@ -33,7 +33,7 @@ FULL = replace(
         node("c", "T4", 2, 2, drained=True, power_w=120.5),
     ),
     power_w=1020.5,
-    saved={"energy_kwh": 2.5, "cost": 0.6, "baseline": "fifo"},
+    saved={"energy_kwh": 2.5, "cost": 0.6, "baseline": "fifo", "period_s": 43200.0},
 )
 
 
@@ -49,7 +49,7 @@ class Plane:
     def page(self):
         return metrics_page(
             board=lambda: self.board, store=self.store, counts=self.tally.counts, http=self.http, currency="EUR",
-            now_s=lambda: NOW_S,
+            set_aside=("c",), now_s=lambda: NOW_S,
         )  # fmt: skip
 
     def text(self) -> str:
@@ -70,14 +70,13 @@ def account(energy_uj, cost_n, carbon_ug, gpu_us):
 def filled(folder: Path) -> Plane:
     """In the middle of its work: a value for every metric there is."""
     plane = bare(folder)
-    plane.board = FULL
     store = plane.store
     for tenant in ("vision", 'te"xt\\'):
         store.add_tenant(tenant, 1.0, NOW_S - 1000)
     file = JobFile(name="j", command=("true",), tardiness_weight=0.01)
     late = store.submit("vision", file, NOW_S - 900, due_s=NOW_S - 100)[0].id
     held = store.submit("vision", file, NOW_S - 950)[0].id
-    store.submit("vision", file, NOW_S - 800, due_s=NOW_S + 100)
+    will = store.submit("vision", file, NOW_S - 800, due_s=NOW_S + 100)[0].id
     run = store.submit('te"xt\\', file, NOW_S - 700, due_s=NOW_S + 50)[0].id
     done = store.submit('te"xt\\', file, NOW_S - 990, due_s=NOW_S - 500)[0].id
     ticks = TickStore(store.database)
@@ -97,6 +96,16 @@ def filled(folder: Path) -> Plane:
         ("meter", 0): account(6_500_000, 400_000_000, 200_000, 180_000_000),
     }
     ticks.write(tick)
+    rows = {row.id: row for row in ticks.active_jobs()}
+    ends = {will: NOW_S + 200}  # of those that wait, only the board knows
+    jobs = {
+        row.id: BoardJob(
+            row.id, row.status, row.held, row.nodes, row.gpus, 0.0, 0.0, None, None, None,
+            ends.get(row.id, row.expected_end_s),
+        )
+        for row in rows.values()
+    }  # fmt: skip
+    plane.board = replace(FULL, rows=rows, jobs=jobs)
     ticks.intend([IntentRow("start-1-1", "start", 1, 1, (0,), 1, NOW_S)])
     for duration_s in (0.002, 0.02, 0.2):
         plane.tally.tick(duration_s)

@@ -12,6 +12,7 @@ pytest.importorskip("prometheus_client")
 from prometheus_client.parser import text_string_to_metric_families
 
 from commonwatt import __version__
+from commonwatt.control.events import EventKind
 from commonwatt.model.errors import StoreError
 from commonwatt.service.http_times import HttpTimes
 from commonwatt.store import tables
@@ -53,6 +54,7 @@ def test_every_value_is_what_the_store_and_the_board_hold(plane):
         ("commonwatt_controller_healthy",): 1,
         ("commonwatt_controller_last_tick_timestamp_seconds",): NOW_S - 5,
         ("commonwatt_gpus",): 10, ("commonwatt_gpus_usable",): 6, ("commonwatt_gpus_held",): 3,
+        ("commonwatt_gpus_free",): 1,
         ("commonwatt_power_watts",): 1020.5,
         ("commonwatt_nodes", "on"): 2, ("commonwatt_nodes", "waking"): 0, ("commonwatt_nodes", "asleep"): 0,
         ("commonwatt_nodes", "down"): 1,
@@ -65,6 +67,7 @@ def test_every_value_is_what_the_store_and_the_board_hold(plane):
         ("commonwatt_node_gpus", "T4", "c", "unusable"): 0,
         ("commonwatt_node_power_watts", "a"): 900, ("commonwatt_node_power_watts", "c"): 120.5,
         ("commonwatt_saved_energy_joules",): 9e6, ("commonwatt_saved_cost", "EUR"): 0.6,
+        ("commonwatt_saved_period_seconds",): 43200,
         ("commonwatt_tick_duration_seconds_count",): 3,
         ("commonwatt_tick_duration_seconds_sum",): pytest.approx(0.222),
         ("commonwatt_ticks_total",): 3,
@@ -79,7 +82,7 @@ def test_every_value_is_what_the_store_and_the_board_hold(plane):
         ("commonwatt_jobs", "failed"): 0, ("commonwatt_jobs", "cancelled"): 0,
         ("commonwatt_queue_oldest_wait_seconds",): 900, ("commonwatt_jobs_on_hold",): 1,
         ("commonwatt_requests_pending",): 1, ("commonwatt_intents_open",): 1,
-        ("commonwatt_late_jobs",): 1, ("commonwatt_expected_late_jobs",): 2,
+        ("commonwatt_late_jobs",): 1, ("commonwatt_expected_late_jobs",): 3,
         ("commonwatt_tardiness_cost", "EUR"): pytest.approx(1.0),
         ("commonwatt_energy_joules_total", "job", 'te"xt\\'): 3.5, ("commonwatt_energy_joules_total", "idle", ""): 2,
         ("commonwatt_pending_energy_joules", 'te"xt\\'): 1, ("commonwatt_metered_energy_joules_total",): 6.5,
@@ -89,6 +92,7 @@ def test_every_value_is_what_the_store_and_the_board_hold(plane):
         ("commonwatt_pending_carbon_grams", 'te"xt\\'): 0.025, ("commonwatt_metered_carbon_grams_total",): 0.2,
         ("commonwatt_gpu_seconds_total", "job", 'te"xt\\'): 60, ("commonwatt_gpu_seconds_total", "idle", ""): 90,
         ("commonwatt_pending_gpu_seconds", 'te"xt\\'): 30, ("commonwatt_metered_gpu_seconds_total",): 180,
+        **{("commonwatt_job_events_total", kind): 0 for kind in EventKind},
         **{("commonwatt_job_events_total", kind): 1
            for kind in ("started", "preempted", "resumed", "migrated", "resized", "completed")},
         ("commonwatt_preemptions_total",): 1, ("commonwatt_migrations_total",): 2,

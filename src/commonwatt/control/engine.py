@@ -115,12 +115,16 @@ class JobEnded:
 
 @dataclass(frozen=True)
 class JobInterrupted:
-    """A job lost its nodes without our asking; it can be started again from its last snapshot."""
+    """A job lost its nodes without our asking; it can be started again from its last snapshot.
+
+    If it had not *begun*, its command never ran there, and what went wrong is no doing of its own.
+    """
 
     handle: int
     at_s: float
     lost_s: float
     cause: str
+    begun: bool = True
 
 
 @dataclass(frozen=True)

@@ -93,11 +93,11 @@ class Reports:
         done = self.of(order.handle, order)[0] >= self._epochs[order.handle]
         return not end.stopped or (end.exit_code == 0 and done)
 
-    def change(self, order: RunOrder, end: End) -> Change:
+    def change(self, order: RunOrder, end: End, *, begun: bool = True) -> Change:
         """Turn the end of a run that nobody asked for into what the controller hears: its exit code decides."""
         if end.exit_code is None or not self.by_itself(order, end):
             lost_s = self.interrupted(order, end.at_s, end.ran_s)
-            return JobInterrupted(order.handle, end.at_s, lost_s, end.cause)
+            return JobInterrupted(order.handle, end.at_s, lost_s, end.cause, begun)
         if end.exit_code == 0:
             self.know(order)
             epochs = self._epochs[order.handle]

@@ -49,6 +49,7 @@ class Known:
     failures: int = 0  # interruptions since it last got on
     kept_epochs: float = 0.0
     cause: str = ""  # of its failure
+    refusals: int = 0  # starts since it last began that came to nothing
 
 
 @dataclass
@@ -64,7 +65,7 @@ class Durable:
     now_s
         The time.
     retries
-        Interruptions without progress in between after which a job is given up.
+        Interruptions without progress in between after which a job is given up; starts that came to nothing are none.
     names
         Of the nodes.
     """
@@ -154,13 +155,16 @@ class Durable:
             if isinstance(change, JobLeft):
                 self._gone(known, change.at_s, change.lost_s)
                 continue
+            before = known.attempts <= known.settled  # a controller before this one took account of it, or stopped it
             if isinstance(change, JobInterrupted):
-                if known.attempts <= known.settled:
-                    continue  # of a stop that was taken account of before a crash
+                if before:
+                    continue
                 if known.id in self._leaving:
                     self._gone(known, change.at_s, change.lost_s)
                     continue
                 self._changes.append(self._interrupted(known, replace(change, handle=handle)))
+            elif change.outcome is Outcome.FAILED and before:
+                continue
             elif change.outcome is Outcome.FAILED and self.pardon(handle):
                 cause = "it ended with an error while it was measured"
                 self._changes.append(JobInterrupted(handle, change.at_s, 0.0, cause))
@@ -239,7 +243,14 @@ class Durable:
             handle = self._handles[job]
             answers[handle] = Stopped(handle, self._told_lost_s(handle), later=job in self._leaving)
         if rest := [job for job in open_ if job not in told]:
-            for answer in self.engine.apply([Stop(job) for job in rest]):
+            stopped = {answer.handle: answer for answer in self.engine.apply([Stop(job) for job in rest])}
+            # One that had just ended by itself tells that next: now, or it would be taken for the end of its next run.
+            for change in self.engine.poll():
+                if isinstance(change, JobInterrupted) and change.handle in stopped:
+                    stopped[change.handle] = Stopped(change.handle, change.lost_s)
+                else:
+                    self._absorb([change])
+            for answer in stopped.values():
                 known = self.jobs[self._handles[answer.handle]]
                 known.settled = known.attempts
                 answers[self._handles[known.id]] = replace(answer, handle=self._handles[known.id])
@@ -270,14 +281,21 @@ class Durable:
             raise
         except EngineError as error:
             self.intents.append(replace(late.intent, outcome="failed", cause=str(error)))
-            change = JobInterrupted(late.handle, self.now_s(), 0.0, str(error))
+            change = JobInterrupted(late.handle, self.now_s(), 0.0, str(error), begun=False)
             self._changes.append(self._interrupted(known, change))
             return
         known.attempts += 1
         self.intents.append(replace(late.intent, outcome="done"))
 
     def _interrupted(self, known: Known, change: JobInterrupted) -> Change:
-        """Count an interruption; one too many without progress in between is the end of the job."""
+        """Count an interruption; one too many without progress in between is the end of the job.
+
+        One that had not even begun is only left alone for a while: the engine, or others, are in its way.
+        """
+        if not change.begun:
+            known.refusals += 1
+            return change
+        known.refusals = 0
         kept = float(self.engine.progress(np.array([known.id])).kept_epochs[0])
         known.failures = 1 if kept > known.kept_epochs else known.failures + 1
         known.kept_epochs = max(kept, known.kept_epochs)

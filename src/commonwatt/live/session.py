@@ -96,14 +96,16 @@ class Session:
         told = {intent.job: intent.attempt for intent in self.store.open_intents() if intent.kind == "stop"}
         for row in rows:
             handle = self._enter(row, tick, told=row.id in fresh)
-            tick.requests += [fresh[row.id]] if row.id in fresh else []
             if handle is None:
+                tick.requests += [fresh[row.id]] if row.id in fresh else []
                 self._close_account(row.id, segments, tick)
                 continue
             known = self.durable.jobs[handle]
             self.recorder.told[handle] = (row.done_epochs, row.kept_epochs)
             own = found.get(row.id)
             known.attempts = max(known.attempts, own.attempts if own else 0)
+            if own is not None and own.nodes:
+                known.settled = min(known.settled, known.attempts - 1)  # it runs: its end is yet to come
             began_s = math.nan if row.began_s is None else row.began_s
             self.controller.book.remember(handle, known.attempts, began_s)
             segment = Account(**segments[row.id]) if row.id in segments else None  # type: ignore[arg-type]
@@ -262,7 +264,8 @@ class Session:
         for change in self.durable.waiting_changes():
             if isinstance(change, JobLeft):
                 continue
-            failures = self.durable.jobs[change.handle].failures
+            known = self.durable.jobs[change.handle]
+            failures = max(known.failures, known.refusals)
             if failures > 1:
                 self._pauses[change.handle] = now_s + min(_LONGEST_PAUSE_S, 2.0 ** (failures - 1))
 

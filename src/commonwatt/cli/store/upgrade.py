@@ -25,7 +25,7 @@ def upgrade(config: Path, *, as_json: bool) -> None:
     from commonwatt import __version__
     from commonwatt.model.store_results import StoreUpgradeResult
 
-    with opened(config, existing=False) as database, blamed_on(config):
+    with opened(config, existing=True) as database, blamed_on(config):
         before, after = database.upgrade()
     result = StoreUpgradeResult(version=__version__, store=str(database), before=before, after=after)
     if as_json:
@@ -33,4 +33,4 @@ def upgrade(config: Path, *, as_json: bool) -> None:
     elif before == after:
         click.echo(f"{database} is at revision {after} already")
     else:
-        click.echo(f"{database}: {f'revision {before}' if before else 'nothing there'} -> revision {after}")
+        click.echo(f"{database}: {f'revision {before}' if before else 'empty'} -> revision {after}")

@@ -109,7 +109,8 @@ class LocalEngine:
         for handle, run in list(self._runs.items()):
             if (end := run.ended()) is not None:
                 self._vacate(handle)
-                self._changes.append(self._reports.change(run.order, end.timely(run.order, self._now_s())))
+                end = end.timely(run.order, self._now_s())
+                self._changes.append(self._reports.change(run.order, end, begun=run.folder.begun(end)))
         reap()
         changes, self._changes = self._changes, []
         return changes
@@ -211,6 +212,9 @@ class LocalEngine:
         gpus = ",".join(str(slot) for row in slots for slot in row)
         visible = {"CUDA_VISIBLE_DEVICES": gpus, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         order = self._orders.order(command, tuple(slots), visible)
+        if not Path(order.folder).is_dir():
+            msg = f"start {command.name}: its folder {order.folder} is not there"
+            raise EngineError(msg)
         folder = RunFolder.create(self._state / "runs", order)
         self._past.note(order)
         for n in command.nodes:
@@ -259,7 +263,7 @@ class LocalEngine:
     def _attach(self, since: Since) -> None:
         """Take up what an engine before us left: what runs, and what ended without anybody noticing is reported."""
         spans, now_s = [], self._now_s()
-        ended: dict[int, tuple[RunOrder, End]] = {}
+        ended: dict[int, tuple[RunFolder, RunOrder, End]] = {}
         for folder, ordered in RunFolder.all_in(self._state / "runs"):
             order, end = ordered.placed(self._cluster.names), folder.end()
             self._past.note(order)
@@ -267,11 +271,13 @@ class LocalEngine:
                 self._runs[order.handle] = Run(folder, order)
                 spans.append((order.started_s, math.inf, order))
             else:
-                ended[order.handle] = order, end.timely(order, now_s)
-                spans.append((order.started_s, ended[order.handle][1].at_s, order))
+                ended[order.handle] = folder, order, end.timely(order, now_s)
+                spans.append((order.started_s, ended[order.handle][2].at_s, order))
             self._reports.know(order)
         catch_up(self._meters, self._cluster, since, spans)
-        self._changes += [self._reports.change(*ended[handle]) for handle in ended.keys() - self._runs.keys()]
+        for handle in ended.keys() - self._runs.keys():
+            folder, order, end = ended[handle]
+            self._changes.append(self._reports.change(order, end, begun=folder.begun(end)))
         self._clear_out()
 
     def _clear_out(self) -> None:

@@ -107,6 +107,10 @@ class RunFolder:
 
     path: Path
 
+    def begun(self, end: End) -> bool:
+        """Whether a run that came to this *end* got as far as its command."""
+        return end.ran_s is not None or self.processes() is not None
+
     @classmethod
     def create(cls, runs: Path, order: RunOrder) -> RunFolder:
         """Write down *order* in a folder of its own; raises ``EngineDownError`` if that cannot be."""

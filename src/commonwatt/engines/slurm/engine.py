@@ -132,7 +132,7 @@ class SlurmEngine:
         for handle, run in list(self._runs.items()):
             if (end := self._end(run, sight)) is not None:
                 self._vacate(handle)
-                self._changes.append(self._reports.change(run.order, end))
+                self._changes.append(self._reports.change(run.order, end, begun=run.folder.begun(end)))
                 self._sight = None  # in which its GPUs may still have been used
         self._sweep(sight)
         changes, self._changes = self._changes, []

@@ -1,0 +1,156 @@
+"""Ends and refusals at odd moments: each run's end is its own, and what a job cannot help is not its fault."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import time
+
+import pytest
+
+pytest.importorskip("sqlalchemy")
+
+from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome, Start, Stop
+from commonwatt.engines.local.engine import LocalEngine
+from commonwatt.engines.work import Work
+from commonwatt.live.durable import Durable, Known
+from commonwatt.model.errors import EngineError
+from commonwatt.store.records import JobStatus
+from commonwatt.testing.engine_contract import contract_cluster
+from tests.live.bench import Bench, node
+
+
+@pytest.fixture
+def bench(tmp_path):
+    made = []
+
+    def make(**changes) -> Bench:
+        made.append(Bench(tmp_path, **{"nodes": [node("n-1"), node("n-2")], **changes}))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.mark.parametrize("begun", [True, False], ids=["its runner was killed", "before its runner listens"])
+def test_a_run_that_ends_just_before_it_is_stopped_is_not_taken_for_the_next(tmp_path, begun):
+    engine = LocalEngine(contract_cluster(), tmp_path, lambda _: Work(("sleep", "600")), grace_s=2.0)
+    durable = Durable(engine, lambda intents: None, time.time, 0, engine._cluster.names)
+    durable.enter(Known(7, "a"))
+    durable.apply([Start(0, "a", (0,), 1)])
+    if begun:
+        while not (there := engine._runs[7].folder.processes()):
+            time.sleep(0.01)
+        os.kill(there.runner.pid, signal.SIGKILL)
+        while engine._runs[7].ended() is None:
+            time.sleep(0.01)
+    try:
+        durable.apply([Stop(0)])
+        durable.apply([Start(0, "a", (1,), 1)])
+        assert durable.poll() == []
+        assert engine._runs[7].order.attempt == 2
+        assert (durable.jobs[0].attempts, durable.jobs[0].settled, durable.jobs[0].failures) == (2, 1, 0)
+    finally:
+        engine.apply([Stop(7)])
+        engine.close()
+
+
+def test_an_end_that_was_taken_account_of_is_not_told_again_unless_all_is_done(tmp_path):
+    engine = LocalEngine(contract_cluster(), tmp_path, lambda _: Work(("true",)), grace_s=2.0)
+    durable = Durable(engine, lambda intents: None, time.time, 3, engine._cluster.names)
+    durable.enter(Known(7, "a", attempts=2, settled=2))
+    told = [JobEnded(7, 1.0, Outcome.FAILED, "exit code 3"), JobInterrupted(7, 1.0, 0.0, "killed")]
+    engine._changes += told  # as after a restart: it was measured then, and is to run again
+    assert durable.poll() == []
+    engine._changes.append(JobEnded(7, 1.0, Outcome.COMPLETED))
+    assert [change.outcome for change in durable.poll()] == [Outcome.COMPLETED]
+    durable.jobs[0].attempts = 3
+    engine._changes.append(told[0])
+    assert [change.outcome for change in durable.poll()] == [Outcome.FAILED]
+
+
+def test_starts_that_are_refused_are_tried_until_they_are_not(bench):
+    b = bench(live={"retries": 1, "default_time_limit_s": 5})
+    apply, tries = b.engine.apply, []
+
+    def refuse(commands):
+        if any(isinstance(command, Start) for command in commands):
+            tries.append(b.hand.time_s)
+            msg = "the partition is drained"
+            raise EngineError(msg)
+        return apply(commands)
+
+    b.engine.apply = refuse
+    job = b.submit(10_000.0, epochs=1)
+    for _ in range(600):
+        b.advance(1.0)
+        b.look()
+    assert b.status(job) is JobStatus.WAITING
+    assert b.row(job).sentence.endswith("was interrupted: the partition is drained")
+    pauses = [after - before for before, after in itertools.pairwise(tries)]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == pytest.approx(60.0, abs=2.0)
+    b.engine.apply = apply
+    b.advance(61.0)
+    b.settle()
+    assert b.status(job) is JobStatus.RUNNING
+    for _ in range(2):  # what it does itself counts
+        apply([Stop(job)])
+        b.engine._changes.append(JobInterrupted(job, b.clock(), 0.0, "killed"))
+        b.settle()
+        b.advance(61.0)
+        b.settle()
+    assert b.status(job) is JobStatus.FAILED
+    assert "given up after 2 interruptions" in b.row(job).sentence
+
+
+def test_the_local_engine_says_whether_a_run_had_begun(tmp_path):
+    gone = tmp_path / "home"
+    engine = LocalEngine(contract_cluster(), tmp_path / "state", lambda _: Work(("sleep", "600"), gone), grace_s=2.0)
+    with pytest.raises(EngineError, match=r"its folder .*home is not there"):
+        engine.apply([Start(1, "a", (0,), 1)])
+    gone.mkdir()
+    ends = []
+    for wait in (False, True):
+        engine.apply([Start(1, "a", (0,), 1)])
+        run = engine._runs[1]
+        while wait and not run.folder.processes():
+            time.sleep(0.01)
+        os.kill(run.child, signal.SIGKILL)
+        while not (changes := engine.poll()):
+            time.sleep(0.01)
+        ends += changes
+    assert [(type(change), change.begun) for change in ends] == [(JobInterrupted, False), (JobInterrupted, True)]
+    engine.close()
+
+
+def test_a_submission_is_told_once_whenever_the_controller_dies(bench):
+    b = bench()
+    job = b.submit(100.0)
+    for _ in range(2):
+        b.begin()  # which takes it in, and dies
+    assert b.kinds(job) == []
+    b.settle()
+    assert b.kinds(job) == ["submitted", "started"]
+    b.begin()
+    b.settle()
+    assert b.kinds(job) == ["submitted", "started"]
+
+
+def test_a_run_is_followed_though_the_engine_counts_from_one_again(bench):
+    """Its state was deleted while the job waited; then the controller died between a start and its tick."""
+    b = bench()
+    job = b.submit(1000.0)
+    b.settle()
+    store = b.live.store
+    with store.database.transaction() as c:
+        c.exec_driver_sql("UPDATE jobs SET attempts = 3, settled = 3")
+    b.begin()
+    b.settle()
+    assert b.status(job) is JobStatus.RUNNING
+    b.engine.apply([Stop(job)])
+    b.engine._changes.append(JobInterrupted(job, b.clock(), 0.0, "killed"))
+    b.settle()
+    assert b.kinds(job)[-2:] == ["interrupted", "resumed"]
