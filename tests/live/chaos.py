@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import yaml
 
+from commonwatt.live.jobs import due_of
 from commonwatt.live.keeper import Pace
 from commonwatt.live.open import open_live
 from commonwatt.model.job_file import JobFile
 from commonwatt.store.database import Database, address
-from commonwatt.store.records import JobStatus
+from commonwatt.store.records import JobStatus, RequestKind
 from commonwatt.store.store import Store
 
 WITNESS = Path(__file__).with_name("witness.py")
@@ -33,7 +34,7 @@ def config_in(folder: Path, **changes) -> Path:
         "policies": [{"solver": "random-greedy", "iterations": 20}],
         "interval_s": 0.5,
         "preemption": {"restart_s": 0},
-        "live": {"local": {"grace_s": 2}, "retries": 1000, "default_time_limit_s": 5},
+        "live": {"local": {"grace_s": 2}, "default_time_limit_s": 5},
         **changes,
     }
     path = folder / "live.yaml"
@@ -114,6 +115,39 @@ def stream(path: Path, store: Store, logs: Path, rounds: int, seed: int, longest
     return jobs
 
 
+def restless(path: Path, store: Store, logs: Path, rounds: int, seed: int) -> tuple[list[int], set[int]]:
+    """Kill the controller *rounds* times while it moves, preempts and cancels jobs; returns the jobs, and those.
+
+    Long jobs that may have one GPU or two make way for short ones that are urgent.
+    """
+    rng = np.random.default_rng(seed)
+    jobs: list[int] = []
+    cancelled: set[int] = set()
+    for k in range(rounds):
+        child = controller(path)
+        try:
+            for n, long in enumerate((True, False)):
+                seconds = float(rng.uniform(1.0, 2.5) if long else rng.uniform(0.1, 0.4))
+                declared = {"V100": {1: 60 * seconds, 2: 30 * seconds} if long else {1: seconds, 2: 0.8 * seconds}}
+                pressing = {} if long else {"due_in_s": 0.5, "tardiness_weight": 5.0}
+                more = {"gpu_counts": (1, 2), "times_s": declared, **pressing}
+                file = witness(f"r{k}-{n}", logs, seconds, epochs=int(rng.integers(1, 5)), **more)
+                now_s = time.time()
+                jobs.append(store.submit("ab"[n], file, now_s, due_s=due_of(file, now_s))[0].id)
+                time.sleep(float(rng.uniform(0.0, 0.5)))
+            one = int(rng.choice(jobs[-6:]))
+            match rng.integers(6):
+                case 0:
+                    cancelled.add(one)
+                    store.ask(RequestKind.CANCEL, time.time(), job=one)
+                case 1:
+                    store.ask(RequestKind.HOLD, time.time(), job=one)
+                    store.ask(RequestKind.RELEASE, time.time(), job=one)
+        finally:
+            kill(child)
+    return jobs, cancelled
+
+
 def problems(store: Store, logs: Path, jobs: list[int]) -> list[str]:
     """Whatever was lost, done twice, or does not add up."""
     found = []
@@ -125,6 +159,8 @@ def problems(store: Store, logs: Path, jobs: list[int]) -> list[str]:
         wanted = JobStatus.FAILED if row.file.command[-1] != "0" else JobStatus.COMPLETED
         if row.status is not wanted:
             found.append(f"{row.name} is {row.status}, not {wanted}: {row.sentence}")
+        if kinds.count("submitted") != 1 or kinds[0] != "submitted":
+            found.append(f"{row.name} was not submitted first, and once: {kinds}")
         if len(ends) != 1:
             found.append(f"{row.name} ended {len(ends)} times: {kinds}")
         if sum(line.startswith("end") for line in lines) != 1:

@@ -6,7 +6,9 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from tests.live.chaos import config_in, problems, running, store_of, stream, until_all_end
+from commonwatt.store.check import check
+from commonwatt.store.records import JobStatus
+from tests.live.chaos import config_in, problems, restless, running, store_of, stream, until_all_end
 
 
 @pytest.mark.parametrize(
@@ -21,3 +23,24 @@ def test_every_accepted_job_ends_exactly_once_however_often_the_controller_is_ki
     with running(path):
         until_all_end(store, jobs)
     assert problems(store, tmp_path, jobs) == []
+
+
+@pytest.mark.parametrize("rounds", [10, pytest.param(40, marks=pytest.mark.slow)], ids=["a few times", "forty times"])
+def test_jobs_that_are_moved_preempted_and_cancelled_meanwhile_end_exactly_once_too(tmp_path, rounds):
+    path = config_in(tmp_path)
+    store = store_of(path)
+    for name in "ab":
+        store.add_tenant(name, 1.0, 0.0)
+    jobs, cancelled = restless(path, store, tmp_path, rounds, seed=rounds)
+    with running(path):
+        until_all_end(store, jobs)
+    given_up = {job for job in cancelled if store.job(job).status is JobStatus.CANCELLED}
+    assert problems(store, tmp_path, [job for job in jobs if job not in given_up]) == []
+    for job in given_up:
+        kinds = [event.kind for event in store.events(job=job)]
+        assert (kinds.count("cancelled"), kinds[-1]) == (1, "cancelled")
+        log = (tmp_path / store.job(job).name).with_suffix(".log")
+        assert "twice" not in (log.read_text() if log.exists() else "")
+    assert check(store.database).problems == ()
+    stopped = [event.kind for job in jobs for event in store.events(job=job)]
+    assert {"preempted", "resized"} & set(stopped)

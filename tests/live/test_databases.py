@@ -47,7 +47,7 @@ def until_it_begins(store):
 def test_every_job_ends_exactly_once_however_often_the_database_is_killed(kind, rounds, request, tmp_path):
     server = request.getfixturevalue(kind)
     url = server.database()
-    path = config_in(tmp_path, live={"local": {"grace_s": 2}, "retries": 1000, "default_time_limit_s": 5, "store": url})
+    path = config_in(tmp_path, live={"local": {"grace_s": 2}, "default_time_limit_s": 5, "store": url})
     store = store_of(path, url)
     for name in "ab":
         store.add_tenant(name, 1.0, 0.0)

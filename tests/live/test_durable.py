@@ -7,6 +7,7 @@ import os
 import signal
 import time
 
+import numpy as np
 import pytest
 
 pytest.importorskip("sqlalchemy")
@@ -154,3 +155,26 @@ def test_a_run_is_followed_though_the_engine_counts_from_one_again(bench):
     b.engine._changes.append(JobInterrupted(job, b.clock(), 0.0, "killed"))
     b.settle()
     assert b.kinds(job)[-2:] == ["interrupted", "resumed"]
+
+
+@pytest.mark.parametrize("patient", [True, False], ids=["told", "by command"])
+def test_a_job_that_comes_to_its_end_as_it_is_to_move_is_not_begun_again(tmp_path, patient, monkeypatch):
+    """It ignores SIGTERM once all is done, which it says before it exits."""
+    said = '{"done_epochs": 2, "kept_epochs": 2}'
+    script = f"trap '' TERM; echo '{said}' > $COMMONWATT_PROGRESS; sleep 0.3"
+    engine = LocalEngine(contract_cluster(), tmp_path, lambda _: Work(("sh", "-c", script), epochs=2), grace_s=9.0)
+    durable = Durable(engine, lambda intents: None, time.time, 3, engine._cluster.names)
+    if not patient:
+        monkeypatch.setattr(engine, "tell", lambda handles: [])
+    durable.enter(Known(7, "a"))
+    durable.apply([Start(0, "a", (0,), 1)])
+    while not durable.progress(np.array([0])).done_epochs[0]:
+        time.sleep(0.01)
+    durable.apply([Stop(0), Start(0, "a", (1,), 1)])
+    changes = list(durable.poll())
+    assert [(type(change), change.outcome) for change in changes] == [(JobEnded, Outcome.COMPLETED)]
+    assert engine._runs == {}
+    assert [(intent.kind, intent.outcome) for intent in durable.take_intents()][-2:] in (
+        [("stop", "done"), ("start", "void")], [("start", "void"), ("stop", "done")],
+    )  # fmt: skip
+    engine.close()

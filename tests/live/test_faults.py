@@ -48,7 +48,7 @@ def submit(store, tmp_path, count: int, rng, seconds: float = 0.3, start: int = 
 
 
 def prepared(tmp_path, url: str = "commonwatt.db", **live):
-    given = {"local": {"grace_s": 2}, "retries": 1000, "default_time_limit_s": 5, "store": url, **live}
+    given = {"local": {"grace_s": 2}, "default_time_limit_s": 5, "store": url, **live}
     path = config_in(tmp_path, live=given)
     store = store_of(path, url)
     store.add_tenant("a", 1.0, 0.0)

@@ -38,7 +38,6 @@ def config_over(site, folder):  # noqa: F811
         engine="slurm",
         live={
             "slurm": {"conf": str(site.conf), "grace_s": 2, "poll_s": 0.2, "start_s": 30},
-            "retries": 1000,
             "default_time_limit_s": 30,
         },
     )

@@ -222,7 +222,7 @@ def test_some_node_is_left_for_work(tmp_path):
 
 @pytest.mark.slow
 def test_nothing_is_lost_or_twice_while_jobs_are_measured_and_the_controller_is_killed(tmp_path):
-    live = {"local": {"grace_s": 2}, "retries": 1000, "default_time_limit_s": 5}
+    live = {"local": {"grace_s": 2}, "default_time_limit_s": 5}
     path = config_in(tmp_path, live={**live, "profiling": {"nodes": ["n-1"], "epochs": 1, "limit_s": 1.0}})
     store = store_of(path)
     for name in "ab":

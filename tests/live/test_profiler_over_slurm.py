@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 def test_a_job_is_measured_on_the_node_set_aside_then_works_on_the_other(site, tmp_path):  # noqa: F811
     live = {
         "slurm": {"conf": str(site.conf), "grace_s": 5, "poll_s": 0.2, "start_s": 60},
-        "retries": 1000, "profiling": {"nodes": ["n-1"], "epochs": 2, "limit_s": 60.0},
+        "profiling": {"nodes": ["n-1"], "epochs": 2, "limit_s": 60.0},
     }  # fmt: skip
     path = config_in(tmp_path, engine="slurm", live=live)
     store = store_of(path)

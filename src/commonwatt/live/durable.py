@@ -270,6 +270,9 @@ class Durable:
         known = self.jobs[command.handle]
         start = Start(known.id, f"{known.id}-{known.name}", command.nodes, command.gpus_per_node)
         late = Late(command.handle, start, intent)
+        if any(isinstance(change, JobEnded) and change.handle == command.handle for change in self._changes):
+            self.intents.append(replace(intent, outcome="void", cause="it had ended by itself"))
+            return
         if not self._leaving.put_off(late):
             self._give(late)
 
