@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +41,10 @@ from commonwatt.model.live_results import (
 __all__ = ["Client"]
 
 ACTIVE = ("waiting", "running")
+_AWAY = frozenset({0, 429, 502, 503, 504})
+"""What is answered, by the server or a proxy before it, while it is started anew or busy; 0: nothing."""
+
+_log = logging.getLogger("commonwatt.client")
 
 
 class Client:
@@ -161,21 +166,31 @@ class Client:
 
     def wait(
         self, job: int, *, timeout_s: float | None = None, poll_s: float = 2.0,
-        on_change: Callable[[JobDetail], None] = lambda _: None,
+        on_change: Callable[[JobDetail], None] = lambda _: None, on_away: Callable[[str], None] = _log.warning,
     ) -> JobDetail:  # fmt: skip
         """Return a job once it has ended; *on_change* is told of every state seen before.
 
-        Raises ``ServiceError`` (408) if it has not ended after *timeout_s*.
+        While the server cannot be reached or is busy, it is asked again and again; *on_away* is told why, once each
+        time it goes away. Raises ``ServiceError`` (408) if the job has not ended after *timeout_s*, as far as is known.
         """
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
-        pause_s = min(0.1, poll_s)
+        pause_s, away = min(0.1, poll_s), False
         while True:
-            seen = self.job(job)
-            on_change(seen)
-            if seen.status not in ACTIVE:
-                return seen
+            try:
+                seen = self.job(job)
+            except ServiceError as error:
+                if error.status not in _AWAY:
+                    raise
+                if not away:
+                    on_away(str(error))
+                away, last = True, str(error)
+            else:
+                away, last = False, f"it is {seen.status}"
+                on_change(seen)
+                if seen.status not in ACTIVE:
+                    return seen
             if until_s is not None and time.monotonic() >= until_s:
-                raise ServiceError(f"job {job} has not ended after {timeout_s:g} s: it is {seen.status}", 408)
+                raise ServiceError(f"job {job} has not ended after {timeout_s:g} s: {last}", 408)
             time.sleep(pause_s)
             pause_s = min(poll_s, 1.5 * pause_s)
 
