@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from commonwatt.cli.submit.flags import environment, gpus, gres, seconds
+from commonwatt.cli.submit.flags import asked_gpus, environment, gpus, gres, seconds
 from commonwatt.client import Client
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import InputError, ServiceError
 from commonwatt.service.desk import Desk
 from commonwatt.store.records import EventRow
 from commonwatt.store.store import Store
@@ -86,6 +86,24 @@ def test_waiting_for_the_end(served, monkeypatch, status, code):
     assert done.code == code
     assert f"is {status}" in done.out
     assert "It ended." in done.out
+
+
+def test_waiting_over_a_restart_of_the_server(served, monkeypatch):
+    real, looked = Client.job, []
+
+    def job_then(client, number):
+        looked.append(number)
+        if len(looked) < 4:
+            raise ServiceError("cannot reach it: refused")
+        tick = Tick()
+        tick.change(number, status="completed", ended_s=1e9, sentence="It ended.")
+        served.desk.ticks.write(tick)
+        return real(client, number)
+
+    monkeypatch.setattr(Client, "job", job_then)
+    done = run("submit", "--wait", "--", "true")
+    assert done.code == 0
+    assert done.err.splitlines()[1:] == ["cannot reach it: refused; waiting goes on"]
 
 
 def test_several_are_all_asked_even_if_some_refuse():
@@ -201,6 +219,18 @@ def test_a_server_that_is_not_there(monkeypatch):
         (["submit", "missing.yaml"], "missing.yaml"),
         (["submit", "--gpus", "x", "--", "y"], "field '--gpus': got 'x', expected a number of GPUs, or TYPE:NUMBER"),
         (["submit", "--gres", "mps:1", "--", "y"], "field '--gres'"),
+        (
+            ["submit", "--gres", "gpu:2", "--gpus", "4", "--", "y"],
+            "field '--gres': got '2', expected the number of GPUs that --gpus says (4), or only one of them",
+        ),
+        (
+            ["submit", "--gpus", "V100:2", "--gpu-type", "T4", "--", "y"],
+            "field '--gpus': got 'V100', expected the GPU type that --gpu-type says (T4), or only one of them",
+        ),
+        (
+            ["submit", "--gres", "gpu:T4:1", "--gpus", "V100:1", "--", "y"],
+            "field '--gres': got 'T4', expected the GPU type that --gpus says (V100), or only one of them",
+        ),
         (["submit", "--time", "soon", "--", "y"], "field '--time'"),
         (["submit", "--gpu-counts", "1,x", "--", "y"], "field '--gpu-counts'"),
         (["submit", "--epochs", "0", "--", "y"], "field 'epochs': got '0'"),
@@ -248,6 +278,10 @@ def test_gpus_as_slurm_writes_them():
     assert gres("gpu") == {"gpus": 1}
     assert gres("gpu:3") == {"gpus": 3}
     assert gres("gpu:v100") == {"gpus": 1, "gpu_type": "v100"}
+    assert asked_gpus("V100:2", "gpu:v100:2", "v100") == {"gpus": 2, "gpu_type": "v100"}
+    assert asked_gpus("2", "gpu:2", None) == {"gpus": 2}
+    assert asked_gpus(None, "gpu", "T4") == {"gpus": 1, "gpu_type": "T4"}
+    assert asked_gpus(None, None, None) == {}
     for wrong in ("", "0", "v100:", ":2", "a:b:2"):
         with pytest.raises(InputError):
             gpus(wrong)
