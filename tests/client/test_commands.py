@@ -150,6 +150,11 @@ def test_nodes_and_tenants(served, as_operator):
     assert [node["drained"] for node in run("nodes", "--json").document["nodes"]] == [False] * 3
     done = run("drain", "nowhere")
     assert (done.code, done.err) == (2, "error: there is no node 'nowhere'\n")
+    done = run("drain", "v/1", "..", "v-1")
+    assert (done.code, done.out) == (2, "node v-1: will be drained\n")
+    assert done.err == "error: there is no node 'v/1'\nerror: there is no node '..'\n"
+    run("undrain", "v-1")
+    served.desk.obey()
     assert "33.3%" in run("tenants", "--set", "eve=1").out
     assert [t["name"] for t in run("tenants", "--json").document["tenants"]] == ["ada", "bob", "eve"]
     assert run("submit", "--tenant", "eve", "--json", "--", "true").document["tenant"] == "eve"
@@ -245,6 +250,7 @@ def test_a_server_that_is_not_there(monkeypatch):
         (["drain", "t"], "only operators may do this"),
         (["tenants", "--set", "x"], "field '--set'"),
         (["tenants", "--set", "x=nan"], "field '--set'"),
+        (["tenants", "--set", "team/a=1"], "field 'tenant': got 'team/a', expected a name of up to 128 characters"),
         (["token", "add"], "expected either --tenant NAME or --operator"),
         (["jobs", "--url", "nonsense"], "field 'url': got 'nonsense'"),
     ],

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from commonwatt.client.link import Link
 from commonwatt.client.settings import find_settings
 from commonwatt.data.files import validate
-from commonwatt.model.errors import ServiceError
+from commonwatt.model.errors import InputError, ServiceError
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.live_results import (
     AuditEntry,
@@ -37,6 +37,7 @@ from commonwatt.model.live_results import (
     TokenPage,
     WhoAmI,
 )
+from commonwatt.model.names import check_in_address
 
 __all__ = ["Client"]
 
@@ -219,11 +220,11 @@ class Client:
 
     def drain(self, node: str) -> NodeState:
         """Give a node no further jobs (operators)."""
-        return self._link.ask(NodeState, "POST", f"/nodes/{quote(node, safe='')}/drain")
+        return self._link.ask(NodeState, "POST", f"/nodes/{_node(node)}/drain")
 
     def undrain(self, node: str) -> NodeState:
         """Let a drained node have jobs again (operators)."""
-        return self._link.ask(NodeState, "POST", f"/nodes/{quote(node, safe='')}/undrain")
+        return self._link.ask(NodeState, "POST", f"/nodes/{_node(node)}/undrain")
 
     def set_mode(self, mode: str) -> ModeState:
         """Go ``live``, or only write decisions down (``dry-run``; operators)."""
@@ -235,7 +236,8 @@ class Client:
 
     def set_tenant(self, name: str, weight: float) -> TenantState:
         """Enter a tenant, or change its weight (operators)."""
-        return self._link.ask(TenantState, "PUT", f"/tenants/{quote(name, safe='')}", body={"weight": weight})
+        part = quote(check_in_address(name, "tenant"), safe="")
+        return self._link.ask(TenantState, "PUT", f"/tenants/{part}", body={"weight": weight})
 
     def ledger(self) -> LedgerPage:
         """Return energy, cost, carbon and GPU time."""
@@ -267,3 +269,10 @@ class Client:
             if len(found.audit) < page:
                 return
             after = found.next_after
+
+
+def _node(name: str) -> str:
+    try:
+        return quote(check_in_address(name, "node"), safe="")
+    except InputError:
+        raise ServiceError(f"there is no node {name!r}", 404) from None
