@@ -46,6 +46,16 @@ def test_what_is_too_much_is_refused(as_, desk, more, field, value, expected):
     assert desk.store.jobs() == []
 
 
+def test_so_many_configurations_and_no_more(as_, monkeypatch):
+    monkeypatch.setattr("commonwatt.service.limits.MOST_CONFIGURATIONS", 3)
+    ada = as_("ada")
+    done = ada.post("/jobs", json=job(gpu_counts=[1, 2, 3])).json()  # three of V100, one of T4
+    assert (done["status"], done["field"], done["value"]) == (422, "gpu_counts", "4 configurations")
+    done = ada.post("/jobs", json=job(times_s={"V100": [4, 3, 2, 1]})).json()
+    assert (done["field"], done["expected"]) == ("times_s", "3 at most, of all GPU types together")
+    assert ada.post("/jobs", json=job(gpu_counts=[1, 2, 64])).status_code == 201  # what no node has does not count
+
+
 @pytest.mark.parametrize(
     "more",
     [

@@ -9,7 +9,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.job_file import JobFile, check_image
 from commonwatt.model.jobs import read_times
 from commonwatt.service.desk import Desk
-from commonwatt.service.limits import check_limits
+from commonwatt.service.limits import check_configurations, check_limits
 
 __all__ = ["look_at"]
 
@@ -23,7 +23,7 @@ def look_at(desk: Desk, file: JobFile, now_s: float, due_s: float | None) -> tup
     check_limits(file)
     if file.image is not None:
         check_image(file.image)
-    desk.maker.check(file)
+    check_configurations(file, len(desk.maker.check(file)))
     if desk.config.engine == "local":
         _folders(file)
     warnings = list(_without_times(file))

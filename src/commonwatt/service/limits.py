@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from commonwatt.model.errors import InputError
 from commonwatt.model.job_file import MOST_GPUS, JobFile
 
-__all__ = ["check_limits"]
+__all__ = ["check_configurations", "check_limits"]
 
 MOST_ARGUMENTS = 4096
+MOST_CONFIGURATIONS = 1024
 LONGEST_DUE = 64
 SHORTEST_S, LONGEST_S = 1e-6, 1e12
 _COUNTS = f"whole numbers from 1 to {MOST_GPUS}"
@@ -31,6 +32,14 @@ def check_limits(file: JobFile) -> None:
         _times(f"times_s.{gpu_type}", row)
     if file.time_limit_s is not None:
         _time("time_limit_s", file.time_limit_s)
+
+
+def check_configurations(file: JobFile, found: int) -> None:
+    """Refuse more configurations than anybody means: each is stored, and looked at in every decision."""
+    if found > MOST_CONFIGURATIONS:
+        field = "gpu_counts" if file.times_s is None else "times_s"
+        expected = f"{MOST_CONFIGURATIONS} at most, of all GPU types together"
+        raise InputError(expected, field=field, value=f"{found} configurations")
 
 
 def _types_once(field: str, names: Iterable[str]) -> None:
