@@ -151,6 +151,40 @@ def test_it_gives_up(client):
     assert (error.value.status, len(pauses)) == (0, 2)
 
 
+def test_waiting_goes_on_while_the_server_is_away(served, client):
+    made, transport, _ = client(retries=0)
+    number = made.submit(job(name="awaited")).id
+    served.desk.obey()
+    transport.faults += [httpx.ConnectError("refused"), httpx.ConnectError("refused"), httpx.Response(429)]
+    told, seen = [], []
+
+    def change(state):
+        if not seen:
+            made.cancel(number)
+            served.desk.obey()
+            transport.faults += [httpx.Response(502), httpx.Response(503)]
+        seen.append(state.status)
+
+    ended = made.wait(number, poll_s=0.0, on_change=change, on_away=told.append)
+    assert (ended.status, seen, transport.faults) == ("cancelled", ["waiting", "cancelled"], [])
+    assert [why.partition(": ")[2] or why.partition(" answers ")[2] for why in told] == [
+        "refused",
+        "with status 502; it may be no commonwatt",
+    ]
+
+
+def test_waiting_for_a_server_that_stays_away_ends_with_its_time(client, caplog):
+    made, _, _ = client(*[httpx.ConnectError("refused")] * 99, retries=0)
+    with pytest.raises(
+        ServiceError, match=r"job 1 has not ended after 0 s: cannot reach http://[^ ]+: refused"
+    ) as late:
+        made.wait(1, timeout_s=0.0, poll_s=0.0)
+    assert late.value.status == 408
+    assert [record.getMessage().split(": ")[-1] for record in caplog.records] == ["refused"]
+    with pytest.raises(ServiceError, match="there is no job 999"):
+        client()[0].wait(999)
+
+
 @pytest.mark.parametrize(
     ("status", "more"),
     [

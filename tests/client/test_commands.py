@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from commonwatt.cli.submit.flags import environment, gpus, gres, seconds
+from commonwatt.cli.submit.flags import asked_gpus, environment, gpus, gres, seconds
 from commonwatt.client import Client
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import InputError, ServiceError
 from commonwatt.service.desk import Desk
 from commonwatt.store.records import EventRow
 from commonwatt.store.store import Store
@@ -88,6 +88,24 @@ def test_waiting_for_the_end(served, monkeypatch, status, code):
     assert "It ended." in done.out
 
 
+def test_waiting_over_a_restart_of_the_server(served, monkeypatch):
+    real, looked = Client.job, []
+
+    def job_then(client, number):
+        looked.append(number)
+        if len(looked) < 4:
+            raise ServiceError("cannot reach it: refused")
+        tick = Tick()
+        tick.change(number, status="completed", ended_s=1e9, sentence="It ended.")
+        served.desk.ticks.write(tick)
+        return real(client, number)
+
+    monkeypatch.setattr(Client, "job", job_then)
+    done = run("submit", "--wait", "--", "true")
+    assert done.code == 0
+    assert done.err.splitlines()[1:] == ["cannot reach it: refused; waiting goes on"]
+
+
 def test_several_are_all_asked_even_if_some_refuse():
     number = run("submit", "--json", "--", "true").document["id"]
     done = run("cancel", 999_998, number, 999_999, number)
@@ -132,6 +150,11 @@ def test_nodes_and_tenants(served, as_operator):
     assert [node["drained"] for node in run("nodes", "--json").document["nodes"]] == [False] * 3
     done = run("drain", "nowhere")
     assert (done.code, done.err) == (2, "error: there is no node 'nowhere'\n")
+    done = run("drain", "v/1", "..", "v-1")
+    assert (done.code, done.out) == (2, "node v-1: will be drained\n")
+    assert done.err == "error: there is no node 'v/1'\nerror: there is no node '..'\n"
+    run("undrain", "v-1")
+    served.desk.obey()
     assert "33.3%" in run("tenants", "--set", "eve=1").out
     assert [t["name"] for t in run("tenants", "--json").document["tenants"]] == ["ada", "bob", "eve"]
     assert run("submit", "--tenant", "eve", "--json", "--", "true").document["tenant"] == "eve"
@@ -201,6 +224,18 @@ def test_a_server_that_is_not_there(monkeypatch):
         (["submit", "missing.yaml"], "missing.yaml"),
         (["submit", "--gpus", "x", "--", "y"], "field '--gpus': got 'x', expected a number of GPUs, or TYPE:NUMBER"),
         (["submit", "--gres", "mps:1", "--", "y"], "field '--gres'"),
+        (
+            ["submit", "--gres", "gpu:2", "--gpus", "4", "--", "y"],
+            "field '--gres': got '2', expected the number of GPUs that --gpus says (4), or only one of them",
+        ),
+        (
+            ["submit", "--gpus", "V100:2", "--gpu-type", "T4", "--", "y"],
+            "field '--gpus': got 'V100', expected the GPU type that --gpu-type says (T4), or only one of them",
+        ),
+        (
+            ["submit", "--gres", "gpu:T4:1", "--gpus", "V100:1", "--", "y"],
+            "field '--gres': got 'T4', expected the GPU type that --gpus says (V100), or only one of them",
+        ),
         (["submit", "--time", "soon", "--", "y"], "field '--time'"),
         (["submit", "--gpu-counts", "1,x", "--", "y"], "field '--gpu-counts'"),
         (["submit", "--epochs", "0", "--", "y"], "field 'epochs': got '0'"),
@@ -215,6 +250,7 @@ def test_a_server_that_is_not_there(monkeypatch):
         (["drain", "t"], "only operators may do this"),
         (["tenants", "--set", "x"], "field '--set'"),
         (["tenants", "--set", "x=nan"], "field '--set'"),
+        (["tenants", "--set", "team/a=1"], "field 'tenant': got 'team/a', expected a name of up to 128 characters"),
         (["token", "add"], "expected either --tenant NAME or --operator"),
         (["jobs", "--url", "nonsense"], "field 'url': got 'nonsense'"),
     ],
@@ -248,6 +284,10 @@ def test_gpus_as_slurm_writes_them():
     assert gres("gpu") == {"gpus": 1}
     assert gres("gpu:3") == {"gpus": 3}
     assert gres("gpu:v100") == {"gpus": 1, "gpu_type": "v100"}
+    assert asked_gpus("V100:2", "gpu:v100:2", "v100") == {"gpus": 2, "gpu_type": "v100"}
+    assert asked_gpus("2", "gpu:2", None) == {"gpus": 2}
+    assert asked_gpus(None, "gpu", "T4") == {"gpus": 1, "gpu_type": "T4"}
+    assert asked_gpus(None, None, None) == {}
     for wrong in ("", "0", "v100:", ":2", "a:b:2"):
         with pytest.raises(InputError):
             gpus(wrong)

@@ -144,6 +144,23 @@ def test_too_many_listeners(served, desk, monkeypatch):
             assert (second.status_code, second.headers["retry-after"]) == (503, "30")
 
 
+def test_a_token_has_so_many_streams_and_leaves_room_for_others(served, desk, monkeypatch):
+    monkeypatch.setattr("commonwatt.service.stream.MOST_OF_A_TOKEN", 2)
+    with listen(served, desk.tokens["bob"]) as first, listen(served, desk.tokens["bob"]) as second:
+        assert (first.status_code, second.status_code) == (200, 200)
+        with listen(served, desk.tokens["bob"]) as third:
+            assert (third.status_code, third.headers["retry-after"]) == (429, "30")
+            assert third.headers["content-type"] == "application/problem+json"
+            told = json.loads(third.read())
+            assert told["detail"] == "this token has 2 streams open already; close one, or try again later"
+        with listen(served, desk.tokens["ada"]) as other:
+            assert next(lines(other))[0] == "hello"
+    while True:  # until the server has seen that they are closed
+        with listen(served, desk.tokens["bob"]) as again:
+            if again.status_code == 200:
+                break
+
+
 def test_one_who_reads_nothing_holds_nobody_up(served, desk):
     """A listener that stalls: others still hear of every change."""
     with listen(served, desk.tokens["operator"]), listen(served, desk.tokens["operator"]) as answer:

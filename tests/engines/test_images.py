@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonwatt.engines.images import Images, check_image
+from commonwatt.engines.images import Images
 from commonwatt.engines.work import Work
 from commonwatt.model.errors import EngineError, InputError
+from commonwatt.model.job_file import check_image
 
 PLACES = {"own": "/state/jobs/1", "snapshots": "/data/snap shots"}
 SHOW = (sys.executable, "-c", "import json, sys; sys.stdout.write(json.dumps(sys.argv[1:]))")

@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("sqlalchemy")
 pytest.importorskip("alembic")
 
-from commonwatt.live.open import open_live
-from commonwatt.model.errors import StoreError
+from commonwatt.live.open import open_live, read_config
+from commonwatt.model.errors import InputError, StoreError
 from tests.live.chaos import config_in, store_of
 
 
@@ -39,3 +39,20 @@ def test_a_weight_that_was_set_stays_until_the_configuration_is_changed(tmp_path
     assert _served(path) == {"a": 2.0}
     path = config_in(tmp_path, engine="simulated", tenants=[{"name": "a", "weight": 6}])
     assert _served(path) == {"a": 6.0}
+
+
+@pytest.mark.parametrize("name", ["team/a", "/", "..", "a\nb", "x" * 129])
+def test_names_no_address_can_hold_are_refused(tmp_path, name):
+    node = {"name": name, "gpu_type": "V", "gpus": 1, "idle_w": 1, "gpu_w": 1}
+    for field, given in (("tenants.name", {"tenants": [{"name": name}]}), ("nodes.name", {"nodes": [node]})):
+        path = config_in(tmp_path, engine="simulated", **given)
+        with pytest.raises(InputError, match="without '/' and control characters") as refused:
+            read_config(path)
+        assert (refused.value.file, refused.value.field, refused.value.value) == (path, field, name)
+
+
+def test_names_an_address_can_hold(tmp_path):
+    path = config_in(
+        tmp_path, engine="simulated", tenants=[{"name": name} for name in ("a b%c", "...", "é?#", "x" * 128)]
+    )
+    assert len(read_config(path).tenants) == 4

@@ -3,6 +3,8 @@
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from commonwatt.model.errors import CommonwattError, InputError, JobNeverFitsError, MissingExtraError
 from commonwatt.model.jobs import Job, JobTable, read_times
@@ -51,6 +53,32 @@ def test_shapes_of_gangs(gpus, shapes):
     """One node, or the fewest nodes alike with equally many GPUs; there are three of each class here."""
     cluster = Cluster.of([spec("a", count=3), spec("b", count=3, gpus=4)])
     assert cluster.shapes("V100", gpus) == shapes
+
+
+@given(st.lists(st.tuples(st.integers(1, 12), st.integers(1, 9)), min_size=1, max_size=4), st.integers(0, 120))
+def test_shapes_are_those_found_by_trying_every_number_of_nodes(classes, gpus):
+    cluster = Cluster.of([spec(f"n{i}", gpus=size, count=count) for i, (size, count) in enumerate(classes)])
+    expected = []
+    for index, kind in enumerate(cluster.classes):
+        nodes = next((k for k in range(1, gpus + 1) if gpus % k == 0 and gpus // k <= kind.gpus), 0)
+        if 0 < nodes <= cluster.class_sizes()[index]:
+            expected.append((index, nodes, gpus // nodes))
+    assert cluster.shapes("V100", gpus) == expected
+
+
+def test_shapes_of_a_count_no_cluster_has_are_not_looked_for():
+    class Tried(int):
+        times = 0
+
+        def __mod__(self, other):
+            Tried.times += 1
+            return int(self) % other
+
+    cluster = Cluster.of([spec("a", count=300)])
+    assert cluster.shapes("V100", Tried(100_003)) == []
+    assert Tried.times == 0
+    assert cluster.shapes("V100", Tried(2_399)) == []
+    assert Tried.times == 1  # 300 nodes, which is the fewest and the most
 
 
 def test_power_states_by_name():

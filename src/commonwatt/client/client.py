@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from urllib.parse import quote
 from commonwatt.client.link import Link
 from commonwatt.client.settings import find_settings
 from commonwatt.data.files import validate
-from commonwatt.model.errors import ServiceError
+from commonwatt.model.errors import InputError, ServiceError
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.live_results import (
     AuditEntry,
@@ -36,10 +37,15 @@ from commonwatt.model.live_results import (
     TokenPage,
     WhoAmI,
 )
+from commonwatt.model.names import check_in_address
 
 __all__ = ["Client"]
 
 ACTIVE = ("waiting", "running")
+_AWAY = frozenset({0, 429, 502, 503, 504})
+"""What is answered, by the server or a proxy before it, while it is started anew or busy; 0: nothing."""
+
+_log = logging.getLogger("commonwatt.client")
 
 
 class Client:
@@ -161,21 +167,31 @@ class Client:
 
     def wait(
         self, job: int, *, timeout_s: float | None = None, poll_s: float = 2.0,
-        on_change: Callable[[JobDetail], None] = lambda _: None,
+        on_change: Callable[[JobDetail], None] = lambda _: None, on_away: Callable[[str], None] = _log.warning,
     ) -> JobDetail:  # fmt: skip
         """Return a job once it has ended; *on_change* is told of every state seen before.
 
-        Raises ``ServiceError`` (408) if it has not ended after *timeout_s*.
+        While the server cannot be reached or is busy, it is asked again and again; *on_away* is told why, once each
+        time it goes away. Raises ``ServiceError`` (408) if the job has not ended after *timeout_s*, as far as is known.
         """
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
-        pause_s = min(0.1, poll_s)
+        pause_s, away = min(0.1, poll_s), False
         while True:
-            seen = self.job(job)
-            on_change(seen)
-            if seen.status not in ACTIVE:
-                return seen
+            try:
+                seen = self.job(job)
+            except ServiceError as error:
+                if error.status not in _AWAY:
+                    raise
+                if not away:
+                    on_away(str(error))
+                away, last = True, str(error)
+            else:
+                away, last = False, f"it is {seen.status}"
+                on_change(seen)
+                if seen.status not in ACTIVE:
+                    return seen
             if until_s is not None and time.monotonic() >= until_s:
-                raise ServiceError(f"job {job} has not ended after {timeout_s:g} s: it is {seen.status}", 408)
+                raise ServiceError(f"job {job} has not ended after {timeout_s:g} s: {last}", 408)
             time.sleep(pause_s)
             pause_s = min(poll_s, 1.5 * pause_s)
 
@@ -204,11 +220,11 @@ class Client:
 
     def drain(self, node: str) -> NodeState:
         """Give a node no further jobs (operators)."""
-        return self._link.ask(NodeState, "POST", f"/nodes/{quote(node, safe='')}/drain")
+        return self._link.ask(NodeState, "POST", f"/nodes/{_node(node)}/drain")
 
     def undrain(self, node: str) -> NodeState:
         """Let a drained node have jobs again (operators)."""
-        return self._link.ask(NodeState, "POST", f"/nodes/{quote(node, safe='')}/undrain")
+        return self._link.ask(NodeState, "POST", f"/nodes/{_node(node)}/undrain")
 
     def set_mode(self, mode: str) -> ModeState:
         """Go ``live``, or only write decisions down (``dry-run``; operators)."""
@@ -220,7 +236,8 @@ class Client:
 
     def set_tenant(self, name: str, weight: float) -> TenantState:
         """Enter a tenant, or change its weight (operators)."""
-        return self._link.ask(TenantState, "PUT", f"/tenants/{quote(name, safe='')}", body={"weight": weight})
+        part = quote(check_in_address(name, "tenant"), safe="")
+        return self._link.ask(TenantState, "PUT", f"/tenants/{part}", body={"weight": weight})
 
     def ledger(self) -> LedgerPage:
         """Return energy, cost, carbon and GPU time."""
@@ -252,3 +269,10 @@ class Client:
             if len(found.audit) < page:
                 return
             after = found.next_after
+
+
+def _node(name: str) -> str:
+    try:
+        return quote(check_in_address(name, "node"), safe="")
+    except InputError:
+        raise ServiceError(f"there is no node {name!r}", 404) from None

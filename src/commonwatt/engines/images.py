@@ -16,18 +16,12 @@ from collections.abc import Mapping, Sequence
 
 from commonwatt.engines.work import Work
 from commonwatt.model.errors import EngineError, InputError
+from commonwatt.model.job_file import check_image
 
-__all__ = ["Images", "check_image"]
+__all__ = ["Images"]
 
 _PLACE = re.compile(r"\{(\w*)\}")
 _KNOWN = frozenset({"image", "command", "folder", "snapshots", "own"})
-
-
-def check_image(image: str) -> str:
-    """Return *image*; raises ``InputError`` on one that a runtime could take for an option, or that no name can be."""
-    if not image or image.startswith("-") or any(not sign.isprintable() or sign.isspace() for sign in image):
-        raise InputError("the name of an image: no blanks, not beginning with '-'", field="image", value=image)
-    return image
 
 
 class Images:

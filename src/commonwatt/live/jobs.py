@@ -52,12 +52,17 @@ class JobMaker:
         """Return the configurations *file* allows with their times.
 
         GPU types this cluster lacks are left out of a job that was accepted earlier (not *anew*): the cluster may have
-        changed since. Raises ``InputError`` on them otherwise, and ``JobNeverFitsError`` if no node can ever run it.
+        changed since. Raises ``InputError`` on them otherwise, or if `gpu_types` and `gpu_counts` leave none of the
+        declared times, and ``JobNeverFitsError`` if no node can ever run it.
         """
         if not anew:
             file = self._without_what_is_gone(file)
         types = self._types(file)
-        figures = self._declared(file, types) or self._by_limit(file, types)
+        declared = self._declared(file, types)
+        if anew and file.times_s is not None and not declared:
+            limits = [name for name in ("gpu_types", "gpu_counts") if getattr(file, name) is not None]
+            raise InputError(f"a time that {' and '.join(limits)} allow", field="times_s", value=_times_said(file))
+        figures = declared or self._by_limit(file, types)
         fitting = [f for f in figures if self.cluster.shapes(f.gpu_type, f.gpus)]
         if not fitting:
             asked = " or ".join(f"{f.gpus} of {f.gpu_type}" for f in figures[:5]) or "a GPU type this cluster lacks"
@@ -105,7 +110,7 @@ class JobMaker:
 
     def _types(self, file: JobFile) -> tuple[str, ...]:
         if file.gpu_types is not None:
-            return tuple(self._spelt(name, "gpu_types") for name in file.gpu_types)
+            return tuple(dict.fromkeys(self._spelt(name, "gpu_types") for name in file.gpu_types))
         if file.gpu_type is not None and file.times_s is None:
             return (self._spelt(file.gpu_type, "gpu_type"),)
         return self.cluster.gpu_types
@@ -139,3 +144,9 @@ class JobMaker:
             for gpu_type in types
             for gpus in sorted(set(counts))
         ]
+
+
+def _times_said(file: JobFile) -> str:
+    """Return for what there are times in *file*."""
+    times = read_times(file.times_s or {}, file.name)
+    return "; ".join(f"{name}: {', '.join(map(str, row))} GPUs" for name, row in times.items())

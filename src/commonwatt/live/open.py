@@ -27,6 +27,7 @@ from commonwatt.live.session import Session
 from commonwatt.live.state import take_state
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobTable
+from commonwatt.model.names import check_in_address
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.units import DAY_S
@@ -82,6 +83,12 @@ def read_config(path: Path) -> Scenario:
     named = [tenant.name for tenant in config.tenants]
     if twice := [name for name in named if named.count(name) > 1]:
         raise InputError("tenant names that differ", file=path, field="tenants.name", value=twice[0])
+    for field, every in (("tenants.name", named), ("nodes.name", cluster.names)):
+        for name in every:
+            try:
+                check_in_address(name, field)
+            except InputError as error:
+                raise error.within(path) from None
     if config.engine == "local" and (config.capacity or config.policies[0].capacity):
         expected = "no capacity plan: this engine does not put nodes to sleep (slurm with live.slurm.power does)"
         raise InputError(expected, file=path, field="capacity", value="a plan")

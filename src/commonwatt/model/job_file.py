@@ -7,12 +7,20 @@ from typing import Any
 
 from pydantic import field_validator, model_validator
 
+from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel, FileVersion, quantity
 
-__all__ = ["MOST_GPUS", "JobFile"]
+__all__ = ["MOST_GPUS", "JobFile", "check_image"]
 
 MOST_GPUS = 1024
 _LONGEST = 8192
+
+
+def check_image(image: str) -> str:
+    """Return *image*; raises ``InputError`` on one that a runtime could take for an option, or that no name can be."""
+    if not image or image.startswith("-") or any(not sign.isprintable() or sign.isspace() for sign in image):
+        raise InputError("the name of an image: no blanks, not beginning with '-'", field="image", value=image)
+    return image
 
 
 class JobFile(FileModel):

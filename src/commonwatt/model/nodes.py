@@ -135,7 +135,8 @@ class Cluster:
         for index, kind in enumerate(self.classes):
             if kind.gpu_type != gpu_type:
                 continue
-            nodes = next((k for k in range(1, gpus + 1) if gpus % k == 0 and gpus // k <= kind.gpus), 0)
-            if 0 < nodes <= sizes[index]:
+            fewest, most = max(1, -(-gpus // kind.gpus)), min(gpus, int(sizes[index]))
+            nodes = next((k for k in range(fewest, most + 1) if gpus % k == 0), 0)
+            if nodes:
                 found.append((index, nodes, gpus // nodes))
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from fastapi import FastAPI
@@ -36,6 +37,7 @@ def make_app(desk: Desk) -> FastAPI:
     )  # fmt: skip
     app.state.desk, app.state.recent = desk, Recent()
     app.state.guard = Guard(desk.store, desk.config.live.server.requests_per_s)
+    app.state.streams = Counter()
     times, profiling = HttpTimes(), desk.config.live.profiling
     app.state.metrics = metrics_page(
         board=desk.board, store=desk.store, counts=desk.counts, http=times,

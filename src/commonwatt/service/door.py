@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from commonwatt.model.errors import InputError
-from commonwatt.model.job_file import MOST_GPUS, JobFile
+from commonwatt.model.job_file import JobFile, check_image
+from commonwatt.model.jobs import read_times
 from commonwatt.service.desk import Desk
+from commonwatt.service.limits import check_configurations, check_limits
 
 __all__ = ["look_at"]
 
@@ -18,11 +20,13 @@ def look_at(desk: Desk, file: JobFile, now_s: float, due_s: float | None) -> tup
     Raises ``InputError`` on what is wrong in this cluster, ``JobNeverFitsError`` if no node can ever run it.
     """
     _types(desk, file)
-    _counts(file)
-    desk.maker.check(file)
+    check_limits(file)
+    if file.image is not None:
+        check_image(file.image)
+    check_configurations(file, len(desk.maker.check(file)))
     if desk.config.engine == "local":
         _folders(file)
-    warnings = []
+    warnings = list(_without_times(file))
     if desk.config.engine == "slurm":  # nodes may see what this machine does not
         seen = "is not to be seen from the machine of the control plane; it has to be there on the nodes"
         warnings += [f"{field}: {path} {seen}" for field, path in _missing(file)]
@@ -38,7 +42,11 @@ def look_at(desk: Desk, file: JobFile, now_s: float, due_s: float | None) -> tup
 def _types(desk: Desk, file: JobFile) -> None:
     known = desk.maker.cluster.gpu_types
     folded = {name.casefold() for name in known}
-    asked = {"gpu_type": () if file.gpu_type is None else (file.gpu_type,), "gpu_types": file.gpu_types or ()}
+    asked = {
+        "gpu_type": () if file.gpu_type is None else (file.gpu_type,),
+        "gpu_types": file.gpu_types or (),
+        "times_s": file.times_s or (),
+    }
     for field, values in asked.items():
         for value in values:
             if value.casefold() not in folded:
@@ -51,10 +59,16 @@ def _types(desk: Desk, file: JobFile) -> None:
             raise InputError(expected, field="gpu_type", value=file.gpu_type)
 
 
-def _counts(file: JobFile) -> None:
-    for count in file.gpu_counts or ():
-        if not 1 <= count <= MOST_GPUS:
-            raise InputError(f"whole numbers from 1 to {MOST_GPUS}", field="gpu_counts", value=count)
+def _without_times(file: JobFile) -> Iterator[str]:
+    """Yield what is asked for and gets nothing, as some times are declared and none for it."""
+    if file.times_s is None:
+        return
+    times = {name.casefold(): row for name, row in read_times(file.times_s, file.name).items()}
+    for field, names in (("gpu_type", [file.gpu_type] if file.gpu_type else []), ("gpu_types", file.gpu_types or ())):
+        if without := [name for name in names if name.casefold() not in times]:
+            yield f"{field}: times_s has no time for {', '.join(without)}, where the job will therefore not run"
+    if without := [str(count) for count in file.gpu_counts or () if all(count not in row for row in times.values())]:
+        yield f"gpu_counts: times_s has no time for {', '.join(without)} GPUs, which the job will therefore not get"
 
 
 def _folders(file: JobFile) -> None:

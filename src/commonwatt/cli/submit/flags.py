@@ -8,7 +8,7 @@ from typing import Any
 
 from commonwatt.model.errors import InputError
 
-__all__ = ["environment", "gpus", "gres", "seconds"]
+__all__ = ["asked_gpus", "environment", "gpus", "gres", "seconds"]
 
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 _NUMBERS = re.compile(r"(?:(?P<days>\d{1,5})-)?(?P<clock>\d{1,6}(?::\d{1,4}){0,2})", re.ASCII)
@@ -50,6 +50,26 @@ def gres(text: str) -> dict[str, Any]:
     if not rest:
         return {"gpus": 1}
     return gpus(rest if _COUNT.fullmatch(rest) or ":" in rest else f"{rest}:1", "--gres")
+
+
+def asked_gpus(count: str | None, resources: str | None, gpu_type: str | None) -> dict[str, Any]:
+    """Return what ``--gpus``, ``--gres`` and ``--gpu-type`` say together.
+
+    Raises ``InputError`` if they contradict each other.
+    """
+    told = {"--gpu-type": {} if gpu_type is None else {"gpu_type": gpu_type}}
+    told["--gpus"] = {} if count is None else gpus(count)
+    told["--gres"] = {} if resources is None else gres(resources)
+    found: dict[str, Any] = {}
+    said_by: dict[str, str] = {}
+    for flag, fields in told.items():
+        for field, value in fields.items():
+            before = found.setdefault(field, value)
+            first = said_by.setdefault(field, flag)
+            if str(before).casefold() != str(value).casefold():
+                what = "the number of GPUs" if field == "gpus" else "the GPU type"
+                raise InputError(f"{what} that {first} says ({before}), or only one of them", field=flag, value=value)
+    return found
 
 
 def environment(text: str, own: Mapping[str, str]) -> dict[str, str]:

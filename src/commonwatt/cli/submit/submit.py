@@ -77,7 +77,7 @@ def command(
             _tell(accepted, as_json=as_json)
             return
         say(f"job {accepted.id} is accepted; waiting for its end (Ctrl-C leaves it alone)")
-        ended = client.wait(accepted.id)
+        ended = client.wait(accepted.id, on_away=lambda why: say(f"{why}; waiting goes on"))
     _tell_end(ended, as_json=as_json)
 
 
@@ -103,16 +103,14 @@ def _job(file: Path | None, flags: dict[str, Any], program: list[str] | None) ->
 def _told(flags: dict[str, Any], program: list[str] | None) -> dict[str, Any]:
     import os
 
-    from commonwatt.cli.submit.flags import environment, gpus, gres, seconds
+    from commonwatt.cli.submit.flags import asked_gpus, environment, seconds
     from commonwatt.model.errors import InputError
 
-    same = ("name", "gpu_type", "epochs", "image", "snapshots", "kind")
+    same = ("name", "epochs", "image", "snapshots", "kind")
     told = {name: flags[name] for name in same if flags[name] is not None}
     others = {"deadline": "due", "weight": "tardiness_weight", "chdir": "folder"}
     told |= {field: flags[flag] for flag, field in others.items() if flags[flag] is not None}
-    for flag, read in (("gres", gres), ("gpus", gpus)):
-        if flags[flag] is not None:
-            told = read(flags[flag]) | told
+    told |= asked_gpus(flags["gpus"], flags["gres"], flags["gpu_type"])
     if flags["time_limit"] is not None:
         told["time_limit_s"] = seconds(flags["time_limit"])
     if flags["gpu_counts"] is not None:
