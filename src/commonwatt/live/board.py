@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from commonwatt.control.events import EventKind
 from commonwatt.store.records import JobRow
 
-__all__ = ["Board", "BoardJob", "BoardNode", "is_late"]
+__all__ = ["EVENT_KINDS", "Board", "BoardJob", "BoardNode", "is_late"]
+
+EVENT_KINDS = tuple(map(str, EventKind))
+"""What can happen to jobs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from commonwatt import __version__
-from commonwatt.control.events import EventKind
-from commonwatt.live.board import Board, BoardNode, is_late
+from commonwatt.live.board import EVENT_KINDS, Board, BoardNode, is_late
 from commonwatt.live.tally import Counts
 from commonwatt.model.errors import MissingExtraError, StoreError
 from commonwatt.model.units import J_PER_KWH, MICRO, NANO
@@ -194,7 +193,7 @@ class _Collector:
                 )  # fmt: skip
 
     def _events(self) -> Iterator[Metric]:
-        counts = dict.fromkeys(map(str, EventKind), 0) | event_counts(self._store.database)  # 0 is no gap in a series
+        counts = dict.fromkeys(EVENT_KINDS, 0) | event_counts(self._store.database)  # 0 is no gap in a series
         yield _counter("job_events", "Events of jobs by kind", {("kind",): {(k,): float(n) for k, n in counts.items()}})
         yield _counter("preemptions", "Running jobs stopped to wait", float(counts.get("preempted", 0)))
         moved = counts.get("migrated", 0) + counts.get("resized", 0)
