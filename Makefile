@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 OUT ?= out/demo
 WORKERS ?= auto
 
-.PHONY: demo test lint types docs wheel-test bench clean venv
+.PHONY: demo test soak lint types docs wheel-test bench clean venv
 
 demo: $(VENV)/.core
 	$(BIN)/commonwatt simulate examples/demo.yaml --out $(OUT) --overwrite
@@ -13,6 +13,11 @@ demo: $(VENV)/.core
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) --durations=25
+
+# Everything that `make test` kills a few times, a hundred times: 20 minutes.
+soak: $(VENV)/.dev
+	COMMONWATT_ROUNDS=100 $(BIN)/python -m pytest tests/live/test_chaos.py tests/live/test_databases.py \
+		tests/live/test_over_slurm.py
 
 venv: $(VENV)/.dev
 
