@@ -14,7 +14,7 @@ from statistics import median
 import numpy as np
 
 from commonwatt.model.arrays import Floats
-from commonwatt.model.job_profile import Measurement
+from commonwatt.model.job_profile import Measurement, bounded_s
 
 __all__ = ["Curves", "KindScaling", "Line", "curves_of", "fit_line", "lines_of", "shape", "stretch"]
 
@@ -52,9 +52,10 @@ def fit_line(gpus: Floats, epoch_s: Floats) -> Line:
     serial, parallel = 1.0 / epoch_s, 1.0 / (gpus * epoch_s)
     ss, sp, pp, s1, p1 = serial @ serial, serial @ parallel, parallel @ parallel, serial.sum(), parallel.sum()
     both = ss * pp - sp * sp
-    found = Line((s1 * pp - p1 * sp) / both, (p1 * ss - s1 * sp) / both)
-    if found.serial_s >= 0 and found.parallel_s >= 0:
-        return found
+    if both > 0:  # rounding may leave nothing where one epoch took far longer than another
+        found = Line((s1 * pp - p1 * sp) / both, (p1 * ss - s1 * sp) / both)
+        if found.serial_s >= 0 and found.parallel_s >= 0 and found.serial_s + found.parallel_s > 0:
+            return found
     # What is explained of the sum of squares by either column alone.
     return Line(s1 / ss, 0.0) if s1 * s1 / ss >= p1 * p1 / pp else Line(0.0, p1 / pp)
 
@@ -75,7 +76,7 @@ def curves_of(measured: Iterable[Measurement]) -> dict[str, dict[int, float]]:
     """Return the epochs' seconds of one job by type and count; the latest measurement of each."""
     curves: dict[str, dict[int, float]] = {}
     for m in sorted(measured, key=lambda m: (m.measured_s, m.epochs, m.epoch_s)):
-        curves.setdefault(m.gpu_type, {})[m.gpus] = m.epoch_s
+        curves.setdefault(m.gpu_type, {})[m.gpus] = bounded_s(m.epoch_s)
     return curves
 
 
