@@ -161,7 +161,7 @@ class Durable:
                     self._gone(known, change.at_s, change.lost_s)
                     continue
                 self._changes.append(self._interrupted(known, replace(change, handle=handle)))
-            elif change.outcome is Outcome.FAILED and self.pardon(handle):
+            elif change.outcome is Outcome.FAILED and change.reason != "time-limit" and self.pardon(handle):
                 cause = "it ended with an error while it was measured"
                 self._changes.append(JobInterrupted(handle, change.at_s, 0.0, cause))
             else:
