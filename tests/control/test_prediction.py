@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from itertools import pairwise
 
@@ -183,3 +184,35 @@ def test_where_all_jobs_of_a_kind_follow_the_law_every_prediction_is_exact(alone
     for figure in predict(CONFIGURATIONS, own, KindScaling(similar), limit_s=LIMIT_S):
         assert figure.epoch_s == pytest.approx(law(0, figure.configuration), rel=1e-4)
         assert figure.source is (Source.MEASURED if figure.configuration == known else Source.SIMILAR)
+
+
+def test_declared_times_next_to_nothing_tell_nothing_of_how_far_off_they_are():
+    said = declared(V={1: 1e-320, 2: 1e-320}, T={1: 0.0})
+    for own in ((), of(1, "V", {1: 5.0})):
+        assert all(0 < f.epoch_s < math.inf for f in predict(ALL, own, None, declared_s=said, limit_s=0.0))
+
+
+positive = st.floats(min_value=5e-324, allow_infinity=False, allow_nan=False)
+odd_rows = st.dictionaries(st.sampled_from([1, 2, 1024]), positive, max_size=3)
+odd_jobs = st.fixed_dictionaries(dict.fromkeys(TYPES, odd_rows))
+odd_powers = st.one_of(st.none(), st.floats(0, 1.7e308))
+
+
+@given(
+    own=odd_jobs, similar=st.lists(odd_jobs, max_size=3), limit_s=st.floats(0),
+    said=st.dictionaries(
+        st.builds(Configuration, st.sampled_from(TYPES), st.sampled_from([1, 2, 1024])), st.floats(0)
+    ),
+    powers=st.lists(odd_powers, min_size=2, max_size=2),
+)  # fmt: skip
+def test_whatever_was_declared_or_measured_a_figure_is_finite_and_above_0(own, similar, limit_s, said, powers):
+    mine = [m for y, by_count in own.items() for m in of(0, y, by_count, gpu_w=powers[0])]
+    others = [
+        m for job, curves in enumerate(similar, 1) for y, by_count in curves.items()
+        for m in of(job, y, by_count, gpu_w=powers[1])
+    ]  # fmt: skip
+    for kind in (None, KindScaling(others)):
+        for figure in predict(CONFIGURATIONS, mine, kind, declared_s=said, limit_s=limit_s):
+            assert 0 < figure.epoch_s < math.inf
+            assert 0 < figure.epoch_s * 1_000_000_000 < math.inf  # the most epochs a job may have
+            assert figure.gpu_w is None or 0 <= figure.gpu_w < math.inf

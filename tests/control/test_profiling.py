@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -136,3 +138,20 @@ def test_power_is_what_the_gpus_add():
     assert power_per_gpu_w(10_000, 100, 200, 2) == 0
     assert power_per_gpu_w(None, 100, 200, 2) is None
     assert power_per_gpu_w(5, 0, 200, 2) is None
+
+
+@given(
+    reports=st.lists(st.tuples(st.floats(), st.floats()), max_size=10), elapsed_s=st.floats(0),
+    epochs=st.integers(1, 1_000_000_000), ended=st.sampled_from([None, *Outcome]),
+)  # fmt: skip
+def test_whatever_a_job_tells_what_is_found_is_a_finite_time(reports, elapsed_s, epochs, ended):
+    got = judge(clock(*reports), elapsed_s, epochs=epochs, limit_s=100, ended=ended)
+    if isinstance(got, Probed):
+        assert 0 < got.epoch_s < math.inf
+        assert 0 < got.epochs < math.inf
+
+
+@given(st.floats(0), st.floats(allow_nan=False), st.floats(0, 1e9), st.integers(1, 1024))
+def test_power_is_finite(energy_j, seconds, idle_w, gpus):
+    gpu_w = power_per_gpu_w(energy_j, seconds, idle_w, gpus)
+    assert gpu_w is None or 0 <= gpu_w < math.inf

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,3 +108,24 @@ def test_whatever_is_told_the_answer_is_a_time_or_nothing(reports):
     clock = told(*reports)
     assert clock.epoch_s is None or clock.epoch_s > 0
     assert clock.rough_s is None or clock.rough_s > 0
+
+
+@pytest.mark.parametrize("told_last", [1e-320, 5e-324, math.inf, math.nan])
+def test_what_no_epoch_can_be_is_as_good_as_not_told(told_last):
+    assert told((10, told_last), started_s=5).rough_s is None
+
+
+any_float = st.floats()
+
+
+@given(
+    started=st.tuples(st.floats(allow_nan=False, allow_infinity=False), st.floats(0, 1e300)),
+    reports=st.lists(st.tuples(any_float, any_float), max_size=30),
+)
+def test_whatever_a_job_tells_an_epoch_takes_a_finite_time_or_nothing_is_known(started, reports):
+    clock = EpochClock(*started)
+    for report in reports:
+        clock.observe(*report)
+        for known_s in (clock.epoch_s, clock.rough_s):
+            assert known_s is None or 0 < known_s < math.inf
+        assert clock.epochs >= 0

@@ -438,3 +438,14 @@ def test_once_settled_somebody_is_told(bench):
         time.sleep(0.01)
     b.keeper.stop()
     assert told == [1]
+
+
+def test_a_job_that_was_interrupted_thousands_of_times_is_left_alone_no_longer_than_others(bench):
+    b = bench(live={"retries": 10_000, "default_time_limit_s": 5})
+    job = b.submit()
+    b.look()
+    b.session.durable.jobs[0].failures = 2_000
+    b.session.durable.lose(0, "its node went away")
+    b.look()
+    assert b.status(job) is JobStatus.WAITING
+    assert b.clock() < b.session.next_s() <= b.clock() + 60

@@ -32,9 +32,12 @@ def command(job: int, *, url: str | None, as_json: bool) -> None:
         print_json(told)
         return
     now_s = time()
+    begins_s = told.expected_start_s
+    if begins_s is not None and told.status == "waiting":
+        begins_s = max(begins_s, now_s)  # it was worked out some seconds ago
     click.echo(plain(f"job {told.job} ({told.name}) is {told.status}: {told.sentence} [{told.reason}]"))
     for what, moment in (
-        ("expected start", told.expected_start_s), ("expected end", told.expected_end_s), ("due", told.due_s),
+        ("expected start", begins_s), ("expected end", told.expected_end_s), ("due", told.due_s),
     ):  # fmt: skip
         if moment is not None:
             click.echo(f"  {what:<15} {when(moment, now_s)}")

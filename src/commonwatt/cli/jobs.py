@@ -69,7 +69,8 @@ def _row(job: JobState, now_s: float) -> tuple[str, ...]:
     if job.status == "running":
         expected = f"ends {when(job.expected_end_s, now_s)}" if job.expected_end_s else "end unknown"
     elif job.status == "waiting":
-        expected = f"starts {when(job.expected_start_s, now_s)}" if job.expected_start_s else "start unknown"
+        begins_s = job.expected_start_s and max(job.expected_start_s, now_s)  # it was worked out some seconds ago
+        expected = f"starts {when(begins_s, now_s)}" if begins_s else "start unknown"
     elif job.ended_s is not None:
         expected = f"ended {when(job.ended_s, now_s)}"
     status = f"{job.status}, held" if job.held and job.status in STATUSES[:2] else job.status

@@ -10,6 +10,8 @@ What was measured stays as it is. For the rest, from the best evidence there is 
 5. this job at one count, and nothing on how it scales: no gain from more GPUs, full loss from fewer;
 6. jobs of its kind: their median;
 7. its time limit.
+
+Whatever is declared or was measured, a figure is finite and above 0: very odd ones are brought within bounds.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from commonwatt.control.scaling import KindScaling, curves_of, lines_of, shape, stretch
-from commonwatt.model.job_profile import Configuration, Figure, Measurement, Source
+from commonwatt.model.job_profile import MOST_GPU_W, Configuration, Figure, Measurement, Source, bounded_s
 
 __all__ = ["predict"]
 
@@ -59,7 +61,8 @@ class _Evidence:
         declared_w: Mapping[str, float], limit_s: float,
     ) -> None:  # fmt: skip
         self._own, self._kind = own, kind
-        self._declared_s, self._declared_w, self._limit_s = declared_s, declared_w, limit_s
+        self._declared_s = {there: bounded_s(epoch_s) for there, epoch_s in declared_s.items()}
+        self._declared_w, self._limit_s = declared_w, limit_s
         self._curves = curves_of(own)
         self._lines = lines_of(self._curves)
         self._own_fraction = float(median([line.fraction for line in self._lines.values()])) if self._lines else None
@@ -67,7 +70,8 @@ class _Evidence:
     def figure(self, there: Configuration) -> Figure:
         """Return time and power in one configuration."""
         epoch_s, source = self._epoch_s(there)
-        return Figure(there, epoch_s, self._gpu_w(there), source)
+        gpu_w = self._gpu_w(there)
+        return Figure(there, bounded_s(epoch_s), None if gpu_w is None else min(gpu_w, MOST_GPU_W), source)
 
     def _gpu_w(self, there: Configuration) -> float | None:
         """Return watts per GPU: metered there, else on that type; of its kind; declared; else unknown."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from commonwatt.control.engine import Outcome
 from commonwatt.control.speed import EpochClock
-from commonwatt.model.job_profile import Configuration, Unprofilable
+from commonwatt.model.job_profile import MOST_GPU_W, Configuration, Unprofilable
 
 __all__ = ["Probed", "judge", "next_probe", "power_per_gpu_w"]
 
@@ -116,4 +116,4 @@ def power_per_gpu_w(energy_j: float | None, seconds: float, idle_w: float, gpus:
     """
     if energy_j is None or seconds <= 0:
         return None
-    return max(0.0, energy_j / seconds - idle_w) / gpus
+    return min(MOST_GPU_W, max(0.0, energy_j / seconds - idle_w) / gpus)

@@ -6,6 +6,8 @@ import math
 from collections import deque
 from statistics import median
 
+from commonwatt.model.job_profile import LONGEST_EPOCH_S, SHORTEST_EPOCH_S
+
 __all__ = ["EpochClock"]
 
 
@@ -15,7 +17,7 @@ class EpochClock:
     Moments at which the job passed a whole number of epochs are interpolated; an epoch is the time between two of
     them, so that pauses at its end (validation, snapshots) count. What comes before the first of them has loading and
     compiling in it, and does not count. The answer is the median of the last epochs: a pause of the machine, or a jump
-    of the clock, does not move it.
+    of the clock, does not move it. What no epoch can be, however odd the figures of a job, counts as not told.
 
     Parameters
     ----------
@@ -49,7 +51,10 @@ class EpochClock:
         if self._last:
             return self.epoch_s
         since_s, since = self._begun if self._told is None or self._told == (self._at_s, self._done) else self._told
-        return (self._at_s - since_s) / (self._done - since) if self._done > since and self._at_s > since_s else None
+        if self._done <= since or self._at_s <= since_s:
+            return None
+        found_s = (self._at_s - since_s) / (self._done - since)
+        return found_s if _sound(found_s) else None
 
     @property
     def done_epochs(self) -> float:
@@ -58,6 +63,8 @@ class EpochClock:
 
     def observe(self, at_s: float, done_epochs: float) -> None:
         """Take note of the epochs done at a moment; a job or a clock that falls back begins anew."""
+        if not (math.isfinite(at_s) and math.isfinite(done_epochs)):
+            return
         if done_epochs == self._done and at_s >= self._at_s:
             return
         if done_epochs < self._done or at_s <= self._at_s:
@@ -79,7 +86,8 @@ class EpochClock:
         if self._passed_s is not None:
             self._count(self._at_s + (first - self._done) * pace_s - self._passed_s, 1)
         self._count(pace_s, end - first)
-        self._passed_s = self._at_s + (end - self._done) * pace_s
+        passed_s = self._at_s + (end - self._done) * pace_s
+        self._passed_s = passed_s if math.isfinite(passed_s) else None
 
     def _begin(self, at_s: float, done_epochs: float) -> None:
         self._begun = (at_s, done_epochs)
@@ -87,5 +95,11 @@ class EpochClock:
         self._told = self._passed_s = None
 
     def _count(self, epoch_s: float, epochs: int) -> None:
+        if not _sound(epoch_s):
+            return
         self.epochs += epochs
         self._last.extend([epoch_s] * min(epochs, self._last.maxlen or 0))
+
+
+def _sound(epoch_s: float) -> bool:
+    return SHORTEST_EPOCH_S <= epoch_s <= LONGEST_EPOCH_S

@@ -165,7 +165,7 @@ class Durable:
                 self._changes.append(self._interrupted(known, replace(change, handle=handle)))
             elif change.outcome is Outcome.FAILED and before:
                 continue
-            elif change.outcome is Outcome.FAILED and self.pardon(handle):
+            elif change.outcome is Outcome.FAILED and change.reason != "time-limit" and self.pardon(handle):
                 cause = "it ended with an error while it was measured"
                 self._changes.append(JobInterrupted(handle, change.at_s, 0.0, cause))
             else:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from commonwatt.control.scaling import KindScaling
+from commonwatt.control.scaling import JobScaling, KindScaling
 from commonwatt.model.job_profile import Measurement
 
 __all__ = ["Kinds"]
@@ -28,6 +28,7 @@ class Kinds:
         self._by_kind: dict[str, OrderedDict[int, list[Measurement]]] = {}
         self._by_job: dict[int, list[Measurement]] = {}
         self._known: dict[str, KindScaling] = {}
+        self._jobs: dict[str, dict[int, JobScaling]] = {}  # by kind, of jobs nothing was added to since
         for row in written:
             own = Measurement(**{name: value for name, value in row.items() if name not in {"id", "active"}})
             self.add(own)
@@ -41,8 +42,10 @@ class Kinds:
         jobs = self._by_kind.setdefault(own.kind, OrderedDict())
         jobs.setdefault(own.job, []).append(own)
         jobs.move_to_end(own.job)
+        of_jobs = self._jobs.setdefault(own.kind, {})
+        of_jobs.pop(own.job, None)
         while len(jobs) > _JOBS:
-            jobs.popitem(last=False)
+            of_jobs.pop(jobs.popitem(last=False)[0], None)
         self._known.pop(own.kind, None)
 
     def of_job(self, job: int) -> list[Measurement]:
@@ -52,8 +55,13 @@ class Kinds:
     def scaling(self, kind: str, job: int) -> KindScaling:
         """Return how jobs of a kind scale, other than *job*."""
         jobs = self._by_kind.get(kind, OrderedDict[int, list[Measurement]]())
-        if job in jobs:
-            return KindScaling(m for other, rows in jobs.items() for m in rows if other != job)
-        if kind not in self._known:
-            self._known[kind] = KindScaling(m for rows in jobs.values() for m in rows)
-        return self._known[kind]
+        if job not in jobs and kind in self._known:
+            return self._known[kind]
+        of_jobs = self._jobs.setdefault(kind, {}) if jobs else {}
+        for other, rows in jobs.items():
+            if other not in of_jobs and other != job:
+                of_jobs[other] = JobScaling.of(rows)
+        found = KindScaling.of_jobs({other: of_jobs[other] for other in jobs if other != job})
+        if job not in jobs and jobs:
+            self._known[kind] = found
+        return found

@@ -23,6 +23,7 @@ from commonwatt.control.speed import EpochClock
 from commonwatt.live.durable import Durable
 from commonwatt.live.jobs import TimeFigure
 from commonwatt.live.kinds import Kinds
+from commonwatt.live.probe_queue import ProbeQueue, Sort
 from commonwatt.model.job_profile import Configuration, Measurement, Source, Unprofilable
 from commonwatt.model.live import ProfilingSpec
 from commonwatt.model.units import MICRO
@@ -53,6 +54,12 @@ class _Card:
     figures: list[TimeFigure]
     own: dict[Configuration, Measurement] = field(default_factory=dict)
     failed: dict[Configuration, Unprofilable] = field(default_factory=dict)
+    refused: set[int] = field(default_factory=set)  # nodes the engine would not start it on
+
+    @property
+    def configurations(self) -> list[Configuration]:
+        """What it may get."""
+        return [Configuration(figure.gpu_type, figure.gpus) for figure in self.allowed]
 
 
 @dataclass
@@ -98,12 +105,13 @@ class Profiler:
         self._controller, self._durable, self._spec, self._before = controller, durable, spec, vain or {}
         self._kinds = Kinds(written)
         self._cards: dict[int, _Card] = {}  # by handle
-        self._queue: list[int] = []  # handles that may have something to be measured
         self._runs: dict[int, _Run] = {}
         self._probes: dict[int, _Probe] = {}  # by node
         self._vain: list[Event] = []  # of measurements that gave nothing, to be told
         at = {name: n for n, name in enumerate(controller.cluster.names)}
         controller.set_aside = {at[name] for name in spec.nodes} if spec else set()
+        sorts = {self._sort(node) for node in controller.set_aside}
+        self._queue = ProbeQueue(sorts, self._left, lambda handle: handle in controller.book.active)
         durable.pardon, durable.metered = self._pardon, self._meter
 
     # -- jobs
@@ -121,8 +129,7 @@ class Profiler:
         for figure in figures:
             if figure.gpu_w is not None:  # a job has one figure for each type, its configurations may differ
                 self._controller.book.retime(handle, figure.gpu_type, figure.gpus, figure.time_s, figure.gpu_w)
-        if self._spec is not None:
-            self._queue.append(handle)
+        self._queue.put(handle)
 
     def resume(self, now_s: float) -> None:
         """Measure jobs anew that were found on nodes set aside."""
@@ -149,50 +156,67 @@ class Profiler:
         if over or self._durable.waiting_changes():
             self._controller.absorb()  # what has just ended, or ended before a restart, neither waits nor begins again
         if over:
+            book = self._controller.book
             for event in self._vain:
-                self._controller.log.append(event)
+                if event.handle in book.active and event.handle not in book.nodes:
+                    self._controller.log.append(event)
             self._vain.clear()
         begun = False
-        usable = self._durable.nodes().usable_gpus
+        usable, gpus = self._durable.nodes().usable_gpus, self._controller.cluster.gpus
+        held = self._controller.held_on()
         busy = {node for nodes, _ in self._controller.leaving.values() for node in nodes}
         for node in sorted(self._controller.set_aside - self._probes.keys() - self._controller.drained - busy):
-            begun |= bool(usable[node]) and self._begin(node, now_s)
+            whole = usable[node] >= gpus[node] and not held[node]  # beside others' work a measurement means little
+            begun |= bool(whole) and self._begin(node, now_s)
         return bool(over) or begun
 
     def _begin(self, node: int, now_s: float) -> bool:
-        """Begin the next measurement on a free node, if there is one."""
-        controller = self._controller
-        kind = controller.cluster.classes[controller.cluster.klass[node]]
-        self._queue = [handle for handle in self._queue if handle in controller.book.active]
-        for handle in self._queue:
-            if handle in controller.book.nodes or handle in controller.held_back or handle in controller.leaving:
-                continue
-            card = self._cards[handle]
-            allowed = [Configuration(figure.gpu_type, figure.gpus) for figure in card.allowed]
-            known = self._kinds.scaling(card.kind, card.id).fractions
-            there = next_probe(allowed, card.own, card.failed, {kind.gpu_type: kind.gpus}, known)
-            if not isinstance(there, Configuration):
-                continue
-            sentence = f"{card.name} is measured with {there.gpus} {there.gpu_type}"
-            controller.start_aside(handle, node, there.gpus, now_s, ("profiling", sentence))
+        """Begin the next measurement on a free node, if there is one; whether it was tried."""
+        controller, sort = self._controller, self._sort(node)
+
+        def may_begin(handle: int) -> bool:
+            taken = handle in controller.book.nodes or handle in controller.held_back or handle in controller.leaving
+            return not taken and node not in self._cards[handle].refused
+
+        if (handle := self._queue.first(sort, may_begin)) is None:
+            return False
+        card = self._cards[handle]
+        known = self._kinds.scaling(card.kind, card.id).fractions
+        there = next_probe(card.configurations, card.own, card.failed, dict([sort]), known)
+        assert isinstance(there, Configuration)
+        sentence = f"{card.name} is measured with {there.gpus} {there.gpu_type}"
+        controller.start_aside(handle, node, there.gpus, now_s, ("profiling", sentence))
+        if any(change.handle == handle for change in self._durable.waiting_changes()):
+            card.refused.add(node)
+        else:
             self._probes[node] = self._begun(handle, there, now_s)
-            return True
-        return False
+        return True
+
+    def _left(self, handle: int, sort: Sort) -> bool:
+        """Whether something is left to be measured of a job on nodes of a sort."""
+        card = self._cards[handle]
+        return isinstance(next_probe(card.configurations, card.own, card.failed, dict([sort])), Configuration)
+
+    def _sort(self, node: int) -> Sort:
+        kind = self._controller.cluster.classes[self._controller.cluster.klass[node]]
+        return kind.gpu_type, kind.gpus
 
     def _look(self, probe: _Probe, node: int, tick: Tick, now_s: float) -> bool:
         """Whether a measurement is over; what it found is taken account of."""
         assert self._spec is not None
         handle, controller, ended = probe.handle, self._controller, None
         limit_s = probe.began_s + self._spec.limit_s
-        changes = [change for change in self._durable.waiting_changes() if change.handle == handle]
-        if changes and not probe.crashed:
-            if not isinstance(changes[0], JobEnded):
-                return True  # it was interrupted, and may be measured again
-            ended = changes[0].outcome
-        elif probe.crashed:
-            ended = Outcome.FAILED
-        elif handle not in controller.book.nodes:
+        if handle not in controller.book.active:
             return True
+        changes = [change for change in self._durable.waiting_changes() if change.handle == handle]
+        if probe.crashed:
+            ended = Outcome.FAILED
+        elif controller.book.nodes.get(handle) != (node,):
+            return True  # it never came here, or is elsewhere by now
+        elif changes:
+            if not isinstance(changes[0], JobEnded) or changes[0].outcome is Outcome.FAILED:
+                return True  # it was interrupted, and may be measured again, or it has failed for good
+            ended = changes[0].outcome
         progress = self._durable.progress(np.array([handle]))
         told_s = now_s if progress.told_s is None or np.isnan(progress.told_s[0]) else float(progress.told_s[0])
         if ended is None:
@@ -236,8 +260,8 @@ class Profiler:
 
     def _pardon(self, handle: int) -> bool:
         """Whether a job that failed is being measured: it may go on as if it had not been."""
-        for probe in self._probes.values():
-            if probe.handle == handle:
+        for node, probe in self._probes.items():
+            if probe.handle == handle and self._controller.book.nodes.get(handle) == (node,):
                 probe.crashed = True
                 return True
         return False
@@ -296,6 +320,7 @@ class Profiler:
             card = self._cards[handle]
             gpu_w = card.own[run.configuration].gpu_w if run.configuration in card.own else None
             self._learn(tick, card, run.configuration, Probed(run.clock.epoch_s, run.clock.epochs), gpu_w, now_s)
+            self._queue.put(handle)
 
     def _configuration(self, handle: int) -> Configuration:
         book, cluster = self._controller.book, self._controller.cluster
@@ -321,6 +346,7 @@ class Profiler:
         tick.change(card.id, times=[vars(figure) for figure in card.figures])
         for figure in card.figures:
             self._controller.book.retime(handle, figure.gpu_type, figure.gpus, figure.time_s, figure.gpu_w)
+        self._queue.put(handle)
         self._controller.decide_anew()
 
     def _predicted(self, card: _Card) -> list[TimeFigure]:
@@ -329,8 +355,7 @@ class Profiler:
         for figure in card.allowed:
             if figure.source == Source.DECLARED:
                 declared_s[Configuration(figure.gpu_type, figure.gpus)] = figure.time_s / card.epochs
-        allowed = [Configuration(figure.gpu_type, figure.gpus) for figure in card.allowed]
-        found = predict(allowed, card.own.values(), kind, declared_s=declared_s, limit_s=limit_s)
+        found = predict(card.configurations, card.own.values(), kind, declared_s=declared_s, limit_s=limit_s)
         return [
             TimeFigure(f.configuration.gpu_type, f.configuration.gpus, f.epoch_s * card.epochs, f.gpu_w, str(f.source))
             for f in found

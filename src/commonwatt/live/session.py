@@ -267,7 +267,7 @@ class Session:
             known = self.durable.jobs[change.handle]
             failures = max(known.failures, known.refusals)
             if failures > 1:
-                self._pauses[change.handle] = now_s + min(_LONGEST_PAUSE_S, 2.0 ** (failures - 1))
+                self._pauses[change.handle] = now_s + min(_LONGEST_PAUSE_S, 2.0 ** min(failures - 1, 32))
 
     def _deal_with(self, request: RequestRow, tick: Tick, cancelled: list[int]) -> None:
         handle = None if request.job is None else self.durable.handle_of(request.job)

@@ -8,7 +8,19 @@ from enum import StrEnum
 
 from commonwatt.model.errors import InputError
 
-__all__ = ["Configuration", "Figure", "Measurement", "Source", "Unprofilable"]
+__all__ = [
+    "LONGEST_EPOCH_S", "MOST_GPU_W", "SHORTEST_EPOCH_S", "Configuration", "Figure", "Measurement", "Source",
+    "Unprofilable", "bounded_s",
+]  # fmt: skip
+
+SHORTEST_EPOCH_S, LONGEST_EPOCH_S, MOST_GPU_W = 1e-15, 1e15, 1e9
+"""What anybody may declare or report an epoch, or the power of a GPU, to be: within these, no figure made of others
+overflows, and none vanishes."""
+
+
+def bounded_s(epoch_s: float) -> float:
+    """Return the seconds of an epoch brought between the shortest and the longest; what is no number is the longest."""
+    return LONGEST_EPOCH_S if math.isnan(epoch_s) else min(max(epoch_s, SHORTEST_EPOCH_S), LONGEST_EPOCH_S)
 
 
 @dataclass(frozen=True, order=True)

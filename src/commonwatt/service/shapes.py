@@ -136,10 +136,17 @@ def _state(row: JobRow, board: Board) -> dict[str, Any]:
         "gpus": row.gpus, "gpus_asked": row.file.gpus, "epochs": row.file.epochs,
         "done_epochs": max(row.done_epochs, known.done_epochs), "kept_epochs": max(row.kept_epochs, known.kept_epochs),
         "reason": known.reason, "sentence": known.sentence,
-        "expected_start_s": known.expected_start_s if row.status is JobStatus.WAITING else None,
+        "expected_start_s": _begins_s(row, board, known),
         "expected_end_s": known.expected_end_s if row.status in ACTIVE else None,
         "late": _late(row, board.time_s, known.expected_end_s),
     }  # fmt: skip
+
+
+def _begins_s(row: JobRow, board: Board, known: JobRow | BoardJob) -> float | None:
+    """Return when a job that waits is expected to begin, which was worked out some seconds before the board."""
+    if row.status is not JobStatus.WAITING or known.expected_start_s is None:
+        return None
+    return max(board.time_s, known.expected_start_s)
 
 
 def _late(row: JobRow, now_s: float, expected_end_s: float | None) -> bool | None:

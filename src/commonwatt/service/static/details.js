@@ -72,7 +72,7 @@ export function openJob(job) {
     ["Epochs", `${number(job.done_epochs, 1)} of ${number(job.epochs)}, ${number(job.kept_epochs, 1)} kept in snapshots`],
     ["Submitted", at(job.submit_s, now)], ["Due", at(job.due_s, now)],
     ["Runs since", job.status === "running" ? at(job.started_s, now) : ""],
-    ["Expected start", job.status === "waiting" ? at(job.expected_start_s, now) : ""],
+    ["Expected start", job.status === "waiting" && job.expected_start_s !== null ? at(Math.max(job.expected_start_s, now), now) : ""],
     ["Expected end", at(job.expected_end_s, now)],
     ["Ended", at(job.ended_s, now)],
   ]), account, buttonsOf(job), h("h3", {}, "History"), history, h("p", { class: "buttons left" }, log), output);
