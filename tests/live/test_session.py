@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -11,9 +12,12 @@ pytest.importorskip("sqlalchemy")
 
 from commonwatt.live.keeper import Pace
 from commonwatt.model.errors import EngineDownError, EngineError
+from commonwatt.model.job_file import JobFile
+from commonwatt.store.check import check
 from commonwatt.store.records import JobStatus, RequestKind
 from commonwatt.store.ticks import Tick
 from tests.live.bench import Bench, ended_kinds, node
+from tests.live.chaos import store_of
 
 
 @pytest.fixture
@@ -286,6 +290,45 @@ def test_virtual_work_goes_on_when_the_controller_begins_anew(bench):
     b.advance(51.0)
     b.settle()
     assert b.kinds(runs) == ["submitted", "started", "completed"]
+
+
+@pytest.mark.parametrize("given", ["again later", "again before the controller is back"])
+def test_what_jobs_of_another_life_drew_is_idle_and_no_other_job_pays_for_it(bench, given):
+    """An older store was restored: it never heard of a job that ran, and gives its number again."""
+    b = bench(nodes=[node("n")])
+    first = b.submit(10.0)
+    b.settle()
+    b.advance(11.0)
+    b.settle()
+    b.close()
+    older = (b.folder / "commonwatt.db").read_bytes()
+    b.open()
+    forgotten = b.submit(100.0, gpus=2)
+    b.settle()
+    b.advance(200.0)  # it ends, and nobody has looked yet
+    b.close()
+    for left in b.folder.glob("commonwatt.db*"):
+        left.unlink()
+    (b.folder / "commonwatt.db").write_bytes(older)
+    known, job = b.virtual.found, None
+    b.virtual.found = lambda: [replace(f, mark="" if f.handle == first else "another") for f in known()]
+    if given != "again later":
+        store = store_of(b.path)
+        job = store.submit("b", JobFile(name="j", command=("true",), times_s={"V100": {1: 1.0}}), b.clock())[0].id
+        store.database.close()
+    b.open()
+    b.settle()
+    job = job or b.submit(1.0, tenant="b")
+    b.settle()
+    b.advance(2.0)
+    b.settle()
+    assert (job, b.status(job)) == (forgotten, JobStatus.COMPLETED)
+    b.advance(20.0)
+    b.settle()
+    assert check(b.live.database).problems == ()
+    assert b.live.store.account(job)["energy_uj"] == 250_000_000  # 200 W and half of 100 W for a second
+    idle = sum(row["energy_uj"] for row in b.live.store.ledger() if row["row"] == "idle")
+    assert idle > 100 * 500_000_000
 
 
 def test_a_start_that_was_not_written_down_is_taken_over(bench):
