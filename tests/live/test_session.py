@@ -469,6 +469,37 @@ def test_what_just_goes_on_is_written_now_and_then_and_nothing_of_it_is_lost(ben
     assert metered == sum(row["energy_uj"] for row in ledger if row["row"] != "meter") > 0
 
 
+def test_a_clock_that_is_far_ahead_for_a_while_has_nothing_deleted(bench, monkeypatch):
+    """Neither our clock, which follows one that jumps ahead, nor a wall clock that was wrong from the beginning on."""
+    b = bench()
+    job = b.submit(5.0)
+    b.settle()
+    b.advance(10.0)
+    b.settle()
+    kinds = b.kinds(job)
+    b.advance(3600.0)
+    b.keeper._clear(b.session)
+    b.advance(200 * 86400.0)  # of 180
+    b.settle()
+    b.keeper._clear(b.session)
+    assert b.live.store.setting("pruned_s") < 1_800_000_000.0 - 178 * 86400.0
+    assert b.virtual.remembered() == [job]
+    jumped_s = b.live.store.setting("trusted_s")
+    b.hand.time_s -= 200 * 86400.0  # set right again
+    monkeypatch.setattr(b.clock, "_steady", lambda: b.hand.time_s + 200 * 86400.0)
+    for _ in range(200):
+        b.advance(3600.0)
+        b.keeper._clear(b.session)
+    assert b.live.store.setting("trusted_s") == b.hand.time_s > jumped_s
+    assert b.kinds(job) == kinds == ["submitted", "started", "completed"]
+    b.advance(190 * 86400.0)
+    for _ in range(200):
+        b.advance(3600.0)
+        b.keeper._clear(b.session)
+    assert b.kinds(job) == []
+    assert b.virtual.remembered() == []
+
+
 def test_once_settled_somebody_is_told(bench):
     told = []
     b = bench()

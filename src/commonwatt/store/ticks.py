@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from commonwatt.store import tables
 from commonwatt.store.claim import Claim
 from commonwatt.store.database import Database
-from commonwatt.store.pruning import prune
+from commonwatt.store.pruning import prune, trusted
 from commonwatt.store.records import ACTIVE, EventRow, IntentRow, JobRow, RequestKind, RequestRow, SampleRow
 from commonwatt.store.store import job_row
 from commonwatt.store.texts import LONGEST_NAME, cleaned, cleaned_column
@@ -185,10 +185,15 @@ class TickStore:
     def prune(self, before_s: float, *, page: int = 2000, go_on: Callable[[], bool] = lambda: True) -> int:
         """Delete samples, events, requests, commands, measurements, and lines of the audit log from before *before_s*.
 
-        What belongs to a job that runs or waits stays, and so does what is still to be dealt with. A transaction takes
-        *page* rows at most, so that nobody waits for long; *go_on* is asked between them. Returns the rows deleted.
+        What belongs to a job that runs or waits, or ended since, stays, and so does what is still to be dealt with. A
+        transaction takes *page* rows at most, so that nobody waits for long; *go_on* is asked between them. Returns the
+        rows deleted.
         """
         return prune(self.database, before_s, page, go_on, self._check)
+
+    def trusted(self, now_s: float) -> float:
+        """Return the time to prune by, which goes on by a day at most from one call to the next."""
+        return trusted(self.database, now_s, self._check)
 
     def _check(self, c: sa.Connection) -> None:
         if self.claim is not None:
