@@ -45,7 +45,7 @@ settings = sa.Table(
     sa.Column("value", sa.JSON, nullable=False),
     **_HOW,
 )
-"""``mode``, ``drained`` (node names), ``claim`` (whose store it is), ``pruned_s``, what else the controller keeps."""
+"""``mode``, ``drained`` (node names), ``claim`` (whose store it is), ``pruned_s``, ``trusted_s``, and more."""
 
 tenants = sa.Table(
     "tenants",
