@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome, Start, Stop
@@ -221,6 +222,25 @@ def test_work_lost_is_counted_by_a_clock_nobody_sets(folder):
     now[0] += 36_000  # ahead by ten hours
     (stopped,) = engine.apply([Stop(1)])
     assert stopped.lost_s < 600
+
+
+def test_what_a_stopped_run_has_lost_is_told_to_the_controller_after_the_one_that_died_with_it(folder):
+    """The job's progress was cut down to its snapshot by then; a third one is told the same."""
+    first = engine_of(folder, "a")
+    first.apply([Start(1, "1", (0,), 1)])
+    began(folder, "1-1")
+    (folder / "jobs" / "1" / "progress").write_text('{"done_epochs": 3, "kept_epochs": 1}')
+    (stopped,) = first.apply([Stop(1)])
+    assert stopped.lost_s > 0
+    for _ in range(2):
+        later = engine_of(folder, "a")
+        assert later.progress(np.array([1])).done_epochs.tolist() == [1.0]
+        (change,) = later.poll()
+        assert (type(change), change.lost_s) == (JobInterrupted, stopped.lost_s)
+    later.apply([Start(1, "1", (0,), 1)])  # of its next run, another may be lost
+    began(folder, "1-2")
+    (folder / "jobs" / "1" / "progress").write_text('{"done_epochs": 1.5, "kept_epochs": 1.5}')
+    assert later.apply([Stop(1)])[0].lost_s == 0
 
 
 def test_a_job_over_its_time_limit_says_so_in_a_word(folder):

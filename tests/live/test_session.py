@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -11,9 +12,12 @@ pytest.importorskip("sqlalchemy")
 
 from commonwatt.live.keeper import Pace
 from commonwatt.model.errors import EngineDownError, EngineError
+from commonwatt.model.job_file import JobFile
+from commonwatt.store.check import check
 from commonwatt.store.records import JobStatus, RequestKind
 from commonwatt.store.ticks import Tick
 from tests.live.bench import Bench, ended_kinds, node
+from tests.live.chaos import store_of
 
 
 @pytest.fixture
@@ -288,6 +292,45 @@ def test_virtual_work_goes_on_when_the_controller_begins_anew(bench):
     assert b.kinds(runs) == ["submitted", "started", "completed"]
 
 
+@pytest.mark.parametrize("given", ["again later", "again before the controller is back"])
+def test_what_jobs_of_another_life_drew_is_idle_and_no_other_job_pays_for_it(bench, given):
+    """An older store was restored: it never heard of a job that ran, and gives its number again."""
+    b = bench(nodes=[node("n")])
+    first = b.submit(10.0)
+    b.settle()
+    b.advance(11.0)
+    b.settle()
+    b.close()
+    older = (b.folder / "commonwatt.db").read_bytes()
+    b.open()
+    forgotten = b.submit(100.0, gpus=2)
+    b.settle()
+    b.advance(200.0)  # it ends, and nobody has looked yet
+    b.close()
+    for left in b.folder.glob("commonwatt.db*"):
+        left.unlink()
+    (b.folder / "commonwatt.db").write_bytes(older)
+    known, job = b.virtual.found, None
+    b.virtual.found = lambda: [replace(f, mark="" if f.handle == first else "another") for f in known()]
+    if given != "again later":
+        store = store_of(b.path)
+        job = store.submit("b", JobFile(name="j", command=("true",), times_s={"V100": {1: 1.0}}), b.clock())[0].id
+        store.database.close()
+    b.open()
+    b.settle()
+    job = job or b.submit(1.0, tenant="b")
+    b.settle()
+    b.advance(2.0)
+    b.settle()
+    assert (job, b.status(job)) == (forgotten, JobStatus.COMPLETED)
+    b.advance(20.0)
+    b.settle()
+    assert check(b.live.database).problems == ()
+    assert b.live.store.account(job)["energy_uj"] == 250_000_000  # 200 W and half of 100 W for a second
+    idle = sum(row["energy_uj"] for row in b.live.store.ledger() if row["row"] == "idle")
+    assert idle > 100 * 500_000_000
+
+
 def test_a_start_that_was_not_written_down_is_taken_over(bench):
     b = bench()
     job = b.submit(100.0)
@@ -424,6 +467,37 @@ def test_what_just_goes_on_is_written_now_and_then_and_nothing_of_it_is_lost(ben
     ledger = b.live.store.ledger()
     metered = sum(row["energy_uj"] for row in ledger if row["row"] == "meter")
     assert metered == sum(row["energy_uj"] for row in ledger if row["row"] != "meter") > 0
+
+
+def test_a_clock_that_is_far_ahead_for_a_while_has_nothing_deleted(bench, monkeypatch):
+    """Neither our clock, which follows one that jumps ahead, nor a wall clock that was wrong from the beginning on."""
+    b = bench()
+    job = b.submit(5.0)
+    b.settle()
+    b.advance(10.0)
+    b.settle()
+    kinds = b.kinds(job)
+    b.advance(3600.0)
+    b.keeper._clear(b.session)
+    b.advance(200 * 86400.0)  # of 180
+    b.settle()
+    b.keeper._clear(b.session)
+    assert b.live.store.setting("pruned_s") < 1_800_000_000.0 - 178 * 86400.0
+    assert b.virtual.remembered() == [job]
+    jumped_s = b.live.store.setting("trusted_s")
+    b.hand.time_s -= 200 * 86400.0  # set right again
+    monkeypatch.setattr(b.clock, "_steady", lambda: b.hand.time_s + 200 * 86400.0)
+    for _ in range(200):
+        b.advance(3600.0)
+        b.keeper._clear(b.session)
+    assert b.live.store.setting("trusted_s") == b.hand.time_s > jumped_s
+    assert b.kinds(job) == kinds == ["submitted", "started", "completed"]
+    b.advance(190 * 86400.0)
+    for _ in range(200):
+        b.advance(3600.0)
+        b.keeper._clear(b.session)
+    assert b.kinds(job) == []
+    assert b.virtual.remembered() == []
 
 
 def test_once_settled_somebody_is_told(bench):

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from commonwatt.live.board import BoardJob
 from commonwatt.model.job_file import JobFile
+from commonwatt.model.live_results import LedgerPage
 from commonwatt.service.app import make_app
 from commonwatt.service.recent import Recent
 from commonwatt.store.records import EventRow
@@ -338,3 +339,16 @@ def test_folders_that_only_nodes_of_slurm_may_see(tmp_path):
 def test_an_operator_is_told_to_name_the_tenant(as_):
     done = as_("operator").post("/jobs", json=job()).json()
     assert done["expected"] == "the tenant the job is for, as this token is an operator's (--tenant NAME, ?tenant=NAME)"
+
+
+def test_a_ledger_of_more_than_64_bits_is_told_to_the_last_unit(as_, desk):
+    mine = as_("ada").post("/jobs", json=job()).json()["id"]
+    desk.obey()
+    much = 2**70 + 1
+    desk.run(mine, "v-1", energy_uj=much, cost_n=-much, carbon_ug=much, gpu_us=much)
+    answer = as_("operator").get("/ledger")
+    assert f'"energy_uj":{much},' in answer.text
+    (row,) = LedgerPage.model_validate_json(answer.content).ledger
+    assert (row.energy_uj, row.cost_n, row.carbon_ug, row.gpu_us) == (much, -much, much, much)
+    assert as_("ada").get(f"/jobs/{mine}").json()["energy_j"] == pytest.approx(much * 1e-6)
+    assert as_("operator").get("/tenants").json()["tenants"][0]["energy_j"] == pytest.approx(much * 1e-6)

@@ -43,7 +43,7 @@ def filled(store, ticks):
     store.note(1.0, "ada", "submit", "1", "ok", {"a": [1, None, "ü"]})
     store.ask(RequestKind.DRAIN, 3.0, node="n1")
     ticks.write(full(store, ticks))
-    ticks.write(Tick(ledger={("meter", 0): dict.fromkeys(("energy_uj", "cost_n", "carbon_ug", "gpu_us"), 2**62)}))
+    ticks.write(Tick(ledger={("meter", 0): dict.fromkeys(("energy_uj", "cost_n", "carbon_ug", "gpu_us"), 10**30 + 1)}))
     return everything(store.database)
 
 

@@ -88,7 +88,7 @@ FAILURES = {
     "a number that is none": {"settings": {"x": float("nan")}},
     "what JSON does not know": {"settings": {"x": object()}},
     "no value where one must be": {"events": [event(sentence="", reason="x", gpus=None)]},
-    "a number too large": {"ledger": {("idle", 0): spent(10**30)}},
+    "a number too large": {"ledger": {("idle", 0): spent(10**38)}},
 }
 
 
@@ -255,6 +255,52 @@ def test_pruning(store, ticks):
     assert store.setting("pruned_s") == 5.0
     assert ticks.prune(4.0) == 0
     assert store.setting("pruned_s") == 5.0
+
+
+def test_what_belongs_to_a_job_is_kept_whole_until_its_end_is_old(store, ticks):
+    """However long it ran: what it began with is part of its story."""
+    long, short, waits = (store.submit("ada", file(name), 1.0)[0].id for name in "abc")
+    ticks.intend([intent(long), intent(short)])
+    tick = Tick(requests=[r.id for r in ticks.requests()], intents=[intent(j, outcome="done") for j in (long, short)])
+    tick.events = [event(long, float(t)) for t in range(1, 101)]
+    tick.events += [event(short, 1.0), event(short, 2.0), event(waits, 1.0), event(None, 1.0, nodes=())]
+    measured = {"kind": "", "gpu_type": "V100", "gpus": 1, "epoch_s": 1.0, "gpu_w": None, "epochs": 2.0}
+    tick.profiles = [measured | {"job": job, "measured_s": 1.5} for job in (long, short)]
+    tick.change(long, status=JobStatus.COMPLETED, ended_s=100.0)
+    tick.change(short, status=JobStatus.FAILED, ended_s=2.0)
+    ticks.write(tick)
+
+    def kept():
+        with store.database.reading() as c:
+            return {
+                t.name: sorted(row.job for row in c.execute(t.select()) if row.job is not None)
+                for t in (tables.intents, tables.profiles)
+            }
+
+    assert ticks.prune(2.0) == 3 + 1  # requests, and the event of no job
+    assert kept() == {"intents": [long, short], "profiles": [long, short]}
+    assert ticks.prune(100.0, page=3) == 2 + 1 + 1
+    assert kept() == {"intents": [long], "profiles": [long]}
+    assert [len(store.events(job=job)) for job in (long, short, waits)] == [100, 0, 1]
+    assert ticks.prune(100.5, page=30) == 100 + 1 + 1
+    assert [e.job for e in store.events()] == [waits]
+
+
+def test_the_time_to_prune_by_goes_on_by_a_day_at_most(store, ticks):
+    """A clock that is far ahead for a while is not believed, one that was set back is at once."""
+    day_s = 86400.0
+    assert ticks.trusted(5.0) == 5.0
+    assert ticks.trusted(0.9 * day_s) == 0.9 * day_s
+    assert [ticks.trusted(200 * day_s) for _ in range(2)] == [1.9 * day_s, 2.9 * day_s]
+    assert ticks.trusted(1.0 * day_s) == 1.0 * day_s
+    assert ticks.trusted(200 * day_s) == 2.0 * day_s
+    assert store.setting("trusted_s") == 2.0 * day_s
+
+
+def test_a_store_nothing_was_pruned_in_yet_is_as_old_as_its_oldest_sample(ticks):
+    for time_s in (20.0, 10.0):
+        ticks.write(Tick(sample=sample(time_s)))
+    assert ticks.trusted(1e9) == 10.0 + 86400.0
 
 
 def test_measurements_of_no_further_use_are_pruned(store, ticks, monkeypatch):

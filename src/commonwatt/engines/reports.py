@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt.control.engine import Change, JobEnded, JobInterrupted, Outcome, Progress
-from commonwatt.engines.files import write_record
+from commonwatt.engines.files import read_json, write_record
 from commonwatt.engines.local.folder import End, RunOrder
 from commonwatt.engines.local.progress import read_progress
 from commonwatt.engines.work import Work
@@ -21,6 +21,7 @@ __all__ = ["Reports"]
 
 _OURS = frozenset({errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EROFS, errno.ESTALE})
 """Why nothing can be written for any job; all else is of one job, which can do what it likes with its folder."""
+_MOST_BYTES = 4096
 
 
 class Reports:
@@ -110,22 +111,32 @@ class Reports:
     def interrupted(self, order: RunOrder, at_s: float, ran_s: float | None = None) -> float:
         """Fall back to the job's last snapshot; returns the seconds of this run's work that a restart repeats.
 
-        It ran for *ran_s*, where that is known, else from when it was ordered until *at_s*. Raises ``EngineDownError``
-        if nothing can be written. What a job has put in the way of its own file is its own loss.
+        It ran for *ran_s*, where that is known, else from when it was ordered until *at_s*. Asked again for the same
+        run, by a controller after this one, it says the same. Raises ``EngineDownError`` if nothing can be written.
+        What a job has put in the way of its own file is its own loss.
         """
         done, kept = self.of(order.handle, order)
         self._settled[order.handle] = (kept, kept)
-        said = self._jobs / str(order.handle) / "progress"
-        if done > kept:  # else the next run would seem to have done what this one lost
-            try:
-                write_record(said, {"done_epochs": kept, "kept_epochs": kept}, 0o644)
-            except OSError as error:
-                if error.errno in _OURS:
-                    msg = f"{said} cannot be written: {error}"
-                    raise EngineDownError(msg) from error
         worked_s = max(0.0, at_s - order.started_s) if ran_s is None else ran_s
         since = done - order.base_epochs
-        return worked_s * (done - kept) / since if since > 0 else worked_s
+        lost_s = worked_s * (done - kept) / since if since > 0 else worked_s
+        record = self._jobs.parent / "runs" / f"{order.handle}-{order.attempt}" / "lost.json"
+        known_s = _lost_s(record)
+        if done > kept:  # else the next run would seem to have done what this one lost
+            if known_s is None:  # what is cut now is known to nobody else yet
+                self._write(record, {"lost_s": lost_s}, 0o600)
+            said = self._jobs / str(order.handle) / "progress"
+            self._write(said, {"done_epochs": kept, "kept_epochs": kept}, 0o644)
+        return lost_s if known_s is None else known_s
+
+    @staticmethod
+    def _write(path: Path, document: dict[str, float], mode: int) -> None:
+        try:
+            write_record(path, document, mode)
+        except OSError as error:
+            if error.errno in _OURS:
+                msg = f"{path} cannot be written: {error}"
+                raise EngineDownError(msg) from error
 
     def _told_s(self, handle: int) -> float:
         try:
@@ -138,3 +149,12 @@ class Reports:
         said = read_progress(self._jobs / str(handle) / "progress")
         most = self._epochs.get(handle, np.inf)
         return (0.0, 0.0) if said is None else (min(said[0], most), min(said[1], most))
+
+
+def _lost_s(record: Path) -> float | None:
+    """What a run has lost as it was first found; ``None`` if nobody wrote it down."""
+    try:
+        lost_s = float(read_json(record, _MOST_BYTES)["lost_s"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return lost_s if 0 <= lost_s < np.inf else None

@@ -80,6 +80,7 @@ class Durable:
     metered: Callable[[Reading], None] = lambda _: None  # hears of every reading
     intents: list[IntentRow] = field(default_factory=list)  # with their outcome, since they were last taken
     touched: set[int] = field(default_factory=set)  # handles that came or went later than they were ordered to
+    early: list[Reading] = field(default_factory=list)  # that were taken out of the engine before anybody asked
     _handles: dict[int, int] = field(default_factory=dict)  # by id
     _ids: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # by handle, of the first jobs
     _changes: list[Change] = field(default_factory=list)
@@ -123,8 +124,9 @@ class Durable:
             replace(r, holders=tuple(replace(h, handle=self._handles.get(h.handle, -h.handle)) for h in r.holders))
             if r.holders
             else r
-            for r in self.engine.readings(up_to_now=up_to_now)
+            for r in (*self.early, *self.engine.readings(up_to_now=up_to_now))
         ]
+        self.early = []
         for reading in readings:
             self.metered(reading)
         return readings

@@ -235,7 +235,10 @@ class Keeper:
         return decide
 
     def _clear(self, session: Session) -> None:
-        """Now and then, delete what is older than it is kept, unless there is something else to do."""
+        """Now and then, delete what is older than it is kept, unless there is something else to do.
+
+        Clocks are wrong now and then: the earlier of ours and the wall's counts, as far as the store trusts it.
+        """
         now_s = self._clock()
         if self._keep_s is None or now_s < self._cleared_s + _CLEAR_S:
             return
@@ -245,9 +248,10 @@ class Keeper:
         def go_on() -> bool:
             return not self._stopping.is_set() and time.monotonic() < until_s
 
-        deleted = self._store.prune(now_s - self._keep_s, go_on=go_on)
+        before_s = self._store.trusted(now_s + min(0.0, self._clock.departed_s)) - self._keep_s
+        deleted = self._store.prune(before_s, go_on=go_on)
         if isinstance(engine, ForgetfulEngine):
-            engine.forget(self._store.ended_before(engine.remembered(), now_s - self._keep_s))
+            engine.forget(self._store.ended_before(engine.remembered(), before_s))
         log.info("what is old was deleted", extra={"rows": deleted})
 
     def _write(self, tick: Tick) -> None:

@@ -134,8 +134,8 @@ class Session:
     def _tell_strangers(self, found: dict[int, Found]) -> None:
         """Take jobs out of *found* that the store never heard of: it is older than the engine's state.
 
-        Their records are put aside, as their numbers may be given again. Raises ``EngineError`` if they run, or the
-        engine cannot do that.
+        Their records are put aside, as their numbers may be given again; what they drew counts as idle. Raises
+        ``EngineError`` if they run, or the engine cannot do that.
         """
         submit_s = self.store.submit_times(list(found))
         strange = [
@@ -156,8 +156,13 @@ class Session:
             raise EngineError(msg)
         if strange and isinstance(engine, ForgetfulEngine):
             engine.forget([f.handle for f in strange], aside=True)
-        for own in strange:
-            del found[own.handle]
+        gone = {own.handle for own in strange}
+        for handle in gone:
+            del found[handle]
+        if gone:  # what they drew is nobody's; their numbers may soon be another's
+            self.durable.early = [
+                replace(r, holders=tuple(h for h in r.holders if h.handle not in gone)) for r in engine.readings()
+            ]
 
     def _stop(self, but: set[int], found: dict[int, Found]) -> None:
         """Stop what runs of jobs that have ended: all *but* these."""

@@ -14,6 +14,7 @@ from commonwatt.store.database import Database
 from commonwatt.store.migrate import head
 from commonwatt.store.records import ACTIVE, JobRow, JobStatus
 from commonwatt.store.store import job_row
+from commonwatt.store.whole import total
 
 __all__ = ["Checked", "Problem", "check"]
 
@@ -79,15 +80,12 @@ def _ledger(c: sa.Connection) -> Iterator[Problem]:
     """All rows add up to the meter; where one of them is unknown, so is the meter."""
     t = tables.ledger.c
     for name in _SUMS:
-        total: dict[bool, int | None] = {True: 0, False: 0}  # the meter; everything else
-        query = sa.select(t.row, sa.func.sum(t[name]), sa.func.count(t[name]), sa.func.count()).group_by(t.row)
-        for row, added, known, entries in c.execute(query):
-            meter, before = row == "meter", total[row == "meter"]
-            total[meter] = None if before is None or known < entries else before + int(added or 0)
-        if total[True] != total[False]:
-            yield Problem(
-                "ledger", None, f"{name}: the meter says {_said(total[True])}, its rows {_said(total[False])}"
-            )
+        sums: dict[bool, int | None] = {True: 0, False: 0}  # the meter; everything else
+        for row, added in c.execute(sa.select(t.row, total(t[name], c.dialect.name)).group_by(t.row)):
+            before = sums[row == "meter"]
+            sums[row == "meter"] = None if before is None or added is None else before + added
+        if sums[True] != sums[False]:
+            yield Problem("ledger", None, f"{name}: the meter says {_said(sums[True])}, its rows {_said(sums[False])}")
 
 
 def _said(value: int | None) -> str:

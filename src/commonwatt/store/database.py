@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,6 +38,8 @@ _KNOWN = {
     "postgresql": "postgresql+psycopg",
 }  # fmt: skip
 _PASSING = (OperationalError, InterfaceError, sa.exc.TimeoutError)
+_AT_FAULT = frozenset({1054, 1118, 1153, 1292, 1364, 1365, 1411, 1690, 1916, 1918, 4025})
+"""Numbers of MariaDB's errors that its driver calls operational, though what was to be stored is at fault."""
 _LONGEST_TEXT = 1 << 24  # that MariaDB puts together; what it is set to may be 1024, and it cuts without an error
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
@@ -177,10 +180,22 @@ class Database:
             yield
         except SQLAlchemyError as error:
             cause = str(error.orig) if isinstance(error, DBAPIError) else str(error)
-            kind = StoreDownError if isinstance(error, _PASSING) else StoreError
+            kind = StoreDownError if _passing(error) else StoreError
             raise kind(f"{what}: the database {self} says: {_first_line(cause)}") from error
         except (UnicodeEncodeError, OverflowError) as error:  # of SQLite's driver, which does not declare them
             raise StoreError(f"{what}: the database {self} cannot store it: {error}") from error
+
+
+def _passing(error: SQLAlchemyError) -> bool:
+    """Whether trying the same again may help. Drivers also call errors operational that come again each time."""
+    if not isinstance(error, _PASSING):
+        return False
+    cause = error.orig if isinstance(error, DBAPIError) else None
+    if (code := getattr(cause, "sqlite_errorcode", None)) is not None:
+        return bool(code & 0xFF != sqlite3.SQLITE_ERROR)  # of the statement, as an integer that overflows
+    if str(getattr(cause, "sqlstate", "")).startswith("54"):  # a limit of PostgreSQL's
+        return False
+    return not (cause is not None and cause.args and cause.args[0] in _AT_FAULT)
 
 
 def _put_in(text: str, written: Callable[[str], str] = str) -> str:

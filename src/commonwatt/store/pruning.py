@@ -10,8 +10,10 @@ from commonwatt.store import tables
 from commonwatt.store.database import Database
 from commonwatt.store.records import ACTIVE
 
-__all__ = ["prune"]
+__all__ = ["prune", "trusted"]
 
+_MOST_S = 86400.0
+"""How far the time by which is pruned goes on from one time to the next."""
 _OF_A_KIND = 1000
 """Measurements of jobs of a kind that are kept however old they are."""
 
@@ -21,27 +23,27 @@ def prune(
 ) -> int:
     """Delete rows from before *before_s* (seconds since 1970), *page* in a transaction; returns how many.
 
-    *check* is called within each transaction before anything is deleted. The setting ``pruned_s`` says from when on
-    everything is there.
+    What belongs to a job is as old as its end: all of it goes, or nothing. *check* is called within each transaction
+    before anything is deleted. The setting ``pruned_s`` says from when on everything is there.
     """
     t = tables
-    active = sa.select(t.jobs.c.id).where(t.jobs.c.status.in_(ACTIVE))
 
-    def of_others(job: sa.Column[int]) -> sa.ColumnElement[bool]:
-        return sa.or_(job.is_(None), job.not_in(active))
+    def past(time_s: sa.Column[float], job: sa.Column[int]) -> sa.ColumnElement[bool]:
+        """Rows of no job, and of those that ended long ago: nothing of a job is younger than its end."""
+        own = t.jobs.c.id == job
+        kept = sa.exists().where(own, sa.or_(t.jobs.c.status.in_(ACTIVE), t.jobs.c.ended_s >= before_s))
+        return sa.and_(time_s < before_s, sa.not_(kept))
 
-    told = sa.and_(t.profiles.c.measured_s < before_s, of_others(t.profiles.c.job))
+    told = past(t.profiles.c.measured_s, t.profiles.c.job)
+    events, intents = past(t.events.c.time_s, t.events.c.job), past(t.intents.c.at_s, t.intents.c.job)
     old: list[tuple[sa.Column[object], sa.ColumnElement[bool]]] = [
         (t.samples.c.time_s, t.samples.c.time_s < before_s),
         (t.audit.c.id, t.audit.c.at_s < before_s),
         (t.requests.c.id, sa.and_(t.requests.c.done == sa.true(), t.requests.c.at_s < before_s)),
-        (t.events.c.id, sa.and_(t.events.c.time_s < before_s, of_others(t.events.c.job))),
-        (
-            t.intents.c.key,
-            sa.and_(t.intents.c.outcome.is_not(None), t.intents.c.at_s < before_s, of_others(t.intents.c.job)),
-        ),
+        (t.events.c.id, events),
+        (t.intents.c.key, sa.and_(t.intents.c.outcome.is_not(None), intents)),
         (t.profiles.c.id, sa.and_(told, t.profiles.c.kind == "")),
-    ]  # fmt: skip
+    ]
     with database.reading(what="prune") as c:
         for kind, enough in _enough(c).items():
             old.append((t.profiles.c.id, sa.and_(told, t.profiles.c.kind == kind, t.profiles.c.id <= enough)))
@@ -65,6 +67,26 @@ def prune(
             if len(keys) < page:
                 break
     return deleted
+
+
+def trusted(database: Database, now_s: float, check: Callable[[sa.Connection], None]) -> float:
+    """Return the time to prune by: *now_s*, but at most a day after that of the last time.
+
+    A clock that is wrongly far ahead, for however long between two calls, thus has little deleted too early. The first
+    time, it is a day after the oldest sample. Kept as the setting ``trusted_s``.
+    """
+    t = tables.settings
+    own = t.c.name == "trusted_s"
+    with database.transaction(what="prune") as c:
+        check(c)
+        row = c.execute(sa.select(t.c.value).where(own)).first()
+        last_s = c.scalar(sa.select(sa.func.min(tables.samples.c.time_s))) if row is None else float(row[0])
+        time_s = now_s if last_s is None else min(now_s, last_s + _MOST_S)
+        if row is None:
+            c.execute(t.insert().values(name="trusted_s", value=time_s))
+        else:
+            c.execute(t.update().where(own).values(value=time_s))
+    return time_s
 
 
 def _enough(c: sa.Connection) -> dict[str, int]:

@@ -19,6 +19,7 @@ from commonwatt.store import tables
 from commonwatt.store.database import Database
 from commonwatt.store.records import EventRow, JobRow, JobStatus, RequestKind, SampleRow, TokenOwner
 from commonwatt.store.texts import LONGEST_NAME, check_name, check_number, cleaned, cleaned_document, row_number
+from commonwatt.store.whole import total
 
 __all__ = ["NOTHING", "Store", "job_row"]
 
@@ -276,19 +277,12 @@ class Store:
         A column is unknown (null) as soon as one entry of it is.
         """
         t, j = tables.ledger.c, tables.jobs.c
-        columns = ("energy_uj", "cost_n", "carbon_ug", "gpu_us")
-        sums = [
-            sa.case((sa.func.count(t[name]) < sa.func.count(), None), else_=sa.func.sum(t[name])).label(name)
-            for name in columns
-        ]
+        sums = [total(t[name], self.database.backend).label(name) for name in NOTHING]
         query = sa.select(t.row, j.tenant, *sums).select_from(
             tables.ledger.outerjoin(tables.jobs, t.job == j.id)
         ).group_by(t.row, j.tenant).order_by(t.row, j.tenant)  # fmt: skip
         with self.database.reading(what="ledger") as c:
-            return [
-                {k: int(v) if k in columns and v is not None else v for k, v in row.items()}
-                for row in c.execute(query).mappings()
-            ]
+            return [dict(row) for row in c.execute(query).mappings()]
 
     def account(self, job: int) -> dict[str, int | None]:
         """Return what a job is charged for so far, lost work left out."""

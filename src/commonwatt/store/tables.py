@@ -7,6 +7,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
+from commonwatt.store.whole import Whole
+
 __all__ = [
     "audit", "events", "intents", "jobs", "ledger", "metadata", "profiles", "requests", "samples", "settings",
     "tenants", "tokens",
@@ -43,7 +45,7 @@ settings = sa.Table(
     sa.Column("value", sa.JSON, nullable=False),
     **_HOW,
 )
-"""``mode``, ``drained`` (node names), ``claim`` (whose store it is), ``pruned_s``, what else the controller keeps."""
+"""``mode``, ``drained`` (node names), ``claim`` (whose store it is), ``pruned_s``, ``trusted_s``, and more."""
 
 tenants = sa.Table(
     "tenants",
@@ -155,10 +157,10 @@ ledger = sa.Table(
     metadata,
     sa.Column("row", sa.String(16), primary_key=True),  # job, segment, idle, starting, lost work, waking, asleep, meter
     sa.Column("job", _BIG, primary_key=True, autoincrement=False),  # 0: of no job
-    sa.Column("energy_uj", sa.BigInteger, nullable=True),
-    sa.Column("cost_n", sa.BigInteger, nullable=True),
-    sa.Column("carbon_ug", sa.BigInteger, nullable=True),
-    sa.Column("gpu_us", sa.BigInteger, nullable=False),
+    sa.Column("energy_uj", Whole(), nullable=True),
+    sa.Column("cost_n", Whole(), nullable=True),
+    sa.Column("carbon_ug", Whole(), nullable=True),
+    sa.Column("gpu_us", Whole(), nullable=False),
     **_HOW,
 )
 

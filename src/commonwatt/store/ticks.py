@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from commonwatt.store import tables
 from commonwatt.store.claim import Claim
 from commonwatt.store.database import Database
-from commonwatt.store.pruning import prune
+from commonwatt.store.pruning import prune, trusted
 from commonwatt.store.records import ACTIVE, EventRow, IntentRow, JobRow, RequestKind, RequestRow, SampleRow
 from commonwatt.store.store import job_row
 from commonwatt.store.texts import LONGEST_NAME, cleaned, cleaned_column
@@ -185,10 +185,15 @@ class TickStore:
     def prune(self, before_s: float, *, page: int = 2000, go_on: Callable[[], bool] = lambda: True) -> int:
         """Delete samples, events, requests, commands, measurements, and lines of the audit log from before *before_s*.
 
-        What belongs to a job that runs or waits stays, and so does what is still to be dealt with. A transaction takes
-        *page* rows at most, so that nobody waits for long; *go_on* is asked between them. Returns the rows deleted.
+        What belongs to a job that runs or waits, or ended since, stays, and so does what is still to be dealt with. A
+        transaction takes *page* rows at most, so that nobody waits for long; *go_on* is asked between them. Returns the
+        rows deleted.
         """
         return prune(self.database, before_s, page, go_on, self._check)
+
+    def trusted(self, now_s: float) -> float:
+        """Return the time to prune by, which goes on by a day at most from one call to the next."""
+        return trusted(self.database, now_s, self._check)
 
     def _check(self, c: sa.Connection) -> None:
         if self.claim is not None:
@@ -236,29 +241,35 @@ def _upsert(c: sa.Connection, table: sa.Table, key: dict[str, Any], values: dict
 
 
 def _add(c: sa.Connection, changes: Mapping[LedgerKey, Mapping[str, int | None]]) -> None:
-    """Add *changes* to rows of the ledger; unknown plus anything is unknown."""
+    """Add *changes* to rows of the ledger; unknown plus anything is unknown.
+
+    Here, and not by the database, whose integers may be too small; there is one writer at a time.
+    """
     t = tables.ledger
-    there: set[LedgerKey] = set()
+    there: dict[LedgerKey, sa.RowMapping] = {}
     jobs = sorted({job for _, job in changes})
     for k in range(0, len(jobs), 500):
-        found = c.execute(sa.select(t.c.row, t.c.job).where(t.c.job.in_(jobs[k : k + 500])))
-        there.update((row, job) for row, job in found)
+        found = c.execute(sa.select(t).where(t.c.job.in_(jobs[k : k + 500]))).mappings()
+        there.update({(row["row"], row["job"]): row for row in found})
     new: list[dict[str, Any]] = []
-    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}  # by what of it is known
+    changed: list[dict[str, Any]] = []
     for (row, job), change in changes.items():
         if (row, job) in there:
-            known = tuple(name for name in _COLUMNS if change[name] is not None)
-            more = {f"more_{name}": change[name] for name in known}
-            alike.setdefault(known, []).append(more | {"own_row": row, "own_job": job})
+            before = there[row, job]
+            after = {f"new_{name}": _plus(before[name], change[name]) for name in _COLUMNS}
+            changed.append(after | {"own_row": row, "own_job": job})
         else:
             new.append({"row": row, "job": job, **{name: change[name] for name in _COLUMNS}})
     if new:
         c.execute(t.insert(), new)
-    for known, rows in alike.items():
-        added = {name: sa.bindparam(f"more_{name}", type_=sa.BigInteger()) for name in known}
-        values = {name: t.c[name] + added[name] if name in added else sa.null() for name in _COLUMNS}
+    if changed:
+        values = {name: sa.bindparam(f"new_{name}", type_=t.c[name].type) for name in _COLUMNS}
         own = sa.and_(t.c.row == sa.bindparam("own_row"), t.c.job == sa.bindparam("own_job"))
-        c.execute(t.update().where(own).values(values), rows)
+        c.execute(t.update().where(own).values(values), changed)
+
+
+def _plus(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
 
 
 def _replace_segments(c: sa.Connection, segments: Mapping[int, Mapping[str, int | None] | None]) -> None:

@@ -8,6 +8,7 @@
         lock           held by the runner as long as it lives
         runner.json    processes of the runner and of the job
         end.json       how it ended: written once
+        lost.json      seconds of its work that were lost, where ``progress`` does not tell any more
         output.log     what the job printed
 """
 

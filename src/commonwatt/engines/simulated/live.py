@@ -99,6 +99,7 @@ class VirtualWork(SimulatedEngine):
         gone = {handle for handle in handles if handle in self._ends}
         for handle in gone:
             del self._ends[handle], self._attempts[handle]
+        self._changes = [change for change in self._changes if change.handle not in gone]
         numbers = {str(handle) for handle in gone}  # jobs are called ID-NAME
         self._jobs = {name: row for name, row in self._jobs.items() if name.partition("-")[0] not in numbers}
 

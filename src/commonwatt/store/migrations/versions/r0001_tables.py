@@ -16,6 +16,7 @@ branch_labels = None
 depends_on = None
 
 _BIG = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+_WHOLE = sa.Numeric(38, 0).with_variant(sa.String(40), "sqlite")
 _NAME = sa.String(128)
 _TEXT = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mariadb")
 _REAL: sa.Double[float] = sa.Double()
@@ -75,10 +76,10 @@ def upgrade() -> None:
         "ledger",
         sa.Column("row", sa.String(length=16), nullable=False),
         sa.Column("job", _BIG, autoincrement=False, nullable=False),
-        sa.Column("energy_uj", sa.BigInteger(), nullable=True),
-        sa.Column("cost_n", sa.BigInteger(), nullable=True),
-        sa.Column("carbon_ug", sa.BigInteger(), nullable=True),
-        sa.Column("gpu_us", sa.BigInteger(), nullable=False),
+        sa.Column("energy_uj", _WHOLE, nullable=True),
+        sa.Column("cost_n", _WHOLE, nullable=True),
+        sa.Column("carbon_ug", _WHOLE, nullable=True),
+        sa.Column("gpu_us", _WHOLE, nullable=False),
         sa.PrimaryKeyConstraint("row", "job", name=op.f("pk_ledger")),
         **_HOW,
     )
