@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("sqlalchemy")
 pytest.importorskip("alembic")
 
+from commonwatt.live.clock import SteadyClock
 from commonwatt.live.open import open_live
 from commonwatt.model.errors import StoreError
 from tests.live.chaos import config_in, store_of
@@ -39,3 +40,17 @@ def test_a_weight_that_was_set_stays_until_the_configuration_is_changed(tmp_path
     assert _served(path) == {"a": 2.0}
     path = config_in(tmp_path, engine="simulated", tenants=[{"name": "a", "weight": 6}])
     assert _served(path) == {"a": 6.0}
+
+
+def test_the_engine_goes_by_the_clock_of_the_controller(tmp_path):
+    """Which no setting of the machine's clock turns back."""
+    for engine in ("local", "slurm"):
+        folder = tmp_path / engine
+        folder.mkdir()
+        clock = SteadyClock(lambda: 2_000_000_000.0, lambda: 0.0)
+        live = open_live(config_in(folder, engine=engine), clock=clock)
+        try:
+            marks = live.keeper._make_engine().marks()
+            assert {read_s for read_s, _ in marks.values()} == {2_000_000_000.0}
+        finally:
+            live.close()
