@@ -211,7 +211,7 @@ def test_a_job_that_cannot_be_killed_goes_on_leaving_and_nobody_waits_for_it(ben
     b.settle()
     assert b.engine.runs() == {stuck: (there,), nxt: (1 - there,)}
     assert [record.cause for record in caplog.records if record.name == "commonwatt.leaving"] == [
-        "its processes do not end, even killed" if refuses else "it was killed, and is still there"
+        "its processes do not end, even killed" if refuses else "the engine has it still, ended or killed"
     ]
     assert b.board().engine_errors == 0
     began_s = b.row(stuck).started_s

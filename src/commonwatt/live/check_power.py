@@ -35,13 +35,14 @@ def power_saving(slurm: Slurm, cluster: Cluster, *, planned: bool = False) -> It
         yield warning(_WHAT, str(error), "see whether `scontrol show config` works for this user")
         return
     off = [f"{name} is not set" for name in ("SuspendProgram", "ResumeProgram") if settings.get(name, "") in _NONE]
+    surely = bool(off)  # a partition may have a time of its own, but no program
     idle = settings.get("SuspendTime", "").partition(" ")[0]
     if not idle.isdigit():
         off.append(f"SuspendTime is {idle or 'not set'}")
     if off:
         advice = "set SuspendProgram, ResumeProgram and SuspendTime=31536000 in slurm.conf, and restart slurmctld"
         found = f"off in Slurm, which will refuse to put nodes to sleep: {', '.join(off)}"
-        yield (failed if planned else warning)(_WHAT, found, advice)
+        yield (failed if planned and surely else warning)(_WHAT, found, advice)
         return
     left = [name for name in cluster.names if name not in kept]
     if left and int(idle) < _NEVER_S:

@@ -122,7 +122,7 @@ class Leaving:
             (stopped,) = engine.apply([Stop(job)])
             if not stopped.later:
                 return stopped
-            cause = "it was killed, and is still there"
+            cause = "the engine has it still, ended or killed"
         except EngineDownError:
             raise
         except EngineError as error:
