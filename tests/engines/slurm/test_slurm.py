@@ -312,8 +312,10 @@ def test_an_end_lies_between_its_order_and_now_wherever_the_clock_was(tmp_path, 
     order = RunOrder(1, 1, "j", (0,), 1, ((),), 100.0, 0.0, ("x",), "/", {}, 1.0)
     run = SlurmRun(RunFolder.create(tmp_path, order), order, now_s=lambda: 150.0)
     assert run.ended_s() == math.inf
+    assert not run.just_ended(60.0)
     run.folder.finish(End(0, stopped=False, at_s=at_s, cause="exit code 0", ran_s=ran_s))
     assert run.ended(None, lag_s=0.0).at_s == run.ended_s() == told_s
+    assert [run.just_ended(150.0 - told_s + more_s) for more_s in (1.0, -1.0)] == [True, False]
     assert await_end(run, Slurm(), settings, lambda: None).at_s == told_s
 
 

@@ -222,8 +222,8 @@ class SlurmEngine:
         until_s = time.monotonic() + seconds
         looked_s = -np.inf if self._sight is None else self._sight.at_s
         while not self._changes and (left_s := until_s - time.monotonic()) > 0:
-            written = any(run.folder.end() is not None for run in self._runs.values())
-            if time.monotonic() >= looked_s + min(self._settings.look_s, _SOON_S if written else np.inf):
+            ended = any(run.just_ended(self._settings.lag_s) for run in self._runs.values())
+            if time.monotonic() >= looked_s + min(self._settings.look_s, _SOON_S if ended else np.inf):
                 with suppress(EngineError):
                     sight = self._look()
                     self._advance(sight)

@@ -124,6 +124,10 @@ class SlurmRun:
         end = self.folder.end()
         return math.inf if end is None else end.timely(self.order, self.now_s()).at_s
 
+    def just_ended(self, within_s: float) -> bool:
+        """Whether its record says that it ended a moment ago, which Slurm is to confirm soon."""
+        return self.now_s() - within_s <= self.ended_s() < math.inf
+
 
 def holding(run: SlurmRun, lag_s: float, job: SlurmJob | None) -> bool:
     """Whether *run* still has its GPUs: it may have ended long ago, if Slurm says of its *job* that it is not over."""
