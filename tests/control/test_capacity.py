@@ -1,5 +1,7 @@
 """Nodes on and off by a plan: what runs is never touched, what waits is never forgotten, energy adds up."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -131,6 +133,22 @@ def test_every_job_ends_and_every_microjoule_is_accounted_for(
 def test_placement_sees_only_nodes_that_are_on_or_waking() -> None:
     view = NodeView(np.array([2, 2, 2]), np.array([0.0, 60.0, 30.0]), np.array([-1, 0, -1]))
     assert only_on(view).usable_gpus.tolist() == [2, 0, 2]
+
+
+def test_a_node_others_use_is_not_put_to_sleep() -> None:
+    class Shared(SimulatedEngine):
+        def nodes(self) -> NodeView:
+            return replace(super().nodes(), in_use=np.array([False, True, False]))
+
+    cluster = cluster_of(3, states=(SLEEP,))
+    engine = Shared(cluster, random_jobs(1, 0), World(unused_state=None))
+    controller = Controller(
+        cluster=cluster, engine=engine, policy=Policy.of(PolicySpec(solver="easy")), rules=Rules(),
+        tariff=Electricity().tariff(), rng=np.random.default_rng(0),
+        capacity=Capacity(cluster, LastValue(6), CapacityRules()),
+    )  # fmt: skip
+    controller.tick(0.0)
+    assert engine.nodes().power_state.tolist() == [0, -1, 0]
 
 
 def test_refused() -> None:

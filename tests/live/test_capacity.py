@@ -10,7 +10,7 @@ pytest.importorskip("sqlalchemy")
 
 from commonwatt.live.capacity import demand_of_samples
 from commonwatt.model.errors import InputError
-from commonwatt.store.records import JobStatus, SampleRow
+from commonwatt.store.records import JobStatus, RequestKind, SampleRow
 from commonwatt.store.ticks import Tick
 from tests.live.bench import Bench
 
@@ -62,6 +62,42 @@ def test_in_a_dry_run_nodes_are_left_as_they_are(bench):
     b.settle()
     go_on(b, 120)
     assert b.session.controller.engine.nodes().power_state.tolist() == [-1, -1, -1]
+
+
+def asleep(b: Bench) -> list[bool]:
+    return (b.session.controller.engine.nodes().power_state >= 0).tolist()
+
+
+def test_a_drained_node_is_not_woken_for_a_job_that_may_not_begin_there(bench):
+    b = bench(capacity={**PLAN, "policy": "last-value", "floor_gpus": 0})
+    b.settle()
+    for name in ("n-1", "n-2"):
+        b.ask(RequestKind.DRAIN, node=name)
+    b.settle()
+    assert asleep(b) == [True, True, True]
+    job = b.submit(500.0, gpus=2)
+    go_on(b, 100)
+    assert asleep(b) == [True, True, False]
+    assert b.row(job).nodes == ("n-3",)
+    gang = b.submit(500.0, gpus=2)  # there is no more room than that
+    go_on(b, 100)
+    assert asleep(b) == [True, True, False]
+    assert b.status(gang) is JobStatus.WAITING
+
+
+def test_what_is_always_on_are_nodes_that_jobs_may_have(bench):
+    """Neither drained ones nor those set aside for measurements, which are left as they are."""
+    b = bench(
+        capacity={**PLAN, "policy": "last-value"},
+        live={"default_time_limit_s": 5, "profiling": {"nodes": ["n-1"], "epochs": 1}},
+    )
+    b.settle()
+    assert asleep(b) == [False, False, True]
+    b.ask(RequestKind.DRAIN, node="n-2")
+    b.settle()
+    b.submit(5000.0, gpus=2)
+    go_on(b, 100)
+    assert asleep(b) == [False, False, False]
 
 
 def test_with_too_little_history_what_is_wanted_stays_on_until_there_is_more(bench):

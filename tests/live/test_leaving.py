@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,12 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome, PatientEngine, Start, Stop, Stopped
+from commonwatt.control.engine import JobEnded, JobInterrupted, JobLeft, Outcome, PatientEngine, Start, Stop, Stopped
 from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.engines.work import Work
 from commonwatt.live.durable import Durable, Known
+from commonwatt.model.errors import EngineError
 from commonwatt.store.records import JobStatus, RequestKind
 from commonwatt.testing.engine_contract import contract_cluster
 from tests.live.bench import Bench, node
@@ -153,6 +155,72 @@ def test_it_is_told_again_and_stopped_by_force_when_its_time_is_over(pair):
     b.settle()
     assert b.engine.runs() == {high: (0,)}
     assert b.session.store.open_intents() == []
+
+
+class Stuck(Slow):
+    """Its jobs do not even leave when they are killed."""
+
+    refuses = False
+
+    def apply(self, commands):
+        answers = []
+        for command in commands:
+            if isinstance(command, Stop):
+                self.killed = [*getattr(self, "killed", []), command.handle]
+                if self.refuses:
+                    raise EngineError("its processes do not end, even killed")
+                answers.append(Stopped(command.handle, 0.0, later=True))
+            else:
+                answers += super().apply([command])
+        return answers
+
+    def nodes(self):
+        view, usable = super().nodes(), self._cluster.gpus.copy()
+        for job in getattr(self, "killed", []):
+            if job in self._running:
+                usable[list(self._running[job].nodes)] -= self._running[job].gpus_per_node
+        return replace(view, usable_gpus=usable)
+
+    def let_go(self, job):
+        (stopped,) = VirtualWork.apply(self, [Stop(job)])
+        self._changes.append(JobLeft(job, self.now_s, stopped.lost_s))
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_job_that_cannot_be_killed_goes_on_leaving_and_nobody_waits_for_it(bench, monkeypatch, refuses, caplog):
+    monkeypatch.setattr(Halting, "work", Stuck)
+    b = bench()
+    b.engine.refuses = refuses
+    stuck = b.submit(10_000.0, gpus=2)
+    b.settle()
+    (there,) = b.engine.runs()[stuck]
+    other = b.submit(1000.0, gpus=2)
+    b.settle()
+    nxt = b.submit(1000.0, gpus=2)
+    b.ask(RequestKind.CANCEL, job=stuck)
+    b.settle()
+    assert (b.status(stuck), b.status(nxt)) == (JobStatus.CANCELLED, JobStatus.RUNNING)
+    for _ in range(3):  # of which the first has it killed
+        b.steady_s += 31.0
+        b.advance(60.0)
+        b.settle()
+    assert b.engine.killed == [stuck]
+    assert b.engine.runs() == {stuck: (there,), other: (1 - there,)}
+    assert b.status(nxt) is JobStatus.WAITING  # there is no room for it, after all
+    b.advance(1000.0)
+    b.settle()
+    assert b.engine.runs() == {stuck: (there,), nxt: (1 - there,)}
+    assert [record.cause for record in caplog.records if record.name == "commonwatt.leaving"] == [
+        "its processes do not end, even killed" if refuses else "the engine has it still, ended or killed"
+    ]
+    assert b.board().engine_errors == 0
+    began_s = b.row(stuck).started_s
+    b.engine.let_go(stuck)
+    b.settle()
+    assert not b.session.durable.unsettled()
+    assert b.session.store.open_intents() == []
+    b.keeper._write(b.session.finish())
+    assert b.live.store.account(stuck)["gpu_us"] == pytest.approx(2e6 * (b.clock() - began_s))
 
 
 def test_what_was_to_come_is_cancelled_before_there_was_room(pair):

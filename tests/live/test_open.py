@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("sqlalchemy")
 pytest.importorskip("alembic")
 
+from commonwatt.live.clock import SteadyClock
 from commonwatt.live.open import open_live, read_config
 from commonwatt.model.errors import InputError, StoreError
 from tests.live.chaos import config_in, store_of
@@ -56,3 +57,17 @@ def test_names_an_address_can_hold(tmp_path):
         tmp_path, engine="simulated", tenants=[{"name": name} for name in ("a b%c", "...", "é?#", "x" * 128)]
     )
     assert len(read_config(path).tenants) == 4
+
+
+def test_the_engine_goes_by_the_clock_of_the_controller(tmp_path):
+    """Which no setting of the machine's clock turns back."""
+    for engine in ("local", "slurm"):
+        folder = tmp_path / engine
+        folder.mkdir()
+        clock = SteadyClock(lambda: 2_000_000_000.0, lambda: 0.0)
+        live = open_live(config_in(folder, engine=engine), clock=clock)
+        try:
+            marks = live.keeper._make_engine().marks()
+            assert {read_s for read_s, _ in marks.values()} == {2_000_000_000.0}
+        finally:
+            live.close()

@@ -3,14 +3,15 @@
 Nodes are ranked: those in use, then those on or waking, then those nearest to being on; within these the class with
 the least idle power for a GPU first, then by index. What the outlook promises is met from the front of that row.
 Nodes in use are never touched; a waiting job that fits no free GPUs of nodes that are on has nodes woken for it.
+Nodes that are drained or set aside are left as they are, and count only as far as they are held.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import Cluster, NodeClass, PowerState
 from commonwatt.placement.problem import POSTPONED, Problem, Schedule
 
-__all__ = ["Capacity", "CapacityRules", "CapacityTally", "only_on"]
+__all__ = ["Capacity", "CapacityRules", "CapacityTally", "only_held", "only_on"]
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,14 @@ class CapacityTally:
 
 def only_on(view: NodeView) -> NodeView:
     """Return *view* as placement may see it: nodes asleep have no GPUs."""
-    usable = np.where(view.power_state >= 0, 0, view.usable_gpus)
-    return NodeView(usable, view.wait_s, view.power_state)
+    return replace(view, usable_gpus=np.where(view.power_state >= 0, 0, view.usable_gpus))
+
+
+def only_held(view: NodeView, nodes: Collection[int], held: Ints) -> NodeView:
+    """Return *view* with no more GPUs of *nodes* than are *held* there. Shape [N]."""
+    usable, some = view.usable_gpus.copy(), sorted(nodes)
+    usable[some] = np.minimum(usable, held)[some]
+    return replace(view, usable_gpus=usable)
 
 
 class Capacity:
@@ -117,7 +124,7 @@ class Capacity:
         view
             The nodes.
         busy
-            Nodes a job holds GPUs of. Shape [N].
+            Nodes a job holds GPUs of, or others use. Shape [N].
         held_gpus, wanted_gpus
             GPUs jobs hold, and those and what waiting jobs ask for.
         """

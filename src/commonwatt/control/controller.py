@@ -11,7 +11,7 @@ import numpy as np
 
 from commonwatt.control.advice import advice, without_nodes
 from commonwatt.control.book import JobBook, Rules, Status
-from commonwatt.control.capacity import Capacity, only_on
+from commonwatt.control.capacity import Capacity, only_held, only_on
 from commonwatt.control.engine import Engine, JobEnded, JobInterrupted, JobLeft, NodeView, Outcome, Start, Stop, Stopped
 from commonwatt.control.events import Event, EventKind, EventLog
 from commonwatt.control.ledger import Account, Ledger
@@ -223,12 +223,13 @@ class Controller:
         self.ledger.charge(self.engine.readings(up_to_now=True))
 
     def _plan_capacity(self, capacity: Capacity, now_s: float) -> None:
-        busy = np.zeros(len(self.cluster), dtype=bool)
-        for nodes in self.book.nodes.values():
-            busy[list(nodes)] = True
+        view, busy = self._open(self.engine.nodes()), self.held_on() > 0
         for nodes, _ in self.leaving.values():
             busy[list(nodes)] = True
-        commands = capacity.plan(now_s, self.engine.nodes(), busy, sum(self._held.values()), self._wanted_gpus())
+        if view.in_use is not None:
+            busy |= view.in_use
+        held = sum(gpus for handle, gpus in self._held.items() if handle not in self.aside)
+        commands = capacity.plan(now_s, view, busy, held, self._wanted_gpus())
         if commands and not self.dry:
             self.engine.apply(commands)
 
@@ -239,14 +240,15 @@ class Controller:
 
     def _seen(self, view: NodeView) -> NodeView:
         """Nodes as placement may see them; where capacity is planned, sleeping ones are not to be had."""
-        view = view if self.capacity is None else only_on(view)
+        return self._open(view if self.capacity is None else only_on(view))
+
+    def _open(self, view: NodeView) -> NodeView:
+        """Nodes without those set aside, and of drained ones only what is held."""
         if not self.drained and not self.set_aside:
             return view
-        usable, drained = view.usable_gpus.copy(), sorted(self.drained)
-        if drained:
-            usable[drained] = np.minimum(usable, self.held_on())[drained]
-        usable[sorted(self.set_aside)] = 0
-        return NodeView(usable, view.wait_s, view.power_state)
+        seen = only_held(view, self.drained, self.held_on())
+        seen.usable_gpus[sorted(self.set_aside)] = 0
+        return seen
 
     def held_on(self) -> Ints:
         """Return the GPUs jobs hold on each node. Shape [N]."""
@@ -266,7 +268,7 @@ class Controller:
         problem, rows = self._observe(handles, now_s)
         schedule, _ = self.policy.decide(problem, self._rng, self._stopwatch())
         if self.capacity is not None:
-            woken = self.capacity.rescue(problem, schedule, handles, self.engine.nodes(), now_s)
+            woken = self.capacity.rescue(problem, schedule, handles, self._open(self.engine.nodes()), now_s)
             if woken and not self.dry:
                 self.engine.apply(woken)
                 problem, rows = self._observe(handles, now_s)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
-from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.jobs import JobTable
 
 __all__ = [
@@ -159,6 +159,7 @@ class NodeView:
     usable_gpus: Ints  # [N]
     wait_s: Floats  # [N] for one asleep, if it were woken now; for one waking, what is left
     power_state: Ints  # [N] index into the states of its class; -1: on, waking or down
+    in_use: Bools | None = None  # [N] whether others use it, so that it cannot be put to sleep; none if not given
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ class EventKind(StrEnum):
     WOULD_MOVE = "would-move"
     WOULD_PREEMPT = "would-preempt"
     NOT_DRAINED = "not-drained"
+    NOT_POWERED = "not-powered"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.hostlist import host_names
-from commonwatt.live.check_lines import fine, warning
+from commonwatt.live.check_lines import failed, fine, warning
 from commonwatt.model.check_results import CheckLine
 from commonwatt.model.errors import EngineError
 from commonwatt.model.nodes import Cluster
@@ -22,8 +22,11 @@ _SETTING = re.compile(r"(\w+)\s*=\s?(.*)")
 _NONE = {"", "(null)", "NONE"}
 
 
-def power_saving(slurm: Slurm, cluster: Cluster) -> Iterator[CheckLine]:
-    """Look at what a Slurm that is to put nodes to sleep for us is set to do, and what it would do by itself."""
+def power_saving(slurm: Slurm, cluster: Cluster, *, planned: bool = False) -> Iterator[CheckLine]:
+    """Look at what a Slurm that is to put nodes to sleep for us is set to do, and what it would do by itself.
+
+    If there is a plan for it (*planned*), it has to be able to do it.
+    """
     try:
         said = slurm.run("scontrol", "show", "config")
         settings = {m[1]: m[2] for line in said.splitlines() if (m := _SETTING.match(line.strip()))}
@@ -32,12 +35,14 @@ def power_saving(slurm: Slurm, cluster: Cluster) -> Iterator[CheckLine]:
         yield warning(_WHAT, str(error), "see whether `scontrol show config` works for this user")
         return
     off = [f"{name} is not set" for name in ("SuspendProgram", "ResumeProgram") if settings.get(name, "") in _NONE]
+    surely = bool(off)  # a partition may have a time of its own, but no program
     idle = settings.get("SuspendTime", "").partition(" ")[0]
     if not idle.isdigit():
         off.append(f"SuspendTime is {idle or 'not set'}")
     if off:
         advice = "set SuspendProgram, ResumeProgram and SuspendTime=31536000 in slurm.conf, and restart slurmctld"
-        yield warning(_WHAT, f"off in Slurm, which will refuse to put nodes to sleep: {', '.join(off)}", advice)
+        found = f"off in Slurm, which will refuse to put nodes to sleep: {', '.join(off)}"
+        yield (failed if planned and surely else warning)(_WHAT, found, advice)
         return
     left = [name for name in cluster.names if name not in kept]
     if left and int(idle) < _NEVER_S:

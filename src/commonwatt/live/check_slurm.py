@@ -26,11 +26,12 @@ _PROGRAMS = ("sbatch", "scancel", "scontrol", "sinfo", "squeue")
 def slurm_checks(config: Scenario, cluster: Cluster, folder: Path) -> Iterator[CheckLine]:
     """Look at Slurm's commands, its nodes against the declared ones, and the folder all nodes must see."""
     spec = config.live.slurm
+    planned = bool(config.capacity or config.policies[0].capacity)
     missing = [name for name in _PROGRAMS if shutil.which(name) is None]
     if missing:
         yield failed("engine", f"not installed here: {', '.join(missing)}", "install Slurm's client commands")
     else:
-        yield from _asked(slurm_of(spec), cluster, power=spec.power)
+        yield from _asked(slurm_of(spec), cluster, power=spec.power, planned=planned)
     line = state_folder(config, folder, folder / spec.state)
     if line.verdict == "ok":
         line = fine(line.what, f"{line.found}; all nodes must see it under this name, which is not checked here")
@@ -39,12 +40,12 @@ def slurm_checks(config: Scenario, cluster: Cluster, folder: Path) -> Iterator[C
         yield fine("power readings", "computed from the declared power of nodes and GPUs, not measured")
     else:
         yield warning("power readings", "none: energy and cost will be unknown", "set live.slurm.meter to declared")
-    if (config.capacity or config.policies[0].capacity) and not spec.power:
+    if planned and not spec.power:
         advice = "set live.slurm.power, if Slurm's power saving is set up, or take `capacity` out"
-        yield warning("power saving", "a capacity plan is asked for, but nodes may not be powered down", advice)
+        yield failed("power saving", "a capacity plan is asked for, but nodes may not be powered down", advice)
 
 
-def _asked(slurm: Slurm, cluster: Cluster, *, power: bool) -> Iterator[CheckLine]:
+def _asked(slurm: Slurm, cluster: Cluster, *, power: bool, planned: bool) -> Iterator[CheckLine]:
     try:
         said = " ".join(slurm.run("sinfo", "--version").split())
         jobs, nodes, found = slurm.jobs(), slurm.nodes(), discover(slurm)
@@ -66,7 +67,7 @@ def _asked(slurm: Slurm, cluster: Cluster, *, power: bool) -> Iterator[CheckLine
         yield fine("nodes", f"{len(cluster)} declared, as Slurm has them")
     yield from _states(cluster, nodes)
     if power:
-        yield from power_saving(slurm, cluster)
+        yield from power_saving(slurm, cluster, planned=planned)
 
 
 def _states(cluster: Cluster, nodes: Sequence[SlurmNode]) -> Iterator[CheckLine]:

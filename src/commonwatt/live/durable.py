@@ -31,6 +31,7 @@ from commonwatt.control.engine import (
     Stopped,
 )
 from commonwatt.live.leaving import Late, Leaving
+from commonwatt.live.powers import Powers
 from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.store.records import IntentRow
@@ -85,9 +86,11 @@ class Durable:
     _ids: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # by handle, of the first jobs
     _changes: list[Change] = field(default_factory=list)
     _leaving: Leaving = field(init=False)
+    powers: Powers = field(init=False)
 
     def __post_init__(self) -> None:
         self._leaving = Leaving(self.engine)
+        self.powers = Powers(self.engine, self.now_s)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -208,9 +211,9 @@ class Durable:
     def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
         """Write *commands* down, then give them.
 
-        A start the engine refuses becomes an interruption at the next ``poll``; ``EngineError`` is raised for a stop it
-        refuses, ``EngineDownError`` if it does not answer, ``StoreError`` if they could not be written down: none was
-        given then.
+        A start the engine refuses becomes an interruption at the next ``poll``, a refused power command is only told;
+        ``EngineError`` is raised for a stop it refuses, ``EngineDownError`` if it does not answer, ``StoreError`` if
+        they could not be written down: none was given then.
         """
         stops = [c for c in commands if isinstance(c, Stop)]
         starts = [c for c in commands if isinstance(c, Start)]
@@ -222,8 +225,7 @@ class Durable:
         receipts = self._stop(stops, intents[: len(stops)])
         for command, intent in zip(starts, intents[len(stops) :], strict=True):
             self._start(command, intent)
-        if powers:
-            self.engine.apply(powers)
+        self.powers.give(powers)
         return receipts
 
     def take_intents(self) -> list[IntentRow]:

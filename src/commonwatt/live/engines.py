@@ -96,7 +96,9 @@ def make_engine(
             node_energy_j=energy_j, declared_power=spec.meter == "declared", since=since, now_s=now_s,
         )  # fmt: skip
     if config.engine == "slurm":
-        return lambda since: open_slurm(config.live.slurm, cluster, folder, works, images=images, since=since)
+        return lambda since: open_slurm(
+            config.live.slurm, cluster, folder, works, images=images, since=since, now_s=now_s
+        )
     raise InputError("simulated, local or slurm", field="engine", value=config.engine)
 
 

@@ -1,19 +1,24 @@
 """Jobs that were told to stop and are still on their nodes, and starts that wait until these are gone.
 
 A job may need half a minute for its last snapshot. Nobody else's job has to wait for that, but the one that gets its
-place: the controller takes the stop for given, and what it orders there is begun as soon as there is room.
+place: the controller takes the stop for given, and what it orders there is begun as soon as there is room. One that
+does not even go when it is killed is not waited for: its engine says when it has gone, however long that takes.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from commonwatt.control.engine import Change, PatientEngine, RecoverableEngine, Start, Stop, Stopped
+from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.store.records import IntentRow
 
 __all__ = ["Late", "Leaving"]
+
+log = logging.getLogger("commonwatt.leaving")
 
 _AGAIN_S = 1.0
 """How often to tell a job again: one that is just being launched may not have heard it."""
@@ -33,6 +38,7 @@ class _Leaver:
     intent: IntentRow
     told_s: float
     until_s: float
+    stuck: bool = False  # there though it was killed
 
 
 class Leaving:
@@ -86,25 +92,50 @@ class Leaving:
         return None if leaver is None else leaver.intent
 
     def overdue(self) -> list[Stopped]:
-        """Stop by command what was told and does not go, and tell again what may not have heard it.
-
-        Raises ``EngineError`` if it does not go then either.
-        """
+        """Stop by command what was told and does not go, once, and tell again what may not have heard it."""
         if self._engine is None or not self._told:
             return []
         now_s = self._steady_s()
-        over = [job for job, leaver in self._told.items() if now_s >= leaver.until_s]
-        again = [job for job, leaver in self._told.items() if leaver.told_s + _AGAIN_S <= now_s < leaver.until_s]
+        going = {job: leaver for job, leaver in self._told.items() if not leaver.stuck}
+        again = [job for job, leaver in going.items() if leaver.told_s + _AGAIN_S <= now_s < leaver.until_s]
         if again:
             self._engine.tell(again)
             for job in again:
                 self._told[job].told_s = now_s
-        return list(self._engine.apply([Stop(job) for job in over])) if over else []
+        gone: list[Stopped] = []
+        for job, leaver in going.items():
+            if now_s < leaver.until_s:
+                continue
+            try:
+                stopped = self._killed(self._engine, job)
+            except EngineError:
+                if gone:  # which has to be taken account of first
+                    break
+                raise
+            leaver.stuck = stopped is None
+            gone += [] if stopped is None else [stopped]
+        return gone
+
+    def _killed(self, engine: PatientEngine, job: int) -> Stopped | None:
+        """Have a job killed; ``None`` if it goes on leaving nevertheless."""
+        try:
+            (stopped,) = engine.apply([Stop(job)])
+            if not stopped.later:
+                return stopped
+            cause = "the engine has it still, ended or killed"
+        except EngineDownError:
+            raise
+        except EngineError as error:
+            if not any(found.handle == job and found.nodes for found in engine.found()):
+                raise
+            cause = str(error)
+        log.warning("a job does not leave, and keeps its GPUs until it does", extra={"job": job, "cause": cause})
+        return None
 
     def put_off(self, late: Late) -> bool:
         """Keep a start that cannot be given yet; whether that is so."""
         job, command = late.command.handle, late.command
-        if self._engine is None or not self._told:
+        if self._engine is None or not (self._awaited() or job in self._told):
             return False
         if job not in self._told and self._engine.room(command.nodes, command.gpus_per_node):
             return False
@@ -121,6 +152,10 @@ class Leaving:
             command = late.command
             if job in self._told:
                 continue
-            if not self._told or self._engine is None or self._engine.room(command.nodes, command.gpus_per_node):
+            if not self._awaited() or self._engine is None or self._engine.room(command.nodes, command.gpus_per_node):
                 return self._late.pop(job)
         return None
+
+    def _awaited(self) -> bool:
+        """Whether anything is on its way that can be expected to go."""
+        return not all(leaver.stuck for leaver in self._told.values())

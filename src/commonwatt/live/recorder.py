@@ -70,6 +70,7 @@ class Recorder:
         happened = self.controller.log.take()
         for event in happened:
             self._event(tick, event)
+        tick.events += self.durable.powers.take(self.durable.names)
         touched = self._touched(tick)
         accounts = touched or self.due(now_s) or any(event.kind not in _STAYS for event in happened)
         self._progress(tick, now_s)

@@ -58,6 +58,7 @@ ResumeTimeout=60
 SuspendRate=0
 ResumeRate=0
 FirstJobId={first_job}
+Epilog={folder}/epilog
 {nodes}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
@@ -75,6 +76,9 @@ os.environ.update(SLURM_CONF={folder!r} + "/slurm.conf", PATH={path!r})
 names = subprocess.run(["scontrol", "show", "hostnames", sys.argv[1]], stdout=subprocess.PIPE, text=True).stdout
 for name in names.split():
     {action}
+"""
+EPILOG = """#!/bin/sh
+while [ -e {folder}/hold ]; do /bin/sleep 0.05; done
 """
 SUSPEND = 'os.kill(int(open({folder!r} + "/" + name + ".pid").read()), signal.SIGTERM)'
 RESUME = 'subprocess.run(["slurmd", "-b", "-N", name])'
@@ -120,6 +124,8 @@ class Site:
             )
             (folder / name).write_text(script)
             (folder / name).chmod(0o755)
+        (folder / "epilog").write_text(EPILOG.format(folder=folder))
+        (folder / "epilog").chmod(0o755)
         self.configure()
 
     def configure(self, slurmd_timeout_s: int = 30) -> None:
@@ -165,6 +171,13 @@ class Site:
                 os.kill(pid, number)
             until(lambda: not _alive(pid))
 
+    def hold(self, *, jobs: bool = True) -> None:
+        """Have jobs that end go on leaving their nodes, as those with a long epilog do, or let them go."""
+        if jobs:
+            (self.folder / "hold").touch()
+        else:
+            (self.folder / "hold").unlink(missing_ok=True)
+
     def shaken(self) -> None:
         """Take note that the controller may have lost some of its memory."""
         self._shaken = True
@@ -189,6 +202,7 @@ class Site:
 
     def settle(self) -> None:
         """Everything as after the start: all daemons up, no jobs, all nodes idle."""
+        self.hold(jobs=False)
         if self.pid("slurmctld") is None:
             self.begin("slurmctld")
         jobs = self.ask("squeue", "--noheader", "--format=%A").split()

@@ -39,7 +39,8 @@ def test_slurm_is_asked_what_nodes_it_has(check, site):
     assert wrong["found"].startswith("node n-1: declared with 4 GPUs, has 2; node x: Slurm knows no node")
     site.ask("scontrol", "update", "NodeName=n-2", "State=DRAIN", "Reason=test")
     assert "1 of 2 take no jobs now: n-2" in check([{"name": "n", "count": 2, **V100}])["node states"]["found"]
-    assert "power saving" in check([{"name": "n", "count": 2, **V100}], capacity={"policy": "cuff"})
+    planned = check([{"name": "n", "count": 2, **V100}], capacity={"policy": "cuff"})
+    assert planned["power saving"]["verdict"] == "failed"  # the controller could not begin
 
 
 def test_a_slurm_that_is_not_there(tmp_path, monkeypatch):
@@ -86,6 +87,17 @@ def test_whether_a_plan_alone_decides_who_sleeps(settings, verdict, found):
     (line,) = power_saving(Said(**settings), cluster)
     assert line.verdict == verdict
     assert found in line.found
+
+
+def test_a_plan_that_slurm_would_refuse_to_carry_out_fails():
+    cluster = Cluster.of([NodeSpec(name="n", count=2, **V100)])
+    for settings in ({"SuspendProgram": "(null)"}, {"ResumeProgram": ""}, {"ResumeProgram": "", "SuspendTime": "NONE"}):
+        (line,) = power_saving(Said(**settings), cluster, planned=True)
+        assert line.verdict == "failed"
+        assert "will refuse to put nodes to sleep" in line.found
+    for idle in ("600 sec", "INFINITE"):  # a partition may have a time of its own
+        (line,) = power_saving(Said(SuspendTime=idle), cluster, planned=True)
+        assert line.verdict == "warning"
 
 
 def test_power_saving_of_a_slurm_that_goes_away():

@@ -142,6 +142,10 @@ def node(*states: str, used=0, cpus=16, used_cpus=0, kind="v100") -> SlurmNode:
         (4, usable(node("idle", "powered_down"))),
         (4, usable(node("idle", "not_responding", "powering_up"))),
         (0, usable(node("idle", "maint"))),
+        (0, usable(node("idle", "completing"))),  # whatever others had there, Slurm gives none of it yet
+        (4, usable(node("idle", "completing"), Held(leaving=1))),  # of which our job that leaves has one
+        (3, usable(node("mixed", "completing", used=1))),
+        (1, usable(node("idle", "completing", "drain"), Held(leaving=1))),
         (0, usable(None)),
         (3, usable(node("mixed", used=1, kind=""))),  # Slurm knows no types
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import getpass
 import json
+import math
 import sys
 import time
 from pathlib import Path
@@ -301,6 +302,34 @@ def test_a_job_we_have_slurm_kill_was_stopped_though_its_runner_saw_it_killed(tm
     settings = dataclasses.replace(settings, grace_s=0.0, patience_s=0.0)
     end = await_end(run, slurm, settings, lambda: SlurmJob(5, "me", slurm.state, 1, "None", ""))
     assert (end.exit_code, end.stopped) == (-9, True)
+
+
+@pytest.mark.parametrize(
+    ("at_s", "ran_s", "told_s"), [(90.0, None, 100.0), (90.0, 7.0, 107.0), (110.0, 7.0, 110.0), (500.0, None, 150.0)]
+)
+def test_an_end_lies_between_its_order_and_now_wherever_the_clock_was(tmp_path, settings, at_s, ran_s, told_s):
+    """Nodes, or a clock that was set, may be off the controller's."""
+    order = RunOrder(1, 1, "j", (0,), 1, ((),), 100.0, 0.0, ("x",), "/", {}, 1.0)
+    run = SlurmRun(RunFolder.create(tmp_path, order), order, now_s=lambda: 150.0)
+    assert run.ended_s() == math.inf
+    assert not run.just_ended(60.0)
+    run.folder.finish(End(0, stopped=False, at_s=at_s, cause="exit code 0", ran_s=ran_s))
+    assert run.ended(None, lag_s=0.0).at_s == run.ended_s() == told_s
+    assert [run.just_ended(150.0 - told_s + more_s) for more_s in (1.0, -1.0)] == [True, False]
+    assert await_end(run, Slurm(), settings, lambda: None).at_s == told_s
+
+
+def test_what_has_no_record_ends_now_by_the_clock_of_the_controller(tmp_path, settings):
+    for folder in ("a", "b", "c"):
+        run = run_in(tmp_path / folder)
+        run.now_s = lambda: 77.0
+        if folder == "a":
+            assert run.ended(None, lag_s=0.0).at_s == 77.0
+        elif folder == "b":
+            assert await_end(run, Slurm(), settings, lambda: None).at_s == 77.0
+        else:
+            assert run.prevented("x")
+        assert run.folder.end().at_s == 77.0
 
 
 @pytest.mark.parametrize("state", ["PENDING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUE_HOLD", "A_NEW_ONE"])

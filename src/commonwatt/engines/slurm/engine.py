@@ -37,9 +37,9 @@ from commonwatt.engines.past import Past
 from commonwatt.engines.reports import Reports
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.drains import Drains
+from commonwatt.engines.slurm.places import Places
 from commonwatt.engines.slurm.power import NodePower
-from commonwatt.engines.slurm.reading import SlurmNode
-from commonwatt.engines.slurm.run import SlurmRun, await_end, comment_of, holding, out_of_place, strays
+from commonwatt.engines.slurm.run import SlurmRun, await_end, comment_of, holding, out_of_place, strays, told
 from commonwatt.engines.slurm.settings import SlurmSettings, prepare, submission
 from commonwatt.engines.slurm.sight import Sight, look
 from commonwatt.engines.work import Work
@@ -76,6 +76,8 @@ class SlurmEngine:
         Take the power the cluster declares for a meter where there is none.
     since
         When nodes were read last by an engine before this one, and what their meters said (``marks``).
+    now_s
+        The time.
 
     Raises
     ------
@@ -87,6 +89,7 @@ class SlurmEngine:
         self, cluster: Cluster, state: Path, work_of: Callable[[str], Work], *, slurm: Slurm | None = None,
         settings: SlurmSettings | None = None, node_energy_j: Callable[[int], float] | None = None,
         images: Images | None = None, declared_power: bool = False, since: Since | None = None,
+        now_s: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self._settings = settings or SlurmSettings()
         power = self._settings.power
@@ -95,18 +98,17 @@ class SlurmEngine:
         self._cluster, self._state, self._slurm = cluster, state.absolute(), slurm or Slurm()
         self._reports = Reports(self._state / "jobs", work_of)
         self._declared = DeclaredPower(cluster) if declared_power and node_energy_j is None else None
-        self._meters = Meters(len(cluster), node_energy_j, self._declared)
+        self._meters = Meters(len(cluster), node_energy_j, self._declared, now_s=now_s)
         self._power = NodePower(self._slurm, cluster, may_sleep=power)
         self._runs: dict[int, SlurmRun] = {}  # running, or ended but not yet reported
-        self._on: list[list[SlurmRun]] = [[] for _ in cluster.names]  # those of each node
-        self._past = Past(self._state, self._reports)
+        self._places = Places(cluster, self._power, self._settings.cpus_per_gpu)
+        self._past, self._now_s = Past(self._state, self._reports, now_s), now_s
         self._orders = Orders(
-            cluster, self._reports, self._past, images or Images(), self._settings.grace_s, time.time,
+            cluster, self._reports, self._past, images or Images(), self._settings.grace_s, now_s,
             look_s=self._settings.runner_look_s, locked=True,
         )  # fmt: skip
         self._changes: list[Change] = []
         self._sight: Sight | None = None
-        self._usable: list[int | None] = [None] * len(cluster)
         self._metered: list[tuple[bool, bool]] = [(False, False)] * len(cluster)  # waking, asleep
         self._identity, self._script = prepare(self._state, self._settings, cluster.names)
         self._drains = Drains(self._slurm, cluster.names, self._identity)
@@ -116,10 +118,7 @@ class SlurmEngine:
 
     def nodes(self) -> NodeView:
         """Nodes as Slurm saw them within the last second or so; GPUs that jobs of others hold are not ours to use."""
-        sight = self._look(self._settings.look_s)
-        usable = [self._usable_of(n, sight) for n in range(len(self._cluster))]
-        wait_s, states = self._power.view(sight, usable)
-        return NodeView(np.array(usable, dtype=np.int64), wait_s, states)
+        return self._places.view(self._look(self._settings.look_s))
 
     def progress(self, handles: Ints) -> Progress:
         """Epochs as the jobs report them; nothing is known of how soon they begin to work."""
@@ -132,7 +131,7 @@ class SlurmEngine:
         for handle, run in list(self._runs.items()):
             if (end := self._end(run, sight)) is not None:
                 self._vacate(handle)
-                self._changes.append(self._reports.change(run.order, end, begun=run.folder.begun(end)))
+                self._changes.append(told(run, self._reports.change(run.order, end, begun=run.folder.begun(end))))
                 self._sight = None  # in which its GPUs may still have been used
         self._sweep(sight)
         changes, self._changes = self._changes, []
@@ -149,7 +148,8 @@ class SlurmEngine:
                 case Start():
                     self._start(command, self._look(self._settings.look_s))
                 case SetPower():
-                    self._power.set(command, self._look(self._settings.look_s), used=bool(self._on[command.node]))
+                    sight = self._look(self._settings.look_s)
+                    self._power.set(command, sight, used=self._places.used(command.node, sight))
         return stopped
 
     @property
@@ -158,24 +158,24 @@ class SlurmEngine:
         return self._settings.grace_s + self._settings.patience_s
 
     def tell(self, handles: Collection[int]) -> Collection[int]:
-        """Tell jobs to stop, all at once; those that Slurm has not started cannot hear it."""
+        """Tell jobs to stop, all at once; those that Slurm has not started cannot hear it, others leave already."""
         if not handles:
             return []
-        sight, told = self._look(), {}
+        sight, going = self._look(), {}
         for handle in handles:
             run = self._runs.get(handle)
             job = None if run is None or run.held else sight.job_of(run.order)
-            if run is not None and job is not None and job.holds:
+            if run is not None and job is not None and (job.holds or job.leaving):
                 run.told_s = time.monotonic() if run.told_s is None else run.told_s
-                told[handle] = job.id
-        if told:
-            self._slurm.terminate(list(told.values()))
-        return list(told)
+                going[handle] = job
+        if at_work := [job.id for job in going.values() if job.holds]:
+            self._slurm.terminate(at_work)
+        return list(going)
 
     def room(self, nodes: Collection[int], gpus_per_node: int) -> bool:
         """Whether so many GPUs of each of *nodes* are free."""
         sight = self._look(self._settings.look_s)
-        return all(self._free(n, sight) >= gpus_per_node for n in nodes)
+        return all(self._places.free(n, sight) >= gpus_per_node for n in nodes)
 
     def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
         """Readings closed since the last call; with *up_to_now*, those of all nodes up to this moment."""
@@ -193,8 +193,7 @@ class SlurmEngine:
 
     def found(self) -> Sequence[Found]:
         """Every job that was ever ordered here, as it stands: for a controller that has just come (back) to life."""
-        held = {handle: run.order for handle, run in self._runs.items() if holding(run, self._settings.lag_s)}
-        return self._past.found(held)
+        return self._past.found({handle: run.order for handle, run in self._runs.items() if self._holding(run)})
 
     def remembered(self) -> Sequence[int]:
         """Return the jobs that do not run."""
@@ -203,7 +202,7 @@ class SlurmEngine:
     def forget(self, handles: Collection[int], *, aside: bool = False) -> None:
         """Delete the records of runs of jobs that do not run, or move them *aside* with all these jobs have left."""
         for handle in set(handles) & self._runs.keys():
-            if not holding(self._runs[handle], self._settings.lag_s):
+            if not self._holding(self._runs[handle]):
                 self._vacate(handle)
         gone = self._past.forget(set(handles) - self._runs.keys(), aside=aside)
         self._changes = [change for change in self._changes if change.handle not in gone]
@@ -223,8 +222,8 @@ class SlurmEngine:
         until_s = time.monotonic() + seconds
         looked_s = -np.inf if self._sight is None else self._sight.at_s
         while not self._changes and (left_s := until_s - time.monotonic()) > 0:
-            written = any(run.folder.end() is not None for run in self._runs.values())
-            if time.monotonic() >= looked_s + min(self._settings.look_s, _SOON_S if written else np.inf):
+            ended = any(run.just_ended(self._settings.lag_s) for run in self._runs.values())
+            if time.monotonic() >= looked_s + min(self._settings.look_s, _SOON_S if ended else np.inf):
                 with suppress(EngineError):
                     sight = self._look()
                     self._advance(sight)
@@ -249,16 +248,16 @@ class SlurmEngine:
             msg = f"start {command.name}: it is running already"
             raise EngineError(msg)
         for n in command.nodes:
-            free = self._free(n, sight)
+            free = self._places.free(n, sight)
             if free < command.gpus_per_node:
                 name = self._cluster.names[n]
                 msg = f"start {command.name}: node {name} has {max(0, free)} GPUs free, not {command.gpus_per_node}"
                 raise EngineError(msg)
         order = self._orders.order(command, ((),) * len(command.nodes))  # Slurm says which GPUs, to the job alone
         self._meter(command.nodes)
-        run = self._enter(SlurmRun(RunFolder.create(self._state / "runs", order), order))
+        run = self._enter(RunFolder.create(self._state / "runs", order), order)
         self._past.note(order)
-        sleepers = [n for n in command.nodes if not self._ready(n, sight)]
+        sleepers = [n for n in command.nodes if not self._places.ready(n, sight)]
         try:
             for n in sleepers:
                 self._power.wake(n, sight.nodes[self._cluster.names[n]])
@@ -286,24 +285,23 @@ class SlurmEngine:
             msg = f"stop job {handle}: it is not running"
             raise EngineError(msg)
         end = await_end(run, self._slurm, self._settings, lambda: self._look().job_of(run.order))
-        self._vacate(handle)
         self._sight = None
+        if end is None:
+            return Stopped(handle, 0.0, later=True)
+        self._vacate(handle)
         if self._reports.by_itself(run.order, end):
             self._changes.append(self._reports.change(run.order, end))
             return Stopped(handle, 0.0)
-        return Stopped(handle, self._reports.interrupted(run.order, end.at_s))
+        return Stopped(handle, self._reports.interrupted(run.order, end.at_s, end.ran_s))
 
-    def _enter(self, run: SlurmRun) -> SlurmRun:
-        self._runs[run.order.handle] = run
-        for n in run.order.nodes:
-            self._on[n].append(run)
+    def _enter(self, folder: RunFolder, order: RunOrder) -> SlurmRun:
+        run = self._runs[order.handle] = SlurmRun(folder, order, now_s=self._now_s)
+        self._places.enter(run)
         return run
 
     def _vacate(self, handle: int) -> None:
         self._meter(self._runs[handle].order.nodes)
-        run = self._runs.pop(handle)
-        for n in run.order.nodes:
-            self._on[n].remove(run)
+        self._places.leave(self._runs.pop(handle))
 
     def _advance(self, sight: Sight) -> None:
         """Send the jobs whose nodes have woken; take back those that Slurm does not start."""
@@ -317,9 +315,9 @@ class SlurmEngine:
 
     def _send(self, run: SlurmRun, sight: Sight) -> None:
         """Submit a run whose nodes were asleep, if they are all up; give it up if one did not come."""
-        seen = {n: self._node(n, sight) for n in run.order.nodes}
+        seen = {n: self._places.node(n, sight) for n in run.order.nodes}
         gone = [n for n, node in seen.items() if node is None or node.out or self._power.asleep(n, node)]
-        if not gone and not all(self._ready(n, sight) for n in run.order.nodes):
+        if not gone and not all(self._places.ready(n, sight) for n in run.order.nodes):
             return
         cause = f"node {self._cluster.names[gone[0]]} did not wake" if gone else ""
         try:
@@ -345,7 +343,7 @@ class SlurmEngine:
         if self._sight is None or time.monotonic() > self._sight.at_s + age_s:
             sight = look(self._slurm, self._identity)
             for n in range(len(self._cluster)):
-                node = self._node(n, sight)
+                node = self._places.node(n, sight)
                 power = (self._power.waking(n, node), node is not None and "powered_down" in node.states)
                 if power != self._metered[n]:
                     self._meter([n])
@@ -353,22 +351,8 @@ class SlurmEngine:
             self._sight = sight
         return self._sight
 
-    def _usable_of(self, n: int, sight: Sight) -> int:
-        kind = self._cluster.classes[self._cluster.klass[n]]
-        held, cpus_per_gpu = sight.held_by(run.order for run in self._on[n]), self._settings.cpus_per_gpu
-        usable = sight.usable(self._cluster.names[n], kind.gpu_type, kind.gpus, held, cpus_per_gpu, self._usable[n])
-        self._usable[n] = usable
-        return usable
-
-    def _free(self, n: int, sight: Sight) -> int:
-        return self._usable_of(n, sight) - sum(run.order.gpus_per_node for run in self._on[n])
-
-    def _node(self, n: int, sight: Sight) -> SlurmNode | None:
-        return sight.nodes.get(self._cluster.names[n])
-
-    def _ready(self, n: int, sight: Sight) -> bool:
-        node = self._node(n, sight)
-        return node is not None and not (node.asleep or node.waking or self._power.asleep(n, node))
+    def _holding(self, run: SlurmRun) -> bool:
+        return holding(run, self._settings.lag_s, self._look(self._settings.look_s).job_of(run.order))
 
     def _end(self, run: SlurmRun, sight: Sight) -> End | None:
         return run.ended(sight.job_of(run.order), self._settings.lag_s, sight.at_s)
@@ -383,18 +367,18 @@ class SlurmEngine:
             self._meters.close(n, self._holders(n), waking=waking, asleep=asleep)
 
     def _holders(self, n: int) -> list[Holder]:
-        return holders_of(self._cluster, n, [run.order for run in self._on[n]])
+        return holders_of(self._cluster, n, self._places.orders(n))
 
     def _attach(self, since: Since) -> None:
         """Take up what an engine before us left: what runs, and what ended without anybody noticing is reported."""
         spans, last = [], {}
         for folder, ordered in RunFolder.all_in(self._state / "runs"):
-            order, end = ordered.placed(self._cluster.names), folder.end()
-            spans.append((order.started_s, np.inf if end is None else end.at_s, order))
-            last[order.handle] = SlurmRun(folder, order)
-        for run in last.values():
-            self._past.note(run.order)
-            self._enter(run)
-            self._reports.know(run.order)
+            order = ordered.placed(self._cluster.names)
+            spans.append((order.started_s, SlurmRun(folder, order, now_s=self._now_s).ended_s(), order))
+            last[order.handle] = folder, order
+        for folder, order in last.values():
+            self._past.note(order)
+            self._enter(folder, order)
+            self._reports.know(order)
         catch_up(self._meters, self._cluster, since, spans)
-        self._changes += [out_of_place(handle, self._stop(handle)) for handle in strays(self._runs)]
+        self._changes += [out_of_place(handle, self._stop(handle), self._now_s()) for handle in strays(self._runs)]

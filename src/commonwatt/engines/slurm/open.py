@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,9 +26,9 @@ def slurm_of(spec: SlurmSpec) -> Slurm:
 
 def open_slurm(
     spec: SlurmSpec, cluster: Cluster, folder: Path, work_of: Callable[[str], Work], *, images: Images | None = None,
-    since: Since | None = None,
+    since: Since | None = None, now_s: Callable[[], float] = time.time,
 ) -> SlurmEngine:  # fmt: skip
-    """Return the engine; *folder* is where relative paths of *spec* begin. Slurm need not answer yet.
+    """Return the engine; *folder* is where relative paths of *spec* begin, *now_s* the time. Slurm need not answer yet.
 
     Raises ``InputError`` as ``SlurmEngine`` and ``SlurmSettings`` do.
     """
@@ -45,5 +46,5 @@ def open_slurm(
     )
     return SlurmEngine(
         cluster, folder / spec.state, work_of, slurm=slurm_of(spec), settings=settings, images=images,
-        declared_power=spec.meter == "declared", since=since,
+        declared_power=spec.meter == "declared", since=since, now_s=now_s,
     )  # fmt: skip

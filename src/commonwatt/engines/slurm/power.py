@@ -61,9 +61,9 @@ class NodePower:
             if asleep:
                 self.wake(n, node)
         elif not asleep:
-            if used or any(node.used_gpus.values()) or node.used_cpus or node.waking or n in self._wished_s:
-                in_use = used or node.used_cpus
-                msg = f"put node {name} to {command.state}: it is {'used' if in_use else 'not on'}"
+            used = used or node.used
+            if used or node.waking or n in self._wished_s:
+                msg = f"put node {name} to {command.state}: it is {'used' if used else 'not on'}"
                 raise EngineError(msg)
             self._slurm.update_node(name, "POWER_DOWN")
             self._told_down_s[n] = time.monotonic()

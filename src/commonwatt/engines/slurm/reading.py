@@ -62,6 +62,11 @@ class SlurmJob:
         """Whether GPUs are its own now."""
         return self.state in _HOLDS
 
+    @property
+    def leaving(self) -> bool:
+        """Whether it has ended, and Slurm is at taking it off its nodes, which may take as long as an epilog."""
+        return self.state == "COMPLETING"
+
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
@@ -99,6 +104,16 @@ class SlurmNode:
     def waking(self) -> bool:
         """Whether it is on its way up."""
         return bool(self.states & {"powering_up", "power_up"})
+
+    @property
+    def completing(self) -> bool:
+        """Whether a job that has ended is still to leave it: its GPUs are not given again, and not counted as used."""
+        return "completing" in self.states
+
+    @property
+    def used(self) -> bool:
+        """Whether anybody's job is on it."""
+        return bool(self.used_cpus) or any(self.used_gpus.values()) or self.completing
 
     @property
     def ready(self) -> bool:

@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from commonwatt.control.engine import JobInterrupted, Stopped
+from commonwatt.control.engine import Change, JobInterrupted, JobLeft, Stopped
 from commonwatt.engines.local.folder import End, RunFolder, RunOrder
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.reading import SlurmJob
 from commonwatt.engines.slurm.settings import SlurmSettings
-from commonwatt.model.errors import EngineError
 
-__all__ = ["SlurmRun", "await_end", "comment_of", "holding", "out_of_place", "run_of", "strays"]
+__all__ = ["SlurmRun", "await_end", "comment_of", "holding", "out_of_place", "run_of", "strays", "told"]
 
 _BLINK_S = 0.05
 _AGAIN_S = 1.0
@@ -57,6 +56,9 @@ class SlurmRun:
     why: str = ""  # why we took it out of Slurm, if we did
     missing_s: float | None = None  # since when there has been nothing in Slurm, and no record of an end
     waiting_s: float = field(default_factory=time.monotonic)  # since when it waits in Slurm's queue
+    killed: bool = False  # by us
+    left: bool = False  # whoever had it stopped takes it for gone, and it is not
+    now_s: Callable[[], float] = time.time
 
     def ended(self, job: SlurmJob | None, lag_s: float, seen_s: float = math.inf) -> End | None:
         """Return how the run ended, ``None`` if it has not; *job* is what was seen in Slurm at *seen_s*.
@@ -64,6 +66,10 @@ class SlurmRun:
         Slurm says whether: only when it has given everything back. The record of the runner says how; where there is
         none even after *lag_s*, which the shared file system may need, Slurm does, and the run is given up for good.
         """
+        end = self._ended(job, lag_s, seen_s)
+        return None if end is None else end.timely(self.order, self.now_s())
+
+    def _ended(self, job: SlurmJob | None, lag_s: float, seen_s: float) -> End | None:
         if job is not None and job.over and self.number not in (None, job.id):
             job = None  # of another run, whose records were put aside
         if self.held or (job is None and seen_s < self.waiting_s):  # it has only just been submitted
@@ -77,9 +83,9 @@ class SlurmRun:
             self.missing_s = self.missing_s or now_s
             if now_s - self.missing_s < lag_s:
                 return None
-            return self.give_up(_without_record(job, self.why))
-        if end.stopped:
-            return End(end.exit_code, stopped=True, at_s=end.at_s, cause=self.why or _stopped_by(job, end))
+            return self.give_up(_without_record(job, self.why, self.now_s()))
+        if end.stopped or (self.killed and _killed(end)):
+            return replace(end, stopped=True, cause=self.why or _stopped_by(job, end))
         if _killed(end) and job is not None and job.state in _CAUSES:  # before its runner, which saw it and no more
             return replace(end, exit_code=None, cause=f"{_CAUSES[job.state]} ({job.state})")
         return end
@@ -110,14 +116,29 @@ class SlurmRun:
             if not dead:
                 return False
             if self.folder.end() is None:
-                self.folder.finish(End(None, stopped=False, at_s=time.time(), cause=cause))
+                self.folder.finish(End(None, stopped=False, at_s=self.now_s(), cause=cause))
         return True
 
+    def ended_s(self) -> float:
+        """When it ended, by its record; infinite if it has none."""
+        end = self.folder.end()
+        return math.inf if end is None else end.timely(self.order, self.now_s()).at_s
 
-def holding(run: SlurmRun | None, lag_s: float) -> SlurmRun | None:
-    """Return *run* unless it ended so long ago that it has given its GPUs back."""
-    end = None if run is None else run.folder.end()
-    return None if end is not None and end.at_s < time.time() - lag_s else run
+    def just_ended(self, within_s: float) -> bool:
+        """Whether its record says that it ended a moment ago, which Slurm is to confirm soon."""
+        return self.now_s() - within_s <= self.ended_s() < math.inf
+
+
+def holding(run: SlurmRun, lag_s: float, job: SlurmJob | None) -> bool:
+    """Whether *run* still has its GPUs: it may have ended long ago, if Slurm says of its *job* that it is not over."""
+    return run.ended_s() >= run.now_s() - lag_s or (job is not None and not job.over)
+
+
+def told(run: SlurmRun, change: Change) -> Change:
+    """Return what the controller hears of the end of a run: of one it takes for gone, that it has left at last."""
+    if run.left and isinstance(change, JobInterrupted):
+        return JobLeft(change.handle, change.at_s, change.lost_s)
+    return change
 
 
 def strays(runs: Mapping[int, SlurmRun]) -> list[int]:
@@ -125,30 +146,36 @@ def strays(runs: Mapping[int, SlurmRun]) -> list[int]:
     return [handle for handle, run in runs.items() if not run.order.nodes and run.folder.end() is None]
 
 
-def out_of_place(handle: int, stopped: Stopped) -> JobInterrupted:
+def out_of_place(handle: int, stopped: Stopped, now_s: float) -> JobInterrupted:
     """Return what the controller hears of a run that was stopped as its nodes are not in the configuration any more."""
     cause = "its place is not in the configuration any more"
-    return JobInterrupted(handle, time.time(), stopped.lost_s, cause)
+    return JobInterrupted(handle, now_s, stopped.lost_s, cause)
 
 
-def await_end(run: SlurmRun, slurm: Slurm, settings: SlurmSettings, job_of: Callable[[], SlurmJob | None]) -> End:
+def await_end(
+    run: SlurmRun, slurm: Slurm, settings: SlurmSettings, job_of: Callable[[], SlurmJob | None]
+) -> End | None:
     """Have a run end that was told to, and Slurm take its GPUs back; kill it if it does not.
 
-    Raises ``EngineError`` if Slurm does not take it off its nodes, or does not answer; its end is then told later.
+    Returns ``None`` if Slurm has yet to take it off its nodes though it was killed, or has ended: it may have a long
+    epilog, or a process that cannot be killed. Raises ``EngineError`` if Slurm does not answer. Its end is told later.
     """
-    stopped = End(None, stopped=True, at_s=time.time(), cause="stopped")
+    stopped = End(None, stopped=True, at_s=run.now_s(), cause="stopped")
     if run.held:
         return run.give_up(stopped)
     told_s = time.monotonic()
     kill_s = max(told_s, (told_s if run.told_s is None else run.told_s) + settings.grace_s + settings.patience_s)
-    pause_s, killed = _BLINK_S, False
+    pause_s, at_work, rest_s = _BLINK_S, False, math.inf
     while (job := job_of()) is not None and not job.over:
         now_s = time.monotonic()
-        if now_s > kill_s + settings.patience_s + settings.kill_wait_s:
-            msg = f"stop {run.order.name}: Slurm does not take it off its nodes (job {job.id}, {job.state})"
-            raise EngineError(msg)
-        if job.state == "PENDING" or (now_s > kill_s and not killed):
-            killed = job.state != "PENDING"
+        at_work = at_work or job.holds
+        if job.leaving or run.killed or now_s > kill_s + settings.patience_s:
+            rest_s = min(rest_s, now_s + (settings.patience_s if at_work and now_s < kill_s else _AGAIN_S))
+        if now_s > rest_s:
+            run.left = True
+            return None
+        if job.state == "PENDING" or (now_s > kill_s and not run.killed):
+            run.killed, run.why = job.state != "PENDING", run.why or "stopped"
             slurm.cancel([job.id])
         elif job.state == "RUNNING" and now_s > told_s + _AGAIN_S:  # one still being launched did not hear it
             slurm.terminate([job.id])
@@ -158,16 +185,15 @@ def await_end(run: SlurmRun, slurm: Slurm, settings: SlurmSettings, job_of: Call
     over_s = time.monotonic()
     while run.folder.end() is None and run.folder.processes() and time.monotonic() < over_s + settings.lag_s:
         time.sleep(_BLINK_S)
-    end = run.give_up(stopped)
-    return replace(end, stopped=True) if killed and _killed(end) else end
+    end = run.give_up(stopped).timely(run.order, run.now_s())
+    return replace(end, stopped=True) if run.killed and _killed(end) else end
 
 
 def _killed(end: End) -> bool:
     return end.exit_code is not None and end.exit_code < 0
 
 
-def _without_record(job: SlurmJob | None, why: str) -> End:
-    now_s = time.time()
+def _without_record(job: SlurmJob | None, why: str, now_s: float) -> End:
     if why:
         return End(None, stopped=False, at_s=now_s, cause=why)
     if job is None:

@@ -39,9 +39,8 @@ class SlurmSettings:
     grace_s
         Time between asking a job to stop and killing it.
     patience_s
-        How much longer its runner, and then Slurm, may take before it is killed by harder means.
-    kill_wait_s
-        How long Slurm itself may take to kill a job: its ``KillWait`` and what its epilog takes.
+        How much longer its runner may take before Slurm is to kill it, and Slurm to take it off its nodes before
+        nobody waits for that any more.
     start_s
         How long a job may wait in Slurm's queue for GPUs that were free, before it is taken back.
     lag_s
@@ -59,7 +58,6 @@ class SlurmSettings:
     python: str = "/usr/bin/python3"
     grace_s: float = 30.0
     patience_s: float = 10.0
-    kill_wait_s: float = 60.0
     start_s: float = 60.0
     lag_s: float = 10.0
     look_s: float = 1.0

@@ -22,6 +22,7 @@ class Held:
 
     gpus: int = 0
     cpus: int = 0
+    leaving: int = 0  # GPUs of those that Slurm is at taking off it
 
 
 @dataclass(frozen=True)
@@ -43,23 +44,27 @@ class Sight:
 
     def held_by(self, orders: Iterable[RunOrder]) -> Held:
         """Return what runs of ours hold of a node that each of them is on."""
-        jobs = [(order, job) for order in orders if (job := self.job_of(order)) is not None and job.holds]
+        seen = [(order, job) for order in orders if (job := self.job_of(order)) is not None]
+        jobs = [(order, job) for order, job in seen if job.holds]
         gpus = sum(order.gpus_per_node for order, _ in jobs)
-        return Held(gpus, sum(job.cpus // len(order.nodes) for order, job in jobs))
+        leaving = sum(order.gpus_per_node for order, job in seen if job.leaving)
+        return Held(gpus, sum(job.cpus // len(order.nodes) for order, job in jobs), leaving)
 
     def usable(self, name: str, gpu_type: str, gpus: int, held: Held, cpus_per_gpu: int, before: int | None) -> int:
         """GPUs of a node, declared with *gpus*, that our jobs may have: all but those of others.
 
         A node that is drained, or that Slurm has not heard of for a moment, keeps what it runs; right after a restart
-        of Slurm's controller, when it has heard of none yet, it counts as *before*.
+        of Slurm's controller, when it has heard of none yet, it counts as *before*. What our own jobs have that are
+        leaving it is among what they may have; of a node that only jobs of others are leaving, nobody knows how much.
         """
         node = self.nodes.get(name)
         if node is None:
             return 0
         if "unknown" in node.states and before is not None and not node.out:
             return before
-        if node.out or node.silent:
-            return held.gpus
+        kept = held.gpus + held.leaving
+        if node.out or node.silent or ("idle" in node.states and node.completing and not kept):
+            return kept
         idle = "idle" in node.states and not node.used_cpus  # its GPU count lags, after a restart of the controller
         of_others = 0 if idle else max(0, node.count(node.used_gpus, gpu_type) - held.gpus)
         left = min(gpus, node.count(node.gpus, gpu_type)) - of_others
