@@ -10,6 +10,7 @@ import yaml
 
 pytest.importorskip("sqlalchemy")
 
+from commonwatt.control.engine import Stop
 from commonwatt.live.keeper import Pace
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.job_file import JobFile
@@ -523,3 +524,24 @@ def test_a_job_that_was_interrupted_thousands_of_times_is_left_alone_no_longer_t
     b.look()
     assert b.status(job) is JobStatus.WAITING
     assert b.clock() < b.session.next_s() <= b.clock() + 60
+
+
+def test_a_job_that_cannot_be_stopped_does_not_keep_a_controller_from_beginning(bench):
+    b = bench(nodes=[node("n-1"), node("n-2")])
+    over, other = b.submit(10_000.0, gpus=2), b.submit(100.0)
+    b.settle()
+    b.keeper._write(Tick(jobs={over: {"status": JobStatus.CANCELLED, "ended_s": b.clock(), "nodes": []}}))
+    apply = b.engine.apply
+
+    def refuse(commands):
+        if Stop(over) in commands:
+            msg = "its processes do not end, even killed"
+            raise EngineError(msg)
+        return apply(commands)
+
+    b.engine.apply = refuse
+    b.begin()
+    b.advance(101.0)
+    b.settle()
+    assert b.status(other) is JobStatus.COMPLETED
+    assert over in b.engine._running

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from commonwatt.control.controller import Controller
-from commonwatt.control.engine import DrainingEngine, ForgetfulEngine, Found, JobLeft, LiveEngine, Stop
+from commonwatt.control.engine import DrainingEngine, ForgetfulEngine, Found, JobLeft, LiveEngine, PatientEngine, Stop
 from commonwatt.control.events import Event, EventKind
 from commonwatt.control.ledger import Account
 from commonwatt.engines.work import mark_of
@@ -166,9 +166,20 @@ class Session:
 
     def _stop(self, but: set[int], found: dict[int, Found]) -> None:
         """Stop what runs of jobs that have ended: all *but* these."""
-        running = [f for f in found.values() if f.nodes and f.handle not in but]
-        if running:
-            self.durable.engine.apply([Stop(f.handle) for f in running])
+        self._stop_runs([f.handle for f in found.values() if f.nodes and f.handle not in but])
+
+    def _stop_runs(self, jobs: Sequence[int]) -> None:
+        """Stop what runs of *jobs* by their ids; what cannot be stopped keeps its GPUs, and holds nobody else up."""
+        engine = self.durable.engine
+        if isinstance(engine, PatientEngine):
+            engine.tell(jobs)
+        for job in jobs:
+            try:
+                engine.apply([Stop(job)])
+            except EngineDownError:
+                raise
+            except EngineError as error:
+                log.warning("a job that is over, or has no place, goes on", extra={"job": job, "cause": str(error)})
 
     def _close_account(self, job: int, segments: Mapping[int, Mapping[str, int | None]], tick: Tick) -> None:
         """Charge a job that will not run again for its last run."""
@@ -180,7 +191,7 @@ class Session:
         controller = self.controller
         if not controller.adopt(handle, own.nodes, own.gpus_per_node, segment):
             controller.ledger.resume(handle, segment)
-            self.durable.engine.apply([Stop(row.id)])
+            self._stop_runs([row.id])
             self.durable.lose(handle, "it ran in a way this configuration does not allow")
             return
         if row.status is not JobStatus.RUNNING or row.attempts != own.attempts:
