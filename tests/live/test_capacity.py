@@ -57,6 +57,17 @@ def test_nodes_nobody_wants_sleep_and_are_woken_for_a_job(bench):
     assert b.session.controller.engine.nodes().power_state.tolist() == [-1, -1, -1]
 
 
+def test_a_plan_goes_on_while_there_are_no_jobs(bench):
+    b = bench(capacity={**PLAN, "policy": "last-value", "floor_gpus": 0, "hold_s": 600})
+    b.settle()
+    for _ in range(3):
+        b.submit(500.0, gpus=2)
+    go_on(b, 700)
+    assert b.session.controller.engine.nodes().power_state.tolist() == [-1, -1, -1]  # what was promised is held
+    go_on(b, 1000)
+    assert b.session.controller.engine.nodes().power_state.tolist() == [0, 0, 0]
+
+
 def test_in_a_dry_run_nodes_are_left_as_they_are(bench):
     b = bench(capacity={**PLAN, "policy": "last-value"}, live={"mode": "dry-run", "default_time_limit_s": 5})
     b.settle()

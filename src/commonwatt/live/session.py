@@ -219,7 +219,7 @@ class Session:
         """When the next decision is due at the latest; the first is due at once."""
         if not self._decided:
             return -math.inf
-        own = (self.controller.next_tick_s(), self.profiler.next_s())
+        own = (self.controller.next_tick_s(more_to_come=True), self.profiler.next_s())
         times = [t for t in (*own, *self._pauses.values()) if t is not None]
         return min(times, default=None)
 
