@@ -14,6 +14,7 @@ pytest.importorskip("sqlalchemy")
 
 from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome, Start, Stop
 from commonwatt.engines.local.engine import LocalEngine
+from commonwatt.engines.local.run import PATIENCE_S
 from commonwatt.engines.work import Work
 from commonwatt.live.durable import Durable, Known
 from commonwatt.model.errors import EngineError
@@ -177,4 +178,21 @@ def test_a_job_that_comes_to_its_end_as_it_is_to_move_is_not_begun_again(tmp_pat
     assert [(intent.kind, intent.outcome) for intent in durable.take_intents()][-2:] in (
         [("stop", "done"), ("start", "void")], [("start", "void"), ("stop", "done")],
     )  # fmt: skip
+    engine.close()
+
+
+def test_gpus_of_what_cannot_be_killed_are_nobody_elses(tmp_path):
+    engine = LocalEngine(contract_cluster(), tmp_path, lambda _: Work(("sleep", "600")), grace_s=2.0)
+    engine.apply([Start(7, "a", (0, 1), 1)])
+    run = engine._runs[7]
+    try:
+        assert engine.nodes().usable_gpus.tolist() == [2, 2]
+        run.told_s = time.monotonic() - 2.0 - 1.5 * PATIENCE_S  # it may be gone at any moment
+        assert engine.nodes().usable_gpus.tolist() == [2, 2]
+        run.told_s = time.monotonic() - 2.0 - 2.5 * PATIENCE_S
+        assert engine.nodes().usable_gpus.tolist() == [1, 1]
+    finally:
+        run.told_s = None
+        engine.apply([Stop(7)])
+    assert engine.nodes().usable_gpus.tolist() == [2, 2]
     engine.close()

@@ -96,9 +96,12 @@ class LocalEngine:
     # -- the Engine interface
 
     def nodes(self) -> NodeView:
-        """All nodes are always on."""
-        nodes = len(self._cluster)
-        return NodeView(self._cluster.gpus, np.zeros(nodes), np.full(nodes, -1, dtype=np.int64))
+        """All nodes are always on; what cannot be killed keeps its GPUs from others."""
+        nodes, usable = len(self._cluster), self._cluster.gpus.copy()
+        for run in self._runs.values():
+            if run.stuck():
+                usable[list(run.order.nodes)] -= run.order.gpus_per_node
+        return NodeView(usable, np.zeros(nodes), np.full(nodes, -1, dtype=np.int64))
 
     def progress(self, handles: Ints) -> Progress:
         """Epochs as the jobs report them; nothing is known of how soon they begin to work."""

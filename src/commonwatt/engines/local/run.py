@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -60,6 +61,11 @@ class Run:
             _children.add(self.child)
         except OSError as error:
             self.folder.finish(End(None, stopped=False, at_s=time.time(), cause=f"no runner could be started: {error}"))
+
+    def stuck(self) -> bool:
+        """Whether it is there still though it was killed."""
+        killed_s = math.inf if self.told_s is None else self.told_s + self.order.grace_s + PATIENCE_S
+        return time.monotonic() > killed_s + PATIENCE_S
 
     def watch(self) -> None:
         """Get a descriptor of the runner's process, once it has one and as long as it lives."""
