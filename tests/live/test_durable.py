@@ -13,12 +13,14 @@ import pytest
 pytest.importorskip("sqlalchemy")
 
 from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome, Start, Stop
+from commonwatt.engines.local import run
 from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.engines.local.run import PATIENCE_S
 from commonwatt.engines.work import Work
 from commonwatt.live.durable import Durable, Known
 from commonwatt.model.errors import EngineError
-from commonwatt.store.records import JobStatus
+from commonwatt.model.nodes import Cluster, NodeSpec
+from commonwatt.store.records import JobStatus, RequestKind
 from commonwatt.testing.engine_contract import contract_cluster
 from tests.live.bench import Bench, node
 
@@ -184,15 +186,98 @@ def test_a_job_that_comes_to_its_end_as_it_is_to_move_is_not_begun_again(tmp_pat
 def test_gpus_of_what_cannot_be_killed_are_nobody_elses(tmp_path):
     engine = LocalEngine(contract_cluster(), tmp_path, lambda _: Work(("sleep", "600")), grace_s=2.0)
     engine.apply([Start(7, "a", (0, 1), 1)])
-    run = engine._runs[7]
+    told = engine._runs[7]
     try:
         assert engine.nodes().usable_gpus.tolist() == [2, 2]
-        run.told_s = time.monotonic() - 2.0 - 1.5 * PATIENCE_S  # it may be gone at any moment
+        told.told_s = time.monotonic() - 2.0 - 1.5 * PATIENCE_S  # it may be gone at any moment
         assert engine.nodes().usable_gpus.tolist() == [2, 2]
-        run.told_s = time.monotonic() - 2.0 - 2.5 * PATIENCE_S
+        told.told_s = time.monotonic() - 2.0 - 2.5 * PATIENCE_S
         assert engine.nodes().usable_gpus.tolist() == [1, 1]
     finally:
-        run.told_s = None
+        told.told_s = None
         engine.apply([Stop(7)])
     assert engine.nodes().usable_gpus.tolist() == [2, 2]
     engine.close()
+
+
+def test_a_job_that_does_not_stop_holds_nobody_up(bench):
+    b = bench()
+    hard, other = b.submit(10_000.0, gpus=2), b.submit(100.0, gpus=2)
+    b.settle()
+    apply = b.engine.apply
+
+    def refuse(commands):
+        if Stop(hard) in commands:
+            msg = "its processes do not end, even killed"
+            raise EngineError(msg)
+        return apply(commands)
+
+    b.engine.apply = refuse
+    b.ask(RequestKind.CANCEL, job=hard)
+    b.settle()
+    new = b.submit(100.0, gpus=2)
+    b.advance(101.0)
+    b.settle()
+    assert (b.status(hard), b.status(other)) == (JobStatus.CANCELLED, JobStatus.COMPLETED)
+    assert b.status(new) in {JobStatus.WAITING, JobStatus.RUNNING}
+    assert hard in b.engine._running
+    b.engine.apply = apply
+    b.engine.apply([Stop(hard)])
+    b.engine._changes.append(JobInterrupted(hard, b.clock(), 0.0, "killed"))
+    b.advance(61.0)
+    b.settle()
+    assert b.status(new) is JobStatus.RUNNING
+    assert not b.session.durable.unsettled()
+    assert b.session.store.open_intents() == []
+
+
+def test_starts_in_vain_that_left_a_record_are_counted_as_the_engine_counts(bench):
+    """Else the end of a run that was preempted would be told again after a restart, as an interruption."""
+    b = bench(live={"retries": 0, "default_time_limit_s": 5}, nodes=[node("n")])
+    apply, refused = b.engine.apply, [2]
+
+    def refuse(commands):
+        for command in commands:
+            if isinstance(command, Start) and refused[0]:
+                refused[0] -= 1
+                b.engine._attempts[command.handle] = b.engine._attempts.get(command.handle, 0) + 1
+                msg = "sbatch: error"
+                raise EngineError(msg)
+        return apply(commands)
+
+    b.engine.apply = refuse
+    job = b.submit(10_000.0, epochs=1)
+    for _ in range(10):
+        b.advance(61.0)
+        b.settle()
+    assert (b.status(job), b.engine.attempts(job)) == (JobStatus.RUNNING, 3)
+    b.ask(RequestKind.HOLD, job=job)
+    b.ask(RequestKind.DRAIN, node="n")
+    b.settle()
+    b.session.controller.stop_aside(0, b.clock(), ("preempted", "to make room"))
+    b.advance(61.0)
+    b.settle()
+    row = b.row(job)
+    assert (row.status, row.attempts, row.settled) == (JobStatus.WAITING, 3, 3)
+    b.begin()
+    b.settle()
+    assert b.status(job) is JobStatus.WAITING
+    assert b.kinds(job)[-1] != "failed"
+
+
+def test_what_cannot_be_killed_and_has_no_place_any_more_does_not_keep_an_engine_from_beginning(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "PATIENCE_S", 0.2)
+    first = LocalEngine(contract_cluster(), tmp_path, lambda _: Work(("sleep", "600")), grace_s=0.1)
+    first.apply([Start(7, "a", (0,), 1)])
+    while not (there := first._runs[7].folder.processes()):
+        time.sleep(0.01)
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "end_marked", lambda _: False)  # as if it hung in a driver
+        os.kill(there.runner.pid, signal.SIGKILL)
+        first.close()
+        elsewhere = Cluster.of([NodeSpec(name="m", count=2, gpu_type="V100", gpus=2, idle_w=100, gpu_w=50)])
+        second = LocalEngine(elsewhere, tmp_path, lambda _: Work(("sleep", "600")), grace_s=0.1)
+        assert second.poll() == []
+        assert list(second._runs) == [7]
+    assert [(type(change), change.handle) for change in second.poll()] == [(JobInterrupted, 7)]
+    second.close()

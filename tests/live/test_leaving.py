@@ -19,6 +19,7 @@ from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.engines.work import Work
 from commonwatt.live.durable import Durable, Known
 from commonwatt.model.errors import EngineError
+from commonwatt.store.check import check
 from commonwatt.store.records import JobStatus, RequestKind
 from commonwatt.testing.engine_contract import contract_cluster
 from tests.live.bench import Bench, node
@@ -343,3 +344,40 @@ def test_a_start_that_was_put_off_is_taken_back_by_a_stop(tmp_path):
     finally:
         engine.apply([Stop(job) for job in list(engine._runs)])
         engine.close()
+
+
+@pytest.mark.parametrize("how", ["dry run", "drained"])
+def test_what_was_put_off_is_called_off_where_nothing_new_is_to_begin(pair, how):
+    b, low, high = pair
+    assert [p for p in check(b.live.store.database).problems if p.table == "jobs"] == []  # though it has not begun
+    if how == "drained":
+        b.ask(RequestKind.DRAIN, node="n")
+    else:
+        b.ask(RequestKind.MODE, value="dry-run")
+    b.settle(1)
+    b.engine.let_go(low)
+    b.advance(60.0)
+    b.settle()
+    assert b.engine.runs() == {}
+    assert (b.status(high), b.row(high).failures) == (JobStatus.WAITING, 0)
+    assert b.kinds(high).count("interrupted") == 1
+    assert b.session.store.open_intents() == []
+    if how == "drained":
+        b.ask(RequestKind.UNDRAIN, node="n")
+    else:
+        b.ask(RequestKind.MODE, value="live")
+    b.settle()
+    assert list(b.engine.runs()) == [high]
+
+
+def test_jobs_that_are_cancelled_together_are_told_together(bench):
+    b = bench()
+    jobs = [b.submit(1000.0) for _ in range(3)]
+    b.settle()
+    calls, tell = [], b.engine.tell
+    b.engine.tell = lambda handles: calls.append(sorted(handles)) or tell(handles)
+    for job in jobs:
+        b.ask(RequestKind.CANCEL, job=job)
+    b.look()
+    assert calls == [jobs]
+    assert {b.status(job) for job in jobs} == {JobStatus.CANCELLED}

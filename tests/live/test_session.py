@@ -184,20 +184,6 @@ def test_a_dry_run_says_of_each_job_what_would_become_of_it(bench):
     assert b.kinds(waits.id) == ["submitted", "waits"]
 
 
-def test_jobs_that_are_cancelled_together_are_stopped_together(bench):
-    b = bench()
-    jobs = [b.submit(1000.0) for _ in range(3)]
-    b.settle()
-    stops = []
-    apply = b.engine.apply
-    b.engine.apply = lambda commands: stops.append(len(commands)) or apply(commands)
-    for job in jobs:
-        b.ask(RequestKind.CANCEL, job=job)
-    b.look()
-    assert stops == [3]
-    assert {b.status(job) for job in jobs} == {JobStatus.CANCELLED}
-
-
 def test_what_a_job_has_done_is_known_though_it_is_cancelled(bench):
     """What is in no snapshot is lost, and not written down all the time; but it was done."""
     b = bench()

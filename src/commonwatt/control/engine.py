@@ -259,6 +259,10 @@ class RecoverableEngine(Engine, Protocol):
         """
         ...
 
+    def attempts(self, handle: int) -> int:
+        """How often a job was ordered to run, as ``found`` counts: also in vain, if that left a record."""
+        ...
+
 
 class LiveEngine(RecoverableEngine, Protocol):
     """An engine in real time."""

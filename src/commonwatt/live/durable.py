@@ -7,6 +7,7 @@ carried out, and the engine, which remembers each job's attempts, tells what was
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,8 @@ from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.store.records import IntentRow
 
 __all__ = ["Durable", "Known"]
+
+log = logging.getLogger("commonwatt.session")
 
 
 @dataclass
@@ -247,19 +250,45 @@ class Durable:
             handle = self._handles[job]
             answers[handle] = Stopped(handle, self._told_lost_s(handle), later=job in self._leaving)
         if rest := [job for job in open_ if job not in told]:
-            stopped = {answer.handle: answer for answer in self.engine.apply([Stop(job) for job in rest])}
+            stopped = {job: self._stop_one(job) for job in rest}
             # One that had just ended by itself tells that next: now, or it would be taken for the end of its next run.
             for change in self.engine.poll():
                 if isinstance(change, JobInterrupted) and change.handle in stopped:
                     stopped[change.handle] = Stopped(change.handle, change.lost_s)
                 else:
                     self._absorb([change])
-            for answer in stopped.values():
-                known = self.jobs[self._handles[answer.handle]]
+            for job, answer in stopped.items():
+                known = self.jobs[self._handles[job]]
+                answers[self._handles[job]] = replace(answer, handle=self._handles[job])
+                if answer.later:
+                    self._leaving.keep(job, open_[job])
+                    continue
                 known.settled = known.attempts
-                answers[self._handles[known.id]] = replace(answer, handle=self._handles[known.id])
-                self.intents.append(replace(open_[known.id], outcome="done"))
+                self.intents.append(replace(open_[job], outcome="done"))
         return [answers[command.handle] for command in stops]
+
+    def _stop_one(self, job: int) -> Stopped:
+        """Stop a job by command; one that does not go, even killed, is on its way off for as long as it takes."""
+        try:
+            (stopped,) = self.engine.apply([Stop(job)])
+        except EngineDownError:
+            raise
+        except EngineError as error:
+            if not any(found.handle == job and found.nodes for found in self.engine.found()):
+                raise
+            log.warning(
+                "a job does not stop, and keeps its GPUs until it does", extra={"job": job, "cause": str(error)}
+            )
+            return Stopped(job, 0.0, later=True)
+        return stopped
+
+    def call_off(self, nodes: Collection[int] | None, cause: str) -> None:
+        """Take back starts that were put off, of jobs that are to run on some of *nodes*; of all if not given."""
+        for late in self._leaving.late():
+            if nodes is None or not set(nodes).isdisjoint(late.command.nodes):
+                self._leaving.take_back(late.command.handle)
+                self.intents.append(replace(late.intent, outcome="void", cause=cause))
+                self._changes.append(JobInterrupted(late.handle, self.now_s(), 0.0, cause, begun=False))
 
     def _told_lost_s(self, handle: int) -> float:
         """Take out of the changes how a job left that was told to and is gone already; what it lost."""
@@ -288,6 +317,8 @@ class Durable:
             raise
         except EngineError as error:
             self.intents.append(replace(late.intent, outcome="failed", cause=str(error)))
+            known.attempts = known.settled = max(known.attempts, self.engine.attempts(known.id))
+            self.touched.add(late.handle)
             change = JobInterrupted(late.handle, self.now_s(), 0.0, str(error), begun=False)
             self._changes.append(self._interrupted(known, change))
             return

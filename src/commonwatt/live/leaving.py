@@ -8,6 +8,7 @@ does not even go when it is killed is not waited for: its engine says when it ha
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -85,6 +86,14 @@ class Leaving:
             self._engine.wait(left_s)
             absorb(self._engine.poll())
         return told
+
+    def keep(self, job: int, intent: IntentRow) -> None:
+        """Take note of a job that does not go though it was stopped by command, until it does."""
+        self._told[job] = _Leaver(intent, self._steady_s(), math.inf, stuck=True)
+
+    def late(self) -> list[Late]:
+        """Return the starts that were put off."""
+        return list(self._late.values())
 
     def gone(self, job: int) -> IntentRow | None:
         """Take note that a job is off its nodes; returns what it was told by, ``None`` if it was not."""

@@ -175,7 +175,7 @@ class Recorder:
             if safer or (every and self.told.get(handle) != (done, kept)):
                 self.told[handle] = (done, kept)
                 if safer:
-                    known.kept_epochs, known.failures = kept, 0
+                    known.kept_epochs, known.failures, known.refusals = kept, 0, 0
                 tick.change(known.id, done_epochs=done, kept_epochs=kept, failures=known.failures)
 
     def _ledger(self, tick: Tick) -> None:

@@ -309,10 +309,14 @@ class Session:
     def _set_mode(self, mode: str, tick: Tick) -> None:
         self.mode = tick.settings["mode"] = mode
         self.controller.only_say(dry=mode == "dry-run")
+        if mode == "dry-run":
+            self.durable.call_off(None, "it had not begun when the dry run did, as its place was still in use")
 
     def _set_drained(self, names: Sequence[str], tick: Tick) -> None:
         self.drained = tick.settings["drained"] = sorted({name for name in names if name in self._at})
         self.controller.drained = {self._at[name] for name in self.drained}
+        cause = "it had not begun when its node was drained, as its place was still in use"
+        self.durable.call_off(self.controller.drained, cause)
         self.controller.decide_anew()
 
     def _keep_off(self, tick: Tick) -> None:

@@ -93,12 +93,13 @@ def _said(value: int | None) -> str:
 
 
 def _jobs(c: sa.Connection) -> Iterator[Problem]:
-    t, last = tables.jobs, 0
+    t, last, i = tables.jobs, 0, tables.intents.c
+    ordered = set(c.execute(sa.select(i.job).where(i.kind == "start", i.outcome.is_(None))).scalars())
     while True:
         rows = c.execute(sa.select(t).where(t.c.id > last).order_by(t.c.id).limit(_PAGE)).mappings().all()
         for row in rows:
             try:
-                problems = list(_of_job(job_row(row)))
+                problems = list(_of_job(job_row(row), ordered=row["id"] in ordered))
             except StoreError as error:
                 problems = [str(error)]
             yield from (Problem("jobs", row["id"], problem) for problem in problems)
@@ -107,11 +108,12 @@ def _jobs(c: sa.Connection) -> Iterator[Problem]:
         last = rows[-1]["id"]
 
 
-def _of_job(job: JobRow) -> Iterator[str]:
+def _of_job(job: JobRow, *, ordered: bool) -> Iterator[str]:
+    """Of a job that is *ordered* to start it is not known whether it did: its place may still be in use."""
     running = job.status is JobStatus.RUNNING
     if running != bool(job.nodes):
         yield f"it is {job.status} and holds {len(job.nodes)} nodes"
-    elif running and not (job.attempts and job.started_s is not None and job.gpus):
+    elif running and not ((job.attempts or ordered) and job.started_s is not None and job.gpus):
         yield "it runs, but was never started or has no GPUs"
     if (job.status in ACTIVE) != (job.ended_s is None):
         yield f"it is {job.status}, and when it ended is {'not ' if job.ended_s is None else ''}known"

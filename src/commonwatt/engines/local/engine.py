@@ -7,6 +7,7 @@ engine on the same folder, after a crash of the first, goes on where that was: `
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -38,10 +39,12 @@ from commonwatt.engines.past import Past
 from commonwatt.engines.reports import Reports
 from commonwatt.engines.work import Work
 from commonwatt.model.arrays import Ints
-from commonwatt.model.errors import EngineError
+from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.nodes import Cluster
 
 __all__ = ["LocalEngine"]
+
+log = logging.getLogger("commonwatt.engines")
 
 
 class LocalEngine:
@@ -172,6 +175,10 @@ class LocalEngine:
         """Every job that was ever ordered here, as it stands: for a controller that has just come (back) to life."""
         return self._past.found({handle: run.order for handle, run in self._runs.items()})
 
+    def attempts(self, handle: int) -> int:
+        """How often a job was ordered to run."""
+        return self._past.next_attempt(handle) - 1
+
     def remembered(self) -> Sequence[int]:
         """Return the jobs that do not run."""
         return self._past.others(self._runs)
@@ -290,7 +297,13 @@ class LocalEngine:
             self._runs[handle].tell()
         for handle in gone:
             run = self._runs[handle]
-            end = run.await_end().timely(run.order, self._now_s())
+            try:
+                end = run.await_end().timely(run.order, self._now_s())
+            except EngineDownError:
+                raise
+            except EngineError as error:  # it is in nobody's way but that of its own next run
+                log.warning("what has no place any more goes on", extra={"job": handle, "cause": str(error)})
+                continue
             self._vacate(handle)
             told = replace(end, cause="its place is not in the configuration any more") if end.stopped else end
             self._changes.append(self._reports.change(run.order, told))

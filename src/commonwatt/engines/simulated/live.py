@@ -90,6 +90,10 @@ class VirtualWork(SimulatedEngine):
             found.append(Found(handle, attempts, run.nodes if run else (), run.gpus_per_node if run else 0))
         return found
 
+    def attempts(self, handle: int) -> int:
+        """How often a job was started."""
+        return self._attempts.get(handle, 0)
+
     def remembered(self) -> Sequence[int]:
         """Return the jobs that were started and do not run."""
         return sorted(self._ends)

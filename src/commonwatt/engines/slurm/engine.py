@@ -195,6 +195,10 @@ class SlurmEngine:
         """Every job that was ever ordered here, as it stands: for a controller that has just come (back) to life."""
         return self._past.found({handle: run.order for handle, run in self._runs.items() if self._holding(run)})
 
+    def attempts(self, handle: int) -> int:
+        """How often a job was ordered to run."""
+        return self._past.next_attempt(handle) - 1
+
     def remembered(self) -> Sequence[int]:
         """Return the jobs that do not run."""
         return self._past.others(self._runs)
