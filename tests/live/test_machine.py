@@ -159,4 +159,4 @@ TestControlPlane = ControlPlane.TestCase
 
 @pytest.mark.slow
 class TestControlPlaneLonger(ControlPlane.TestCase):
-    settings = settings(ControlPlane.TestCase.settings, max_examples=40, stateful_step_count=40)
+    settings = settings(ControlPlane.TestCase.settings, max_examples=25, stateful_step_count=40)
