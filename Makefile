@@ -14,7 +14,7 @@ demo: $(VENV)/.core
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) --durations=25
 
-# Everything that `make test` kills a few times, a hundred times: 20 minutes.
+# Everything that `make test` kills a few times, a hundred times: it takes its time.
 soak: $(VENV)/.dev
 	COMMONWATT_ROUNDS=100 $(BIN)/python -m pytest tests/live/test_chaos.py tests/live/test_databases.py \
 		tests/live/test_over_slurm.py

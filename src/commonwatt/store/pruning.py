@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from commonwatt.store import tables
 from commonwatt.store.database import Database
 from commonwatt.store.records import ACTIVE
+from commonwatt.store.upsert import put_setting
 
 __all__ = ["prune", "trusted"]
 
@@ -50,12 +51,9 @@ def prune(
     deleted = 0
     with database.transaction(what="prune") as c:
         check(c)
-        own = t.settings.c.name == "pruned_s"
-        row = c.execute(sa.select(t.settings.c.value).where(own)).first()
-        if row is None:
-            c.execute(t.settings.insert().values(name="pruned_s", value=before_s))
-        elif row[0] < before_s:
-            c.execute(t.settings.update().where(own).values(value=before_s))
+        row = c.execute(sa.select(t.settings.c.value).where(t.settings.c.name == "pruned_s")).first()
+        if row is None or row[0] < before_s:
+            put_setting(c, "pruned_s", before_s)
     for key, which in old:
         while go_on():
             with database.transaction(what="prune") as c:
@@ -76,16 +74,12 @@ def trusted(database: Database, now_s: float, check: Callable[[sa.Connection], N
     time, it is a day after the oldest sample. Kept as the setting ``trusted_s``.
     """
     t = tables.settings
-    own = t.c.name == "trusted_s"
     with database.transaction(what="prune") as c:
         check(c)
-        row = c.execute(sa.select(t.c.value).where(own)).first()
+        row = c.execute(sa.select(t.c.value).where(t.c.name == "trusted_s")).first()
         last_s = c.scalar(sa.select(sa.func.min(tables.samples.c.time_s))) if row is None else float(row[0])
         time_s = now_s if last_s is None else min(now_s, last_s + _MOST_S)
-        if row is None:
-            c.execute(t.insert().values(name="trusted_s", value=time_s))
-        else:
-            c.execute(t.update().where(own).values(value=time_s))
+        put_setting(c, "trusted_s", time_s)
     return time_s
 
 

@@ -19,6 +19,7 @@ from commonwatt.store import tables
 from commonwatt.store.database import Database
 from commonwatt.store.records import EventRow, JobRow, JobStatus, RequestKind, SampleRow, TokenOwner
 from commonwatt.store.texts import LONGEST_NAME, check_name, check_number, cleaned, cleaned_document, row_number
+from commonwatt.store.upsert import put_setting
 from commonwatt.store.whole import total
 
 __all__ = ["NOTHING", "Store", "job_row"]
@@ -234,12 +235,8 @@ class Store:
 
     def keep_setting(self, name: str, value: Any) -> None:  # noqa: ANN401
         """Keep a value that is not the controller's own under a name."""
-        t = tables.settings
         with self.database.transaction(what=f"setting {name}") as c:
-            if c.execute(sa.select(t.c.name).where(t.c.name == name)).first() is None:
-                c.execute(t.insert().values(name=name, value=value))
-            else:
-                c.execute(t.update().where(t.c.name == name).values(value=value))
+            put_setting(c, name, value)
 
     # -- what happened
 

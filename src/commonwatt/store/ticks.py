@@ -17,6 +17,7 @@ from commonwatt.store.records import ACTIVE, EventRow, IntentRow, JobRow, Reques
 from commonwatt.store.store import job_row
 from commonwatt.store.texts import LONGEST_NAME, cleaned, cleaned_column
 from commonwatt.store.totals import count_events
+from commonwatt.store.upsert import put_setting, upsert
 
 __all__ = ["LedgerKey", "Tick", "TickStore"]
 
@@ -154,7 +155,7 @@ class TickStore:
             _add(c, tick.ledger)
             _replace_segments(c, tick.segments)
             if tick.sample is not None:
-                _upsert(c, tables.samples, {"time_s": tick.sample.time_s}, asdict(tick.sample))
+                upsert(c, tables.samples, {"time_s": tick.sample.time_s}, asdict(tick.sample))
             if tick.requests:
                 done = tables.requests.update().where(tables.requests.c.id == sa.bindparam("request"))
                 c.execute(done.values(done=True), [{"request": request} for request in tick.requests])
@@ -166,7 +167,7 @@ class TickStore:
                 ]
                 c.execute(own.values(outcome=sa.bindparam("new_outcome"), cause=sa.bindparam("new_cause")), outcomes)
             for name, value in tick.settings.items():
-                _upsert(c, tables.settings, {"name": name}, {"name": name, "value": value})
+                put_setting(c, name, value)
             if tick.profiles:
                 c.execute(tables.profiles.insert(), tick.profiles)
 
@@ -230,14 +231,6 @@ def _change_jobs(c: sa.Connection, jobs: Mapping[int, Mapping[str, Any]]) -> Non
     for names, rows in alike.items():
         values = {name: sa.bindparam(f"new_{name}", type_=t.c[name].type) if name in t.c else None for name in names}
         c.execute(t.update().where(t.c.id == sa.bindparam("own")).values(values), rows)
-
-
-def _upsert(c: sa.Connection, table: sa.Table, key: dict[str, Any], values: dict[str, Any]) -> None:
-    where = sa.and_(*(table.c[name] == value for name, value in key.items()))
-    if c.execute(sa.select(sa.literal(1)).select_from(table).where(where)).first() is None:
-        c.execute(table.insert().values(**values))
-    else:
-        c.execute(table.update().where(where).values(**values))
 
 
 def _add(c: sa.Connection, changes: Mapping[LedgerKey, Mapping[str, int | None]]) -> None:

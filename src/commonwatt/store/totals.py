@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from commonwatt.store import tables
 from commonwatt.store.database import Database
 from commonwatt.store.records import ACTIVE, EventRow, JobStatus
+from commonwatt.store.upsert import put_setting
 
 __all__ = ["Lateness", "Queue", "count_events", "event_counts", "lateness", "queue"]
 
@@ -67,13 +68,7 @@ def count_events(c: sa.Connection, events: Sequence[EventRow]) -> None:
     """Count *events*, in the transaction that writes them."""
     if not events:
         return
-    before = _read(c)
-    after = dict(Counter(before) + Counter(event.kind for event in events))
-    t = tables.settings
-    if before:
-        c.execute(t.update().where(t.c.name == _COUNTS).values(value=after))
-    else:
-        c.execute(t.insert().values(name=_COUNTS, value=after))
+    put_setting(c, _COUNTS, dict(Counter(_read(c)) + Counter(event.kind for event in events)))
 
 
 def _read(c: sa.Connection) -> dict[str, int]:
