@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from commonwatt.control.engine import Stop
 from commonwatt.engines.simulated.engine import World
 from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.live.clock import SteadyClock
 from commonwatt.live.jobs import due_of
 from commonwatt.live.keeper import Keeper, Pace
 from commonwatt.live.open import open_live
+from commonwatt.model.errors import EngineError
 from commonwatt.model.job_file import JobFile
 from commonwatt.store.records import JobRow, JobStatus, RequestKind
 from tests.live.chaos import config_in
@@ -80,6 +82,18 @@ class Bench:
 
     def advance(self, seconds: float) -> None:
         self.hand.time_s += seconds
+
+    def cannot_stop(self, job: int) -> None:
+        """Have the engine refuse to stop a job, as if it hung in a driver."""
+        apply = self.engine.apply
+
+        def refuse(commands):
+            if Stop(job) in commands:
+                msg = "its processes do not end, even killed"
+                raise EngineError(msg)
+            return apply(commands)
+
+        self.engine.apply = refuse
 
     def row(self, job: int) -> JobRow:
         return self.live.store.job(job)

@@ -24,16 +24,11 @@ PLAN = {"policy": "cuff", "forecaster": "last-value", "step_s": 60, "floor_gpus"
 
 
 @pytest.fixture
-def bench(tmp_path):
-    made = []
-
+def bench(tmp_path, opened):
     def make(**changes) -> Bench:
-        made.append(Bench(tmp_path, nodes=NODES, **changes))
-        return made[-1]
+        return opened(Bench(tmp_path, nodes=NODES, **changes))
 
-    yield make
-    for one in made:
-        one.close()
+    return make
 
 
 def go_on(b: Bench, seconds: float, step_s: float = 10.0) -> None:

@@ -26,16 +26,11 @@ from tests.live.bench import Bench, node
 
 
 @pytest.fixture
-def bench(tmp_path):
-    made = []
-
+def bench(tmp_path, opened):
     def make(**changes) -> Bench:
-        made.append(Bench(tmp_path, **{"nodes": [node("n-1"), node("n-2")], **changes}))
-        return made[-1]
+        return opened(Bench(tmp_path, **{"nodes": [node("n-1"), node("n-2")], **changes}))
 
-    yield make
-    for one in made:
-        one.close()
+    return make
 
 
 @pytest.mark.parametrize("begun", [True, False], ids=["its runner was killed", "before its runner listens"])
@@ -205,14 +200,7 @@ def test_a_job_that_does_not_stop_holds_nobody_up(bench):
     hard, other = b.submit(10_000.0, gpus=2), b.submit(100.0, gpus=2)
     b.settle()
     apply = b.engine.apply
-
-    def refuse(commands):
-        if Stop(hard) in commands:
-            msg = "its processes do not end, even killed"
-            raise EngineError(msg)
-        return apply(commands)
-
-    b.engine.apply = refuse
+    b.cannot_stop(hard)
     b.ask(RequestKind.CANCEL, job=hard)
     b.settle()
     new = b.submit(100.0, gpus=2)

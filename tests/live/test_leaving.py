@@ -61,16 +61,11 @@ class Halting(Bench):
 
 
 @pytest.fixture
-def bench(tmp_path):
-    made = []
-
+def bench(tmp_path, opened):
     def make(**changes) -> Halting:
-        made.append(Halting(tmp_path, **{"nodes": [node("n-1"), node("n-2")], **changes}))
-        return made[-1]
+        return opened(Halting(tmp_path, **{"nodes": [node("n-1"), node("n-2")], **changes}))
 
-    yield make
-    for one in made:
-        one.close()
+    return make
 
 
 def total(b, jobs):

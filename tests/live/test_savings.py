@@ -21,16 +21,11 @@ DAY_S, HOUR_S = 86_400.0, 3600.0
 
 
 @pytest.fixture
-def bench(tmp_path):
-    made = []
-
+def bench(tmp_path, opened):
     def make(**changes) -> Bench:
-        made.append(Bench(tmp_path, **changes))
-        return made[-1]
+        return opened(Bench(tmp_path, **changes))
 
-    yield make
-    for one in made:
-        one.close()
+    return make
 
 
 def week(b: Bench, count: int = 40) -> None:

@@ -10,7 +10,6 @@ import yaml
 
 pytest.importorskip("sqlalchemy")
 
-from commonwatt.control.engine import Stop
 from commonwatt.live.keeper import Pace
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.job_file import JobFile
@@ -22,16 +21,11 @@ from tests.live.chaos import store_of
 
 
 @pytest.fixture
-def bench(tmp_path):
-    made = []
-
+def bench(tmp_path, opened):
     def make(**changes) -> Bench:
-        made.append(Bench(tmp_path, **changes))
-        return made[-1]
+        return opened(Bench(tmp_path, **changes))
 
-    yield make
-    for one in made:
-        one.close()
+    return make
 
 
 def test_a_job_runs_to_its_end(bench):
@@ -517,15 +511,7 @@ def test_a_job_that_cannot_be_stopped_does_not_keep_a_controller_from_beginning(
     over, other = b.submit(10_000.0, gpus=2), b.submit(100.0)
     b.settle()
     b.keeper._write(Tick(jobs={over: {"status": JobStatus.CANCELLED, "ended_s": b.clock(), "nodes": []}}))
-    apply = b.engine.apply
-
-    def refuse(commands):
-        if Stop(over) in commands:
-            msg = "its processes do not end, even killed"
-            raise EngineError(msg)
-        return apply(commands)
-
-    b.engine.apply = refuse
+    b.cannot_stop(over)
     b.begin()
     b.advance(101.0)
     b.settle()
