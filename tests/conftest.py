@@ -3,7 +3,6 @@
 import os
 import shutil
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 from hypothesis import settings

@@ -10,16 +10,25 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("sqlalchemy")
 
+from commonwatt.model.live import LiveSpec
+from commonwatt.model.timeslice_config import ServerSpec as TimesliceServer
 from tests.cli.console import run, write
 
 NODES = [{"name": "n", "gpu_type": "V100", "gpus": 1, "idle_w": 1, "gpu_w": 1}]
 
 
 @pytest.fixture
-def config(tmp_path, monkeypatch):
+def heard_at():
+    """The addresses the server listened on."""
+    return []
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch, heard_at):
     """A configuration; its server answers at once and ends."""
 
     def answers(app, listening, ready):
+        heard_at.append(listening.getsockname()[0])
         listening.close()
         ready("http://here:1")
 
@@ -51,3 +60,11 @@ def test_people_are_told_in_words(config):
     assert serving == "serving http://here:1 (engine simulated, 1 nodes); stop it with Ctrl-C"
     assert done.document["url"] == "http://here:1"
     assert run("serve", config, "--log-level", "error").err.splitlines() == [serving]  # the token is shown once
+
+
+def test_nobody_else_is_listened_to_unless_it_is_said(config, heard_at):
+    """What is open to others by mistake is found before it is known."""
+    assert [LiveSpec().server.host, TimesliceServer().host] == ["127.0.0.1", "127.0.0.1"]
+    assert run("serve", config, "--log-level", "error").code == 0
+    assert run("serve", config, "--log-level", "error", "--host", "0.0.0.0").code == 0
+    assert heard_at == ["127.0.0.1", "0.0.0.0"]
