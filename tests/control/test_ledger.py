@@ -71,6 +71,22 @@ def test_unknown_carbon_does_not_make_energy_unknown():
     assert ledger.account(0).energy_uj == 1000
 
 
+def test_amounts_are_whole_numbers_and_none_is_lost_however_large_they_get():
+    """From 2.5 MWh on, 2**53 microjoules, a float has no room for one more."""
+    ledger = ledger_of(price_per_kwh=0.3, carbon_g_per_kwh=300)
+    ledger.began(0)
+    for k, energy_uj in enumerate((2**53, 1, 1)):
+        ledger.charge([Reading(0, float(k), k + 1.0, energy_uj, (Holder(0, 4, 100, 0.0),))])
+    ledger.lost(0, lost_gpu_s=1.0)
+    for k, energy_uj in enumerate((2**53, 1, 1), 3):
+        ledger.charge([Reading(0, float(k), k + 1.0, energy_uj, ())])
+    assert ledger.idle.energy_uj == 2**53 + 2
+    assert ledger.account(0).energy_uj + ledger.overhead["lost work"].energy_uj == 2**53 + 2
+    assert ledger.total().energy_uj == ledger.meter.energy_uj == 2**54 + 4
+    rows = (ledger.account(0), ledger.idle, *ledger.overhead.values(), ledger.meter)
+    assert {type(amount) for row in rows for amount in vars(row).values()} == {int}
+
+
 def test_a_reading_across_a_change_of_price_pays_each_part_at_its_own():
     points = (ElectricityPoint(from_s=0, price_per_kwh=0.1), ElectricityPoint(from_s=60, price_per_kwh=0.4))
     ledger = ledger_of(series=points, pue=1.0)
