@@ -253,3 +253,24 @@ def test_a_job_over_its_time_limit_says_so_in_a_word(folder):
         time.sleep(0.01)
     assert isinstance(changes[0], JobEnded)
     assert (changes[0].outcome, changes[0].reason) == (Outcome.FAILED, "time-limit")
+
+
+def test_meters_go_on_counting_while_no_controller_runs_and_one_that_was_set_back_counts_from_there(tmp_path):
+    time_s, says_j = [1000.0], {0: 500.0, 1: 700.0}
+
+    def engine(since=None) -> LocalEngine:
+        clocks = {"now_s": lambda: time_s[0], "steady_s": lambda: time_s[0]}
+        return LocalEngine(cluster("a", "b"), tmp_path, sleeper, node_energy_j=says_j.get, since=since, **clocks)
+
+    marks = engine().marks()
+    assert marks == {0: (1000.0, 500.0), 1: (1000.0, 700.0)}
+    time_s[0] = 1300.0
+    says_j |= {0: 900.0, 1: 20.0}
+    after = engine(since=marks)
+    time_s[0] = 1400.0
+    says_j |= {0: 950.0, 1: 60.0}
+    drawn = [(r.node, r.from_s, r.to_s, r.energy_uj) for r in after.readings(up_to_now=True)]
+    assert sorted(drawn) == [
+        (0, 1000.0, 1300.0, 400 * 10**6), (0, 1300.0, 1400.0, 50 * 10**6),
+        (1, 1000.0, 1300.0, 0), (1, 1300.0, 1400.0, 40 * 10**6),
+    ]  # fmt: skip

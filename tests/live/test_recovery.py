@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
@@ -11,7 +12,9 @@ import sqlalchemy as sa
 from commonwatt.control.engine import Start, Stop
 from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.live.clock import SteadyClock
+from commonwatt.live.engines import Marks
 from commonwatt.live.open import open_live
+from commonwatt.model.nodes import Cluster, NodeSpec
 from commonwatt.store import tables
 from commonwatt.store.check import check
 from commonwatt.store.records import EventRow, JobStatus, RequestKind
@@ -165,3 +168,12 @@ def test_what_was_drawn_while_no_controller_ran_is_metered_from_where_it_was_wri
     assert rows["meter"]["gpu_us"] == rows["idle"]["gpu_us"] == 4 * 300 * 10**6
     assert rows["meter"]["energy_uj"] == 2 * 100 * 300 * 10**6
     assert ledger_problems(live.store) == []
+
+
+def test_what_meters_said_is_kept_by_the_names_of_nodes(bench):
+    """In the order of another configuration, and without those that are not there any more."""
+    b = bench(nodes=[node("a"), node("b"), node("gone")])
+    engine = SimpleNamespace(marks=lambda: {0: (10.0, None), 1: (20.0, 7.5), 2: (30.0, 1.0)})
+    b.keeper._write(Tick(settings={"metered": Marks(b.live.cluster).of(engine)()}))
+    now = Cluster.of([NodeSpec(**node(name)) for name in ("new", "b", "a")])
+    assert Marks(now).kept(b.session.store) == {1: (20.0, 7.5), 2: (10.0, None)}
