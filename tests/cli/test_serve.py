@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 
 import pytest
 
 pytest.importorskip("fastapi")
 pytest.importorskip("sqlalchemy")
 
+from commonwatt.live.session import Session
 from tests.cli.console import run, write
 
 NODES = [{"name": "n", "gpu_type": "V100", "gpus": 1, "idle_w": 1, "gpu_w": 1}]
@@ -51,3 +53,25 @@ def test_people_are_told_in_words(config):
     assert serving == "serving http://here:1 (engine simulated, 1 nodes); stop it with Ctrl-C"
     assert done.document["url"] == "http://here:1"
     assert run("serve", config, "--log-level", "error").err.splitlines() == [serving]  # the token is shown once
+
+
+def test_a_mode_that_is_given_holds_from_the_very_beginning(config, monkeypatch):
+    """What is found running, and what waits, is taken up in that mode: nothing is started before a dry run."""
+    begun, modes = threading.Event(), []
+    recover = Session.recover
+
+    def recovering(session, mode, drained):
+        modes.append(mode)
+        begun.set()
+        return recover(session, mode, drained)
+
+    def serving(app, listening, ready):
+        listening.close()
+        assert begun.wait(120)
+
+    monkeypatch.setattr(Session, "recover", recovering)
+    monkeypatch.setattr("commonwatt.service.server.run_server", serving)
+    for flags in ((), ("--mode", "dry-run"), (), ("--mode", "live")):
+        begun.clear()
+        assert run("serve", config, "--log-level", "error", *flags).code == 0
+    assert modes == ["live", "dry-run", "dry-run", "live"]

@@ -10,6 +10,8 @@ pytest.importorskip("alembic")
 from commonwatt.live.clock import SteadyClock
 from commonwatt.live.open import open_live, read_config
 from commonwatt.model.errors import InputError, StoreError
+from commonwatt.store.records import RequestKind
+from commonwatt.store.ticks import TickStore
 from tests.live.chaos import config_in, store_of
 
 
@@ -57,6 +59,20 @@ def test_names_an_address_can_hold(tmp_path):
         tmp_path, engine="simulated", tenants=[{"name": name} for name in ("a b%c", "...", "é?#", "x" * 128)]
     )
     assert len(read_config(path).tenants) == 4
+
+
+def test_a_mode_that_is_given_outdoes_what_was_asked_for_before(tmp_path):
+    path = config_in(tmp_path, engine="simulated")
+    store = store_of(path)
+    store.ask(RequestKind.MODE, 1.0, value="live")  # of a controller that ended before it took note
+    live = open_live(path, mode="dry-run")
+    try:
+        live.start()
+        assert store.setting("mode") == "dry-run"
+        assert TickStore(store.database).requests() == []
+    finally:
+        live.close()
+    assert store.setting("mode") == "dry-run"
 
 
 def test_the_engine_goes_by_the_clock_of_the_controller(tmp_path):

@@ -58,14 +58,12 @@ def command(
     form: LogFormat = "json" if log_format == "json" else "text"
     configure(form, getattr(logging, log_level.upper()))
     with blamed_on(config):
-        live = open_live(config, seed=seed, settled=_leave_alone)
+        live = open_live(config, seed=seed, settled=_leave_alone, mode=mode)
     try:
         with blamed_on(config):
             server = live.config.live.server
             listening = bound(host or server.host, server.port if port is None else port)
         live.start()
-        if mode is not None:
-            _switch(live, mode)
         _first_token(live, form)
         keeper = live.keeper
         desk = Desk(
@@ -99,15 +97,6 @@ def _leave_alone() -> None:
     gc.unfreeze()
     gc.collect()
     gc.freeze()
-
-
-def _switch(live: Live, mode: str) -> None:
-    from time import time
-
-    from commonwatt.store.records import RequestKind
-
-    live.store.ask(RequestKind.MODE, time(), value=mode)
-    live.keeper.wake()
 
 
 def _first_token(live: Live, form: LogFormat) -> None:

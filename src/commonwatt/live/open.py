@@ -35,8 +35,9 @@ from commonwatt.placement.solvers import KeepGoing
 from commonwatt.simulation.warm import warm_up
 from commonwatt.store.database import Database, address
 from commonwatt.store.entitlements import enter_tenants
+from commonwatt.store.records import RequestKind
 from commonwatt.store.store import Store
-from commonwatt.store.ticks import TickStore
+from commonwatt.store.ticks import Tick, TickStore
 
 __all__ = ["Live", "open_live", "read_config"]
 
@@ -111,11 +112,12 @@ def _nodes_named(config: Scenario) -> dict[str, Sequence[str]]:
 
 def open_live(
     path: Path, *, seed: int = 0, pace: Pace | None = None, clock: SteadyClock | None = None,
-    settled: Callable[[], None] = lambda: None,
+    settled: Callable[[], None] = lambda: None, mode: str | None = None,
 ) -> Live:  # fmt: skip
     """Open store and engine of the configuration *path*; its controller is there, but not started.
 
-    *settled* is called once it has begun and decided for the first time (``Keeper``).
+    *settled* is called once it has begun and decided for the first time (``Keeper``). With *mode* it begins in that
+    one (``live`` or ``dry-run``), whatever it was in last.
 
     Raises
     ------
@@ -166,14 +168,25 @@ def open_live(
             kept={row["id"]: row for row in store.setting(SETTING, ())},
         )  # fmt: skip
 
+    def claimed() -> None:
+        enter_tenants(database, {t.name: t.weight for t in config.tenants}, clock())
+        if mode is not None:
+            _begin_in(mode, ticks)
+
     estimator = Estimator(config, store, maker, clock, seed=seed)
     keeper = Keeper(
         ticks, lambda: engine_of(marks.kept(ticks)), session,
-        engine_name=config.engine, mode=config.live.mode, clock=clock, pace=pace, saved=estimator.saved,
+        engine_name=config.engine, mode=mode or config.live.mode, clock=clock, pace=pace, saved=estimator.saved,
         keep_s=config.live.keep_days * DAY_S, settled=settled, hold=lambda: take_state(config, path, ticks),
-        claimed=lambda: enter_tenants(database, {t.name: t.weight for t in config.tenants}, clock()),
+        claimed=claimed,
     )  # fmt: skip
     return Live(config, folder, cluster, database, store, maker, keeper, estimator)
+
+
+def _begin_in(mode: str, ticks: TickStore) -> None:
+    """Have the store say *mode*, and nobody ask for another: what is found running is taken up in that mode already."""
+    asked = [request.id for request in ticks.requests() if request.kind is RequestKind.MODE]
+    ticks.write(Tick(settings={"mode": mode}, requests=asked))
 
 
 def rules_of(config: Scenario) -> Rules:
