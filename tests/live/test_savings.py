@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from commonwatt.live.jobs import JobMaker
+from commonwatt.live.jobs import JobMaker, TimeFigure
 from commonwatt.live.savings import Estimator, baseline_of, estimate, jobs_for_estimate
+from commonwatt.model.errors import JobNeverFitsError, SolverError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import PolicySpec
 from commonwatt.store.records import RequestKind
@@ -112,6 +114,36 @@ def test_the_estimate_comes_from_a_process_of_its_own_and_stops_with_it(bench, c
     while any(thread.name == "savings" and thread is estimator._thread for thread in threading.enumerate()):
         assert time.monotonic() < end_s
         time.sleep(0.02)
+
+
+GONE = {"gpu_type": "K80", "gpus": 1, "time_s": 100.0, "gpu_w": None, "source": "declared"}
+LEFT = GONE | {"gpu_type": "V100"}
+
+
+def test_gpus_that_have_gone_since_leave_the_rest_to_be_estimated(bench):
+    """What an ended job was known to take stays in the store as it was, whatever the cluster is by now."""
+    b = bench()
+    first, second, third = (b.submit() for _ in range(3))
+    b.look()
+    times = {first: [GONE], second: [GONE, LEFT], third: [LEFT | {"gpus": 64}]}
+    rows = [replace(row, times=times[row.id]) for row in b.live.store.jobs(limit=10)]
+    jobs, period_s = jobs_for_estimate(rows, b.live.maker, b.clock() + 1000.0)
+    assert [(job.name, dict(job.times_s)) for job in jobs] == [(f"{second}-j", {"V100": {1: 100.0}})]
+    assert estimate(b.live.config, jobs, period_s, 0)["jobs"] == 1
+
+
+@pytest.mark.parametrize("wrong", ["a job that never fits", "no job at all"])
+def test_what_fails_in_the_other_process_is_told_in_this_one(bench, monkeypatch, capfd, wrong):
+    b = bench()
+    b.submit(times_s={"V100": {64: 100.0}})
+    (row,) = b.live.store.jobs(limit=1)
+    never = b.live.maker.make(replace(row, submit_s=0.0), [TimeFigure(**GONE)])
+    given = {"a job that never fits": never, "no job at all": "no job"}[wrong]
+    expected = {"a job that never fits": JobNeverFitsError, "no job at all": SolverError}[wrong]
+    monkeypatch.setattr("commonwatt.live.savings.jobs_for_estimate", lambda *_: ([given], 10.0))
+    with pytest.raises(expected):
+        b.live.estimator.look()
+    assert capfd.readouterr().err == ""
 
 
 def test_nodes_set_aside_for_profiling_count_for_nothing(bench):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -60,13 +60,20 @@ def jobs_for_estimate(
     jobs = []
     for row in recent:
         try:
-            figures = [TimeFigure(**f) for f in row.times] if row.times else maker.check(row.file)
+            figures = _still_there(row.times, maker.cluster) if row.times else maker.check(row.file)
+            if not figures:
+                continue
             due_s = None if row.due_s is None else row.due_s - began_s
             jobs.append(maker.make(replace(row, submit_s=row.submit_s - began_s, due_s=due_s), figures))
         except InputError:
             continue
     jobs += [replace(job, submit_s=submit_s - began_s) for submit_s, job in others]
     return sorted(jobs, key=lambda job: job.submit_s), now_s - began_s
+
+
+def _still_there(times: Sequence[Mapping[str, Any]], cluster: Cluster) -> list[TimeFigure]:
+    figures = [TimeFigure(**figure) for figure in times]
+    return [figure for figure in figures if cluster.shapes(figure.gpu_type, figure.gpus)]
 
 
 def estimate(config: Scenario, jobs: Sequence[Job], until_s: float, seed: int) -> Saved:
@@ -131,7 +138,7 @@ class Estimator:
     def look(self) -> Saved | None:
         """Make the estimate now, in a process of its own; ``None`` without jobs, or when it is stopped meanwhile.
 
-        Raises ``SolverError`` if that process dies.
+        Raises what goes wrong in that process, ``SolverError`` if it dies.
         """
         rows = self._store.jobs(limit=MOST_JOBS, newest_first=True)[::-1]
         observed = self._store.setting(SETTING, ())
@@ -149,7 +156,7 @@ class Estimator:
             while not ours.poll(_LOOK_S):
                 if self._stopping.is_set():
                     return None
-            return cast("Saved", ours.recv())
+            answer: Saved | CommonwattError = ours.recv()
         except EOFError:
             msg = "the process that makes the estimate has died"
             raise SolverError(msg) from None
@@ -157,6 +164,9 @@ class Estimator:
             process.kill()
             process.join()
             ours.close()
+        if isinstance(answer, CommonwattError):
+            raise answer
+        return answer
 
     def _run(self) -> None:
         pause_s = self._first_s
@@ -173,4 +183,11 @@ class Estimator:
 
 
 def _estimate_to(pipe: Connection, config: Scenario, jobs: Sequence[Job], until_s: float, seed: int) -> None:
-    pipe.send(estimate(config, jobs, until_s, seed))
+    answer: Saved | CommonwattError
+    try:
+        answer = estimate(config, jobs, until_s, seed)
+    except CommonwattError as error:
+        answer = error
+    except Exception as error:  # it is for the log of the control plane, not for this process's standard error
+        answer = SolverError(f"the estimate failed ({type(error).__name__}: {error})")
+    pipe.send(answer)
