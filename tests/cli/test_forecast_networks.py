@@ -54,6 +54,22 @@ def model(folder, demand):
     return path
 
 
+@pytest.fixture(scope="module", params=["gru", "bilstm-point", "cnn", "lightgbm"])
+def any_model(request, folder, demand, model):
+    """One of each kind of predictor there are files of."""
+    if request.param == "gru":
+        return model
+    path = folder / f"{request.param}.safetensors"
+    if request.param == "lightgbm":
+        pytest.importorskip("lightgbm")
+        quick = ("--horizon", 1)
+    else:
+        quick = QUICK
+    done = run("forecast", "fit", demand, "--model", request.param, "--out", path, *quick)
+    assert done.code == 0, done.err
+    return path
+
+
 def test_a_forecast_from_the_file(model, demand):
     done = run("forecast", "predict", model, demand, "--json")
     assert done.code == 0, done.err
@@ -157,8 +173,8 @@ def test_a_safetensors_file_of_something_else(demand, tmp_path):
         (walk(300).gpus, 60.0, ("--plot", "fan.gif"), "--plot"),
     ],
 )
-def test_series_that_do_not_suit_the_model(gpus, step_s, more, says, model, tmp_path):
-    done = run("forecast", "predict", model, series_file(tmp_path / "s.csv", gpus, step_s), *more)
+def test_series_that_do_not_suit_the_model(gpus, step_s, more, says, any_model, tmp_path):
+    done = run("forecast", "predict", any_model, series_file(tmp_path / "s.csv", gpus, step_s), *more)
     assert (done.code, done.out) == (2, "")
     assert says in done.err
 
