@@ -254,9 +254,9 @@ class NetworkPredictor:
         The former are blocks spread evenly over the training values, the last one at their end; the next member's lie
         just before them. One block at the end would judge by the mood of a day.
         """
-        block = len(origins) // _BLOCKS
-        held = round(self.settings.held_out * block)
-        if held < 1:
+        block, share = len(origins) // _BLOCKS, self.settings.held_out
+        held = max(1, round(share * block))
+        if not (share and block):
             return np.zeros(0, dtype=np.int64), np.arange(len(origins))
         last = len(origins) - member * held % block - np.arange(_BLOCKS) * block
         judged = np.zeros(len(origins), dtype=bool)
