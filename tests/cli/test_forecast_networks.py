@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from commonwatt.data.series_files import write_series
+from commonwatt.forecasting import network_training
 from commonwatt.forecasting.forecast import LEVELS
 from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
 from commonwatt.forecasting.network_training import Recipe
@@ -54,6 +55,22 @@ def model(folder, demand):
     return path
 
 
+@pytest.fixture(scope="module", params=["gru", "bilstm-point", "cnn", "lightgbm"])
+def any_model(request, folder, demand, model):
+    """One of each kind of predictor there are files of."""
+    if request.param == "gru":
+        return model
+    path = folder / f"{request.param}.safetensors"
+    if request.param == "lightgbm":
+        pytest.importorskip("lightgbm")
+        quick = ("--horizon", 1)
+    else:
+        quick = QUICK
+    done = run("forecast", "fit", demand, "--model", request.param, "--out", path, *quick)
+    assert done.code == 0, done.err
+    return path
+
+
 def test_a_forecast_from_the_file(model, demand):
     done = run("forecast", "predict", model, demand, "--json")
     assert done.code == 0, done.err
@@ -79,6 +96,35 @@ def test_seen_until_a_moment_later_values_change_nothing(model, demand, folder):
     first = run("forecast", "predict", model, demand, *at, "--plot", plot).document
     assert first["steps"] == run("forecast", "predict", model, other, *at).document["steps"]
     assert plot.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_part_held_out_judges_the_epochs_and_ends_training_early(demand, tmp_path, monkeypatch):
+    judged = []
+    judge = network_training._Run.judge
+
+    def counted(self):
+        judge(self)
+        judged.append(self.least)
+
+    monkeypatch.setattr(network_training._Run, "judge", counted)
+    files = [tmp_path / name for name in ("best.safetensors", "last.safetensors")]
+    for out, more in zip(files, (("--held-out", 0.2), ()), strict=True):
+        del judged[:]
+        done = run("forecast", "fit", demand, "--members", 1, "--epochs", 60, "--out", out, *more)
+        assert done.code == 0, done.err
+        if more:
+            best = judged.index(judged[-1])
+            assert len(judged) == best + 1 + Recipe().patience < 61
+    (best, header), (last, _) = map(read_model, files)
+    assert header.settings.held_out == 0.2
+    assert (best.predict().gpus != last.predict().gpus).any()
+
+
+@pytest.mark.parametrize("share", [-0.1, 0.5, "nan"])
+def test_shares_nobody_can_hold_out(share, demand, tmp_path):
+    done = run("forecast", "fit", demand, "--out", tmp_path / "m.safetensors", "--held-out", share)
+    assert (done.code, done.out) == (2, "")
+    assert "--held-out" in done.err
 
 
 @pytest.mark.parametrize("kind", ["gru", "bilstm", "cnn"])
@@ -157,8 +203,8 @@ def test_a_safetensors_file_of_something_else(demand, tmp_path):
         (walk(300).gpus, 60.0, ("--plot", "fan.gif"), "--plot"),
     ],
 )
-def test_series_that_do_not_suit_the_model(gpus, step_s, more, says, model, tmp_path):
-    done = run("forecast", "predict", model, series_file(tmp_path / "s.csv", gpus, step_s), *more)
+def test_series_that_do_not_suit_the_model(gpus, step_s, more, says, any_model, tmp_path):
+    done = run("forecast", "predict", any_model, series_file(tmp_path / "s.csv", gpus, step_s), *more)
     assert (done.code, done.out) == (2, "")
     assert says in done.err
 
@@ -219,7 +265,7 @@ def test_lightgbm_in_a_file_forecasts_as_it_did(folder, demand):
         assert says in refused.err
 
 
-@pytest.mark.parametrize("more", [("--members", 2), ("--epochs", 2), ("--raw-levels",)])
+@pytest.mark.parametrize("more", [("--members", 2), ("--epochs", 2), ("--held-out", 0.1), ("--raw-levels",)])
 def test_options_of_networks_do_not_suit_lightgbm(more, demand, tmp_path):
     pytest.importorskip("lightgbm")
     done = run("forecast", "fit", demand, "--model", "lightgbm", "--out", tmp_path / "m.safetensors", *more)

@@ -84,6 +84,21 @@ def test_short_series_are_refused(predictor):
         predictor.fit(walk(length=predictor.look_back + 2), np.random.default_rng(0))
 
 
+def test_regular_gaps_leave_something_to_learn_from(predictor):
+    """No origin is known with all its targets."""
+    gpus = walk().gpus
+    gpus[:: predictor.horizon + 1] = np.nan
+    predictor.fit(DemandSeries(0, 60, gpus), np.random.default_rng(0))
+    assert np.abs(predictor.predict().at(0.5) - gpus[-1]).max() < 20
+
+
+def test_lightgbm_refuses_values_at_another_step():
+    predictor = boosted()
+    predictor.fit(walk(), np.random.default_rng(0))
+    with pytest.raises(InputError, match="every 60 s"):
+        predictor.predict_many(walk(step_s=600.0), np.array([200]))
+
+
 def test_lightgbm_learns_what_the_last_value_cannot():
     """A saw tooth: after a rise by one comes a fall by one."""
     series = DemandSeries(0, 60, 50 + np.arange(3000.0) % 2 * 10)

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import math
+import sys
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 pytest.importorskip("sqlalchemy")
 
+from commonwatt.data.forecast_model import write_model
+from commonwatt.forecasting.baselines import LastValue
+from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
+from commonwatt.forecasting.predictors import PREDICTORS
 from commonwatt.live.capacity import demand_of_samples
-from commonwatt.model.errors import InputError
+from commonwatt.live.open import read_config
+from commonwatt.model.errors import InputError, MissingExtraError
 from commonwatt.store.records import JobStatus, RequestKind, SampleRow
 from commonwatt.store.ticks import Tick
+from tests.cli.console import run
+from tests.forecasting.made import walk
 from tests.live.bench import Bench
 
 NODES = [
@@ -112,20 +122,83 @@ def test_with_too_little_history_what_is_wanted_stays_on_until_there_is_more(ben
     assert b.session.controller.capacity.renew_s == pytest.approx(b.clock() + 3600.0, abs=1.0)
     go_on(b, 120)
     assert b.session.controller.engine.nodes().power_state.tolist().count(0) == 2
-    began_s = b.clock()
-    for k in range(300):
-        b.keeper._write(Tick(sample=sample(began_s + 60.0 * k, k % 5)))
     assert not b.session.outgrown()
-    b.advance(60.0 * 300)
+    hours_of_samples(b, 300)
     assert b.session.outgrown()
     b.begin()
     assert b.session.controller.capacity.renew_s == math.inf
     go_on(b, 120)
 
 
-def test_a_plan_that_needs_the_future_is_refused(bench):
-    with pytest.raises(InputError, match="needs no future"):
-        bench(capacity={**PLAN, "policy": "foresight"})
+def hours_of_samples(b: Bench, count: int) -> None:
+    began_s = b.clock()
+    for k in range(count):
+        b.keeper._write(Tick(sample=sample(began_s + 60.0 * k, k % 5)))
+    b.advance(60.0 * count)
+
+
+class Broken(LastValue):
+    """As a library that fails on some demand."""
+
+    def fit(self, series, rng):
+        msg = "num_data > 0"
+        raise RuntimeError(msg)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_forecaster_that_cannot_be_fitted_stops_nothing(bench, monkeypatch, caplog, broken):
+    """Seasonal naive needs more than a day: what is wanted now stays on, and jobs are placed."""
+    if broken:
+        entry = replace(PREDICTORS["last-value"], target=f"{__name__}:Broken")
+        monkeypatch.setitem(PREDICTORS, "last-value", entry)
+    b = bench(capacity={**PLAN, "forecaster": "last-value" if broken else "seasonal-naive"})
+    b.settle()
+    hours_of_samples(b, 300)
+    for _ in range(2):
+        b.begin()
+        assert b.session.controller.capacity.renew_s == pytest.approx(b.clock() + 3600.0, abs=1.0)
+    assert ("num_data" if broken else "1445 values") in caplog.records[-1].cause
+    job = b.submit(50.0, gpus=2)
+    go_on(b, 200)
+    assert b.status(job) is JobStatus.COMPLETED
+
+
+def test_a_model_file_that_is_gone_stops_nothing_either(bench, tmp_path):
+    pytest.importorskip("lightgbm")
+    pytest.importorskip("safetensors")
+    trees = LightGbmQuantile(trees=2, steps=(5,))
+    trees.fit(walk(300), np.random.default_rng(0))
+    write_model(trees, tmp_path / "m.safetensors", 0)
+    b = bench(capacity={**PLAN, "forecaster": "m.safetensors"})
+    assert b.session.controller.capacity.renew_s == math.inf
+    (tmp_path / "m.safetensors").unlink()
+    b.begin()
+    assert b.session.controller.capacity.renew_s == pytest.approx(b.clock() + 3600.0, abs=1.0)
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        ({"policy": "foresight"}, "needs no future"),
+        ({"forecaster": "oracle"}, "last-value"),
+        ({"states": ["hibernate"]}, "a power state of a node"),
+        ({"floor_gpus": 7}, "at most the 6 GPUs"),
+    ],
+)
+def test_a_plan_that_cannot_work_is_refused_before_anything_runs(bench, tmp_path, plan, said):
+    with pytest.raises(InputError, match=said):
+        bench(capacity={**PLAN, **plan})
+    with pytest.raises(InputError, match="live.yaml.*" + said):
+        read_config(tmp_path / "live.yaml")
+
+
+def test_a_package_that_is_missing_is_told_before_anything_runs(bench, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "chronos", None)
+    with pytest.raises(MissingExtraError, match="chronos is not installed"):
+        bench(capacity={**PLAN, "forecaster": "chronos"})
+    done = run("check", tmp_path / "live.yaml")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == "error: chronos is not installed; run: pip install 'commonwatt[chronos]'\n"
 
 
 def test_demand_is_the_most_that_was_wanted_in_each_step():

@@ -1,6 +1,7 @@
 """Capacity plans in ``simulate``: from the scenario file to the result and the page."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -127,6 +128,16 @@ def test_bad_plans_are_refused_in_one_line(plan, word, tmp_path, log):
     assert word in done.err
     assert done.err.strip().count("\n") == 0
     assert "Traceback" not in done.err
+
+
+def test_a_forecaster_whose_package_is_missing_is_told_before_anything_runs(tmp_path, log, monkeypatch):
+    """Before too short a history is, which another log could mend."""
+    monkeypatch.setitem(sys.modules, "chronos", None)
+    plan = {"policy": "cuff", "forecaster": "chronos", "history_days": 0.01}
+    file = write(tmp_path / "s.yaml", planned(log, capacity=plan, policies=[{"solver": "easy"}]))
+    done = run("simulate", file, "--json", "--jobs", 1)
+    assert (done.code, done.out) == (1, "")
+    assert done.err == "error: chronos is not installed; run: pip install 'commonwatt[chronos]'\n"
 
 
 def test_jobs_written_out_have_no_past_to_fit_to(tmp_path):

@@ -18,6 +18,7 @@ from commonwatt.forecasting.baselines import check_length, checked_origins
 from commonwatt.forecasting.forecast import HORIZON, LEVELS, LOOK_BACK, QuantileForecast
 from commonwatt.forecasting.history import History
 from commonwatt.forecasting.movements import WINDOWS, movements
+from commonwatt.forecasting.origins import check_step, learnable_origins
 from commonwatt.forecasting.series import DemandSeries
 from commonwatt.forecasting.trees import Trees
 from commonwatt.model.arrays import Floats, Ints
@@ -38,7 +39,6 @@ PARAMETERS: dict[str, Any] = {
 """The best of some twenty on Philly and Earth: fitted on five sevenths, scored on the sixth (docs/forecasting.md)."""
 
 _TREES = 200
-_MOST_ROWS = 60_000
 
 
 class LightGbmQuantile:
@@ -83,10 +83,7 @@ class LightGbmQuantile:
         self.see(series)
         self._whole = bool((series.gpus[series.known] == np.rint(series.gpus[series.known])).all())
         values, seed = series.filled(), int(rng.integers(2**31))
-        origins = np.flatnonzero(_usable(series, self.horizon))
-        origins = origins[origins >= self.look_back - 1]
-        if len(origins) > _MOST_ROWS:
-            origins = np.sort(rng.choice(origins, _MOST_ROWS, replace=False))
+        origins = learnable_origins(series, self.look_back, self.horizon, rng)
         rows = _all_features(series, values)[origins]
         settings = {**self._parameters, "objective": "quantile", "verbose": -1, "seed": seed, "deterministic": True,
                     "num_threads": self._threads, "force_row_wise": True, "max_bin": 127}  # fmt: skip
@@ -130,8 +127,13 @@ class LightGbmQuantile:
         return QuantileForecast(LEVELS, self._forecast(_all_features(series, seen)[-1:], seen[-1:])[0])
 
     def predict_many(self, series: DemandSeries, origins: Ints) -> Floats:
-        """Forecast from each origin. Shape [K, m, Q]."""
+        """Forecast from each origin. Shape [K, m, Q].
+
+        Raises ``InputError`` if nothing was fitted, or *series* has another step than what was.
+        """
         at, values = checked_origins(series, origins, 1), series.filled()
+        if self._models is not None:
+            check_step(series, self._step_s)
         return self._forecast(_all_features(series, values)[at], values[at])
 
     def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -190,16 +192,6 @@ def _between(known: Floats, values: Floats, wanted: Floats, axis: int) -> Floats
     shape[axis] = len(wanted)
     weight = part.reshape(shape)
     return (1 - weight) * np.take(values, high - 1, axis=axis) + weight * np.take(values, high, axis=axis)
-
-
-def _usable(series: DemandSeries, horizon: int) -> np.ndarray:
-    """Whether an instant and all steps after it are known."""
-    known = series.known
-    good = np.zeros(len(series), dtype=bool)
-    good[: len(series) - horizon] = True
-    for h in range(horizon + 1):
-        good[: len(series) - horizon] &= known[h : len(series) - horizon + h]
-    return good
 
 
 def _all_features(series: DemandSeries, values: Floats) -> Floats:

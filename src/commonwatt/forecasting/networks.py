@@ -18,13 +18,13 @@ from commonwatt.forecasting.history import History
 from commonwatt.forecasting.network_inputs import MEMORY, contexts, level_sequences, sequences
 from commonwatt.forecasting.network_layers import KINDS, Layers, Shape, build
 from commonwatt.forecasting.network_training import Examples, Recipe, forecast, train
+from commonwatt.forecasting.origins import check_step, learnable_origins
 from commonwatt.forecasting.series import DemandSeries
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 
 __all__ = ["NetworkPredictor", "NetworkSettings", "Scaling"]
 
-_MOST_EXAMPLES = 60_000
 _AT_ONCE = 8192  # origins forecast from at once, to save memory
 _BLOCKS = 10  # stretches of the training values in each of which some are held out
 _FARTHEST = 5.0  # standard deviations: beyond what was seen in training, context inputs are cut off
@@ -139,7 +139,7 @@ class NetworkPredictor:
         """
         check_length(series, self.look_back + self.horizon)
         values = series.filled()
-        origins = self._origins(series, rng)
+        origins = learnable_origins(series, self.look_back, self.horizon, rng)
         self._scaling = self._scaled(values, origins)
         with _one_thread():
             self._train(values, origins, rng, go_on, progress)
@@ -172,8 +172,8 @@ class NetworkPredictor:
             If nothing was fitted, or *series* has another step than what was.
         """
         at = checked_origins(series, origins, self.look_back)
-        if self._members and not np.isclose(series.step_s, self._step_s):
-            raise InputError(f"values every {self._step_s:g} s, as in training", field="step_s", value=series.step_s)
+        if self._members:
+            check_step(series, self._step_s)
         return self._forecast(series.filled(), at)
 
     @property
@@ -190,17 +190,6 @@ class NetworkPredictor:
     def fitted_until_s(self) -> float:
         """Instant after the last value seen."""
         return self._start_s + self._seen * self._step_s
-
-    def _origins(self, series: DemandSeries, rng: np.random.Generator) -> Ints:
-        """Return origins to learn from, all of whose targets are known; not more than enough of them."""
-        n, m = self.look_back, self.horizon
-        origins = np.arange(n - 1, len(series) - m)
-        known = np.lib.stride_tricks.sliding_window_view(series.known, m + 1)[n - 1 :].all(axis=1)
-        if known.any():
-            origins = origins[known]
-        if len(origins) > _MOST_EXAMPLES:
-            origins = np.sort(rng.choice(origins, _MOST_EXAMPLES, replace=False))
-        return origins
 
     def _scaled(self, values: Floats, origins: Ints) -> Scaling:
         whole = bool((values == np.round(values)).all())
@@ -265,9 +254,9 @@ class NetworkPredictor:
         The former are blocks spread evenly over the training values, the last one at their end; the next member's lie
         just before them. One block at the end would judge by the mood of a day.
         """
-        block = len(origins) // _BLOCKS
-        held = round(self.settings.held_out * block)
-        if held < 1:
+        block, share = len(origins) // _BLOCKS, self.settings.held_out
+        held = max(1, round(share * block))
+        if not (share and block):
             return np.zeros(0, dtype=np.int64), np.arange(len(origins))
         last = len(origins) - member * held % block - np.arange(_BLOCKS) * block
         judged = np.zeros(len(origins), dtype=bool)

@@ -15,7 +15,7 @@ from commonwatt.control.policy import Policy
 from commonwatt.data.files import load_yaml
 from commonwatt.engines.images import Images
 from commonwatt.engines.simulated.live import VirtualWork
-from commonwatt.live.capacity import live_capacity, since_s
+from commonwatt.live.capacity import check_plan, live_capacity, since_s
 from commonwatt.live.clock import SteadyClock
 from commonwatt.live.durable import Durable
 from commonwatt.live.engines import Marks, make_engine, others_of
@@ -72,7 +72,10 @@ class Live:
 
 
 def read_config(path: Path) -> Scenario:
-    """Read the configuration of a control plane; raises ``InputError`` on what cannot go live."""
+    """Read the configuration of a control plane.
+
+    Raises ``InputError`` on what cannot go live, ``MissingExtraError`` if its capacity plan needs a package not there.
+    """
     config = load_yaml(path, Scenario)
     if not config.nodes:
         raise InputError("at least one node", file=path, field="nodes", value="none")
@@ -93,6 +96,12 @@ def read_config(path: Path) -> Scenario:
     if config.engine == "local" and (config.capacity or config.policies[0].capacity):
         expected = "no capacity plan: this engine does not put nodes to sleep (slurm with live.slurm.power does)"
         raise InputError(expected, file=path, field="capacity", value="a plan")
+    plan = config.policies[0].capacity or config.capacity
+    if plan is not None:
+        try:
+            check_plan(plan, cluster, path.parent.absolute())
+        except InputError as error:
+            raise error.within(path) from None
     for field, names in _nodes_named(config).items():
         for name in names:
             if name not in cluster.names:
@@ -123,6 +132,8 @@ def open_live(
     ------
     InputError
         For whatever is wrong in the configuration.
+    MissingExtraError
+        If a package its capacity plan needs is not installed.
     StoreError
         If the database does not answer.
     """

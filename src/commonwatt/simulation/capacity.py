@@ -21,7 +21,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import DAY_S
 
-__all__ = ["Past", "check_capacity", "demand_in", "make_capacity"]
+__all__ = ["Past", "check_capacity", "check_forecaster", "check_rules", "demand_in", "make_capacity"]
 
 CALIBRATION_DAYS = 7.0
 """Last part of the demand before the period, on which the promise is calibrated; at most a third of it."""
@@ -64,26 +64,48 @@ def demand_in(samples: Sequence[Sample], step_s: float) -> DemandSeries:
 
 
 def check_capacity(spec: CapacitySpec, cluster: Cluster, past: Past) -> None:
-    """Raise ``InputError`` on what would stop a plan: unknown states, states too slow, nothing to fit to."""
-    rules = _rules(spec)
-    Capacity(cluster, Everything(cluster.total_gpus), rules)
-    if spec.floor_gpus > cluster.total_gpus:
-        expected = f"at most the {cluster.total_gpus} GPUs there are"
-        raise InputError(expected, field="capacity.floor_gpus", value=spec.floor_gpus)
-    if not spec.forecasts:
-        return
-    if spec.forecaster not in PREDICTORS and (past.folder / spec.forecaster).is_file():
-        _read(past.folder / spec.forecaster, spec.step_s)
-    if spec.forecaster not in PREDICTORS and not (past.folder / spec.forecaster).is_file():
-        expected = f"a fitted model's file, or one of {', '.join(PREDICTORS)}"
-        raise InputError(expected, field="capacity.forecaster", value=spec.forecaster)
+    """Raise ``InputError`` on what would stop a plan: unknown states, states too slow, nothing to fit to.
+
+    Raises ``MissingExtraError`` if a package its forecaster needs is not installed.
+    """
+    check_rules(spec, cluster)
+    check_forecaster(spec, past.folder)
     least, demand = 2 * (LOOK_BACK + HORIZON), past.demand(spec)
-    if spec.forecaster in PREDICTORS and (demand is None or len(demand) < least):
+    if spec.forecasts and spec.forecaster in PREDICTORS and (demand is None or len(demand) < least):
         have = 0 if demand is None else len(demand)
         expected = (
             f"at least {least} steps of demand before the period to fit to: a log that begins earlier, or a model"
         )
         raise InputError(expected, field="capacity.forecaster", value=f"{have} steps")
+
+
+def check_rules(spec: CapacitySpec, cluster: Cluster) -> None:
+    """Raise ``InputError`` on states no node has or that are too slow, and on more GPUs always on than there are."""
+    Capacity(cluster, Everything(cluster.total_gpus), _rules(spec))
+    if spec.floor_gpus > cluster.total_gpus:
+        expected = f"at most the {cluster.total_gpus} GPUs there are"
+        raise InputError(expected, field="capacity.floor_gpus", value=spec.floor_gpus)
+
+
+def check_forecaster(spec: CapacitySpec, folder: Path) -> None:
+    """Try whether the forecaster can be made, or its file (relative to *folder*) be read, as far as one is needed.
+
+    Raises
+    ------
+    InputError
+        For an unknown name, and a file that is no model file or one of another step.
+    MissingExtraError
+        If a package it needs is not installed.
+    """
+    if not spec.forecasts:
+        return
+    if spec.forecaster in PREDICTORS:
+        make_predictor(spec.forecaster)
+    elif (folder / spec.forecaster).is_file():
+        _read(folder / spec.forecaster, spec.step_s)
+    else:
+        expected = f"a fitted model's file, or one of {', '.join(PREDICTORS)}"
+        raise InputError(expected, field="capacity.forecaster", value=spec.forecaster)
 
 
 def make_capacity(

@@ -14,6 +14,7 @@ import click
 
 from commonwatt.cli.forecast._series import series_options
 from commonwatt.cli.output import json_option, print_json, say, seed_option
+from commonwatt.cli.ranges import NumberRange
 
 if TYPE_CHECKING:
     from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
@@ -38,6 +39,13 @@ __all__ = ["fit"]
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="MODEL", help="File to write.")
 @click.option("--members", type=click.IntRange(1), metavar="N", help="Networks whose forecasts are averaged.")
 @click.option("--epochs", type=click.IntRange(1), metavar="N", help="Epochs of each.")
+@click.option(
+    "--held-out",
+    type=NumberRange(0, 0.5, max_open=True),
+    metavar="SHARE",
+    help="Part of SERIES, below 0.5, that judges each epoch: the best is kept, and training ends after four without a "
+    "better one.  [default: 0, the last is kept]",
+)
 @click.option("--raw-levels", is_flag=True, help="Work on levels, not changes: to see what drift does to that.")
 @click.option("--look-back", type=click.IntRange(1), metavar="N", help="Values seen before a forecast.  [default: 120]")
 @click.option("--horizon", type=click.IntRange(1), metavar="M", help="Steps forecast.  [default: 5]")
@@ -46,8 +54,8 @@ __all__ = ["fit"]
 @json_option
 def fit(
     series: Path, *, name: str, train_until: str | None, out: Path, members: int | None, epochs: int | None,
-    raw_levels: bool, look_back: int | None, horizon: int | None, column: str, time_column: str | None,
-    where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
+    held_out: float | None, raw_levels: bool, look_back: int | None, horizon: int | None, column: str,
+    time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Train a network, or LightGBM, on SERIES and write it to MODEL.
 
@@ -72,7 +80,7 @@ def fit(
     from commonwatt.forecasting.networks import NetworkPredictor
     from commonwatt.model.forecast_network_results import ForecastFitResult
 
-    predictor = _made(name, members, epochs, raw_levels, look_back, horizon)
+    predictor = _made(name, members, epochs, held_out, raw_levels, look_back, horizon)
     _check_out(out)
     file = load_series(series, column, time_column, where, max_gap).file
     until = len(file.series) if train_until is None else read_moment(train_until, file, "--train-until")
@@ -115,8 +123,9 @@ def fit(
 
 
 def _made(
-    name: str, members: int | None, epochs: int | None, raw: bool, look_back: int | None, horizon: int | None
-) -> NetworkPredictor | LightGbmQuantile:
+    name: str, members: int | None, epochs: int | None, held_out: float | None, raw: bool, look_back: int | None,
+    horizon: int | None,
+) -> NetworkPredictor | LightGbmQuantile:  # fmt: skip
     from dataclasses import replace
 
     from commonwatt.forecasting.forecast import HORIZON, LOOK_BACK
@@ -127,7 +136,8 @@ def _made(
 
     networks = [known for known, entry in PREDICTORS.items() if entry.packages == ("torch",)]
     if name == LightGbmQuantile.name:
-        for field, given in (("--members", members), ("--epochs", epochs), ("--raw-levels", raw or None)):
+        options = {"--members": members, "--epochs": epochs, "--held-out": held_out, "--raw-levels": raw or None}
+        for field, given in options.items():
             if given is not None:
                 raise InputError("a network to go with it", field=field, value=name)
         trees = make_predictor(name, look_back or LOOK_BACK, horizon or HORIZON)
@@ -136,7 +146,7 @@ def _made(
     if name not in networks:
         expected = f"one of {', '.join([*networks, LightGbmQuantile.name])}; others need no fitting ahead"
         raise InputError(expected, field="--model", value=name)
-    settings = NetworkSettings(raw=raw)
+    settings = NetworkSettings(raw=raw, held_out=held_out or 0.0)
     recipe = settings.recipe if epochs is None else replace(settings.recipe, epochs=epochs)
     settings = replace(settings, recipe=recipe, members=members or settings.members)
     made = make_predictor(name, look_back or LOOK_BACK, horizon or HORIZON, settings=settings)
