@@ -32,6 +32,7 @@ NODES = [
 SAVED = {
     "baseline": "fifo", "energy_kwh": 12.5, "cost": 2.15, "tardiness_cost": -0.5, "baseline_energy_kwh": 100.0,
     "baseline_cost": 17.2, "jobs": 400.0, "period_s": 7 * 86400.0,
+    "capacity": "last-value", "baseline_capacity": None, "no_forecast": "ours: 0 steps",
 }  # fmt: skip
 REASONS = [("no-room", "No node has room for it."), ("held-back", "It is not urgent; others gain more.")]
 

@@ -43,7 +43,8 @@ def test_everything_is_shown(served, desk, visit, width, scheme):
     saving = page.inner_text("#saving").replace("\u00a0", " ")
     assert saving == (
         "Estimate against fifo, simulated on 400 jobs of the last 7 days: 12.5 kWh (13%) less energy, "
-        "2.15 EUR (13%) less cost, 0.5 EUR more cost of lateness."
+        "2.15 EUR (13%) less cost, 0.5 EUR more cost of lateness. With ours nodes are on by the plan last-value, "
+        "with the baseline all nodes are on. No forecast for it: ours: 0 steps."
     )
     meter = next(row for row in desk.store.ledger() if row["row"] == "meter")
     energy = f"{meter['energy_uj'] / 3.6e12:.3g}\u00a0kWh"  # the meter's row is the total of the others

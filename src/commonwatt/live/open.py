@@ -184,7 +184,7 @@ def open_live(
         if mode is not None:
             _begin_in(mode, ticks)
 
-    estimator = Estimator(config, store, maker, clock, seed=seed)
+    estimator = Estimator(config, store, maker, clock, seed=seed, folder=folder)
     keeper = Keeper(
         ticks, lambda: engine_of(marks.kept(ticks)), session,
         engine_name=config.engine, mode=mode or config.live.mode, clock=clock, pace=pace, saved=estimator.saved,

@@ -201,8 +201,9 @@ class ClusterState(ResultModel):
     tick_s: float | None = quantity("how long the last tick took; null before the first", "s")
     ticks: int = quantity("ticks since the controller was started")
     saved: dict[str, float | str | None] | None = quantity(
-        "estimated savings of all jobs against the baseline policy: energy_kwh, cost, baseline (its name), ...; "
-        "null: not known, or asked for by a tenant"
+        "estimated savings of all jobs against the baseline policy: energy_kwh, cost, baseline (its name), capacity "
+        "and baseline_capacity (the plans nodes were on by; null: all were on), no_forecast (why a plan was without "
+        "one), ...; null: not known, or asked for by a tenant"
     )
     nodes: tuple[NodeState, ...] = quantity("all nodes")
 
