@@ -16,13 +16,14 @@ from commonwatt.forecasting.baselines import LastValue
 from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
 from commonwatt.forecasting.predictors import PREDICTORS
 from commonwatt.live.capacity import demand_of_samples
-from commonwatt.live.open import read_config
+from commonwatt.live.open import open_live, read_config
 from commonwatt.model.errors import InputError, MissingExtraError
 from commonwatt.store.records import JobStatus, RequestKind, SampleRow
 from commonwatt.store.ticks import Tick
 from tests.cli.console import run
 from tests.forecasting.made import walk
 from tests.live.bench import Bench
+from tests.live.chaos import config_in
 
 NODES = [
     {
@@ -190,6 +191,54 @@ def test_a_plan_that_cannot_work_is_refused_before_anything_runs(bench, tmp_path
         bench(capacity={**PLAN, **plan})
     with pytest.raises(InputError, match="live.yaml.*" + said):
         read_config(tmp_path / "live.yaml")
+
+
+SEVERAL = [{**NODES[0], "states": [*NODES[0]["states"], {"name": "sleep", "power_w": 50, "enter_s": 1, "wake_s": 1}]}]
+OWN = {"policies": [{"solver": "fifo", "capacity": {"policy": "last-value", "floor_gpus": 7}}]}
+BASELINE = {"policies": [{"solver": "fifo"}, {"solver": "edf", "capacity": {**PLAN, "forecaster": "gone.safetensors"}}]}
+SLURM = {"engine": "slurm", "live": {"slurm": {"power": True}}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "value"),
+    [
+        ({"capacity": {**PLAN, "states": ["hibernate"]}}, "capacity.states", "hibernate"),
+        ({"capacity": {**PLAN, "forecaster": "gone.safetensors"}}, "capacity.forecaster", "gone.safetensors"),
+        (OWN, "policies.0.capacity.floor_gpus", 7),
+        (BASELINE, "policies.1.capacity.forecaster", "gone.safetensors"),
+        ({**SLURM, "nodes": SEVERAL, "capacity": PLAN}, "nodes.states", "off, sleep"),
+        ({**SLURM, "nodes": SEVERAL}, "nodes.states", "off, sleep"),
+        ({**OWN, "engine": "local"}, "policies.0.capacity", "a plan"),
+    ],
+)
+def test_what_is_wrong_with_a_plan_is_named_and_the_check_ends_with_2(tmp_path, changes, field, value):
+    path = config_in(tmp_path, **{"engine": "simulated", "nodes": NODES, **changes})
+    for refuses in (read_config, open_live):
+        with pytest.raises(InputError) as refused:
+            refuses(path)
+        assert (refused.value.file, refused.value.field, refused.value.value) == (path, field, value)
+    done = run("check", path)
+    assert (done.code, done.out) == (2, "")
+    assert str(refused.value) in done.err
+
+
+def test_a_plan_for_a_slurm_that_may_not_power_nodes_down_is_refused_by_what_serves(tmp_path):
+    path = config_in(tmp_path, engine="slurm", nodes=NODES, capacity=PLAN)
+    read_config(path)  # `check` looks at the rest, too, and then says so
+    with pytest.raises(InputError) as refused:
+        open_live(path)
+    assert (refused.value.file, refused.value.field) == (path, "live.slurm.power")
+
+
+def test_a_baseline_may_know_the_future(bench):
+    """It is only ever simulated, on what has been."""
+    b = bench(policies=[{"solver": "fifo"}, {"solver": "easy", "capacity": {**PLAN, "policy": "foresight"}}])
+    b.submit(100.0)
+    b.settle()
+    b.advance(1000.0)
+    saved = b.live.estimator.look()
+    assert (saved["capacity"], saved["baseline_capacity"]) == (None, "foresight")
+    assert saved["energy_kwh"] < 0
 
 
 def test_a_package_that_is_missing_is_told_before_anything_runs(bench, tmp_path, monkeypatch):

@@ -44,8 +44,10 @@ def demand_of_samples(samples: Sequence[SampleRow], step_s: float) -> DemandSeri
     return DemandSeries(first * step_s, step_s, gpus)
 
 
-def check_plan(plan: CapacitySpec, cluster: Cluster, folder: Path) -> None:
+def check_plan(plan: CapacitySpec, cluster: Cluster, folder: Path, *, knows_the_future: bool = False) -> None:
     """Raise, before anything runs, on a plan that cannot work here, whatever history there will be.
+
+    In a simulation of what has been the future is known.
 
     Raises
     ------
@@ -54,7 +56,7 @@ def check_plan(plan: CapacitySpec, cluster: Cluster, folder: Path) -> None:
     MissingExtraError
         If a package the forecaster needs is not installed.
     """
-    if plan.policy == "foresight":
+    if plan.policy == "foresight" and not knows_the_future:
         raise InputError("a policy that needs no future", field="capacity.policy", value=plan.policy)
     check_rules(plan, cluster)
     check_forecaster(plan, folder)

@@ -15,6 +15,7 @@ from commonwatt.control.policy import Policy
 from commonwatt.data.files import load_yaml
 from commonwatt.engines.images import Images
 from commonwatt.engines.simulated.live import VirtualWork
+from commonwatt.engines.slurm.power import check_one_state
 from commonwatt.live.capacity import check_plan, live_capacity, since_s
 from commonwatt.live.clock import SteadyClock
 from commonwatt.live.durable import Durable
@@ -22,7 +23,7 @@ from commonwatt.live.engines import Marks, make_engine, others_of
 from commonwatt.live.jobs import JobMaker
 from commonwatt.live.keeper import Keeper, Pace
 from commonwatt.live.observer import SETTING, Observer
-from commonwatt.live.savings import Estimator
+from commonwatt.live.savings import Estimator, plans_of
 from commonwatt.live.session import Session
 from commonwatt.live.state import take_state
 from commonwatt.model.errors import InputError
@@ -93,15 +94,7 @@ def read_config(path: Path) -> Scenario:
                 check_in_address(name, field)
             except InputError as error:
                 raise error.within(path) from None
-    if config.engine == "local" and (config.capacity or config.policies[0].capacity):
-        expected = "no capacity plan: this engine does not put nodes to sleep (slurm with live.slurm.power does)"
-        raise InputError(expected, file=path, field="capacity", value="a plan")
-    plan = config.policies[0].capacity or config.capacity
-    if plan is not None:
-        try:
-            check_plan(plan, cluster, path.parent.absolute())
-        except InputError as error:
-            raise error.within(path) from None
+    _check_plans(config, cluster, path)
     for field, names in _nodes_named(config).items():
         for name in names:
             if name not in cluster.names:
@@ -109,6 +102,28 @@ def read_config(path: Path) -> Scenario:
     if config.live.profiling and not len(cluster.without(config.live.profiling.nodes)):
         raise InputError("a node that is left for work", file=path, field="live.profiling.nodes", value="all of them")
     return config
+
+
+def _check_plans(config: Scenario, cluster: Cluster, path: Path) -> None:
+    """Raise on capacity plans that cannot work: that in force, and the baseline's, which the estimate simulates."""
+    plan, compared = plans_of(config)
+    where = "capacity" if config.policies[0].capacity is None else "policies.0.capacity"
+    if plan is not None and config.engine == "local":
+        expected = "no capacity plan: this engine does not put nodes to sleep (slurm with live.slurm.power does)"
+        raise InputError(expected, file=path, field=where, value="a plan")
+    try:
+        if config.engine == "slurm" and config.live.slurm.power:
+            check_one_state(cluster)
+        if plan is not None:
+            check_plan(plan, cluster, path.parent.absolute())
+        if compared is not None:
+            where = f"policies.{len(config.policies) - 1}.capacity"
+            check_plan(compared, cluster, path.parent.absolute(), knows_the_future=True)
+    except InputError as error:
+        field = error.field or ""
+        if field.startswith(("capacity.", "states")):
+            field = f"{where}.{field.removeprefix('capacity.')}"
+        raise type(error)(error.expected, file=error.file or path, field=field, value=error.value) from None
 
 
 def _nodes_named(config: Scenario) -> dict[str, Sequence[str]]:
@@ -138,6 +153,11 @@ def open_live(
         If the database does not answer.
     """
     config, folder = read_config(path), path.parent.absolute()
+    spec = config.policies[0]
+    plan = plans_of(config)[0]
+    if plan is not None and config.engine == "slurm" and not config.live.slurm.power:
+        expected = "true: a capacity plan is asked for, and without it no node is put to sleep"
+        raise InputError(expected, file=path, field="live.slurm.power", value=config.live.slurm.power)
     cluster = Cluster.of(config.nodes)
     database = Database(address(config.live.store, folder))
     database.prepare()
@@ -146,13 +166,11 @@ def open_live(
     maker = JobMaker(
         cluster.without(config.live.profiling.nodes if config.live.profiling else ()), config.live.default_time_limit_s
     )
-    spec = config.policies[0]
     warm_up(spec)
     engine_of = make_engine(config, folder, cluster, ticks, clock)
     marks = Marks(cluster)
 
     def controller(durable: Durable) -> Controller:
-        plan = spec.capacity or config.capacity
         samples = [] if plan is None else store.samples(since_s(plan, clock()), limit=1_000_000)
         return Controller(
             capacity=None if plan is None else live_capacity(plan, cluster, samples, folder, seed, clock()),

@@ -15,7 +15,15 @@ from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import EngineDownError, EngineError, InputError
 from commonwatt.model.nodes import Cluster
 
-__all__ = ["NodePower"]
+__all__ = ["NodePower", "check_one_state"]
+
+
+def check_one_state(cluster: Cluster) -> None:
+    """Raise ``InputError`` on nodes with several low-power states."""
+    for kind in cluster.classes:
+        if len(kind.states) > 1:
+            expected, names = "one state at most: Slurm's power saving has no other", [s.name for s in kind.states]
+            raise InputError(expected, field="nodes.states", value=", ".join(names))
 
 
 class NodePower:
@@ -35,10 +43,8 @@ class NodePower:
     """
 
     def __init__(self, slurm: Slurm, cluster: Cluster, *, may_sleep: bool) -> None:
-        for kind in cluster.classes:
-            if may_sleep and len(kind.states) > 1:
-                names = ", ".join(state.name for state in kind.states)
-                raise InputError("one state at most: Slurm's power saving has no other", field="states", value=names)
+        if may_sleep:
+            check_one_state(cluster)
         self._slurm, self._cluster, self._may_sleep = slurm, cluster, may_sleep
         self._kinds = [cluster.classes[k] for k in cluster.klass]
         self._told_down_s: dict[int, float] = {}
