@@ -191,6 +191,25 @@ def test_nodes_draw_power_until_now_and_not_only_until_the_last_job(bench):
     assert found(b)["baseline_energy_kwh"] == pytest.approx((1000.0 * idle_w + 100.0 * gpu_w) / 3.6e6)
 
 
+def test_prices_are_those_of_the_time_it_was(bench):
+    """By the hour of the day, the estimate's clock begins with the first job, which is submitted at 8:30."""
+    points = [{"from_s": 0, "price_per_kwh": 1}, {"from_s": 9 * HOUR_S, "price_per_kwh": 3}]
+    b = bench(policies=[{"solver": "fifo"}], electricity={"series": points, "repeat_s": DAY_S, "pue": 1})
+    b.advance(1800.0)
+    assert b.clock() % DAY_S == 8.5 * HOUR_S
+    b.settle()
+    (before,) = (row["cost_n"] for row in b.live.store.ledger() if row["row"] == "meter")
+    b.submit(HOUR_S)
+    b.settle()
+    b.advance(2 * HOUR_S)
+    b.session.recorder.hurry()
+    b.settle()
+    (after,) = (row["cost_n"] for row in b.live.store.ledger() if row["row"] == "meter")
+    saved = b.live.estimator.look()
+    assert saved["baseline_cost"] == pytest.approx((after - before) / 1e9)
+    assert found(b)["baseline_cost"] < 0.7 * saved["baseline_cost"]  # from midnight on
+
+
 CUFF = {"policy": "cuff", "forecaster": "last-value", "step_s": 60}
 
 

@@ -102,15 +102,18 @@ def plans_of(config: Scenario) -> tuple[CapacitySpec | None, CapacitySpec | None
     return ours.capacity or config.capacity, baseline.capacity
 
 
-def estimate(config: Scenario, jobs: Sequence[Job], until_s: float, seed: int, past: Past | None = None) -> Saved:
+def estimate(
+    config: Scenario, jobs: Sequence[Job], until_s: float, seed: int, past: Past | None = None, began_s: float = 0.0
+) -> Saved:
     """Simulate *jobs* until *until_s* under the policy of *config* and its baseline; returns what ours saves.
 
     Nodes set aside for profiling are left out of both. *past* is the demand before the period, which capacity plans are
-    fitted to.
+    fitted to, *began_s* when the period began, for prices that change over time.
     """
     profiling = config.live.profiling
     cluster = Cluster.of(config.nodes).without(profiling.nodes if profiling else ())
-    scenario = config.model_copy(update={"unused_nodes": UnusedNodes(state=None), "outages": (), "capacity": None})
+    plain = {"unused_nodes": UnusedNodes(state=None), "outages": (), "capacity": None}
+    scenario = config.model_copy(update={**plain, "electricity": config.electricity.seen_from(began_s)})
     table = JobTable.of(jobs)
 
     def run(spec: PolicySpec, plan: CapacitySpec | None) -> Run:
@@ -213,11 +216,12 @@ class Estimator:
         jobs, period_s = jobs_for_estimate(rows, self._maker, now_s, observed, lasted)
         if not jobs:
             return None
-        past = past_of(self._config, self._store, self._folder, now_s - period_s)
+        began_s = now_s - period_s
+        past = past_of(self._config, self._store, self._folder, began_s)
         context = get_context("spawn")
         ours, theirs = context.Pipe(duplex=False)
         process = context.Process(
-            target=_estimate_to, args=(theirs, self._config, jobs, period_s, self._seed, past), daemon=True
+            target=_estimate_to, args=(theirs, self._config, jobs, period_s, self._seed, past, began_s), daemon=True
         )
         process.start()
         theirs.close()
@@ -252,11 +256,11 @@ class Estimator:
 
 
 def _estimate_to(
-    pipe: Connection, config: Scenario, jobs: Sequence[Job], until_s: float, seed: int, past: Past
+    pipe: Connection, config: Scenario, jobs: Sequence[Job], until_s: float, seed: int, past: Past, began_s: float
 ) -> None:
     answer: Saved | CommonwattError
     try:
-        answer = estimate(config, jobs, until_s, seed, past)
+        answer = estimate(config, jobs, until_s, seed, past, began_s)
     except CommonwattError as error:
         answer = error
     except Exception as error:  # it is for the log of the control plane, not for this process's standard error
