@@ -25,13 +25,18 @@ class EventKind(StrEnum):
     WOULD_START = "would-start"
     WOULD_MOVE = "would-move"
     WOULD_PREEMPT = "would-preempt"
+    WOULD_SLEEP = "would-sleep"
+    WOULD_WAKE = "would-wake"
     NOT_DRAINED = "not-drained"
     NOT_POWERED = "not-powered"
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of the log. ``reason`` is typed, ``sentence`` says the same to a person."""
+    """One line of the log. ``reason`` is typed, ``sentence`` says the same to a person.
+
+    ``handle`` is -1 where it is about no job.
+    """
 
     time_s: float
     kind: EventKind
