@@ -5,26 +5,15 @@ The controller does not know whether its engine and clock are simulated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
 from commonwatt.control.advice import Adviser, awake, without_nodes
 from commonwatt.control.book import JobBook, Rules, Status
 from commonwatt.control.capacity import Capacity, only_held, only_on
-from commonwatt.control.engine import (
-    Engine,
-    JobEnded,
-    JobInterrupted,
-    JobLeft,
-    NodeView,
-    Outcome,
-    SetPower,
-    Start,
-    Stop,
-    Stopped,
-)  # fmt: skip
-from commonwatt.control.events import Event, EventKind, EventLog
+from commonwatt.control.engine import Engine, JobEnded, JobInterrupted, JobLeft, NodeView, Outcome, Start, Stop, Stopped
+from commonwatt.control.events import Event, EventKind, EventLog, told
 from commonwatt.control.ledger import Account, Ledger
 from commonwatt.control.policy import Policy
 from commonwatt.control.sample import Sample
@@ -124,8 +113,7 @@ class Controller:
         """Take jobs off their nodes, if they have any, and forget them; what they used is still their own."""
         self.absorb()
         held, active = dict(self._held), self.book.active
-        there = {h: self.book.nodes.get(h, ()) for h in dict.fromkeys(handles) if h in active}
-        if not there:
+        if not (there := {h: self.book.nodes.get(h, ()) for h in dict.fromkeys(handles) if h in active}):
             return
         self._calm = None
         if running := [handle for handle, nodes in there.items() if nodes]:
@@ -278,7 +266,7 @@ class Controller:
         return same and bool((self._seen(view).usable_gpus <= seen).all())
 
     def _decide(self, handles: Ints, now_s: float) -> None:
-        problem, rows, schedule = self._schedule(handles, now_s)
+        problem, rows, schedule = self._schedule(handles, now_s, self.engine.nodes())
         if self.capacity is not None:
             woken = self.capacity.rescue(problem, schedule, handles, self._open(self.engine.nodes()), now_s)
             if self.dry:
@@ -286,7 +274,8 @@ class Controller:
             elif woken:
                 self.engine.apply(woken)
             if woken:
-                problem, rows, schedule = self._schedule(handles, now_s, woken if self.dry else ())
+                view = awake(self.engine.nodes(), woken if self.dry else ())
+                problem, rows, schedule = self._schedule(handles, now_s, view)
         if self.drained:
             schedule = without_nodes(problem, schedule, self.drained)
         if self.dry:
@@ -297,11 +286,10 @@ class Controller:
         view = self.engine.nodes()
         self._calm = (view.usable_gpus, self._seen(view).usable_gpus) if calm else None
 
-    def _schedule(self, handles: Ints, now_s: float, woken: Sequence[SetPower] = ()) -> tuple[Problem, Ints, Schedule]:
-        """Return the problem, its rows in the book, and what the policy makes of it, as if nodes were *woken*."""
+    def _schedule(self, handles: Ints, now_s: float, view: NodeView) -> tuple[Problem, Ints, Schedule]:
+        """Return the problem, its rows in the book, and what the policy makes of it."""
         weights = np.array([self._weights.get(name, 1.0) for name in self.book.tenants])
-        progress, view = self.engine.progress(handles), self._seen(awake(self.engine.nodes(), woken))
-        usage = self._usage.gpu_s
+        progress, view, usage = self.engine.progress(handles), self._seen(view), self._usage.gpu_s
         problem, rows = self.book.problem(handles, now_s, self.rules, self.tariff, progress, view, weights, usage)
         schedule, _ = self.policy.decide(problem, self._rng, self._stopwatch())
         return problem, rows, schedule
@@ -326,20 +314,17 @@ class Controller:
             self.aside.discard(handle)
             held = self.book.nodes.get(handle, ()), self._held.pop(handle, 0)
             nodes, gpus = left or held
+            self.log.append(told(change, self.book.names[handle], nodes, gpus))
             match change:
                 case JobEnded():
                     done = change.outcome is Outcome.COMPLETED
                     self.book.close(handle, Status.COMPLETED if done else Status.FAILED, change.at_s)
                     self.ledger.ended(handle)
-                    kind = EventKind.COMPLETED if done else EventKind.FAILED
-                    self.log.append(Event(change.at_s, kind, handle, nodes, gpus, change.reason))
                 case JobInterrupted():
                     self.book.release(handle)
                     if not still:
                         self.ledger.lost(handle, change.lost_s * gpus)
                     self._adviser.told_waiting.discard(handle)
-                    why = ("interrupted", f"{self.book.names[handle]} was interrupted: {change.cause}")
-                    self.log.append(Event(change.at_s, EventKind.INTERRUPTED, handle, nodes, gpus, *why))
 
     def _carry_out(self, problem: Problem, schedule: Schedule, handles: Ints, rows: Ints, now_s: float) -> None:
         """Turn the difference between what runs and *schedule* into commands."""

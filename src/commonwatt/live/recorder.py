@@ -116,7 +116,7 @@ class Recorder:
                 known.id, status=_ENDS[event.kind], ended_s=event.time_s, reason=reason[:128],
                 sentence=sentence or f"{known.name} is {event.kind}", expected_start_s=None, **_OFF, **state, **done,
             )  # fmt: skip
-        elif event.kind in {EventKind.PREEMPTED, EventKind.INTERRUPTED}:
+        elif event.kind in {EventKind.PREEMPTED, EventKind.INTERRUPTED, EventKind.NOT_STARTED}:
             self.told.pop(event.handle, None)
             progress = self.durable.progress(np.array([event.handle]))
             known.kept_epochs = float(progress.kept_epochs[0])
