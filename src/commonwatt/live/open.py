@@ -24,7 +24,7 @@ from commonwatt.live.keeper import Keeper, Pace
 from commonwatt.live.observer import SETTING, Observer
 from commonwatt.live.savings import Estimator
 from commonwatt.live.session import Session
-from commonwatt.live.state import take_state
+from commonwatt.live.state import state_of, take_state
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobTable
 from commonwatt.model.names import check_in_address
@@ -35,6 +35,7 @@ from commonwatt.placement.solvers import KeepGoing
 from commonwatt.simulation.warm import warm_up
 from commonwatt.store.database import Database, address
 from commonwatt.store.entitlements import enter_tenants
+from commonwatt.store.reach import within_reach
 from commonwatt.store.records import RequestKind
 from commonwatt.store.store import Store
 from commonwatt.store.ticks import Tick, TickStore
@@ -90,6 +91,7 @@ def read_config(path: Path) -> Scenario:
                 check_in_address(name, field)
             except InputError as error:
                 raise error.within(path) from None
+    _hold_reachable(config, path)
     if config.engine == "local" and (config.capacity or config.policies[0].capacity):
         expected = "no capacity plan: this engine does not put nodes to sleep (slurm with live.slurm.power does)"
         raise InputError(expected, file=path, field="capacity", value="a plan")
@@ -100,6 +102,26 @@ def read_config(path: Path) -> Scenario:
     if config.live.profiling and not len(cluster.without(config.live.profiling.nodes)):
         raise InputError("a node that is left for work", file=path, field="live.profiling.nodes", value="all of them")
     return config
+
+
+def _hold_reachable(config: Scenario, path: Path) -> None:
+    """Hold that the server's address and the folders named can be such at all."""
+    host = config.live.server.host
+    try:
+        good = host.isprintable() and bool(host.encode("idna"))
+    except UnicodeError:  # a part of it is empty, or too long
+        good = False
+    if not good:
+        raise InputError("an address or the name of a host", file=path, field="live.server.host", value=host)
+    state = state_of(config, path.parent.absolute())
+    folder = config.live.folder if config.engine == "local" else None
+    try:
+        if state is not None:
+            within_reach(state, f"live.{config.engine}.state")
+        if folder is not None:
+            within_reach(Path(folder), "live.folder")
+    except InputError as error:
+        raise error.within(path) from None
 
 
 def _nodes_named(config: Scenario) -> dict[str, Sequence[str]]:

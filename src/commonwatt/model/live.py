@@ -132,4 +132,7 @@ class LiveSpec(FileModel):
         if value is not None and not value.startswith("/"):
             msg = f"got {value!r}, expected an absolute path"
             raise ValueError(msg)
+        if "\0" in (value or ""):
+            msg = f"got {value!r}, expected a path without NUL characters"
+            raise ValueError(msg)
         return value
