@@ -78,6 +78,24 @@ def test_a_wrong_token(served, desk, visit):
     assert page.locator(f"{ROW}, #event-list b, #tiles b").count() == 0
 
 
+def test_what_cannot_be_sent_is_no_token(served, desk, visit):
+    """Pasted with quotes of a text processor, it would be an error of the browser, which looks like a lost server."""
+    page = visit(served.url, None).page
+    page.evaluate("sessionStorage.setItem('commonwatt-token', '\u201eold\u201c')")  # by a page of an earlier version
+    page.reload()
+    for pasted in (f"\u201e{desk.tokens['ada']}\u201c", f"{desk.tokens['ada']} twice"):
+        page.wait_for_selector("#login[open]")
+        page.fill("#token", pasted)
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#login-error:has-text('no token')")
+        assert page.input_value("#token") == ""
+    assert page.is_hidden("#lost")
+    page.fill("#token", desk.tokens["ada"])
+    page.keyboard.press("Enter")
+    page.wait_for_selector("html[data-ready=true]")
+    assert page.inner_text("#login-error") == ""
+
+
 def test_a_revoked_token(served, desk, visit, monkeypatch):
     monkeypatch.setattr("commonwatt.service.feed.ASK_AGAIN_S", 0.1)
     monkeypatch.setattr("commonwatt.service.guard._REMEMBERED_S", 0.1)

@@ -126,9 +126,15 @@ async function switchMode() {
 }
 
 byId("login").addEventListener("cancel", (event) => event.preventDefault()); // there is nothing to see behind it
-byId("login").querySelector("form").addEventListener("submit", () => {
-  token.set(byId("token").value.trim());
+byId("login").querySelector("form").addEventListener("submit", (event) => {
+  const given = byId("token").value.trim();
   byId("token").value = "";
+  if (!token.good(given)) {
+    event.preventDefault(); // the dialog stays
+    return signIn("This is no token: one has letters, digits, - and _ only. Were quotes copied with it?");
+  }
+  setText(byId("login-error"), "");
+  token.set(given);
   begin();
 });
 byId("out").addEventListener("click", () => signOut());
