@@ -113,6 +113,16 @@ def test_several_are_all_asked_even_if_some_refuse():
     assert done.err == "error: there is no job 999998\nerror: there is no job 999999\n"
 
 
+def test_a_job_that_is_due_to_start_starts_now(served):
+    number = run("submit", "--job-name", "soon", "--json", "--", "true").document["id"]
+    tick = Tick()
+    tick.change(number, status="waiting", expected_start_s=1.0)
+    served.desk.ticks.write(tick)
+    (line,) = (line for line in run("jobs", "--newest", "--limit", 1).out.splitlines() if " soon " in line)
+    assert "starts now" in line
+    assert "expected start  now" in run("explain", number).out.replace("   ", "  ")
+
+
 def test_what_was_done_is_told_though_the_server_went_away(served, as_operator, monkeypatch):
     numbers = [run("submit", "--tenant", "ada", "--json", "--", "true").document["id"] for _ in range(3)]
     for method in ("cancel", "drain"):

@@ -77,11 +77,13 @@ def plain(text: str, *, keep: str = "") -> str:
 
 
 def when(time_s: float | None, now_s: float) -> str:
-    """Return a moment as people say it: ``in 2.5 h``, ``3 min ago``; empty if it is not known."""
+    """Return a moment as people say it: ``in 2.5 h``, ``3 min ago``, ``now``; empty if it is not known."""
     from commonwatt.report import format as fmt
 
     if time_s is None:
         return ""
+    if abs(time_s - now_s) < 1.0:
+        return "now"
     return f"in {fmt.duration(time_s - now_s)}" if time_s > now_s else f"{fmt.duration(now_s - time_s)} ago"
 
 
