@@ -53,6 +53,8 @@ def test_a_job_from_its_submission_to_its_end(served, tmp_path):
     assert run("cancel", number).code == 0
     served.desk.obey()
     assert run("jobs", "--all", "--newest", "--limit", 1, "--json").document["jobs"][0]["status"] == "cancelled"
+    with Client() as client:
+        assert {ended.tenant for ended in client.ended(tenant="ada", limit=1).jobs} <= {"ada"}
 
 
 def test_a_file_and_flags_that_go_before_it(served, tmp_path):

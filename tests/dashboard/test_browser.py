@@ -238,6 +238,21 @@ def test_hold_release_cancel(served, desk, visit):
     page.wait_for_selector(f"#event-list li:has-text('cancel job {job} ')")
 
 
+def test_who_ended_last_is_shown_first_and_comes_by_itself(served, desk, visit, monkeypatch):
+    """A long job that ends has a small number, however many have come and gone since."""
+    desk.end(40)
+    page = visit(served.url, desk.tokens["operator"]).page
+    page.evaluate("window.scrollTo(0, 0)")
+    page.select_option("#queue-status", "ended")
+    page.wait_for_selector(f"{ROW} .name:has-text('40 train-00040')")
+    desk.end(3)
+    page.wait_for_selector(f"{ROW}[aria-rowindex='1'] .name:has-text('3 train-00003')")
+    assert page.get_attribute("#queue-rows", "aria-rowcount") == "2"
+    tenant = desk.store.job(3).tenant
+    page.select_option("#queue-tenant", tenant)
+    page.wait_for_function(f"[...document.querySelectorAll('{ROW} .tenant')].every((e) => e.innerText === '{tenant}')")
+
+
 def test_drain_and_dry_run(served, desk, visit):
     page = visit(served.url, desk.tokens["operator"]).page
     name = desk.board().nodes[-1].name

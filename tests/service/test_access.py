@@ -30,6 +30,7 @@ ACCESS = {
     "GET /api/v1/whoami": MEMBERS,
     "GET /api/v1/jobs": MEMBERS,
     "POST /api/v1/jobs": (401, 201, 201, 422, 401),
+    "GET /api/v1/jobs/ended": MEMBERS,
     "GET /api/v1/jobs/{job}": OWNERS,
     "GET /api/v1/jobs/{job}/explain": OWNERS,
     "GET /api/v1/jobs/{job}/events": OWNERS,

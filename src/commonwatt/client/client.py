@@ -141,6 +141,10 @@ class Client:
             yield from found.jobs
             cursor = found.next_cursor
 
+    def ended(self, *, tenant: str | None = None, limit: int = 100) -> JobPage:
+        """Return the jobs that ended last, the last first."""
+        return self._link.ask(JobPage, "GET", "/jobs/ended", params={"tenant": tenant, "limit": limit})
+
     def job(self, job: int) -> JobDetail:
         """Return everything about a job."""
         return self._link.ask(JobDetail, "GET", f"/jobs/{int(job)}")

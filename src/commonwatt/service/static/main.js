@@ -8,7 +8,7 @@ import { byId, calmly, h, setText } from "./dom.js";
 import { link } from "./link.js";
 import { drawPlan, setUpPlan } from "./plan.js";
 import { drawPower } from "./power.js";
-import { drawQueue, setUpQueue } from "./queue.js";
+import { drawQueue, endedAnother, setUpQueue } from "./queue.js";
 import { now_s, state, takeBoard, takeEvent, takeSamples } from "./state.js";
 import { openSubmit } from "./submit.js";
 import { drawCost, drawTenants, drawTiles } from "./tenants.js";
@@ -60,6 +60,7 @@ function take({ name, data }) {
     drawCharts();
   } else if (name === "event") {
     takeEvent(data);
+    if (["completed", "failed", "cancelled"].includes(data.kind)) endedAnother();
     drawEvents();
   }
   draw();
