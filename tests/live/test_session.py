@@ -37,6 +37,7 @@ def test_a_job_runs_to_its_end(bench):
     b.look()
     assert b.kinds(job) == ["submitted", "started", "completed"]
     assert b.row(job).done_epochs == b.row(job).kept_epochs == 10
+    assert b.row(job).gpu_type is None  # it is said of jobs that run
 
 
 def test_a_job_that_was_late_when_it_came_is_not_told_to_be_late_since_then(bench):
