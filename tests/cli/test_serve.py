@@ -55,6 +55,22 @@ def test_people_are_told_in_words(config):
     assert run("serve", config, "--log-level", "error").err.splitlines() == [serving]  # the token is shown once
 
 
+def test_where_people_reach_it_is_told(config, tmp_path):
+    run("serve", config)
+    server = {"port": 0, "public_url": "https://cw.example/live"}
+    write(config, {"engine": "simulated", "nodes": NODES, "live": {"server": server}})
+    done = run("serve", config, "--log-level", "error", "--json")
+    assert done.err.startswith("serving http://here:1, for people https://cw.example/live (engine simulated")
+    assert done.document["public_url"] == "https://cw.example/live"
+    told = json.loads(run("serve", config, "--log-level", "error", "--log-format", "json").err)
+    assert told["public_url"] == "https://cw.example/live"
+    server["public_url"] = "cw.example"
+    write(config, {"engine": "simulated", "nodes": NODES, "live": {"server": server}})
+    done = run("check", config)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "live.server.public_url': got 'cw.example', expected an address such as https://" in done.err
+
+
 def test_a_mode_that_is_given_holds_from_the_very_beginning(config, monkeypatch):
     """What is found running, and what waits, is taken up in that mode: nothing is started before a dry run."""
     begun, modes = threading.Event(), []

@@ -103,6 +103,8 @@ def test_where_a_job_was_is_read_from_its_events():
     happened = [
         event(10.0, "started", ("v-1",), 1),
         event(30.0, "interrupted", ("v-1",), 1),
+        event(40.0, "resumed", ("v-2",), 1),
+        event(45.0, "not-started", ("v-2",), 1),
         event(50.0, "resumed", ("v-1", "v-2"), 4),
         event(90.0, "migrated", ("a",), 2),
         event(95.0, "completed", ("a",), 2),

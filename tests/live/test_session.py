@@ -37,6 +37,16 @@ def test_a_job_runs_to_its_end(bench):
     b.look()
     assert b.kinds(job) == ["submitted", "started", "completed"]
     assert b.row(job).done_epochs == b.row(job).kept_epochs == 10
+    assert b.row(job).gpu_type is None  # it is said of jobs that run
+
+
+def test_a_job_that_was_late_when_it_came_is_not_told_to_be_late_since_then(bench):
+    b = bench(nodes=[node("n", gpus=1)])
+    first = b.submit(100.0, due="2020-01-01", tardiness_weight=1.0)
+    second = b.submit(100.0, due="2020-01-01", tardiness_weight=1.0)
+    b.look()
+    for job in (first, second):
+        assert b.row(job).sentence.endswith("; its due date was no later than its submission")
 
 
 def test_waiting_jobs_start_after_a_restart_though_nothing_happens(bench):

@@ -72,13 +72,16 @@ def command(
 
         def ready(address: str) -> None:
             engine, nodes = live.config.engine, len(live.cluster)
-            text = f"serving {address} (engine {engine}, {nodes} nodes); stop it with Ctrl-C"
-            say(announcement(form, text, "serving", url=address, engine=engine, nodes=nodes))
+            public = live.config.live.server.public_url
+            for_people = f", for people {public}" if public else ""
+            text = f"serving {address}{for_people} (engine {engine}, {nodes} nodes); stop it with Ctrl-C"
+            known = {"public_url": public} if public else {}
+            say(announcement(form, text, "serving", url=address, **known, engine=engine, nodes=nodes))
             if as_json:
                 print_json(
                     ServeResult(
                         version=__version__, seed=seed, input_digest=digest(live.config), url=address,
-                        engine=live.config.engine, nodes=len(live.cluster),
+                        public_url=public, engine=live.config.engine, nodes=len(live.cluster),
                     )
                 )  # fmt: skip
 

@@ -15,8 +15,6 @@ import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-from sqlalchemy.engine import make_url
-
 from commonwatt import __version__
 from commonwatt.live.check_engines import engine_checks
 from commonwatt.live.check_lines import failed, fine, warning, writable
@@ -61,7 +59,7 @@ def _configuration(config: Scenario, cluster: Cluster) -> CheckLine:
 
 def _secrets(config: Scenario, path: Path) -> Iterator[CheckLine]:
     text = config.live.store
-    password = make_url(text).password if "://" in text and "$" not in text else None
+    password = address(text, path.parent.absolute()).password if "://" in text and "$" not in text else None
     if password and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
         advice = f"chmod 600 {path}, or write ${{NAME}} and set that variable where the server runs"
         yield warning("secrets", "the file holds a password and others may read it", advice)

@@ -15,7 +15,10 @@ from commonwatt.store.runs import events_of, worked_gpu_s
 __all__ = ["Stay", "factor", "factors", "stays_of"]
 
 _BEGINS = (EventKind.STARTED, EventKind.RESUMED, EventKind.RESIZED, EventKind.MIGRATED)
-_ENDS = (EventKind.PREEMPTED, EventKind.INTERRUPTED, EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELLED)
+_ENDS = (
+    EventKind.PREEMPTED, EventKind.INTERRUPTED, EventKind.NOT_STARTED, EventKind.COMPLETED, EventKind.FAILED,
+    EventKind.CANCELLED,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ def stays_of(events: Iterable[EventRow]) -> list[Stay]:
     found: list[Stay] = []
     began: EventRow | None = None
     for event in events:
-        if began is not None:
+        if began is not None and event.kind != EventKind.NOT_STARTED:
             found.append(Stay(began.nodes, began.gpus, max(0.0, event.time_s - began.time_s)))
         began = event if event.kind in _BEGINS else None
     return found

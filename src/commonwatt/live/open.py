@@ -25,7 +25,7 @@ from commonwatt.live.keeper import Keeper, Pace
 from commonwatt.live.observer import SETTING, Observer
 from commonwatt.live.savings import Estimator, plans_of
 from commonwatt.live.session import Session
-from commonwatt.live.state import take_state
+from commonwatt.live.state import state_of, take_state
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobTable
 from commonwatt.model.names import check_in_address
@@ -36,6 +36,7 @@ from commonwatt.placement.solvers import KeepGoing
 from commonwatt.simulation.warm import warm_up
 from commonwatt.store.database import Database, address
 from commonwatt.store.entitlements import enter_tenants
+from commonwatt.store.reach import within_reach
 from commonwatt.store.records import RequestKind
 from commonwatt.store.store import Store
 from commonwatt.store.ticks import Tick, TickStore
@@ -94,6 +95,7 @@ def read_config(path: Path) -> Scenario:
                 check_in_address(name, field)
             except InputError as error:
                 raise error.within(path) from None
+    _hold_reachable(config, path)
     _check_plans(config, cluster, path)
     for field, names in _nodes_named(config).items():
         for name in names:
@@ -124,6 +126,26 @@ def _check_plans(config: Scenario, cluster: Cluster, path: Path) -> None:
         if field.startswith(("capacity.", "states")):
             field = f"{where}.{field.removeprefix('capacity.')}"
         raise type(error)(error.expected, file=error.file or path, field=field, value=error.value) from None
+
+
+def _hold_reachable(config: Scenario, path: Path) -> None:
+    """Hold that the server's address and the folders named can be such at all."""
+    host = config.live.server.host
+    try:
+        good = host.isprintable() and bool(host.encode("idna"))
+    except UnicodeError:  # a part of it is empty, or too long
+        good = False
+    if not good:
+        raise InputError("an address or the name of a host", file=path, field="live.server.host", value=host)
+    state = state_of(config, path.parent.absolute())
+    folder = config.live.folder if config.engine == "local" else None
+    try:
+        if state is not None:
+            within_reach(state, f"live.{config.engine}.state")
+        if folder is not None:
+            within_reach(Path(folder), "live.folder")
+    except InputError as error:
+        raise error.within(path) from None
 
 
 def _nodes_named(config: Scenario) -> dict[str, Sequence[str]]:
