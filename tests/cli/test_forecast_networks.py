@@ -169,6 +169,10 @@ def changed_header(path, out, **fields):
         (lambda path, out: changed_header(path, out, format=9, commonwatt="9.0"), "by commonwatt 9.0"),
         (lambda path, out: changed_header(path, out, kind="rnn"), "one of gru"),
         (lambda path, out: changed_header(path, out, horizon=0), "horizon"),
+        (lambda path, out: changed_header(path, out, horizon=7), "arrays"),
+        (lambda path, out: changed_header(path, out, horizon=100_000), "arrays"),
+        (lambda path, out: changed_header(path, out, look_back=10**13), "look_back"),
+        (lambda path, out: changed_header(path, out, start_s=1e300), "start_s"),
         (lambda path, out: changed_header(path, out, members=2), "arrays"),
         (lambda path, out: changed_header(path, out, kind="cnn"), "arrays"),
         (lambda path, out: changed_header(path, out, more=1), "more"),
@@ -181,6 +185,39 @@ def test_damaged_model_files_are_refused_in_one_line(damage, says, model, demand
     assert (done.code, done.out) == (2, "")
     assert len(done.err.splitlines()) == 1
     assert "damaged.safetensors" in done.err
+    assert says in done.err
+
+
+def changed_array(path, out, name, change):
+    from safetensors import safe_open
+    from safetensors.numpy import save
+
+    with safe_open(path, framework="numpy") as file:
+        arrays = {key: np.array(file.get_tensor(key)) for key in file.keys()}  # noqa: SIM118
+        about = file.metadata()
+    out.write_bytes(save({**arrays, name: np.ascontiguousarray(change(arrays[name]))}, about))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "says"),
+    [
+        ("context_spread", lambda a: a[:3], "83 numbers"),
+        ("context_spread", lambda a: 0 * a, "above 0"),
+        ("context_spread", lambda a: np.nan * a, "finite"),
+        ("context_mean", lambda a: np.concatenate((a, a)), "83 numbers"),
+        ("member0.head.weight", lambda a: np.nan * a, "finite"),
+        ("member0.join.weight", lambda a: a > 0, "finite numbers"),
+        ("history", lambda a: a[None], "in a row"),
+        ("history", lambda a: a[:0], "one value or more"),
+        ("history", lambda a: -1 - a, "0 or more"),
+    ],
+)
+def test_arrays_that_no_training_leaves(name, change, says, model, demand, tmp_path):
+    out = tmp_path / "damaged.safetensors"
+    changed_array(model, out, name, change)
+    done = run("forecast", "predict", out, demand, "--json")
+    assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1), done.err
+    assert str(out) in done.err
     assert says in done.err
 
 
@@ -259,7 +296,11 @@ def test_lightgbm_in_a_file_forecasts_as_it_did(folder, demand):
     assert (read.predict().gpus == made.predict().gpus).all()
     write_model(read, other, 0)
     assert (read_model(other)[0].predict().gpus == read.predict().gpus).all()
-    for fields, says in (({"trees": 0}, "trees"), ({"levels": [0.5]}, "models of trees"), ({"steps": []}, "steps")):
+    for fields, says in (
+        ({"trees": 0}, "trees"), ({"levels": [0.5]}, "models of trees"), ({"steps": []}, "steps"),
+        ({"steps": [2, 1]}, "rising steps"), ({"steps": [0, 1]}, "rising steps"), ({"horizon": 7}, "rising steps"),
+        ({"levels": [5.0] * len(LEVELS)}, "rising quantile levels"), ({"look_back": 10**13}, "look_back"),
+    ):  # fmt: skip
         refused = run("forecast", "predict", changed_header(out, other, **fields), demand)
         assert (refused.code, len(refused.err.splitlines())) == (2, 1)
         assert says in refused.err

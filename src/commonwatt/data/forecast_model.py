@@ -70,6 +70,9 @@ def read_model(path: Path) -> tuple[FittedPredictor, Header]:
         raise InputError(expected, file=path, value=str(error)) from None
     if raw is None:
         raise InputError(expected, file=path, value="a safetensors file of something else")
+    for name, array in arrays.items():
+        if array.dtype.kind not in "if" or not np.isfinite(array).all():
+            raise InputError("finite numbers", file=path, field=name, value=f"{array.dtype}, some not finite")
     header = _header(raw, path, expected)
     about = header.model_dump(exclude={"format", "commonwatt", "seed"})
     try:

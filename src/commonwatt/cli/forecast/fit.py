@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commonwatt.cli.forecast._series import series_options
+from commonwatt.cli.forecast._numbers import NumberRange
+from commonwatt.cli.forecast._series import MOST_HORIZON, MOST_LOOK_BACK, series_options
 from commonwatt.cli.output import json_option, print_json, say, seed_option
-from commonwatt.cli.ranges import NumberRange
 
 if TYPE_CHECKING:
     from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
@@ -47,8 +47,13 @@ __all__ = ["fit"]
     "better one.  [default: 0, the last is kept]",
 )
 @click.option("--raw-levels", is_flag=True, help="Work on levels, not changes: to see what drift does to that.")
-@click.option("--look-back", type=click.IntRange(1), metavar="N", help="Values seen before a forecast.  [default: 120]")
-@click.option("--horizon", type=click.IntRange(1), metavar="M", help="Steps forecast.  [default: 5]")
+@click.option(
+    "--look-back",
+    type=click.IntRange(1, MOST_LOOK_BACK),
+    metavar="N",
+    help="Values seen before a forecast.  [default: 120]",
+)
+@click.option("--horizon", type=click.IntRange(1, MOST_HORIZON), metavar="M", help="Steps forecast.  [default: 5]")
 @series_options
 @seed_option
 @json_option
