@@ -61,7 +61,7 @@ class SeriesFile:
     def moment(self, index: int) -> str:
         """Return the instant of value *index* as the file writes it."""
         time_s = self.series.time_s(index)
-        return iso_moment(time_s) if self.dated else f"{time_s:g}"
+        return iso_moment(time_s) if self.dated else f"{time_s:.15g}"
 
 
 def iso_moment(time_s: float) -> str:
