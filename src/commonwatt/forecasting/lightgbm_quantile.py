@@ -127,6 +127,11 @@ class LightGbmQuantile:
         return self._start_s + self._seen * self._step_s
 
     @property
+    def whole(self) -> bool:
+        """Whether demand came in whole GPUs only: then forecasts are rounded to the nearest."""
+        return self._whole
+
+    @property
     def members(self) -> int:
         """Models fitted: one for each step and level."""
         return len(self._steps) * len(self._levels) if self._models else 0

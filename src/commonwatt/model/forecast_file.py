@@ -6,7 +6,16 @@ from typing import Literal
 
 from commonwatt.model.fields import FileModel, quantity
 
-__all__ = ["FORMAT", "ForecastModelHeader", "NetworkRecipeFields", "NetworkSettingsFields", "TreesModelHeader"]
+__all__ = [
+    "FORMAT",
+    "BlendModelHeader",
+    "ForecastModelHeader",
+    "NetworkFields",
+    "NetworkRecipeFields",
+    "NetworkSettingsFields",
+    "TreesFields",
+    "TreesModelHeader",
+]
 
 FORMAT = 2
 """Format of model files this version reads and writes."""
@@ -38,12 +47,9 @@ class NetworkSettingsFields(FileModel):
     recipe: NetworkRecipeFields = quantity("how each was trained")
 
 
-class ForecastModelHeader(FileModel):
-    """Header of a model file, whose arrays are the networks' weights and the last values seen."""
+class NetworkFields(FileModel):
+    """What is said of fitted networks."""
 
-    format: int = quantity("format of the file")
-    commonwatt: str = quantity("version that wrote it")
-    seed: int = quantity("seed it was fitted with", ge=0)
     kind: str = quantity("gru, bilstm or cnn")
     point: bool = quantity("whether it was trained on squared error")
     look_back: int = quantity("values seen before a forecast", ge=1, le=10**6)
@@ -58,12 +64,9 @@ class ForecastModelHeader(FileModel):
     seen: int = quantity("values seen", ge=1)
 
 
-class TreesModelHeader(FileModel):
-    """Header of a model file whose arrays are LightGBM's trees and the last values seen."""
+class TreesFields(FileModel):
+    """What is said of fitted trees."""
 
-    format: int = quantity("format of the file")
-    commonwatt: str = quantity("version that wrote it")
-    seed: int = quantity("seed it was fitted with", ge=0)
     kind: Literal["lightgbm"] = quantity("lightgbm")
     look_back: int = quantity("values seen before a forecast", ge=1, le=10**6)
     horizon: int = quantity("steps forecast", ge=1, le=10**5)
@@ -74,3 +77,27 @@ class TreesModelHeader(FileModel):
     start_s: float = quantity("instant of the first value it was fitted on", "s")
     step_s: float = quantity("time between two values", "s", gt=0)
     seen: int = quantity("values seen", ge=1)
+
+
+class _Written(FileModel):
+    """What every header begins with."""
+
+    format: int = quantity("format of the file")
+    commonwatt: str = quantity("version that wrote it")
+    seed: int = quantity("seed it was fitted with", ge=0)
+
+
+class ForecastModelHeader(NetworkFields, _Written):
+    """Header of a model file, whose arrays are the networks' weights and the last values seen."""
+
+
+class TreesModelHeader(TreesFields, _Written):
+    """Header of a model file whose arrays are LightGBM's trees and the last values seen."""
+
+
+class BlendModelHeader(_Written):
+    """Header of a model file with networks and trees whose forecasts are averaged."""
+
+    kind: str = quantity("gru+lightgbm")
+    network: NetworkFields = quantity("the networks, whose arrays' names begin with `network.`")
+    trees: TreesFields = quantity("the trees, whose arrays' names begin with `trees.`")
