@@ -12,6 +12,7 @@ import pytest
 
 from commonwatt.data.series_files import write_series
 from commonwatt.forecasting import network_training
+from commonwatt.forecasting.blend import network_and_trees
 from commonwatt.forecasting.forecast import LEVELS
 from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
 from commonwatt.forecasting.network_training import Recipe
@@ -55,17 +56,16 @@ def model(folder, demand):
     return path
 
 
-@pytest.fixture(scope="module", params=["gru", "bilstm-point", "cnn", "lightgbm"])
+@pytest.fixture(scope="module", params=["gru", "bilstm-point", "cnn", "lightgbm", "gru+lightgbm"])
 def any_model(request, folder, demand, model):
     """One of each kind of predictor there are files of."""
     if request.param == "gru":
         return model
     path = folder / f"{request.param}.safetensors"
-    if request.param == "lightgbm":
+    quick = () if request.param == "lightgbm" else QUICK
+    if "lightgbm" in request.param:
         pytest.importorskip("lightgbm")
-        quick = ("--horizon", 1)
-    else:
-        quick = QUICK
+        quick = (*quick, "--horizon", 1)
     done = run("forecast", "fit", demand, "--model", request.param, "--out", path, *quick)
     assert done.code == 0, done.err
     return path
@@ -169,6 +169,10 @@ def changed_header(path, out, **fields):
         (lambda path, out: changed_header(path, out, format=9, commonwatt="9.0"), "by commonwatt 9.0"),
         (lambda path, out: changed_header(path, out, kind="rnn"), "one of gru"),
         (lambda path, out: changed_header(path, out, horizon=0), "horizon"),
+        (lambda path, out: changed_header(path, out, horizon=7), "arrays"),
+        (lambda path, out: changed_header(path, out, horizon=100_000), "arrays"),
+        (lambda path, out: changed_header(path, out, look_back=10**13), "look_back"),
+        (lambda path, out: changed_header(path, out, start_s=1e300), "start_s"),
         (lambda path, out: changed_header(path, out, members=2), "arrays"),
         (lambda path, out: changed_header(path, out, kind="cnn"), "arrays"),
         (lambda path, out: changed_header(path, out, more=1), "more"),
@@ -181,6 +185,39 @@ def test_damaged_model_files_are_refused_in_one_line(damage, says, model, demand
     assert (done.code, done.out) == (2, "")
     assert len(done.err.splitlines()) == 1
     assert "damaged.safetensors" in done.err
+    assert says in done.err
+
+
+def changed_array(path, out, name, change):
+    from safetensors import safe_open
+    from safetensors.numpy import save
+
+    with safe_open(path, framework="numpy") as file:
+        arrays = {key: np.array(file.get_tensor(key)) for key in file.keys()}  # noqa: SIM118
+        about = file.metadata()
+    out.write_bytes(save({**arrays, name: np.ascontiguousarray(change(arrays[name]))}, about))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "says"),
+    [
+        ("context_spread", lambda a: a[:3], "83 numbers"),
+        ("context_spread", lambda a: 0 * a, "above 0"),
+        ("context_spread", lambda a: np.nan * a, "finite"),
+        ("context_mean", lambda a: np.concatenate((a, a)), "83 numbers"),
+        ("member0.head.weight", lambda a: np.nan * a, "finite"),
+        ("member0.join.weight", lambda a: a > 0, "finite numbers"),
+        ("history", lambda a: a[None], "in a row"),
+        ("history", lambda a: a[:0], "one value or more"),
+        ("history", lambda a: -1 - a, "0 or more"),
+    ],
+)
+def test_arrays_that_no_training_leaves(name, change, says, model, demand, tmp_path):
+    out = tmp_path / "damaged.safetensors"
+    changed_array(model, out, name, change)
+    done = run("forecast", "predict", out, demand, "--json")
+    assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1), done.err
+    assert str(out) in done.err
     assert says in done.err
 
 
@@ -215,7 +252,7 @@ def test_series_that_do_not_suit_the_model(gpus, step_s, more, says, any_model, 
         (walk(124).gpus, (), "at least 125 values"),
         (np.full(300, np.nan), (), "known"),
         (walk(300).gpus, ("--train-until", "2024-01-01T01:00Z"), "at least 125 values"),
-        (walk(300).gpus, ("--model", "last-value"), "--model"),
+        (walk(300).gpus, ("--model", "last-value"), "gru+lightgbm; others are fitted where they are used"),
         (walk(300).gpus, ("--model", "oracle"), "--model"),
         (walk(300).gpus, ("--column", "watts"), "watts"),
     ],
@@ -259,9 +296,49 @@ def test_lightgbm_in_a_file_forecasts_as_it_did(folder, demand):
     assert (read.predict().gpus == made.predict().gpus).all()
     write_model(read, other, 0)
     assert (read_model(other)[0].predict().gpus == read.predict().gpus).all()
-    for fields, says in (({"trees": 0}, "trees"), ({"levels": [0.5]}, "models of trees"), ({"steps": []}, "steps")):
+    for fields, says in (
+        ({"trees": 0}, "trees"), ({"levels": [0.5]}, "models of trees"), ({"steps": []}, "steps"),
+        ({"steps": [2, 1]}, "rising steps"), ({"steps": [0, 1]}, "rising steps"), ({"horizon": 7}, "rising steps"),
+        ({"levels": [5.0] * len(LEVELS)}, "rising quantile levels"), ({"look_back": 10**13}, "look_back"),
+    ):  # fmt: skip
         refused = run("forecast", "predict", changed_header(out, other, **fields), demand)
         assert (refused.code, len(refused.err.splitlines())) == (2, 1)
+        assert says in refused.err
+
+
+def test_a_network_and_trees_in_one_file_forecast_as_they_did(folder, demand, tmp_path):
+    pytest.importorskip("lightgbm")
+    out, other = folder / "both.safetensors", tmp_path / "other.safetensors"
+    done = run(
+        "forecast", "fit", demand, "--model", "gru+lightgbm", "--out", out, "--horizon", 2, *QUICK, "--json",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert (done.document["model"], done.document["members"], done.document["m"]) == ("gru+lightgbm", 1, 2)
+    found = run("forecast", "predict", out, demand, "--json").document
+    settings = NetworkSettings(members=1, recipe=Recipe(epochs=1))
+    made = network_and_trees(horizon=2, settings=settings)
+    made.fit(walk(500), np.random.default_rng(0))
+    assert [list(step["gpus"]) for step in found["steps"]] == made.predict().gpus.tolist()
+    read, header = read_model(out)
+    assert (header.kind, read.name, read.fitted_until_s) == ("gru+lightgbm", "gru+lightgbm", START_S + 500 * 60)
+    for each in (read, made):
+        each.update(70.0)
+    assert (read.predict().gpus == made.predict().gpus).all()
+    for each in (read, made):
+        each.see(walk(300, seed=2))
+    assert (read.predict().gpus == made.predict().gpus).all()
+    write_model(read, other, 0)
+    assert (read_model(other)[0].predict().gpus == read.predict().gpus).all()
+    about = header.model_dump(mode="json")
+    for fields, says in (
+        ({"kind": "cnn+lightgbm"}, "kind"), ({"kind": "lightgbm"}, "trees"), ({"kind": "gru"}, "network"),
+        ({"network": about["network"] | {"step_s": 30.0}}, "network.step_s"),
+        ({"network": about["network"] | {"seen": 7}}, "network.fitted_until_s"),
+        ({"network": about["network"] | {"horizon": 3}}, "arrays"),
+        ({"trees": about["trees"] | {"steps": [2]}}, "trees"),
+    ):  # fmt: skip
+        refused = run("forecast", "predict", changed_header(out, other, **fields), demand)
+        assert (refused.code, len(refused.err.splitlines())) == (2, 1), refused.err
         assert says in refused.err
 
 

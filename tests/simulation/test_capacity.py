@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
 from commonwatt.forecasting.series import DemandSeries
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
+from commonwatt.model.scenario import Scenario
 from commonwatt.simulation.capacity import Past, _fitted, demand_in
+from commonwatt.simulation.workload import prepare
 from tests.cli.console import run, scenario, write
 from tests.forecasting.made import walk
 
@@ -161,10 +164,10 @@ def test_demand_of_a_run_is_the_most_wanted_in_each_step():
     np.testing.assert_array_equal(demand_in(samples, 60.0).gpus, [5, 2, 2, 4])
 
 
-def model_file(path, seed):
+def model_file(path, seed, start_s=0.0):
     pytest.importorskip("safetensors")
     trees = LightGbmQuantile(trees=2, steps=(5,))
-    trees.fit(walk(900, seed=seed), np.random.default_rng(0))
+    trees.fit(replace(walk(900, seed=seed), start_s=start_s), np.random.default_rng(0))
     write_model(trees, path, 0)
 
 
@@ -187,6 +190,38 @@ def test_a_plan_forecasts_by_a_model_file_whose_content_counts(tmp_path, log):
     (tmp_path / "demand.safetensors").write_bytes(b"no model")
     broken = run("simulate", file, "--json", "--jobs", 1)
     assert (broken.code, broken.err.strip().count("\n"), "demand.safetensors" in broken.err) == (2, 0, True)
+
+
+EPOCH_S = 1_700_000_000  # the log is dated if its times count from 1970
+
+
+@pytest.mark.parametrize("dated", [False, True])
+@pytest.mark.parametrize(("begin", "refused"), [(54_000, False), (53_970, False), (53_940, True), (None, True)])
+def test_a_model_that_has_seen_the_period_is_refused(tmp_path, dated, begin, refused):
+    """Fitted on 900 minutes, or from the log's first job on if the period begins there."""
+    pytest.importorskip("lightgbm")
+    zero = EPOCH_S if dated else 0
+    model_file(tmp_path / "m.safetensors", 1, float(zero))
+    (tmp_path / "jobs.csv").write_text(
+        "submit_s,duration_s,gpus\n" + "".join(f"{zero + i},60,1\n" for i in range(0, 60_000, 600))
+    )
+    plan = {"policy": "cuff", "forecaster": "m.safetensors", "history_days": 1}
+    given = planned("jobs.csv", policies=[{"solver": "easy", "capacity": plan}])
+    given["workload"]["begin"] = None if begin is None else str(zero + begin)
+    made = Scenario.model_validate(given)
+    if not refused:
+        prepare(made, tmp_path, 0)
+        return
+    with pytest.raises(InputError, match=r"m\.safetensors.* fitted until .*which begins at") as told:
+        prepare(made, tmp_path, 0)
+    assert ("2023-11-1" in str(told.value)) == dated
+
+
+def test_times_without_dates_tell_nothing_of_a_model_with_dates(tmp_path, log):
+    pytest.importorskip("lightgbm")
+    model_file(tmp_path / "m.safetensors", 1, float(EPOCH_S))
+    plan = {"policy": "cuff", "forecaster": "m.safetensors", "history_days": 1}
+    prepare(Scenario.model_validate(planned(log, policies=[{"solver": "easy", "capacity": plan}])), tmp_path, 0)
 
 
 @pytest.mark.parametrize("step_s", [60.0, 600.0])

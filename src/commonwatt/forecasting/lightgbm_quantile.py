@@ -53,7 +53,12 @@ class LightGbmQuantile:
     threads
         Threads of a fit. More make small fits slower where others want the cores too.
     steps, levels
-        What is fitted, all if ``None``: steps from 1, and levels of ``LEVELS``. Those between are interpolated.
+        What is fitted, all if ``None``: steps up to the horizon, and levels. Those between are interpolated.
+
+    Raises
+    ------
+    InputError
+        For steps that do not rise from 1 or more to the horizon, and levels that do not rise within (0, 1).
     """
 
     name = "lightgbm"
@@ -68,6 +73,12 @@ class LightGbmQuantile:
         self._parameters = PARAMETERS | (parameters or {})
         self._steps = steps or tuple(range(1, horizon + 1))
         self._levels = np.array(levels) if levels else LEVELS
+        if not self._steps or self._steps[0] < 1 or self._steps[-1] != horizon or (np.diff(self._steps) <= 0).any():
+            expected = f"rising steps, from 1 or more to the horizon, {horizon}"
+            raise InputError(expected, field="steps", value=self._steps)
+        if self._levels[0] <= 0 or self._levels[-1] >= 1 or (np.diff(self._levels) <= 0).any():
+            value = self._levels.tolist()
+            raise InputError("rising quantile levels above 0 and below 1", field="levels", value=value)
         self._history = History(max(WINDOWS) + 1)
         self._models: Trees | None = None  # one for each step and, within it, level
         self._start_s, self._step_s, self._seen = 0.0, 60.0, 0
@@ -114,6 +125,11 @@ class LightGbmQuantile:
     def fitted_until_s(self) -> float:
         """Instant after the last value seen."""
         return self._start_s + self._seen * self._step_s
+
+    @property
+    def whole(self) -> bool:
+        """Whether demand came in whole GPUs only: then forecasts are rounded to the nearest."""
+        return self._whole
 
     @property
     def members(self) -> int:

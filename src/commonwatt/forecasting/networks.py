@@ -15,7 +15,7 @@ import numpy as np
 from commonwatt.forecasting.baselines import check_length, checked_origins
 from commonwatt.forecasting.forecast import HORIZON, LEVELS, LOOK_BACK, QuantileForecast
 from commonwatt.forecasting.history import History
-from commonwatt.forecasting.network_inputs import MEMORY, contexts, level_sequences, sequences
+from commonwatt.forecasting.network_inputs import MEMORY, context_width, contexts, level_sequences, sequences
 from commonwatt.forecasting.network_layers import KINDS, Layers, Shape, build
 from commonwatt.forecasting.network_training import Examples, Recipe, forecast, train
 from commonwatt.forecasting.origins import check_step, learnable_origins
@@ -203,6 +203,17 @@ class NetworkPredictor:
         spread = np.sqrt(np.maximum((seen * seen).mean(axis=0, dtype=np.float64) - mean * mean, 0.0)) + 1e-6
         return Scaling(resolution, 0.0, whole, mean, spread)
 
+    def _check_scaling(self) -> None:
+        scaling, wide = self._scaling, 0 if self.settings.raw else context_width()
+        least = 1 if self.settings.raw else wide
+        for name, found, shape in (
+            ("context_mean", scaling.context_mean, wide), ("context_spread", scaling.context_spread, least)
+        ):  # fmt: skip
+            if found.shape != (shape,):
+                raise InputError(f"{shape} numbers", field=name, value=f"shape {found.shape}")
+        if not (scaling.context_spread > 0).all():
+            raise InputError("numbers above 0", field="context_spread", value=float(scaling.context_spread.min()))
+
     def _inputs(self, values: Floats, origins: Ints) -> tuple[Any, Any]:
         import torch
 
@@ -311,7 +322,7 @@ class NetworkPredictor:
     def restored(cls, about: dict[str, Any], arrays: dict[str, np.ndarray]) -> NetworkPredictor:
         """Return the predictor that ``state`` was taken from.
 
-        Raises ``InputError`` if arrays are missing or of other shapes.
+        Raises ``InputError`` if arrays are missing, of other shapes, or not such as training leaves.
         """
         import torch
 
@@ -325,16 +336,20 @@ class NetworkPredictor:
             made._scaling = Scaling(
                 about["resolution"], about["offset"], about["whole"], arrays["context_mean"], arrays["context_spread"]
             )
+            made._check_scaling()
             made._start_s, made._step_s, made._seen = about["start_s"], about["step_s"], about["seen"]
             made._history.see_series(DemandSeries(0.0, 1.0, arrays["history"]))
             for i in range(about["members"]):
                 prefix = f"member{i}."
-                with torch.random.fork_rng(devices=[]):
+                with torch.device("meta"):  # without memory: what is read says how large it is
                     layers = build(made._shape, np.zeros((made.horizon, made._shape.outputs)))
                 own = {name[len(prefix) :]: a for name, a in arrays.items() if name.startswith(prefix)}
-                layers.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in own.items()})
+                weights = {name: torch.from_numpy(np.array(a, dtype=np.float32)) for name, a in own.items()}
+                layers.load_state_dict(weights, assign=True)
                 made._members.append(layers.eval())
-        except (KeyError, RuntimeError) as error:
+        except InputError:
+            raise
+        except (KeyError, RuntimeError, ValueError) as error:
             raise InputError("the arrays of a network of these settings", field="arrays", value=error) from None
         return made
 

@@ -163,8 +163,8 @@ def _read(path: Path, step_s: float) -> FittedPredictor:
     """Read a fitted model; raises ``InputError`` for one of another step."""
     from commonwatt.data.forecast_model import read_model
 
-    predictor, header = read_model(path)
-    if not np.isclose(header.step_s, step_s):
+    predictor, _ = read_model(path)
+    if not np.isclose(predictor.step_s, step_s):
         expected = f"a model of the step of capacity.step_s, {step_s:g} s"
-        raise InputError(expected, file=path, field="step_s", value=header.step_s)
+        raise InputError(expected, file=path, field="step_s", value=predictor.step_s)
     return predictor

@@ -43,14 +43,13 @@ _WARM_UP_DAYS = 7.0  # of the part before the test over which the calibration is
 
 
 def answer(
-    loaded: Loaded, predictor: Predictor, begin: int, target: float, total_gpus: float | None, gpu_w: float | None,
+    loaded: Loaded, predictor: Predictor, begin: int, target: float, total_gpus: int | None, gpu_w: float | None,
     refit_every: int | None, seed: int,
 ) -> ForecastEvaluateResult:  # fmt: skip
     """Evaluate *predictor* from index *begin* on; raises ``InputError`` as ``evaluate``."""
     series = loaded.file.series
     rng = np.random.default_rng(seed)
-    whole = None if total_gpus is None else int(total_gpus)
-    calibrator = Calibrator(target, whole_gpus=whole, steps=predictor.horizon)
+    calibrator = Calibrator(target, whole_gpus=total_gpus, steps=predictor.horizon)
     warm_up = _warm_up(begin, predictor, series.step_s)
     with progress_bar(f"fitting {predictor.name}", 1, 1.0) as bar:
         timed = Timed(predictor, lambda part: bar.at(predictor.name, part))

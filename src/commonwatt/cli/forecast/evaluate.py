@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.forecast._series import series_options
+from commonwatt.cli.forecast._numbers import NumberRange
+from commonwatt.cli.forecast._series import MOST_GPUS, MOST_HORIZON, MOST_LOOK_BACK, series_options
 from commonwatt.cli.output import json_option, print_json, seed_option
 
 if TYPE_CHECKING:
@@ -30,27 +31,32 @@ __all__ = ["evaluate"]
 @click.option("--test-from", required=True, metavar="TIME", help="First instant scored: ISO 8601, or seconds.")
 @click.option(
     "--target",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=NumberRange(0, 1, min_open=True),
     default=0.98,
     show_default=True,
     help="Share of instants with enough GPUs on that is promised.",
 )
-@click.option("--total-gpus", type=click.FloatRange(0, min_open=True), metavar="N", help="GPUs there are.")
-@click.option("--gpu-w", type=click.FloatRange(0), metavar="W", help="Power of a GPU that is on, for energies.")
+@click.option("--total-gpus", type=click.IntRange(1, MOST_GPUS), metavar="N", help="GPUs there are.")
+@click.option("--gpu-w", type=NumberRange(0, 1e6), metavar="W", help="Power of a GPU that is on, for energies.")
 @click.option(
     "--margin",
-    type=click.FloatRange(0),
+    type=NumberRange(0, 1e6),
     metavar="PERCENT",
     help="The threshold method: so much above the median (the point forecast), at every level.",
 )
 @click.option("--refit-every", type=click.IntRange(1), metavar="STEPS", help="Fit anew after so many steps.")
-@click.option("--look-back", type=click.IntRange(1), metavar="N", help="Values seen before a forecast.  [default: 120]")
-@click.option("--horizon", type=click.IntRange(1), metavar="M", help="Steps forecast.  [default: 5]")
+@click.option(
+    "--look-back",
+    type=click.IntRange(1, MOST_LOOK_BACK),
+    metavar="N",
+    help="Values seen before a forecast.  [default: 120]",
+)
+@click.option("--horizon", type=click.IntRange(1, MOST_HORIZON), metavar="M", help="Steps forecast.  [default: 5]")
 @series_options
 @seed_option
 @json_option
 def evaluate(
-    series: Path, *, name: str, test_from: str, target: float, total_gpus: float | None, gpu_w: float | None,
+    series: Path, *, name: str, test_from: str, target: float, total_gpus: int | None, gpu_w: float | None,
     margin: float | None, refit_every: int | None, look_back: int | None, horizon: int | None, column: str,
     time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
