@@ -39,7 +39,7 @@ from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.drains import Drains
 from commonwatt.engines.slurm.places import Places
 from commonwatt.engines.slurm.power import NodePower
-from commonwatt.engines.slurm.run import SlurmRun, await_end, comment_of, holding, out_of_place, strays, told
+from commonwatt.engines.slurm.run import SlurmRun, await_end, comment_of, out_of_place, strays, told
 from commonwatt.engines.slurm.settings import SlurmSettings, prepare, submission
 from commonwatt.engines.slurm.sight import Sight, look
 from commonwatt.engines.work import Work
@@ -251,15 +251,12 @@ class SlurmEngine:
                 return  # it has ended by itself, which the next poll will tell: there is nothing to start
             msg = f"start {command.name}: it is running already"
             raise EngineError(msg)
-        for n in command.nodes:
-            free = self._places.free(n, sight)
-            if free < command.gpus_per_node:
-                name = self._cluster.names[n]
-                msg = f"start {command.name}: node {name} has {max(0, free)} GPUs free, not {command.gpus_per_node}"
-                raise EngineError(msg)
+        self._places.check(command, sight)
         order = self._orders.order(command, ((),) * len(command.nodes))  # Slurm says which GPUs, to the job alone
         self._meter(command.nodes)
-        run = self._enter(RunFolder.create(self._state / "runs", order), order)
+        run = SlurmRun(RunFolder.create(self._state / "runs", order), order, now_s=self._now_s)
+        self._runs[command.handle] = run
+        self._places.enter(run)
         self._past.note(order)
         sleepers = [n for n in command.nodes if not self._places.ready(n, sight)]
         try:
@@ -298,14 +295,11 @@ class SlurmEngine:
             return Stopped(handle, 0.0)
         return Stopped(handle, self._reports.interrupted(run.order, end.at_s, end.ran_s))
 
-    def _enter(self, folder: RunFolder, order: RunOrder) -> SlurmRun:
-        run = self._runs[order.handle] = SlurmRun(folder, order, now_s=self._now_s)
-        self._places.enter(run)
-        return run
-
     def _vacate(self, handle: int) -> None:
-        self._meter(self._runs[handle].order.nodes)
-        self._places.leave(self._runs.pop(handle))
+        run = self._runs.pop(handle)
+        if run.there:
+            self._meter(run.order.nodes)
+            self._places.leave(run)
 
     def _advance(self, sight: Sight) -> None:
         """Send the jobs whose nodes have woken; take back those that Slurm does not start."""
@@ -352,11 +346,17 @@ class SlurmEngine:
                 if power != self._metered[n]:
                     self._meter([n])
                     self._metered[n] = power
+            for run in self._runs.values():
+                job = None if run.there else sight.job_of(run.order)
+                if job is not None and not job.over:  # it had ended before us, and has its GPUs still
+                    self._meter(run.order.nodes)
+                    self._places.enter(run)
             self._sight = sight
         return self._sight
 
     def _holding(self, run: SlurmRun) -> bool:
-        return holding(run, self._settings.lag_s, self._look(self._settings.look_s).job_of(run.order))
+        """Whether its end is yet to come: of one that is not holding its GPUs, the next poll tells it."""
+        return self._end(run, self._look(self._settings.look_s)) is None
 
     def _end(self, run: SlurmRun, sight: Sight) -> End | None:
         return run.ended(sight.job_of(run.order), self._settings.lag_s, sight.at_s)
@@ -374,15 +374,20 @@ class SlurmEngine:
         return holders_of(self._cluster, n, self._places.orders(n))
 
     def _attach(self, since: Since) -> None:
-        """Take up what an engine before us left: what runs, and what ended without anybody noticing is reported."""
+        """Take up what an engine before us left: what runs, and what ended without anybody noticing is reported.
+
+        What has ended is on its nodes only if Slurm, once it is asked, has it still: nothing is charged to it else.
+        """
         spans, last = [], {}
         for folder, ordered in RunFolder.all_in(self._state / "runs"):
-            order = ordered.placed(self._cluster.names)
-            spans.append((order.started_s, SlurmRun(folder, order, now_s=self._now_s).ended_s(), order))
-            last[order.handle] = folder, order
-        for folder, order in last.values():
-            self._past.note(order)
-            self._enter(folder, order)
-            self._reports.know(order)
+            run = SlurmRun(folder, ordered.placed(self._cluster.names), now_s=self._now_s)
+            spans.append((run.order.started_s, run.ended_s(), run.order))
+            last[run.order.handle] = run, spans[-1][1]
         catch_up(self._meters, self._cluster, since, spans)
+        for handle, (run, ended_s) in last.items():
+            self._past.note(run.order)
+            self._reports.know(run.order)
+            self._runs[handle] = run
+            if ended_s == np.inf:
+                self._places.enter(run)
         self._changes += [out_of_place(handle, self._stop(handle), self._now_s()) for handle in strays(self._runs)]

@@ -13,7 +13,7 @@ from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.reading import SlurmJob
 from commonwatt.engines.slurm.settings import SlurmSettings
 
-__all__ = ["SlurmRun", "await_end", "comment_of", "holding", "out_of_place", "run_of", "strays", "told"]
+__all__ = ["SlurmRun", "await_end", "comment_of", "out_of_place", "run_of", "strays", "told"]
 
 _BLINK_S = 0.05
 _AGAIN_S = 1.0
@@ -52,6 +52,7 @@ class SlurmRun:
     order: RunOrder
     number: int | None = None  # of its job in Slurm, if it was us who submitted it
     held: bool = False  # not submitted yet: its nodes are being woken
+    there: bool = False  # on its nodes, as far as is known
     told_s: float | None = None  # when it was first asked to stop
     why: str = ""  # why we took it out of Slurm, if we did
     missing_s: float | None = None  # since when there has been nothing in Slurm, and no record of an end
@@ -127,11 +128,6 @@ class SlurmRun:
     def just_ended(self, within_s: float) -> bool:
         """Whether its record says that it ended a moment ago, which Slurm is to confirm soon."""
         return self.now_s() - within_s <= self.ended_s() < math.inf
-
-
-def holding(run: SlurmRun, lag_s: float, job: SlurmJob | None) -> bool:
-    """Whether *run* still has its GPUs: it may have ended long ago, if Slurm says of its *job* that it is not over."""
-    return run.ended_s() >= run.now_s() - lag_s or (job is not None and not job.over)
 
 
 def told(run: SlurmRun, change: Change) -> Change:
