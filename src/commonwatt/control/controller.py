@@ -302,7 +302,9 @@ class Controller:
             self._calm = None
             self.charge()
         for change in changes:
-            handle, left = change.handle, self.leaving.pop(change.handle, None)
+            handle = change.handle
+            still = handle in self.leaving and isinstance(change, JobInterrupted) and not change.begun  # where it was
+            left = None if still else self.leaving.pop(handle, None)
             if handle not in self.book.active:
                 continue  # it was given up before its engine knew how it ended
             if isinstance(change, JobLeft):
@@ -322,7 +324,8 @@ class Controller:
                     self.log.append(Event(change.at_s, kind, handle, nodes, gpus, change.reason))
                 case JobInterrupted():
                     self.book.release(handle)
-                    self.ledger.lost(handle, change.lost_s * gpus)
+                    if not still:
+                        self.ledger.lost(handle, change.lost_s * gpus)
                     self._told_waiting.discard(handle)
                     why = ("interrupted", f"{self.book.names[handle]} was interrupted: {change.cause}")
                     self.log.append(Event(change.at_s, EventKind.INTERRUPTED, handle, nodes, gpus, *why))

@@ -93,7 +93,7 @@ class Session:
         self._stop({row.id for row in rows}, found)
         segments = self.store.segments()
         fresh = {request.job: request.id for request in self.store.requests() if request.kind is RequestKind.SUBMIT}
-        told = {intent.job: intent.attempt for intent in self.store.open_intents() if intent.kind == "stop"}
+        stops = {intent.job: intent for intent in self.store.open_intents() if intent.kind == "stop"}
         for row in rows:
             handle = self._enter(row, tick, told=row.id in fresh)
             if handle is None:
@@ -109,10 +109,12 @@ class Session:
             began_s = math.nan if row.began_s is None else row.began_s
             self.controller.book.remember(handle, known.attempts, began_s)
             segment = Account(**segments[row.id]) if row.id in segments else None  # type: ignore[arg-type]
-            if own is not None and own.nodes:
-                self._adopt(handle, row, own, segment or Account(), told=told.get(row.id) == own.attempts)
-            elif segment is not None:
+            if segment is not None:
                 self.controller.ledger.resume(handle, segment)
+            if self._goes_on_leaving(handle, row, own, stops.get(row.id)):
+                continue
+            if own is not None and own.nodes:
+                self._adopt(handle, row, own, segment or Account())
         if usage := self.store.settings().get("usage"):
             self.controller.resume_usage(usage[1], usage[0])
         self.recorder.segments = {h: None for j in segments if (h := self.durable.handle_of(j)) is not None}
@@ -124,7 +126,13 @@ class Session:
         reported = {change.handle for change in self.durable.waiting_changes()}
         for row in rows:
             handle = self.durable.handle_of(row.id)
-            if handle is None or handle in self.controller.book.nodes or row.status is not JobStatus.RUNNING:
+            if handle is None or handle in self.controller.book.nodes:
+                continue
+            if handle in self.controller.leaving:
+                if handle not in reported and not (row.id in found and found[row.id].nodes):
+                    self.durable.left(handle)
+                continue
+            if row.status is not JobStatus.RUNNING:
                 continue
             if handle not in reported:
                 self.durable.lose(handle, "it was not running any more when the controller came back")
@@ -187,8 +195,26 @@ class Session:
             tick.ledger["job", job] = segments[job]
             tick.segments[job] = None
 
-    def _adopt(self, handle: int, row: JobRow, own: Found, segment: Account, *, told: bool) -> None:
+    def _goes_on_leaving(self, handle: int, row: JobRow, own: Found | None, stop: IntentRow | None) -> bool:
+        """Whether a job waits already, and leaves, or has left, the nodes a controller before this one took it off.
+
+        One that does not wait yet runs, but that it goes when it does counts for no interruption.
+        """
+        known = self.durable.jobs[handle]
+        if stop is None or stop.attempt != known.attempts or known.settled >= known.attempts:
+            return False
+        there = own is not None and bool(own.nodes)
+        if row.status is not JobStatus.WAITING or not self.durable.leave_again(known, stop, there=there):
+            self.durable.told[row.id] = stop
+            return False
+        nodes = own.nodes if own is not None and there else tuple(self._at[n] for n in stop.nodes if n in self._at)
+        self.controller.leaving[handle] = (nodes, len(stop.nodes) * stop.gpus_per_node)
+        return True
+
+    def _adopt(self, handle: int, row: JobRow, own: Found, segment: Account) -> None:
         controller = self.controller
+        known = self.durable.jobs[handle]
+        known.nodes, known.gpus_per_node = own.nodes, own.gpus_per_node
         if not controller.adopt(handle, own.nodes, own.gpus_per_node, segment):
             controller.ledger.resume(handle, segment)
             self._stop_runs([row.id])
@@ -196,13 +222,14 @@ class Session:
             return
         if row.status is not JobStatus.RUNNING or row.attempts != own.attempts:
             kind = EventKind.STARTED if own.attempts <= 1 else EventKind.RESUMED
-            before = "told to stop" if told else "started"
-            sentence = f"{row.name} was {before} just before the controller stopped, and still runs"
+            sentence = f"{row.name} was started just before the controller stopped, and still runs"
             gpus = len(own.nodes) * own.gpus_per_node
             controller.log.append(Event(self._now_s(), kind, handle, own.nodes, gpus, "found", sentence))
 
     def _settle_intents(self, tick: Tick, found: dict[int, Found]) -> None:
         for intent in self.store.open_intents():
+            if self.durable.awaits(intent):
+                continue
             own = found.get(intent.job)
             attempts, runs = (own.attempts, bool(own.nodes)) if own else (0, False)
             done = attempts >= intent.attempt if intent.kind == "start" else not (runs and attempts == intent.attempt)
