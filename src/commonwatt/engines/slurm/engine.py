@@ -39,8 +39,8 @@ from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.drains import Drains
 from commonwatt.engines.slurm.places import Places
 from commonwatt.engines.slurm.power import NodePower
-from commonwatt.engines.slurm.run import SlurmRun, await_end, comment_of, out_of_place, strays, told
-from commonwatt.engines.slurm.settings import SlurmSettings, prepare, submission
+from commonwatt.engines.slurm.run import SlurmRun, await_end, comment_of, kill_overdue, out_of_place, strays, told
+from commonwatt.engines.slurm.settings import GONE_S, SlurmSettings, prepare, submission
 from commonwatt.engines.slurm.sight import Sight, look
 from commonwatt.engines.work import Work
 from commonwatt.model.arrays import Ints
@@ -154,23 +154,24 @@ class SlurmEngine:
 
     @property
     def stop_s(self) -> float:
-        """How long a job that was told may take to be gone."""
-        return self._settings.grace_s + self._settings.patience_s
+        """How long a job that was told may take to be gone: it is killed before, at the next look."""
+        return self._settings.kill_s + 2 * GONE_S
 
     def tell(self, handles: Collection[int]) -> Collection[int]:
         """Tell jobs to stop, all at once; those that Slurm has not started cannot hear it, others leave already."""
         if not handles:
             return []
-        sight, going = self._look(), {}
-        for handle in handles:
-            run = self._runs.get(handle)
-            job = None if run is None or run.held else sight.job_of(run.order)
-            if run is not None and job is not None and (job.holds or job.leaving):
+        runs, going, at_work = {handle: self._runs[handle] for handle in handles if handle in self._runs}, [], []
+        sight = self._look(self._settings.look_s if all(run.stuck for run in runs.values()) else 0.0)
+        for handle, run in runs.items():
+            job = None if run.held else sight.job_of(run.order)
+            if job is not None and (job.holds or job.leaving):
                 run.told_s = time.monotonic() if run.told_s is None else run.told_s
-                going[handle] = job
-        if at_work := [job.id for job in going.values() if job.holds]:
+                going.append(handle)
+                at_work += [job.id] if job.holds and not run.killed else []
+        if at_work:
             self._slurm.terminate(at_work)
-        return list(going)
+        return going
 
     def room(self, nodes: Collection[int], gpus_per_node: int) -> bool:
         """Whether so many GPUs of each of *nodes* are free."""
@@ -285,10 +286,11 @@ class SlurmEngine:
         if run is None:
             msg = f"stop job {handle}: it is not running"
             raise EngineError(msg)
-        end = await_end(run, self._slurm, self._settings, lambda: self._look().job_of(run.order))
-        self._sight = None
+        age_s = self._settings.look_s if run.stuck else 0.0  # of what was killed and did not go there is no news
+        end = await_end(run, self._slurm, self._settings, lambda: self._look(age_s).job_of(run.order))
         if end is None:
             return Stopped(handle, 0.0, later=True)
+        self._sight = None
         self._vacate(handle)
         if self._reports.by_itself(run.order, end):
             self._changes.append(self._reports.change(run.order, end))
@@ -337,7 +339,7 @@ class SlurmEngine:
     # -- nodes
 
     def _look(self, age_s: float = 0.0) -> Sight:
-        """See the cluster as it was at most *age_s* ago."""
+        """See the cluster as it was at most *age_s* ago; what should have gone by then is killed."""
         if self._sight is None or time.monotonic() > self._sight.at_s + age_s:
             sight = look(self._slurm, self._identity)
             for n in range(len(self._cluster)):
@@ -352,6 +354,7 @@ class SlurmEngine:
                     self._meter(run.order.nodes)
                     self._places.enter(run)
             self._sight = sight
+            kill_overdue(self._runs.values(), sight.job_of, self._slurm, self._settings)
         return self._sight
 
     def _holding(self, run: SlurmRun) -> bool:
