@@ -113,7 +113,7 @@ class LocalEngine:
     def poll(self) -> Sequence[Change]:
         """What changed since the last poll."""
         for handle, run in list(self._runs.items()):
-            if (end := run.ended()) is not None:
+            if (end := run.glance()) is not None:
                 self._vacate(handle)
                 end = end.timely(run.order, self._now_s())
                 self._changes.append(self._reports.change(run.order, end, begun=run.folder.begun(end)))
@@ -148,7 +148,7 @@ class LocalEngine:
         runs = {handle: self._runs[handle] for handle in handles if handle in self._runs}
         for run in runs.values():
             run.tell()
-        return [handle for handle, run in runs.items() if run.watched >= 0]
+        return [handle for handle, run in runs.items() if run.watched >= 0 or run.orphaned_s is not None]
 
     def room(self, nodes: Collection[int], gpus_per_node: int) -> bool:
         """Whether so many GPUs of each of *nodes* are free."""
