@@ -8,14 +8,17 @@ import pytest
 
 from commonwatt.control.engine import Found, JobInterrupted, Outcome, Start
 from commonwatt.engines.local.folder import End, RunFolder, RunOrder
+from commonwatt.engines.meters import Mark
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.engine import SlurmEngine
 from commonwatt.engines.slurm.reading import SlurmJob, SlurmNode
 from commonwatt.engines.slurm.run import comment_of
 from commonwatt.engines.state import make_identity
+from commonwatt.model.errors import EngineDownError
 from commonwatt.testing.engine_contract import contract_cluster
 
 from .site import until
+from .test_completing import CLUSTER
 from .test_slurm import ends, sleeper
 
 DAY_S = 86_400.0
@@ -29,12 +32,16 @@ class Pretended(Slurm):
     def __init__(self, folder, **states):
         super().__init__()
         self.identity, self.states, self.asked = make_identity(folder, "commonwatt"), states, 0
+        self.down, self.off = False, set()
 
     def ping(self):
         self.asked += 1
+        if self.down:
+            raise EngineDownError("no answer")
 
     def nodes(self):
-        return [SlurmNode(name, frozenset({"idle"}), {"V100": 2}, {}, 8, 0) for name in ("n-1", "n-2")]
+        states = {name: {"idle", "powered_down"} if name in self.off else {"idle"} for name in ("n-1", "n-2")}
+        return [SlurmNode(name, frozenset(said), {"V100": 2}, {}, 8, 0) for name, said in states.items()]
 
     def jobs(self, user=None):
         return [
@@ -62,7 +69,8 @@ def engine_over(tmp_path, settings):
     def begin(slurm=None, **more):
         slurm = slurm or Pretended(tmp_path)
         more = {"settings": settings, "declared_power": True, **more}
-        return SlurmEngine(contract_cluster(), tmp_path, lambda name: sleeper(), slurm=slurm, **more)
+        cluster = more.pop("cluster", contract_cluster())
+        return SlurmEngine(cluster, tmp_path, lambda name: sleeper(), slurm=slurm, **more)
 
     return begin
 
@@ -76,7 +84,7 @@ def test_nothing_is_charged_to_jobs_that_ended_before_the_engine_began(left, eng
     """There are as many readings as nodes, not as jobs, too."""
     for handle in range(1, 9):
         left(handle, DONE)
-    engine = engine_over(since={0: (time.time() - 1.0, None)})
+    engine = engine_over(since={0: Mark(time.time() - 1.0)})
     assert holders(engine) == [set(), set(), set()]  # caught up, and both nodes
     assert [found.nodes for found in engine.found()] == [()] * 8
     assert {change.outcome for change in engine.poll()} == {Outcome.COMPLETED}
@@ -121,6 +129,32 @@ def test_a_job_is_found_running_if_its_end_is_yet_to_be_told(left, engine_over, 
     engine = engine_over(slurm, now_s=lambda: time.time() - set_back_s)
     assert engine.found() == [Found(1, 1, (0,) if runs else (), 1 if runs else 0)]
     assert [type(change) for change in engine.poll()] == ([] if runs else [JobInterrupted])
+
+
+@pytest.mark.parametrize(
+    ("slept", "sleeps", "meanwhile"),
+    [(True, True, True), (True, False, False), (False, True, False), (True, None, True)],
+)
+def test_a_node_that_slept_before_and_after_slept_while_there_was_no_engine(
+    engine_over, left, tmp_path, slept, sleeps, meanwhile
+):
+    """Of one that was seen asleep only once nobody knows how long; if Slurm does not answer, the last word counts."""
+    slurm, since_s = Pretended(tmp_path), time.time() - 1000.0
+    left(1, DONE, ago_s=500.0)
+    slurm.down, slurm.off = sleeps is None, {"n-1"} if sleeps else set()
+    engine = engine_over(slurm, cluster=CLUSTER, since={0: Mark(since_s, None, slept), 1: Mark(since_s)})
+    before, there, after, other = engine.readings()
+    assert [reading.asleep for reading in (before, there, after, other)] == [meanwhile, False, meanwhile, False]
+    assert before.energy_uj == pytest.approx((0.0 if meanwhile else 100.0) * 1e6 * (before.to_s - before.from_s))
+    assert there.energy_uj == pytest.approx(150e6 * 5.0)
+
+
+def test_what_sleeps_is_written_down_for_the_engine_that_comes_next(engine_over, tmp_path):
+    slurm = Pretended(tmp_path)
+    slurm.off = {"n-2"}
+    engine = engine_over(slurm, cluster=CLUSTER)
+    engine.poll()
+    assert [mark.asleep for mark in engine.marks().values()] == [False, True]
 
 
 def test_with_a_real_slurm_a_job_that_has_ended_is_charged_nothing(site, slurm, settings, engine_over, tmp_path):

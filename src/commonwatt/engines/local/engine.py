@@ -33,7 +33,7 @@ from commonwatt.control.engine import (
 from commonwatt.engines.images import Images
 from commonwatt.engines.local.folder import End, RunFolder, RunOrder
 from commonwatt.engines.local.run import PATIENCE_S, Run, await_any, reap
-from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, holders_of
+from commonwatt.engines.meters import DeclaredPower, Mark, Meters, Since, catch_up, holders_of
 from commonwatt.engines.orders import Orders
 from commonwatt.engines.past import Past
 from commonwatt.engines.reports import Reports
@@ -193,7 +193,7 @@ class LocalEngine:
         for run in self._runs.values():
             run.forsake()
 
-    def marks(self) -> dict[int, tuple[float, float | None]]:
+    def marks(self) -> dict[int, Mark]:
         """Return when each node was read last, and what its meter said: for the engine after this one."""
         return {n: self._meters.mark(n) for n in range(len(self._cluster))}
 

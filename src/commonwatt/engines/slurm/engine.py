@@ -31,14 +31,14 @@ from commonwatt.control.engine import (
 )
 from commonwatt.engines.images import Images
 from commonwatt.engines.local.folder import End, RunFolder, RunOrder
-from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, holders_of
+from commonwatt.engines.meters import DeclaredPower, Mark, Meters, Since, catch_up, holders_of
 from commonwatt.engines.orders import Orders
 from commonwatt.engines.past import Past
 from commonwatt.engines.reports import Reports
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.drains import Drains
 from commonwatt.engines.slurm.places import Places
-from commonwatt.engines.slurm.power import NodePower
+from commonwatt.engines.slurm.power import NodePower, still_asleep
 from commonwatt.engines.slurm.run import SlurmRun, await_end, comment_of, kill_overdue, out_of_place, strays, told
 from commonwatt.engines.slurm.settings import GONE_S, SlurmSettings, prepare, submission
 from commonwatt.engines.slurm.sight import Sight, look
@@ -75,7 +75,7 @@ class SlurmEngine:
     declared_power
         Take the power the cluster declares for a meter where there is none.
     since
-        When nodes were read last by an engine before this one, and what their meters said (``marks``).
+        When nodes were read last by an engine before this one, and how they were then (``marks``).
     now_s
         The time.
 
@@ -212,9 +212,9 @@ class SlurmEngine:
         gone = self._past.forget(set(handles) - self._runs.keys(), aside=aside)
         self._changes = [change for change in self._changes if change.handle not in gone]
 
-    def marks(self) -> dict[int, tuple[float, float | None]]:
-        """Return when each node was read last, and what its meter said: for the engine after this one."""
-        return {n: self._meters.mark(n) for n in range(len(self._cluster))}
+    def marks(self) -> dict[int, Mark]:
+        """Return when each node was read last, and how it was then: for the engine after this one."""
+        return {n: self._meters.mark(n, asleep=asleep) for n, (_, asleep) in enumerate(self._metered)}
 
     def wait(self, seconds: float, waker: int = -1) -> None:
         """Return after so long, as soon as a job has ended, or when *waker* is readable.
@@ -380,13 +380,16 @@ class SlurmEngine:
         """Take up what an engine before us left: what runs, and what ended without anybody noticing is reported.
 
         What has ended is on its nodes only if Slurm, once it is asked, has it still: nothing is charged to it else.
+        A node that slept when it was read last, and does now, slept meanwhile.
         """
         spans, last = [], {}
         for folder, ordered in RunFolder.all_in(self._state / "runs"):
             run = SlurmRun(folder, ordered.placed(self._cluster.names), now_s=self._now_s)
             spans.append((run.order.started_s, run.ended_s(), run.order))
             last[run.order.handle] = run, spans[-1][1]
-        catch_up(self._meters, self._cluster, since, spans)
+        asleep = still_asleep(self._slurm, {n: self._cluster.names[n] for n, mark in since.items() if mark.asleep})
+        catch_up(self._meters, self._cluster, since, spans, asleep)
+        self._metered = [(False, n in asleep) for n in range(len(self._cluster))]
         for handle, (run, ended_s) in last.items():
             self._past.note(run.order)
             self._reports.know(run.order)
