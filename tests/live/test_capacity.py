@@ -70,6 +70,36 @@ def test_in_a_dry_run_nodes_are_left_as_they_are(bench):
     assert b.session.controller.engine.nodes().power_state.tolist() == [-1, -1, -1]
 
 
+def said(b: Bench) -> list[tuple[str, tuple[str, ...]]]:
+    return [(event.kind, event.nodes) for event in b.live.store.events() if event.job is None]
+
+
+def test_a_dry_run_says_once_what_a_plan_would_do(bench):
+    b = bench(capacity={**PLAN, "policy": "last-value"}, live={"mode": "dry-run", "default_time_limit_s": 5})
+    b.settle()
+    go_on(b, 300)
+    assert said(b) == [("would-sleep", ("n-2", "n-3"))]
+    b.submit(500.0, gpus=2)
+    b.submit(500.0, gpus=2)
+    go_on(b, 300)
+    assert said(b)[1:] == [("would-wake", ("n-2",))]
+
+
+def test_a_dry_run_says_where_a_job_would_start_on_nodes_that_would_be_woken_for_it(bench):
+    b = bench(capacity={**PLAN, "policy": "last-value"})
+    b.settle()
+    go_on(b, 120)
+    b.ask(RequestKind.MODE, value="dry-run")
+    jobs = [b.submit(500.0, gpus=2) for _ in range(2)]
+    go_on(b, 50)
+    assert asleep(b) == [False, True, True]
+    assert [b.row(job).reason for job in jobs] == ["would-start"] * 2
+    ((kind, nodes),) = said(b)
+    assert (kind, len(nodes)) == ("would-wake", 1)
+    places = [event.nodes for job in jobs for event in b.live.store.events(job=job) if event.kind == "would-start"]
+    assert sorted(places) == [("n-1",), nodes]
+
+
 def asleep(b: Bench) -> list[bool]:
     return (b.session.controller.engine.nodes().power_state >= 0).tolist()
 

@@ -87,7 +87,7 @@ def test_starts_that_are_refused_are_tried_until_they_are_not(bench):
         b.advance(1.0)
         b.look()
     assert b.status(job) is JobStatus.WAITING
-    assert b.row(job).sentence.endswith("was interrupted: the partition is drained")
+    assert b.row(job).sentence.endswith("did not start: the partition is drained")
     pauses = [after - before for before, after in itertools.pairwise(tries)]
     assert pauses == sorted(pauses)
     assert pauses[-1] == pytest.approx(60.0, abs=2.0)

@@ -426,7 +426,7 @@ def test_what_was_put_off_is_called_off_where_nothing_new_is_to_begin(pair, how)
     b.settle()
     assert b.engine.runs() == {}
     assert (b.status(high), b.row(high).failures) == (JobStatus.WAITING, 0)
-    assert b.kinds(high).count("interrupted") == 1
+    assert b.kinds(high).count("not-started") == 1
     assert b.session.store.open_intents() == []
     if how == "drained":
         b.ask(RequestKind.UNDRAIN, node="n")

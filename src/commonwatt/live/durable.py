@@ -23,6 +23,7 @@ from commonwatt.control.engine import (
     JobLeft,
     NodeView,
     Outcome,
+    PatientEngine,
     Progress,
     Reading,
     RecoverableEngine,
@@ -87,7 +88,7 @@ class Durable:
     intents: list[IntentRow] = field(default_factory=list)  # with their outcome, since they were last taken
     touched: set[int] = field(default_factory=set)  # handles that came or went later than they were ordered to
     early: list[Reading] = field(default_factory=list)  # that were taken out of the engine before anybody asked
-    told: dict[int, IntentRow] = field(default_factory=dict)  # ids of what runs, though a controller before us told it to stop
+    told: dict[int, IntentRow] = field(default_factory=dict)  # by id: what runs though it was told to stop before us
     _handles: dict[int, int] = field(default_factory=dict)  # by id
     _ids: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # by handle, of the first jobs
     _changes: list[Change] = field(default_factory=list)
@@ -231,6 +232,18 @@ class Durable:
         """Have the next ``poll`` say that a job was interrupted, of which the engine knows nothing any more."""
         self._settle(self.jobs[handle])
         self._changes.append(JobInterrupted(handle, self.now_s(), 0.0, cause))
+
+    def stop_runs(self, jobs: Sequence[int]) -> None:
+        """Stop what runs of *jobs* by their ids; what cannot be stopped keeps its GPUs, and holds nobody else up."""
+        if isinstance(self.engine, PatientEngine):
+            self.engine.tell(jobs)
+        for job in jobs:
+            try:
+                self.engine.apply([Stop(job)])
+            except EngineDownError:
+                raise
+            except EngineError as error:
+                log.warning("a job that is over, or has no place, goes on", extra={"job": job, "cause": str(error)})
 
     def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
         """Write *commands* down, then give them.
