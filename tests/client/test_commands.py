@@ -123,6 +123,11 @@ def test_a_job_that_is_due_to_start_starts_now(served):
     (line,) = (line for line in run("jobs", "--newest", "--limit", 1).out.splitlines() if " soon " in line)
     assert "starts now" in line
     assert "expected start  now" in run("explain", number).out.replace("   ", "  ")
+    tick = Tick()
+    tick.change(number, status="running", expected_end_s=1.0)
+    served.desk.ticks.write(tick)
+    (line,) = (line for line in run("jobs", "--newest", "--limit", 1).out.splitlines() if " soon " in line)
+    assert "was to end " in line
 
 
 def test_what_was_done_is_told_though_the_server_went_away(served, as_operator, monkeypatch):

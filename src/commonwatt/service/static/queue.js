@@ -60,7 +60,10 @@ function fill(row, job) {
 const whereOf = (job) => (job.nodes.length ? `on ${job.nodes.join(", ")}` : "");
 
 function whenOf(job, now) {
-  if (job.status === "running") return job.expected_end_s === null ? "end unknown" : `ends ${away(job.expected_end_s, now)}`;
+  if (job.status === "running") {
+    if (job.expected_end_s === null) return "end unknown";
+    return `${job.expected_end_s > now - 1 ? "ends" : "was to end"} ${away(job.expected_end_s, now)}`;
+  }
   if (job.status === "waiting") {
     return job.expected_start_s === null ? "start unknown" : `starts ${away(Math.max(job.expected_start_s, now), now)}`;
   }
