@@ -194,6 +194,24 @@ def test_a_forecaster_that_cannot_be_fitted_stops_nothing(bench, monkeypatch, ca
     assert b.status(job) is JobStatus.COMPLETED
 
 
+def test_a_new_session_takes_up_what_the_last_one_fitted(bench, monkeypatch):
+    pytest.importorskip("lightgbm")
+    entry = replace(PREDICTORS["lightgbm"], options=(("trees", 2), ("steps", (5,))))
+    monkeypatch.setitem(PREDICTORS, "lightgbm", entry)
+    fitted, fit = [], LightGbmQuantile.fit
+    monkeypatch.setattr(LightGbmQuantile, "fit", lambda *given: (fitted.append(1), fit(*given)))
+    b = bench(capacity={**PLAN, "forecaster": "lightgbm"})
+    b.settle()
+    hours_of_samples(b, 300)
+    for _ in range(2):
+        b.begin()
+        assert b.session.controller.capacity.renew_s == math.inf
+    assert len(fitted) == 1
+    job = b.submit(50.0, gpus=2)
+    go_on(b, 200)
+    assert b.status(job) is JobStatus.COMPLETED
+
+
 def test_a_model_file_that_is_gone_stops_nothing_either(bench, tmp_path):
     pytest.importorskip("lightgbm")
     pytest.importorskip("safetensors")

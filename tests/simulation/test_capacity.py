@@ -8,13 +8,17 @@ import numpy as np
 import pytest
 
 from commonwatt.control.controller import Sample
+from commonwatt.control.expectation import Calibrated
 from commonwatt.data.forecast_model import read_model, write_model
+from commonwatt.forecasting.baselines import LastValue
+from commonwatt.forecasting.calibration import Calibrator
 from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
+from commonwatt.forecasting.predictors import PREDICTORS, make_predictor
 from commonwatt.forecasting.series import DemandSeries
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
 from commonwatt.model.scenario import Scenario
-from commonwatt.simulation.capacity import Past, _fitted, demand_in
+from commonwatt.simulation.capacity import Fits, Past, _fitted, demand_in
 from commonwatt.simulation.workload import prepare
 from tests.cli.console import run, scenario, write
 from tests.forecasting.made import walk
@@ -192,6 +196,57 @@ def test_a_plan_forecasts_by_a_model_file_whose_content_counts(tmp_path, log):
     assert (broken.code, broken.err.strip().count("\n"), "demand.safetensors" in broken.err) == (2, 0, True)
 
 
+def quick_trees(monkeypatch) -> list[float]:
+    """Make LightGBM by its name a matter of moments; return what it is fitted on, by its end."""
+    pytest.importorskip("lightgbm")
+    entry = replace(PREDICTORS["lightgbm"], options=(("trees", 2), ("steps", (5,))))
+    monkeypatch.setitem(PREDICTORS, "lightgbm", entry)
+    fitted, fit = [], LightGbmQuantile.fit
+    monkeypatch.setattr(
+        LightGbmQuantile, "fit", lambda own, series, rng: (fitted.append(series.end_s), fit(own, series, rng))
+    )
+    return fitted
+
+
+def test_what_was_fitted_is_kept_for_a_day_and_sees_what_came_since(monkeypatch):
+    ends, fits, whole = quick_trees(monkeypatch), Fits(), walk(4000)
+    spec = CapacitySpec(forecaster="lightgbm")
+    for until, fitted in ((1000, 1), (1000, 1), (2439, 1), (2440, 2), (2000, 3)):  # a day is 1440 of its minutes
+        seen = whole.between(0, until)
+        predictor = fits.of(spec, seen, 0)
+        assert len(ends) == fitted
+        expected = predictor.predict_many(seen, np.array([until - 1]))[0]
+        assert (predictor.predict().gpus == expected).all()
+    fits.of(spec, replace(whole.between(0, 2000), step_s=30.0), 0)
+    assert len(ends) == 4
+    assert isinstance(fits.of(CapacitySpec(forecaster="last-value"), whole, 0), LastValue)
+
+
+@pytest.mark.parametrize(
+    ("name", "begin"),
+    [("last-value", 200), ("moving-max", 200), ("lightgbm", 200), ("lightgbm", 400), ("lightgbm", 50)],
+)  # what is read from a file may have seen less than it looks back on
+def test_a_plan_is_calibrated_by_the_forecasts_it_would_have_made_one_by_one(name, begin, monkeypatch):
+    quick_trees(monkeypatch)
+    slow, quick, series = make_predictor(name), make_predictor(name), walk(400)
+    for predictor in (slow, quick):
+        predictor.fit(series.between(0, max(begin, 200)), np.random.default_rng(0))
+        if begin < 200:
+            predictor.see(series.between(0, begin))
+    one_by_one, at_once = (Calibrator(0.9, whole_gpus=300) for _ in range(2))
+    for gpus in series.gpus[begin:].tolist():
+        slow.update(gpus)
+        one_by_one.observe(gpus)
+        one_by_one.keep_on(slow.predict())
+    asked, predict = [], quick.predict
+    monkeypatch.setattr(quick, "predict", lambda: (asked.append(1), predict())[1])
+    Calibrated(quick, at_once).warm(series, begin)
+    assert len(asked) == max(0, 119 - begin)
+    assert at_once.state == one_by_one.state
+    assert at_once.shift_gpus == pytest.approx(one_by_one.shift_gpus, abs=1e-9)
+    assert (quick.predict().gpus == slow.predict().gpus).all()
+
+
 EPOCH_S = 1_700_000_000  # the log is dated if its times count from 1970
 
 
@@ -233,9 +288,9 @@ def test_a_model_file_sees_what_was_before_the_period_in_place_of_what_it_was_fi
     past = Past({(step_s, 1): before}, tmp_path)
     if step_s != 60:
         with pytest.raises(InputError, match="of the step"):
-            _fitted(spec, past, 0)
+            _fitted(spec, past, 0, Fits())
         return
-    predictor, rest = _fitted(spec, past, 0)
+    predictor, rest = _fitted(spec, past, 0, Fits())
     seen = before.between(0, len(before) - len(rest))
     fresh, _ = read_model(tmp_path / "m.safetensors")
     assert (predictor.predict().gpus == fresh.predict_many(seen, np.array([len(seen) - 1]))[0]).all()

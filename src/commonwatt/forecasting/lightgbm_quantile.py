@@ -25,7 +25,7 @@ from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.units import DAY_S, WEEK_S
 
-__all__ = ["PARAMETERS", "LightGbmQuantile", "features"]
+__all__ = ["PARAMETERS", "LightGbmQuantile", "features", "features_at"]
 
 PARAMETERS: dict[str, Any] = {
     "learning_rate": 0.03,
@@ -39,6 +39,7 @@ PARAMETERS: dict[str, Any] = {
 """The best of some twenty on Philly and Earth: fitted on five sevenths, scored on the sixth (docs/forecasting.md)."""
 
 _TREES = 200
+_CHUNK = 50_000
 
 
 class LightGbmQuantile:
@@ -95,7 +96,7 @@ class LightGbmQuantile:
         self._whole = bool((series.gpus[series.known] == np.rint(series.gpus[series.known])).all())
         values, seed = series.filled(), int(rng.integers(2**31))
         origins = learnable_origins(series, self.look_back, self.horizon, rng)
-        rows = _all_features(series, values)[origins]
+        rows = features_at(series, values, origins)
         settings = {**self._parameters, "objective": "quantile", "verbose": -1, "seed": seed, "deterministic": True,
                     "num_threads": self._threads, "force_row_wise": True, "max_bin": 127}  # fmt: skip
         binned = lightgbm.Dataset(rows, params={"max_bin": 127, "verbose": -1}, free_raw_data=False).construct()
@@ -140,7 +141,9 @@ class LightGbmQuantile:
         """Forecast from the values seen."""
         seen = self._history.values
         series = DemandSeries(self.fitted_until_s - self._step_s * len(seen), self._step_s, seen)
-        return QuantileForecast(LEVELS, self._forecast(_all_features(series, seen)[-1:], seen[-1:])[0])
+        return QuantileForecast(
+            LEVELS, self._forecast(features_at(series, seen, np.array([len(seen) - 1])), seen[-1:])[0]
+        )
 
     def predict_many(self, series: DemandSeries, origins: Ints) -> Floats:
         """Forecast from each origin. Shape [K, m, Q].
@@ -150,7 +153,7 @@ class LightGbmQuantile:
         at, values = checked_origins(series, origins, 1), series.filled()
         if self._models is not None:
             check_step(series, self._step_s)
-        return self._forecast(_all_features(series, values)[at], values[at])
+        return self._forecast(features_at(series, values, at), values[at])
 
     def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Return all there is to keep of it: numbers, and arrays by name.
@@ -178,8 +181,7 @@ class LightGbmQuantile:
         )  # fmt: skip
         if "history" not in arrays:
             raise InputError("the last values seen", field="arrays", value="no history")
-        width = features(np.zeros(1), np.zeros(1)).shape[1]
-        made._models = Trees.from_arrays(arrays, len(made._steps) * len(made._levels), width)
+        made._models = Trees.from_arrays(arrays, len(made._steps) * len(made._levels), _width())
         made.see(DemandSeries(0.0, 1.0, arrays["history"]))
         made._start_s, made._step_s, made._seen = about["start_s"], about["step_s"], about["seen"]
         made._whole = about["whole"]
@@ -210,8 +212,21 @@ def _between(known: Floats, values: Floats, wanted: Floats, axis: int) -> Floats
     return (1 - weight) * np.take(values, high - 1, axis=axis) + weight * np.take(values, high, axis=axis)
 
 
-def _all_features(series: DemandSeries, values: Floats) -> Floats:
-    return features(values, series.start_s + series.step_s * np.arange(len(values), dtype=np.float64))
+def features_at(series: DemandSeries, values: Floats, origins: Ints) -> Floats:
+    """Return the features of some instants, which do not fall: those of all would take much memory. Shape [K, F]."""
+    parts = []
+    for first in range(0, len(values), _CHUNK):
+        inside = origins[slice(*np.searchsorted(origins, (first, first + _CHUNK)))]
+        if len(inside):
+            near = max(0, int(inside[0]) - max(WINDOWS))
+            end = int(inside[-1]) + 1
+            times_s = series.start_s + series.step_s * np.arange(near, end, dtype=np.float64)
+            parts.append(features(values[near:end], times_s)[inside - near])
+    return np.concatenate(parts) if parts else np.empty((0, _width()))
+
+
+def _width() -> int:
+    return features(np.zeros(1), np.zeros(1)).shape[1]
 
 
 def features(values: Floats, times_s: Floats) -> Floats:

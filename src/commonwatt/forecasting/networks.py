@@ -222,9 +222,11 @@ class NetworkPredictor:
             seen = level_sequences(values, origins, self.look_back, scaling.offset, scaling.resolution)
             return torch.from_numpy(seen), torch.zeros((len(origins), 0))
         about = contexts(values, origins, self.horizon, scaling.resolution)
-        about = np.clip((about - scaling.context_mean) / scaling.context_spread, -_FARTHEST, _FARTHEST)
+        for first in range(0, len(about), _AT_ONCE):
+            part = about[first : first + _AT_ONCE]
+            part[:] = np.clip((part - scaling.context_mean) / scaling.context_spread, -_FARTHEST, _FARTHEST)
         seen = sequences(values, origins, self.look_back, scaling.resolution)
-        return torch.from_numpy(seen), torch.from_numpy(about.astype(np.float32))
+        return torch.from_numpy(seen), torch.from_numpy(about)
 
     @property
     def _shape(self) -> Shape:

@@ -14,7 +14,7 @@ from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import CommonwattError, InputError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import DAY_S
-from commonwatt.simulation.capacity import Past, check_capacity, check_forecaster, check_rules, make_capacity
+from commonwatt.simulation.capacity import Fits, Past, check_capacity, check_forecaster, check_rules, make_capacity
 from commonwatt.store.records import SampleRow
 
 __all__ = ["check_plan", "demand_of_samples", "live_capacity", "since_s"]
@@ -63,18 +63,19 @@ def check_plan(plan: CapacitySpec, cluster: Cluster, folder: Path, *, knows_the_
 
 
 def live_capacity(
-    plan: CapacitySpec, cluster: Cluster, samples: Sequence[SampleRow], folder: Path, seed: int, now_s: float
-) -> Capacity:
+    plan: CapacitySpec, cluster: Cluster, samples: Sequence[SampleRow], folder: Path, seed: int, now_s: float,
+    fits: Fits,
+) -> Capacity:  # fmt: skip
     """Build the plan, one that ``check_plan`` has let pass, from the *samples* so far.
 
     While its forecaster cannot be fitted to them, as there are too few or whatever the reason, what is wanted now stays
-    on, and it is to be built anew in an hour.
+    on, and it is to be built anew in an hour. *fits* is what was fitted for the plans before.
     """
     demand = demand_of_samples(samples, plan.step_s)
     past = Past({} if demand is None else {(plan.step_s, plan.history_days): demand}, folder)
     try:
         check_capacity(plan, cluster, past)
-        return make_capacity(plan, cluster, past, seed)
+        return make_capacity(plan, cluster, past, seed, fits=fits)
     except Exception as error:  # the libraries' own, too: jobs are to be placed, whatever they make of their demand
         if not plan.forecasts:
             raise

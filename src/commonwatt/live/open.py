@@ -33,6 +33,7 @@ from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.units import DAY_S
 from commonwatt.placement.solvers import KeepGoing
+from commonwatt.simulation.capacity import Fits
 from commonwatt.simulation.warm import warm_up
 from commonwatt.store.database import Database, address
 from commonwatt.store.entitlements import enter_tenants
@@ -190,12 +191,12 @@ def open_live(
     )
     warm_up(spec)
     engine_of = make_engine(config, folder, cluster, ticks, clock)
-    marks = Marks(cluster)
+    marks, fits = Marks(cluster), Fits()
 
     def controller(durable: Durable) -> Controller:
         samples = [] if plan is None else store.samples(since_s(plan, clock()), limit=1_000_000)
         return Controller(
-            capacity=None if plan is None else live_capacity(plan, cluster, samples, folder, seed, clock()),
+            capacity=None if plan is None else live_capacity(plan, cluster, samples, folder, seed, clock(), fits),
             cluster=cluster, engine=durable, policy=Policy.of(spec), rules=rules_of(config),
             tariff=config.electricity.tariff(), rng=np.random.default_rng([seed, 1]), now_s=clock(),
             tenant_weights=store.tenants(), stopwatch=stopwatch(config.live.decision_limit_s),

@@ -21,7 +21,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import DAY_S
 
-__all__ = ["Past", "check_capacity", "check_forecaster", "check_rules", "demand_in", "make_capacity"]
+__all__ = ["Fits", "Past", "check_capacity", "check_forecaster", "check_rules", "demand_in", "make_capacity"]
 
 CALIBRATION_DAYS = 7.0
 """Last part of the demand before the period, on which the promise is calibrated; at most a third of it."""
@@ -49,6 +49,33 @@ class Past:
     def demand(self, spec: CapacitySpec) -> DemandSeries | None:
         """Return the demand a plan is fitted to; ``None`` if there is none."""
         return self.demands.get((spec.step_s, spec.history_days))
+
+
+class Fits:
+    """Predictors by name, fitted anew only after *longest_s* of demand where they can take other values as seen.
+
+    What is fitted is lent to one plan at a time.
+    """
+
+    def __init__(self, longest_s: float = DAY_S) -> None:
+        self._longest_s = longest_s
+        self._held: tuple[str, float, float, FittedPredictor] | None = (
+            None  # name, step, end of what it learnt from, it
+        )
+
+    def of(self, spec: CapacitySpec, learnt: DemandSeries, seed: int) -> Predictor:
+        """Return the predictor of *spec*, having seen *learnt* and fitted to that or to what ended a little earlier."""
+        if self._held is not None:
+            name, step_s, until_s, held = self._held
+            same = (name, step_s) == (spec.forecaster, learnt.step_s)
+            if same and 0 <= learnt.end_s - until_s < self._longest_s:
+                held.see(learnt)
+                return held
+        predictor = make_predictor(spec.forecaster)
+        predictor.fit(learnt, np.random.default_rng([seed, 4]))
+        if isinstance(predictor, FittedPredictor):
+            self._held = spec.forecaster, learnt.step_s, learnt.end_s, predictor
+        return predictor
 
 
 def demand_in(samples: Sequence[Sample], step_s: float) -> DemandSeries:
@@ -109,10 +136,15 @@ def check_forecaster(spec: CapacitySpec, folder: Path) -> None:
 
 
 def make_capacity(
-    spec: CapacitySpec, cluster: Cluster, past: Past, seed: int, foreseen: DemandSeries | None = None
-) -> Capacity:
-    """Build the plan of *spec*; *foreseen* is the demand to come, for foresight."""
-    return Capacity(cluster, _expectation(spec, cluster.total_gpus, past, seed, foreseen), _rules(spec))
+    spec: CapacitySpec, cluster: Cluster, past: Past, seed: int, foreseen: DemandSeries | None = None,
+    fits: Fits | None = None,
+) -> Capacity:  # fmt: skip
+    """Build the plan of *spec*; *foreseen* is the demand to come, for foresight, *fits* what was fitted before."""
+    if spec.policy == "foresight" and foreseen is not None:
+        ahead: Expectation = Foresight(foreseen, cluster.total_gpus)
+    else:
+        ahead = _expectation(spec, cluster.total_gpus, past, seed, fits or Fits())
+    return Capacity(cluster, ahead, _rules(spec))
 
 
 def _rules(spec: CapacitySpec) -> CapacityRules:
@@ -121,24 +153,23 @@ def _rules(spec: CapacitySpec) -> CapacityRules:
     )
 
 
-def _expectation(spec: CapacitySpec, whole: int, past: Past, seed: int, foreseen: DemandSeries | None) -> Expectation:
-    if spec.policy == "foresight" and foreseen is not None:
-        return Foresight(foreseen, whole)
+def _expectation(spec: CapacitySpec, whole: int, past: Past, seed: int, fits: Fits) -> Expectation:
     if spec.policy == "last-value":
         return LastValue(whole)
     if not spec.forecasts:
         return Everything(whole)
-    predictor, rest = _fitted(spec, past, seed)
+    predictor, rest = _fitted(spec, past, seed, fits)
     if spec.policy == "threshold":
         for gpus in rest:
             predictor.update(float(gpus))
         return Threshold(predictor, spec.margin, whole)
     calibrated = Calibrated(predictor, Calibrator(spec.target, whole_gpus=whole, steps=predictor.horizon))
-    calibrated.warm(rest)
+    if (demand := past.demand(spec)) is not None:
+        calibrated.warm(demand, len(demand) - len(rest))
     return calibrated
 
 
-def _fitted(spec: CapacitySpec, past: Past, seed: int) -> tuple[Predictor, Floats]:
+def _fitted(spec: CapacitySpec, past: Past, seed: int, fits: Fits) -> tuple[Predictor, Floats]:
     """Return the predictor, having seen the first part of the past, and the part after it.
 
     A predictor named is fitted to that first part; a fitted model only sees it, in place of what it was fitted on.
@@ -154,8 +185,7 @@ def _fitted(spec: CapacitySpec, past: Past, seed: int) -> tuple[Predictor, Float
     elif demand is None:
         raise InputError("demand before the period", field="capacity.forecaster", value="none")
     else:
-        predictor = make_predictor(spec.forecaster)
-        predictor.fit(demand.between(0, len(gpus) - tail), np.random.default_rng([seed, 4]))
+        predictor = fits.of(spec, demand.between(0, len(gpus) - tail), seed)
     return predictor, gpus[len(gpus) - tail :]
 
 
