@@ -372,6 +372,17 @@ def test_interrupted_by_ctrl_c_it_writes_the_best_so_far(tmp_path):
     assert predictor.predict().gpus.shape == (5, len(LEVELS))
 
 
+@pytest.mark.parametrize("more", [(), ("--margin", 5)])
+def test_a_file_is_evaluated_and_never_fitted(model, demand, more):
+    arguments = ("forecast", "evaluate", demand, "--model", model, "--test-from", "2024-01-01T07:00Z", *more)
+    found = run(*arguments, "--json").document
+    assert (found["fits"], found["fit_s"]) == (0, 0)
+    assert "fitted before" in run(*arguments).out
+    refused = run(*arguments, "--refit-every", 20, "--json")
+    assert (refused.code, refused.out, len(refused.err.splitlines())) == (2, "", 1)
+    assert "--refit-every" in refused.err
+
+
 def test_a_plan_by_the_file(model, demand):
     """It has seen what lies before 05:00, so it may be judged by what comes later, not by what it was fitted on."""
     done = run(

@@ -44,7 +44,9 @@ __all__ = ["evaluate"]
     metavar="PERCENT",
     help="The threshold method: so much above the median (the point forecast), at every level.",
 )
-@click.option("--refit-every", type=click.IntRange(1), metavar="STEPS", help="Fit anew after so many steps.")
+@click.option(
+    "--refit-every", type=click.IntRange(1), metavar="STEPS", help="Fit anew after so many steps; no model file."
+)
 @click.option(
     "--look-back",
     type=click.IntRange(1, MOST_LOOK_BACK),
@@ -71,12 +73,17 @@ def evaluate(
       commonwatt forecast evaluate demand.csv --test-from 2024-01-13 --model gru --target 0.95 --json
     """
     from commonwatt.cli.forecast._evaluation import answer
-    from commonwatt.cli.forecast._fitted import named_or_fitted
+    from commonwatt.cli.forecast._fitted import Fitted, named_or_fitted
     from commonwatt.cli.forecast._series import load_series
     from commonwatt.cli.output import blamed_on
     from commonwatt.data.series_files import read_moment
+    from commonwatt.model.errors import InputError
 
     predictor = named_or_fitted(name, look_back, horizon)
+    fitted = isinstance(predictor, Fitted)
+    if fitted and refit_every is not None:
+        expected = "no --refit-every with a model file, which is not fitted anew; give a predictor by its name"
+        raise InputError(expected, field="--refit-every", value=refit_every)
     if margin is not None:
         from commonwatt.forecasting.threshold import Threshold
 
@@ -84,7 +91,7 @@ def evaluate(
     loaded = load_series(series, column, time_column, where, max_gap)
     begin = read_moment(test_from, loaded.file, "--test-from")
     with blamed_on(series):
-        result = answer(loaded, predictor, begin, target, total_gpus, gpu_w, refit_every, seed)
+        result = answer(loaded, predictor, begin, target, total_gpus, gpu_w, refit_every, seed, fitted=fitted)
     if as_json:
         print_json(result)
     else:
@@ -118,7 +125,8 @@ def _tell(result: ForecastEvaluateResult) -> None:
         energy = "" if way.energy_kwh is None else f", {way.energy_kwh:,.0f} kWh"
         hours = "unknown" if way.gpu_hours is None else f"{way.gpu_hours:,.0f}"
         click.echo(f"  {way.name:<20} {hours} GPU h{energy} at {_percent(way.performance)}")
-    click.echo(f"fit {result.fit_s:.1f} s, forecast {result.predict_ms:.2f} ms, update {result.update_ms:.3f} ms")
+    fit = f"fit {result.fit_s:.1f} s" if result.fits else "fitted before"
+    click.echo(f"{fit}, forecast {result.predict_ms:.2f} ms, update {result.update_ms:.3f} ms")
 
 
 def _shown(value: float | None, unit: str = "") -> str:
