@@ -3,7 +3,6 @@
 import os
 import shutil
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -24,15 +23,10 @@ FLAGS = [
 ]  # fmt: skip
 
 
-# Here daemons, processes and clocks of a machine others use, too, take part: what fails is tried once more, and both
-# outcomes are shown.
-WITH_DAEMONS = {"client", "dashboard", "devices", "engines", "live", "ops", "service", "serving", "store"}
-
-
 def pytest_collection_modifyitems(items):
-    here = Path(__file__).parent
+    """Try once more what opens a browser, which now and then does not start; nothing else has a second try."""
     for item in items:
-        if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in WITH_DAEMONS:
+        if item.get_closest_marker("browser"):
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -11,17 +14,28 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("sqlalchemy")
 
+from commonwatt.client import Client
 from commonwatt.live.session import Session
-from tests.cli.console import run, write
+from commonwatt.model.errors import InputError
+from commonwatt.model.live import LiveSpec
+from commonwatt.model.timeslice_config import ServerSpec as TimesliceServer
+from tests.cli.console import SCRIPT, run, write
 
 NODES = [{"name": "n", "gpu_type": "V100", "gpus": 1, "idle_w": 1, "gpu_w": 1}]
 
 
 @pytest.fixture
-def config(tmp_path, monkeypatch):
+def heard_at():
+    """The addresses the server listened on."""
+    return []
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch, heard_at):
     """A configuration; its server answers at once and ends."""
 
     def answers(app, listening, ready):
+        heard_at.append(listening.getsockname()[0])
         listening.close()
         ready("http://here:1")
 
@@ -91,3 +105,47 @@ def test_a_mode_that_is_given_holds_from_the_very_beginning(config, monkeypatch)
         begun.clear()
         assert run("serve", config, "--log-level", "error", *flags).code == 0
     assert modes == ["live", "dry-run", "dry-run", "live"]
+
+
+def test_nobody_else_is_listened_to_unless_it_is_said(config, heard_at):
+    """What is open to others by mistake is found before it is known."""
+    assert [LiveSpec().server.host, TimesliceServer().host] == ["127.0.0.1", "127.0.0.1"]
+    assert run("serve", config, "--log-level", "error").code == 0
+    assert run("serve", config, "--log-level", "error", "--host", "0.0.0.0").code == 0
+    assert heard_at == ["127.0.0.1", "0.0.0.0"]
+
+
+def test_what_is_in_the_environment_of_a_job_is_in_no_log(tmp_path):
+    """People keep passwords there: not when it runs, fails to, is cancelled or refused, and not at any level."""
+    secret, there = "swordfish-of-the-job", tmp_path / "there"
+    config = write(
+        tmp_path / "live.yaml", {"engine": "local", "nodes": NODES, "tenants": [{"name": "a"}], "live": {"retries": 0}}
+    )
+    command = [SCRIPT, "serve", config, "--port", "0", "--json", "--log-level", "debug"]
+    job = {"name": "j", "environment": {"SECRET": secret}, "times_s": {"V100": {1: 1}}}
+    says = (sys.executable, "-I", "-c", f"import os; open({str(there)!r}, 'w').write(os.environ['SECRET'])")
+    with (tmp_path / "log").open("w") as log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log) as server:
+        try:
+            out = server.stdout.readline()
+            while not out.endswith(b"\n}\n"):
+                out += server.stdout.readline() or pytest.fail((tmp_path / "log").read_text())
+            token = re.search(r"cw_\S+[A-Za-z0-9_-]", (tmp_path / "log").read_text()).group()
+            with Client(json.loads(out)["url"], token) as operator:
+                tenant = operator.add_token("a", "x").token
+            with Client(json.loads(out)["url"], tenant) as client:
+                runs, fails, stays = (
+                    client.submit({**job, "command": argv}).id
+                    for argv in (says, ("/no/such/program",), ("sleep", "60"))
+                )
+                with pytest.raises(InputError, match="no such"):
+                    client.submit({**job, "command": says, "times_s": {"no such": {1: 1}}})
+                ended = client.wait(runs, poll_s=0.05).status, client.wait(fails, poll_s=0.05).status
+                client.cancel(stays)
+                client.wait(stays, poll_s=0.05)
+        finally:
+            server.terminate()
+            server.wait(30)
+    logged = (tmp_path / "log").read_text()
+    assert (ended, there.read_text()) == (("completed", "failed"), secret)
+    assert "path=/api/v1/jobs status=422" in logged
+    assert secret not in logged

@@ -36,6 +36,7 @@ class Listener:
 
     def __init__(self, tenant=None):
         self.tenant, self.nodes, self.jobs, self.events, self.wholes, self.head = tenant, {}, {}, [], 0, None
+        self.gone = set()
 
     def take(self, message):
         data = json.loads(message.data)
@@ -48,6 +49,7 @@ class Listener:
         self.head = data["head"]
         self.nodes |= {node["name"]: node for node in data["nodes"]}
         self.jobs |= {job["id"]: job for job in data["jobs"]}
+        self.gone |= set(data["gone"])
         for job in data["gone"]:
             self.jobs.pop(job, None)
 
@@ -66,6 +68,11 @@ class Listener:
             }
         running = [job for job in own if board.jobs[job].status == "running"]
         assert (self.head["running"], self.head["waiting"]) == (len(running), len(own) - len(running))
+        assert {rows[job].tenant for job in self.gone} <= (
+            {self.tenant} if self.tenant else {"ada", "bob", "carol", "dan"}
+        )
+        for_operators = (board.trouble, None if board.saved is None else dict(board.saved))
+        assert (self.head["trouble"], self.head["saved"]) == ((None, None) if self.tenant else for_operators)
 
 
 def test_a_job_that_is_held_is_not_told_to_wait_for_room(desk):
@@ -114,11 +121,13 @@ def test_what_is_sent_adds_up(desk, tenant):
                 nodes=tuple(replace(n, jobs=tuple(k for k in n.jobs if k % 2)) for n in desk.board().nodes),
             ),
             lambda: desk.tick(nodes=tuple(replace(node, drained=True) for node in desk.board().nodes)),
+            lambda: desk.tick(trouble="the database of bob", saved={"baseline": "fifo", "cost": 12.5}),
         ):
             change()
             await until(listener, stream, lambda: listener.head["ticks"] == desk.board().ticks)
             listener.check(desk)
         assert listener.wholes == 1
+        assert listener.gone
         await stream.aclose()
         assert feed.listeners == 0
 
@@ -252,7 +261,7 @@ def test_any_history(history):
     """Whatever comes and goes, and whenever one looks: messages added up are the board. No store: names are given."""
     from commonwatt.service import feed as module
 
-    boards = [Board(0.0, "live", "simulated", jobs={1: board_job(1)})]
+    boards = [Board(0.0, "live", "simulated", jobs={job: board_job(job) for job in (1, 2)})]
     for tick, (jobs, done, down) in enumerate(history, 1):
         made = {job: board_job(job, done_epochs=float(done * (job % 3 == 0))) for job in jobs}
         node = BoardNode("n", "V100", 4, 4, 0, "down" if down else "on", False, (), None)  # noqa: FBT003
@@ -270,6 +279,7 @@ def test_any_history(history):
                     seen[k] = view.number
                     own = {job for job in board.jobs if listener.tenant is None or job % 2}
                     assert listener.jobs.keys() == own
+                    assert all(listener.tenant is None or job % 2 for job in listener.gone)
                     assert all(listener.jobs[job]["done_epochs"] == board.jobs[job].done_epochs for job in own)
                     assert [node["state"] for node in listener.nodes.values()] == [n.state for n in board.nodes]
             feed._written.clear()

@@ -49,7 +49,7 @@ class Bench:
         self.live = live = open_live(self.path, clock=self.clock)
         self.keeper: Keeper = live.keeper
         self.keeper._claimed()
-        self.keeper._pace = Pace(beat_s=10.0, requests_s=0.0)
+        self.keeper._pace = Pace(beat_s=10.0, requests_s=0.0, rest=0.0)
         self.engine = self.virtual or self.work(live.cluster, World(unused_state=None), self.clock)
         self.virtual = self.engine
         self.keeper._make_engine = lambda: self.engine

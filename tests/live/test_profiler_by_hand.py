@@ -20,6 +20,7 @@ from commonwatt.model.jobs import JobTable
 from commonwatt.store.check import check
 from commonwatt.store.records import JobStatus, RequestKind
 from tests.live.bench import Bench, node
+from tests.live.test_leaving import Halting
 
 APART, WORK = 0, 1
 MISSING = "could not be started: [Errno 2] No such file or directory: '/no/such/program'"
@@ -268,3 +269,63 @@ def test_a_node_that_others_use_in_part_measures_nothing_meanwhile(bench, usable
     b.advance(10.0)
     b.settle()
     assert b.engine.starts == [APART]
+
+
+def test_nothing_is_measured_on_a_drained_node(bench):
+    b = bench()
+    b.ask(RequestKind.DRAIN, node="apart")
+    jobs = [b.submit(times_s={"V100": {2: 900.0}}) for _ in range(2)]
+    pass_by(b, 200)
+    assert [b.row(job).nodes for job in jobs] == [("work",), ()]
+    assert b.engine.starts == [WORK]
+    b.ask(RequestKind.UNDRAIN, node="apart")
+    b.settle()
+    assert b.row(jobs[1]).nodes == ("apart",)
+    assert reasons(b, jobs[1])[-1] == ("started", "profiling")
+
+
+def test_a_job_that_is_held_is_not_measured_until_it_is_released(bench):
+    b = bench()
+    job = b.submit(times_s=one_and_two())
+    b.ask(RequestKind.HOLD, job=job)
+    pass_by(b, 200)
+    b.begin()
+    pass_by(b, 200)
+    assert (b.status(job), b.engine.starts) == (JobStatus.WAITING, [])
+    b.ask(RequestKind.RELEASE, job=job)
+    b.settle()
+    assert (b.row(job).nodes, b.engine.starts) == (("apart",), [APART])
+
+
+def test_nothing_is_measured_on_a_node_that_another_has_yet_to_leave(tmp_path, opened):
+    spec = {"profiling": {"nodes": ["apart"], "epochs": 2, "limit_s": 300.0}, "default_time_limit_s": 5000}
+    b = opened(Halting(tmp_path, nodes=[node("apart"), node("work")], live=spec))
+    first, second, third = (b.submit(times_s={"V100": {2: 900.0}}) for _ in range(3))
+    b.settle()
+    assert b.engine.runs() == {first: (APART,), second: (WORK,)}
+    b.ask(RequestKind.CANCEL, job=first)
+    pass_by(b, 100)
+    assert b.engine.told == [first]
+    assert b.engine.runs() == {first: (APART,), second: (WORK,)}
+    assert (b.status(third), b.kinds(third)) == (JobStatus.WAITING, ["submitted", "waits"])
+    b.engine.let_go(first)
+    b.settle()
+    assert b.engine.runs() == {second: (WORK,), third: (APART,)}
+    assert reasons(b, third)[-1] == ("started", "profiling")
+    assert check(b.live.database).problems == ()
+
+
+def test_a_job_that_has_yet_to_leave_is_not_measured_elsewhere_meanwhile(tmp_path, opened):
+    spec = {"profiling": {"nodes": ["apart", "too"], "epochs": 2, "limit_s": 300.0}, "default_time_limit_s": 5000}
+    b = opened(Halting(tmp_path, nodes=[node("apart"), node("work"), node("too")], live=spec))
+    b.ask(RequestKind.DRAIN, node="work")
+    job = b.submit(times_s=one_and_two())
+    b.settle()
+    assert b.engine.runs() == {job: (APART,)}
+    pass_by(b, 250)
+    assert b.engine.told == [job]
+    assert b.kinds(job) == ["submitted", "started", "preempted", "waits"]
+    b.engine.let_go(job)
+    b.settle()
+    assert b.status(job) is JobStatus.RUNNING
+    assert reasons(b, job)[-1] == ("resumed", "profiling")
