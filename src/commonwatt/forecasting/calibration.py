@@ -21,10 +21,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from commonwatt.forecasting.forecast import HORIZON, QuantileForecast
-from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.errors import InputError
 
-__all__ = ["Calibrator", "PromiseState", "quantile_at"]
+__all__ = ["Calibrator", "Followed", "PromiseState", "quantile_at"]
 
 RATE = 0.01
 """How far the shift moves, in units of the forecast's spread, times one over the root of the misses allowed."""
@@ -59,6 +59,25 @@ class PromiseState:
     kept: bool
     sentence: str
     achieved: float | None
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What was kept on along a series.
+
+    Parameters
+    ----------
+    gpus
+        GPUs kept on at the m steps after each origin. Shape [N, m].
+    promised
+        Whether a promise was made at each origin; else everything was kept on. Shape [N].
+    everything
+        What everything was at each origin, GPUs. Shape [N].
+    """
+
+    gpus: Ints
+    promised: Bools
+    everything: Ints
 
 
 def quantile_at(levels: Floats, quantiles: Floats, level: float) -> Floats:
@@ -230,7 +249,14 @@ class Calibrator:
             self._worst.append(max(self._worst[-1], self._misses_now))
 
     def follow(self, gpus: Floats, origins: Ints, levels: Floats, quantiles: Floats) -> Ints:
+        """Return what ``followed`` keeps on. Shape [N, m]."""
+        return self.followed(gpus, origins, levels, quantiles).gpus
+
+    def followed(self, gpus: Floats, origins: Ints, levels: Floats, quantiles: Floats) -> Followed:
         """Go through a series: keep on by the forecast of each origin, observing every value before the next one.
+
+        Outcomes are judged only where origins follow one another without a gap: forecasts of others are not for the
+        instants observed.
 
         Parameters
         ----------
@@ -243,11 +269,6 @@ class Calibrator:
         quantiles
             Forecasts, GPUs. Shape [N, m, Q].
 
-        Returns
-        -------
-        GPUs to keep on at the m steps after each origin. Shape [N, m]. Outcomes are judged only where origins follow
-        one another without a gap: forecasts of others are not for the instants observed.
-
         Raises
         ------
         InputError
@@ -256,7 +277,9 @@ class Calibrator:
         if len(origins) > 1 and (np.diff(origins) != 1).any():
             raise InputError("origins that follow one another", field="origins", value="others")
         kept = np.zeros(quantiles.shape[:2], dtype=np.int64)
+        promised, everything = np.zeros(len(origins), dtype=np.bool_), np.zeros(len(origins), dtype=np.int64)
         for row, origin in enumerate(origins):
             self.observe(float(gpus[origin]))
             kept[row] = self.keep_on_rows(levels, quantiles[row])
-        return kept
+            promised[row], everything[row] = self.state.kept, self.everything_gpus
+        return Followed(kept, promised, everything)
