@@ -268,5 +268,4 @@ def test_the_fallback_lasts_until_as_much_is_served_as_promised_and_is_no_measur
             often = int(before.sentence.split()[5])
             assert often <= 0.1 * WINDOW + 1
             assert "lately more than ever before" in before.sentence
-    assert len(starts) == len(ends) == 2
-    assert starts[1] - 750 <= starts[0] + 5
+    assert len(starts) == len(ends) == 2  # the first one is not taken for how bad it may become

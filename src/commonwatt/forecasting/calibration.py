@@ -171,7 +171,8 @@ class Calibrator:
             return f"demand is unknown at {self._unknown_now} of the last {seen} instants"
         if self._unseen:
             often, most = f"demand exceeded the plan in {self._misses_now} of the last {seen} instants", self._worst[0]
-            return f"{often}, {'' if self._misses_now > most else 'and lately '}more than ever before ({most})"
+            lately = "" if self._misses_now > most else "and lately "
+            return f"{often}, {lately}more than ever before while promised ({most})"
         return None
 
     def _most_misses(self) -> float:
@@ -243,10 +244,8 @@ class Calibrator:
         if len(self._recent) == self._recent.maxlen:
             promised = (1.0 - self.target) * len(self._recent) + 1e-9
             self._unseen = self._misses_now > (promised if self._unseen else self._most_misses())
-        if self._unseen:  # what could not be kept, and what led to it, is no measure of what can be
-            self._worst = deque([self._worst[0]], maxlen=self._worst.maxlen)
-        else:
-            self._worst.append(max(self._worst[-1], self._misses_now))
+        # While nothing is promised nothing is learnt of how bad it may become while something is.
+        self._worst.append(self._worst[-1] if self._unseen else max(self._worst[-1], self._misses_now))
 
     def follow(self, gpus: Floats, origins: Ints, levels: Floats, quantiles: Floats) -> Ints:
         """Return what ``followed`` keeps on. Shape [N, m]."""
