@@ -132,6 +132,24 @@ def test_a_drained_node_is_not_woken_for_a_job_that_may_not_begin_there(bench):
     assert b.status(gang) is JobStatus.WAITING
 
 
+def test_no_node_is_on_for_a_job_on_hold(bench):
+    b = bench(capacity={**PLAN, "policy": "last-value", "floor_gpus": 0})
+    b.settle()
+    go_on(b, 120)
+    assert asleep(b) == [True, True, True]
+    job = b.submit(500.0, gpus=2)
+    b.ask(RequestKind.HOLD, job=job)
+    go_on(b, 200)
+    assert b.status(job) is JobStatus.WAITING
+    assert asleep(b) == [True, True, True]
+    b.ask(RequestKind.RELEASE, job=job)
+    go_on(b, 60)
+    assert b.status(job) is JobStatus.RUNNING
+    b.ask(RequestKind.HOLD, job=b.submit(500.0, gpus=2))
+    go_on(b, 200)
+    assert asleep(b).count(False) == 1  # what runs is wanted
+
+
 def test_what_is_always_on_are_nodes_that_jobs_may_have(bench):
     """Neither drained ones nor those set aside for measurements, which are left as they are."""
     b = bench(

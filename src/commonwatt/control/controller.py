@@ -235,8 +235,8 @@ class Controller:
             self.engine.apply(commands)
 
     def _wanted_gpus(self) -> int:
-        """GPUs jobs hold, and those that waiting jobs ask for."""
-        waiting = np.fromiter(self.book.active - self._held.keys(), dtype=np.int64)
+        """GPUs jobs hold, and those that waiting jobs ask for that are not held back."""
+        waiting = np.fromiter(self.book.active - self._held.keys() - self.held_back, dtype=np.int64)
         return sum(self._held.values()) + int(self.book.job("asked_gpus")[waiting].sum())
 
     def _seen(self, view: NodeView) -> NodeView:

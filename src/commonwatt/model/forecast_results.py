@@ -51,6 +51,7 @@ class ForecastPromise(ResultModel):
     gpus_served: float | None = quantity("share of the GPUs wanted that were on, calibrated")
     jobs_served: float | None = quantity("share of jobs that found their GPUs on when they began; null: no job log")
     mean_gpus_on: float | None = quantity("mean GPUs on", "GPUs")
+    fallback: int = quantity("instants scored at which everything stayed on because no promise could be made")
     calibrated: bool = quantity("whether a calibration decided; else the forecast's own quantile at the target did")
 
 

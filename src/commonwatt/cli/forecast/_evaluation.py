@@ -105,6 +105,7 @@ def _promise(loaded: Loaded, found: Evaluation, begin: int, target: float, on: F
         gpus_served=_or_none(gpus_served(on, actual)),
         jobs_served=served,
         mean_gpus_on=_or_none(mean_known(on)),
+        fallback=0 if found.promised is None else int((~found.promised & ~np.isnan(actual)).sum()),
         calibrated=True,
     )
 

@@ -116,6 +116,10 @@ def _tell(result: ForecastEvaluateResult) -> None:
     click.echo(f"CRPS        {_shown(result.crps)} GPUs, {result.test_values:,} instants, {result.unknown:,} unknown")
     click.echo(f"promise     {100 * promise.target:g}% of instants with enough GPUs on")
     click.echo(f"achieved    {_percent(promise.achieved)} (its own quantile: {_percent(promise.achieved_raw)})")
+    known = result.test_values - result.unknown
+    click.echo(
+        f"fallback    at {promise.fallback:,} of {known:,} instants no promise could be made, everything stayed on"
+    )
     jobs = "" if promise.jobs_served is None else f", {_percent(promise.jobs_served)} of jobs"
     click.echo(f"served      {_percent(promise.gpus_served)} of the GPUs wanted{jobs}")
     if result.energy_saving_pct is not None:
