@@ -11,13 +11,14 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
+from commonwatt.control.engine import Start
 from commonwatt.data.forecast_model import write_model
 from commonwatt.forecasting.baselines import LastValue
 from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
 from commonwatt.forecasting.predictors import PREDICTORS
 from commonwatt.live.capacity import demand_of_samples
 from commonwatt.live.open import open_live, read_config
-from commonwatt.model.errors import InputError, MissingExtraError
+from commonwatt.model.errors import EngineError, InputError, MissingExtraError
 from commonwatt.store.records import JobStatus, RequestKind, SampleRow
 from commonwatt.store.ticks import Tick
 from tests.cli.console import run
@@ -148,6 +149,31 @@ def test_no_node_is_on_for_a_job_on_hold(bench):
     b.ask(RequestKind.HOLD, job=b.submit(500.0, gpus=2))
     go_on(b, 200)
     assert asleep(b).count(False) == 1  # what runs is wanted
+
+
+def test_a_job_that_was_refused_keeps_its_node_on_while_it_is_left_alone(bench):
+    b = bench(capacity={**PLAN, "policy": "last-value", "floor_gpus": 0})
+    b.settle()
+    apply, refused = b.engine.apply, []
+
+    def refuse(commands):
+        if any(isinstance(command, Start) for command in commands):
+            refused.append(b.hand.time_s)
+            msg = "it is still booting"
+            raise EngineError(msg)
+        return apply(commands)
+
+    b.engine.apply = refuse
+    go_on(b, 120)
+    assert asleep(b) == [True, True, True]
+    b.submit(500.0, gpus=2)
+    go_on(b, 60)
+    seen = []
+    for _ in range(60):
+        go_on(b, 10)
+        seen.append(asleep(b).count(False))
+    assert set(seen) == {1}
+    assert 3 < len(refused) < 30
 
 
 def test_what_is_always_on_are_nodes_that_jobs_may_have(bench):

@@ -57,7 +57,8 @@ class Controller:
         self.migrations = 0
         self.dry = False  # only say what would be done
         self.drained: set[int] = set()  # nodes on which nothing new begins
-        self.held_back: set[int] = set()  # waiting jobs that are not to be placed
+        self.held_back: set[int] = set()  # waiting jobs that are not to be placed, ...
+        self.paused: set[int] = set()  # ... and those that are not just now
         self.set_aside: set[int] = set()  # nodes that are not placed on, and ...
         self.aside: set[int] = set()  # ... jobs that run there
         self._adviser = Adviser(cluster.klass, self.log)
@@ -201,7 +202,8 @@ class Controller:
         self.absorb()
         if self.capacity is not None:
             self._plan_capacity(self.capacity, now_s)
-        candidates = sorted(h for h in self.book.active - self.aside if h not in self.held_back or h in self._held)
+        left_out = (self.held_back | self.paused) - self._held.keys() | self.aside
+        candidates = sorted(self.book.active - left_out)
         if candidates and not self._nothing_new():
             self._decide(np.array(candidates, dtype=np.int64), now_s)
         self._decided_s = now_s

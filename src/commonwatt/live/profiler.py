@@ -175,8 +175,9 @@ class Profiler:
         controller, sort = self._controller, self._sort(node)
 
         def may_begin(handle: int) -> bool:
-            taken = handle in controller.book.nodes or handle in controller.held_back or handle in controller.leaving
-            return not taken and node not in self._cards[handle].refused
+            held = handle in controller.held_back or handle in controller.paused
+            taken = handle in controller.book.nodes or handle in controller.leaving
+            return not held and not taken and node not in self._cards[handle].refused
 
         if (handle := self._queue.first(sort, may_begin)) is None:
             return False

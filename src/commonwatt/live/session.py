@@ -117,7 +117,7 @@ class Session:
             self.controller.cancel(cancelled, self._now_s())
         now_s, tick_s = self._now_s(), None
         self._keep_off(tick)
-        self.controller.held_back = self.held | set(self._pauses)
+        self.controller.held_back, self.controller.paused = set(self.held), set(self._pauses)
         if self.profiler.measure(tick, now_s) or decide:
             began = perf_counter()
             self.controller.weigh(self.store.weights())
