@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from commonwatt.data.series_files import write_series
+from commonwatt.forecasting import network_training
+from commonwatt.forecasting.blend import network_and_trees
 from commonwatt.forecasting.forecast import LEVELS
 from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
 from commonwatt.forecasting.network_training import Recipe
@@ -54,6 +56,21 @@ def model(folder, demand):
     return path
 
 
+@pytest.fixture(scope="module", params=["gru", "bilstm-point", "cnn", "lightgbm", "gru+lightgbm"])
+def any_model(request, folder, demand, model):
+    """One of each kind of predictor there are files of."""
+    if request.param == "gru":
+        return model
+    path = folder / f"{request.param}.safetensors"
+    quick = () if request.param == "lightgbm" else QUICK
+    if "lightgbm" in request.param:
+        pytest.importorskip("lightgbm")
+        quick = (*quick, "--horizon", 1)
+    done = run("forecast", "fit", demand, "--model", request.param, "--out", path, *quick)
+    assert done.code == 0, done.err
+    return path
+
+
 def test_a_forecast_from_the_file(model, demand):
     done = run("forecast", "predict", model, demand, "--json")
     assert done.code == 0, done.err
@@ -79,6 +96,35 @@ def test_seen_until_a_moment_later_values_change_nothing(model, demand, folder):
     first = run("forecast", "predict", model, demand, *at, "--plot", plot).document
     assert first["steps"] == run("forecast", "predict", model, other, *at).document["steps"]
     assert plot.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_part_held_out_judges_the_epochs_and_ends_training_early(demand, tmp_path, monkeypatch):
+    judged = []
+    judge = network_training._Run.judge
+
+    def counted(self):
+        judge(self)
+        judged.append(self.least)
+
+    monkeypatch.setattr(network_training._Run, "judge", counted)
+    files = [tmp_path / name for name in ("best.safetensors", "last.safetensors")]
+    for out, more in zip(files, (("--held-out", 0.2), ()), strict=True):
+        del judged[:]
+        done = run("forecast", "fit", demand, "--members", 1, "--epochs", 60, "--out", out, *more)
+        assert done.code == 0, done.err
+        if more:
+            best = judged.index(judged[-1])
+            assert len(judged) == best + 1 + Recipe().patience < 61
+    (best, header), (last, _) = map(read_model, files)
+    assert header.settings.held_out == 0.2
+    assert (best.predict().gpus != last.predict().gpus).any()
+
+
+@pytest.mark.parametrize("share", [-0.1, 0.5, "nan"])
+def test_shares_nobody_can_hold_out(share, demand, tmp_path):
+    done = run("forecast", "fit", demand, "--out", tmp_path / "m.safetensors", "--held-out", share)
+    assert (done.code, done.out) == (2, "")
+    assert "--held-out" in done.err
 
 
 @pytest.mark.parametrize("kind", ["gru", "bilstm", "cnn"])
@@ -123,6 +169,10 @@ def changed_header(path, out, **fields):
         (lambda path, out: changed_header(path, out, format=9, commonwatt="9.0"), "by commonwatt 9.0"),
         (lambda path, out: changed_header(path, out, kind="rnn"), "one of gru"),
         (lambda path, out: changed_header(path, out, horizon=0), "horizon"),
+        (lambda path, out: changed_header(path, out, horizon=7), "arrays"),
+        (lambda path, out: changed_header(path, out, horizon=100_000), "arrays"),
+        (lambda path, out: changed_header(path, out, look_back=10**13), "look_back"),
+        (lambda path, out: changed_header(path, out, start_s=1e300), "start_s"),
         (lambda path, out: changed_header(path, out, members=2), "arrays"),
         (lambda path, out: changed_header(path, out, kind="cnn"), "arrays"),
         (lambda path, out: changed_header(path, out, more=1), "more"),
@@ -135,6 +185,39 @@ def test_damaged_model_files_are_refused_in_one_line(damage, says, model, demand
     assert (done.code, done.out) == (2, "")
     assert len(done.err.splitlines()) == 1
     assert "damaged.safetensors" in done.err
+    assert says in done.err
+
+
+def changed_array(path, out, name, change):
+    from safetensors import safe_open
+    from safetensors.numpy import save
+
+    with safe_open(path, framework="numpy") as file:
+        arrays = {key: np.array(file.get_tensor(key)) for key in file.keys()}  # noqa: SIM118
+        about = file.metadata()
+    out.write_bytes(save({**arrays, name: np.ascontiguousarray(change(arrays[name]))}, about))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "says"),
+    [
+        ("context_spread", lambda a: a[:3], "83 numbers"),
+        ("context_spread", lambda a: 0 * a, "above 0"),
+        ("context_spread", lambda a: np.nan * a, "finite"),
+        ("context_mean", lambda a: np.concatenate((a, a)), "83 numbers"),
+        ("member0.head.weight", lambda a: np.nan * a, "finite"),
+        ("member0.join.weight", lambda a: a > 0, "finite numbers"),
+        ("history", lambda a: a[None], "in a row"),
+        ("history", lambda a: a[:0], "one value or more"),
+        ("history", lambda a: -1 - a, "0 or more"),
+    ],
+)
+def test_arrays_that_no_training_leaves(name, change, says, model, demand, tmp_path):
+    out = tmp_path / "damaged.safetensors"
+    changed_array(model, out, name, change)
+    done = run("forecast", "predict", out, demand, "--json")
+    assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1), done.err
+    assert str(out) in done.err
     assert says in done.err
 
 
@@ -157,8 +240,8 @@ def test_a_safetensors_file_of_something_else(demand, tmp_path):
         (walk(300).gpus, 60.0, ("--plot", "fan.gif"), "--plot"),
     ],
 )
-def test_series_that_do_not_suit_the_model(gpus, step_s, more, says, model, tmp_path):
-    done = run("forecast", "predict", model, series_file(tmp_path / "s.csv", gpus, step_s), *more)
+def test_series_that_do_not_suit_the_model(gpus, step_s, more, says, any_model, tmp_path):
+    done = run("forecast", "predict", any_model, series_file(tmp_path / "s.csv", gpus, step_s), *more)
     assert (done.code, done.out) == (2, "")
     assert says in done.err
 
@@ -169,7 +252,7 @@ def test_series_that_do_not_suit_the_model(gpus, step_s, more, says, model, tmp_
         (walk(124).gpus, (), "at least 125 values"),
         (np.full(300, np.nan), (), "known"),
         (walk(300).gpus, ("--train-until", "2024-01-01T01:00Z"), "at least 125 values"),
-        (walk(300).gpus, ("--model", "last-value"), "--model"),
+        (walk(300).gpus, ("--model", "last-value"), "gru+lightgbm; others are fitted where they are used"),
         (walk(300).gpus, ("--model", "oracle"), "--model"),
         (walk(300).gpus, ("--column", "watts"), "watts"),
     ],
@@ -213,13 +296,53 @@ def test_lightgbm_in_a_file_forecasts_as_it_did(folder, demand):
     assert (read.predict().gpus == made.predict().gpus).all()
     write_model(read, other, 0)
     assert (read_model(other)[0].predict().gpus == read.predict().gpus).all()
-    for fields, says in (({"trees": 0}, "trees"), ({"levels": [0.5]}, "models of trees"), ({"steps": []}, "steps")):
+    for fields, says in (
+        ({"trees": 0}, "trees"), ({"levels": [0.5]}, "models of trees"), ({"steps": []}, "steps"),
+        ({"steps": [2, 1]}, "rising steps"), ({"steps": [0, 1]}, "rising steps"), ({"horizon": 7}, "rising steps"),
+        ({"levels": [5.0] * len(LEVELS)}, "rising quantile levels"), ({"look_back": 10**13}, "look_back"),
+    ):  # fmt: skip
         refused = run("forecast", "predict", changed_header(out, other, **fields), demand)
         assert (refused.code, len(refused.err.splitlines())) == (2, 1)
         assert says in refused.err
 
 
-@pytest.mark.parametrize("more", [("--members", 2), ("--epochs", 2), ("--raw-levels",)])
+def test_a_network_and_trees_in_one_file_forecast_as_they_did(folder, demand, tmp_path):
+    pytest.importorskip("lightgbm")
+    out, other = folder / "both.safetensors", tmp_path / "other.safetensors"
+    done = run(
+        "forecast", "fit", demand, "--model", "gru+lightgbm", "--out", out, "--horizon", 2, *QUICK, "--json",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert (done.document["model"], done.document["members"], done.document["m"]) == ("gru+lightgbm", 1, 2)
+    found = run("forecast", "predict", out, demand, "--json").document
+    settings = NetworkSettings(members=1, recipe=Recipe(epochs=1))
+    made = network_and_trees(horizon=2, settings=settings)
+    made.fit(walk(500), np.random.default_rng(0))
+    assert [list(step["gpus"]) for step in found["steps"]] == made.predict().gpus.tolist()
+    read, header = read_model(out)
+    assert (header.kind, read.name, read.fitted_until_s) == ("gru+lightgbm", "gru+lightgbm", START_S + 500 * 60)
+    for each in (read, made):
+        each.update(70.0)
+    assert (read.predict().gpus == made.predict().gpus).all()
+    for each in (read, made):
+        each.see(walk(300, seed=2))
+    assert (read.predict().gpus == made.predict().gpus).all()
+    write_model(read, other, 0)
+    assert (read_model(other)[0].predict().gpus == read.predict().gpus).all()
+    about = header.model_dump(mode="json")
+    for fields, says in (
+        ({"kind": "cnn+lightgbm"}, "kind"), ({"kind": "lightgbm"}, "trees"), ({"kind": "gru"}, "network"),
+        ({"network": about["network"] | {"step_s": 30.0}}, "network.step_s"),
+        ({"network": about["network"] | {"seen": 7}}, "network.fitted_until_s"),
+        ({"network": about["network"] | {"horizon": 3}}, "arrays"),
+        ({"trees": about["trees"] | {"steps": [2]}}, "trees"),
+    ):  # fmt: skip
+        refused = run("forecast", "predict", changed_header(out, other, **fields), demand)
+        assert (refused.code, len(refused.err.splitlines())) == (2, 1), refused.err
+        assert says in refused.err
+
+
+@pytest.mark.parametrize("more", [("--members", 2), ("--epochs", 2), ("--held-out", 0.1), ("--raw-levels",)])
 def test_options_of_networks_do_not_suit_lightgbm(more, demand, tmp_path):
     pytest.importorskip("lightgbm")
     done = run("forecast", "fit", demand, "--model", "lightgbm", "--out", tmp_path / "m.safetensors", *more)
@@ -247,6 +370,17 @@ def test_interrupted_by_ctrl_c_it_writes_the_best_so_far(tmp_path):
     assert b"interrupted" in said
     predictor, _ = read_model(out)
     assert predictor.predict().gpus.shape == (5, len(LEVELS))
+
+
+@pytest.mark.parametrize("more", [(), ("--margin", 5)])
+def test_a_file_is_evaluated_and_never_fitted(model, demand, more):
+    arguments = ("forecast", "evaluate", demand, "--model", model, "--test-from", "2024-01-01T07:00Z", *more)
+    found = run(*arguments, "--json").document
+    assert (found["fits"], found["fit_s"]) == (0, 0)
+    assert "fitted before" in run(*arguments).out
+    refused = run(*arguments, "--refit-every", 20, "--json")
+    assert (refused.code, refused.out, len(refused.err.splitlines())) == (2, "", 1)
+    assert "--refit-every" in refused.err
 
 
 def test_a_plan_by_the_file(model, demand):

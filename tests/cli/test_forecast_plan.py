@@ -81,9 +81,47 @@ def test_everything_on_for_a_target_of_all(demand_file):
 def test_as_text_and_without_a_total(demand_file):
     done = run("forecast", "plan", demand_file)
     assert done.code == 0, done.err
-    assert "the most wanted before it" in done.out
+    assert "the most wanted or forecast" in done.out
+    assert "fallback    at 0 of " in done.out
     assert "perfect-foresight" in done.out
     assert "98% can be kept" in done.out
+
+
+@pytest.mark.parametrize("target", [0.98, 1])
+def test_without_a_total_nothing_is_capped(tmp_path, target):
+    path, rising = tmp_path / "rise.csv", np.round(np.linspace(50.0, 150.0, 2_500))
+    write_series(path, START_S, 60.0, {"gpus": rising}, dated=True)
+    found = run("forecast", "plan", path, "--target", target, "--json").document
+    calibrated, knob, _, perfect = found["replay"]
+    assert perfect["performance"] == 1
+    assert calibrated["performance"] >= (target - 0.015 if target < 1 else 1)
+    assert knob["performance"] >= target
+    assert found["total_gpus"] >= 150
+    assert found["total_gpus_given"] is False
+    assert all(-1 <= way["energy_saving_pct"] < 2 for way in found["replay"])  # nobody could have saved much
+    if target < 1:
+        assert found["promise_kept"] is True
+        assert all(step["gpus_on"] >= step["median_gpus"] for step in found["plan"])
+    else:
+        assert calibrated["energy_saving_pct"] == 0
+
+
+def test_instants_that_fell_back_are_counted_among_those_replayed(tmp_path):
+    path, gpus = tmp_path / "jumps.csv", demand()
+    gpus[2_700:2_760] += np.arange(60) * 25  # never seen
+    gpus[2_760:] += 1_475
+    write_series(path, START_S, 60.0, {"gpus": gpus}, dated=True)
+    asked = (path, "--target", 0.9, "--total-gpus", 4_000)
+    planned = run("forecast", "plan", *asked, "--json").document
+    assert 30 < planned["fallback"] < planned["replayed"] / 2
+    assert f"at {planned['fallback']} of {planned['replayed']} instants" in run("forecast", "plan", *asked).out
+    evaluated = run("forecast", "evaluate", *asked, "--test-from", planned["replayed_from"], "--json").document
+    assert evaluated["test_values"] - evaluated["unknown"] == planned["replayed"]
+    assert 30 < evaluated["promise"]["fallback"] < planned["replayed"] / 2
+    text = run("forecast", "evaluate", *asked, "--test-from", planned["replayed_from"]).out
+    assert f"at {evaluated['promise']['fallback']} of {planned['replayed']} instants" in text
+    everything = run("forecast", "plan", path, "--target", 1, "--json").document
+    assert everything["fallback"] == everything["replayed"]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +132,9 @@ def test_as_text_and_without_a_total(demand_file):
         (("--target", 1.2), "target"),
         (("--test-from", "2023-01-01"), "test-from"),
         (("--test-from", "2024-01-01T02:00:00Z"), "test-from"),
+        (("--target", "nan"), "target"),
         (("--total-gpus", 0), "total-gpus"),
+        (("--total-gpus", 10**13), "total-gpus"),
         (("--node-gpus", 0), "node-gpus"),
         (("--plot", "plan.txt"), "--plot"),
         (("--column", "nothing"), "nothing"),

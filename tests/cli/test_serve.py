@@ -7,6 +7,7 @@ import logging
 import re
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -14,6 +15,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("sqlalchemy")
 
 from commonwatt.client import Client
+from commonwatt.live.session import Session
 from commonwatt.model.errors import InputError
 from commonwatt.model.live import LiveSpec
 from commonwatt.model.timeslice_config import ServerSpec as TimesliceServer
@@ -65,6 +67,44 @@ def test_people_are_told_in_words(config):
     assert serving == "serving http://here:1 (engine simulated, 1 nodes); stop it with Ctrl-C"
     assert done.document["url"] == "http://here:1"
     assert run("serve", config, "--log-level", "error").err.splitlines() == [serving]  # the token is shown once
+
+
+def test_where_people_reach_it_is_told(config, tmp_path):
+    run("serve", config)
+    server = {"port": 0, "public_url": "https://cw.example/live"}
+    write(config, {"engine": "simulated", "nodes": NODES, "live": {"server": server}})
+    done = run("serve", config, "--log-level", "error", "--json")
+    assert done.err.startswith("serving http://here:1, for people https://cw.example/live (engine simulated")
+    assert done.document["public_url"] == "https://cw.example/live"
+    told = json.loads(run("serve", config, "--log-level", "error", "--log-format", "json").err)
+    assert told["public_url"] == "https://cw.example/live"
+    server["public_url"] = "cw.example"
+    write(config, {"engine": "simulated", "nodes": NODES, "live": {"server": server}})
+    done = run("check", config)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "live.server.public_url': got 'cw.example', expected an address such as https://" in done.err
+
+
+def test_a_mode_that_is_given_holds_from_the_very_beginning(config, monkeypatch):
+    """What is found running, and what waits, is taken up in that mode: nothing is started before a dry run."""
+    begun, modes = threading.Event(), []
+    recover = Session.recover
+
+    def recovering(session, mode, drained):
+        modes.append(mode)
+        begun.set()
+        return recover(session, mode, drained)
+
+    def serving(app, listening, ready):
+        listening.close()
+        assert begun.wait(120)
+
+    monkeypatch.setattr(Session, "recover", recovering)
+    monkeypatch.setattr("commonwatt.service.server.run_server", serving)
+    for flags in ((), ("--mode", "dry-run"), (), ("--mode", "live")):
+        begun.clear()
+        assert run("serve", config, "--log-level", "error", *flags).code == 0
+    assert modes == ["live", "dry-run", "dry-run", "live"]
 
 
 def test_nobody_else_is_listened_to_unless_it_is_said(config, heard_at):

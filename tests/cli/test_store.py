@@ -50,6 +50,26 @@ def test_a_store_is_backed_up_and_restored_elsewhere(config, filled, tmp_path):
     assert "hush" not in saved.out + saved.err + put.out + twice.err
 
 
+def test_a_restore_says_who_has_a_token_now(config, filled, tmp_path):
+    from commonwatt.store.store import Store
+
+    store = Store(filled)
+    for owner, label in ((None, "first"), ("ada", "leaked")):
+        store.add_token(owner, label, 1.0)
+    assert run("store", "backup", config, tmp_path / "b.gz").code == 0
+    store.revoke(2, 5.0)
+    said = run("store", "restore", config, tmp_path / "b.gz", "--overwrite")
+    assert (said.code, said.err) == (0, "")
+    first, *told = said.out.splitlines()
+    assert "1 jobs" in first
+    assert told[:2] == ["tokens valid now: 1; what was revoked in the store before still is", "  1  (operator)  first"]
+    assert told[2].endswith(f": commonwatt token revoke NUMBER --config {config}")
+    for path in tmp_path.glob("commonwatt.db*"):
+        path.unlink()
+    anew = run("store", "restore", config, tmp_path / "b.gz", "--json").document
+    assert [(token["id"], token["tenant"]) for token in anew["valid_tokens"]] == [(1, None), (2, "ada")]
+
+
 def test_check_tells_what_is_wrong_and_fails(config, filled):
     assert "all is well" in run("store", "check", config).out
     with filled.transaction() as c:

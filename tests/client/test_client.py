@@ -18,6 +18,10 @@ def test_everything_a_client_can_ask(served):
         first = ada.submit(job(gpus=2))
         second = ada.submit(JobFile(**job(name="other")), key="k")
         assert ada.submit(job(name="other"), key="k").id == second.id
+        for key in ("schl\u00fcssel", "two words", "k" * 129):  # a header, which cannot hold any text
+            with pytest.raises(InputError, match="ASCII") as refused:
+                ada.submit(job(name="third"), key=key)
+            assert (refused.value.field, refused.value.value) == ("key", key)
         assert [j.id for j in ada.jobs(page=1)] == [first.id, second.id]
         assert [j.id for j in ada.jobs(page=1, newest_first=True)] == [second.id, first.id]
         served.desk.obey()

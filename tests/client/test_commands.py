@@ -53,6 +53,8 @@ def test_a_job_from_its_submission_to_its_end(served, tmp_path):
     assert run("cancel", number).code == 0
     served.desk.obey()
     assert run("jobs", "--all", "--newest", "--limit", 1, "--json").document["jobs"][0]["status"] == "cancelled"
+    with Client() as client:
+        assert {ended.tenant for ended in client.ended(tenant="ada", limit=1).jobs} <= {"ada"}
 
 
 def test_a_file_and_flags_that_go_before_it(served, tmp_path):
@@ -111,6 +113,48 @@ def test_several_are_all_asked_even_if_some_refuse():
     done = run("cancel", 999_998, number, 999_999, number)
     assert (done.code, done.out) == (2, f"job {number} (true): will be cancelled\n")
     assert done.err == "error: there is no job 999998\nerror: there is no job 999999\n"
+
+
+def test_a_job_that_is_due_to_start_starts_now(served):
+    number = run("submit", "--job-name", "soon", "--json", "--", "true").document["id"]
+    tick = Tick()
+    tick.change(number, status="waiting", expected_start_s=1.0)
+    served.desk.ticks.write(tick)
+    (line,) = (line for line in run("jobs", "--newest", "--limit", 1).out.splitlines() if " soon " in line)
+    assert "starts now" in line
+    assert "expected start  now" in run("explain", number).out.replace("   ", "  ")
+    tick = Tick()
+    tick.change(number, status="running", expected_end_s=1.0)
+    served.desk.ticks.write(tick)
+    (line,) = (line for line in run("jobs", "--newest", "--limit", 1).out.splitlines() if " soon " in line)
+    assert "was to end " in line
+
+
+def test_what_was_done_is_told_though_the_server_went_away(served, as_operator, monkeypatch):
+    numbers = [run("submit", "--tenant", "ada", "--json", "--", "true").document["id"] for _ in range(3)]
+    for method in ("cancel", "drain"):
+        real = getattr(Client, method)
+
+        def then_away(client, thing, real=real):
+            if thing in (numbers[1], "v-2"):
+                raise ServiceError("the store does not answer", 503)
+            return real(client, thing)
+
+        monkeypatch.setattr(Client, method, then_away)
+    gone = f"warning: it failed at {numbers[1]}; not asked of {numbers[2]}\nerror: the store does not answer\n"
+    first = served.desk.store.job(numbers[0])
+    done = run("cancel", *numbers)
+    assert (done.code, done.out, done.err) == (1, f"job {first.id} (true): will be cancelled\n", gone)
+    done = run("cancel", *numbers, "--json")
+    assert (done.code, [job["id"] for job in done.document["jobs"]], done.err) == (1, numbers[:1], gone)
+    done = run("cancel", 999_999, *numbers[1:])
+    assert (done.code, done.out, done.err.splitlines()[1]) == (1, "", "error: there is no job 999999")
+    done = run("cancel", *numbers[1:], "--json")
+    assert (done.code, done.out, done.err) == (1, "", "error: the store does not answer\n")
+    done = run("drain", "v-1", "v-2", "--json")
+    assert (done.code, [node["name"] for node in done.document["nodes"]]) == (1, ["v-1"])
+    run("undrain", "v-1")
+    assert done.err == "warning: it failed at v-2\nerror: the store does not answer\n"
 
 
 def test_what_happened_and_what_was_printed(served, monkeypatch):
@@ -204,6 +248,19 @@ def test_tokens_on_the_store_itself(tmp_path, monkeypatch):
     assert run("token", "revoke", made["id"], "--config", config).code == 2
     unknown = run("token", "add", "--tenant", "eve", "--config", config)
     assert (unknown.code, unknown.err) == (2, "error: field 'tenant': got 'eve', expected a known tenant\n")
+
+
+def test_a_store_that_is_not_there_is_made_for_a_token_only(tmp_path):
+    nodes = [{"name": "n", "gpu_type": "V100", "gpus": 1, "idle_w": 1, "gpu_w": 1}]
+    config = write(tmp_path / "live.yaml", {"engine": "local", "nodes": nodes, "live": {"store": "misspelt.db"}})
+    for verb in (("list",), ("revoke", 1)):
+        done = run("token", *verb, "--config", config)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.startswith(f"error: {config}: field 'live.store': got '{tmp_path}"[:90])
+        assert done.err.endswith(", expected a store that exists\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["live.yaml"]
+    assert run("token", "add", "--operator", "--config", config).code == 0
+    assert run("token", "revoke", 1, "--config", config).code == 0
 
 
 def test_a_server_that_is_not_there(monkeypatch):

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonwatt.control.advice import advice, without_nodes
+from commonwatt.control.advice import Adviser, advice, as_good, awake, without_nodes
+from commonwatt.control.engine import NodeView, SetPower
+from commonwatt.control.events import Event, EventKind, EventLog
 from commonwatt.placement.problem import POSTPONED, Schedule
 from tests.placement.brute_force import all_schedules, used_gpus
 from tests.placement.made import crowded_problem
@@ -47,3 +49,63 @@ def test_advice_names_each_change_once(seed):
     assert [event.handle for event in said] == np.flatnonzero(s.choice != p.stay).tolist()
     assert all(event.kind.startswith("would-") and event.time_s == 5.0 and event.sentence for event in said)
     assert list(advice(p, Schedule(p.stay.copy(), s.nodes), np.arange(len(p.stay)), 5.0)) == []
+
+
+KLASS = np.array([0, 0, 1, 1])
+
+
+def would_start(*nodes: int, gpus: int) -> Event:
+    return Event(1.0, EventKind.WOULD_START, 0, nodes, gpus)
+
+
+@pytest.mark.parametrize(
+    ("said", "now", "free", "good"),
+    [
+        (would_start(0, gpus=2), would_start(0, gpus=2), [2, 2, 2, 2], True),
+        (would_start(0, gpus=2), would_start(1, gpus=2), [2, 2, 2, 2], True),
+        (would_start(0, gpus=2), would_start(1, gpus=2), [1, 2, 2, 2], False),  # others have it by now
+        (would_start(0, gpus=2), would_start(2, gpus=2), [2, 2, 2, 2], False),  # another type
+        (would_start(0, gpus=1), would_start(0, gpus=2), [2, 2, 2, 2], False),
+        (would_start(0, 2, gpus=4), would_start(3, 1, gpus=4), [2, 2, 2, 2], True),
+        (would_start(0, 1, gpus=2), would_start(0, gpus=2), [2, 2, 2, 2], False),
+    ],
+)
+def test_a_place_said_before_is_as_good_as_another(said, now, free, good):
+    assert as_good(said, now, KLASS, np.array(free)) is good
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_would_be_done_is_said_once(seed):
+    p, schedules = problem_with_a_running_job(seed)
+    s, handles = schedules[-1], np.arange(len(p.stay))
+    adviser = Adviser(np.zeros(len(p.node_gpus), dtype=np.int64), EventLog())
+    adviser.place(p, s, handles, 5.0)
+    first = adviser.log.take()
+    assert sorted(event.handle for event in first) == sorted(handles.tolist())  # would be placed, or waits
+    adviser.place(p, s, handles, 6.0)
+    assert adviser.log.take() == []
+    adviser.forget()
+    adviser.place(p, s, handles, 7.0)
+    again = [event for event in first if event.kind != EventKind.WAITS]
+    assert [(e.handle, e.kind, e.nodes) for e in adviser.log.take()] == [(e.handle, e.kind, e.nodes) for e in again]
+
+
+def test_power_states_are_said_once_each_and_again_when_they_change():
+    adviser = Adviser(KLASS, EventLog())
+
+    def say(*commands: tuple[int, str | None]) -> list[tuple[str, tuple[int, ...]]]:
+        adviser.power("capacity-plan", [SetPower(*command) for command in commands], 1.0)
+        return [(event.kind, event.nodes) for event in adviser.log.take()]
+
+    assert say((0, "off"), (2, "off")) == [("would-sleep", (0, 2))]
+    assert say((0, "off"), (2, "off")) == []
+    assert say((0, "off"), (2, "idle"), (3, None)) == [("would-sleep", (2,)), ("would-wake", (3,))]
+    assert say((0, "off"), (3, None)) == [("would-wake", (2,))]
+    assert say() == [("would-wake", (0,))]
+    assert say() == []
+
+
+def test_nodes_told_to_wake_are_seen_awake():
+    view = NodeView(np.array([2, 2]), np.array([30.0, 30.0]), np.array([0, 0]))
+    assert awake(view, [SetPower(1, None)]).power_state.tolist() == [0, -1]
+    assert view.power_state.tolist() == [0, 0]

@@ -32,6 +32,7 @@ NODES = [
 SAVED = {
     "baseline": "fifo", "energy_kwh": 12.5, "cost": 2.15, "tardiness_cost": -0.5, "baseline_energy_kwh": 100.0,
     "baseline_cost": 17.2, "jobs": 400.0, "period_s": 7 * 86400.0,
+    "capacity": "last-value", "baseline_capacity": None, "no_forecast": "ours: 0 steps",
 }  # fmt: skip
 REASONS = [("no-room", "No node has room for it."), ("held-back", "It is not urgent; others gain more.")]
 
@@ -102,6 +103,17 @@ class MadeDesk:
         with self._lock:
             self._now = replace(self._now, jobs={**self._now.jobs, job: replace(self._now.jobs[job], **changes)})
             self._publish(Tick())
+
+    def end(self, job: int, kind: str = "completed", tick: Tick | None = None) -> None:
+        """Have a job end, as the controller writes it down: alone, or in *tick*."""
+        written = tick or Tick()
+        written.change(job, status=kind, ended_s=time.time())
+        written.events.append(EventRow(0, time.time(), kind, job, (), 0, "", f"It is {kind}."))
+        if tick is None:
+            with self._lock:
+                left = {other: known for other, known in self._now.jobs.items() if other != job}
+                self._now = replace(self._now, jobs=left)
+                self._publish(written)
 
     def close(self) -> None:
         self.database.close()
@@ -206,7 +218,7 @@ class MadeDesk:
             jobs[job] = board_job(job, reason=REASONS[0][0], sentence=REASONS[0][1])
         elif kind is RequestKind.CANCEL and job in jobs:
             del jobs[job]
-            tick.change(job, status="cancelled", ended_s=time.time())
+            self.end(job, "cancelled", tick)
             nodes = tuple(replace(n, jobs=tuple(j for j in n.jobs if j != job)) for n in nodes)
         elif kind in (RequestKind.HOLD, RequestKind.RELEASE):
             held = kind is RequestKind.HOLD

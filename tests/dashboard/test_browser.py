@@ -43,7 +43,8 @@ def test_everything_is_shown(served, desk, visit, width, scheme):
     saving = page.inner_text("#saving").replace("\u00a0", " ")
     assert saving == (
         "Estimate against fifo, simulated on 400 jobs of the last 7 days: 12.5 kWh (13%) less energy, "
-        "2.15 EUR (13%) less cost, 0.5 EUR more cost of lateness."
+        "2.15 EUR (13%) less cost, 0.5 EUR more cost of lateness. With ours nodes are on by the plan last-value, "
+        "with the baseline all nodes are on. No forecast for it: ours: 0 steps."
     )
     meter = next(row for row in desk.store.ledger() if row["row"] == "meter")
     energy = f"{meter['energy_uj'] / 3.6e12:.3g}\u00a0kWh"  # the meter's row is the total of the others
@@ -76,6 +77,24 @@ def test_a_wrong_token(served, desk, visit):
     assert page.evaluate("Object.keys(localStorage)") == []
     assert page.locator(".tile-node").count() == 0
     assert page.locator(f"{ROW}, #event-list b, #tiles b").count() == 0
+
+
+def test_what_cannot_be_sent_is_no_token(served, desk, visit):
+    """Pasted with quotes of a text processor, it would be an error of the browser, which looks like a lost server."""
+    page = visit(served.url, None).page
+    page.evaluate("sessionStorage.setItem('commonwatt-token', '\u201eold\u201c')")  # by a page of an earlier version
+    page.reload()
+    for pasted in (f"\u201e{desk.tokens['ada']}\u201c", f"{desk.tokens['ada']} twice"):
+        page.wait_for_selector("#login[open]")
+        page.fill("#token", pasted)
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#login-error:has-text('no token')")
+        assert page.input_value("#token") == ""
+    assert page.is_hidden("#lost")
+    page.fill("#token", desk.tokens["ada"])
+    page.keyboard.press("Enter")
+    page.wait_for_selector("html[data-ready=true]")
+    assert page.inner_text("#login-error") == ""
 
 
 def test_a_revoked_token(served, desk, visit, monkeypatch):
@@ -218,6 +237,21 @@ def test_hold_release_cancel(served, desk, visit):
     page.select_option("#queue-status", "ended")
     page.wait_for_selector(f"{ROW} .is-cancelled")
     page.wait_for_selector(f"#event-list li:has-text('cancel job {job} ')")
+
+
+def test_who_ended_last_is_shown_first_and_comes_by_itself(served, desk, visit, monkeypatch):
+    """A long job that ends has a small number, however many have come and gone since."""
+    desk.end(40)
+    page = visit(served.url, desk.tokens["operator"]).page
+    page.evaluate("window.scrollTo(0, 0)")
+    page.select_option("#queue-status", "ended")
+    page.wait_for_selector(f"{ROW} .name:has-text('40 train-00040')")
+    desk.end(3)
+    page.wait_for_selector(f"{ROW}[aria-rowindex='1'] .name:has-text('3 train-00003')")
+    assert page.get_attribute("#queue-rows", "aria-rowcount") == "2"
+    tenant = desk.store.job(3).tenant
+    page.select_option("#queue-tenant", tenant)
+    page.wait_for_function(f"[...document.querySelectorAll('{ROW} .tenant')].every((e) => e.innerText === '{tenant}')")
 
 
 def test_drain_and_dry_run(served, desk, visit):

@@ -75,6 +75,27 @@ class Listener:
         assert (self.head["trouble"], self.head["saved"]) == ((None, None) if self.tenant else for_operators)
 
 
+def test_a_job_that_is_held_is_not_told_to_wait_for_room(desk):
+    async def main():
+        feed = Feed(desk.board, desk.database, poll_s=0.01)
+        listener, stream = Listener(), feed.listen(None)
+        await until(listener, stream, lambda: listener.jobs)
+        waiting = next(job for job in desk.board().jobs.values() if job.status == "waiting")
+        running = next(job for job in desk.board().jobs.values() if job.status == "running")
+        for job in (waiting, running):
+            desk.change_job(job.id, held=True, sentence="No node has room for it.")
+        await until(listener, stream, lambda: listener.jobs[running.id]["held"])
+        assert listener.jobs[waiting.id]["reason"] == "held"
+        assert listener.jobs[waiting.id]["sentence"] == "it is held until somebody releases it"
+        assert listener.jobs[running.id]["sentence"] == "No node has room for it."
+        desk.change_job(waiting.id, held=False)
+        await until(listener, stream, lambda: not listener.jobs[waiting.id]["held"])
+        assert listener.jobs[waiting.id]["sentence"] == "No node has room for it."
+        await stream.aclose()
+
+    asyncio.run(main())
+
+
 async def until(listener, stream, done):
     async def go():
         async for message in stream:

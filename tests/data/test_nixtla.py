@@ -17,6 +17,10 @@ from tests.forecasting.made import walk
 START = dt.datetime(2024, 1, 1)
 
 
+def dates(year):
+    return [dt.datetime(year, 1, 1), dt.datetime(year, 1, 1, 0, 1)]
+
+
 def kinds():
     return ["polars", "pandas"]
 
@@ -70,11 +74,31 @@ def test_integers_and_dates_and_an_index():
         (pl.DataFrame({"unique_id": ["a"] * 4, "ds": [0, 4, 8, 10], "y": [1, 2, 3, 4]}), "4 s apart"),
         (pl.DataFrame({"unique_id": ["a", "a"], "ds": [1, 2], "y": [1, -2]}), "0 or more"),
         (pl.DataFrame({"unique_id": ["a", "a"], "ds": ["x", "y"], "y": [1, 2]}), "datetimes or integers"),
+        (pl.DataFrame({"unique_id": ["a", "a"], "ds": [1, 2], "y": ["many", "1"]}), "numbers, null where unknown"),
+        (pl.DataFrame({"unique_id": ["a", "a"], "ds": [1, None], "y": [1, 2]}), "an instant in every row"),
+        (pl.DataFrame({"unique_id": [], "ds": [], "y": []}), "at least one row"),
+        (pl.DataFrame({"unique_id": ["a"] * 3, "ds": [0, 1, 86_403], "y": [1, 2, 3]}), "no hole longer"),
+        (
+            pl.DataFrame({"unique_id": ["a"] * 4, "ds": [*dates(2024), *dates(2074)], "y": [1, 2, 3, 4]}),
+            "no hole longer",
+        ),
     ],
 )
 def test_refused(frame, said):
     with pytest.raises(InputError, match=said):
         nixtla.from_long(frame)
+
+
+def test_a_hole_as_long_as_is_said():
+    frame = pl.DataFrame({"unique_id": ["a"] * 3, "ds": [0, 1, 100_000], "y": [1, 2, 3]})
+    assert len(nixtla.from_long(frame, longest_gap_s=np.inf)["a"]) == 100_001
+    assert len(nixtla.from_long(frame.with_columns(ds=pl.Series([0, 1, 86_402])))["a"]) == 86_403
+
+
+def test_a_column_of_several_kinds():
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(InputError, match="'y'"):
+        nixtla.from_long(pandas.DataFrame({"unique_id": ["a", "a"], "ds": [1, 2], "y": [1, "x"]}))
 
 
 def test_what_is_no_frame():

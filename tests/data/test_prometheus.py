@@ -23,8 +23,11 @@ def series(values, **labels):
 
 
 @contextmanager
-def serving(answer):
-    """A server on a free port; *answer* gets the form and returns status and document (or bytes)."""
+def serving(answer, sent_on=None):
+    """A server on a free port; *answer* gets the form and returns status and document (or bytes).
+
+    It sends on to the address *sent_on*, where one is given.
+    """
     asked = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -35,8 +38,16 @@ def serving(answer):
             status, document = answer(form)
             body = document if isinstance(document, bytes) else json.dumps(document).encode()
             self.send_response(status)
+            if sent_on is not None:
+                self.send_header("Location", sent_on)
             self.end_headers()
             self.wfile.write(body)
+
+        def do_GET(self):
+            asked.append((self.path, {}, self.headers.get("Authorization")))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(matrix(series([[60, "3"]]))).encode())
 
         def log_message(self, *args):
             pass
@@ -83,6 +94,17 @@ def test_a_token_is_sent(monkeypatch):
     with serving(every_step) as (url, asked):
         query_range(url, "x", 0.0, 300.0)
     assert asked[0][2] == "Bearer secret"
+
+
+@pytest.mark.parametrize("status", [302, 308])
+def test_a_token_goes_nowhere_else(monkeypatch, status):
+    monkeypatch.setenv("COMMONWATT_PROMETHEUS_TOKEN", "secret")
+    with serving(every_step) as (other, heard):
+        where = other.replace("127.0.0.1", "localhost") + "/"
+        sending_on = serving(lambda form: (status, b""), sent_on=where)
+        with sending_on as (url, asked), pytest.raises(InputError, match=f"sent on to {where}"):
+            query_range(url, "x", 0.0, 300.0)
+    assert ([token for *_, token in asked], heard) == (["Bearer secret"], [])
 
 
 @pytest.mark.parametrize(

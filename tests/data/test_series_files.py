@@ -46,6 +46,14 @@ def test_missing_rows_become_unknown_values(write):
     assert (found.holes, found.dated, found.moment(6)) == (3, False, "360")
 
 
+@pytest.mark.parametrize(("start", "step"), [(9_964_972, 60), (99_999_000, 1), (12_345_678.25, 0.25), (0, 0.1)])
+def test_moments_tell_every_step_from_the_next_and_are_found_again(write, start, step):
+    found = read_series(write("d.csv", rows(*((start + step * i, 1) for i in range(20)), header="t_s,gpus")))
+    moments = [found.moment(i) for i in range(20)]
+    assert [float(text) for text in moments] == pytest.approx([start + step * i for i in range(20)], rel=1e-14)
+    assert [read_moment(text, found, "--at") for text in moments] == list(range(20))
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

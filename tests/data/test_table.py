@@ -69,6 +69,7 @@ def test_missing_folder_empty_binary(tmp_path, write):
     missing = tmp_path / "no.csv"
     assert fails(read_text, missing) == f"{missing}: expected a file that exists"
     assert fails(read_text, tmp_path) == f"{tmp_path}: expected a file, not a folder"
+    assert fails(read_text, "a\0b") == r"'a\x00b': expected a path without NUL characters"
     empty = write("e.csv", " \n\n")
     assert fails(read_text, empty) == f"{empty}: got 'an empty file', expected some content"
     binary = write("b.csv", b"a,b\n\xff")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from commonwatt.engines.local import runner
 from commonwatt.engines.local.folder import RunFolder, RunOrder
 from commonwatt.engines.local.processes import Process
 from commonwatt.engines.local.run import Run, passed_on
+from commonwatt.model.errors import EngineError
 from tests.engines.test_local import alive, until
 from tests.engines.test_local_nuisance import engine_for, folder, python
 
@@ -135,6 +137,71 @@ def test_nobody_is_told_of_free_gpus_while_something_of_the_job_lives(folder, mo
     assert run.ended() is None
     monkeypatch.undo()
     assert run.ended().cause == "its runner died"
+
+
+class Hung:
+    """A driver in which what is to be killed hangs; counts how often somebody tries."""
+
+    def __init__(self, monkeypatch):
+        self.tries = 0
+        for name in ("end_marked", "none_marked"):
+            monkeypatch.setattr(runs, name, self)
+
+    def __call__(self, _):
+        self.tries += 1
+        return False
+
+
+def test_what_a_dead_runner_left_and_does_not_die_keeps_nobody_busy(folder, monkeypatch):
+    """The descriptor of its runner stays readable: a wait for that would be none."""
+    monkeypatch.setattr(runs, "_AGAIN_S", 600.0)
+    monkeypatch.setattr(runs, "PATIENCE_S", 0.0)
+    engine = engine_for(folder, "sleep", "600")
+    engine.apply([Start(1, "1", (0,), 1)])
+    until((folder / "runs" / "1-1" / "runner.json").exists)
+    engine.wait(0.0)
+    run = engine._runs[1]
+    with monkeypatch.context() as patch:
+        hung = Hung(patch)
+        run.tell(signal.SIGKILL)
+        assert until(lambda: run.ended() is None and run.orphaned_s)
+        tries, woken = hung.tries, []
+
+        class Poll:
+            def __init__(self):
+                self.register = (real := poll()).register
+                self.poll = lambda ms: woken.extend(real.poll(ms))
+
+        poll = select.poll
+        patch.setattr(runs.select, "poll", Poll)
+        for _ in range(3):
+            engine.wait(0.02)
+            assert engine.poll() == []
+        assert (woken, hung.tries) == ([], tries)
+        assert engine.tell([1]) == [1]
+        with pytest.raises(EngineError, match="its processes do not end, even killed"):
+            engine.apply([Stop(1)])
+        assert run.watched == -1
+    run.again_s = 0.0
+    (seen,) = engine.poll()
+    assert (type(seen), seen.handle) == (JobInterrupted, 1)
+
+
+def test_a_waker_is_heard_and_other_jobs_end_while_something_hangs(folder, monkeypatch):
+    monkeypatch.setattr(runs, "_AGAIN_S", 600.0)
+    hung = Hung(monkeypatch)
+    run = left_by_a_crash(folder / "one", 2**22 - 1)
+    assert run.ended() is None
+    order = RunOrder(2, 1, "2", (0,), 1, ((0,),), 1.0, 0.0, ("true",), "/", {}, 0.5)
+    other = Run(RunFolder.create(folder / "two" / "runs", order), order)
+    other.launch()
+    runs.await_any([run, other], 60.0)
+    assert other.ended().exit_code == 0
+    other.close()
+    waker = os.eventfd(1)
+    runs.await_any([run], 60.0, waker)
+    os.close(waker)
+    assert hung.tries == 1
 
 
 # -- what left the job's group

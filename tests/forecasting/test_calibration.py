@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from commonwatt.forecasting.calibration import WINDOW, Calibrator, quantile_at
@@ -147,3 +147,125 @@ def test_a_quantile_between_levels_is_interpolated() -> None:
     forecast = QuantileForecast(levels, rows)
     for level in (0.1, 0.5, 0.7, 0.93, 0.99, 0.999):
         assert quantile_at(levels, rows, level) == pytest.approx(forecast.at(level))
+
+
+def wandering(seed: int, length: int) -> np.ndarray:
+    """Demand that jumps by up to 8 GPUs around 60, whole and at most 128."""
+    rng = np.random.default_rng(seed)
+    moves = np.where(rng.random(length) < 0.3, rng.choice([-8, -4, -2, -1, 1, 2, 4, 8], length), 0)
+    level, out = 60.0, np.empty(length)
+    for i, move in enumerate(moves):
+        level += move + 0.01 * (60.0 - level)
+        out[i] = min(max(1.0, round(level)), 128.0)
+    return out
+
+
+def played(gpus: np.ndarray, target: float, spread: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """GPUs on of 128 five steps after each value, whether that was promised, and shifts; [T], [T], [T, 5]."""
+    calibrator = Calibrator(target, whole_gpus=128)
+    on, kept, shifts = np.full(len(gpus), 128), np.zeros(len(gpus), dtype=bool), np.zeros((len(gpus), 5))
+    for t, rows in enumerate(flat_forecasts(gpus[:-5], spread)):
+        calibrator.observe(float(gpus[t]))
+        on[t + 5] = calibrator.keep_on_rows(LEVELS, rows)[-1]
+        kept[t + 5], shifts[t + 5] = calibrator.state.kept, calibrator.shift_gpus
+    return on, kept, shifts
+
+
+DAY = 1_440  # steps
+BEFORE = DAY
+
+
+@settings(max_examples=5, deadline=None)
+@given(
+    seed=st.integers(0, 1_000), rest=st.integers(1, 2 * DAY), target=st.sampled_from([0.8, 0.9, 0.98]),
+    spread=st.sampled_from([1.0, 8.0, 60.0]),
+)  # fmt: skip
+@example(seed=0, rest=2 * DAY, target=0.9, spread=1.0)
+@example(seed=0, rest=2 * DAY, target=0.98, spread=60.0)
+def test_what_follows_a_rest_is_served_as_promised(seed: int, rest: int, target: float, spread: float) -> None:
+    """In the day after it as on any other, and wherever the promise is said to be kept; and a rest saves."""
+    gpus = wandering(seed, BEFORE + rest + DAY)
+    gpus[BEFORE : BEFORE + rest] = 0.0
+    on, kept, _ = played(gpus, target, spread)
+    after = slice(BEFORE + rest, None)
+    enough = on[after] >= gpus[after]
+    assert enough.mean() >= target - 0.015
+    assert enough[kept[after]].mean() >= target - 0.015
+    if rest == 2 * DAY:
+        assert on[BEFORE + DAY : BEFORE + rest].mean() <= 64
+
+
+@settings(max_examples=5, deadline=None)
+@given(
+    seed=st.integers(0, 1_000), length=st.integers(1, DAY), wanted=st.integers(129, 2_000),
+    target=st.sampled_from([0.8, 0.9, 0.98]), spread=st.sampled_from([1.0, 8.0]),
+)  # fmt: skip
+@example(seed=0, length=360, wanted=400, target=0.98, spread=8.0)
+def test_saving_comes_back_after_more_was_wanted_than_there_is(
+    seed: int, length: int, wanted: int, target: float, spread: float
+) -> None:
+    gpus = wandering(seed, BEFORE + length + DAY)
+    plain, _, _ = played(gpus, target, spread)
+    gpus[BEFORE : BEFORE + length] = wanted
+    on, kept, _ = played(gpus, target, spread)
+    after = slice(BEFORE + length + 10, None)
+    assert on[after].mean() <= plain[after].mean() + 10  # of the 60 not wanted
+    assert (on[after] >= gpus[after])[kept[after]].mean() >= target - 0.015
+    backlog = slice(BEFORE + 5, BEFORE + length)
+    assert (on[backlog] == 128).all()
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    stretches=st.lists(
+        st.tuples(st.sampled_from([0.0, 1.0, 60.0, 128.0, 1_000.0, math.nan]), st.integers(1, 600)),
+        min_size=1,
+        max_size=6,
+    ),
+    target=st.sampled_from([0.5, 0.9, 0.99]),
+    spread=st.sampled_from([0.0, 8.0, 60.0]),
+)
+def test_the_shift_stays_within_what_there_is(stretches: list[tuple[float, int]], target: float, spread: float) -> None:
+    gpus = np.concatenate([np.full(length, level) for level, length in stretches])
+    known = np.where(np.isnan(gpus), 60.0, gpus)
+    calibrator = Calibrator(target, whole_gpus=128)
+    largest = 0.0
+    for value, rows in zip(gpus, flat_forecasts(known, spread), strict=True):
+        calibrator.observe(float(value))
+        on = calibrator.keep_on_rows(LEVELS, rows)
+        assert (on >= 0).all()
+        assert (on <= 128).all()
+        largest = max(largest, float(rows.max()))
+        step = 0.01 / math.sqrt(1 - target) * max(1.0, 3 * spread, 3 * 1_000)
+        assert (calibrator.shift_gpus <= 128 + step).all()
+        assert (calibrator.shift_gpus >= -largest - step).all()
+        assert calibrator.shift_gpus.min() >= -largest
+
+
+@pytest.mark.parametrize("level", [0.0, 128.0, 500.0])
+def test_what_could_not_have_come_out_otherwise_moves_no_shift(level: float) -> None:
+    gpus = np.concatenate([wandering(3, DAY), np.full(3 * DAY, level)])
+    _, _, shifts = played(gpus, 0.9, 8.0)
+    base = float(quantile_at(LEVELS, flat_forecasts(np.array([level]), 8.0)[0], 0.9)[0])
+    if level == 0:
+        assert shifts[-1] == pytest.approx(np.full(5, -base))
+    else:
+        np.testing.assert_array_equal(shifts[-1], shifts[DAY + 20])
+
+
+def test_the_fallback_lasts_until_as_much_is_served_as_promised_and_is_no_measure_of_later() -> None:
+    calibrator, gpus = settled(0.9)
+    level, starts, ends = gpus[-1], [], []
+    for t in range(1_500):
+        level = level + 25.0 if t % 750 < 60 else gpus[-1] if t % 750 > 400 else level
+        before = calibrator.state
+        calibrator.observe(level)
+        calibrator.keep_on_rows(LEVELS, flat_forecasts(np.array([level]), 8.0)[0])
+        if before.kept and not calibrator.state.kept:
+            starts.append(t)
+        if not before.kept and calibrator.state.kept:
+            ends.append(t)
+            often = int(before.sentence.split()[5])
+            assert often <= 0.1 * WINDOW + 1
+            assert "lately more than ever before" in before.sentence
+    assert len(starts) == len(ends) == 2  # the first one is not taken for how bad it may become

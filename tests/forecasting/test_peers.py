@@ -1,6 +1,7 @@
 """LightGBM, statsforecast and Chronos behind our interface."""
 
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ from commonwatt.forecasting.auto_ets import AutoEts
 from commonwatt.forecasting.chronos import ChronosPredictor
 from commonwatt.forecasting.evaluate import evaluate
 from commonwatt.forecasting.forecast import LEVELS, Predictor
-from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile, features
+from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile, features, features_at
 from commonwatt.forecasting.movements import LAGS, WINDOWS
+from commonwatt.forecasting.network_inputs import contexts, sequences
 from commonwatt.forecasting.predictors import make_predictor
 from commonwatt.forecasting.series import DemandSeries
 from commonwatt.model.errors import InputError, MissingExtraError
@@ -84,6 +86,21 @@ def test_short_series_are_refused(predictor):
         predictor.fit(walk(length=predictor.look_back + 2), np.random.default_rng(0))
 
 
+def test_regular_gaps_leave_something_to_learn_from(predictor):
+    """No origin is known with all its targets."""
+    gpus = walk().gpus
+    gpus[:: predictor.horizon + 1] = np.nan
+    predictor.fit(DemandSeries(0, 60, gpus), np.random.default_rng(0))
+    assert np.abs(predictor.predict().at(0.5) - gpus[-1]).max() < 20
+
+
+def test_lightgbm_refuses_values_at_another_step():
+    predictor = boosted()
+    predictor.fit(walk(), np.random.default_rng(0))
+    with pytest.raises(InputError, match="every 60 s"):
+        predictor.predict_many(walk(step_s=600.0), np.array([200]))
+
+
 def test_lightgbm_learns_what_the_last_value_cannot():
     """A saw tooth: after a rise by one comes a fall by one."""
     series = DemandSeries(0, 60, 50 + np.arange(3000.0) % 2 * 10)
@@ -112,6 +129,38 @@ def test_features_by_hand():
         high, low, mean, _ = found[t, len(LAGS) + 4 * number :][:4]
         assert (high, low) == (seen.max() - values[t], seen.min() - values[t])
         assert mean == pytest.approx(seen.mean() - values[t])
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.37])
+def test_features_of_some_instants_are_those_of_all(factor):
+    series = DemandSeries(5e8, 60.0, walk(length=120_000).gpus * factor)
+    every = features(series.gpus, series.start_s + 60.0 * np.arange(120_000))
+    origins = np.array([0, 1, 119, 49_999, 50_000, 50_001, 51_439, 119_999])
+    np.testing.assert_allclose(features_at(series, series.gpus, origins), every[origins], rtol=1e-9, atol=1e-7)
+    assert features_at(series, series.gpus, origins[:0]).shape == (0, every.shape[1])
+
+
+def peak_bytes(make, *given):
+    """The most *make* holds at once, and the size of what it returns."""
+    tracemalloc.start()
+    try:
+        held = make(*given).nbytes
+        return tracemalloc.get_traced_memory()[1], held
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_is_looked_at_of_a_long_series_takes_little_more_memory_than_the_answer():
+    values, origins = walk(length=200_000).gpus, np.arange(10_000, 200_000, 4)
+    series = DemandSeries(0.0, 60.0, values)
+    for make in (
+        lambda at: features_at(series, values, at),
+        lambda at: contexts(values, at, 5, 1.0),
+        lambda at: sequences(values, at, 120, 1.0),
+    ):
+        make(origins[:9])  # what is compiled is not counted
+        peak, held = peak_bytes(make, origins)
+        assert peak - held < 60e6
 
 
 def test_chronos_must_answer_in_shape():

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import math
+import sys
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 pytest.importorskip("sqlalchemy")
 
+from commonwatt.control.engine import Start
+from commonwatt.data.forecast_model import write_model
+from commonwatt.forecasting.baselines import LastValue
+from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
+from commonwatt.forecasting.predictors import PREDICTORS
 from commonwatt.live.capacity import demand_of_samples
-from commonwatt.model.errors import InputError
+from commonwatt.live.open import open_live, read_config
+from commonwatt.model.errors import EngineError, InputError, MissingExtraError
 from commonwatt.store.records import JobStatus, RequestKind, SampleRow
 from commonwatt.store.ticks import Tick
+from tests.cli.console import run
+from tests.forecasting.made import walk
 from tests.live.bench import Bench
+from tests.live.chaos import config_in
 
 NODES = [
     {
@@ -70,6 +82,36 @@ def test_in_a_dry_run_nodes_are_left_as_they_are(bench):
     assert b.session.controller.engine.nodes().power_state.tolist() == [-1, -1, -1]
 
 
+def said(b: Bench) -> list[tuple[str, tuple[str, ...]]]:
+    return [(event.kind, event.nodes) for event in b.live.store.events() if event.job is None]
+
+
+def test_a_dry_run_says_once_what_a_plan_would_do(bench):
+    b = bench(capacity={**PLAN, "policy": "last-value"}, live={"mode": "dry-run", "default_time_limit_s": 5})
+    b.settle()
+    go_on(b, 300)
+    assert said(b) == [("would-sleep", ("n-2", "n-3"))]
+    b.submit(500.0, gpus=2)
+    b.submit(500.0, gpus=2)
+    go_on(b, 300)
+    assert said(b)[1:] == [("would-wake", ("n-2",))]
+
+
+def test_a_dry_run_says_where_a_job_would_start_on_nodes_that_would_be_woken_for_it(bench):
+    b = bench(capacity={**PLAN, "policy": "last-value"})
+    b.settle()
+    go_on(b, 120)
+    b.ask(RequestKind.MODE, value="dry-run")
+    jobs = [b.submit(500.0, gpus=2) for _ in range(2)]
+    go_on(b, 50)
+    assert asleep(b) == [False, True, True]
+    assert [b.row(job).reason for job in jobs] == ["would-start"] * 2
+    ((kind, nodes),) = said(b)
+    assert (kind, len(nodes)) == ("would-wake", 1)
+    places = [event.nodes for job in jobs for event in b.live.store.events(job=job) if event.kind == "would-start"]
+    assert sorted(places) == [("n-1",), nodes]
+
+
 def asleep(b: Bench) -> list[bool]:
     return (b.session.controller.engine.nodes().power_state >= 0).tolist()
 
@@ -89,6 +131,49 @@ def test_a_drained_node_is_not_woken_for_a_job_that_may_not_begin_there(bench):
     go_on(b, 100)
     assert asleep(b) == [True, True, False]
     assert b.status(gang) is JobStatus.WAITING
+
+
+def test_no_node_is_on_for_a_job_on_hold(bench):
+    b = bench(capacity={**PLAN, "policy": "last-value", "floor_gpus": 0})
+    b.settle()
+    go_on(b, 120)
+    assert asleep(b) == [True, True, True]
+    job = b.submit(500.0, gpus=2)
+    b.ask(RequestKind.HOLD, job=job)
+    go_on(b, 200)
+    assert b.status(job) is JobStatus.WAITING
+    assert asleep(b) == [True, True, True]
+    b.ask(RequestKind.RELEASE, job=job)
+    go_on(b, 60)
+    assert b.status(job) is JobStatus.RUNNING
+    b.ask(RequestKind.HOLD, job=b.submit(500.0, gpus=2))
+    go_on(b, 200)
+    assert asleep(b).count(False) == 1  # what runs is wanted
+
+
+def test_a_job_that_was_refused_keeps_its_node_on_while_it_is_left_alone(bench):
+    b = bench(capacity={**PLAN, "policy": "last-value", "floor_gpus": 0})
+    b.settle()
+    apply, refused = b.engine.apply, []
+
+    def refuse(commands):
+        if any(isinstance(command, Start) for command in commands):
+            refused.append(b.hand.time_s)
+            msg = "it is still booting"
+            raise EngineError(msg)
+        return apply(commands)
+
+    b.engine.apply = refuse
+    go_on(b, 120)
+    assert asleep(b) == [True, True, True]
+    b.submit(500.0, gpus=2)
+    go_on(b, 60)
+    seen = []
+    for _ in range(60):
+        go_on(b, 10)
+        seen.append(asleep(b).count(False))
+    assert set(seen) == {1}
+    assert 3 < len(refused) < 30
 
 
 def test_what_is_always_on_are_nodes_that_jobs_may_have(bench):
@@ -112,20 +197,149 @@ def test_with_too_little_history_what_is_wanted_stays_on_until_there_is_more(ben
     assert b.session.controller.capacity.renew_s == pytest.approx(b.clock() + 3600.0, abs=1.0)
     go_on(b, 120)
     assert b.session.controller.engine.nodes().power_state.tolist().count(0) == 2
-    began_s = b.clock()
-    for k in range(300):
-        b.keeper._write(Tick(sample=sample(began_s + 60.0 * k, k % 5)))
     assert not b.session.outgrown()
-    b.advance(60.0 * 300)
+    hours_of_samples(b, 300)
     assert b.session.outgrown()
     b.begin()
     assert b.session.controller.capacity.renew_s == math.inf
     go_on(b, 120)
 
 
-def test_a_plan_that_needs_the_future_is_refused(bench):
-    with pytest.raises(InputError, match="needs no future"):
-        bench(capacity={**PLAN, "policy": "foresight"})
+def hours_of_samples(b: Bench, count: int) -> None:
+    began_s = b.clock()
+    for k in range(count):
+        b.keeper._write(Tick(sample=sample(began_s + 60.0 * k, k % 5)))
+    b.advance(60.0 * count)
+
+
+class Broken(LastValue):
+    """As a library that fails on some demand."""
+
+    def fit(self, series, rng):
+        msg = "num_data > 0"
+        raise RuntimeError(msg)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_forecaster_that_cannot_be_fitted_stops_nothing(bench, monkeypatch, caplog, broken):
+    """Seasonal naive needs more than a day: what is wanted now stays on, and jobs are placed."""
+    if broken:
+        entry = replace(PREDICTORS["last-value"], target=f"{__name__}:Broken")
+        monkeypatch.setitem(PREDICTORS, "last-value", entry)
+    b = bench(capacity={**PLAN, "forecaster": "last-value" if broken else "seasonal-naive"})
+    b.settle()
+    hours_of_samples(b, 300)
+    for _ in range(2):
+        b.begin()
+        assert b.session.controller.capacity.renew_s == pytest.approx(b.clock() + 3600.0, abs=1.0)
+    assert ("num_data" if broken else "1445 values") in caplog.records[-1].cause
+    job = b.submit(50.0, gpus=2)
+    go_on(b, 200)
+    assert b.status(job) is JobStatus.COMPLETED
+
+
+def test_a_new_session_takes_up_what_the_last_one_fitted(bench, monkeypatch):
+    pytest.importorskip("lightgbm")
+    entry = replace(PREDICTORS["lightgbm"], options=(("trees", 2), ("steps", (5,))))
+    monkeypatch.setitem(PREDICTORS, "lightgbm", entry)
+    fitted, fit = [], LightGbmQuantile.fit
+    monkeypatch.setattr(LightGbmQuantile, "fit", lambda *given: (fitted.append(1), fit(*given)))
+    b = bench(capacity={**PLAN, "forecaster": "lightgbm"})
+    b.settle()
+    hours_of_samples(b, 300)
+    for _ in range(2):
+        b.begin()
+        assert b.session.controller.capacity.renew_s == math.inf
+    assert len(fitted) == 1
+    job = b.submit(50.0, gpus=2)
+    go_on(b, 200)
+    assert b.status(job) is JobStatus.COMPLETED
+
+
+def test_a_model_file_that_is_gone_stops_nothing_either(bench, tmp_path):
+    pytest.importorskip("lightgbm")
+    pytest.importorskip("safetensors")
+    trees = LightGbmQuantile(trees=2, steps=(5,))
+    trees.fit(walk(300), np.random.default_rng(0))
+    write_model(trees, tmp_path / "m.safetensors", 0)
+    b = bench(capacity={**PLAN, "forecaster": "m.safetensors"})
+    assert b.session.controller.capacity.renew_s == math.inf
+    (tmp_path / "m.safetensors").unlink()
+    b.begin()
+    assert b.session.controller.capacity.renew_s == pytest.approx(b.clock() + 3600.0, abs=1.0)
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        ({"policy": "foresight"}, "needs no future"),
+        ({"forecaster": "oracle"}, "last-value"),
+        ({"states": ["hibernate"]}, "a power state of a node"),
+        ({"floor_gpus": 7}, "at most the 6 GPUs"),
+    ],
+)
+def test_a_plan_that_cannot_work_is_refused_before_anything_runs(bench, tmp_path, plan, said):
+    with pytest.raises(InputError, match=said):
+        bench(capacity={**PLAN, **plan})
+    with pytest.raises(InputError, match="live.yaml.*" + said):
+        read_config(tmp_path / "live.yaml")
+
+
+SEVERAL = [{**NODES[0], "states": [*NODES[0]["states"], {"name": "sleep", "power_w": 50, "enter_s": 1, "wake_s": 1}]}]
+OWN = {"policies": [{"solver": "fifo", "capacity": {"policy": "last-value", "floor_gpus": 7}}]}
+BASELINE = {"policies": [{"solver": "fifo"}, {"solver": "edf", "capacity": {**PLAN, "forecaster": "gone.safetensors"}}]}
+SLURM = {"engine": "slurm", "live": {"slurm": {"power": True}}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "value"),
+    [
+        ({"capacity": {**PLAN, "states": ["hibernate"]}}, "capacity.states", "hibernate"),
+        ({"capacity": {**PLAN, "forecaster": "gone.safetensors"}}, "capacity.forecaster", "gone.safetensors"),
+        (OWN, "policies.0.capacity.floor_gpus", 7),
+        (BASELINE, "policies.1.capacity.forecaster", "gone.safetensors"),
+        ({**SLURM, "nodes": SEVERAL, "capacity": PLAN}, "nodes.states", "off, sleep"),
+        ({**SLURM, "nodes": SEVERAL}, "nodes.states", "off, sleep"),
+        ({**OWN, "engine": "local"}, "policies.0.capacity", "a plan"),
+    ],
+)
+def test_what_is_wrong_with_a_plan_is_named_and_the_check_ends_with_2(tmp_path, changes, field, value):
+    path = config_in(tmp_path, **{"engine": "simulated", "nodes": NODES, **changes})
+    for refuses in (read_config, open_live):
+        with pytest.raises(InputError) as refused:
+            refuses(path)
+        assert (refused.value.file, refused.value.field, refused.value.value) == (path, field, value)
+    done = run("check", path)
+    assert (done.code, done.out) == (2, "")
+    assert str(refused.value) in done.err
+
+
+def test_a_plan_for_a_slurm_that_may_not_power_nodes_down_is_refused_by_what_serves(tmp_path):
+    path = config_in(tmp_path, engine="slurm", nodes=NODES, capacity=PLAN)
+    read_config(path)  # `check` looks at the rest, too, and then says so
+    with pytest.raises(InputError) as refused:
+        open_live(path)
+    assert (refused.value.file, refused.value.field) == (path, "live.slurm.power")
+
+
+def test_a_baseline_may_know_the_future(bench):
+    """It is only ever simulated, on what has been."""
+    b = bench(policies=[{"solver": "fifo"}, {"solver": "easy", "capacity": {**PLAN, "policy": "foresight"}}])
+    b.submit(100.0)
+    b.settle()
+    b.advance(1000.0)
+    saved = b.live.estimator.look()
+    assert (saved["capacity"], saved["baseline_capacity"]) == (None, "foresight")
+    assert saved["energy_kwh"] < 0
+
+
+def test_a_package_that_is_missing_is_told_before_anything_runs(bench, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "chronos", None)
+    with pytest.raises(MissingExtraError, match="chronos is not installed"):
+        bench(capacity={**PLAN, "forecaster": "chronos"})
+    done = run("check", tmp_path / "live.yaml")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == "error: chronos is not installed; run: pip install 'commonwatt[chronos]'\n"
 
 
 def test_demand_is_the_most_that_was_wanted_in_each_step():

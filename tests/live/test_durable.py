@@ -87,7 +87,7 @@ def test_starts_that_are_refused_are_tried_until_they_are_not(bench):
         b.advance(1.0)
         b.look()
     assert b.status(job) is JobStatus.WAITING
-    assert b.row(job).sentence.endswith("was interrupted: the partition is drained")
+    assert b.row(job).sentence.endswith("did not start: the partition is drained")
     pauses = [after - before for before, after in itertools.pairwise(tries)]
     assert pauses == sorted(pauses)
     assert pauses[-1] == pytest.approx(60.0, abs=2.0)
@@ -260,12 +260,14 @@ def test_what_cannot_be_killed_and_has_no_place_any_more_does_not_keep_an_engine
     while not (there := first._runs[7].folder.processes()):
         time.sleep(0.01)
     with monkeypatch.context() as patch:
-        patch.setattr(run, "end_marked", lambda _: False)  # as if it hung in a driver
+        for name in ("end_marked", "none_marked"):
+            patch.setattr(run, name, lambda _: False)  # as if it hung in a driver
         os.kill(there.runner.pid, signal.SIGKILL)
         first.close()
         elsewhere = Cluster.of([NodeSpec(name="m", count=2, gpu_type="V100", gpus=2, idle_w=100, gpu_w=50)])
         second = LocalEngine(elsewhere, tmp_path, lambda _: Work(("sleep", "600")), grace_s=0.1)
         assert second.poll() == []
         assert list(second._runs) == [7]
+    second._runs[7].again_s = 0.0
     assert [(type(change), change.handle) for change in second.poll()] == [(JobInterrupted, 7)]
     second.close()

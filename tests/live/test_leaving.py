@@ -245,15 +245,37 @@ def test_a_job_that_ends_while_it_leaves_has_ended(pair):
     assert b.kinds(low).count("completed") == 1
 
 
-def test_a_controller_that_dies_meanwhile_loses_nothing(pair):
+def lost_gpu_s(b):
+    """GPU seconds of the ledger's row for lost work."""
+    return sum(float(row["gpu_us"]) for row in b.live.store.ledger() if row["row"] == "lost work") / 1e6
+
+
+@pytest.mark.parametrize("when", ["while it leaves", "twice", "and it has left then"])
+def test_a_controller_that_dies_meanwhile_loses_nothing(pair, when):
     b, low, high = pair
+    b.advance(3.0)
+    done = float(b.engine.progress(np.array([low])).done_epochs[0])
+    if when == "and it has left then":
+        b.engine.let_go(low)
     b.begin()
+    if when == "twice":
+        b.settle()
+        b.begin()
+    if when != "and it has left then":
+        b.settle()
+        assert b.engine.told[-1:] == [low]
+        assert len(b.engine.told) == (3 if when == "twice" else 2)
+        assert list(b.engine.runs()) == [low]
+        b.engine.let_go(low)
     b.settle()
-    said = "j was told to stop just before the controller stopped, and still runs"
-    assert said in [event.sentence for event in b.live.store.events(job=low)]
-    assert b.engine.runs() == {low: (0,)}
-    assert {"interrupted"} <= set(b.kinds(high))  # it never began
-    b.engine.let_go(low)
+    assert b.engine.runs() == {high: (0,)}
+    row = b.row(low)
+    assert (row.status, row.settled, row.attempts, row.failures) == (JobStatus.WAITING, 1, 1, 0)
+    assert "interrupted" not in b.kinds(low)
+    b.keeper._write(b.session.finish())
+    assert lost_gpu_s(b) == pytest.approx(2 * (done - np.floor(done)), abs=0.01)
+    assert total(b, (low,)) == pytest.approx(2e6 * (103.5 - (done - np.floor(done))), abs=1e4)
+    assert b.session.store.open_intents() == []
     for _ in range(30):
         b.advance(200.0)
         b.settle()
@@ -261,6 +283,55 @@ def test_a_controller_that_dies_meanwhile_loses_nothing(pair):
     assert (b.status(low), b.status(high)) == (JobStatus.COMPLETED, JobStatus.COMPLETED)
     for job in (low, high):
         assert b.kinds(job).count("completed") == 1
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_stop_of_which_nothing_was_written_but_the_intent_is_no_interruption_that_counts(bench, times):
+    b = bench(nodes=[node("n")])
+    job = b.submit(1000.0, gpus=2, epochs=1000)
+    b.settle()
+    b.advance(10.5)
+    b.settle()
+    b.session.durable.apply([Stop(b.session.durable.handle_of(job))])  # and then the controller dies
+    for _ in range(times):
+        b.begin()
+        b.settle()
+    assert b.status(job) is JobStatus.RUNNING
+    b.engine.let_go(job)
+    b.look()
+    assert b.kinds(job)[-2:] == ["interrupted", "resumed"]
+    sentences = [event.sentence for event in b.live.store.events(job=job) if event.kind == "interrupted"]
+    assert sentences == ["1-j was interrupted: it had been told to stop"]
+    assert (b.row(job).failures, b.row(job).attempts) == (0, 2)
+    assert b.session.store.open_intents() == []
+    b.engine.let_go(job)
+    b.look()
+    assert b.row(job).failures == 1  # the next one does
+
+
+def test_a_job_that_moves_and_is_called_off_while_it_leaves_loses_what_it_lost(bench):
+    b = bench(nodes=[node("n-1"), node("n-2")])
+    job = b.submit(1000.0, gpus=2, epochs=1000)
+    b.settle()
+    b.advance(100.5)
+    handle, (there,) = b.session.durable.handle_of(job), b.engine.runs()[job]
+    controller = b.session.controller
+    (stopped,) = controller.engine.apply([Stop(handle)])
+    controller._off(stopped)
+    row = controller.book.row_of(handle, (1 - there,), 2)
+    controller.book.place(handle, row, (1 - there,), b.clock())
+    controller.engine.apply([Start(handle, "j", (1 - there,), 2)])
+    b.session.durable.call_off(None, "its node was drained")
+    controller.held_back = b.session.held = {handle}
+    controller.absorb()
+    assert handle in controller.leaving
+    b.advance(3.0)
+    done = float(b.engine.progress(np.array([job])).done_epochs[0])
+    b.engine.let_go(job)
+    b.settle()
+    b.keeper._write(b.session.finish())
+    assert controller.leaving == {}
+    assert lost_gpu_s(b) == pytest.approx(2 * (done - np.floor(done)), abs=0.01)
 
 
 def make(folder: Path, **specs) -> tuple[Durable, dict[str, int]]:
@@ -355,7 +426,7 @@ def test_what_was_put_off_is_called_off_where_nothing_new_is_to_begin(pair, how)
     b.settle()
     assert b.engine.runs() == {}
     assert (b.status(high), b.row(high).failures) == (JobStatus.WAITING, 0)
-    assert b.kinds(high).count("interrupted") == 1
+    assert b.kinds(high).count("not-started") == 1
     assert b.session.store.open_intents() == []
     if how == "drained":
         b.ask(RequestKind.UNDRAIN, node="n")

@@ -128,6 +128,24 @@ def test_text_for_people(logged):
     assert re.search(r"Z info    job 7 started job=7 node=a\n$", stream.getvalue())
 
 
+FORGED = "x\n2026-01-01T00:00:00.000Z info    request\r\x1b[2J\u2028\u202e\x85 status=200"
+
+
+def test_text_of_others_begins_no_line_and_steers_no_terminal(logged):
+    stream = logged("text")
+    log = logging.getLogger("commonwatt.live")
+    log.info("%s", FORGED, extra={"path": FORGED, "node": [FORGED]})
+    try:
+        fail(FORGED)
+    except RuntimeError:
+        log.exception("it failed")
+    first, failed, *traceback = stream.getvalue().removesuffix("\n").split("\n")
+    assert r"path=x\n2026-01-01T00:00:00.000Z info    request\r\x1b[2J\u2028\u202e\x85 status=200 node=" in first
+    assert failed.endswith(" it failed")
+    assert [line[:2] for line in traceback] == ["  "] * len(traceback)
+    assert all(line.isprintable() for line in (first, failed, *traceback))
+
+
 def test_configuring_twice_writes_once(logged):
     logged()
     stream = logged()

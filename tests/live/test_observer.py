@@ -19,7 +19,7 @@ from commonwatt.model.errors import EngineError
 from commonwatt.store.records import RequestKind
 from tests.engines.slurm.conftest import running_site, site  # noqa: F401
 from tests.engines.slurm.site import until
-from tests.live.bench import Bench
+from tests.live.bench import Bench, node
 from tests.live.chaos import config_in
 
 
@@ -64,6 +64,17 @@ def test_what_would_be_started_is_said_once_and_again_when_it_changes(bench):
     b.there[0] = replace(b.there[0], nodes=("n-2",))
     look(b)
     assert said(b)[1:] == [("would-start", None, ("n-1",), 2)]
+
+
+def test_another_place_that_is_no_better_is_not_said(tmp_path, opened, monkeypatch):
+    there = []
+    monkeypatch.setattr("commonwatt.live.open.others_of", lambda config, folder: lambda: list(there))
+    policies = [{"solver": "random-greedy", "iterations": 3}]
+    b = opened(Bench(tmp_path, live={"mode": "dry-run"}, nodes=[node("n", count=6)], policies=policies))
+    there += [job(b, k) for k in range(3)]
+    for _ in range(20):
+        look(b)
+    assert len(said(b)) == 3
 
 
 def test_nothing_would_be_started_on_a_drained_node_but_who_is_there_stays(bench):

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 pytest.importorskip("sqlalchemy")
 pytest.importorskip("alembic")
 
+from commonwatt.engines.meters import Mark
 from commonwatt.live.clock import SteadyClock
+from commonwatt.live.engines import Marks
 from commonwatt.live.open import open_live, read_config
 from commonwatt.model.errors import InputError, StoreError
+from commonwatt.store.records import RequestKind
+from commonwatt.store.ticks import TickStore
+from commonwatt.testing.engine_contract import contract_cluster
 from tests.live.chaos import config_in, store_of
 
 
@@ -59,6 +66,20 @@ def test_names_an_address_can_hold(tmp_path):
     assert len(read_config(path).tenants) == 4
 
 
+def test_a_mode_that_is_given_outdoes_what_was_asked_for_before(tmp_path):
+    path = config_in(tmp_path, engine="simulated")
+    store = store_of(path)
+    store.ask(RequestKind.MODE, 1.0, value="live")  # of a controller that ended before it took note
+    live = open_live(path, mode="dry-run")
+    try:
+        live.start()
+        assert store.setting("mode") == "dry-run"
+        assert TickStore(store.database).requests() == []
+    finally:
+        live.close()
+    assert store.setting("mode") == "dry-run"
+
+
 def test_the_engine_goes_by_the_clock_of_the_controller(tmp_path):
     """Which no setting of the machine's clock turns back."""
     for engine in ("local", "slurm"):
@@ -68,6 +89,14 @@ def test_the_engine_goes_by_the_clock_of_the_controller(tmp_path):
         live = open_live(config_in(folder, engine=engine), clock=clock)
         try:
             marks = live.keeper._make_engine().marks()
-            assert {read_s for read_s, _ in marks.values()} == {2_000_000_000.0}
+            assert {mark.read_s for mark in marks.values()} == {2_000_000_000.0}
         finally:
             live.close()
+
+
+def test_marks_are_kept_in_the_store_also_those_of_a_version_that_knew_nothing_of_sleep():
+    marks, engine = Marks(contract_cluster()), SimpleNamespace(marks=lambda: {1: Mark(7.0, None, asleep=True)})
+    store = SimpleNamespace(
+        settings=lambda: {"metered": {**marks.of(engine)(), "n-1": [5.0, 3.0], "gone": [1.0, None]}}
+    )
+    assert marks.kept(store) == {0: Mark(5.0, 3.0), 1: Mark(7.0, None, asleep=True)}

@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
+from commonwatt.store.records import RequestKind
 from tests.engines.slurm.conftest import running_site, site  # noqa: F401
 from tests.engines.slurm.site import until
 from tests.live.chaos import (
@@ -133,3 +134,28 @@ def test_a_job_of_a_dead_node_goes_on_elsewhere_from_its_snapshot(plane, site, t
     begins = [line.split() for line in (tmp_path / "long.log").read_text().splitlines() if line.startswith("begin")]
     assert int(begins[-1][2]) >= 3
     assert problems(store, tmp_path, [job]) == []
+
+
+def test_an_interruption_counts_once_and_is_charged_once_whoever_comes_back(plane, site, tmp_path):  # noqa: F811
+    """A held job that was cancelled in Slurm waits; it has not run since."""
+    path, store = plane
+    child = controller(path)
+    try:
+        job = store.submit("a", witness("held", tmp_path, 100.0), time.time())[0].id
+        until((tmp_path / "held.log").exists)
+        store.ask(RequestKind.HOLD, time.time(), job=job)
+        until(lambda: store.job(job).held)
+        site.ask("scancel", *site.ask("squeue", "--noheader", "--format=%A").split())
+        until(lambda: store.job(job).status == "waiting")
+        account = None
+        for _ in range(3):
+            kill(child)
+            begun_s, child = time.time(), controller(path)
+            until(lambda begun_s=begun_s: store.setting("controller")["time_s"] > begun_s)
+            account = account or store.account(job)
+            row = store.job(job)
+            assert (row.status, row.attempts, row.settled, row.failures) == ("waiting", 1, 1, 1)
+            assert store.account(job) == account
+        assert [event.kind for event in store.events(job=job)].count("interrupted") == 1
+    finally:
+        kill(child)

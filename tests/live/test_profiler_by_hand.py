@@ -56,6 +56,12 @@ class Odd(VirtualWork):
         self._catch_up()
         self._over(JobInterrupted(job, self.now_s, self._interrupt(self._running[job]), cause))
 
+    def give_back(self, job: int) -> None:
+        """As if a scheduler had not begun a job in time."""
+        self._catch_up()
+        self._vacate(self._running[job])
+        self._over(JobInterrupted(job, self.now_s, 0.0, "it was not started within 60 s", begun=False))
+
     def fail(self, job: int, reason: str = "") -> None:
         self._catch_up()
         self._vacate(self._running[job])
@@ -179,6 +185,17 @@ def test_a_start_that_was_refused_measures_nothing_elsewhere(bench):
     b.engine.fail(job)  # where it is not measured, that is the end of it
     b.settle()
     assert b.status(job) is JobStatus.FAILED
+
+
+def test_a_start_that_is_taken_back_later_is_not_tried_there_again(bench):
+    b = bench()
+    job = b.submit(times_s=one_and_two())
+    b.look()
+    assert b.row(job).nodes == ("apart",)
+    b.engine.give_back(job)
+    pass_by(b, 300)
+    assert b.row(job).nodes == ("work",)
+    assert b.engine.starts == [APART, WORK]
 
 
 def test_a_job_that_a_profiling_node_refuses_waits_for_another(bench):

@@ -37,6 +37,16 @@ def test_a_job_runs_to_its_end(bench):
     b.look()
     assert b.kinds(job) == ["submitted", "started", "completed"]
     assert b.row(job).done_epochs == b.row(job).kept_epochs == 10
+    assert b.row(job).gpu_type is None  # it is said of jobs that run
+
+
+def test_a_job_that_was_late_when_it_came_is_not_told_to_be_late_since_then(bench):
+    b = bench(nodes=[node("n", gpus=1)])
+    first = b.submit(100.0, due="2020-01-01", tardiness_weight=1.0)
+    second = b.submit(100.0, due="2020-01-01", tardiness_weight=1.0)
+    b.look()
+    for job in (first, second):
+        assert b.row(job).sentence.endswith("; its due date was no later than its submission")
 
 
 def test_waiting_jobs_start_after_a_restart_though_nothing_happens(bench):
@@ -354,6 +364,58 @@ def test_a_job_no_node_can_run_any_more_is_stopped_and_fails_with_its_reason(ben
     rows = b.live.store.ledger()
     assert not any(row["row"] == "segment" for row in rows)
     assert b.live.store.account(job)["energy_uj"] > 0
+
+
+def commanded(b) -> list:
+    """Everything the engine is told from now on."""
+    told, apply = [], b.engine.apply
+    b.engine.apply = lambda commands: told.extend(commands) or apply(commands)
+    return told
+
+
+def test_a_dry_run_that_begins_leaves_alone_what_does_not_fit_until_it_is_over(bench):
+    b = bench(nodes=[node("n", count=2), node("m", "A100")])
+    gone = b.submit(1000.0, times_s={"A100": {1: 1000.0}})
+    fits = b.submit(1000.0)
+    b.look()
+    b.ask(RequestKind.MODE, value="dry-run")
+    b.look()
+    told = commanded(b)
+    change(b, nodes=[node("n", count=2), node("m", "H100")])
+    b.settle()
+    assert [b.status(job) for job in (gone, fits)] == [JobStatus.RUNNING] * 2
+    assert b.row(gone).sentence.endswith("nothing is done about it in a dry run")
+    assert told == []
+    assert b.session.store.segments().keys() == {gone, fits}
+    assert not b.session.outgrown()
+    b.ask(RequestKind.MODE, value="live")
+    b.look()
+    assert b.session.outgrown()
+    b.begin()
+    b.settle()
+    assert (b.status(gone), b.row(gone).reason) == (JobStatus.FAILED, "never-fits")
+    assert [command.handle for command in told] == [gone]
+    b.advance(1001.0)
+    b.settle()
+    assert b.status(fits) is JobStatus.COMPLETED
+
+
+def test_a_dry_run_that_begins_leaves_alone_what_runs_as_it_must_not(bench):
+    b = bench(nodes=[node("n", count=2, gpus=4)])
+    job = b.submit(1000.0, times_s={"V100": {1: 1000.0, 2: 600.0}}, due_in_s=620.0, tardiness_weight=1.0)
+    b.look()
+    assert b.row(job).gpus == 2
+    b.ask(RequestKind.MODE, value="dry-run")
+    b.look()
+    told = commanded(b)
+    b.keeper._write(Tick(jobs={job: {"times": [row for row in b.row(job).times if row["gpus"] == 1]}}))
+    change(b, nodes=[node("n", count=2, gpus=1)])
+    b.settle()
+    assert b.status(job) is JobStatus.RUNNING
+    assert told == []
+    b.advance(601.0)
+    b.settle()
+    assert b.status(job) is JobStatus.COMPLETED
 
 
 def test_a_job_goes_on_with_the_types_that_are_left(bench):

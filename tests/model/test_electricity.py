@@ -62,6 +62,15 @@ def test_daily_series_repeats():
     assert float(tariff.least_cost_per_j(np.array(50_000.0))) == pytest.approx(0.1 / 3.6e6)
 
 
+@given(st.lists(st.integers(1, 90), min_size=0, max_size=4, unique=True), st.integers(0, 500), moments, st.booleans())
+def test_another_clock_changes_no_price(later, moment_s, at_s, repeats):
+    points = [ElectricityPoint(from_s=t, price_per_kwh=k) for k, t in enumerate([0, *sorted(later)])]
+    own = Electricity(series=tuple(points), repeat_s=100 if repeats else None)
+    shifted = own.seen_from(moment_s).tariff().cost(1000.0, at_s, at_s + 77.0)
+    assert shifted == pytest.approx(own.tariff().cost(1000.0, at_s + moment_s, at_s + moment_s + 77.0), abs=1e-9)
+    assert Electricity().seen_from(moment_s) == Electricity()
+
+
 def test_least_price_to_come_without_repetition():
     tariff = Electricity(
         series=(ElectricityPoint(from_s=0, price_per_kwh=0.1), ElectricityPoint(from_s=100, price_per_kwh=0.3)), pue=1.0

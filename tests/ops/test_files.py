@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import json
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -167,3 +168,22 @@ def test_systemd_accepts_the_unit(tmp_path):
         ["systemd-analyze", "verify", copy], capture_output=True, text=True, check=False, timeout=120
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_password_in_single_quotes_reaches_the_commands_of_the_page_as_it_is(tmp_path):
+    """Function `as` of the page, as it stands there, with stand-ins for sudo and runuser."""
+    text = PAGE.read_text(encoding="utf-8")
+    found = re.search(r"^as\(\) \{.*?^\}$", text, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    assert "`DB_PASSWORD='...'`" in text
+    environment = tmp_path / "environment"
+    password = '  pa$$w&rd;x #1 "`id`" $(id) '
+    environment.write_text(f"# of the database\nDB_PASSWORD='{password}'\n", encoding="utf-8")
+    for name, body in (("sudo", 'exec "$@"'), ("runuser", 'shift 3; exec "$@"')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    function = found[0].replace("/etc/commonwatt/environment", str(environment))
+    script = f"{function}\nas printenv DB_PASSWORD"
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run(["sh", "-c", script], env={"PATH": path}, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == (f"{password}\n", "")

@@ -59,6 +59,15 @@ def test_fastest_when_late_anyway():
     assert "after its due date" in why.sentence
 
 
+def test_how_late_is_not_told_where_it_is_not_known():
+    """A due date before the submission counts as that moment: hours from then would not be true of it."""
+    jobs = [job(name, [7200], due_s=50, submit_s=50) for name in "ab"]
+    why = explained([{"name": "n", "gpus": 1, **V}], jobs)
+    assert {told.reason for told in why.values()} == {Reason.FASTEST, Reason.NO_ROOM}
+    for told in why.values():
+        assert told.sentence.endswith("; its due date was no later than its submission")
+
+
 def test_no_room_names_what_it_needs():
     why = explained([{"name": "n", "gpus": 2, **V}], [job("a", [None, 600], due_s=700), job("b", [None, 900])])
     assert why["b"].reason is Reason.NO_ROOM

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from commonwatt.data import locate
+from commonwatt.forecasting.evaluate import Rolled
+from commonwatt.forecasting.forecast import LEVELS
+from commonwatt.reproduce.papers._cuff_rows import Study, rows_of
+from commonwatt.reproduce.papers._cuff_traces import Trace
 from tests.cli.console import run
+from tests.forecasting.made import walk
 
 pytest.importorskip("torch")
 
@@ -25,6 +33,23 @@ def answer(tmp_path_factory):
 def row(answer, start):
     (found,) = [each for each in answer["rows"] if each["quantity"].startswith(start)]
     return found
+
+
+def test_comparable_is_a_row_whose_paper_value_was_come_by_in_the_same_way():
+    """Philly is the paper's own trace; its Table 2 follows from no formula the paper gives."""
+    series = walk(600)
+    origins = np.arange(300, 595)
+    rng = np.random.default_rng(0)
+    gpus = np.sort(rng.integers(50, 80, (len(origins), 5, len(LEVELS))), axis=2).astype(float)
+    rolled = Rolled(origins, LEVELS, gpus, series.gpus[origins[:, None] + np.arange(1, 6)], 1)
+    trace = Trace("Philly", "Philly", series, 400, 2490, comparable=True, note="")
+    made = Study(trace, {"gru": rolled}, {"gru": rolled}, {True: rolled, False: rolled})
+    comparable = {row.quantity.split(",")[0] for row in rows_of(made) if row.comparable}
+    assert comparable == {"Table 3: point forecast", "Table 4: MAE within 2 points of the point forecast's",
+                          "Fig. 5: under-prediction of the threshold method (+5%)"}  # fmt: skip
+    rows = {row.quantity: row for row in rows_of(made)}
+    assert rows["Table 2: energy overhead of a delay of 1 min, Philly"].paper == 26.0
+    assert not any(row.comparable for row in rows_of(replace(made, trace=replace(trace, comparable=False))))
 
 
 @pytest.mark.slow

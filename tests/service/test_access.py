@@ -30,6 +30,7 @@ ACCESS = {
     "GET /api/v1/whoami": MEMBERS,
     "GET /api/v1/jobs": MEMBERS,
     "POST /api/v1/jobs": (401, 201, 201, 422, 401),
+    "GET /api/v1/jobs/ended": MEMBERS,
     "GET /api/v1/jobs/{job}": OWNERS,
     "GET /api/v1/jobs/{job}/explain": OWNERS,
     "GET /api/v1/jobs/{job}/events": OWNERS,
@@ -237,3 +238,10 @@ def test_a_submission_and_its_line_are_written_together_or_not_at_all(as_, desk,
     assert [(line["outcome"], line["detail"]["new"], line["target"]) for line in lines] == [
         ("done", new, f"job {number}") for number in numbers for new in (True, False)
     ]
+
+
+@pytest.mark.parametrize(("name", "status"), [("%2E", 422), ("%2E%2E", 422), ("...", 200), (".a", 200), ("..a", 200)])
+def test_a_tenant_no_address_can_hold_is_not_entered(as_, desk, name, status):
+    assert as_("operator")("PUT", f"/tenants/{name}", json={"weight": 1.0}).status_code == status
+    assert not {".", ".."} & desk.store.tenants().keys()
+    assert as_("operator").get("/tenants/ada").status_code == 200

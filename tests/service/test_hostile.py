@@ -163,6 +163,22 @@ def test_secrets_are_in_no_log(as_, desk):
         assert secret not in text
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_an_address_adds_nothing_to_the_line_it_is_in(as_, form):
+    stream, root = io.StringIO(), logging.getLogger()
+    before, level = list(root.handlers), root.level
+    configure(form, logging.INFO, stream)
+    try:
+        as_(None).get("/x%20status=200%0A2026-01-01T00:00:00.000Z%20info%20%20%20%20request%1B%5B2J%C3%A9")
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+        logging.captureWarnings(capture=False)
+    (line,) = stream.getvalue().splitlines()
+    assert "/x%20status=200%0A2026-01-01T00:00:00.000Z%20info%20%20%20%20request%1B[2J" in line
+    assert ("status=404" if form == "text" else '"status": 404') in line
+
+
 def test_one_key_is_one_job_however_many_send_it_at_once(app, desk):
     async def go():
         transport = httpx.ASGITransport(app)

@@ -291,6 +291,26 @@ def test_counts_know_of_ones_own_submission_at_once(app, as_):
     assert as_("bob").get("/jobs").json()["counts"]["waiting"] == 2
 
 
+def test_those_that_ended_last_come_first(as_, desk):
+    """By when they ended, not by their numbers; a tenant sees its own."""
+    numbers = [as_(who).post("/jobs", json=job()).json()["id"] for who in ("ada", "bob", "ada", "ada")]
+    for k in (2, 1, 0):
+        tick = Tick(events=[EventRow(0, 9.0, kind, numbers[k], (), 1, "x", "y") for kind in ("started", "completed")])
+        tick.change(numbers[k], status="completed", ended_s=9.0 - k)
+        desk.ticks.write(tick)
+
+    def ended(who, **params):
+        found = as_(who).get("/jobs/ended", params=params).json()
+        assert found["next_cursor"] is None
+        return [entry["id"] for entry in found["jobs"]]
+
+    assert ended("operator") == [numbers[0], numbers[1], numbers[2]]
+    assert ended("operator", limit=2) == [numbers[0], numbers[1]]
+    assert ended("operator", tenant="bob") == ended("bob") == [numbers[1]]
+    assert ended("ada") == [numbers[0], numbers[2]]
+    assert as_("ada").get("/jobs/ended", params={"tenant": "bob"}).status_code == 403
+
+
 def test_a_job_that_runs_and_is_held_is_said_to_go_on(as_, desk):
     ada = as_("ada")
     number = ada.post("/jobs", json=job()).json()["id"]
@@ -298,8 +318,9 @@ def test_a_job_that_runs_and_is_held_is_said_to_go_on(as_, desk):
         desk.obey()
         if kind == "submit":
             assert ada.post(f"/jobs/{number}/hold").status_code == 202
-    told = ada.get(f"/jobs/{number}/explain").json()
-    assert (told["reason"], told["sentence"]) == ("held", "it is held until somebody releases it")
+    listed = next(entry for entry in ada.get("/jobs").json()["jobs"] if entry["id"] == number)
+    for told in (ada.get(f"/jobs/{number}/explain").json(), ada.get(f"/jobs/{number}").json(), listed):
+        assert (told["reason"], told["sentence"]) == ("held", "it is held until somebody releases it")
     desk.run(number, "v-1")
     told = ada.get(f"/jobs/{number}/explain").json()
     assert told["reason"] == "no-room"

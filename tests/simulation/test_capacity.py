@@ -1,17 +1,25 @@
 """Capacity plans in ``simulate``: from the scenario file to the result and the page."""
 
 import json
+import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from commonwatt.control.controller import Sample
+from commonwatt.control.expectation import Calibrated
 from commonwatt.data.forecast_model import read_model, write_model
+from commonwatt.forecasting.baselines import LastValue
+from commonwatt.forecasting.calibration import Calibrator
 from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
+from commonwatt.forecasting.predictors import PREDICTORS, make_predictor
 from commonwatt.forecasting.series import DemandSeries
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
-from commonwatt.simulation.capacity import Past, _fitted, demand_in
+from commonwatt.model.scenario import Scenario
+from commonwatt.simulation.capacity import Fits, Past, _fitted, demand_in
+from commonwatt.simulation.workload import prepare
 from tests.cli.console import run, scenario, write
 from tests.forecasting.made import walk
 
@@ -129,6 +137,16 @@ def test_bad_plans_are_refused_in_one_line(plan, word, tmp_path, log):
     assert "Traceback" not in done.err
 
 
+def test_a_forecaster_whose_package_is_missing_is_told_before_anything_runs(tmp_path, log, monkeypatch):
+    """Before too short a history is, which another log could mend."""
+    monkeypatch.setitem(sys.modules, "chronos", None)
+    plan = {"policy": "cuff", "forecaster": "chronos", "history_days": 0.01}
+    file = write(tmp_path / "s.yaml", planned(log, capacity=plan, policies=[{"solver": "easy"}]))
+    done = run("simulate", file, "--json", "--jobs", 1)
+    assert (done.code, done.out) == (1, "")
+    assert done.err == "error: chronos is not installed; run: pip install 'commonwatt[chronos]'\n"
+
+
 def test_jobs_written_out_have_no_past_to_fit_to(tmp_path):
     file = write(tmp_path / "s.yaml", scenario(capacity={"policy": "cuff"}))
     done = run("simulate", file, "--json", "--jobs", 1)
@@ -150,10 +168,10 @@ def test_demand_of_a_run_is_the_most_wanted_in_each_step():
     np.testing.assert_array_equal(demand_in(samples, 60.0).gpus, [5, 2, 2, 4])
 
 
-def model_file(path, seed):
+def model_file(path, seed, start_s=0.0):
     pytest.importorskip("safetensors")
     trees = LightGbmQuantile(trees=2, steps=(5,))
-    trees.fit(walk(900, seed=seed), np.random.default_rng(0))
+    trees.fit(replace(walk(900, seed=seed), start_s=start_s), np.random.default_rng(0))
     write_model(trees, path, 0)
 
 
@@ -178,6 +196,89 @@ def test_a_plan_forecasts_by_a_model_file_whose_content_counts(tmp_path, log):
     assert (broken.code, broken.err.strip().count("\n"), "demand.safetensors" in broken.err) == (2, 0, True)
 
 
+def quick_trees(monkeypatch) -> list[float]:
+    """Make LightGBM by its name a matter of moments; return what it is fitted on, by its end."""
+    pytest.importorskip("lightgbm")
+    entry = replace(PREDICTORS["lightgbm"], options=(("trees", 2), ("steps", (5,))))
+    monkeypatch.setitem(PREDICTORS, "lightgbm", entry)
+    fitted, fit = [], LightGbmQuantile.fit
+    monkeypatch.setattr(
+        LightGbmQuantile, "fit", lambda own, series, rng: (fitted.append(series.end_s), fit(own, series, rng))
+    )
+    return fitted
+
+
+def test_what_was_fitted_is_kept_for_a_day_and_sees_what_came_since(monkeypatch):
+    ends, fits, whole = quick_trees(monkeypatch), Fits(), walk(4000)
+    spec = CapacitySpec(forecaster="lightgbm")
+    for until, fitted in ((1000, 1), (1000, 1), (2439, 1), (2440, 2), (2000, 3)):  # a day is 1440 of its minutes
+        seen = whole.between(0, until)
+        predictor = fits.of(spec, seen, 0)
+        assert len(ends) == fitted
+        expected = predictor.predict_many(seen, np.array([until - 1]))[0]
+        assert (predictor.predict().gpus == expected).all()
+    fits.of(spec, replace(whole.between(0, 2000), step_s=30.0), 0)
+    assert len(ends) == 4
+    assert isinstance(fits.of(CapacitySpec(forecaster="last-value"), whole, 0), LastValue)
+
+
+@pytest.mark.parametrize(
+    ("name", "begin"),
+    [("last-value", 200), ("moving-max", 200), ("lightgbm", 200), ("lightgbm", 400), ("lightgbm", 50)],
+)  # what is read from a file may have seen less than it looks back on
+def test_a_plan_is_calibrated_by_the_forecasts_it_would_have_made_one_by_one(name, begin, monkeypatch):
+    quick_trees(monkeypatch)
+    slow, quick, series = make_predictor(name), make_predictor(name), walk(400)
+    for predictor in (slow, quick):
+        predictor.fit(series.between(0, max(begin, 200)), np.random.default_rng(0))
+        if begin < 200:
+            predictor.see(series.between(0, begin))
+    one_by_one, at_once = (Calibrator(0.9, whole_gpus=300) for _ in range(2))
+    for gpus in series.gpus[begin:].tolist():
+        slow.update(gpus)
+        one_by_one.observe(gpus)
+        one_by_one.keep_on(slow.predict())
+    asked, predict = [], quick.predict
+    monkeypatch.setattr(quick, "predict", lambda: (asked.append(1), predict())[1])
+    Calibrated(quick, at_once).warm(series, begin)
+    assert len(asked) == max(0, 119 - begin)
+    assert at_once.state == one_by_one.state
+    assert at_once.shift_gpus == pytest.approx(one_by_one.shift_gpus, abs=1e-9)
+    assert (quick.predict().gpus == slow.predict().gpus).all()
+
+
+EPOCH_S = 1_700_000_000  # the log is dated if its times count from 1970
+
+
+@pytest.mark.parametrize("dated", [False, True])
+@pytest.mark.parametrize(("begin", "refused"), [(54_000, False), (53_970, False), (53_940, True), (None, True)])
+def test_a_model_that_has_seen_the_period_is_refused(tmp_path, dated, begin, refused):
+    """Fitted on 900 minutes, or from the log's first job on if the period begins there."""
+    pytest.importorskip("lightgbm")
+    zero = EPOCH_S if dated else 0
+    model_file(tmp_path / "m.safetensors", 1, float(zero))
+    (tmp_path / "jobs.csv").write_text(
+        "submit_s,duration_s,gpus\n" + "".join(f"{zero + i},60,1\n" for i in range(0, 60_000, 600))
+    )
+    plan = {"policy": "cuff", "forecaster": "m.safetensors", "history_days": 1}
+    given = planned("jobs.csv", policies=[{"solver": "easy", "capacity": plan}])
+    given["workload"]["begin"] = None if begin is None else str(zero + begin)
+    made = Scenario.model_validate(given)
+    if not refused:
+        prepare(made, tmp_path, 0)
+        return
+    with pytest.raises(InputError, match=r"m\.safetensors.* fitted until .*which begins at") as told:
+        prepare(made, tmp_path, 0)
+    assert ("2023-11-1" in str(told.value)) == dated
+
+
+def test_times_without_dates_tell_nothing_of_a_model_with_dates(tmp_path, log):
+    pytest.importorskip("lightgbm")
+    model_file(tmp_path / "m.safetensors", 1, float(EPOCH_S))
+    plan = {"policy": "cuff", "forecaster": "m.safetensors", "history_days": 1}
+    prepare(Scenario.model_validate(planned(log, policies=[{"solver": "easy", "capacity": plan}])), tmp_path, 0)
+
+
 @pytest.mark.parametrize("step_s", [60.0, 600.0])
 def test_a_model_file_sees_what_was_before_the_period_in_place_of_what_it_was_fitted_on(step_s, tmp_path):
     pytest.importorskip("lightgbm")
@@ -187,9 +288,9 @@ def test_a_model_file_sees_what_was_before_the_period_in_place_of_what_it_was_fi
     past = Past({(step_s, 1): before}, tmp_path)
     if step_s != 60:
         with pytest.raises(InputError, match="of the step"):
-            _fitted(spec, past, 0)
+            _fitted(spec, past, 0, Fits())
         return
-    predictor, rest = _fitted(spec, past, 0)
+    predictor, rest = _fitted(spec, past, 0, Fits())
     seen = before.between(0, len(before) - len(rest))
     fresh, _ = read_model(tmp_path / "m.safetensors")
     assert (predictor.predict().gpus == fresh.predict_many(seen, np.array([len(seen) - 1]))[0]).all()

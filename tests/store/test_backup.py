@@ -141,6 +141,23 @@ def test_a_store_with_something_in_it_is_not_overwritten_unless_asked(store, tic
     assert everything(store.database) == wanted
 
 
+def test_a_token_that_was_revoked_stays_so(store, tmp_path):
+    """Going back to a backup must not let in again who had to go."""
+    leaked, kept = store.add_token("ada", "leaked", 1.0), store.add_token(None, "kept", 1.0)
+    back_up(store.database, tmp_path / "b.gz", "1")
+    store.revoke(store.owner(leaked).token, 5.0)
+    later = store.add_token("ada", "later", 6.0)
+    restore(store.database, tmp_path / "b.gz", overwrite=True)
+    assert [token["revoked_s"] for token in store.tokens()] == [5.0, None]
+    assert store.owner(leaked) is store.owner(later) is None
+    assert store.owner(kept) is not None
+    store.revoke(store.owner(kept).token, 7.0)
+    back_up(store.database, tmp_path / "c.gz", "1")
+    restore(store.database, tmp_path / "c.gz", overwrite=True)
+    restore(store.database, tmp_path / "b.gz", overwrite=True)
+    assert [token["revoked_s"] for token in store.tokens()] == [5.0, 7.0]
+
+
 def test_not_while_a_controller_runs(store, ticks, again, tmp_path):
     filled(store, ticks)
     back_up(store.database, tmp_path / "b.gz", "1")

@@ -67,7 +67,9 @@ def command(
 def _row(job: JobState, now_s: float) -> tuple[str, ...]:
     expected = ""
     if job.status == "running":
-        expected = f"ends {when(job.expected_end_s, now_s)}" if job.expected_end_s else "end unknown"
+        ends_s = job.expected_end_s
+        word = "ends" if ends_s and ends_s > now_s - 1 else "was to end"
+        expected = f"{word} {when(ends_s, now_s)}" if ends_s else "end unknown"
     elif job.status == "waiting":
         begins_s = job.expected_start_s and max(job.expected_start_s, now_s)  # it was worked out some seconds ago
         expected = f"starts {when(begins_s, now_s)}" if begins_s else "start unknown"

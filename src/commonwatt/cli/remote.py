@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
@@ -76,61 +77,93 @@ def plain(text: str, *, keep: str = "") -> str:
 
 
 def when(time_s: float | None, now_s: float) -> str:
-    """Return a moment as people say it: ``in 2.5 h``, ``3 min ago``; empty if it is not known."""
+    """Return a moment as people say it: ``in 2.5 h``, ``3 min ago``, ``now``; empty if it is not known."""
     from commonwatt.report import format as fmt
 
     if time_s is None:
         return ""
+    if abs(time_s - now_s) < 1.0:
+        return "now"
     return f"in {fmt.duration(time_s - now_s)}" if time_s > now_s else f"{fmt.duration(now_s - time_s)} ago"
 
 
 def asked_of_jobs(
     url: str | None, jobs: Sequence[int], ask: Callable[[Client, int], JobState], done: str, *, as_json: bool
 ) -> None:
-    """Ask the same of several jobs; all are asked, even if some refuse."""
+    """Ask the same of several jobs; all are asked, even if some refuse. An answer missing ends it."""
     from commonwatt.model.live_results import JobsChanged
 
-    states, refused = _each(url, jobs, ask)
+    asked = _each(url, jobs, ask)
     if as_json:
-        print_json(JobsChanged(jobs=tuple(states)))
+        print_json(JobsChanged(jobs=tuple(asked.states)))
     else:
-        for state in states:
+        for state in asked.states:
             click.echo(f"job {state.id} ({state.name}): {done}")
-    _end(refused)
+    asked.end()
 
 
 def asked_of_nodes(
     url: str | None, nodes: Sequence[str], ask: Callable[[Client, str], NodeState], done: str, *, as_json: bool
 ) -> None:
-    """Ask the same of several nodes; all are asked, even if some refuse."""
+    """Ask the same of several nodes; all are asked, even if some refuse. An answer missing ends it."""
     from commonwatt.model.live_results import NodePage
 
-    states, refused = _each(url, nodes, ask)
+    asked = _each(url, nodes, ask)
     if as_json:
-        print_json(NodePage(nodes=tuple(states)))
+        print_json(NodePage(nodes=tuple(asked.states)))
     else:
-        for state in states:
+        for state in asked.states:
             click.echo(f"node {state.name}: {done}")
-    _end(refused)
+    asked.end()
 
 
 T = TypeVar("T")
 M = TypeVar("M", bound="BaseModel")
 
 
-def _each(
-    url: str | None, things: Sequence[T], ask: Callable[[Client, T], M]
-) -> tuple[list[M], list[click.ClickException]]:
-    states: list[M] = []
-    refused: list[click.ClickException] = []
-    with connected(url) as client:
-        for thing in dict.fromkeys(things):
-            try:
-                with _refusals():
-                    states.append(ask(client, thing))
-            except _Refused as error:
-                refused.append(error)
-    return states, refused
+@dataclass
+class _Asked(Generic[M]):
+    """What came of asking the same of several."""
+
+    states: list[M] = field(default_factory=list)
+    refused: list[click.ClickException] = field(default_factory=list)
+    failure: Exception | None = None  # after which nobody else was asked
+    left: list[object] = field(default_factory=list)  # who was not, the one it failed at before them
+
+    def end(self) -> None:
+        """Tell of what was refused and what failed; raise the last of it."""
+        errors: list[Exception] = [*self.refused]
+        if self.failure is not None:
+            errors.append(self.failure)
+            at, *later = self.left
+            rest = f"; not asked of {', '.join(map(str, later))}" if later else ""
+            say(f"warning: it failed at {at}{rest}")
+        for error in self.refused[: len(errors) - 1]:
+            say(f"error: {error.format_message()}")
+        if errors:
+            raise errors[-1]
+
+
+def _each(url: str | None, things: Sequence[T], ask: Callable[[Client, T], M]) -> _Asked[M]:
+    """Ask one after the other; raises as ``connected`` does if the first gets no answer."""
+    from commonwatt.model.errors import CommonwattError
+
+    asked: _Asked[M] = _Asked()
+    asked.left.extend(dict.fromkeys(things))
+    try:
+        with connected(url) as client:
+            for thing in dict.fromkeys(things):
+                try:
+                    with _refusals():
+                        asked.states.append(ask(client, thing))
+                except _Refused as error:
+                    asked.refused.append(error)
+                del asked.left[0]
+    except (click.ClickException, CommonwattError) as error:
+        if not asked.states and not asked.refused:
+            raise
+        asked.failure = error
+    return asked
 
 
 @contextmanager
@@ -143,10 +176,3 @@ def _refusals() -> Iterator[None]:
         if error.status in {404, 409}:
             raise _Refused(str(error)) from None
         raise
-
-
-def _end(refused: Sequence[click.ClickException]) -> None:
-    for error in refused[:-1]:
-        say(f"error: {error.format_message()}")
-    if refused:
-        raise refused[-1]

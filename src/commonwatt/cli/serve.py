@@ -58,14 +58,12 @@ def command(
     form: LogFormat = "json" if log_format == "json" else "text"
     configure(form, getattr(logging, log_level.upper()))
     with blamed_on(config):
-        live = open_live(config, seed=seed, settled=_leave_alone)
+        live = open_live(config, seed=seed, settled=_leave_alone, mode=mode)
     try:
         with blamed_on(config):
             server = live.config.live.server
             listening = bound(host or server.host, server.port if port is None else port)
         live.start()
-        if mode is not None:
-            _switch(live, mode)
         _first_token(live, form)
         keeper = live.keeper
         desk = Desk(
@@ -74,13 +72,16 @@ def command(
 
         def ready(address: str) -> None:
             engine, nodes = live.config.engine, len(live.cluster)
-            text = f"serving {address} (engine {engine}, {nodes} nodes); stop it with Ctrl-C"
-            say(announcement(form, text, "serving", url=address, engine=engine, nodes=nodes))
+            public = live.config.live.server.public_url
+            for_people = f", for people {public}" if public else ""
+            text = f"serving {address}{for_people} (engine {engine}, {nodes} nodes); stop it with Ctrl-C"
+            known = {"public_url": public} if public else {}
+            say(announcement(form, text, "serving", url=address, **known, engine=engine, nodes=nodes))
             if as_json:
                 print_json(
                     ServeResult(
                         version=__version__, seed=seed, input_digest=digest(live.config), url=address,
-                        engine=live.config.engine, nodes=len(live.cluster),
+                        public_url=public, engine=live.config.engine, nodes=len(live.cluster),
                     )
                 )  # fmt: skip
 
@@ -99,15 +100,6 @@ def _leave_alone() -> None:
     gc.unfreeze()
     gc.collect()
     gc.freeze()
-
-
-def _switch(live: Live, mode: str) -> None:
-    from time import time
-
-    from commonwatt.store.records import RequestKind
-
-    live.store.ask(RequestKind.MODE, time(), value=mode)
-    live.keeper.wake()
 
 
 def _first_token(live: Live, form: LogFormat) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,6 +45,8 @@ __all__ = ["Client"]
 ACTIVE = ("waiting", "running")
 _AWAY = frozenset({0, 429, 502, 503, 504})
 """What is answered, by the server or a proxy before it, while it is started anew or busy; 0: nothing."""
+
+_KEY = re.compile(r"[!-~]{1,128}")
 
 _log = logging.getLogger("commonwatt.client")
 
@@ -116,6 +119,8 @@ class Client:
         Operators name the *tenant*.
         """
         file = job if isinstance(job, JobFile) else validate(dict(job), JobFile)
+        if key and not _KEY.fullmatch(key):
+            raise InputError("up to 128 characters of ASCII without blanks", field="key", value=key)
         return self._link.ask(
             SubmittedJob, "POST", "/jobs", params={"tenant": tenant}, body=file.model_dump(mode="json"),
             headers={"Idempotency-Key": key or secrets.token_urlsafe(24)},
@@ -140,6 +145,10 @@ class Client:
             found = self.job_page(status=status, tenant=tenant, newest_first=newest_first, cursor=cursor, limit=page)
             yield from found.jobs
             cursor = found.next_cursor
+
+    def ended(self, *, tenant: str | None = None, limit: int = 100) -> JobPage:
+        """Return the jobs that ended last, the last first."""
+        return self._link.ask(JobPage, "GET", "/jobs/ended", params={"tenant": tenant, "limit": limit})
 
     def job(self, job: int) -> JobDetail:
         """Return everything about a job."""

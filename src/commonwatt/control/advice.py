@@ -2,16 +2,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from commonwatt.control.events import Event, EventKind
+from commonwatt.control.engine import NodeView, SetPower
+from commonwatt.control.events import Event, EventKind, EventLog
 from commonwatt.model.arrays import Ints
 from commonwatt.placement.explain import Explainer
 from commonwatt.placement.problem import POSTPONED, Problem, Schedule
 
-__all__ = ["advice", "without_nodes"]
+__all__ = ["Adviser", "advice", "as_good", "awake", "without_nodes"]
+
+
+@dataclass
+class Adviser:
+    """Says why jobs wait, and what a controller would do that does nothing: once, and again when that has changed.
+
+    Attributes
+    ----------
+    klass
+        Class of each node. Shape [N].
+    log
+        Where it is said.
+    told_waiting
+        Jobs of which it is known why they wait.
+    """
+
+    klass: Ints
+    log: EventLog
+    told_waiting: set[int] = field(default_factory=set)
+    _jobs: dict[int, Event] = field(default_factory=dict)  # by handle
+    _power: dict[str, dict[int, str | None]] = field(default_factory=dict)  # states nodes would be in, by who says so
+
+    def forget(self) -> None:
+        """Say anew what would be done."""
+        self._jobs, self._power = {}, {}
+
+    def waits(self, explainer: Explainer, handles: Ints, now_s: float) -> None:
+        """Say of jobs that go on waiting why."""
+        waiting = np.flatnonzero((explainer.schedule.choice == POSTPONED) & (explainer.problem.stay < 0))
+        for j, handle in zip(waiting.tolist(), handles[waiting].tolist(), strict=True):
+            if handle not in self.told_waiting:
+                self.told_waiting.add(handle)
+                why = explainer.explain(j)
+                self.log.append(Event(now_s, EventKind.WAITS, handle, reason=why.reason, sentence=why.sentence))
+
+    def place(self, problem: Problem, schedule: Schedule, handles: Ints, now_s: float) -> None:
+        """Say what *schedule* would change, and why other jobs wait."""
+        at = {int(handle): j for j, handle in enumerate(handles)}
+        free = problem.node_gpus.copy()
+        for j in np.flatnonzero(problem.stay >= 0).tolist():
+            free[problem.nodes_held(j)] -= int(problem.per_node[problem.stay[j]])
+        before, self._jobs = self._jobs, {}
+        for event in advice(problem, schedule, handles, now_s):
+            j, said = at[event.handle], before.get(event.handle)
+            mine = free.copy()
+            if problem.stay[j] >= 0:
+                mine[problem.nodes_held(j)] += int(problem.per_node[problem.stay[j]])
+            if said is not None and said.kind == event.kind and as_good(said, event, self.klass, mine):
+                self._jobs[event.handle] = said
+                continue
+            self._jobs[event.handle] = event
+            self.log.append(event)
+        self.told_waiting -= self._jobs.keys()
+        self.waits(Explainer(problem, schedule), handles, now_s)
+
+    def power(self, by: str, commands: Sequence[SetPower], now_s: float) -> None:
+        """Say which nodes would be put to sleep or woken, by the ``capacity-plan`` or for ``waiting-jobs``."""
+        would = {command.node: command.state for command in commands}
+        said = self._power.get(by, {})
+        self._power[by] = would
+        fresh = {node: state for node, state in would.items() if node not in said or said[node] != state}
+        on_again = [node for node, state in said.items() if state is not None and node not in would]
+        whose = "the capacity plan" if by == "capacity-plan" else "a job that waits"
+        for state in sorted({state for state in fresh.values() if state is not None}):
+            nodes = tuple(sorted(node for node, to in fresh.items() if to == state))
+            sentence = f"in a dry run; else {whose} would put {_nodes(len(nodes))} to sleep ({state})"
+            self.log.append(Event(now_s, EventKind.WOULD_SLEEP, -1, nodes, 0, by, sentence))
+        if nodes := tuple(sorted([*on_again, *(node for node, to in fresh.items() if to is None)])):
+            sentence = f"in a dry run; else {whose} would have {_nodes(len(nodes))} woken"
+            self.log.append(Event(now_s, EventKind.WOULD_WAKE, -1, nodes, 0, by, sentence))
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
+
+
+def as_good(said: Event, now: Event, klass: Ints, free: Ints) -> bool:
+    """Whether the place *said* is as good as the one of *now*: nodes of the same classes, which still have room.
+
+    *klass* is the class of each node, *free* the GPUs nobody else holds. Shapes [N].
+    """
+    old, new = list(said.nodes), list(now.nodes)
+    each = now.gpus // max(1, len(new))
+    alike = said.gpus == now.gpus and sorted(klass[old].tolist()) == sorted(klass[new].tolist())
+    return alike and bool((free[old] >= each).all())
+
+
+def awake(view: NodeView, commands: Sequence[SetPower]) -> NodeView:
+    """Return *view* as if nodes had been told to wake."""
+    if not commands:
+        return view
+    state = view.power_state.copy()
+    state[[command.node for command in commands if command.state is None]] = -1
+    return replace(view, power_state=state)
 
 
 def advice(problem: Problem, schedule: Schedule, handles: Ints, now_s: float) -> Iterator[Event]:

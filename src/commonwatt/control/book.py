@@ -262,7 +262,7 @@ class JobBook:
             postponement_penalty=rules.postponement_penalty,
             node_names=self.cluster.names,
             node_class=self.cluster.klass,
-            node_gpus=nodes.usable_gpus,
+            node_gpus=np.minimum(nodes.usable_gpus, self.cluster.gpus),  # an engine may know more than is declared
             node_wait_s=nodes.wait_s,
             class_gpus=np.array([kind.gpus for kind in self.cluster.classes], dtype=np.int64),
             class_types=[kind.gpu_type for kind in self.cluster.classes],

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-from commonwatt.control.advice import advice, without_nodes
+from commonwatt.control.advice import Adviser, awake, without_nodes
 from commonwatt.control.book import JobBook, Rules, Status
 from commonwatt.control.capacity import Capacity, only_held, only_on
 from commonwatt.control.engine import Engine, JobEnded, JobInterrupted, JobLeft, NodeView, Outcome, Start, Stop, Stopped
-from commonwatt.control.events import Event, EventKind, EventLog
+from commonwatt.control.events import Event, EventKind, EventLog, told
 from commonwatt.control.ledger import Account, Ledger
 from commonwatt.control.policy import Policy
 from commonwatt.control.sample import Sample
@@ -57,11 +57,11 @@ class Controller:
         self.migrations = 0
         self.dry = False  # only say what would be done
         self.drained: set[int] = set()  # nodes on which nothing new begins
-        self.held_back: set[int] = set()  # waiting jobs that are not to be placed
+        self.held_back: set[int] = set()  # waiting jobs that are not to be placed, ...
+        self.paused: set[int] = set()  # ... and those that are not just now
         self.set_aside: set[int] = set()  # nodes that are not placed on, and ...
         self.aside: set[int] = set()  # ... jobs that run there
-        self._advice: list[Event] = []  # what would be done now
-        self._told_waiting: set[int] = set()
+        self._adviser = Adviser(cluster.klass, self.log)
         self._held: dict[int, int] = {}  # GPUs of running jobs
         self.leaving: dict[int, tuple[tuple[int, ...], int]] = {}  # nodes, GPUs of jobs told to stop
         self._usage = Usage(self.rules.half_life_s, now_s)
@@ -114,8 +114,7 @@ class Controller:
         """Take jobs off their nodes, if they have any, and forget them; what they used is still their own."""
         self.absorb()
         held, active = dict(self._held), self.book.active
-        there = {h: self.book.nodes.get(h, ()) for h in dict.fromkeys(handles) if h in active}
-        if not there:
+        if not (there := {h: self.book.nodes.get(h, ()) for h in dict.fromkeys(handles) if h in active}):
             return
         self._calm = None
         if running := [handle for handle, nodes in there.items() if nodes]:
@@ -144,7 +143,7 @@ class Controller:
     def only_say(self, *, dry: bool) -> None:
         """Only say from now on what would be done, or do it (again)."""
         if dry != self.dry:
-            self._advice = []
+            self._adviser.forget()
         self.dry = dry
         self._calm = None
 
@@ -174,7 +173,7 @@ class Controller:
         if handle not in self.leaving:
             self.ledger.began(handle)
         self._held[handle] = gpus
-        self._told_waiting.discard(handle)
+        self._adviser.told_waiting.discard(handle)
         self.aside.add(handle)
         self.engine.apply([Start(handle, self.book.names[handle], (node,), gpus)])
 
@@ -203,7 +202,8 @@ class Controller:
         self.absorb()
         if self.capacity is not None:
             self._plan_capacity(self.capacity, now_s)
-        candidates = sorted(h for h in self.book.active - self.aside if h not in self.held_back or h in self._held)
+        left_out = (self.held_back | self.paused) - self._held.keys() | self.aside
+        candidates = sorted(self.book.active - left_out)
         if candidates and not self._nothing_new():
             self._decide(np.array(candidates, dtype=np.int64), now_s)
         self._decided_s = now_s
@@ -229,13 +229,16 @@ class Controller:
         if view.in_use is not None:
             busy |= view.in_use
         held = sum(gpus for handle, gpus in self._held.items() if handle not in self.aside)
+        due_s = capacity.next_s
         commands = capacity.plan(now_s, view, busy, held, self._wanted_gpus())
-        if commands and not self.dry:
+        if self.dry and capacity.next_s != due_s:
+            self._adviser.power("capacity-plan", commands, now_s)
+        elif commands and not self.dry:
             self.engine.apply(commands)
 
     def _wanted_gpus(self) -> int:
-        """GPUs jobs hold, and those that waiting jobs ask for."""
-        waiting = np.fromiter(self.book.active - self._held.keys(), dtype=np.int64)
+        """GPUs jobs hold, and those that waiting jobs ask for that are not held back."""
+        waiting = np.fromiter(self.book.active - self._held.keys() - self.held_back, dtype=np.int64)
         return sum(self._held.values()) + int(self.book.job("asked_gpus")[waiting].sum())
 
     def _seen(self, view: NodeView) -> NodeView:
@@ -265,35 +268,33 @@ class Controller:
         return same and bool((self._seen(view).usable_gpus <= seen).all())
 
     def _decide(self, handles: Ints, now_s: float) -> None:
-        problem, rows = self._observe(handles, now_s)
-        schedule, _ = self.policy.decide(problem, self._rng, self._stopwatch())
+        problem, rows, schedule = self._schedule(handles, now_s, self.engine.nodes())
         if self.capacity is not None:
             woken = self.capacity.rescue(problem, schedule, handles, self._open(self.engine.nodes()), now_s)
-            if woken and not self.dry:
+            if self.dry:
+                self._adviser.power("waiting-jobs", woken, now_s)
+            elif woken:
                 self.engine.apply(woken)
-                problem, rows = self._observe(handles, now_s)
-                schedule, _ = self.policy.decide(problem, self._rng, self._stopwatch())
+            if woken:
+                view = awake(self.engine.nodes(), woken if self.dry else ())
+                problem, rows, schedule = self._schedule(handles, now_s, view)
         if self.drained:
             schedule = without_nodes(problem, schedule, self.drained)
         if self.dry:
-            said = {event.handle: (event.kind, event.nodes) for event in self._advice}
-            self._advice = list(advice(problem, schedule, handles, now_s))
-            for event in self._advice:
-                self._told_waiting.discard(event.handle)
-                if said.get(event.handle) != (event.kind, event.nodes):
-                    self.log.append(event)
-            self._tell_waiting(Explainer(problem, schedule), handles, now_s)
+            self._adviser.place(problem, schedule, handles, now_s)
             return
         self._carry_out(problem, schedule, handles, rows, now_s)
         calm = np.array_equal(schedule.choice, problem.stay) and bool((problem.stay >= 0).all())
         view = self.engine.nodes()
         self._calm = (view.usable_gpus, self._seen(view).usable_gpus) if calm else None
 
-    def _observe(self, handles: Ints, now_s: float) -> tuple[Problem, Ints]:
+    def _schedule(self, handles: Ints, now_s: float, view: NodeView) -> tuple[Problem, Ints, Schedule]:
+        """Return the problem, its rows in the book, and what the policy makes of it."""
         weights = np.array([self._weights.get(name, 1.0) for name in self.book.tenants])
-        progress, view = self.engine.progress(handles), self._seen(self.engine.nodes())
-        usage = self._usage.gpu_s
-        return self.book.problem(handles, now_s, self.rules, self.tariff, progress, view, weights, usage)
+        progress, view, usage = self.engine.progress(handles), self._seen(view), self._usage.gpu_s
+        problem, rows = self.book.problem(handles, now_s, self.rules, self.tariff, progress, view, weights, usage)
+        schedule, _ = self.policy.decide(problem, self._rng, self._stopwatch())
+        return problem, rows, schedule
 
     def absorb(self) -> None:
         """Take note of what the engine reports."""
@@ -302,7 +303,9 @@ class Controller:
             self._calm = None
             self.charge()
         for change in changes:
-            handle, left = change.handle, self.leaving.pop(change.handle, None)
+            handle = change.handle
+            still = handle in self.leaving and isinstance(change, JobInterrupted) and not change.begun  # where it was
+            left = None if still else self.leaving.pop(handle, None)
             if handle not in self.book.active:
                 continue  # it was given up before its engine knew how it ended
             if isinstance(change, JobLeft):
@@ -313,19 +316,17 @@ class Controller:
             self.aside.discard(handle)
             held = self.book.nodes.get(handle, ()), self._held.pop(handle, 0)
             nodes, gpus = left or held
+            self.log.append(told(change, self.book.names[handle], nodes, gpus))
             match change:
                 case JobEnded():
                     done = change.outcome is Outcome.COMPLETED
                     self.book.close(handle, Status.COMPLETED if done else Status.FAILED, change.at_s)
                     self.ledger.ended(handle)
-                    kind = EventKind.COMPLETED if done else EventKind.FAILED
-                    self.log.append(Event(change.at_s, kind, handle, nodes, gpus, change.reason))
                 case JobInterrupted():
                     self.book.release(handle)
-                    self.ledger.lost(handle, change.lost_s * gpus)
-                    self._told_waiting.discard(handle)
-                    why = ("interrupted", f"{self.book.names[handle]} was interrupted: {change.cause}")
-                    self.log.append(Event(change.at_s, EventKind.INTERRUPTED, handle, nodes, gpus, *why))
+                    if not still:
+                        self.ledger.lost(handle, change.lost_s * gpus)
+                    self._adviser.told_waiting.discard(handle)
 
     def _carry_out(self, problem: Problem, schedule: Schedule, handles: Ints, rows: Ints, now_s: float) -> None:
         """Turn the difference between what runs and *schedule* into commands."""
@@ -349,16 +350,7 @@ class Controller:
                     self.capacity.started(handle, nodes, view, now_s)
                 self._entered(explainer, int(j), handle, int(rows[row]), nodes, now_s)
             self.engine.apply(starts)
-        self._tell_waiting(explainer, handles, now_s)
-
-    def _tell_waiting(self, explainer: Explainer, handles: Ints, now_s: float) -> None:
-        """Say of jobs that go on waiting why, once."""
-        waiting = np.flatnonzero((explainer.schedule.choice == POSTPONED) & (explainer.problem.stay < 0))
-        for j, handle in zip(waiting.tolist(), handles[waiting].tolist(), strict=True):
-            if handle not in self._told_waiting:
-                self._told_waiting.add(handle)
-                why = explainer.explain(j)
-                self.log.append(Event(now_s, EventKind.WAITS, handle, reason=why.reason, sentence=why.sentence))
+        self._adviser.waits(explainer, handles, now_s)
 
     def _left(self, explainer: Explainer, j: int, stopped: Stopped, now_s: float) -> None:
         handle = stopped.handle
@@ -373,7 +365,7 @@ class Controller:
         lost = "it was told to stop, and is still leaving" if stopped.later else lost
         self.log.append(Event(now_s, EventKind.PREEMPTED, handle, nodes, gpus, why.reason, f"{why.sentence}; {lost}"))
         self.book.release(handle)
-        self._told_waiting.add(handle)
+        self._adviser.told_waiting.add(handle)
 
     def _off(self, stopped: Stopped) -> None:
         """Take account of what a job loses that was stopped, or remember what it goes on holding for a while."""
@@ -397,4 +389,4 @@ class Controller:
         if handle not in self.leaving:
             self.ledger.began(handle)
         self._held[handle] = gpus
-        self._told_waiting.discard(handle)
+        self._adviser.told_waiting.discard(handle)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-__all__ = ["Event", "EventKind", "EventLog"]
+from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome
+
+__all__ = ["Event", "EventKind", "EventLog", "told"]
 
 
 class EventKind(StrEnum):
@@ -19,19 +21,25 @@ class EventKind(StrEnum):
     MIGRATED = "migrated"
     PREEMPTED = "preempted"
     INTERRUPTED = "interrupted"
+    NOT_STARTED = "not-started"
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
     WOULD_START = "would-start"
     WOULD_MOVE = "would-move"
     WOULD_PREEMPT = "would-preempt"
+    WOULD_SLEEP = "would-sleep"
+    WOULD_WAKE = "would-wake"
     NOT_DRAINED = "not-drained"
     NOT_POWERED = "not-powered"
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of the log. ``reason`` is typed, ``sentence`` says the same to a person."""
+    """One line of the log. ``reason`` is typed, ``sentence`` says the same to a person.
+
+    ``handle`` is -1 where it is about no job.
+    """
 
     time_s: float
     kind: EventKind
@@ -40,6 +48,16 @@ class Event:
     gpus: int = 0
     reason: str = ""
     sentence: str = ""
+
+
+def told(change: JobEnded | JobInterrupted, name: str, nodes: tuple[int, ...], gpus: int) -> Event:
+    """Return the event of what an engine reports of a job that was on *nodes*."""
+    if isinstance(change, JobEnded):
+        kind = EventKind.COMPLETED if change.outcome is Outcome.COMPLETED else EventKind.FAILED
+        return Event(change.at_s, kind, change.handle, nodes, gpus, change.reason)
+    kind = EventKind.INTERRUPTED if change.begun else EventKind.NOT_STARTED
+    sentence = f"{name} {'was interrupted' if change.begun else 'did not start'}: {change.cause}"
+    return Event(change.at_s, kind, change.handle, nodes, gpus, str(kind), sentence)
 
 
 @dataclass

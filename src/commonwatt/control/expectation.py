@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from commonwatt.forecasting.calibration import Calibrator, quantile_at
-from commonwatt.forecasting.forecast import HORIZON, Predictor
+from commonwatt.forecasting.forecast import HORIZON, LEVELS, Predictor
 from commonwatt.forecasting.planner import exceedance
 from commonwatt.forecasting.series import DemandSeries
 from commonwatt.model.arrays import Floats, Ints
@@ -135,11 +135,21 @@ class Calibrated:
         self._predictor, self._calibrator = predictor, calibrator
         self.steps = predictor.horizon
 
-    def warm(self, history: Floats) -> None:
-        """Go through *history*, GPUs wanted after what the predictor has seen, without planning anything."""
-        for gpus in history:
+    def warm(self, series: DemandSeries, begin: int) -> None:
+        """Go through *series* from index *begin* on, before which the predictor has seen it, planning nothing.
+
+        The forecasts are those of the values one by one, made at once where enough lies before them.
+        """
+        many = min(max(begin, self._predictor.look_back - 1), len(series))
+        for gpus in series.gpus[begin:many]:
             self._see(float(gpus))
             self._calibrator.keep_on(self._predictor.predict())
+        origins = np.arange(many, len(series))
+        if len(origins):
+            forecasts = self._predictor.predict_many(series, origins)
+            self._calibrator.follow(series.gpus, origins, LEVELS, forecasts)
+        for gpus in series.gpus[many:]:
+            self._predictor.update(float(gpus))
 
     def _see(self, gpus: float) -> None:
         self._predictor.update(gpus)

@@ -21,18 +21,19 @@ def run(
 ) -> float:  # fmt: skip
     """Tick at every submission, change and rescheduling point; returns the wall-clock seconds spent in ticks.
 
-    Stops at *until_s* whatever still runs or waits.
+    Stops at *until_s* whatever still runs or waits, and not before: until then nodes are on, or asleep by a plan.
 
     Raises ``SolverError`` if jobs wait, nothing runs, nothing will be submitted, and no tick starts anything.
     """
     spent_s = 0.0
     stuck = 0
+    ends = until_s < math.inf
     while True:
         upcoming_s = source.next_s()
-        tick_s = controller.next_tick_s(more_to_come=upcoming_s is not None)
+        tick_s = controller.next_tick_s(more_to_come=ends or upcoming_s is not None)
         times = [t for t in (upcoming_s, tick_s) if t is not None]
         if not times or min(times) > until_s:
-            while times and clock.now_s() < until_s:
+            while ends and clock.now_s() < until_s:
                 clock.wait_until(until_s)
                 controller.engine.poll()
             controller.close()

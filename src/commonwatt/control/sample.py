@@ -17,4 +17,4 @@ class Sample:
     running: int
     waiting: int
     on_gpus: int  # of nodes that are on or waking
-    wanted_gpus: int  # held, or asked for by waiting jobs
+    wanted_gpus: int  # held, or asked for by waiting jobs that are not held back

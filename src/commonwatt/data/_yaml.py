@@ -7,6 +7,7 @@ no text. Users write ``state: off`` and ``begin: 2017-10-16``.
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable
 from typing import Any
 
 import yaml
@@ -25,11 +26,20 @@ class DuplicateKeyError(ValueError):
 class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
 
+    def construct_object(self, node: Any, deep: bool = False) -> Any:  # noqa: ANN401
+        try:
+            return super().construct_object(node, deep)
+        except (KeyError, TypeError, AttributeError, ArithmeticError):  # PyYAML's own, on `!!bool foo`
+            kind = node.tag.rpartition(":")[2]
+            raise yaml.constructor.ConstructorError(None, None, f"what is no {kind}", node.start_mark) from None
+
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:  # noqa: ANN401
         seen: set[Any] = set()
         for key_node, _ in node.value:
             if isinstance(key_node, yaml.ScalarNode) and key_node.tag != "tag:yaml.org,2002:merge":
                 key = self.construct_object(key_node)
+                if not isinstance(key, Hashable):
+                    break  # it is refused below
                 if key in seen:
                     raise DuplicateKeyError(key, key_node.start_mark.line + 1)
                 seen.add(key)

@@ -10,15 +10,16 @@ import numpy as np
 
 from commonwatt import __version__
 from commonwatt.data.files import validate, write_atomic
+from commonwatt.forecasting.blend import TREES_TOO, NetworkAndTrees
 from commonwatt.forecasting.forecast import FittedPredictor
 from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
 from commonwatt.forecasting.networks import NetworkPredictor
 from commonwatt.model.errors import InputError, MissingExtraError
-from commonwatt.model.forecast_file import FORMAT, ForecastModelHeader, TreesModelHeader
+from commonwatt.model.forecast_file import FORMAT, BlendModelHeader, ForecastModelHeader, TreesModelHeader
 
 __all__ = ["Header", "read_model", "write_model"]
 
-Header: TypeAlias = ForecastModelHeader | TreesModelHeader
+Header: TypeAlias = ForecastModelHeader | TreesModelHeader | BlendModelHeader
 
 _KEY = "commonwatt"
 
@@ -70,6 +71,9 @@ def read_model(path: Path) -> tuple[FittedPredictor, Header]:
         raise InputError(expected, file=path, value=str(error)) from None
     if raw is None:
         raise InputError(expected, file=path, value="a safetensors file of something else")
+    for name, array in arrays.items():
+        if array.dtype.kind not in "if" or not np.isfinite(array).all():
+            raise InputError("finite numbers", file=path, field=name, value=f"{array.dtype}, some not finite")
     header = _header(raw, path, expected)
     about = header.model_dump(exclude={"format", "commonwatt", "seed"})
     try:
@@ -83,11 +87,15 @@ def read_model(path: Path) -> tuple[FittedPredictor, Header]:
 def _restored(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> FittedPredictor:
     if about["kind"] == LightGbmQuantile.name:
         return LightGbmQuantile.restored(about, arrays)
+    if about["kind"].endswith(TREES_TOO):
+        return NetworkAndTrees.restored(about, arrays)
     return NetworkPredictor.restored(about, arrays)
 
 
 def _kind(name: object) -> type[Header]:
-    return TreesModelHeader if name == LightGbmQuantile.name else ForecastModelHeader
+    if name == LightGbmQuantile.name:
+        return TreesModelHeader
+    return BlendModelHeader if isinstance(name, str) and name.endswith(TREES_TOO) else ForecastModelHeader
 
 
 def _header(raw: str, path: Path, expected: str) -> Header:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
+from commonwatt.data.series_files import LONGEST_GAP_S
 from commonwatt.forecasting.evaluate import Rolled
 from commonwatt.forecasting.forecast import QuantileForecast
 from commonwatt.forecasting.series import DemandSeries
@@ -40,27 +41,41 @@ def level_of(column: str) -> tuple[str, float] | None:
         return None
 
 
-def from_long(frame: Any, step_s: float | None = None) -> dict[str, DemandSeries]:  # noqa: ANN401
+def from_long(
+    frame: Any,  # noqa: ANN401
+    step_s: float | None = None,
+    longest_gap_s: float = LONGEST_GAP_S,
+) -> dict[str, DemandSeries]:
     """Return the series of a frame ``unique_id, ds, y``, by ``unique_id``; ``ds`` are datetimes (UTC) or integers.
 
     Integers count steps of *step_s* (1 s if ``None``). Missing instants become unknown values.
 
+    Parameters
+    ----------
+    longest_gap_s
+        Longest hole between two rows that is filled with unknown values, s.
+
     Raises
     ------
     InputError
-        For missing columns, an instant twice, instants off the grid, or a negative demand.
+        For missing columns, no rows, an instant that is missing or there twice, instants off the grid, a longer hole,
+        or a demand that is no number, negative or infinite.
     """
     table = _polars(frame)
     for column in ("unique_id", "ds", "y"):
         if column not in table.columns:
             raise InputError("a frame with unique_id, ds and y", field=column, value=", ".join(table.columns))
+    if not len(table):
+        raise InputError("at least one row", field="frame", value="none")
     found = {}
     for (name,), rows in table.sort("unique_id", "ds", maintain_order=True).group_by("unique_id", maintain_order=True):
-        found[str(name)] = _series(str(name), rows, step_s)
+        found[str(name)] = _series(str(name), rows, step_s, longest_gap_s)
     return found
 
 
-def _series(name: str, rows: pl.DataFrame, step_s: float | None) -> DemandSeries:
+def _series(name: str, rows: pl.DataFrame, step_s: float | None, longest_gap_s: float) -> DemandSeries:
+    if rows["ds"].null_count():
+        raise InputError("an instant in every row", field=f"{name}.ds", value="null")
     times_s = _seconds(rows["ds"], 1.0 if step_s is None else step_s)
     gaps = np.diff(times_s)
     if len(gaps) == 0 or (gaps <= 0).any():
@@ -71,9 +86,20 @@ def _series(name: str, rows: pl.DataFrame, step_s: float | None) -> DemandSeries
     index = np.rint((times_s - times_s[0]) / step).astype(np.int64)
     if (np.abs(times_s - times_s[0] - index * step) > 0.01 * step).any() or (np.diff(index) == 0).any():
         raise InputError(f"instants {step:g} s apart", field=f"{name}.ds", value="others")
+    missing_s = float((np.diff(index) - 1).max()) * step
+    if missing_s > longest_gap_s:
+        expected = f"no hole longer than {longest_gap_s:g} s; give longest_gap_s or the part on one side of it"
+        raise InputError(expected, field=f"{name}.ds", value=f"{missing_s:.15g} s")
+    try:
+        demand = rows["y"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    except pl.exceptions.PolarsError:
+        raise InputError("numbers, null where unknown", field=f"{name}.y", value=rows["y"].dtype) from None
     gpus = np.full(int(index[-1]) + 1, np.nan)
-    gpus[index] = rows["y"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
-    return DemandSeries(float(times_s[0]), step, gpus)
+    gpus[index] = demand
+    try:
+        return DemandSeries(float(times_s[0]), step, gpus)
+    except InputError as error:
+        raise InputError(error.expected, field=f"{name}.y", value=error.value) from None
 
 
 def _seconds(ds: pl.Series, step_s: float) -> Floats:
@@ -151,7 +177,10 @@ def _column(column: Any) -> pl.Series:  # noqa: ANN401
     values = column.to_numpy()
     if values.dtype.kind == "M":
         return pl.Series(values.astype("datetime64[us]"))
-    return pl.Series(values.tolist())
+    try:
+        return pl.Series(values.tolist())
+    except TypeError:
+        raise InputError("values of one kind", field=column.name, value=values.dtype) from None
 
 
 def _as(frame: pl.DataFrame, kind: Kind) -> Any:  # noqa: ANN401

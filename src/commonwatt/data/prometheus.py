@@ -2,7 +2,8 @@
 
 A query such as ``sum(kube_pod_container_resource_requests{resource="nvidia_com_gpu"})`` must give one series. Long
 periods are asked for in pieces, as Prometheus answers with at most 11,000 points at once. Steps without a sample are
-unknown. Where ``COMMONWATT_PROMETHEUS_TOKEN`` is set it is sent as bearer token.
+unknown. Where ``COMMONWATT_PROMETHEUS_TOKEN`` is set it is sent as bearer token. Redirections are not followed: they
+would lose the query, and the token is for nobody else.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def query_range(
         raise InputError("a number of seconds above 0", field="step_s", value=step_s)
     steps = math.ceil((end_s - begin_s) / step_s - 1e-9) if math.isfinite(end_s - begin_s) else 0
     if not 1 <= steps <= _MOST_STEPS:
-        value = f"{begin_s:g} to {end_s:g}"
+        value = f"{begin_s:.15g} to {end_s:.15g}"
         raise InputError(f"a period of 1 to {_MOST_STEPS:,} steps of {step_s:g} s", field="period", value=value)
     values = np.full(steps, np.nan)
     for first in range(0, steps, _MOST_POINTS):
@@ -63,6 +64,13 @@ def query_range(
     return DemandSeries(begin_s, step_s, values)
 
 
+class _Strict(urllib.request.HTTPRedirectHandler):
+    """Follows nobody elsewhere."""
+
+    def redirect_request(self, *_: Any) -> None:  # noqa: ANN401
+        """Let the answer stand as an error."""
+
+
 def _ask(url: str, asked: dict[str, object], timeout_s: float) -> list[Any]:
     where = f"{url.rstrip('/')}/api/v1/query_range"
     request = urllib.request.Request(where, data=urllib.parse.urlencode(asked).encode())  # noqa: S310 - http(s) only
@@ -70,9 +78,12 @@ def _ask(url: str, asked: dict[str, object], timeout_s: float) -> list[Any]:
     if token:
         request.add_header("Authorization", f"Bearer {token}")
     try:
-        with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
+        with urllib.request.build_opener(_Strict).open(request, timeout=timeout_s) as answer:
             text = answer.read()
     except urllib.error.HTTPError as error:
+        if error.headers.get("Location"):
+            expected = "the address at which Prometheus itself answers"
+            raise InputError(expected, file=url, value=f"sent on to {error.headers['Location']}") from None
         raise InputError("a query that Prometheus accepts", file=url, field="--query", value=_reason(error)) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or error

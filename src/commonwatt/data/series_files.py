@@ -29,7 +29,16 @@ from commonwatt.model.units import DAY_S
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["LONGEST_GAP_S", "TIME_COLUMNS", "SeriesFile", "iso_moment", "read_moment", "read_series", "write_series"]
+__all__ = [
+    "FIRST_DATE_S",
+    "LONGEST_GAP_S",
+    "TIME_COLUMNS",
+    "SeriesFile",
+    "iso_moment",
+    "read_moment",
+    "read_series",
+    "write_series",
+]
 
 TIME_COLUMNS = ("time", "t_s", "time_s", "ds", "timestamp")
 """Names a time column is looked for under."""
@@ -37,9 +46,11 @@ TIME_COLUMNS = ("time", "t_s", "time_s", "ds", "timestamp")
 LONGEST_GAP_S = DAY_S
 """Longest hole that is filled with unknown values."""
 
+FIRST_DATE_S = 1e8
+"""Seconds above this are dates (1973 on), below it they count from an origin of their own."""
+
 _UNKNOWN = {"", "nan", "null", "none", "na"}
 _OFF_GRID = 0.01  # of a step
-_FIRST_DATE_S = 1e8  # seconds above this are read as dates when shown (1973 on)
 
 
 @dataclass(frozen=True)
@@ -61,7 +72,7 @@ class SeriesFile:
     def moment(self, index: int) -> str:
         """Return the instant of value *index* as the file writes it."""
         time_s = self.series.time_s(index)
-        return iso_moment(time_s) if self.dated else f"{time_s:g}"
+        return iso_moment(time_s) if self.dated else f"{time_s:.15g}"
 
 
 def iso_moment(time_s: float) -> str:
@@ -246,7 +257,7 @@ def _times(table: Table, name: str) -> tuple[Floats, bool]:
     except ValueError:
         read, expected = moment_s, MOMENT
     times_s = table.parse(name, _finite(read), expected)
-    return times_s, read is moment_s or bool(times_s[0] > _FIRST_DATE_S)
+    return times_s, read is moment_s or bool(times_s[0] > FIRST_DATE_S)
 
 
 def _finite(read: Callable[[str], float]) -> Callable[[str], float]:

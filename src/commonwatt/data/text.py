@@ -41,6 +41,8 @@ def _read_bytes(path: Path) -> bytes:
         raise InputError("a file, not a folder", file=path) from None
     except OSError as error:
         raise InputError("a file that can be read", file=path, value=error.strerror) from None
+    except ValueError:
+        raise InputError("a path without NUL characters", file=ascii(str(path))) from None
 
 
 def _gunzip(data: bytes, path: str | Path) -> bytes:

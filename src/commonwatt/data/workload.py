@@ -32,7 +32,7 @@ from commonwatt.model.scenario import (
 )
 from commonwatt.model.units import DAY_S
 
-__all__ = ["PUBLIC_LOGS", "Made", "demand_before", "make_workload", "read_workload_log"]
+__all__ = ["PUBLIC_LOGS", "Made", "demand_before", "make_workload", "period_begins_s", "read_workload_log"]
 
 PUBLIC_LOGS = {"philly": "philly_jobs.csv.gz", "alibaba": "alibaba_jobs.csv.gz"}
 """Logs that are looked for in the folder of traces if a workload gives no path."""
@@ -101,6 +101,15 @@ def demand_before(
     end_s = log.span_s[0] if workload.begin is None else time_of(log, workload.begin)
     begin_s = max(log.whole_from_s, end_s - days * DAY_S)
     return demand_of(log, step_s, begin_s, end_s).wanted if end_s - begin_s >= step_s else None
+
+
+def period_begins_s(workload: Workload, folder: Path) -> float | None:
+    """Return when the period of a log begins, on the clock of ``demand_before``; ``None`` for what is no log."""
+    if not isinstance(workload, LogWorkload) or _stands_in(workload):
+        return None
+    log = read_log(workload.source, _path(workload, folder), workload.columns)
+    begin_s = log.span_s[0] if workload.begin is None else time_of(log, workload.begin)
+    return begin_s + (0.0 if log.origin is None else log.origin.timestamp())
 
 
 def _stands_in(workload: LogWorkload) -> bool:

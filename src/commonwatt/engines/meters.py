@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from commonwatt.control.engine import Holder, Reading
 from commonwatt.engines.local.folder import RunOrder
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import MICRO
 
-__all__ = ["DeclaredPower", "Meters", "Since", "catch_up", "holders_of"]
+__all__ = ["DeclaredPower", "Mark", "Meters", "Since", "catch_up", "holders_of"]
 
-Since = Mapping[int, tuple[float, float | None]]
-"""When nodes were read last by an engine before this one, and what their meters said."""
+
+class Mark(NamedTuple):
+    """When a node was read last, what its meter said then, joules, and whether it slept."""
+
+    read_s: float
+    read_j: float | None = None
+    asleep: bool = False
+
+
+Since = Mapping[int, Mark]
+"""How nodes were left by an engine before this one."""
 
 _JUMP_S = 1.0
 """How far a clock may be off what a steady one says before it is taken to have been set."""
@@ -69,9 +79,9 @@ class Meters:
             if since_j is not None and since_j <= self._read_j[n]:
                 self._read_j[n] = since_j
 
-    def mark(self, n: int) -> tuple[float, float | None]:
-        """Return when node *n* was read last, and what its meter said."""
-        return self._read_s[n], self._read_j[n] if self._energy_j else None
+    def mark(self, n: int, *, asleep: bool = False) -> Mark:
+        """Return when node *n* was read last, what its meter said, and whether it sleeps, for who comes after us."""
+        return Mark(self._read_s[n], self._read_j[n] if self._energy_j else None, asleep)
 
     def close(
         self, n: int, holders: Sequence[Holder], *, waking: bool = False, asleep: bool = False,
@@ -112,15 +122,19 @@ def holders_of(cluster: Cluster, n: int, orders: Iterable[RunOrder]) -> list[Hol
     return [Holder(o.handle, o.gpus_per_node, gpu_w, o.started_s) for o in orders if n in o.nodes]
 
 
-def catch_up(meters: Meters, cluster: Cluster, since: Since, spans: Sequence[tuple[float, float, RunOrder]]) -> None:
+def catch_up(
+    meters: Meters, cluster: Cluster, since: Since, spans: Sequence[tuple[float, float, RunOrder]],
+    asleep: Collection[int] = (),
+) -> None:  # fmt: skip
     """Close the readings of the time in which there was no engine.
 
-    *spans* are the runs ever ordered, each with its beginning and its end, infinite if it runs.
+    *spans* are the runs ever ordered, each with its beginning and its end, infinite if it runs; *asleep* are the nodes
+    that slept meanwhile.
     """
     now_s = meters.now_s()
-    for n, (since_s, since_j) in since.items():
+    for n, (since_s, since_j, _) in since.items():
         meters.resume(n, since_s, since_j)
         own = [span for span in spans if n in span[2].nodes and span[1] > since_s]
         for to_s in sorted({t for span in own for t in span[:2] if since_s < t < now_s} | {now_s}):
             there = [order for begin_s, end_s, order in own if begin_s < to_s <= end_s]
-            meters.close(n, holders_of(cluster, n, there), at_s=to_s)
+            meters.close(n, holders_of(cluster, n, there), asleep=n in asleep and not there, at_s=to_s)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from commonwatt.forecasting.forecast import HORIZON, LEVELS, LOOK_BACK, Predictor, QuantileForecast
+from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
+from commonwatt.forecasting.networks import NetworkPredictor, NetworkSettings
 from commonwatt.forecasting.series import DemandSeries
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 
-__all__ = ["Blend", "network_and_trees"]
+__all__ = ["TREES_TOO", "Blend", "NetworkAndTrees", "network_and_trees"]
+
+TREES_TOO = f"+{LightGbmQuantile.name}"
+"""What the name of a network and trees ends with."""
 
 
 class Blend:
@@ -68,10 +74,85 @@ class Blend:
         return np.round(mean) if self._whole else mean
 
 
-def network_and_trees(look_back: int = LOOK_BACK, horizon: int = HORIZON, kind: str = "gru") -> Blend:
-    """Return the mean of a network and of LightGBM: no network alone, and called so."""
-    from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
-    from commonwatt.forecasting.networks import NetworkPredictor
+class NetworkAndTrees(Blend):
+    """The mean of a network and of LightGBM: no network alone, and called so. It can be kept in a file.
 
-    network = NetworkPredictor(kind, look_back=look_back, horizon=horizon)
-    return Blend((network, LightGbmQuantile(look_back, horizon)), f"{kind}+lightgbm")
+    Raises ``InputError`` for several horizons.
+    """
+
+    def __init__(self, network: NetworkPredictor, trees: LightGbmQuantile) -> None:
+        super().__init__((network, trees), f"{network.name}{TREES_TOO}")
+        self.network, self.trees = network, trees
+
+    def fit(
+        self, series: DemandSeries, rng: np.random.Generator, *, go_on: Callable[[], bool] = lambda: True,
+        progress: Callable[[float], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        """Fit both. Once *go_on* says no, the network keeps what it has learnt. Raises ``InputError`` as they do."""
+        self.network.fit(series, rng, go_on=go_on, progress=lambda part: progress(part / 2))
+        self.trees.fit(series, rng, progress=lambda part: progress((1 + part) / 2))
+        self._note_whole()
+
+    def see(self, series: DemandSeries) -> None:
+        """Take *series* as what was seen, and forget what was before; nothing is learnt."""
+        self.network.see(series)
+        self.trees.see(series)
+
+    @property
+    def step_s(self) -> float:
+        """Seconds between the values it was fitted on."""
+        return self.trees.step_s
+
+    @property
+    def fitted_until_s(self) -> float:
+        """Instant after the last value seen."""
+        return self.trees.fitted_until_s
+
+    @property
+    def members(self) -> int:
+        """Networks trained."""
+        return self.network.members
+
+    def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Return all there is to keep of both.
+
+        Raises ``InputError`` if nothing was fitted.
+        """
+        (network, weights), (trees, splits) = self.network.state(), self.trees.state()
+        arrays = {f"network.{name}": array for name, array in weights.items()}
+        arrays |= {f"trees.{name}": array for name, array in splits.items()}
+        return {"kind": self.name, "network": network, "trees": trees}, arrays
+
+    @classmethod
+    def restored(cls, about: dict[str, Any], arrays: dict[str, np.ndarray]) -> NetworkAndTrees:
+        """Return the predictor that ``state`` was taken from.
+
+        Raises ``InputError`` if arrays are missing or of other shapes, or the two were not fitted on the same values.
+        """
+        own = {
+            part: {
+                name.removeprefix(f"{part}."): array for name, array in arrays.items() if name.startswith(f"{part}.")
+            }
+            for part in ("network", "trees")
+        }
+        network = NetworkPredictor.restored(about["network"], own["network"])
+        made = cls(network, LightGbmQuantile.restored(about["trees"], own["trees"]))
+        if made.name != about["kind"]:
+            raise InputError(f"{made.name}, after its parts", field="kind", value=about["kind"])
+        for name in ("step_s", "fitted_until_s"):
+            if getattr(network, name) != getattr(made.trees, name):
+                expected = f"{getattr(made.trees, name):.15g}, as of the trees"
+                raise InputError(expected, field=f"network.{name}", value=getattr(network, name))
+        made._note_whole()
+        return made
+
+    def _note_whole(self) -> None:
+        self._whole = self.trees.whole
+
+
+def network_and_trees(
+    look_back: int = LOOK_BACK, horizon: int = HORIZON, kind: str = "gru", settings: NetworkSettings | None = None
+) -> NetworkAndTrees:
+    """Return the mean of a network and of LightGBM, neither fitted."""
+    network = NetworkPredictor(kind, look_back=look_back, horizon=horizon, settings=settings)
+    return NetworkAndTrees(network, LightGbmQuantile(look_back, horizon))

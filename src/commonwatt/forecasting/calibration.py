@@ -6,6 +6,10 @@ not, so that the share of outcomes covered goes to the target whatever the predi
 quantile tracking: Gibbs and Candes, "Adaptive conformal inference under distribution shift", NeurIPS 2021;
 Angelopoulos, Candes and Tibshirani, "Conformal PID control", NeurIPS 2023, section 2.1). An outcome is judged by what
 was kept on when it was forecast, some steps ago; nothing later is ever used.
+
+What could not have come out otherwise teaches nothing: no shift falls where nothing is planned any more, none moves
+where all there is was on and wanted. Forecasts made while nothing is wanted have shifts of their own, so that a rest,
+which is easily covered, does not use up the misses allowed to the work after it.
 """
 
 from __future__ import annotations
@@ -17,10 +21,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from commonwatt.forecasting.forecast import HORIZON, QuantileForecast
-from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.errors import InputError
 
-__all__ = ["Calibrator", "PromiseState", "quantile_at"]
+__all__ = ["Calibrator", "Followed", "PromiseState", "quantile_at"]
 
 RATE = 0.01
 """How far the shift moves, in units of the forecast's spread, times one over the root of the misses allowed."""
@@ -57,6 +61,25 @@ class PromiseState:
     achieved: float | None
 
 
+@dataclass(frozen=True)
+class Followed:
+    """What was kept on along a series.
+
+    Parameters
+    ----------
+    gpus
+        GPUs kept on at the m steps after each origin. Shape [N, m].
+    promised
+        Whether a promise was made at each origin; else everything was kept on. Shape [N].
+    everything
+        What everything was at each origin, GPUs. Shape [N].
+    """
+
+    gpus: Ints
+    promised: Bools
+    everything: Ints
+
+
 def quantile_at(levels: Floats, quantiles: Floats, level: float) -> Floats:
     """Return the quantiles at *level*, interpolated between *levels*, the outermost beyond them.
 
@@ -73,15 +96,17 @@ class Calibrator:
     """GPUs to keep on, such that they suffice at the target share of all instants.
 
     Call ``observe`` with each value as it becomes known, ``keep_on`` with each forecast. Before a window of outcomes
-    has been seen, in a window with more misses than any before it (by half) and more than chance explains, and after
-    a window mostly unknown, nothing can be promised: ``state`` says so and ``keep_on`` answers with everything.
+    has been seen, after a window mostly unknown, and from a window with more misses than any before it (by half) and
+    more than chance explains until one with no more than promised, nothing can be promised: ``state`` says so and
+    ``keep_on`` answers with everything.
 
     Parameters
     ----------
     target
         Share of instants at which the GPUs on must suffice, above 0, at most 1. 1 keeps everything on.
     whole_gpus
-        All GPUs there are; unknown if not given: "everything" is then the most ever seen or forecast.
+        All GPUs there are, more than which is never wanted; unknown if not given: "everything" is then the most ever
+        seen or forecast.
     steps
         Steps forecast (m); each has a shift of its own.
     rate
@@ -103,22 +128,28 @@ class Calibrator:
             raise InputError("a share above 0, at most 1", field="target", value=target)
         self.target = target
         self.whole_gpus = whole_gpus
+        self._all = math.inf if whole_gpus is None else float(whole_gpus)
         self._aim = target + MARGIN * (1.0 - target)
         self._rate = rate / math.sqrt(1.0 - target) if target < 1 else 0.0
-        self._shift: Floats = np.zeros(steps)  # [m] GPUs
+        self._shifts: Floats = np.zeros(
+            (2, steps)
+        )  # [2, m] GPUs: for forecasts made while nothing is wanted; for others
+        self._busy = 1  # row for the next forecast
         self._spread = self._error = 0.0  # GPUs, means over MEMORY forecasts
         self._forecasts = self._errors = 0
         self._most = 0.0
-        self._issued: deque[tuple[Ints, float]] = deque(maxlen=steps)  # newest first: kept on but for the fallback
+        # Newest first: row of the shifts, forecast, kept on but for the fallback, median of the furthest step
+        self._issued: deque[tuple[int, Floats, Ints, float]] = deque(maxlen=steps)
         self._recent: deque[int] = deque(maxlen=window)  # 1 missed, 0 covered, -1 unknown
         self._misses_now = self._unknown_now = 0
         self._worst: deque[int] = deque([0], maxlen=window + 1)  # most misses of a window, by the end of each outcome
+        self._unseen = False
         self._outcomes = self._covered = 0
 
     @property
     def shift_gpus(self) -> Floats:
-        """GPUs added to the forecast at each step. Shape [m]."""
-        return self._shift.copy()
+        """GPUs added at each step to a forecast made now. Shape [m]."""
+        return self._shifts[self._busy].copy()
 
     @property
     def state(self) -> PromiseState:
@@ -138,9 +169,10 @@ class Calibrator:
             return f"only {seen} of the {need} outcomes needed have been seen"
         if 2 * self._unknown_now > seen:
             return f"demand is unknown at {self._unknown_now} of the last {seen} instants"
-        if self._misses_now > self._most_misses():
-            often = f"demand exceeded the plan in {self._misses_now} of the last {seen} instants"
-            return f"{often}, more than ever before ({self._worst[0]})"
+        if self._unseen:
+            often, most = f"demand exceeded the plan in {self._misses_now} of the last {seen} instants", self._worst[0]
+            lately = "" if self._misses_now > most else "and lately "
+            return f"{often}, {lately}more than ever before while promised ({most})"
         return None
 
     def _most_misses(self) -> float:
@@ -158,11 +190,12 @@ class Calibrator:
         base = quantile_at(levels, quantiles, self.target)
         median = quantile_at(levels, quantiles, 0.5)
         spread = float(np.mean(quantiles[:, -1] - median))
-        self._forecasts += 1
-        self._spread += (spread - self._spread) / min(self._forecasts, MEMORY)
+        if quantiles.any() and median[-1] < self._all:
+            self._forecasts += 1
+            self._spread += (spread - self._spread) / min(self._forecasts, MEMORY)
         self._most = max(self._most, float(quantiles.max()))
-        planned = self._whole(base + self._shift)
-        self._issued.appendleft((planned, float(median[-1])))
+        planned = self._whole(base + self._shifts[self._busy])
+        self._issued.appendleft((self._busy, base, planned, min(float(median[-1]), self._all)))
         if self.state.kept:
             return planned
         return np.full(len(base), self.everything_gpus, dtype=np.int64)
@@ -181,15 +214,18 @@ class Calibrator:
         known = not math.isnan(gpus)
         if known:
             self._most = max(self._most, gpus)
-        last = len(self._shift) - 1
+            gpus = min(gpus, self._all)
+            self._busy = int(gpus > 0)
+        last = self._shifts.shape[1] - 1
         step = self._rate * max(1.0, self._spread, ERROR_SPREADS * self._error)
-        for ago, (planned, median) in enumerate(self._issued):
+        for ago, (row, base, planned, median) in enumerate(self._issued):
             missed = known and gpus > planned[ago]
-            if known:
-                self._shift[ago] += step * (self._aim if missed else self._aim - 1.0)
+            if known and not gpus == planned[ago] == self._all:
+                moved = self._shifts[row, ago] + step * (self._aim if missed else self._aim - 1.0)
+                self._shifts[row, ago] = max(moved, -base[ago])
             if ago == last:
                 self._count(int(missed) if known else -1)
-                if known:
+                if known and not (gpus == median and gpus in (0.0, self._all)):
                     self._errors += 1
                     self._error += (abs(gpus - median) - self._error) / min(self._errors, MEMORY)
 
@@ -205,10 +241,21 @@ class Calibrator:
         self._recent.append(outcome)
         self._misses_now += outcome == 1
         self._unknown_now += outcome == -1
-        self._worst.append(max(self._worst[-1], self._misses_now))
+        if len(self._recent) == self._recent.maxlen:
+            promised = (1.0 - self.target) * len(self._recent) + 1e-9
+            self._unseen = self._misses_now > (promised if self._unseen else self._most_misses())
+        # While nothing is promised nothing is learnt of how bad it may become while something is.
+        self._worst.append(self._worst[-1] if self._unseen else max(self._worst[-1], self._misses_now))
 
     def follow(self, gpus: Floats, origins: Ints, levels: Floats, quantiles: Floats) -> Ints:
+        """Return what ``followed`` keeps on. Shape [N, m]."""
+        return self.followed(gpus, origins, levels, quantiles).gpus
+
+    def followed(self, gpus: Floats, origins: Ints, levels: Floats, quantiles: Floats) -> Followed:
         """Go through a series: keep on by the forecast of each origin, observing every value before the next one.
+
+        Outcomes are judged only where origins follow one another without a gap: forecasts of others are not for the
+        instants observed.
 
         Parameters
         ----------
@@ -221,11 +268,6 @@ class Calibrator:
         quantiles
             Forecasts, GPUs. Shape [N, m, Q].
 
-        Returns
-        -------
-        GPUs to keep on at the m steps after each origin. Shape [N, m]. Outcomes are judged only where origins follow
-        one another without a gap: forecasts of others are not for the instants observed.
-
         Raises
         ------
         InputError
@@ -234,7 +276,9 @@ class Calibrator:
         if len(origins) > 1 and (np.diff(origins) != 1).any():
             raise InputError("origins that follow one another", field="origins", value="others")
         kept = np.zeros(quantiles.shape[:2], dtype=np.int64)
+        promised, everything = np.zeros(len(origins), dtype=np.bool_), np.zeros(len(origins), dtype=np.int64)
         for row, origin in enumerate(origins):
             self.observe(float(gpus[origin]))
             kept[row] = self.keep_on_rows(levels, quantiles[row])
-        return kept
+            promised[row], everything[row] = self.state.kept, self.everything_gpus
+        return Followed(kept, promised, everything)

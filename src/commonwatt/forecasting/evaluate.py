@@ -12,10 +12,11 @@ from typing import Protocol
 
 import numpy as np
 
+from commonwatt.forecasting.calibration import Followed
 from commonwatt.forecasting.forecast import LEVELS, Predictor
 from commonwatt.forecasting.scores import LevelScores, crps, level_scores
 from commonwatt.forecasting.series import DemandSeries
-from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.errors import InputError
 
 __all__ = ["Calibrator", "Evaluation", "Rolled", "at_level", "evaluate", "roll", "score"]
@@ -24,8 +25,8 @@ __all__ = ["Calibrator", "Evaluation", "Rolled", "at_level", "evaluate", "roll",
 class Calibrator(Protocol):
     """Turns forecasts into GPUs to keep on so that a target is met, and learns from what came true."""
 
-    def follow(self, gpus: Floats, origins: Ints, levels: Floats, quantiles: Floats) -> Ints:
-        """Return the GPUs to keep on after each origin, [N, m], for quantiles [N, m, Q] at *levels*.
+    def followed(self, gpus: Floats, origins: Ints, levels: Floats, quantiles: Floats) -> Followed:
+        """Return what is kept on after each origin for quantiles [N, m, Q] at *levels*.
 
         Each value of the series *gpus* is heard before the forecast made after it, none earlier.
         """
@@ -71,12 +72,15 @@ class Evaluation:
         Continuous ranked probability score there, GPUs.
     on
         GPUs kept on for the last step of each forecast by the calibrator; ``None`` without one. Shape [K].
+    promised
+        Whether a promise was made for it; else everything was kept on. Shape [K].
     """
 
     rolled: Rolled
     levels: tuple[LevelScores, ...]
     crps: float
     on: Floats | None
+    promised: Bools | None
 
 
 def evaluate(
@@ -106,13 +110,13 @@ def evaluate(
     """
     rolled = roll(predictor, series, test_from - warm_up if calibrator else test_from, rng, refit_every, test_from)
     count = len(series) - test_from
-    on = None
+    on = promised = None
     if calibrator is not None:
-        kept = calibrator.follow(series.gpus, rolled.origins, rolled.levels, rolled.gpus)
-        on = kept[-count:, -1].astype(float)
+        found = calibrator.followed(series.gpus, rolled.origins, rolled.levels, rolled.gpus)
+        on, promised = found.gpus[-count:, -1].astype(float), found.promised[-count:]
     tested = _last(rolled, count)
     scores, whole = score(tested, levels)
-    return Evaluation(tested, scores, whole, on)
+    return Evaluation(tested, scores, whole, on, promised)
 
 
 def roll(

@@ -93,6 +93,7 @@ class Predictor(Protocol):
         ...
 
 
+@runtime_checkable
 class FittedPredictor(Predictor, Protocol):
     """A predictor that can be kept in a file."""
 

@@ -133,9 +133,9 @@ def _score(level: float, extra: int, gpus: Floats, actual: Floats, whole: int) -
     return KnobPoint(level, extra, mean, float((kept >= actual).mean()), served, 1.0 - mean / whole)
 
 
-def chosen_gpus(knob_point: KnobPoint, levels: Floats, quantiles: Floats, whole_gpus: int) -> Floats:
-    """Return the GPUs a setting keeps on for forecasts of shape [..., Q]; whole GPUs."""
+def chosen_gpus(knob_point: KnobPoint, levels: Floats, quantiles: Floats, whole_gpus: float | Floats) -> Floats:
+    """Return the GPUs a setting keeps on for forecasts of shape [..., Q]; at most *whole_gpus*, of all or of each."""
     if knob_point.level >= 1:
-        return np.full(quantiles.shape[:-1], float(whole_gpus))
+        return np.full(quantiles.shape[:-1], whole_gpus, dtype=float)
     base = np.ceil(quantile_at(levels, quantiles, knob_point.level) - 1e-9) + knob_point.extra_gpus
     return np.minimum(base, whole_gpus)

@@ -18,13 +18,14 @@ from commonwatt.forecasting.baselines import check_length, checked_origins
 from commonwatt.forecasting.forecast import HORIZON, LEVELS, LOOK_BACK, QuantileForecast
 from commonwatt.forecasting.history import History
 from commonwatt.forecasting.movements import WINDOWS, movements
+from commonwatt.forecasting.origins import check_step, learnable_origins
 from commonwatt.forecasting.series import DemandSeries
 from commonwatt.forecasting.trees import Trees
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.units import DAY_S, WEEK_S
 
-__all__ = ["PARAMETERS", "LightGbmQuantile", "features"]
+__all__ = ["PARAMETERS", "LightGbmQuantile", "features", "features_at"]
 
 PARAMETERS: dict[str, Any] = {
     "learning_rate": 0.03,
@@ -38,7 +39,7 @@ PARAMETERS: dict[str, Any] = {
 """The best of some twenty on Philly and Earth: fitted on five sevenths, scored on the sixth (docs/forecasting.md)."""
 
 _TREES = 200
-_MOST_ROWS = 60_000
+_CHUNK = 50_000
 
 
 class LightGbmQuantile:
@@ -53,7 +54,12 @@ class LightGbmQuantile:
     threads
         Threads of a fit. More make small fits slower where others want the cores too.
     steps, levels
-        What is fitted, all if ``None``: steps from 1, and levels of ``LEVELS``. Those between are interpolated.
+        What is fitted, all if ``None``: steps up to the horizon, and levels. Those between are interpolated.
+
+    Raises
+    ------
+    InputError
+        For steps that do not rise from 1 or more to the horizon, and levels that do not rise within (0, 1).
     """
 
     name = "lightgbm"
@@ -68,6 +74,12 @@ class LightGbmQuantile:
         self._parameters = PARAMETERS | (parameters or {})
         self._steps = steps or tuple(range(1, horizon + 1))
         self._levels = np.array(levels) if levels else LEVELS
+        if not self._steps or self._steps[0] < 1 or self._steps[-1] != horizon or (np.diff(self._steps) <= 0).any():
+            expected = f"rising steps, from 1 or more to the horizon, {horizon}"
+            raise InputError(expected, field="steps", value=self._steps)
+        if self._levels[0] <= 0 or self._levels[-1] >= 1 or (np.diff(self._levels) <= 0).any():
+            value = self._levels.tolist()
+            raise InputError("rising quantile levels above 0 and below 1", field="levels", value=value)
         self._history = History(max(WINDOWS) + 1)
         self._models: Trees | None = None  # one for each step and, within it, level
         self._start_s, self._step_s, self._seen = 0.0, 60.0, 0
@@ -83,11 +95,8 @@ class LightGbmQuantile:
         self.see(series)
         self._whole = bool((series.gpus[series.known] == np.rint(series.gpus[series.known])).all())
         values, seed = series.filled(), int(rng.integers(2**31))
-        origins = np.flatnonzero(_usable(series, self.horizon))
-        origins = origins[origins >= self.look_back - 1]
-        if len(origins) > _MOST_ROWS:
-            origins = np.sort(rng.choice(origins, _MOST_ROWS, replace=False))
-        rows = _all_features(series, values)[origins]
+        origins = learnable_origins(series, self.look_back, self.horizon, rng)
+        rows = features_at(series, values, origins)
         settings = {**self._parameters, "objective": "quantile", "verbose": -1, "seed": seed, "deterministic": True,
                     "num_threads": self._threads, "force_row_wise": True, "max_bin": 127}  # fmt: skip
         binned = lightgbm.Dataset(rows, params={"max_bin": 127, "verbose": -1}, free_raw_data=False).construct()
@@ -119,6 +128,11 @@ class LightGbmQuantile:
         return self._start_s + self._seen * self._step_s
 
     @property
+    def whole(self) -> bool:
+        """Whether demand came in whole GPUs only: then forecasts are rounded to the nearest."""
+        return self._whole
+
+    @property
     def members(self) -> int:
         """Models fitted: one for each step and level."""
         return len(self._steps) * len(self._levels) if self._models else 0
@@ -127,12 +141,19 @@ class LightGbmQuantile:
         """Forecast from the values seen."""
         seen = self._history.values
         series = DemandSeries(self.fitted_until_s - self._step_s * len(seen), self._step_s, seen)
-        return QuantileForecast(LEVELS, self._forecast(_all_features(series, seen)[-1:], seen[-1:])[0])
+        return QuantileForecast(
+            LEVELS, self._forecast(features_at(series, seen, np.array([len(seen) - 1])), seen[-1:])[0]
+        )
 
     def predict_many(self, series: DemandSeries, origins: Ints) -> Floats:
-        """Forecast from each origin. Shape [K, m, Q]."""
+        """Forecast from each origin. Shape [K, m, Q].
+
+        Raises ``InputError`` if nothing was fitted, or *series* has another step than what was.
+        """
         at, values = checked_origins(series, origins, 1), series.filled()
-        return self._forecast(_all_features(series, values)[at], values[at])
+        if self._models is not None:
+            check_step(series, self._step_s)
+        return self._forecast(features_at(series, values, at), values[at])
 
     def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Return all there is to keep of it: numbers, and arrays by name.
@@ -160,8 +181,7 @@ class LightGbmQuantile:
         )  # fmt: skip
         if "history" not in arrays:
             raise InputError("the last values seen", field="arrays", value="no history")
-        width = features(np.zeros(1), np.zeros(1)).shape[1]
-        made._models = Trees.from_arrays(arrays, len(made._steps) * len(made._levels), width)
+        made._models = Trees.from_arrays(arrays, len(made._steps) * len(made._levels), _width())
         made.see(DemandSeries(0.0, 1.0, arrays["history"]))
         made._start_s, made._step_s, made._seen = about["start_s"], about["step_s"], about["seen"]
         made._whole = about["whole"]
@@ -192,18 +212,21 @@ def _between(known: Floats, values: Floats, wanted: Floats, axis: int) -> Floats
     return (1 - weight) * np.take(values, high - 1, axis=axis) + weight * np.take(values, high, axis=axis)
 
 
-def _usable(series: DemandSeries, horizon: int) -> np.ndarray:
-    """Whether an instant and all steps after it are known."""
-    known = series.known
-    good = np.zeros(len(series), dtype=bool)
-    good[: len(series) - horizon] = True
-    for h in range(horizon + 1):
-        good[: len(series) - horizon] &= known[h : len(series) - horizon + h]
-    return good
+def features_at(series: DemandSeries, values: Floats, origins: Ints) -> Floats:
+    """Return the features of some instants, which do not fall: those of all would take much memory. Shape [K, F]."""
+    parts = []
+    for first in range(0, len(values), _CHUNK):
+        inside = origins[slice(*np.searchsorted(origins, (first, first + _CHUNK)))]
+        if len(inside):
+            near = max(0, int(inside[0]) - max(WINDOWS))
+            end = int(inside[-1]) + 1
+            times_s = series.start_s + series.step_s * np.arange(near, end, dtype=np.float64)
+            parts.append(features(values[near:end], times_s)[inside - near])
+    return np.concatenate(parts) if parts else np.empty((0, _width()))
 
 
-def _all_features(series: DemandSeries, values: Floats) -> Floats:
-    return features(values, series.start_s + series.step_s * np.arange(len(values), dtype=np.float64))
+def _width() -> int:
+    return features(np.zeros(1), np.zeros(1)).shape[1]
 
 
 def features(values: Floats, times_s: Floats) -> Floats:

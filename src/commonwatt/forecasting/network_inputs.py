@@ -48,8 +48,11 @@ def sequences(values: Floats, origins: Ints, look_back: int, resolution: float) 
     Singles
         Shape [K, ceil(n / PATCH), 3 * PATCH].
     """
-    parts = np.array_split(origins, -(-len(origins) // _AT_ONCE) or 1)
-    return np.concatenate([_sequences(values, part, look_back, resolution) for part in parts])
+    out = np.empty((len(origins), -(-look_back // PATCH), 3 * PATCH), dtype=np.float32)
+    for first in range(0, len(origins), _AT_ONCE):
+        part = slice(first, first + _AT_ONCE)
+        out[part] = _sequences(values, origins[part], look_back, resolution)
+    return out
 
 
 def _sequences(values: Floats, origins: Ints, look_back: int, resolution: float) -> Singles:
@@ -78,7 +81,7 @@ def _windows(values: Floats, origins: Ints, look_back: int) -> Floats:
 
 def context_width() -> int:
     """Return the number of context inputs."""
-    return contexts(np.zeros(1), np.zeros(1, dtype=np.int64), 1, 1.0).shape[1]
+    return _chunk(np.zeros(1), np.zeros(1, dtype=np.int64), 1).shape[1]
 
 
 def contexts(values: Floats, origins: Ints, horizon: int, resolution: float) -> Singles:
@@ -89,13 +92,12 @@ def contexts(values: Floats, origins: Ints, horizon: int, resolution: float) -> 
 
     Shapes: *values* [T], *origins* [K], rising; returns [K, C].
     """
-    rows = []
+    out = np.empty((len(origins), context_width()), dtype=np.float32)
     for first in range(0, int(origins[-1]) + 1 if len(origins) else 0, _CHUNK):
-        inside = origins[(origins >= first) & (origins < first + _CHUNK)]
-        if len(inside):
-            rows.append(_chunk(values, inside, horizon) / resolution)
-    found = np.concatenate(rows) if rows else np.zeros((0, context_width()))
-    return np.arcsinh(found).astype(np.float32)
+        inside = slice(*np.searchsorted(origins, (first, first + _CHUNK)))
+        if len(origins[inside]):
+            out[inside] = np.arcsinh(_chunk(values, origins[inside], horizon) / resolution)
+    return out
 
 
 def _chunk(values: Floats, origins: Ints, horizon: int) -> Floats:

@@ -15,16 +15,16 @@ import numpy as np
 from commonwatt.forecasting.baselines import check_length, checked_origins
 from commonwatt.forecasting.forecast import HORIZON, LEVELS, LOOK_BACK, QuantileForecast
 from commonwatt.forecasting.history import History
-from commonwatt.forecasting.network_inputs import MEMORY, contexts, level_sequences, sequences
+from commonwatt.forecasting.network_inputs import MEMORY, context_width, contexts, level_sequences, sequences
 from commonwatt.forecasting.network_layers import KINDS, Layers, Shape, build
 from commonwatt.forecasting.network_training import Examples, Recipe, forecast, train
+from commonwatt.forecasting.origins import check_step, learnable_origins
 from commonwatt.forecasting.series import DemandSeries
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 
 __all__ = ["NetworkPredictor", "NetworkSettings", "Scaling"]
 
-_MOST_EXAMPLES = 60_000
 _AT_ONCE = 8192  # origins forecast from at once, to save memory
 _BLOCKS = 10  # stretches of the training values in each of which some are held out
 _FARTHEST = 5.0  # standard deviations: beyond what was seen in training, context inputs are cut off
@@ -139,7 +139,7 @@ class NetworkPredictor:
         """
         check_length(series, self.look_back + self.horizon)
         values = series.filled()
-        origins = self._origins(series, rng)
+        origins = learnable_origins(series, self.look_back, self.horizon, rng)
         self._scaling = self._scaled(values, origins)
         with _one_thread():
             self._train(values, origins, rng, go_on, progress)
@@ -172,8 +172,8 @@ class NetworkPredictor:
             If nothing was fitted, or *series* has another step than what was.
         """
         at = checked_origins(series, origins, self.look_back)
-        if self._members and not np.isclose(series.step_s, self._step_s):
-            raise InputError(f"values every {self._step_s:g} s, as in training", field="step_s", value=series.step_s)
+        if self._members:
+            check_step(series, self._step_s)
         return self._forecast(series.filled(), at)
 
     @property
@@ -191,17 +191,6 @@ class NetworkPredictor:
         """Instant after the last value seen."""
         return self._start_s + self._seen * self._step_s
 
-    def _origins(self, series: DemandSeries, rng: np.random.Generator) -> Ints:
-        """Return origins to learn from, all of whose targets are known; not more than enough of them."""
-        n, m = self.look_back, self.horizon
-        origins = np.arange(n - 1, len(series) - m)
-        known = np.lib.stride_tricks.sliding_window_view(series.known, m + 1)[n - 1 :].all(axis=1)
-        if known.any():
-            origins = origins[known]
-        if len(origins) > _MOST_EXAMPLES:
-            origins = np.sort(rng.choice(origins, _MOST_EXAMPLES, replace=False))
-        return origins
-
     def _scaled(self, values: Floats, origins: Ints) -> Scaling:
         whole = bool((values == np.round(values)).all())
         if self.settings.raw:
@@ -214,6 +203,17 @@ class NetworkPredictor:
         spread = np.sqrt(np.maximum((seen * seen).mean(axis=0, dtype=np.float64) - mean * mean, 0.0)) + 1e-6
         return Scaling(resolution, 0.0, whole, mean, spread)
 
+    def _check_scaling(self) -> None:
+        scaling, wide = self._scaling, 0 if self.settings.raw else context_width()
+        least = 1 if self.settings.raw else wide
+        for name, found, shape in (
+            ("context_mean", scaling.context_mean, wide), ("context_spread", scaling.context_spread, least)
+        ):  # fmt: skip
+            if found.shape != (shape,):
+                raise InputError(f"{shape} numbers", field=name, value=f"shape {found.shape}")
+        if not (scaling.context_spread > 0).all():
+            raise InputError("numbers above 0", field="context_spread", value=float(scaling.context_spread.min()))
+
     def _inputs(self, values: Floats, origins: Ints) -> tuple[Any, Any]:
         import torch
 
@@ -222,9 +222,11 @@ class NetworkPredictor:
             seen = level_sequences(values, origins, self.look_back, scaling.offset, scaling.resolution)
             return torch.from_numpy(seen), torch.zeros((len(origins), 0))
         about = contexts(values, origins, self.horizon, scaling.resolution)
-        about = np.clip((about - scaling.context_mean) / scaling.context_spread, -_FARTHEST, _FARTHEST)
+        for first in range(0, len(about), _AT_ONCE):
+            part = about[first : first + _AT_ONCE]
+            part[:] = np.clip((part - scaling.context_mean) / scaling.context_spread, -_FARTHEST, _FARTHEST)
         seen = sequences(values, origins, self.look_back, scaling.resolution)
-        return torch.from_numpy(seen), torch.from_numpy(about.astype(np.float32))
+        return torch.from_numpy(seen), torch.from_numpy(about)
 
     @property
     def _shape(self) -> Shape:
@@ -265,9 +267,9 @@ class NetworkPredictor:
         The former are blocks spread evenly over the training values, the last one at their end; the next member's lie
         just before them. One block at the end would judge by the mood of a day.
         """
-        block = len(origins) // _BLOCKS
-        held = round(self.settings.held_out * block)
-        if held < 1:
+        block, share = len(origins) // _BLOCKS, self.settings.held_out
+        held = max(1, round(share * block))
+        if not (share and block):
             return np.zeros(0, dtype=np.int64), np.arange(len(origins))
         last = len(origins) - member * held % block - np.arange(_BLOCKS) * block
         judged = np.zeros(len(origins), dtype=bool)
@@ -322,7 +324,7 @@ class NetworkPredictor:
     def restored(cls, about: dict[str, Any], arrays: dict[str, np.ndarray]) -> NetworkPredictor:
         """Return the predictor that ``state`` was taken from.
 
-        Raises ``InputError`` if arrays are missing or of other shapes.
+        Raises ``InputError`` if arrays are missing, of other shapes, or not such as training leaves.
         """
         import torch
 
@@ -336,16 +338,20 @@ class NetworkPredictor:
             made._scaling = Scaling(
                 about["resolution"], about["offset"], about["whole"], arrays["context_mean"], arrays["context_spread"]
             )
+            made._check_scaling()
             made._start_s, made._step_s, made._seen = about["start_s"], about["step_s"], about["seen"]
             made._history.see_series(DemandSeries(0.0, 1.0, arrays["history"]))
             for i in range(about["members"]):
                 prefix = f"member{i}."
-                with torch.random.fork_rng(devices=[]):
+                with torch.device("meta"):  # without memory: what is read says how large it is
                     layers = build(made._shape, np.zeros((made.horizon, made._shape.outputs)))
                 own = {name[len(prefix) :]: a for name, a in arrays.items() if name.startswith(prefix)}
-                layers.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in own.items()})
+                weights = {name: torch.from_numpy(np.array(a, dtype=np.float32)) for name, a in own.items()}
+                layers.load_state_dict(weights, assign=True)
                 made._members.append(layers.eval())
-        except (KeyError, RuntimeError) as error:
+        except InputError:
+            raise
+        except (KeyError, RuntimeError, ValueError) as error:
             raise InputError("the arrays of a network of these settings", field="arrays", value=error) from None
         return made
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from commonwatt.control.events import EventKind
 from commonwatt.store.records import JobRow
 
-__all__ = ["EVENT_KINDS", "Board", "BoardJob", "BoardNode", "is_late"]
+__all__ = ["EVENT_KINDS", "Board", "BoardJob", "BoardNode", "is_late", "why_of"]
 
 EVENT_KINDS = tuple(map(str, EventKind))
 """What can happen to jobs."""
@@ -44,6 +44,13 @@ class BoardJob:
     sentence: str | None
     expected_start_s: float | None
     expected_end_s: float | None
+
+
+def why_of(job: BoardJob | JobRow) -> tuple[str | None, str | None]:
+    """Return the reason and the sentence of a job: of one that is held and waits, that, whatever came before."""
+    if job.held and job.status == "waiting":
+        return "held", "it is held until somebody releases it"
+    return job.reason, job.sentence
 
 
 def is_late(due_s: float | None, now_s: float, expected_end_s: float | None) -> bool:

@@ -11,13 +11,13 @@ import numpy as np
 from commonwatt.control.capacity import Capacity
 from commonwatt.forecasting.series import DemandSeries
 from commonwatt.model.capacity import CapacitySpec
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import CommonwattError, InputError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import DAY_S
-from commonwatt.simulation.capacity import Past, check_capacity, make_capacity
+from commonwatt.simulation.capacity import Fits, Past, check_capacity, check_forecaster, check_rules, make_capacity
 from commonwatt.store.records import SampleRow
 
-__all__ = ["demand_of_samples", "live_capacity", "since_s"]
+__all__ = ["check_plan", "demand_of_samples", "live_capacity", "since_s"]
 
 _RENEW_S = 3600.0
 
@@ -44,28 +44,46 @@ def demand_of_samples(samples: Sequence[SampleRow], step_s: float) -> DemandSeri
     return DemandSeries(first * step_s, step_s, gpus)
 
 
-def live_capacity(
-    plan: CapacitySpec, cluster: Cluster, samples: Sequence[SampleRow], folder: Path, seed: int, now_s: float
-) -> Capacity:
-    """Build the plan from the *samples* so far.
+def check_plan(plan: CapacitySpec, cluster: Cluster, folder: Path, *, knows_the_future: bool = False) -> None:
+    """Raise, before anything runs, on a plan that cannot work here, whatever history there will be.
 
-    While they are too few to fit its forecaster to, what is wanted now stays on, and it is to be built anew in an hour.
-    Raises ``InputError`` on a plan that cannot work here.
+    In a simulation of what has been the future is known.
+
+    Raises
+    ------
+    InputError
+        For a policy that needs the future, states no node has or that are too slow, and a forecaster there is none of.
+    MissingExtraError
+        If a package the forecaster needs is not installed.
     """
-    if plan.policy == "foresight":
+    if plan.policy == "foresight" and not knows_the_future:
         raise InputError("a policy that needs no future", field="capacity.policy", value=plan.policy)
+    check_rules(plan, cluster)
+    check_forecaster(plan, folder)
+
+
+def live_capacity(
+    plan: CapacitySpec, cluster: Cluster, samples: Sequence[SampleRow], folder: Path, seed: int, now_s: float,
+    fits: Fits,
+) -> Capacity:  # fmt: skip
+    """Build the plan, one that ``check_plan`` has let pass, from the *samples* so far.
+
+    While its forecaster cannot be fitted to them, as there are too few or whatever the reason, what is wanted now stays
+    on, and it is to be built anew in an hour. *fits* is what was fitted for the plans before.
+    """
     demand = demand_of_samples(samples, plan.step_s)
     past = Past({} if demand is None else {(plan.step_s, plan.history_days): demand}, folder)
     try:
         check_capacity(plan, cluster, past)
-    except InputError as error:
-        if not plan.forecasts or (error.field or "") != "capacity.forecaster" or "steps" not in str(error.value):
+        return make_capacity(plan, cluster, past, seed, fits=fits)
+    except Exception as error:  # the libraries' own, too: jobs are to be placed, whatever they make of their demand
+        if not plan.forecasts:
             raise
-        log.warning("too little history for a forecast: what is wanted now stays on", extra={"cause": str(error)})
-        plain = make_capacity(plan.model_copy(update={"policy": "last-value"}), cluster, past, seed)
-        plain.renew_s = now_s + _RENEW_S
-        return plain
-    return make_capacity(plan, cluster, past, seed)
+        told = isinstance(error, CommonwattError)
+        log.warning("no forecast yet: what is wanted now stays on", extra={"cause": str(error)}, exc_info=not told)
+    plain = make_capacity(plan.model_copy(update={"policy": "last-value"}), cluster, past, seed)
+    plain.renew_s = now_s + _RENEW_S
+    return plain
 
 
 def since_s(plan: CapacitySpec, now_s: float) -> float:

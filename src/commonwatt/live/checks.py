@@ -15,8 +15,6 @@ import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-from sqlalchemy.engine import make_url
-
 from commonwatt import __version__
 from commonwatt.live.check_engines import engine_checks
 from commonwatt.live.check_lines import failed, fine, warning, writable
@@ -61,7 +59,7 @@ def _configuration(config: Scenario, cluster: Cluster) -> CheckLine:
 
 def _secrets(config: Scenario, path: Path) -> Iterator[CheckLine]:
     text = config.live.store
-    password = make_url(text).password if "://" in text and "$" not in text else None
+    password = address(text, path.parent.absolute()).password if "://" in text and "$" not in text else None
     if password and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
         advice = f"chmod 600 {path}, or write ${{NAME}} and set that variable where the server runs"
         yield warning("secrets", "the file holds a password and others may read it", advice)
@@ -121,7 +119,7 @@ def _opened(config: Scenario, path: Path, database: Database) -> Generator[Check
     now_s = time.time()
     if beat is not None and beat > now_s + _SILENT_S:
         advice = "set the clock; times of waiting and running would be wrong until it has caught up"
-        yield failed("clock", f"a controller ran {beat - now_s:.0f} s in the future of this clock", advice)
+        yield warning("clock", f"a controller ran {beat - now_s:.0f} s in the future of this clock", advice)
     running = beat is not None and abs(now_s - beat) < _SILENT_S and claimed(database)
     if running:
         yield fine("controller", f"one runs on this store, its last sign of life {max(0.0, now_s - beat):.0f} s ago")

@@ -23,6 +23,7 @@ from commonwatt.control.engine import (
     JobLeft,
     NodeView,
     Outcome,
+    PatientEngine,
     Progress,
     Reading,
     RecoverableEngine,
@@ -54,6 +55,8 @@ class Known:
     kept_epochs: float = 0.0
     cause: str = ""  # of its failure
     refusals: int = 0  # starts since it last began that came to nothing
+    nodes: tuple[int, ...] = ()  # where it ran last
+    gpus_per_node: int = 0
 
 
 @dataclass
@@ -85,6 +88,7 @@ class Durable:
     intents: list[IntentRow] = field(default_factory=list)  # with their outcome, since they were last taken
     touched: set[int] = field(default_factory=set)  # handles that came or went later than they were ordered to
     early: list[Reading] = field(default_factory=list)  # that were taken out of the engine before anybody asked
+    told: dict[int, IntentRow] = field(default_factory=dict)  # by id: what runs though it was told to stop before us
     _handles: dict[int, int] = field(default_factory=dict)  # by id
     _ids: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # by handle, of the first jobs
     _changes: list[Change] = field(default_factory=list)
@@ -150,6 +154,24 @@ class Durable:
             self.touched.add(late.handle)
         return bool(self._changes)
 
+    def leave_again(self, known: Known, stop: IntentRow, *, there: bool) -> bool:
+        """Go on waiting for a job to leave that a controller before this one stopped; whether it can be waited for.
+
+        If it is not *there* any more, the engine is about to tell how it left.
+        """
+        if there:
+            return self._leaving.again(stop)
+        self._leaving.keep(known.id, stop)
+        return True
+
+    def left(self, handle: int) -> None:
+        """Have the next ``poll`` say that a job has left of which the engine knows nothing any more."""
+        self._gone(self.jobs[handle], self.now_s(), 0.0)
+
+    def awaits(self, intent: IntentRow) -> bool:
+        """Whether it is still to be seen what comes of *intent*."""
+        return self.told.get(intent.job) == intent or self._leaving.awaits(intent)
+
     def unsettled(self) -> bool:
         """Whether something that was ordered has yet to happen."""
         return bool(self._leaving)
@@ -186,8 +208,9 @@ class Durable:
 
     def _settle(self, known: Known) -> None:
         known.settled = known.attempts
-        if intent := self._leaving.gone(known.id):
-            self.intents.append(replace(intent, outcome="done"))
+        for intent in (self._leaving.gone(known.id), self.told.pop(known.id, None)):
+            if intent is not None:
+                self.intents.append(replace(intent, outcome="done"))
 
     def _gone(self, known: Known, at_s: float, lost_s: float) -> None:
         self._settle(known)
@@ -207,9 +230,20 @@ class Durable:
 
     def lose(self, handle: int, cause: str) -> None:
         """Have the next ``poll`` say that a job was interrupted, of which the engine knows nothing any more."""
-        known = self.jobs[handle]
-        known.settled = known.attempts
+        self._settle(self.jobs[handle])
         self._changes.append(JobInterrupted(handle, self.now_s(), 0.0, cause))
+
+    def stop_runs(self, jobs: Sequence[int]) -> None:
+        """Stop what runs of *jobs* by their ids; what cannot be stopped keeps its GPUs, and holds nobody else up."""
+        if isinstance(self.engine, PatientEngine):
+            self.engine.tell(jobs)
+        for job in jobs:
+            try:
+                self.engine.apply([Stop(job)])
+            except EngineDownError:
+                raise
+            except EngineError as error:
+                log.warning("a job that is over, or has no place, goes on", extra={"job": job, "cause": str(error)})
 
     def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
         """Write *commands* down, then give them.
@@ -222,7 +256,7 @@ class Durable:
         starts = [c for c in commands if isinstance(c, Start)]
         powers = [c for c in commands if isinstance(c, SetPower)]
         at_s = self.now_s()
-        intents = [self._intent("stop", c.handle, 0, (), 0, at_s) for c in stops]
+        intents = [self._intent("stop", c.handle, 0, *self._place(c.handle), at_s) for c in stops]
         intents += [self._intent("start", c.handle, 1, c.nodes, c.gpus_per_node, at_s) for c in starts]
         self.intend(intents)
         receipts = self._stop(stops, intents[: len(stops)])
@@ -263,7 +297,7 @@ class Durable:
                 if answer.later:
                     self._leaving.keep(job, open_[job])
                     continue
-                known.settled = known.attempts
+                self._settle(known)
                 self.intents.append(replace(open_[job], outcome="done"))
         return [answers[command.handle] for command in stops]
 
@@ -323,6 +357,7 @@ class Durable:
             self._changes.append(self._interrupted(known, change))
             return
         known.attempts += 1
+        known.nodes, known.gpus_per_node = late.command.nodes, late.command.gpus_per_node
         self.intents.append(replace(late.intent, outcome="done"))
 
     def _interrupted(self, known: Known, change: JobInterrupted) -> Change:
@@ -334,6 +369,8 @@ class Durable:
             known.refusals += 1
             return change
         known.refusals = 0
+        if known.id in self.told:
+            return replace(change, cause="it had been told to stop")
         kept = float(self.engine.progress(np.array([known.id])).kept_epochs[0])
         known.failures = 1 if kept > known.kept_epochs else known.failures + 1
         known.kept_epochs = max(kept, known.kept_epochs)
@@ -341,6 +378,11 @@ class Durable:
             return change
         known.cause = f"given up after {known.failures} interruptions without progress; the last: {change.cause}"
         return JobEnded(change.handle, change.at_s, Outcome.FAILED, reason="interrupted")
+
+    def _place(self, handle: int) -> tuple[tuple[int, ...], int]:
+        """Nodes a job is on, and GPUs it has on each."""
+        known = self.jobs[handle]
+        return known.nodes, known.gpus_per_node
 
     def _intent(
         self, kind: str, handle: int, more: int, nodes: tuple[int, ...], gpus_per_node: int, at_s: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from commonwatt.control.others import OtherJob
 from commonwatt.engines.images import Images
 from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.engines.local.nvml import nvml_energy_j
+from commonwatt.engines.meters import Mark, Since
 from commonwatt.engines.simulated.engine import World
 from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.engines.slurm.open import open_slurm, slurm_of
@@ -25,11 +26,9 @@ from commonwatt.store.ticks import TickStore
 
 __all__ = ["Marks", "make_engine", "others_of", "slots_of", "work_of"]
 
-Since = Mapping[int, tuple[float, float | None]]
-
 
 class Marks:
-    """When each node was read last, and what its meter said: kept in the store from one engine to the next."""
+    """When each node was read last, and how it was then: kept in the store from one engine to the next."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._at = {name: n for n, name in enumerate(cluster.names)}
@@ -37,7 +36,7 @@ class Marks:
     def kept(self, store: TickStore) -> Since:
         """Return the marks that are written down."""
         written = store.settings().get("metered", {})
-        return {self._at[name]: (mark[0], mark[1]) for name, mark in written.items() if name in self._at}
+        return {self._at[name]: Mark(*mark[:3]) for name, mark in written.items() if name in self._at}
 
     def of(self, engine: LiveEngine) -> Callable[[], dict[str, Any]]:
         """Return what tells the marks of *engine* as they are now."""

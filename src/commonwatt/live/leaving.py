@@ -91,6 +91,17 @@ class Leaving:
         """Take note of a job that does not go though it was stopped by command, until it does."""
         self._told[job] = _Leaver(intent, self._steady_s(), math.inf, stuck=True)
 
+    def again(self, intent: IntentRow) -> bool:
+        """Take note of a job that was told to stop before, and is told again; not if it can only be waited for."""
+        if self._engine is None:
+            return False
+        self._told[intent.job] = _Leaver(intent, -math.inf, self._steady_s() + self._engine.stop_s)
+        return True
+
+    def awaits(self, intent: IntentRow) -> bool:
+        """Whether a job is on its way off its nodes by this *intent*."""
+        return intent.job in self._told and self._told[intent.job].intent == intent
+
     def late(self) -> list[Late]:
         """Return the starts that were put off."""
         return list(self._late.values())

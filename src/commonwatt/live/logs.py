@@ -85,15 +85,26 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _TextFormatter(logging.Formatter):
-    """A line for people; a traceback on lines of its own."""
+    """A line for people; a traceback on lines of its own, which are indented.
+
+    Whatever is in the texts of others, they begin no line and steer no terminal.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        known = "".join(f" {key}={_plain(value)}" for key, value in _known(record).items())
-        event = " ".join(redact(_message(record)).split())
+        known = "".join(f" {key}={_escaped(str(_plain(value)))}" for key, value in _known(record).items())
+        event = _escaped(" ".join(redact(_message(record)).split()))
         line = f"{_time(record)} {record.levelname.lower():7} {event}{known}"
         if record.exc_info and record.exc_info[0] is not None:
-            line += "\n" + redact(self.formatException(record.exc_info))
+            for part in redact(self.formatException(record.exc_info)).split("\n"):
+                line += "\n  " + _escaped(part)
         return line
+
+
+def _escaped(text: str) -> str:
+    """Return *text* with what cannot be printed written out, as in ``\\x1b``."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from commonwatt.control.advice import as_good
 from commonwatt.control.book import Rules
 from commonwatt.control.engine import NodeView
+from commonwatt.control.events import Event
 from commonwatt.control.others import OtherJob, advise, job_of
 from commonwatt.control.policy import Policy
 from commonwatt.model.arrays import Ints
@@ -58,7 +60,7 @@ class Observer:
     default_limit_s: float
     kept: dict[int, dict[str, Any]] = field(default_factory=dict)
     stopwatch: Callable[[], KeepGoing] = lambda: always
-    _said: dict[str, tuple[int, ...]] = field(default_factory=dict)  # where a job would be started
+    _said: dict[str, Event] = field(default_factory=dict)  # where a job would be started
     _next_s: float = -math.inf
 
     def look(
@@ -93,14 +95,18 @@ class Observer:
         usable = view.usable_gpus - held_gpus + theirs
         usable[list(shut)] = theirs[list(shut)]
         seen = NodeView(np.clip(usable, 0, self.cluster.gpus), view.wait_s, view.power_state)
-        said: dict[str, tuple[int, ...]] = {}
+        said: dict[str, Event] = {}
+        free = seen.usable_gpus - theirs
         for other, event in advise(
             jobs, cluster=self.cluster, view=seen, policy=self.policy,
             rules=self.rules, tariff=self.tariff, rng=self.rng, now_s=now_s, default_limit_s=self.default_limit_s,
             stopwatch=self.stopwatch(),
         ):  # fmt: skip
-            said[other.label] = event.nodes
-            if self._said.get(other.label) != event.nodes:
+            before = self._said.get(other.label)
+            said[other.label] = event
+            if before is not None and as_good(before, event, self.cluster.klass, free):
+                said[other.label] = before
+            else:
                 names = tuple(self.cluster.names[n] for n in event.nodes)
                 sentence = f"job {other.label} of {other.user}, submitted to the cluster itself: {event.sentence}"
                 tick.events.append(EventRow(0, now_s, event.kind, None, names, event.gpus, event.reason, sentence))

@@ -15,16 +15,17 @@ from commonwatt.control.policy import Policy
 from commonwatt.data.files import load_yaml
 from commonwatt.engines.images import Images
 from commonwatt.engines.simulated.live import VirtualWork
-from commonwatt.live.capacity import live_capacity, since_s
+from commonwatt.engines.slurm.power import check_one_state
+from commonwatt.live.capacity import check_plan, live_capacity, since_s
 from commonwatt.live.clock import SteadyClock
 from commonwatt.live.durable import Durable
 from commonwatt.live.engines import Marks, make_engine, others_of
 from commonwatt.live.jobs import JobMaker
 from commonwatt.live.keeper import Keeper, Pace
 from commonwatt.live.observer import SETTING, Observer
-from commonwatt.live.savings import Estimator
+from commonwatt.live.savings import Estimator, plans_of
 from commonwatt.live.session import Session
-from commonwatt.live.state import take_state
+from commonwatt.live.state import state_of, take_state
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobTable
 from commonwatt.model.names import check_in_address
@@ -32,11 +33,14 @@ from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.units import DAY_S
 from commonwatt.placement.solvers import KeepGoing
+from commonwatt.simulation.capacity import Fits
 from commonwatt.simulation.warm import warm_up
 from commonwatt.store.database import Database, address
 from commonwatt.store.entitlements import enter_tenants
+from commonwatt.store.reach import within_reach
+from commonwatt.store.records import RequestKind
 from commonwatt.store.store import Store
-from commonwatt.store.ticks import TickStore
+from commonwatt.store.ticks import Tick, TickStore
 
 __all__ = ["Live", "open_live", "read_config"]
 
@@ -71,7 +75,10 @@ class Live:
 
 
 def read_config(path: Path) -> Scenario:
-    """Read the configuration of a control plane; raises ``InputError`` on what cannot go live."""
+    """Read the configuration of a control plane.
+
+    Raises ``InputError`` on what cannot go live, ``MissingExtraError`` if its capacity plan needs a package not there.
+    """
     config = load_yaml(path, Scenario)
     if not config.nodes:
         raise InputError("at least one node", file=path, field="nodes", value="none")
@@ -89,9 +96,8 @@ def read_config(path: Path) -> Scenario:
                 check_in_address(name, field)
             except InputError as error:
                 raise error.within(path) from None
-    if config.engine == "local" and (config.capacity or config.policies[0].capacity):
-        expected = "no capacity plan: this engine does not put nodes to sleep (slurm with live.slurm.power does)"
-        raise InputError(expected, file=path, field="capacity", value="a plan")
+    _hold_reachable(config, path)
+    _check_plans(config, cluster, path)
     for field, names in _nodes_named(config).items():
         for name in names:
             if name not in cluster.names:
@@ -99,6 +105,48 @@ def read_config(path: Path) -> Scenario:
     if config.live.profiling and not len(cluster.without(config.live.profiling.nodes)):
         raise InputError("a node that is left for work", file=path, field="live.profiling.nodes", value="all of them")
     return config
+
+
+def _check_plans(config: Scenario, cluster: Cluster, path: Path) -> None:
+    """Raise on capacity plans that cannot work: that in force, and the baseline's, which the estimate simulates."""
+    plan, compared = plans_of(config)
+    where = "capacity" if config.policies[0].capacity is None else "policies.0.capacity"
+    if plan is not None and config.engine == "local":
+        expected = "no capacity plan: this engine does not put nodes to sleep (slurm with live.slurm.power does)"
+        raise InputError(expected, file=path, field=where, value="a plan")
+    try:
+        if config.engine == "slurm" and config.live.slurm.power:
+            check_one_state(cluster)
+        if plan is not None:
+            check_plan(plan, cluster, path.parent.absolute())
+        if compared is not None:
+            where = f"policies.{len(config.policies) - 1}.capacity"
+            check_plan(compared, cluster, path.parent.absolute(), knows_the_future=True)
+    except InputError as error:
+        field = error.field or ""
+        if field.startswith(("capacity.", "states")):
+            field = f"{where}.{field.removeprefix('capacity.')}"
+        raise type(error)(error.expected, file=error.file or path, field=field, value=error.value) from None
+
+
+def _hold_reachable(config: Scenario, path: Path) -> None:
+    """Hold that the server's address and the folders named can be such at all."""
+    host = config.live.server.host
+    try:
+        good = host.isprintable() and bool(host.encode("idna"))
+    except UnicodeError:  # a part of it is empty, or too long
+        good = False
+    if not good:
+        raise InputError("an address or the name of a host", file=path, field="live.server.host", value=host)
+    state = state_of(config, path.parent.absolute())
+    folder = config.live.folder if config.engine == "local" else None
+    try:
+        if state is not None:
+            within_reach(state, f"live.{config.engine}.state")
+        if folder is not None:
+            within_reach(Path(folder), "live.folder")
+    except InputError as error:
+        raise error.within(path) from None
 
 
 def _nodes_named(config: Scenario) -> dict[str, Sequence[str]]:
@@ -111,20 +159,28 @@ def _nodes_named(config: Scenario) -> dict[str, Sequence[str]]:
 
 def open_live(
     path: Path, *, seed: int = 0, pace: Pace | None = None, clock: SteadyClock | None = None,
-    settled: Callable[[], None] = lambda: None,
+    settled: Callable[[], None] = lambda: None, mode: str | None = None,
 ) -> Live:  # fmt: skip
     """Open store and engine of the configuration *path*; its controller is there, but not started.
 
-    *settled* is called once it has begun and decided for the first time (``Keeper``).
+    *settled* is called once it has begun and decided for the first time (``Keeper``). With *mode* it begins in that
+    one (``live`` or ``dry-run``), whatever it was in last.
 
     Raises
     ------
     InputError
         For whatever is wrong in the configuration.
+    MissingExtraError
+        If a package its capacity plan needs is not installed.
     StoreError
         If the database does not answer.
     """
     config, folder = read_config(path), path.parent.absolute()
+    spec = config.policies[0]
+    plan = plans_of(config)[0]
+    if plan is not None and config.engine == "slurm" and not config.live.slurm.power:
+        expected = "true: a capacity plan is asked for, and without it no node is put to sleep"
+        raise InputError(expected, file=path, field="live.slurm.power", value=config.live.slurm.power)
     cluster = Cluster.of(config.nodes)
     database = Database(address(config.live.store, folder))
     database.prepare()
@@ -133,16 +189,14 @@ def open_live(
     maker = JobMaker(
         cluster.without(config.live.profiling.nodes if config.live.profiling else ()), config.live.default_time_limit_s
     )
-    spec = config.policies[0]
     warm_up(spec)
     engine_of = make_engine(config, folder, cluster, ticks, clock)
-    marks = Marks(cluster)
+    marks, fits = Marks(cluster), Fits()
 
     def controller(durable: Durable) -> Controller:
-        plan = spec.capacity or config.capacity
         samples = [] if plan is None else store.samples(since_s(plan, clock()), limit=1_000_000)
         return Controller(
-            capacity=None if plan is None else live_capacity(plan, cluster, samples, folder, seed, clock()),
+            capacity=None if plan is None else live_capacity(plan, cluster, samples, folder, seed, clock(), fits),
             cluster=cluster, engine=durable, policy=Policy.of(spec), rules=rules_of(config),
             tariff=config.electricity.tariff(), rng=np.random.default_rng([seed, 1]), now_s=clock(),
             tenant_weights=store.tenants(), stopwatch=stopwatch(config.live.decision_limit_s),
@@ -166,14 +220,25 @@ def open_live(
             kept={row["id"]: row for row in store.setting(SETTING, ())},
         )  # fmt: skip
 
-    estimator = Estimator(config, store, maker, clock, seed=seed)
+    def claimed() -> None:
+        enter_tenants(database, {t.name: t.weight for t in config.tenants}, clock())
+        if mode is not None:
+            _begin_in(mode, ticks)
+
+    estimator = Estimator(config, store, maker, clock, seed=seed, folder=folder)
     keeper = Keeper(
         ticks, lambda: engine_of(marks.kept(ticks)), session,
-        engine_name=config.engine, mode=config.live.mode, clock=clock, pace=pace, saved=estimator.saved,
+        engine_name=config.engine, mode=mode or config.live.mode, clock=clock, pace=pace, saved=estimator.saved,
         keep_s=config.live.keep_days * DAY_S, settled=settled, hold=lambda: take_state(config, path, ticks),
-        claimed=lambda: enter_tenants(database, {t.name: t.weight for t in config.tenants}, clock()),
+        claimed=claimed,
     )  # fmt: skip
     return Live(config, folder, cluster, database, store, maker, keeper, estimator)
+
+
+def _begin_in(mode: str, ticks: TickStore) -> None:
+    """Have the store say *mode*, and nobody ask for another: what is found running is taken up in that mode already."""
+    asked = [request.id for request in ticks.requests() if request.kind is RequestKind.MODE]
+    ticks.write(Tick(settings={"mode": mode}, requests=asked))
 
 
 def rules_of(config: Scenario) -> Rules:

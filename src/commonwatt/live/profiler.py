@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from commonwatt.control.controller import Controller
-from commonwatt.control.engine import JobEnded, Outcome, Reading
+from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome, Reading
 from commonwatt.control.events import Event, EventKind
 from commonwatt.control.prediction import predict
 from commonwatt.control.profiling import Probed, judge, next_probe, power_per_gpu_w
@@ -175,8 +175,9 @@ class Profiler:
         controller, sort = self._controller, self._sort(node)
 
         def may_begin(handle: int) -> bool:
-            taken = handle in controller.book.nodes or handle in controller.held_back or handle in controller.leaving
-            return not taken and node not in self._cards[handle].refused
+            held = handle in controller.held_back or handle in controller.paused
+            taken = handle in controller.book.nodes or handle in controller.leaving
+            return not held and not taken and node not in self._cards[handle].refused
 
         if (handle := self._queue.first(sort, may_begin)) is None:
             return False
@@ -214,6 +215,8 @@ class Profiler:
         elif controller.book.nodes.get(handle) != (node,):
             return True  # it never came here, or is elsewhere by now
         elif changes:
+            if isinstance(changes[0], JobInterrupted) and not changes[0].begun:
+                self._cards[handle].refused.add(node)  # or it would be sent here again and again, and run nowhere
             if not isinstance(changes[0], JobEnded) or changes[0].outcome is Outcome.FAILED:
                 return True  # it was interrupted, and may be measured again, or it has failed for good
             ended = changes[0].outcome

@@ -87,9 +87,12 @@ class Recorder:
         return accounts
 
     def _event(self, tick: Tick, event: Event) -> None:
-        known, book = self.durable.jobs[event.handle], self.controller.book
+        book, sentence = self.controller.book, event.sentence
         names = tuple(book.cluster.names[n] for n in event.nodes)
-        sentence = event.sentence
+        if event.handle < 0:
+            tick.events.append(EventRow(0, event.time_s, event.kind, None, names, 0, event.reason, sentence))
+            return
+        known = self.durable.jobs[event.handle]
         if event.kind is EventKind.FAILED and not sentence:
             sentence = f"{known.name} failed: {known.cause}"
         tick.events.append(
@@ -113,7 +116,7 @@ class Recorder:
                 known.id, status=_ENDS[event.kind], ended_s=event.time_s, reason=reason[:128],
                 sentence=sentence or f"{known.name} is {event.kind}", expected_start_s=None, **_OFF, **state, **done,
             )  # fmt: skip
-        elif event.kind in {EventKind.PREEMPTED, EventKind.INTERRUPTED}:
+        elif event.kind in {EventKind.PREEMPTED, EventKind.INTERRUPTED, EventKind.NOT_STARTED}:
             self.told.pop(event.handle, None)
             progress = self.durable.progress(np.array([event.handle]))
             known.kept_epochs = float(progress.kept_epochs[0])

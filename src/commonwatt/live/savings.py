@@ -1,7 +1,8 @@
 """What the policy saves against a baseline: an estimate from the jobs of the last days, simulated under both.
 
-The same jobs, with run times as far as they are known, are put through the simulator twice; nothing is taken from
-meters, so that the two are alike in what they leave out.
+The same jobs, those that have ended with the time they really took, are put through the simulator twice, each time with
+the capacity plan that belongs to the policy; nothing is taken from meters, so that the two are alike in what they leave
+out.
 """
 
 from __future__ import annotations
@@ -10,30 +11,38 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from typing import Any, cast
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
+from commonwatt.live.capacity import demand_of_samples, since_s
 from commonwatt.live.jobs import JobMaker, TimeFigure
+from commonwatt.live.lasted import factors
 from commonwatt.live.observer import SETTING, observed_jobs
+from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import CommonwattError, InputError, SolverError
 from commonwatt.model.jobs import Job, JobTable
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import PolicySpec, Scenario, UnusedNodes
 from commonwatt.model.units import DAY_S, J_PER_KWH, MICRO, NANO
-from commonwatt.simulation.compose import run_policy
+from commonwatt.simulation.capacity import Past, check_capacity
+from commonwatt.simulation.compose import Run, run_policy
 from commonwatt.store.records import JobRow, JobStatus
 from commonwatt.store.store import Store
 
-__all__ = ["Estimator", "baseline_of", "estimate", "jobs_for_estimate"]
+__all__ = ["Estimator", "baseline_of", "estimate", "jobs_for_estimate", "past_of", "plans_of"]
 
 log = logging.getLogger("commonwatt.savings")
 
 MOST_JOBS = 5_000
 DAYS = 7.0
 _LOOK_S = 0.2  # how often to look whether an estimate is still wanted
+_SHORTEST_S = 1e-3  # a job takes some time
 Saved = dict[str, float | str | None]
 SAVED = "saved"
 """The setting under which the last estimate is kept."""
@@ -45,22 +54,27 @@ def baseline_of(config: Scenario) -> PolicySpec:
 
 
 def jobs_for_estimate(
-    rows: Sequence[JobRow], maker: JobMaker, now_s: float, observed: Sequence[Mapping[str, Any]] = ()
-) -> tuple[list[Job], float]:
+    rows: Sequence[JobRow], maker: JobMaker, now_s: float, observed: Sequence[Mapping[str, Any]] = (),
+    lasted: Mapping[int, float] = MappingProxyType({}),
+) -> tuple[list[Job], float]:  # fmt: skip
     """Return the jobs of the last days as a simulation takes them, the first at 0, and the time since then, seconds.
 
-    Cancelled jobs are left out, and those of a cluster that was different then. *observed* are those others submitted
-    past us (``live.observer``).
+    Cancelled jobs are left out, those that ended without ever having run, and those of a cluster that was different
+    then. *observed* are those others submitted past us (``live.observer``). *lasted* is how many times as long as
+    planned jobs ran that have ended, by id (``live.lasted``).
     """
     since_s = now_s - DAYS * DAY_S
     recent = [row for row in rows if row.submit_s > since_s and row.status is not JobStatus.CANCELLED]
-    recent = recent[-MOST_JOBS:]
+    recent = [row for row in recent if lasted.get(row.id, 1.0) > 0][-MOST_JOBS:]
     others = observed_jobs(observed, maker.cluster, since_s)
     began_s = min([*(row.submit_s for row in recent), *(submit_s for submit_s, _ in others)], default=now_s)
     jobs = []
     for row in recent:
         try:
-            figures = [TimeFigure(**f) for f in row.times] if row.times else maker.check(row.file)
+            figures = _still_there(row.times, maker.cluster) if row.times else maker.check(row.file)
+            if not figures:
+                continue
+            figures = [_times(figure, lasted.get(row.id, 1.0)) for figure in figures]
             due_s = None if row.due_s is None else row.due_s - began_s
             jobs.append(maker.make(replace(row, submit_s=row.submit_s - began_s, due_s=due_s), figures))
         except InputError:
@@ -69,20 +83,51 @@ def jobs_for_estimate(
     return sorted(jobs, key=lambda job: job.submit_s), now_s - began_s
 
 
-def estimate(config: Scenario, jobs: Sequence[Job], until_s: float, seed: int) -> Saved:
+def _still_there(times: Sequence[Mapping[str, Any]], cluster: Cluster) -> list[TimeFigure]:
+    figures = [TimeFigure(**figure) for figure in times]
+    return [figure for figure in figures if cluster.shapes(figure.gpu_type, figure.gpus)]
+
+
+def _times(figure: TimeFigure, factor: float) -> TimeFigure:
+    return replace(figure, time_s=max(_SHORTEST_S, figure.time_s * factor))
+
+
+def _compared(config: Scenario) -> tuple[PolicySpec, PolicySpec]:
+    return config.policies[0], baseline_of(config)
+
+
+def plans_of(config: Scenario) -> tuple[CapacitySpec | None, CapacitySpec | None]:
+    """Return the capacity plan in force and that of the baseline, which has none but its own."""
+    ours, baseline = _compared(config)
+    return ours.capacity or config.capacity, baseline.capacity
+
+
+def estimate(
+    config: Scenario, jobs: Sequence[Job], until_s: float, seed: int, past: Past | None = None, began_s: float = 0.0
+) -> Saved:
     """Simulate *jobs* until *until_s* under the policy of *config* and its baseline; returns what ours saves.
 
-    Nodes set aside for profiling are left out of both.
+    Nodes set aside for profiling are left out of both. *past* is the demand before the period, which capacity plans are
+    fitted to, *began_s* when the period began, for prices that change over time.
     """
     profiling = config.live.profiling
     cluster = Cluster.of(config.nodes).without(profiling.nodes if profiling else ())
-    unused = config.unused_nodes if config.capacity else UnusedNodes(state=None)
-    scenario = config.model_copy(update={"unused_nodes": unused, "outages": (), "capacity": None})
+    plain = {"unused_nodes": UnusedNodes(state=None), "outages": (), "capacity": None}
+    scenario = config.model_copy(update={**plain, "electricity": config.electricity.seen_from(began_s)})
     table = JobTable.of(jobs)
-    found = {}
-    for name, spec in (("ours", config.policies[0]), ("baseline", baseline_of(config))):
-        plain = spec.model_copy(update={"capacity": None, "unused_nodes": None})
-        controller = run_policy(scenario, plain, cluster, table, seed, until_s=until_s).controller
+
+    def run(spec: PolicySpec, plan: CapacitySpec | None) -> Run:
+        own = spec.model_copy(update={"capacity": plan, "unused_nodes": None})
+        return run_policy(scenario, own, cluster, table, seed, past=past, until_s=until_s)
+
+    found: dict[str, tuple[float, float, float]] = {}
+    plans: dict[str, str | None] = {}
+    vain: list[str] = []
+    for name, spec, plan in zip(("ours", "baseline"), _compared(config), plans_of(config), strict=True):
+        ran, cause = _run_with(plan, cluster, past or Past(), partial(run, spec))
+        plans[name] = None if ran.capacity is None else ran.capacity.policy
+        vain += [] if cause is None else [f"{spec.label}: {cause}"]
+        controller = ran.controller
         meter = controller.ledger.meter
         ended_s = np.nan_to_num(controller.book.job("ended_s"), nan=until_s)
         late_s = np.maximum(0.0, ended_s - controller.book.job("due_s"))
@@ -96,9 +141,39 @@ def estimate(config: Scenario, jobs: Sequence[Job], until_s: float, seed: int) -
         "tardiness_cost": theirs[2] - ours[2],
         "baseline_energy_kwh": theirs[0],
         "baseline_cost": theirs[1],
+        "capacity": plans["ours"],
+        "baseline_capacity": plans["baseline"],
+        "no_forecast": "; ".join(vain) or None,
         "jobs": float(len(jobs)),
         "period_s": until_s,
     }
+
+
+def _run_with(
+    plan: CapacitySpec | None, cluster: Cluster, past: Past, run: Callable[[CapacitySpec | None], Run]
+) -> tuple[Run, str | None]:
+    """Run with *plan*; if its forecaster cannot be used, what is wanted now stays on, and the cause is returned."""
+    if plan is None or not plan.forecasts:
+        return run(plan), None
+    fitting = plan.model_copy(update={"floor_gpus": min(plan.floor_gpus, cluster.total_gpus)})
+    try:
+        check_capacity(fitting, cluster, past)
+        return run(fitting), None
+    except Exception as error:  # the forecasters' libraries raise what they like, as ``live_capacity`` knows
+        cause = str(error)
+    return run(plan.model_copy(update={"policy": "last-value"})), cause
+
+
+def past_of(config: Scenario, store: Store, folder: Path, began_s: float) -> Past:
+    """Return what was wanted before *began_s*, as far as plans need it; *folder* is that of the configuration."""
+    demands = {}
+    for plan in plans_of(config):
+        if plan is not None and plan.forecasts:
+            samples = store.samples(since_s(plan, began_s), limit=1_000_000)
+            demand = demand_of_samples([sample for sample in samples if sample.time_s < began_s], plan.step_s)
+            if demand is not None:
+                demands[plan.step_s, plan.history_days] = demand
+    return Past(demands, folder)
 
 
 class Estimator:
@@ -106,10 +181,11 @@ class Estimator:
 
     def __init__(
         self, config: Scenario, store: Store, maker: JobMaker, now_s: Callable[[], float], *, first_s: float = 60.0,
-        every_s: float = 900.0, seed: int = 0,
+        every_s: float = 900.0, seed: int = 0, folder: Path = Path(),
     ) -> None:  # fmt: skip
         self._config, self._store, self._maker, self._now_s = config, store, maker, now_s
         self._first_s, self._every_s, self._seed = first_s, every_s, seed
+        self._folder = folder
         self._stopping = threading.Event()
         earlier: Saved | None = store.setting(SAVED)
         fits = earlier is not None and earlier.get("baseline") == baseline_of(config).label
@@ -131,17 +207,21 @@ class Estimator:
     def look(self) -> Saved | None:
         """Make the estimate now, in a process of its own; ``None`` without jobs, or when it is stopped meanwhile.
 
-        Raises ``SolverError`` if that process dies.
+        Raises what goes wrong in that process, ``SolverError`` if it dies.
         """
         rows = self._store.jobs(limit=MOST_JOBS, newest_first=True)[::-1]
         observed = self._store.setting(SETTING, ())
-        jobs, period_s = jobs_for_estimate(rows, self._maker, self._now_s(), observed)
+        now_s = self._now_s()
+        lasted = factors(rows, Cluster.of(self._config.nodes), self._store.database)
+        jobs, period_s = jobs_for_estimate(rows, self._maker, now_s, observed, lasted)
         if not jobs:
             return None
+        began_s = now_s - period_s
+        past = past_of(self._config, self._store, self._folder, began_s)
         context = get_context("spawn")
         ours, theirs = context.Pipe(duplex=False)
         process = context.Process(
-            target=_estimate_to, args=(theirs, self._config, jobs, period_s, self._seed), daemon=True
+            target=_estimate_to, args=(theirs, self._config, jobs, period_s, self._seed, past, began_s), daemon=True
         )
         process.start()
         theirs.close()
@@ -149,7 +229,7 @@ class Estimator:
             while not ours.poll(_LOOK_S):
                 if self._stopping.is_set():
                     return None
-            return cast("Saved", ours.recv())
+            answer: Saved | CommonwattError = ours.recv()
         except EOFError:
             msg = "the process that makes the estimate has died"
             raise SolverError(msg) from None
@@ -157,6 +237,9 @@ class Estimator:
             process.kill()
             process.join()
             ours.close()
+        if isinstance(answer, CommonwattError):
+            raise answer
+        return answer
 
     def _run(self) -> None:
         pause_s = self._first_s
@@ -172,5 +255,14 @@ class Estimator:
                 log.warning("no estimate of savings", extra={"cause": str(error)})
 
 
-def _estimate_to(pipe: Connection, config: Scenario, jobs: Sequence[Job], until_s: float, seed: int) -> None:
-    pipe.send(estimate(config, jobs, until_s, seed))
+def _estimate_to(
+    pipe: Connection, config: Scenario, jobs: Sequence[Job], until_s: float, seed: int, past: Past, began_s: float
+) -> None:
+    answer: Saved | CommonwattError
+    try:
+        answer = estimate(config, jobs, until_s, seed, past, began_s)
+    except CommonwattError as error:
+        answer = error
+    except Exception as error:  # it is for the log of the control plane, not for this process's standard error
+        answer = SolverError(f"the estimate failed ({type(error).__name__}: {error})")
+    pipe.send(answer)

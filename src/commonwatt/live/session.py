@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from commonwatt.control.controller import Controller
-from commonwatt.control.engine import DrainingEngine, ForgetfulEngine, Found, JobLeft, LiveEngine, PatientEngine, Stop
-from commonwatt.control.events import Event, EventKind
-from commonwatt.control.ledger import Account
-from commonwatt.engines.work import mark_of
+from commonwatt.control.engine import DrainingEngine, JobLeft, LiveEngine
+from commonwatt.control.events import EventKind
 from commonwatt.live.durable import Durable, Known
 from commonwatt.live.jobs import JobMaker, TimeFigure
 from commonwatt.live.observer import Observer
 from commonwatt.live.profiler import VAIN, Profiler
 from commonwatt.live.recorder import Recorder, known_of
+from commonwatt.live.recovery import Recovery
 from commonwatt.model.errors import EngineDownError, EngineError, InputError, JobNeverFitsError
 from commonwatt.model.jobs import Job, JobTable
 from commonwatt.model.live import ProfilingSpec
@@ -72,6 +70,7 @@ class Session:
         self.profiler = Profiler(self.controller, self.durable, store.profiles(), profiling, vain)
         self.mode, self._observer = "live", observer
         self.drained: list[str] = []
+        self._left_alone: set[int] = set()  # jobs a dry run found that cannot run (so) here
         self._kept_off: set[int] | None = None  # nodes the engine was told to keep everybody's new jobs away from
         self.entered: list[JobRow] = []  # since somebody last took note of them
         self._decided = False
@@ -86,132 +85,15 @@ class Session:
         tick = Tick()
         self._set_mode(mode, tick)
         self._set_drained(drained, tick)
-        engine = self.durable.engine
-        found = {f.handle: f for f in engine.found()}
-        self._tell_strangers(found)
-        rows = self.store.active_jobs()
-        self._stop({row.id for row in rows}, found)
-        segments = self.store.segments()
-        fresh = {request.job: request.id for request in self.store.requests() if request.kind is RequestKind.SUBMIT}
-        told = {intent.job: intent.attempt for intent in self.store.open_intents() if intent.kind == "stop"}
-        for row in rows:
-            handle = self._enter(row, tick, told=row.id in fresh)
-            if handle is None:
-                tick.requests += [fresh[row.id]] if row.id in fresh else []
-                self._close_account(row.id, segments, tick)
-                continue
-            known = self.durable.jobs[handle]
-            self.recorder.told[handle] = (row.done_epochs, row.kept_epochs)
-            own = found.get(row.id)
-            known.attempts = max(known.attempts, own.attempts if own else 0)
-            if own is not None and own.nodes:
-                known.settled = min(known.settled, known.attempts - 1)  # it runs: its end is yet to come
-            began_s = math.nan if row.began_s is None else row.began_s
-            self.controller.book.remember(handle, known.attempts, began_s)
-            segment = Account(**segments[row.id]) if row.id in segments else None  # type: ignore[arg-type]
-            if own is not None and own.nodes:
-                self._adopt(handle, row, own, segment or Account(), told=told.get(row.id) == own.attempts)
-            elif segment is not None:
-                self.controller.ledger.resume(handle, segment)
-        if usage := self.store.settings().get("usage"):
-            self.controller.resume_usage(usage[1], usage[0])
-        self.recorder.segments = {h: None for j in segments if (h := self.durable.handle_of(j)) is not None}
-        unfit = {row.id for row in rows if self.durable.handle_of(row.id) is None}
-        self._stop({handle for handle in found if handle not in unfit}, found)
-        self._settle_intents(tick, found)
+        dry = mode == "dry-run"
+        recovery = Recovery(self.store, self.durable, self.controller, self._now_s, tick, dry=dry)
+        rows = recovery.take_up(lambda row, told: self._enter(row, tick, told=told, spare=dry))
+        self.recorder.told |= recovery.told
+        self.recorder.segments = recovery.segments
         self.profiler.resume(self._now_s())
-        self.durable.look()
-        reported = {change.handle for change in self.durable.waiting_changes()}
-        for row in rows:
-            handle = self.durable.handle_of(row.id)
-            if handle is None or handle in self.controller.book.nodes or row.status is not JobStatus.RUNNING:
-                continue
-            if handle not in reported:
-                self.durable.lose(handle, "it was not running any more when the controller came back")
-            self.controller.await_news(handle, row.gpus)
+        recovery.hear()
+        self._left_alone = recovery.left_alone
         return rows, tick
-
-    def _tell_strangers(self, found: dict[int, Found]) -> None:
-        """Take jobs out of *found* that the store never heard of: it is older than the engine's state.
-
-        Their records are put aside, as their numbers may be given again; what they drew counts as idle. Raises
-        ``EngineError`` if they run, or the engine cannot do that.
-        """
-        submit_s = self.store.submit_times(list(found))
-        strange = [
-            f for f in found.values() if f.handle not in submit_s or f.mark not in ("", mark_of(submit_s[f.handle]))
-        ]
-        if running := [str(f.handle) for f in strange if f.nodes]:
-            msg = (
-                f"the engine runs jobs this store knows nothing of ({', '.join(running[:10])}): it belongs to another "
-                "store, or this one is older than the engine's state; stop these jobs, or use that store"
-            )
-            raise EngineError(msg)
-        engine = self.durable.engine
-        if strange and not isinstance(engine, ForgetfulEngine):
-            msg = (
-                f"the engine's records tell of jobs this store knows nothing of ({len(strange)}, the first is "
-                f"{strange[0].handle}): move its state folder away, or use the store they belong to"
-            )
-            raise EngineError(msg)
-        if strange and isinstance(engine, ForgetfulEngine):
-            engine.forget([f.handle for f in strange], aside=True)
-        gone = {own.handle for own in strange}
-        for handle in gone:
-            del found[handle]
-        if gone:  # what they drew is nobody's; their numbers may soon be another's
-            self.durable.early = [
-                replace(r, holders=tuple(h for h in r.holders if h.handle not in gone)) for r in engine.readings()
-            ]
-
-    def _stop(self, but: set[int], found: dict[int, Found]) -> None:
-        """Stop what runs of jobs that have ended: all *but* these."""
-        self._stop_runs([f.handle for f in found.values() if f.nodes and f.handle not in but])
-
-    def _stop_runs(self, jobs: Sequence[int]) -> None:
-        """Stop what runs of *jobs* by their ids; what cannot be stopped keeps its GPUs, and holds nobody else up."""
-        engine = self.durable.engine
-        if isinstance(engine, PatientEngine):
-            engine.tell(jobs)
-        for job in jobs:
-            try:
-                engine.apply([Stop(job)])
-            except EngineDownError:
-                raise
-            except EngineError as error:
-                log.warning("a job that is over, or has no place, goes on", extra={"job": job, "cause": str(error)})
-
-    def _close_account(self, job: int, segments: Mapping[int, Mapping[str, int | None]], tick: Tick) -> None:
-        """Charge a job that will not run again for its last run."""
-        if job in segments:
-            tick.ledger["job", job] = segments[job]
-            tick.segments[job] = None
-
-    def _adopt(self, handle: int, row: JobRow, own: Found, segment: Account, *, told: bool) -> None:
-        controller = self.controller
-        if not controller.adopt(handle, own.nodes, own.gpus_per_node, segment):
-            controller.ledger.resume(handle, segment)
-            self._stop_runs([row.id])
-            self.durable.lose(handle, "it ran in a way this configuration does not allow")
-            return
-        if row.status is not JobStatus.RUNNING or row.attempts != own.attempts:
-            kind = EventKind.STARTED if own.attempts <= 1 else EventKind.RESUMED
-            before = "told to stop" if told else "started"
-            sentence = f"{row.name} was {before} just before the controller stopped, and still runs"
-            gpus = len(own.nodes) * own.gpus_per_node
-            controller.log.append(Event(self._now_s(), kind, handle, own.nodes, gpus, "found", sentence))
-
-    def _settle_intents(self, tick: Tick, found: dict[int, Found]) -> None:
-        for intent in self.store.open_intents():
-            own = found.get(intent.job)
-            attempts, runs = (own.attempts, bool(own.nodes)) if own else (0, False)
-            done = attempts >= intent.attempt if intent.kind == "start" else not (runs and attempts == intent.attempt)
-            tick.intents.append(replace(intent, outcome="done" if done else "void", cause="found after a restart"))
-            handle = self.durable.handle_of(intent.job)
-            book = self.controller.book
-            if done and intent.kind == "start" and handle is not None and np.isnan(book.job("began_s")[handle]):
-                book.remember(handle, int(book.job("starts")[handle]), intent.at_s)
-                tick.change(intent.job, began_s=intent.at_s)
 
     # -- going on
 
@@ -235,7 +117,7 @@ class Session:
             self.controller.cancel(cancelled, self._now_s())
         now_s, tick_s = self._now_s(), None
         self._keep_off(tick)
-        self.controller.held_back = self.held | set(self._pauses)
+        self.controller.held_back, self.controller.paused = set(self.held), set(self._pauses)
         if self.profiler.measure(tick, now_s) or decide:
             began = perf_counter()
             self.controller.weigh(self.store.weights())
@@ -257,13 +139,14 @@ class Session:
     def outgrown(self) -> bool:
         """Whether a new one would be better.
 
-        This one remembers far more jobs that have ended than it has to do with, or plans capacity by less than is known
-        by now.
+        This one remembers far more jobs that have ended than it has to do with, plans capacity by less than is known
+        by now, or has left jobs alone in a dry run that is over.
         """
         capacity = self.controller.capacity
         if self.durable.unsettled():
             return False
         stale = capacity is not None and self._now_s() >= capacity.renew_s
+        stale |= bool(self._left_alone) and self.mode == "live"
         return stale or len(self.durable.jobs) > _MOST_ENDED + 2 * len(self.controller.book.active)
 
     def finish(self) -> Tick:
@@ -335,8 +218,11 @@ class Session:
             tick.events.append(EventRow(0, self._now_s(), EventKind.NOT_DRAINED, None, names, 0, "refused", sentence))
         self._kept_off = set(drained)
 
-    def _enter(self, row: JobRow, tick: Tick, *, told: bool) -> int | None:
-        """Give a job to the controller; one that cannot run on this cluster is reported failed."""
+    def _enter(self, row: JobRow, tick: Tick, *, told: bool, spare: bool = False) -> int | None:
+        """Give a job to the controller; one that cannot run on this cluster is reported failed.
+
+        To *spare* it that, it is only said.
+        """
         try:
             known, figures = self._figures(row)
             job = self.maker.make(row, figures)
@@ -344,6 +230,9 @@ class Session:
             self.profiler.enter(handle, row, known, figures)
         except (InputError, JobNeverFitsError) as error:
             sentence = f"{row.name} cannot run here: {error}"
+            if spare:
+                tick.change(row.id, reason="never-fits", sentence=f"{sentence}; nothing is done about it in a dry run")
+                return None
             now_s = self._now_s()
             tick.change(
                 row.id, status=JobStatus.FAILED, ended_s=now_s, reason="never-fits", sentence=sentence, nodes=[]

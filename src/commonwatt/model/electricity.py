@@ -77,6 +77,18 @@ class Electricity(FileModel):
         carbon = StepIntegral.of(starts, [g or 0.0 for g in grams], self.repeat_s) if known else None
         return Tariff(price, carbon, self.pue)
 
+    def seen_from(self, moment_s: float) -> Electricity:
+        """Return the same electricity on a clock that begins at *moment_s* of this one."""
+        if not self.series:
+            return self
+        shifted = [point.model_copy(update={"from_s": point.from_s - moment_s}) for point in self.series]
+        if self.repeat_s is not None:
+            shifted = [point.model_copy(update={"from_s": point.from_s % self.repeat_s}) for point in shifted]
+            shifted.sort(key=lambda point: point.from_s)
+            if shifted[0].from_s > 0:
+                shifted.insert(0, shifted[-1].model_copy(update={"from_s": 0.0}))
+        return self.model_copy(update={"series": tuple(shifted)})
+
 
 @dataclass(frozen=True)
 class StepIntegral:

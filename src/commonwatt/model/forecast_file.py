@@ -6,7 +6,16 @@ from typing import Literal
 
 from commonwatt.model.fields import FileModel, quantity
 
-__all__ = ["FORMAT", "ForecastModelHeader", "NetworkRecipeFields", "NetworkSettingsFields", "TreesModelHeader"]
+__all__ = [
+    "FORMAT",
+    "BlendModelHeader",
+    "ForecastModelHeader",
+    "NetworkFields",
+    "NetworkRecipeFields",
+    "NetworkSettingsFields",
+    "TreesFields",
+    "TreesModelHeader",
+]
 
 FORMAT = 2
 """Format of model files this version reads and writes."""
@@ -29,8 +38,8 @@ class NetworkSettingsFields(FileModel):
     """What was chosen about the networks."""
 
     members: int = quantity("networks to be trained", ge=1)
-    hidden: int = quantity("size of the encoder's state", ge=1)
-    width: int = quantity("size of the context vector", ge=1)
+    hidden: int = quantity("size of the encoder's state", ge=1, le=4096)
+    width: int = quantity("size of the context vector", ge=1, le=4096)
     dropout: float = quantity("share of activations dropped in training", ge=0, lt=1)
     ignored: float = quantity("share of inputs dropped in training", ge=0, lt=1)
     held_out: float = quantity("part of the examples that judges each epoch; 0 to keep the last", ge=0, lt=1)
@@ -38,16 +47,13 @@ class NetworkSettingsFields(FileModel):
     recipe: NetworkRecipeFields = quantity("how each was trained")
 
 
-class ForecastModelHeader(FileModel):
-    """Header of a model file, whose arrays are the networks' weights and the last values seen."""
+class NetworkFields(FileModel):
+    """What is said of fitted networks."""
 
-    format: int = quantity("format of the file")
-    commonwatt: str = quantity("version that wrote it")
-    seed: int = quantity("seed it was fitted with", ge=0)
     kind: str = quantity("gru, bilstm or cnn")
     point: bool = quantity("whether it was trained on squared error")
-    look_back: int = quantity("values seen before a forecast", ge=1)
-    horizon: int = quantity("steps forecast", ge=1)
+    look_back: int = quantity("values seen before a forecast", ge=1, le=10**6)
+    horizon: int = quantity("steps forecast", ge=1, le=10**5)
     settings: NetworkSettingsFields = quantity("what was chosen")
     members: int = quantity("networks in the file", ge=1)
     resolution: float = quantity("unit networks work in", "GPUs", gt=0)
@@ -58,15 +64,12 @@ class ForecastModelHeader(FileModel):
     seen: int = quantity("values seen", ge=1)
 
 
-class TreesModelHeader(FileModel):
-    """Header of a model file whose arrays are LightGBM's trees and the last values seen."""
+class TreesFields(FileModel):
+    """What is said of fitted trees."""
 
-    format: int = quantity("format of the file")
-    commonwatt: str = quantity("version that wrote it")
-    seed: int = quantity("seed it was fitted with", ge=0)
     kind: Literal["lightgbm"] = quantity("lightgbm")
-    look_back: int = quantity("values seen before a forecast", ge=1)
-    horizon: int = quantity("steps forecast", ge=1)
+    look_back: int = quantity("values seen before a forecast", ge=1, le=10**6)
+    horizon: int = quantity("steps forecast", ge=1, le=10**5)
     trees: int = quantity("trees of each model", ge=1)
     steps: tuple[int, ...] = quantity("steps models were fitted for, the nearest first", min_length=1)
     levels: tuple[float, ...] = quantity("quantile levels they were fitted for, the lowest first", min_length=1)
@@ -74,3 +77,27 @@ class TreesModelHeader(FileModel):
     start_s: float = quantity("instant of the first value it was fitted on", "s")
     step_s: float = quantity("time between two values", "s", gt=0)
     seen: int = quantity("values seen", ge=1)
+
+
+class _Written(FileModel):
+    """What every header begins with."""
+
+    format: int = quantity("format of the file")
+    commonwatt: str = quantity("version that wrote it")
+    seed: int = quantity("seed it was fitted with", ge=0)
+
+
+class ForecastModelHeader(NetworkFields, _Written):
+    """Header of a model file, whose arrays are the networks' weights and the last values seen."""
+
+
+class TreesModelHeader(TreesFields, _Written):
+    """Header of a model file whose arrays are LightGBM's trees and the last values seen."""
+
+
+class BlendModelHeader(_Written):
+    """Header of a model file with networks and trees whose forecasts are averaged."""
+
+    kind: str = quantity("gru+lightgbm")
+    network: NetworkFields = quantity("the networks, whose arrays' names begin with `network.`")
+    trees: TreesFields = quantity("the trees, whose arrays' names begin with `trees.`")

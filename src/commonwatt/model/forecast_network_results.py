@@ -19,7 +19,7 @@ class ForecastFitResult(AnswerModel):
     first: str = quantity("instant of the first value learnt from; seconds where there are no dates")
     last: str = quantity("instant of the last one")
     values: int = quantity("values learnt from")
-    members: int = quantity("networks trained and averaged; of lightgbm, its models, one a step and level")
+    members: int = quantity("networks trained and averaged; of lightgbm alone, its models, one a step and level")
     interrupted: bool = quantity("whether training was interrupted; what was learnt by then is in the file")
     fit_s: float = quantity("time to fit", "s")
 

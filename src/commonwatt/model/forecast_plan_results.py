@@ -46,13 +46,16 @@ class ForecastPlanResult(AnswerModel):
     m: int = quantity("steps it forecasts")
     step_s: float = quantity("time between two values", "s")
     target: float = quantity("share of instants with enough GPUs on that is promised")
-    total_gpus: int = quantity("all GPUs", "GPUs")
-    total_gpus_given: bool = quantity("whether that was given; else it is the most ever wanted before the replay")
+    total_gpus: int = quantity("all GPUs; if not given, the most ever wanted or forecast", "GPUs")
+    total_gpus_given: bool = quantity(
+        "whether that was given; else nothing is capped, and savings of the replay are counted against the most that "
+        "was wanted or forecast by then"
+    )
     fitted_before: str | None = quantity("end of what the predictor learned from; null for a model file")
     calibrated_from: str = quantity("begin of the history the knob and the calibration were learned from")
     replayed_from: str = quantity("first instant replayed, which nothing was learned from before its time")
     replayed: int = quantity("known values replayed")
-    fallback: int = quantity("instants at which everything stayed on because no promise could be made")
+    fallback: int = quantity("of them at which everything stayed on because no promise could be made")
     knob: tuple[ForecastKnobPoint, ...] = quantity("settings by rising number of GPUs")
     chosen: ForecastKnobPoint = quantity("setting with the fewest GPUs that kept the target over the history")
     replay: tuple[ForecastReplay, ...] = quantity("what each way did since")

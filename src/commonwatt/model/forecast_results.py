@@ -51,6 +51,7 @@ class ForecastPromise(ResultModel):
     gpus_served: float | None = quantity("share of the GPUs wanted that were on, calibrated")
     jobs_served: float | None = quantity("share of jobs that found their GPUs on when they began; null: no job log")
     mean_gpus_on: float | None = quantity("mean GPUs on", "GPUs")
+    fallback: int = quantity("instants scored at which everything stayed on because no promise could be made")
     calibrated: bool = quantity("whether a calibration decided; else the forecast's own quantile at the target did")
 
 
@@ -74,7 +75,7 @@ class ForecastEvaluateResult(AnswerModel):
     test_from: str = quantity("first instant that is scored")
     test_values: int = quantity("instants that are scored")
     unknown: int = quantity("of them with unknown demand, which count nowhere")
-    fits: int = quantity("how often the predictor was fitted")
+    fits: int = quantity("how often the predictor was fitted; 0 for a model file")
     quantiles: tuple[ForecastQuantileScores, ...] = quantity("scores by level, the lowest first")
     crps: float | None = quantity("mean continuous ranked probability score", "GPUs")
     promise: ForecastPromise = quantity("whether the target was kept")
@@ -82,6 +83,6 @@ class ForecastEvaluateResult(AnswerModel):
         "GPU time at equal performance: each way's quantile shifted, knowing the outcome, until it has the target"
     )
     energy_saving_pct: float | None = quantity("energy saved against all GPUs on; null without --total-gpus", "%")
-    fit_s: float = quantity("time of the first fit", "s")
+    fit_s: float = quantity("time of the first fit; 0 for a model file", "s")
     predict_ms: float = quantity("time of one forecast, all levels and steps: median", "ms")
     update_ms: float = quantity("time to see one more value: median", "ms")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from pydantic import field_validator
@@ -78,7 +79,17 @@ class ServerSpec(FileModel):
     past_due: Literal["warn", "refuse"] = quantity(
         "what becomes of a job whose due date has passed already", "-", "warn"
     )
-    public_url: str | None = quantity("address people reach it by, where that is another one", "-", None)
+    public_url: str | None = quantity(
+        "address people reach it by, where that is another one; told when it starts", "-", None
+    )
+
+    @field_validator("public_url")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"https?://[^\s/@]+(/\S*)?", value):
+            msg = f"got {value!r}, expected an address such as https://commonwatt.example.org"
+            raise ValueError(msg)
+        return value
 
 
 class LiveSpec(FileModel):
@@ -131,5 +142,8 @@ class LiveSpec(FileModel):
     def _absolute(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith("/"):
             msg = f"got {value!r}, expected an absolute path"
+            raise ValueError(msg)
+        if "\0" in (value or ""):
+            msg = f"got {value!r}, expected a path without NUL characters"
             raise ValueError(msg)
         return value

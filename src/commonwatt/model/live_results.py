@@ -57,7 +57,7 @@ class JobState(ResultModel):
     ended_s: float | None = quantity("when it ended; null if it has not", "s")
     attempts: int = quantity("times it was started")
     nodes: tuple[str, ...] = quantity("nodes it runs on")
-    gpu_type: str | None = quantity("type of GPU it runs on, or last ran on")
+    gpu_type: str | None = quantity("type of GPU it runs on; null if it does not run")
     gpus: int = quantity("GPUs it holds, over all its nodes", "GPUs")
     gpus_asked: int = quantity("GPUs its owner asks for", "GPUs")
     epochs: int = quantity("epochs it has to do")
@@ -201,8 +201,9 @@ class ClusterState(ResultModel):
     tick_s: float | None = quantity("how long the last tick took; null before the first", "s")
     ticks: int = quantity("ticks since the controller was started")
     saved: dict[str, float | str | None] | None = quantity(
-        "estimated savings of all jobs against the baseline policy: energy_kwh, cost, baseline (its name), ...; "
-        "null: not known, or asked for by a tenant"
+        "estimated savings of all jobs against the baseline policy: energy_kwh, cost, baseline (its name), capacity "
+        "and baseline_capacity (the plans nodes were on by; null: all were on), no_forecast (why a plan was without "
+        "one), ...; null: not known, or asked for by a tenant"
     )
     nodes: tuple[NodeState, ...] = quantity("all nodes")
 
@@ -268,7 +269,7 @@ class AuditEntry(ResultModel):
 
     id: int = quantity("number of the entry")
     at_s: float = quantity("when", "s")
-    actor: str = quantity("label and number of the token, and whose it is")
+    actor: str = quantity("whose token it was, and its number; on the store itself, the user who did it")
     action: str = quantity("what was asked for")
     target: str = quantity("what it was about")
     outcome: str = quantity("done, or refused with a status of HTTP")
@@ -340,5 +341,6 @@ class ServeResult(AnswerModel):
     """What ``commonwatt serve`` says of itself once it takes requests."""
 
     url: str = quantity("where it is served")
+    public_url: str | None = quantity("address people reach it by, if the configuration says so; null if it does not")
     engine: str = quantity("engine that runs the jobs")
     nodes: int = quantity("number of nodes")

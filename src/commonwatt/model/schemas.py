@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from commonwatt.model.characterize_results import CharacterizeResult
 from commonwatt.model.check_results import CheckResult
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
-from commonwatt.model.forecast_file import ForecastModelHeader, TreesModelHeader
+from commonwatt.model.forecast_file import BlendModelHeader, ForecastModelHeader, TreesModelHeader
 from commonwatt.model.forecast_network_results import ForecastFitResult, ForecastPredictResult
 from commonwatt.model.forecast_plan_results import ForecastPlanResult
 from commonwatt.model.forecast_results import ForecastDemandResult, ForecastEvaluateResult
@@ -118,6 +118,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "forecast-evaluate-result": ForecastEvaluateResult,
     "forecast-model": ForecastModelHeader,
     "forecast-trees-model": TreesModelHeader,
+    "forecast-blend-model": BlendModelHeader,
     "forecast-fit-result": ForecastFitResult,
     "forecast-predict-result": ForecastPredictResult,
     "live-problem": Problem,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from commonwatt.model.fields import ResultModel, quantity
+from commonwatt.model.live_results import TokenEntry
 
 __all__ = ["StoreBackupResult", "StoreCheckResult", "StoreProblem", "StoreRestoreResult", "StoreUpgradeResult"]
 
@@ -35,6 +36,9 @@ class StoreRestoreResult(ResultModel):
     file: str = quantity("the backup")
     revision: str = quantity("revision of the tables")
     rows: dict[str, int] = quantity("rows of each table")
+    valid_tokens: tuple[TokenEntry, ...] = quantity(
+        "tokens that are valid now, also those revoked since the backup in a store that is not there any more"
+    )
 
 
 class StoreProblem(ResultModel):

@@ -15,6 +15,8 @@ from commonwatt.placement.problem import POSTPONED, Problem, Schedule
 
 __all__ = ["Explainer", "Explanation", "Reason"]
 
+_DUE_BEFORE = "its due date was no later than its submission"
+
 
 class Reason(StrEnum):
     """Why a job got what it got."""
@@ -73,25 +75,30 @@ class Explainer:
         end_s = p.now_s + p.time_s[row] + p.node_wait_s[nodes].max(initial=0.0)
         spare_s = p.due_s[job] - end_s
         head = f"{p.job_names[job]} runs on {where} with {_gpus(p.gpus_of(row))}"
+        ends = _DUE_BEFORE if self._due_before(job) else _ends(spare_s)
         if row == p.stay[job]:
-            return Explanation(Reason.KEPT, f"{head}, where it is; {_ends(spare_s)}")
+            return Explanation(Reason.KEPT, f"{head}, where it is; {ends}")
         rows = np.arange(p.start[job], p.start[job + 1])
         in_time = rows[p.now_s + p.time_s[rows] < p.due_s[job]]
         cost = p.run_cost[row]
         if spare_s > 0:
             if cost <= p.run_cost[in_time].min() * (1 + 1e-12):
                 why = "the cheapest way to meet its due date" if np.isfinite(spare_s) else "the cheapest way to run it"
-                return Explanation(Reason.CHEAPEST_IN_TIME, f"{head}: {why} ({cost:.4g} for energy); {_ends(spare_s)}")
+                return Explanation(Reason.CHEAPEST_IN_TIME, f"{head}: {why} ({cost:.4g} for energy); {ends}")
             meets = "it meets its due date there; " if np.isfinite(spare_s) else ""
             return Explanation(
                 Reason.IN_TIME,
                 f"{head}: {meets}a cheaper way ({p.run_cost[in_time].min():.4g} instead of {cost:.4g}) "
-                f"{self._why_not(in_time, job)}; {_ends(spare_s)}",
+                f"{self._why_not(in_time, job)}; {ends}",
             )
         if p.time_s[row] <= p.fastest_s[job] * (1 + 1e-12):
-            return Explanation(Reason.FASTEST, f"{head}: the fastest way, as it is late anyway; {_ends(spare_s)}")
+            return Explanation(Reason.FASTEST, f"{head}: the fastest way, as it is late anyway; {ends}")
         faster = rows[p.time_s[rows] < p.time_s[row]]
-        return Explanation(Reason.LATE, f"{head}: a faster way {self._why_not(faster, job)}; {_ends(spare_s)}")
+        return Explanation(Reason.LATE, f"{head}: a faster way {self._why_not(faster, job)}; {ends}")
+
+    def _due_before(self, job: int) -> bool:
+        """Whether the job was late when it was submitted; how late, the problem does not know."""
+        return bool(self.problem.due_s[job] <= self.problem.submit_s[job])
 
     def _why_not(self, rows: Ints, job: int) -> str:
         return (
@@ -105,6 +112,8 @@ class Explainer:
         name = p.job_names[job]
         late_s = p.now_s + p.interval_s + p.fastest_s[job] - p.due_s[job]
         late = f"; it will be late by {_span(late_s)} or more" if late_s > 0 else ""
+        if self._due_before(job):
+            late = f"; {_DUE_BEFORE}"
         if p.stay[job] >= 0:
             takers = self._takers(job)
             whom = f"go to {takers}" if takers else "are needed elsewhere"

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
+from urllib.parse import quote
 
 from commonwatt.service.problems import Refusal, problem
 
@@ -122,5 +123,9 @@ def _counted(receive: Receive) -> Receive:
 
 
 def _shown(scope: Scope) -> str:
-    """Path for the log, without what may be a secret in it; what follows ``?`` is left out."""
-    return _SECRET.sub("cw_***", str(scope["path"]))[:500]
+    """Path for the log, without what may be a secret in it; what follows ``?`` is left out.
+
+    What would end it for a reader is written as in an address (``%20``): it comes from anybody.
+    """
+    path = _SECRET.sub("cw_***", str(scope["path"]))[:500]
+    return "".join(c if c.isprintable() and c != " " else quote(c, errors="replace") for c in path)

@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from commonwatt.live.board import Board, BoardJob, BoardNode
+from commonwatt.live.board import Board, BoardJob, BoardNode, why_of
 from commonwatt.model.errors import StoreError
 from commonwatt.store.database import Database
 from commonwatt.store.watch import last_event, new_events, outlines
@@ -32,6 +32,7 @@ GONE_KEPT = 20_000
 ASK_AGAIN_S = 5.0
 _NODE = tuple(part.name for part in fields(BoardNode))
 _JOB = tuple(part.name for part in fields(BoardJob))
+_WHY = ("reason", "sentence")
 _log = logging.getLogger("commonwatt.service")
 
 
@@ -232,7 +233,7 @@ def _since(view: _View, seen: int, tenant: str | None, now_s: float) -> str:
         if number > since
     )
     jobs = (
-        outline | {name: getattr(job, name) for name in _JOB}
+        outline | {name: getattr(job, name) for name in _JOB} | dict(zip(_WHY, why_of(job), strict=True))
         for number, job, outline in view.jobs.values()
         if number > since and (tenant is None or outline["tenant"] == tenant)
     )

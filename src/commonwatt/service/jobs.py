@@ -35,6 +35,7 @@ from commonwatt.service.problems import Refusal, refusals
 from commonwatt.service.shapes import event_entry, event_page, explanation, job_detail, job_state, submitted_job
 from commonwatt.store.records import ACTIVE, EventRow, JobRow, JobStatus, RequestKind
 from commonwatt.store.store import NOTHING
+from commonwatt.store.watch import ended_lately
 
 __all__ = ["router"]
 
@@ -119,6 +120,21 @@ async def jobs(
         jobs=tuple(job_state(row, board) for row in rows[:limit]), next_cursor=rows[limit - 1].id if more else None,
         counts=counts,
     )  # fmt: skip
+
+
+@router.get("/ended", response_model=JobPage, responses=refusals(403, 404))
+async def ended(request: Request, caller: Member, tenant: TenantName = None, limit: Limit = 100) -> JobPage:
+    """List the jobs that ended last, the last first: a tenant its own, an operator all or those of one tenant."""
+    desk = desk_of(request)
+    board = desk.board()
+
+    def find() -> tuple[str | None, list[JobRow]]:
+        of = _owner(desk, caller, tenant) if tenant is not None or not caller.operator else None
+        return of, ended_lately(desk.store.database, of, limit=limit)
+
+    of, rows = await looked_up(request, find, rows=FEW + 1)
+    counts = await recent_of(request).get(("jobs", of), lambda: desk.store.counts(of))
+    return JobPage(jobs=tuple(job_state(row, board) for row in rows), next_cursor=None, counts=counts)
 
 
 @router.get("/{job}", response_model=JobDetail, responses=refusals(404))

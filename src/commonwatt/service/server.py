@@ -31,7 +31,7 @@ def bound(host: str, port: int) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen(1024)
-    except (OSError, UnicodeError, OverflowError) as error:
+    except (OSError, ValueError, OverflowError) as error:
         raise InputError(
             f"an address that can be listened on ({error})", field="live.server", value=f"{host}:{port}"
         ) from None

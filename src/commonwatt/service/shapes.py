@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from commonwatt.live.board import Board, BoardJob, BoardNode, is_late
+from commonwatt.live.board import Board, BoardJob, BoardNode, is_late, why_of
 from commonwatt.model.live_results import (
     ClusterState,
     EventEntry,
@@ -27,7 +27,6 @@ __all__ = [
 ]  # fmt: skip
 
 _NEW = ("new", "the controller has not looked at this job yet")
-_HELD = ("held", "it is held until somebody releases it")
 _HELD_LATER = "it is held: it goes on, and is not started again until somebody releases it"
 _ENDED = {"completed": "it is done", "failed": "it failed", "cancelled": "it was cancelled"}
 
@@ -60,11 +59,9 @@ def explanation(row: JobRow, board: Board, history: tuple[EventEntry, ...]) -> E
     state = job_state(row, board)
     if row.status not in ACTIVE:
         reason, sentence = row.reason or row.status.value, row.sentence or _ENDED[row.status]
-    elif row.held and row.status is JobStatus.WAITING:
-        reason, sentence = _HELD
     else:
         reason, sentence = state.reason or _NEW[0], state.sentence or _NEW[1]
-        if row.held:
+        if row.held and row.status is not JobStatus.WAITING:
             sentence = f"{sentence.rstrip('.')}; {_HELD_LATER}"
     return Explanation(
         job=row.id, name=row.name, status=row.status.value, reason=reason, sentence=sentence,
@@ -129,13 +126,14 @@ def _state(row: JobRow, board: Board) -> dict[str, Any]:
     known: JobRow | BoardJob = row
     if row.status in ACTIVE:
         known = board.jobs.get(row.id, row)
+    reason, sentence = why_of(row if row.held and row.status is JobStatus.WAITING else known)
     return {
         "id": row.id, "name": row.name, "tenant": row.tenant, "status": row.status.value, "held": row.held,
         "submit_s": row.submit_s, "due_s": row.due_s, "began_s": row.began_s, "started_s": row.started_s,
         "ended_s": row.ended_s, "attempts": row.attempts, "nodes": row.nodes, "gpu_type": row.gpu_type,
         "gpus": row.gpus, "gpus_asked": row.file.gpus, "epochs": row.file.epochs,
         "done_epochs": max(row.done_epochs, known.done_epochs), "kept_epochs": max(row.kept_epochs, known.kept_epochs),
-        "reason": known.reason, "sentence": known.sentence,
+        "reason": reason, "sentence": sentence,
         "expected_start_s": _begins_s(row, board, known),
         "expected_end_s": known.expected_end_s if row.status in ACTIVE else None,
         "late": _late(row, board.time_s, known.expected_end_s),

@@ -20,9 +20,9 @@ __all__ = ["router"]
 
 router = APIRouter(prefix=f"{PREFIX}/tenants", tags=["tenants"], route_class=AuditedRoute)
 
-Name = Annotated[
-    str, Path(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f/]+$", description="Name of the tenant.")
-]
+_NOT_DOTS = r"^([^\x00-\x1f\x7f/.]|\.[^\x00-\x1f\x7f/.]|\.\.[^\x00-\x1f\x7f/])[^\x00-\x1f\x7f/]*$"
+"""Neither `.` nor `..`, which no address can hold (``check_in_address``)."""
+Name = Annotated[str, Path(min_length=1, max_length=128, pattern=_NOT_DOTS, description="Name of the tenant.")]
 _COLUMNS = ("energy_uj", "cost_n", "carbon_ug", "gpu_us")
 
 

@@ -21,7 +21,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import DAY_S
 
-__all__ = ["Past", "check_capacity", "demand_in", "make_capacity"]
+__all__ = ["Fits", "Past", "check_capacity", "check_forecaster", "check_rules", "demand_in", "make_capacity"]
 
 CALIBRATION_DAYS = 7.0
 """Last part of the demand before the period, on which the promise is calibrated; at most a third of it."""
@@ -51,6 +51,33 @@ class Past:
         return self.demands.get((spec.step_s, spec.history_days))
 
 
+class Fits:
+    """Predictors by name, fitted anew only after *longest_s* of demand where they can take other values as seen.
+
+    What is fitted is lent to one plan at a time.
+    """
+
+    def __init__(self, longest_s: float = DAY_S) -> None:
+        self._longest_s = longest_s
+        self._held: tuple[str, float, float, FittedPredictor] | None = (
+            None  # name, step, end of what it learnt from, it
+        )
+
+    def of(self, spec: CapacitySpec, learnt: DemandSeries, seed: int) -> Predictor:
+        """Return the predictor of *spec*, having seen *learnt* and fitted to that or to what ended a little earlier."""
+        if self._held is not None:
+            name, step_s, until_s, held = self._held
+            same = (name, step_s) == (spec.forecaster, learnt.step_s)
+            if same and 0 <= learnt.end_s - until_s < self._longest_s:
+                held.see(learnt)
+                return held
+        predictor = make_predictor(spec.forecaster)
+        predictor.fit(learnt, np.random.default_rng([seed, 4]))
+        if isinstance(predictor, FittedPredictor):
+            self._held = spec.forecaster, learnt.step_s, learnt.end_s, predictor
+        return predictor
+
+
 def demand_in(samples: Sequence[Sample], step_s: float) -> DemandSeries:
     """Return the most GPUs wanted in each step of a finished run, from time 0 on."""
     at = np.array([int(sample.time_s // step_s) for sample in samples])
@@ -64,21 +91,14 @@ def demand_in(samples: Sequence[Sample], step_s: float) -> DemandSeries:
 
 
 def check_capacity(spec: CapacitySpec, cluster: Cluster, past: Past) -> None:
-    """Raise ``InputError`` on what would stop a plan: unknown states, states too slow, nothing to fit to."""
-    rules = _rules(spec)
-    Capacity(cluster, Everything(cluster.total_gpus), rules)
-    if spec.floor_gpus > cluster.total_gpus:
-        expected = f"at most the {cluster.total_gpus} GPUs there are"
-        raise InputError(expected, field="capacity.floor_gpus", value=spec.floor_gpus)
-    if not spec.forecasts:
-        return
-    if spec.forecaster not in PREDICTORS and (past.folder / spec.forecaster).is_file():
-        _read(past.folder / spec.forecaster, spec.step_s)
-    if spec.forecaster not in PREDICTORS and not (past.folder / spec.forecaster).is_file():
-        expected = f"a fitted model's file, or one of {', '.join(PREDICTORS)}"
-        raise InputError(expected, field="capacity.forecaster", value=spec.forecaster)
+    """Raise ``InputError`` on what would stop a plan: unknown states, states too slow, nothing to fit to.
+
+    Raises ``MissingExtraError`` if a package its forecaster needs is not installed.
+    """
+    check_rules(spec, cluster)
+    check_forecaster(spec, past.folder)
     least, demand = 2 * (LOOK_BACK + HORIZON), past.demand(spec)
-    if spec.forecaster in PREDICTORS and (demand is None or len(demand) < least):
+    if spec.forecasts and spec.forecaster in PREDICTORS and (demand is None or len(demand) < least):
         have = 0 if demand is None else len(demand)
         expected = (
             f"at least {least} steps of demand before the period to fit to: a log that begins earlier, or a model"
@@ -86,11 +106,45 @@ def check_capacity(spec: CapacitySpec, cluster: Cluster, past: Past) -> None:
         raise InputError(expected, field="capacity.forecaster", value=f"{have} steps")
 
 
+def check_rules(spec: CapacitySpec, cluster: Cluster) -> None:
+    """Raise ``InputError`` on states no node has or that are too slow, and on more GPUs always on than there are."""
+    Capacity(cluster, Everything(cluster.total_gpus), _rules(spec))
+    if spec.floor_gpus > cluster.total_gpus:
+        expected = f"at most the {cluster.total_gpus} GPUs there are"
+        raise InputError(expected, field="capacity.floor_gpus", value=spec.floor_gpus)
+
+
+def check_forecaster(spec: CapacitySpec, folder: Path) -> None:
+    """Try whether the forecaster can be made, or its file (relative to *folder*) be read, as far as one is needed.
+
+    Raises
+    ------
+    InputError
+        For an unknown name, and a file that is no model file or one of another step.
+    MissingExtraError
+        If a package it needs is not installed.
+    """
+    if not spec.forecasts:
+        return
+    if spec.forecaster in PREDICTORS:
+        make_predictor(spec.forecaster)
+    elif (folder / spec.forecaster).is_file():
+        _read(folder / spec.forecaster, spec.step_s)
+    else:
+        expected = f"a fitted model's file, or one of {', '.join(PREDICTORS)}"
+        raise InputError(expected, field="capacity.forecaster", value=spec.forecaster)
+
+
 def make_capacity(
-    spec: CapacitySpec, cluster: Cluster, past: Past, seed: int, foreseen: DemandSeries | None = None
-) -> Capacity:
-    """Build the plan of *spec*; *foreseen* is the demand to come, for foresight."""
-    return Capacity(cluster, _expectation(spec, cluster.total_gpus, past, seed, foreseen), _rules(spec))
+    spec: CapacitySpec, cluster: Cluster, past: Past, seed: int, foreseen: DemandSeries | None = None,
+    fits: Fits | None = None,
+) -> Capacity:  # fmt: skip
+    """Build the plan of *spec*; *foreseen* is the demand to come, for foresight, *fits* what was fitted before."""
+    if spec.policy == "foresight" and foreseen is not None:
+        ahead: Expectation = Foresight(foreseen, cluster.total_gpus)
+    else:
+        ahead = _expectation(spec, cluster.total_gpus, past, seed, fits or Fits())
+    return Capacity(cluster, ahead, _rules(spec))
 
 
 def _rules(spec: CapacitySpec) -> CapacityRules:
@@ -99,24 +153,23 @@ def _rules(spec: CapacitySpec) -> CapacityRules:
     )
 
 
-def _expectation(spec: CapacitySpec, whole: int, past: Past, seed: int, foreseen: DemandSeries | None) -> Expectation:
-    if spec.policy == "foresight" and foreseen is not None:
-        return Foresight(foreseen, whole)
+def _expectation(spec: CapacitySpec, whole: int, past: Past, seed: int, fits: Fits) -> Expectation:
     if spec.policy == "last-value":
         return LastValue(whole)
     if not spec.forecasts:
         return Everything(whole)
-    predictor, rest = _fitted(spec, past, seed)
+    predictor, rest = _fitted(spec, past, seed, fits)
     if spec.policy == "threshold":
         for gpus in rest:
             predictor.update(float(gpus))
         return Threshold(predictor, spec.margin, whole)
     calibrated = Calibrated(predictor, Calibrator(spec.target, whole_gpus=whole, steps=predictor.horizon))
-    calibrated.warm(rest)
+    if (demand := past.demand(spec)) is not None:
+        calibrated.warm(demand, len(demand) - len(rest))
     return calibrated
 
 
-def _fitted(spec: CapacitySpec, past: Past, seed: int) -> tuple[Predictor, Floats]:
+def _fitted(spec: CapacitySpec, past: Past, seed: int, fits: Fits) -> tuple[Predictor, Floats]:
     """Return the predictor, having seen the first part of the past, and the part after it.
 
     A predictor named is fitted to that first part; a fitted model only sees it, in place of what it was fitted on.
@@ -132,8 +185,7 @@ def _fitted(spec: CapacitySpec, past: Past, seed: int) -> tuple[Predictor, Float
     elif demand is None:
         raise InputError("demand before the period", field="capacity.forecaster", value="none")
     else:
-        predictor = make_predictor(spec.forecaster)
-        predictor.fit(demand.between(0, len(gpus) - tail), np.random.default_rng([seed, 4]))
+        predictor = fits.of(spec, demand.between(0, len(gpus) - tail), seed)
     return predictor, gpus[len(gpus) - tail :]
 
 
@@ -141,8 +193,8 @@ def _read(path: Path, step_s: float) -> FittedPredictor:
     """Read a fitted model; raises ``InputError`` for one of another step."""
     from commonwatt.data.forecast_model import read_model
 
-    predictor, header = read_model(path)
-    if not np.isclose(header.step_s, step_s):
+    predictor, _ = read_model(path)
+    if not np.isclose(predictor.step_s, step_s):
         expected = f"a model of the step of capacity.step_s, {step_s:g} s"
-        raise InputError(expected, file=path, field="step_s", value=header.step_s)
+        raise InputError(expected, file=path, field="step_s", value=predictor.step_s)
     return predictor

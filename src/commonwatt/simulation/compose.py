@@ -82,7 +82,7 @@ def run_policy(
     """Run the workload under one policy; ``check_runs`` tells beforehand whether it can be.
 
     *past* is the demand before the period, for a capacity plan that forecasts. One with foresight runs twice.
-    The run ends with its last job, or at *until_s*.
+    The run ends with its last job, or, whatever runs then or does not any more, at *until_s*.
     """
     unused = spec.unused_nodes or scenario.unused_nodes
     plan = spec.capacity or scenario.capacity

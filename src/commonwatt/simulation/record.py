@@ -63,7 +63,7 @@ class SampleColumns:
     running: Ints
     waiting: Ints
     on_gpus: Ints  # of nodes that are on or waking
-    wanted_gpus: Ints  # held, or asked for by waiting jobs
+    wanted_gpus: Ints  # held, or asked for by waiting jobs that are not held back
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from commonwatt.data.workload import demand_before, make_workload
+from commonwatt.data.series_files import FIRST_DATE_S, iso_moment
+from commonwatt.data.workload import demand_before, make_workload, period_begins_s
 from commonwatt.forecasting.predictors import PREDICTORS
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
@@ -36,7 +37,24 @@ def prepare(scenario: Scenario, folder: Path, seed: int) -> Prepared:
     past = _past(scenario, folder, seed)
     for plan in _plans(scenario):
         check_capacity(plan, cluster, past)
+    if past.models and scenario.workload is not None:
+        begin_s = period_begins_s(scenario.workload, folder)
+        for file in past.models:
+            _check_fitted_before(folder / file, begin_s)
     return Prepared(scenario, cluster, made.table, made.sentence, seed, past)
+
+
+def _check_fitted_before(path: Path, begin_s: float | None) -> None:
+    """Raise ``InputError`` for a model that has seen the period; where one of the two has dates only, nobody knows."""
+    from commonwatt.data.forecast_model import read_model
+
+    predictor, _ = read_model(path)
+    until_s = predictor.fitted_until_s
+    if begin_s is None or (begin_s > FIRST_DATE_S) != (until_s > FIRST_DATE_S) or until_s - predictor.step_s < begin_s:
+        return
+    begin, until = (iso_moment(at) if at > FIRST_DATE_S else f"{at:.15g} s" for at in (begin_s, until_s))
+    expected = f"a model fitted on what lies before the period, which begins at {begin}"
+    raise InputError(expected, file=path, field="capacity.forecaster", value=f"one fitted until {until}")
 
 
 def _plans(scenario: Scenario) -> list[CapacitySpec]:

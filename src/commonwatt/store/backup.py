@@ -14,7 +14,7 @@ import json
 import os
 import secrets
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -63,8 +63,9 @@ def back_up(database: Database, path: Path, version: str, *, overwrite: bool = F
 def restore(database: Database, path: Path, *, overwrite: bool = False) -> dict[str, int]:
     """Fill *database*, prepared and empty, from the backup *path*; returns the number of rows of each table.
 
-    All or nothing, while no controller runs on it. Raises ``InputError`` if the store is not empty (unless *overwrite*:
-    what was in it is then deleted), or if the file is no backup, not whole, or of another revision of the tables.
+    All or nothing, while no controller runs on it. Tokens revoked in the store before stay revoked. Raises
+    ``InputError`` if the store is not empty (unless *overwrite*: what was in it is then deleted), or if the file is no
+    backup, not whole, or of another revision of the tables.
     """
     check_backup(path)
     lines = _lines(path)
@@ -75,9 +76,11 @@ def restore(database: Database, path: Path, *, overwrite: bool = False) -> dict[
         with database.transaction(what="restore") as c:
             if not overwrite:
                 _hold_empty(database, c)
+            revoked = _revoked(c)
             for table in reversed(tables.metadata.sorted_tables):
                 c.execute(table.delete())
             rows = _read(c, path, lines)
+            _revoke(c, revoked)
             give_on(c, numbers)
     return rows
 
@@ -177,6 +180,21 @@ def _hold_empty(database: Database, c: sa.Connection) -> None:
                 "a store with nothing in it (or --overwrite, which deletes what is)",
                 field="live.store", value=f"{database} with rows in {table.name}",
             )  # fmt: skip
+
+
+def _revoked(c: sa.Connection) -> dict[str, float]:
+    """Return when each token was revoked that is, by its digest."""
+    t = tables.tokens.c
+    rows = c.execute(sa.select(t.digest, t.revoked_s).where(t.revoked_s.is_not(None)))
+    return {row.digest: row.revoked_s for row in rows}
+
+
+def _revoke(c: sa.Connection, revoked: Mapping[str, float]) -> None:
+    t = tables.tokens
+    valid = c.execute(sa.select(t.c.id, t.c.digest).where(t.c.revoked_s.is_(None))).all()
+    for row in valid:
+        if row.digest in revoked:
+            c.execute(t.update().where(t.c.id == row.id).values(revoked_s=revoked[row.digest]))
 
 
 def _read(c: sa.Connection, path: Path, lines: Iterator[bytes]) -> dict[str, int]:

@@ -27,6 +27,7 @@ from sqlalchemy.exc import (
 )
 
 from commonwatt.model.errors import InputError, MissingExtraError, StoreDownError, StoreError
+from commonwatt.store.reach import within_reach
 
 if TYPE_CHECKING:
     from commonwatt.store.claim import Claim
@@ -49,13 +50,13 @@ def address(text: str, folder: Path) -> URL:
 
     Environment variables (``$NAME``, ``${NAME}``) are put in, so that passwords need not stand in files; in the part
     before the ``@`` they may hold any character. Raises ``InputError`` on one that is not set, on databases we do not
-    know and on one in memory, which would be lost.
+    know, on one in memory, which would be lost, and on a file that is out of this process's reach.
     """
     kind, found, rest = text.partition("://")
     who, at, where = rest.rpartition("@")
     text = _put_in(kind) + found + _put_in(who, partial(quote, safe="")) + at + _put_in(where)
     if "://" not in text:
-        return URL.create("sqlite+pysqlite", database=str((folder / text).absolute()))
+        return URL.create("sqlite+pysqlite", database=_file(folder / text))
     expected = "a file, or an address beginning with sqlite:///, mysql+pymysql:// or postgresql+psycopg://"
     shown = f"{text.partition('://')[0]}://..."
     try:
@@ -68,8 +69,12 @@ def address(text: str, folder: Path) -> URL:
     if backend == "sqlite":
         if ":memory:" in url.database or url.query or url.host:
             raise InputError("a file", field="live.store", value=url.render_as_string(hide_password=True))
-        url = url.set(database=str((folder / url.database).absolute()))
+        url = url.set(database=_file(folder / url.database))
     return url.set(drivername=_KNOWN[backend])
+
+
+def _file(path: Path) -> str:
+    return str(within_reach(path.absolute(), "live.store"))
 
 
 class Database:

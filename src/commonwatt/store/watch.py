@@ -1,4 +1,4 @@
-"""What onlookers read: a few columns of many jobs, and the newest events."""
+"""What onlookers read: a few columns of many jobs, the newest events, and the jobs that ended last."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ import sqlalchemy as sa
 
 from commonwatt.store import tables
 from commonwatt.store.database import Database
+from commonwatt.store.records import JobRow
+from commonwatt.store.store import job_row
+from commonwatt.store.texts import cleaned
 
-__all__ = ["last_event", "new_events", "outlines"]
+__all__ = ["ENDS", "ended_lately", "last_event", "new_events", "outlines"]
+
+ENDS = ("completed", "failed", "cancelled")
+"""Kinds of events that end a job."""
 
 _AT_ONCE = 500
 _COLUMNS = ("id", "name", "tenant", "status", "held", "submit_s", "due_s", "started_s", "gpu_type")
@@ -48,3 +54,15 @@ def new_events(database: Database, after: int, *, limit: int = 1000) -> list[dic
     with database.reading(what="events") as c:
         rows: Iterable[sa.RowMapping] = c.execute(query).mappings()
         return [dict(row) for row in rows]
+
+
+def ended_lately(database: Database, tenant: str | None, *, limit: int) -> list[JobRow]:
+    """Return the jobs of *tenant* (``None``: of all) that ended last, the last first, as far as events are kept."""
+    t, j = tables.events.c, tables.jobs
+    query = sa.select(j).join(tables.events, t.job == j.c.id).where(t.kind.in_(ENDS), j.c.status.in_(ENDS))
+    query = query.order_by(t.id.desc()).limit(limit)
+    if tenant is not None:
+        query = query.where(j.c.tenant == cleaned(tenant))
+    with database.reading(what="jobs") as c:
+        rows = [job_row(row) for row in c.execute(query).mappings()]
+    return list({row.id: row for row in rows}.values())

@@ -43,14 +43,13 @@ _WARM_UP_DAYS = 7.0  # of the part before the test over which the calibration is
 
 
 def answer(
-    loaded: Loaded, predictor: Predictor, begin: int, target: float, total_gpus: float | None, gpu_w: float | None,
-    refit_every: int | None, seed: int,
+    loaded: Loaded, predictor: Predictor, begin: int, target: float, total_gpus: int | None, gpu_w: float | None,
+    refit_every: int | None, seed: int, *, fitted: bool,
 ) -> ForecastEvaluateResult:  # fmt: skip
-    """Evaluate *predictor* from index *begin* on; raises ``InputError`` as ``evaluate``."""
+    """Evaluate *predictor*, *fitted* before or not, from index *begin* on; raises ``InputError`` as ``evaluate``."""
     series = loaded.file.series
     rng = np.random.default_rng(seed)
-    whole = None if total_gpus is None else int(total_gpus)
-    calibrator = Calibrator(target, whole_gpus=whole, steps=predictor.horizon)
+    calibrator = Calibrator(target, whole_gpus=total_gpus, steps=predictor.horizon)
     warm_up = _warm_up(begin, predictor, series.step_s)
     with progress_bar(f"fitting {predictor.name}", 1, 1.0) as bar:
         timed = Timed(predictor, lambda part: bar.at(predictor.name, part))
@@ -70,7 +69,7 @@ def answer(
         test_from=loaded.file.moment(begin),
         test_values=len(actual),
         unknown=int(np.isnan(actual).sum()),
-        fits=found.rolled.fits,
+        fits=0 if fitted else found.rolled.fits,
         quantiles=tuple(
             ForecastQuantileScores(
                 q=row.level, mae=_or_none(row.mae), under_prediction_pct=_or_none(row.under_prediction_pct),
@@ -82,7 +81,7 @@ def answer(
         promise=_promise(loaded, found, begin, target, on),
         equal_performance=_equal(loaded, found, predictor, begin, target, gpu_w),
         energy_saving_pct=None if total_gpus is None else _or_none(100 * energy_saving(on, total_gpus)),
-        fit_s=timed.fits_s[0],
+        fit_s=0.0 if fitted else timed.fits_s[0],
         predict_ms=predict_ms,
         update_ms=update_ms,
     )  # fmt: skip
@@ -106,6 +105,7 @@ def _promise(loaded: Loaded, found: Evaluation, begin: int, target: float, on: F
         gpus_served=_or_none(gpus_served(on, actual)),
         jobs_served=served,
         mean_gpus_on=_or_none(mean_known(on)),
+        fallback=0 if found.promised is None else int((~found.promised & ~np.isnan(actual)).sum()),
         calibrated=True,
     )
 

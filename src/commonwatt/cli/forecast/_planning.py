@@ -75,22 +75,26 @@ def plan(
     if not least <= first < begin:
         raise InputError(f"more than {2 * least} values before it", field="--test-from", value=begin)
     predictor.fit(series.between(0, begin if fitted else first), np.random.default_rng(seed))
-    whole = _whole(series.gpus[:begin]) if total_gpus is None else total_gpus
     origins = np.arange(first - m, len(series), dtype=np.int64)
     quantiles = predictor.predict_many(series, origins)
-    calibrator = Calibrator(target, whole_gpus=whole, steps=m)
-    kept, fallback = _followed(calibrator, series.gpus, origins, quantiles, begin - m)
+    calibrator = Calibrator(target, whole_gpus=total_gpus, steps=m)
+    kept = calibrator.followed(series.gpus, origins, LEVELS, quantiles)
     last = quantiles[:-m, -1]  # of the values from index first on
+    whole = _whole(series.gpus[:begin]) if total_gpus is None else total_gpus
     past = History(LEVELS, last[: begin - first], series.gpus[first:begin], whole)
     knob = learn_knob(past)
     chosen = knob.choose(target)
-    actual, now, on = series.gpus[begin:], last[begin - first :], kept[begin - first : -m, -1]
+    replayed = slice(begin - first, -m)
+    actual, now, on = series.gpus[begin:], last[begin - first :], kept.gpus[replayed, -1]
+    most = math.inf if total_gpus is None else total_gpus
+    everything = np.maximum(kept.everything[replayed], 1).astype(float)
     ways = {
         "calibrated": on.astype(float),
-        "knob": chosen_gpus(chosen, LEVELS, now, whole),
-        "last-value": np.minimum(np.ceil(series.filled()[begin - m : -m]), whole),
-        "perfect-foresight": np.minimum(np.ceil(actual), whole),
+        "knob": chosen_gpus(chosen, LEVELS, now, everything if chosen.level >= 1 else most),
+        "last-value": np.minimum(np.ceil(series.filled()[begin - m : -m]), most),
+        "perfect-foresight": np.minimum(np.ceil(actual), most),
     }
+    known = ~np.isnan(actual)
     state = calibrator.state
     result = ForecastPlanResult(
         version=__version__,
@@ -101,37 +105,25 @@ def plan(
         m=m,
         step_s=series.step_s,
         target=target,
-        total_gpus=whole,
+        total_gpus=max(1, calibrator.everything_gpus),
         total_gpus_given=total_gpus is not None,
         fitted_before=None if fitted else file.moment(first),
         calibrated_from=file.moment(first),
         replayed_from=file.moment(begin),
-        replayed=int((~np.isnan(actual)).sum()),
-        fallback=fallback,
+        replayed=int(known.sum()),
+        fallback=int((known & ~kept.promised[replayed]).sum()),
         knob=tuple(_point(point) for point in knob.points),
         chosen=_point(chosen),
-        replay=tuple(_replay(name, gpus, actual, whole) for name, gpus in ways.items()),
+        replay=tuple(_replay(name, gpus, actual, everything) for name, gpus in ways.items()),
         promise_kept=state.kept,
         promise=state.sentence,
-        plan=_steps(file, quantiles[-1], kept[-1], target, node_gpus),
+        plan=_steps(file, quantiles[-1], kept.gpus[-1], target, node_gpus),
     )
     return Planned(result, begin, actual, now, on, quantiles[-1])
 
 
 def _whole(before: Floats) -> int:
     return max(1, math.ceil(float(np.nanmax(before)))) if not np.isnan(before).all() else 1
-
-
-def _followed(calibrator: Calibrator, gpus: Floats, origins: Ints, quantiles: Floats, begin: int) -> tuple[Ints, int]:
-    """GPUs kept on after each origin, [N, m], and how often that was everything from origin *begin* on."""
-    split = int(begin - origins[0])
-    before = calibrator.follow(gpus, origins[:split], LEVELS, quantiles[:split])
-    rows, fallback = [], 0
-    for origin, row in zip(origins[split:], quantiles[split:], strict=True):
-        calibrator.observe(float(gpus[origin]))
-        rows.append(calibrator.keep_on_rows(LEVELS, row))
-        fallback += not calibrator.state.kept
-    return np.concatenate([before, np.array(rows)]), fallback
 
 
 def _point(point: KnobPoint) -> ForecastKnobPoint:
@@ -145,7 +137,7 @@ def _point(point: KnobPoint) -> ForecastKnobPoint:
     )
 
 
-def _replay(name: str, on: Floats, actual: Floats, whole: int) -> ForecastReplay:
+def _replay(name: str, on: Floats, actual: Floats, everything: Floats) -> ForecastReplay:
     known = ~np.isnan(actual)
     if not known.any():
         raise InputError("a known value to replay", field="--test-from", value="none")
@@ -156,7 +148,7 @@ def _replay(name: str, on: Floats, actual: Floats, whole: int) -> ForecastReplay
         performance=float((on >= actual).mean()),
         gpus_served=1.0 if wanted == 0 else float(np.minimum(on, actual).sum()) / wanted,
         mean_gpus_on=float(on.mean()),
-        energy_saving_pct=100 * (1.0 - float(on.mean()) / whole),
+        energy_saving_pct=100 * (1.0 - float(on.mean()) / float(everything[known].mean())),
     )
 
 

@@ -9,11 +9,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from commonwatt.cli.forecast._numbers import NumberRange
+
 if TYPE_CHECKING:
     from commonwatt.data.series_files import SeriesFile
     from commonwatt.model.arrays import Ints
 
-__all__ = ["Loaded", "load_series", "pairs", "series_digest", "series_options"]
+__all__ = [
+    "MOST_GPUS",
+    "MOST_HORIZON",
+    "MOST_LOOK_BACK",
+    "Loaded",
+    "load_series",
+    "pairs",
+    "series_digest",
+    "series_options",
+]
+
+MOST_GPUS, MOST_HORIZON, MOST_LOOK_BACK = 10**9, 10**5, 10**6
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,7 +43,7 @@ class Loaded:
 def series_options(command: F) -> F:
     """Add the options that say what of SERIES is the demand."""
     for option in (
-        click.option("--max-gap", type=click.FloatRange(0), default=86400.0, show_default=True, metavar="S",
+        click.option("--max-gap", type=NumberRange(0, infinite=True), default=86400.0, show_default=True, metavar="S",
                      help="Longest hole between two rows that becomes unknown values, seconds."),
         click.option("--where", "where", multiple=True, metavar="COLUMN=VALUE",
                      help="Only the rows with this value: one tenant or virtual cluster of several; repeatable."),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from commonwatt.cli.forecast._numbers import NumberRange
 from commonwatt.cli.output import json_option, print_json, say, seed_option
 
 if TYPE_CHECKING:
@@ -36,13 +37,13 @@ class _Found:
     help="csv: the column for job, tenant, submit_s, duration_s, gpus, ...; repeatable.",
 )  # fmt: skip
 @click.option("--tenant", metavar="NAME", help="Only the jobs of one tenant.")
-@click.option("--step", "step_s", type=click.FloatRange(0, min_open=True), default=60.0, show_default=True, metavar="S",
+@click.option("--step", "step_s", type=NumberRange(0, min_open=True), default=60.0, show_default=True, metavar="S",
               help="Time between two values, seconds.")  # fmt: skip
 @click.option("--begin", metavar="TIME", help="First instant: ISO 8601, or seconds on the log's clock.")
 @click.option("--end", metavar="TIME", help="First instant that is not counted.")
 @click.option("--prometheus", "url", metavar="URL", help="Ask this Prometheus instead of reading a LOG.")
 @click.option("--query", help="What to ask it, giving one series: sum(...).")
-@click.option("--days", type=click.FloatRange(0.1, 3650), default=14.0, show_default=True,
+@click.option("--days", type=NumberRange(0.1, 3650), default=14.0, show_default=True,
               help="Length, where LOG is the word generated.")  # fmt: skip
 @seed_option
 @json_option

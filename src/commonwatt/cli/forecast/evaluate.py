@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.forecast._series import series_options
+from commonwatt.cli.forecast._numbers import NumberRange
+from commonwatt.cli.forecast._series import MOST_GPUS, MOST_HORIZON, MOST_LOOK_BACK, series_options
 from commonwatt.cli.output import json_option, print_json, seed_option
 
 if TYPE_CHECKING:
@@ -30,27 +31,34 @@ __all__ = ["evaluate"]
 @click.option("--test-from", required=True, metavar="TIME", help="First instant scored: ISO 8601, or seconds.")
 @click.option(
     "--target",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=NumberRange(0, 1, min_open=True),
     default=0.98,
     show_default=True,
     help="Share of instants with enough GPUs on that is promised.",
 )
-@click.option("--total-gpus", type=click.FloatRange(0, min_open=True), metavar="N", help="GPUs there are.")
-@click.option("--gpu-w", type=click.FloatRange(0), metavar="W", help="Power of a GPU that is on, for energies.")
+@click.option("--total-gpus", type=click.IntRange(1, MOST_GPUS), metavar="N", help="GPUs there are.")
+@click.option("--gpu-w", type=NumberRange(0, 1e6), metavar="W", help="Power of a GPU that is on, for energies.")
 @click.option(
     "--margin",
-    type=click.FloatRange(0),
+    type=NumberRange(0, 1e6),
     metavar="PERCENT",
     help="The threshold method: so much above the median (the point forecast), at every level.",
 )
-@click.option("--refit-every", type=click.IntRange(1), metavar="STEPS", help="Fit anew after so many steps.")
-@click.option("--look-back", type=click.IntRange(1), metavar="N", help="Values seen before a forecast.  [default: 120]")
-@click.option("--horizon", type=click.IntRange(1), metavar="M", help="Steps forecast.  [default: 5]")
+@click.option(
+    "--refit-every", type=click.IntRange(1), metavar="STEPS", help="Fit anew after so many steps; no model file."
+)
+@click.option(
+    "--look-back",
+    type=click.IntRange(1, MOST_LOOK_BACK),
+    metavar="N",
+    help="Values seen before a forecast.  [default: 120]",
+)
+@click.option("--horizon", type=click.IntRange(1, MOST_HORIZON), metavar="M", help="Steps forecast.  [default: 5]")
 @series_options
 @seed_option
 @json_option
 def evaluate(
-    series: Path, *, name: str, test_from: str, target: float, total_gpus: float | None, gpu_w: float | None,
+    series: Path, *, name: str, test_from: str, target: float, total_gpus: int | None, gpu_w: float | None,
     margin: float | None, refit_every: int | None, look_back: int | None, horizon: int | None, column: str,
     time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
@@ -65,12 +73,17 @@ def evaluate(
       commonwatt forecast evaluate demand.csv --test-from 2024-01-13 --model gru --target 0.95 --json
     """
     from commonwatt.cli.forecast._evaluation import answer
-    from commonwatt.cli.forecast._fitted import named_or_fitted
+    from commonwatt.cli.forecast._fitted import Fitted, named_or_fitted
     from commonwatt.cli.forecast._series import load_series
     from commonwatt.cli.output import blamed_on
     from commonwatt.data.series_files import read_moment
+    from commonwatt.model.errors import InputError
 
     predictor = named_or_fitted(name, look_back, horizon)
+    fitted = isinstance(predictor, Fitted)
+    if fitted and refit_every is not None:
+        expected = "no --refit-every with a model file, which is not fitted anew; give a predictor by its name"
+        raise InputError(expected, field="--refit-every", value=refit_every)
     if margin is not None:
         from commonwatt.forecasting.threshold import Threshold
 
@@ -78,7 +91,7 @@ def evaluate(
     loaded = load_series(series, column, time_column, where, max_gap)
     begin = read_moment(test_from, loaded.file, "--test-from")
     with blamed_on(series):
-        result = answer(loaded, predictor, begin, target, total_gpus, gpu_w, refit_every, seed)
+        result = answer(loaded, predictor, begin, target, total_gpus, gpu_w, refit_every, seed, fitted=fitted)
     if as_json:
         print_json(result)
     else:
@@ -103,6 +116,10 @@ def _tell(result: ForecastEvaluateResult) -> None:
     click.echo(f"CRPS        {_shown(result.crps)} GPUs, {result.test_values:,} instants, {result.unknown:,} unknown")
     click.echo(f"promise     {100 * promise.target:g}% of instants with enough GPUs on")
     click.echo(f"achieved    {_percent(promise.achieved)} (its own quantile: {_percent(promise.achieved_raw)})")
+    known = result.test_values - result.unknown
+    click.echo(
+        f"fallback    at {promise.fallback:,} of {known:,} instants no promise could be made, everything stayed on"
+    )
     jobs = "" if promise.jobs_served is None else f", {_percent(promise.jobs_served)} of jobs"
     click.echo(f"served      {_percent(promise.gpus_served)} of the GPUs wanted{jobs}")
     if result.energy_saving_pct is not None:
@@ -112,7 +129,8 @@ def _tell(result: ForecastEvaluateResult) -> None:
         energy = "" if way.energy_kwh is None else f", {way.energy_kwh:,.0f} kWh"
         hours = "unknown" if way.gpu_hours is None else f"{way.gpu_hours:,.0f}"
         click.echo(f"  {way.name:<20} {hours} GPU h{energy} at {_percent(way.performance)}")
-    click.echo(f"fit {result.fit_s:.1f} s, forecast {result.predict_ms:.2f} ms, update {result.update_ms:.3f} ms")
+    fit = f"fit {result.fit_s:.1f} s" if result.fits else "fitted before"
+    click.echo(f"{fit}, forecast {result.predict_ms:.2f} ms, update {result.update_ms:.3f} ms")
 
 
 def _shown(value: float | None, unit: str = "") -> str:

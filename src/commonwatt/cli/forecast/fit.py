@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commonwatt.cli.forecast._series import series_options
+from commonwatt.cli.forecast._numbers import NumberRange
+from commonwatt.cli.forecast._series import MOST_HORIZON, MOST_LOOK_BACK, series_options
 from commonwatt.cli.output import json_option, print_json, say, seed_option
 
 if TYPE_CHECKING:
+    from commonwatt.forecasting.blend import NetworkAndTrees
     from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
     from commonwatt.forecasting.networks import NetworkPredictor
 
@@ -30,7 +32,7 @@ __all__ = ["fit"]
     default="gru",
     show_default=True,
     metavar="NAME",
-    help="gru, bilstm, cnn, one of them with -point: trained on squared error; or lightgbm.",
+    help="gru, bilstm, cnn, one of them with -point: trained on squared error; lightgbm; or gru+lightgbm.",
 )
 @click.option(
     "--train-until", metavar="TIME", help="First instant not learnt from: ISO 8601, or seconds.  [default: all]"
@@ -38,18 +40,30 @@ __all__ = ["fit"]
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="MODEL", help="File to write.")
 @click.option("--members", type=click.IntRange(1), metavar="N", help="Networks whose forecasts are averaged.")
 @click.option("--epochs", type=click.IntRange(1), metavar="N", help="Epochs of each.")
+@click.option(
+    "--held-out",
+    type=NumberRange(0, 0.5, max_open=True),
+    metavar="SHARE",
+    help="Part of SERIES, below 0.5, that judges each epoch: the best is kept, and training ends after four without a "
+    "better one.  [default: 0, the last is kept]",
+)
 @click.option("--raw-levels", is_flag=True, help="Work on levels, not changes: to see what drift does to that.")
-@click.option("--look-back", type=click.IntRange(1), metavar="N", help="Values seen before a forecast.  [default: 120]")
-@click.option("--horizon", type=click.IntRange(1), metavar="M", help="Steps forecast.  [default: 5]")
+@click.option(
+    "--look-back",
+    type=click.IntRange(1, MOST_LOOK_BACK),
+    metavar="N",
+    help="Values seen before a forecast.  [default: 120]",
+)
+@click.option("--horizon", type=click.IntRange(1, MOST_HORIZON), metavar="M", help="Steps forecast.  [default: 5]")
 @series_options
 @seed_option
 @json_option
 def fit(
     series: Path, *, name: str, train_until: str | None, out: Path, members: int | None, epochs: int | None,
-    raw_levels: bool, look_back: int | None, horizon: int | None, column: str, time_column: str | None,
-    where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
+    held_out: float | None, raw_levels: bool, look_back: int | None, horizon: int | None, column: str,
+    time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Train a network, or LightGBM, on SERIES and write it to MODEL.
+    """Train a network, LightGBM, or both on SERIES and write what was learnt to MODEL.
 
     SERIES is CSV or Parquet with a time column and one of GPUs, or a job log. Ctrl-C ends the training of a network,
     keeping what it has learnt, and a second one ends the command.
@@ -69,24 +83,26 @@ def fit(
     from commonwatt.cli.output import blamed_on, progress_bar
     from commonwatt.data.forecast_model import write_model
     from commonwatt.data.series_files import read_moment
-    from commonwatt.forecasting.networks import NetworkPredictor
+    from commonwatt.forecasting.blend import NetworkAndTrees
+    from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
     from commonwatt.model.forecast_network_results import ForecastFitResult
 
-    predictor = _made(name, members, epochs, raw_levels, look_back, horizon)
+    predictor = _made(name, members, epochs, held_out, raw_levels, look_back, horizon)
     _check_out(out)
     file = load_series(series, column, time_column, where, max_gap).file
     until = len(file.series) if train_until is None else read_moment(train_until, file, "--train-until")
     began = time.perf_counter()
     learnt, rng, stopped = file.series.between(0, until), np.random.default_rng(seed), False
     with blamed_on(series), progress_bar(f"training {name}", 1, 1.0) as bar:
-        if isinstance(predictor, NetworkPredictor):
-            with _interruptible() as interrupted:
-                say(f"training {name} on {until:,} values; Ctrl-C keeps what it has learnt by then")
-                predictor.fit(learnt, rng, go_on=lambda: not interrupted(), progress=lambda part: bar.at(name, part))
-                stopped = interrupted()
-        else:
+        if isinstance(predictor, LightGbmQuantile):
             say(f"training {name} on {until:,} values")
             predictor.fit(learnt, rng, progress=lambda part: bar.at(name, part))
+        else:
+            with _interruptible() as interrupted:
+                networks = "the network" if isinstance(predictor, NetworkAndTrees) else "it"
+                say(f"training {name} on {until:,} values; Ctrl-C keeps what {networks} has learnt by then")
+                predictor.fit(learnt, rng, go_on=lambda: not interrupted(), progress=lambda part: bar.at(name, part))
+                stopped = interrupted()
     size = write_model(predictor, out, seed)
     result = ForecastFitResult(
         version=__version__,
@@ -115,32 +131,35 @@ def fit(
 
 
 def _made(
-    name: str, members: int | None, epochs: int | None, raw: bool, look_back: int | None, horizon: int | None
-) -> NetworkPredictor | LightGbmQuantile:
+    name: str, members: int | None, epochs: int | None, held_out: float | None, raw: bool, look_back: int | None,
+    horizon: int | None,
+) -> NetworkPredictor | LightGbmQuantile | NetworkAndTrees:  # fmt: skip
     from dataclasses import replace
 
+    from commonwatt.forecasting.blend import NetworkAndTrees
     from commonwatt.forecasting.forecast import HORIZON, LOOK_BACK
     from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
     from commonwatt.forecasting.networks import NetworkPredictor, NetworkSettings
     from commonwatt.forecasting.predictors import PREDICTORS, make_predictor
     from commonwatt.model.errors import InputError
 
-    networks = [known for known, entry in PREDICTORS.items() if entry.packages == ("torch",)]
+    kept = [known for known, entry in PREDICTORS.items() if {*entry.packages} & {"torch", "lightgbm"}]
+    if name not in kept:
+        expected = f"one of {', '.join(kept)}; others are fitted where they are used, by their name"
+        raise InputError(expected, field="--model", value=name)
+    n, m = look_back or LOOK_BACK, horizon or HORIZON
     if name == LightGbmQuantile.name:
-        for field, given in (("--members", members), ("--epochs", epochs), ("--raw-levels", raw or None)):
+        options = {"--members": members, "--epochs": epochs, "--held-out": held_out, "--raw-levels": raw or None}
+        for field, given in options.items():
             if given is not None:
                 raise InputError("a network to go with it", field=field, value=name)
-        trees = make_predictor(name, look_back or LOOK_BACK, horizon or HORIZON)
-        assert isinstance(trees, LightGbmQuantile)
-        return trees
-    if name not in networks:
-        expected = f"one of {', '.join([*networks, LightGbmQuantile.name])}; others need no fitting ahead"
-        raise InputError(expected, field="--model", value=name)
-    settings = NetworkSettings(raw=raw)
-    recipe = settings.recipe if epochs is None else replace(settings.recipe, epochs=epochs)
-    settings = replace(settings, recipe=recipe, members=members or settings.members)
-    made = make_predictor(name, look_back or LOOK_BACK, horizon or HORIZON, settings=settings)
-    assert isinstance(made, NetworkPredictor)
+        made = make_predictor(name, n, m)
+    else:
+        settings = NetworkSettings(raw=raw, held_out=held_out or 0.0)
+        recipe = settings.recipe if epochs is None else replace(settings.recipe, epochs=epochs)
+        settings = replace(settings, recipe=recipe, members=members or settings.members)
+        made = make_predictor(name, n, m, settings=settings)
+    assert isinstance(made, NetworkPredictor | LightGbmQuantile | NetworkAndTrees)
     return made
 
 

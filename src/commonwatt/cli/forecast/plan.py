@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.forecast._series import series_options
+from commonwatt.cli.forecast._numbers import NumberRange
+from commonwatt.cli.forecast._series import MOST_GPUS, series_options
 from commonwatt.cli.output import json_option, plot_option, print_json, say, seed_option
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ __all__ = ["plan"]
 @click.argument("series", type=click.Path(path_type=Path))
 @click.option(
     "--target",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=NumberRange(0, 1, min_open=True),
     default=0.98,
     show_default=True,
     help="Share of instants with enough GPUs on that is promised; 1 keeps everything on.",
@@ -37,8 +38,15 @@ __all__ = ["plan"]
 @click.option(
     "--test-from", metavar="TIME", help="Replay from here: ISO 8601, or seconds.  [default: the last seventh]"
 )
-@click.option("--total-gpus", type=click.IntRange(1), metavar="N", help="GPUs there are.  [default: the most wanted]")
-@click.option("--node-gpus", type=click.IntRange(1), metavar="N", help="GPUs of a node, to plan whole nodes.")
+@click.option(
+    "--total-gpus",
+    type=click.IntRange(1, MOST_GPUS),
+    metavar="N",
+    help="GPUs there are.  [default: no limit; savings against the most wanted]",
+)
+@click.option(
+    "--node-gpus", type=click.IntRange(1, MOST_GPUS), metavar="N", help="GPUs of a node, to plan whole nodes."
+)
 @plot_option("fan chart with what came true, GPUs on against used, the knob with the chosen point, and savings")
 @series_options
 @seed_option
@@ -91,7 +99,7 @@ def _tell(result: ForecastPlanResult) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    given = "" if result.total_gpus_given else " (the most wanted before it; give --total-gpus)"
+    given = "" if result.total_gpus_given else " (the most wanted or forecast; give --total-gpus)"
     click.echo(f"{result.model}, {result.m} steps of {result.step_s:g} s ahead; {result.total_gpus:,} GPUs{given}")
     table = Table(title=f"replayed from {result.replayed_from}: {result.replayed:,} instants", title_justify="left")
     table.add_column("", no_wrap=True)
@@ -103,6 +111,8 @@ def _tell(result: ForecastPlanResult) -> None:
             f"{row.energy_saving_pct:.2f}%",
         )  # fmt: skip
     Console().print(table)
+    fallback = f"at {result.fallback:,} of {result.replayed:,} instants"
+    click.echo(f"fallback    {fallback} no promise could be made, everything stayed on")
     chosen = result.chosen
     extra = f" and {chosen.extra_gpus} GPUs" if chosen.extra_gpus else ""
     setting = "everything on" if chosen.q >= 1 else f"quantile {chosen.q:g}{extra}"

@@ -29,23 +29,24 @@ def config_option(command: F) -> F:
 
 
 @contextmanager
-def opened(config: Path) -> Iterator[Store]:
-    """Open the store of *config*, with the tenants it names entered."""
+def opened(config: Path, *, adding: bool = False) -> Iterator[Store]:
+    """Open the store of *config*; for *adding* to it, it is made if need be, and the tenants it names are entered."""
     from time import time
 
     from commonwatt.data.files import load_yaml
     from commonwatt.model.scenario import Scenario
 
-    with opened_database(config, existing=False) as database:
+    with opened_database(config, existing=not adding) as database:
         from commonwatt.store.entitlements import enter_tenants
         from commonwatt.store.store import Store
 
         with blamed_on(config):
             database.prepare()
         store = Store(database)
-        named = {tenant.name: tenant.weight for tenant in load_yaml(config, Scenario).tenants}
-        with blamed_on(config):
-            enter_tenants(database, named, time(), only_new=True)
+        if adding:
+            named = {tenant.name: tenant.weight for tenant in load_yaml(config, Scenario).tenants}
+            with blamed_on(config):
+                enter_tenants(database, named, time(), only_new=True)
         yield store
 
 

@@ -40,7 +40,7 @@ def add(*, tenant: str | None, operator: bool, label: str, config: Path | None, 
             made = client.add_token(tenant, label)
     else:
         order = validate({"tenant": tenant, "label": label}, TokenOrder)
-        with opened(config) as store:
+        with opened(config, adding=True) as store:
             token = store.add_token(order.tenant, order.label, time())
             owner = store.owner(token)
             assert owner is not None

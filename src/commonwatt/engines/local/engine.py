@@ -33,7 +33,7 @@ from commonwatt.control.engine import (
 from commonwatt.engines.images import Images
 from commonwatt.engines.local.folder import End, RunFolder, RunOrder
 from commonwatt.engines.local.run import PATIENCE_S, Run, await_any, reap
-from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, holders_of
+from commonwatt.engines.meters import DeclaredPower, Mark, Meters, Since, catch_up, holders_of
 from commonwatt.engines.orders import Orders
 from commonwatt.engines.past import Past
 from commonwatt.engines.reports import Reports
@@ -113,7 +113,7 @@ class LocalEngine:
     def poll(self) -> Sequence[Change]:
         """What changed since the last poll."""
         for handle, run in list(self._runs.items()):
-            if (end := run.ended()) is not None:
+            if (end := run.glance()) is not None:
                 self._vacate(handle)
                 end = end.timely(run.order, self._now_s())
                 self._changes.append(self._reports.change(run.order, end, begun=run.folder.begun(end)))
@@ -148,7 +148,7 @@ class LocalEngine:
         runs = {handle: self._runs[handle] for handle in handles if handle in self._runs}
         for run in runs.values():
             run.tell()
-        return [handle for handle, run in runs.items() if run.watched >= 0]
+        return [handle for handle, run in runs.items() if run.watched >= 0 or run.orphaned_s is not None]
 
     def room(self, nodes: Collection[int], gpus_per_node: int) -> bool:
         """Whether so many GPUs of each of *nodes* are free."""
@@ -193,7 +193,7 @@ class LocalEngine:
         for run in self._runs.values():
             run.forsake()
 
-    def marks(self) -> dict[int, tuple[float, float | None]]:
+    def marks(self) -> dict[int, Mark]:
         """Return when each node was read last, and what its meter said: for the engine after this one."""
         return {n: self._meters.mark(n) for n in range(len(self._cluster))}
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Process", "end_marked", "opened"]
+__all__ = ["Process", "end_marked", "none_marked", "opened"]
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _GONE_S = 0.2
@@ -74,6 +74,11 @@ def end_marked(mark: str) -> bool:
             return False
         time.sleep(_BLINK_S)
     return True
+
+
+def none_marked(mark: str) -> bool:
+    """Kill as ``end_marked`` does, and do not wait for it; returns whether there was none."""
+    return not _kill_marked(os.fsencode(mark))
 
 
 def _kill_marked(mark: bytes) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from commonwatt.engines.local import runner
 from commonwatt.engines.local.folder import End, Processes, RunFolder, RunOrder
-from commonwatt.engines.local.processes import end_marked, opened
+from commonwatt.engines.local.processes import end_marked, none_marked, opened
 from commonwatt.model.errors import EngineError
 
 __all__ = ["PATIENCE_S", "Run", "await_any", "passed_on", "reap"]
@@ -27,6 +27,9 @@ PATIENCE_S = 5.0
 
 _BLINK_S = 0.02
 """How often to look at a run whose process is not known (yet)."""
+
+_AGAIN_S = 1.0
+"""How often to look for what a dead runner has left and what does not die, killed."""
 
 _LONGEST_WAIT_S = 3600.0
 """The system counts a wait in milliseconds, of which it cannot take more than 24.8 days."""
@@ -50,6 +53,8 @@ class Run:
     watched: int = -1  # a descriptor that becomes readable when the runner ends
     child: int | None = None  # the runner, until it is known to have ended, if it is a process of ours
     told_s: float | None = None  # when it was first asked to stop
+    orphaned_s: float | None = None  # since when its runner is dead, and what that has left, though killed, is not
+    again_s: float = -math.inf  # when to look for that next
 
     def launch(self) -> None:
         """Start the runner."""
@@ -69,7 +74,7 @@ class Run:
 
     def watch(self) -> None:
         """Get a descriptor of the runner's process, once it has one and as long as it lives."""
-        if self.watched >= 0:
+        if self.watched >= 0 or self.orphaned_s is not None:
             return
         if self.folder.end() is not None:
             return
@@ -87,6 +92,10 @@ class Run:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.watched, number)
 
+    def glance(self) -> End | None:
+        """Return how the run ended, as ``ended`` does, but look for what a dead runner has left only now and then."""
+        return None if time.monotonic() < self.again_s else self.ended()
+
     def ended(self) -> End | None:
         """Return how the run ended, writing it down for a runner that died without doing so."""
         end = self.folder.end()
@@ -102,6 +111,9 @@ class Run:
             if end is None:
                 known = self.folder.processes()
                 if not self._cleared(known):
+                    self.forsake()  # the end of a runner, once come, would be told for ever
+                    now_s = time.monotonic()
+                    self.orphaned_s, self.again_s = self.orphaned_s or now_s, now_s + _AGAIN_S
                     return None
                 cause = "its runner died" if known else "it never began"
                 end = End(None, stopped=False, at_s=time.time(), cause=cause)
@@ -117,13 +129,15 @@ class Run:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(known.job.pid, signal.SIGKILL)
         own = self.order.environment.get(_MARK)
-        return own is None or end_marked(f"{_MARK}={own}")
+        gone = end_marked if self.orphaned_s is None else none_marked
+        return own is None or gone(f"{_MARK}={own}")
 
     def await_end(self) -> End:
         """Return how the run ended that was told to; raises ``EngineError`` if its processes do not end even killed."""
         now_s = time.monotonic()
         kill_s = max(now_s, (now_s if self.told_s is None else self.told_s) + self.order.grace_s + PATIENCE_S)
         while (end := self.ended()) is None:
+            kill_s = kill_s if self.orphaned_s is None else min(kill_s, self.orphaned_s)
             left_s = kill_s - time.monotonic()
             if left_s < -PATIENCE_S:
                 msg = f"stop {self.order.name}: its processes do not end, even killed"
@@ -179,8 +193,11 @@ def await_any(runs: Collection[Run], seconds: float, waker: int = -1) -> None:
                 blind.append(run)
             else:
                 waiting.register(run.watched, select.POLLIN)
-        longest_s = min(left_s, _BLINK_S if blind else _LONGEST_WAIT_S)
-        if any(run.ended() for run in blind) or waiting.poll(1000 * longest_s):
+        if any(run.glance() for run in blind):
+            return
+        now_s = time.monotonic()
+        longest_s = min([left_s, _LONGEST_WAIT_S, *(max(_BLINK_S, run.again_s - now_s) for run in blind)])
+        if waiting.poll(1000 * longest_s):
             return
 
 

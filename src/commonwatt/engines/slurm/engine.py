@@ -31,16 +31,16 @@ from commonwatt.control.engine import (
 )
 from commonwatt.engines.images import Images
 from commonwatt.engines.local.folder import End, RunFolder, RunOrder
-from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, holders_of
+from commonwatt.engines.meters import DeclaredPower, Mark, Meters, Since, catch_up, holders_of
 from commonwatt.engines.orders import Orders
 from commonwatt.engines.past import Past
 from commonwatt.engines.reports import Reports
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.drains import Drains
 from commonwatt.engines.slurm.places import Places
-from commonwatt.engines.slurm.power import NodePower
-from commonwatt.engines.slurm.run import SlurmRun, await_end, comment_of, holding, out_of_place, strays, told
-from commonwatt.engines.slurm.settings import SlurmSettings, prepare, submission
+from commonwatt.engines.slurm.power import NodePower, still_asleep
+from commonwatt.engines.slurm.run import SlurmRun, await_end, comment_of, kill_overdue, out_of_place, strays, told
+from commonwatt.engines.slurm.settings import GONE_S, SlurmSettings, prepare, submission
 from commonwatt.engines.slurm.sight import Sight, look
 from commonwatt.engines.work import Work
 from commonwatt.model.arrays import Ints
@@ -75,7 +75,7 @@ class SlurmEngine:
     declared_power
         Take the power the cluster declares for a meter where there is none.
     since
-        When nodes were read last by an engine before this one, and what their meters said (``marks``).
+        When nodes were read last by an engine before this one, and how they were then (``marks``).
     now_s
         The time.
 
@@ -154,23 +154,24 @@ class SlurmEngine:
 
     @property
     def stop_s(self) -> float:
-        """How long a job that was told may take to be gone."""
-        return self._settings.grace_s + self._settings.patience_s
+        """How long a job that was told may take to be gone: it is killed before, at the next look."""
+        return self._settings.kill_s + 2 * GONE_S
 
     def tell(self, handles: Collection[int]) -> Collection[int]:
         """Tell jobs to stop, all at once; those that Slurm has not started cannot hear it, others leave already."""
         if not handles:
             return []
-        sight, going = self._look(), {}
-        for handle in handles:
-            run = self._runs.get(handle)
-            job = None if run is None or run.held else sight.job_of(run.order)
-            if run is not None and job is not None and (job.holds or job.leaving):
+        runs, going, at_work = {handle: self._runs[handle] for handle in handles if handle in self._runs}, [], []
+        sight = self._look(self._settings.look_s if all(run.stuck for run in runs.values()) else 0.0)
+        for handle, run in runs.items():
+            job = None if run.held else sight.job_of(run.order)
+            if job is not None and (job.holds or job.leaving):
                 run.told_s = time.monotonic() if run.told_s is None else run.told_s
-                going[handle] = job
-        if at_work := [job.id for job in going.values() if job.holds]:
+                going.append(handle)
+                at_work += [job.id] if job.holds and not run.killed else []
+        if at_work:
             self._slurm.terminate(at_work)
-        return list(going)
+        return going
 
     def room(self, nodes: Collection[int], gpus_per_node: int) -> bool:
         """Whether so many GPUs of each of *nodes* are free."""
@@ -211,9 +212,9 @@ class SlurmEngine:
         gone = self._past.forget(set(handles) - self._runs.keys(), aside=aside)
         self._changes = [change for change in self._changes if change.handle not in gone]
 
-    def marks(self) -> dict[int, tuple[float, float | None]]:
-        """Return when each node was read last, and what its meter said: for the engine after this one."""
-        return {n: self._meters.mark(n) for n in range(len(self._cluster))}
+    def marks(self) -> dict[int, Mark]:
+        """Return when each node was read last, and how it was then: for the engine after this one."""
+        return {n: self._meters.mark(n, asleep=asleep) for n, (_, asleep) in enumerate(self._metered)}
 
     def wait(self, seconds: float, waker: int = -1) -> None:
         """Return after so long, as soon as a job has ended, or when *waker* is readable.
@@ -251,15 +252,12 @@ class SlurmEngine:
                 return  # it has ended by itself, which the next poll will tell: there is nothing to start
             msg = f"start {command.name}: it is running already"
             raise EngineError(msg)
-        for n in command.nodes:
-            free = self._places.free(n, sight)
-            if free < command.gpus_per_node:
-                name = self._cluster.names[n]
-                msg = f"start {command.name}: node {name} has {max(0, free)} GPUs free, not {command.gpus_per_node}"
-                raise EngineError(msg)
+        self._places.check(command, sight)
         order = self._orders.order(command, ((),) * len(command.nodes))  # Slurm says which GPUs, to the job alone
         self._meter(command.nodes)
-        run = self._enter(RunFolder.create(self._state / "runs", order), order)
+        run = SlurmRun(RunFolder.create(self._state / "runs", order), order, now_s=self._now_s)
+        self._runs[command.handle] = run
+        self._places.enter(run)
         self._past.note(order)
         sleepers = [n for n in command.nodes if not self._places.ready(n, sight)]
         try:
@@ -288,24 +286,22 @@ class SlurmEngine:
         if run is None:
             msg = f"stop job {handle}: it is not running"
             raise EngineError(msg)
-        end = await_end(run, self._slurm, self._settings, lambda: self._look().job_of(run.order))
-        self._sight = None
+        age_s = self._settings.look_s if run.stuck else 0.0  # of what was killed and did not go there is no news
+        end = await_end(run, self._slurm, self._settings, lambda: self._look(age_s).job_of(run.order))
         if end is None:
             return Stopped(handle, 0.0, later=True)
+        self._sight = None
         self._vacate(handle)
         if self._reports.by_itself(run.order, end):
             self._changes.append(self._reports.change(run.order, end))
             return Stopped(handle, 0.0)
         return Stopped(handle, self._reports.interrupted(run.order, end.at_s, end.ran_s))
 
-    def _enter(self, folder: RunFolder, order: RunOrder) -> SlurmRun:
-        run = self._runs[order.handle] = SlurmRun(folder, order, now_s=self._now_s)
-        self._places.enter(run)
-        return run
-
     def _vacate(self, handle: int) -> None:
-        self._meter(self._runs[handle].order.nodes)
-        self._places.leave(self._runs.pop(handle))
+        run = self._runs.pop(handle)
+        if run.there:
+            self._meter(run.order.nodes)
+            self._places.leave(run)
 
     def _advance(self, sight: Sight) -> None:
         """Send the jobs whose nodes have woken; take back those that Slurm does not start."""
@@ -343,7 +339,7 @@ class SlurmEngine:
     # -- nodes
 
     def _look(self, age_s: float = 0.0) -> Sight:
-        """See the cluster as it was at most *age_s* ago."""
+        """See the cluster as it was at most *age_s* ago; what should have gone by then is killed."""
         if self._sight is None or time.monotonic() > self._sight.at_s + age_s:
             sight = look(self._slurm, self._identity)
             for n in range(len(self._cluster)):
@@ -352,11 +348,18 @@ class SlurmEngine:
                 if power != self._metered[n]:
                     self._meter([n])
                     self._metered[n] = power
+            for run in self._runs.values():
+                job = None if run.there else sight.job_of(run.order)
+                if job is not None and not job.over:  # it had ended before us, and has its GPUs still
+                    self._meter(run.order.nodes)
+                    self._places.enter(run)
             self._sight = sight
+            kill_overdue(self._runs.values(), sight.job_of, self._slurm, self._settings)
         return self._sight
 
     def _holding(self, run: SlurmRun) -> bool:
-        return holding(run, self._settings.lag_s, self._look(self._settings.look_s).job_of(run.order))
+        """Whether its end is yet to come: of one that is not holding its GPUs, the next poll tells it."""
+        return self._end(run, self._look(self._settings.look_s)) is None
 
     def _end(self, run: SlurmRun, sight: Sight) -> End | None:
         return run.ended(sight.job_of(run.order), self._settings.lag_s, sight.at_s)
@@ -374,15 +377,23 @@ class SlurmEngine:
         return holders_of(self._cluster, n, self._places.orders(n))
 
     def _attach(self, since: Since) -> None:
-        """Take up what an engine before us left: what runs, and what ended without anybody noticing is reported."""
+        """Take up what an engine before us left: what runs, and what ended without anybody noticing is reported.
+
+        What has ended is on its nodes only if Slurm, once it is asked, has it still: nothing is charged to it else.
+        A node that slept when it was read last, and does now, slept meanwhile.
+        """
         spans, last = [], {}
         for folder, ordered in RunFolder.all_in(self._state / "runs"):
-            order = ordered.placed(self._cluster.names)
-            spans.append((order.started_s, SlurmRun(folder, order, now_s=self._now_s).ended_s(), order))
-            last[order.handle] = folder, order
-        for folder, order in last.values():
-            self._past.note(order)
-            self._enter(folder, order)
-            self._reports.know(order)
-        catch_up(self._meters, self._cluster, since, spans)
+            run = SlurmRun(folder, ordered.placed(self._cluster.names), now_s=self._now_s)
+            spans.append((run.order.started_s, run.ended_s(), run.order))
+            last[run.order.handle] = run, spans[-1][1]
+        asleep = still_asleep(self._slurm, {n: self._cluster.names[n] for n, mark in since.items() if mark.asleep})
+        catch_up(self._meters, self._cluster, since, spans, asleep)
+        self._metered = [(False, n in asleep) for n in range(len(self._cluster))]
+        for handle, (run, ended_s) in last.items():
+            self._past.note(run.order)
+            self._reports.know(run.order)
+            self._runs[handle] = run
+            if ended_s == np.inf:
+                self._places.enter(run)
         self._changes += [out_of_place(handle, self._stop(handle), self._now_s()) for handle in strays(self._runs)]

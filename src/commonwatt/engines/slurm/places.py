@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from commonwatt.control.engine import NodeView
+from commonwatt.control.engine import NodeView, Start
 from commonwatt.engines.local.folder import RunOrder
 from commonwatt.engines.slurm.power import NodePower
 from commonwatt.engines.slurm.reading import SlurmNode
 from commonwatt.engines.slurm.run import SlurmRun
 from commonwatt.engines.slurm.sight import Sight
+from commonwatt.model.errors import EngineError
 from commonwatt.model.nodes import Cluster
 
 __all__ = ["Places"]
@@ -35,11 +36,13 @@ class Places:
 
     def enter(self, run: SlurmRun) -> None:
         """A run is on its nodes from now on."""
+        run.there = True
         for n in run.order.nodes:
             self._on[n].append(run)
 
     def leave(self, run: SlurmRun) -> None:
         """A run is off its nodes."""
+        run.there = False
         for n in run.order.nodes:
             self._on[n].remove(run)
 
@@ -64,6 +67,15 @@ class Places:
     def free(self, n: int, sight: Sight) -> int:
         """Return how many GPUs of node *n* a run could get now."""
         return self._usable_of(n, sight) - sum(run.order.gpus_per_node for run in self._on[n])
+
+    def check(self, command: Start, sight: Sight) -> None:
+        """Raise ``EngineError`` if a node has too few GPUs free for what is to be started."""
+        for n in command.nodes:
+            free = self.free(n, sight)
+            if free < command.gpus_per_node:
+                name = self._cluster.names[n]
+                msg = f"start {command.name}: node {name} has {max(0, free)} GPUs free, not {command.gpus_per_node}"
+                raise EngineError(msg)
 
     def view(self, sight: Sight) -> NodeView:
         """The nodes for the controller: without what others hold, or runs of ours that it takes for gone."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -15,7 +15,15 @@ from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import EngineDownError, EngineError, InputError
 from commonwatt.model.nodes import Cluster
 
-__all__ = ["NodePower"]
+__all__ = ["NodePower", "check_one_state", "still_asleep"]
+
+
+def check_one_state(cluster: Cluster) -> None:
+    """Raise ``InputError`` on nodes with several low-power states."""
+    for kind in cluster.classes:
+        if len(kind.states) > 1:
+            expected, names = "one state at most: Slurm's power saving has no other", [s.name for s in kind.states]
+            raise InputError(expected, field="nodes.states", value=", ".join(names))
 
 
 class NodePower:
@@ -35,10 +43,8 @@ class NodePower:
     """
 
     def __init__(self, slurm: Slurm, cluster: Cluster, *, may_sleep: bool) -> None:
-        for kind in cluster.classes:
-            if may_sleep and len(kind.states) > 1:
-                names = ", ".join(state.name for state in kind.states)
-                raise InputError("one state at most: Slurm's power saving has no other", field="states", value=names)
+        if may_sleep:
+            check_one_state(cluster)
         self._slurm, self._cluster, self._may_sleep = slurm, cluster, may_sleep
         self._kinds = [cluster.classes[k] for k in cluster.klass]
         self._told_down_s: dict[int, float] = {}
@@ -120,3 +126,15 @@ class NodePower:
                 left_s = self._wished_s.get(n, now_s) + wake_s - now_s
                 wait_s[n] = max(1.0, left_s + going_s)
         return wait_s, states
+
+
+def still_asleep(slurm: Slurm, names: Mapping[int, str]) -> set[int]:
+    """Return which nodes of these *names* are down to save power; all of them where Slurm does not answer (yet)."""
+    if not names:
+        return set()
+    try:
+        slurm.ping()
+        down = {node.name for node in slurm.nodes() if "powered_down" in node.states}
+    except EngineError:
+        return set(names)
+    return {n for n, name in names.items() if name in down}

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from commonwatt.control.engine import Change, JobInterrupted, JobLeft, Stopped
 from commonwatt.engines.local.folder import End, RunFolder, RunOrder
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.reading import SlurmJob
-from commonwatt.engines.slurm.settings import SlurmSettings
+from commonwatt.engines.slurm.settings import GONE_S, SlurmSettings
 
-__all__ = ["SlurmRun", "await_end", "comment_of", "holding", "out_of_place", "run_of", "strays", "told"]
+__all__ = ["SlurmRun", "await_end", "comment_of", "kill_overdue", "out_of_place", "run_of", "strays", "told"]
 
 _BLINK_S = 0.05
 _AGAIN_S = 1.0
@@ -52,13 +52,24 @@ class SlurmRun:
     order: RunOrder
     number: int | None = None  # of its job in Slurm, if it was us who submitted it
     held: bool = False  # not submitted yet: its nodes are being woken
+    there: bool = False  # on its nodes, as far as is known
     told_s: float | None = None  # when it was first asked to stop
     why: str = ""  # why we took it out of Slurm, if we did
     missing_s: float | None = None  # since when there has been nothing in Slurm, and no record of an end
     waiting_s: float = field(default_factory=time.monotonic)  # since when it waits in Slurm's queue
-    killed: bool = False  # by us
+    killed_s: float | None = None  # when it was killed, by us
     left: bool = False  # whoever had it stopped takes it for gone, and it is not
     now_s: Callable[[], float] = time.time
+
+    @property
+    def killed(self) -> bool:
+        """Whether we had Slurm kill it."""
+        return self.killed_s is not None
+
+    @property
+    def stuck(self) -> bool:
+        """Whether it was killed so long ago that it is not waited for any more, should it be there still."""
+        return self.killed_s is not None and time.monotonic() > self.killed_s + GONE_S
 
     def ended(self, job: SlurmJob | None, lag_s: float, seen_s: float = math.inf) -> End | None:
         """Return how the run ended, ``None`` if it has not; *job* is what was seen in Slurm at *seen_s*.
@@ -129,11 +140,6 @@ class SlurmRun:
         return self.now_s() - within_s <= self.ended_s() < math.inf
 
 
-def holding(run: SlurmRun, lag_s: float, job: SlurmJob | None) -> bool:
-    """Whether *run* still has its GPUs: it may have ended long ago, if Slurm says of its *job* that it is not over."""
-    return run.ended_s() >= run.now_s() - lag_s or (job is not None and not job.over)
-
-
 def told(run: SlurmRun, change: Change) -> Change:
     """Return what the controller hears of the end of a run: of one it takes for gone, that it has left at last."""
     if run.left and isinstance(change, JobInterrupted):
@@ -152,6 +158,19 @@ def out_of_place(handle: int, stopped: Stopped, now_s: float) -> JobInterrupted:
     return JobInterrupted(handle, now_s, stopped.lost_s, cause)
 
 
+def kill_overdue(
+    runs: Iterable[SlurmRun], job_of: Callable[[RunOrder], SlurmJob | None], slurm: Slurm, settings: SlurmSettings
+) -> None:
+    """Have Slurm kill, all at once, what was told to stop and has not in its time; waits for none of it."""
+    now_s = time.monotonic()
+    told = [run for run in runs if run.told_s is not None and not run.killed and now_s > run.told_s + settings.kill_s]
+    due = [(run, job) for run in told if (job := job_of(run.order)) is not None and (job.holds or job.leaving)]
+    if due:
+        slurm.cancel([job.id for _, job in due])
+    for run, _ in due:
+        run.killed_s, run.why = now_s, run.why or "stopped"
+
+
 def await_end(
     run: SlurmRun, slurm: Slurm, settings: SlurmSettings, job_of: Callable[[], SlurmJob | None]
 ) -> End | None:
@@ -164,19 +183,20 @@ def await_end(
     if run.held:
         return run.give_up(stopped)
     told_s = time.monotonic()
-    kill_s = max(told_s, (told_s if run.told_s is None else run.told_s) + settings.grace_s + settings.patience_s)
+    kill_s = max(told_s, (told_s if run.told_s is None else run.told_s) + settings.kill_s)
     pause_s, at_work, rest_s = _BLINK_S, False, math.inf
     while (job := job_of()) is not None and not job.over:
         now_s = time.monotonic()
         at_work = at_work or job.holds
         if job.leaving or run.killed or now_s > kill_s + settings.patience_s:
-            rest_s = min(rest_s, now_s + (settings.patience_s if at_work and now_s < kill_s else _AGAIN_S))
+            since_s = now_s if run.killed_s is None else run.killed_s
+            rest_s = min(rest_s, since_s + (settings.patience_s if at_work and now_s < kill_s else GONE_S))
         if now_s > rest_s:
             run.left = True
             return None
         if job.state == "PENDING" or (now_s > kill_s and not run.killed):
-            run.killed, run.why = job.state != "PENDING", run.why or "stopped"
             slurm.cancel([job.id])
+            run.killed_s, run.why = None if job.state == "PENDING" else now_s, run.why or "stopped"
         elif job.state == "RUNNING" and now_s > told_s + _AGAIN_S:  # one still being launched did not hear it
             slurm.terminate([job.id])
             told_s = now_s

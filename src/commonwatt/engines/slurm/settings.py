@@ -13,7 +13,10 @@ from commonwatt.engines.local.folder import RunOrder
 from commonwatt.engines.state import make_identity
 from commonwatt.model.errors import InputError
 
-__all__ = ["SlurmSettings", "prepare", "submission"]
+__all__ = ["GONE_S", "SlurmSettings", "prepare", "submission"]
+
+GONE_S = 1.0
+"""How long a job is waited for that was killed, or that Slurm is at taking off its nodes."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _EXPORT = "HOME,LANG,LOGNAME,PATH,SHELL,USER"
@@ -62,6 +65,11 @@ class SlurmSettings:
     lag_s: float = 10.0
     look_s: float = 1.0
     runner_look_s: float = 5.0
+
+    @property
+    def kill_s(self) -> float:
+        """How long after it was told to stop a job is killed."""
+        return self.grace_s + self.patience_s
 
     def __post_init__(self) -> None:
         for option in self.options:

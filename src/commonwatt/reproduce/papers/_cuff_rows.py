@@ -20,7 +20,7 @@ from commonwatt.model.units import DAY_S, HOUR_S
 from commonwatt.reproduce.papers._cuff_traces import KINDS, Trace, forecasts, traces
 from commonwatt.reproduce.topic import Answer, Bar, Request
 
-__all__ = ["Study", "answer"]
+__all__ = ["Study", "answer", "rows_of"]
 
 _NAMES = {"gru": "GRU", "bilstm": "Bi-LSTM", "cnn": "CNN"}
 _SAVED_W = 25.0  # section 4.2: lowest clocks
@@ -88,7 +88,7 @@ def answer(request: Request) -> Answer:
         studies = [_study(trace, kinds, request, bar) for trace in found]
     rows, points = [], []
     for study in studies:
-        rows += [*_table_2(study), *_tables_3_4(study), *_figure_4(study), *_figure_5(study)]
+        rows += rows_of(study)
         points += _points(study)
     return Answer(
         seeds=(request.seed,),
@@ -99,6 +99,11 @@ def answer(request: Request) -> Answer:
         x_name="hour of day (Fig. 3), level (Fig. 4, 5)",
         draw=lambda path: _draw(studies, path),
     )
+
+
+def rows_of(study: Study) -> list[ReproduceRow]:
+    """Return the rows of a trace: comparable where the trace is, and the paper gives a value and says how it comes."""
+    return [*_table_2(study), *_tables_3_4(study), *_figure_4(study), *_figure_5(study)]
 
 
 def _draw(studies: list[Study], path: Path) -> None:
@@ -126,13 +131,16 @@ def _row(
     ours: float | str | bool | None,
     unit: str,
     note: str = "",
+    *,
+    comparable: bool = True,
 ) -> ReproduceRow:
     trace = study.trace
     said = "; ".join(part for part in (trace.note, note) if part)
     value = None if isinstance(ours, float) and not np.isfinite(ours) else ours
     return ReproduceRow(
-        quantity=f"{what}, {trace.name}", paper=paper, ours=value, unit=unit, comparable=trace.comparable, note=said
-    )
+        quantity=f"{what}, {trace.name}", paper=paper, ours=value, unit=unit,
+        comparable=comparable and trace.comparable and paper is not None, note=said,
+    )  # fmt: skip
 
 
 def _table_2(study: Study) -> list[ReproduceRow]:
@@ -144,7 +152,8 @@ def _table_2(study: Study) -> list[ReproduceRow]:
     for minutes, paper in zip((1, 2), _TABLE_2.get(study.trace.paper, (None, None)), strict=True):
         ours = moves / days * _SAVED_W * minutes / 60 / 1000
         note = "read plainly: changes of demand a day, times 25 W, times the delay; the paper gives no formula"
-        rows.append(_row(study, f"Table 2: energy overhead of a delay of {minutes} min", paper, ours, "kWh/day", note))
+        what = f"Table 2: energy overhead of a delay of {minutes} min"
+        rows.append(_row(study, what, paper, ours, "kWh/day", note, comparable=False))
     return rows
 
 

@@ -1,8 +1,10 @@
 // The REST API and its stream. The token stays in this tab (sessionStorage) and travels in a header only.
 
 const KEY = "commonwatt-token";
+const SENDABLE = /^[!-~]+$/; // whatever else, a browser sends in no header
 export const token = {
-  get: () => sessionStorage.getItem(KEY),
+  good: (value) => SENDABLE.test(value ?? ""),
+  get: () => (token.good(sessionStorage.getItem(KEY)) ? sessionStorage.getItem(KEY) : null),
   set: (value) => sessionStorage.setItem(KEY, value),
   drop: () => sessionStorage.removeItem(KEY),
 };

@@ -8,7 +8,7 @@ import { byId, calmly, h, setText } from "./dom.js";
 import { link } from "./link.js";
 import { drawPlan, setUpPlan } from "./plan.js";
 import { drawPower } from "./power.js";
-import { drawQueue, setUpQueue } from "./queue.js";
+import { drawQueue, endedAnother, setUpQueue } from "./queue.js";
 import { now_s, state, takeBoard, takeEvent, takeSamples } from "./state.js";
 import { openSubmit } from "./submit.js";
 import { drawCost, drawTenants, drawTiles } from "./tenants.js";
@@ -60,6 +60,7 @@ function take({ name, data }) {
     drawCharts();
   } else if (name === "event") {
     takeEvent(data);
+    if (["completed", "failed", "cancelled"].includes(data.kind)) endedAnother();
     drawEvents();
   }
   draw();
@@ -126,9 +127,15 @@ async function switchMode() {
 }
 
 byId("login").addEventListener("cancel", (event) => event.preventDefault()); // there is nothing to see behind it
-byId("login").querySelector("form").addEventListener("submit", () => {
-  token.set(byId("token").value.trim());
+byId("login").querySelector("form").addEventListener("submit", (event) => {
+  const given = byId("token").value.trim();
   byId("token").value = "";
+  if (!token.good(given)) {
+    event.preventDefault(); // the dialog stays
+    return signIn("This is no token: one has letters, digits, - and _ only. Were quotes copied with it?");
+  }
+  setText(byId("login-error"), "");
+  token.set(given);
   begin();
 });
 byId("out").addEventListener("click", () => signOut());

@@ -1,7 +1,7 @@
 // The jobs: who waits and why, what runs and until when, and (asked of the server page by page) what ended.
 
 import { ask } from "./api.js";
-import { byId, h, setClass, setText } from "./dom.js";
+import { byId, calmly, h, setClass, setText } from "./dom.js";
 import { away, moment, percent, plural } from "./format.js";
 import { Rows } from "./rows.js";
 import { now_s, state } from "./state.js";
@@ -10,6 +10,7 @@ const ENDED_PAGE = 200;
 let rows;
 let ended = [];
 let choice = { status: "", tenant: "", find: "" };
+let again = () => {};
 
 export function setUpQueue(open, failed) {
   rows = new Rows(byId("queue-rows"), { make, fill, open, none: "No such job." });
@@ -20,14 +21,18 @@ export function setUpQueue(open, failed) {
     if (status === "ended") await loadEnded().catch(failed);
     drawQueue();
   };
+  again = calmly(() => choice.status === "ended" && loadEnded().then(drawQueue, failed), 2000);
   for (const id of ["queue-status", "queue-tenant"]) byId(id).addEventListener("change", changed);
   byId("queue-find").addEventListener("input", changed);
 }
 
 async function loadEnded() {
-  const query = "status=completed&status=failed&status=cancelled&newest_first=true";
-  ended = (await ask(`/jobs?${query}&limit=${ENDED_PAGE}`)).jobs;
+  const of = choice.tenant ? `&tenant=${encodeURIComponent(choice.tenant)}` : "";
+  ended = (await ask(`/jobs/ended?limit=${ENDED_PAGE}${of}`)).jobs;
 }
+
+// A job has ended: those shown are asked for anew, a little later.
+export const endedAnother = () => again();
 
 function make() {
   const cells = ["name", "tenant", "state", "progress", "when", "why"].map((name) => h("span", { class: name, role: "gridcell" }));
@@ -55,7 +60,10 @@ function fill(row, job) {
 const whereOf = (job) => (job.nodes.length ? `on ${job.nodes.join(", ")}` : "");
 
 function whenOf(job, now) {
-  if (job.status === "running") return job.expected_end_s === null ? "end unknown" : `ends ${away(job.expected_end_s, now)}`;
+  if (job.status === "running") {
+    if (job.expected_end_s === null) return "end unknown";
+    return `${job.expected_end_s > now - 1 ? "ends" : "was to end"} ${away(job.expected_end_s, now)}`;
+  }
   if (job.status === "waiting") {
     return job.expected_start_s === null ? "start unknown" : `starts ${away(Math.max(job.expected_start_s, now), now)}`;
   }
@@ -72,8 +80,7 @@ export function drawQueue() {
     (!status || status === "ended" || (status === "held" ? job.held : job.status === status)) &&
     (!tenant || job.tenant === tenant) &&
     (!find || `${job.id} ${job.name} ${job.tenant} ${job.reason ?? ""} ${job.sentence ?? ""}`.toLowerCase().includes(find)));
-  if (status === "ended") shown.sort((a, b) => b.id - a.id);
-  else {
+  if (status !== "ended") {
     const time = (job) => (job.status === "running" ? job.expected_end_s : job.expected_start_s) ?? Infinity;
     const order = new Map(shown.map((job) => [job, time(job)]));
     shown.sort((a, b) => (ORDER[a.status] ?? 2) - (ORDER[b.status] ?? 2) || (order.get(a) > order.get(b) ? 1 : order.get(a) < order.get(b) ? -1 : a.id - b.id));

@@ -1,4 +1,4 @@
-// The form by which a job is submitted. Its fields are those of the job file.
+// The form by which a job is submitted. Its fields are the usual ones of the job file.
 
 import { ask, freshKey } from "./api.js";
 import { say } from "./dialogs.js";

@@ -72,7 +72,10 @@ export function savingWords(saved, currency) {
   ];
   if (saved.tardiness_cost) parts.push(part(saved.tardiness_cost, (cost) => money(cost, currency), "cost of lateness"));
   const basis = saved.jobs && saved.period_s ? `, simulated on ${number(saved.jobs)} jobs of the last ${duration(saved.period_s)}` : "";
-  return `Estimate against ${saved.baseline ?? "the baseline policy"}${basis}: ${parts.join(", ")}.`;
+  const on = (plan) => (plan ? `nodes are on by the plan ${plan}` : "all nodes are on");
+  const plans = saved.capacity || saved.baseline_capacity ? ` With ours ${on(saved.capacity)}, with the baseline ${on(saved.baseline_capacity)}.` : "";
+  const vain = saved.no_forecast ? ` No forecast for it: ${saved.no_forecast}.` : "";
+  return `Estimate against ${saved.baseline ?? "the baseline policy"}${basis}: ${parts.join(", ")}.${plans}${vain}`;
 }
 
 export function drawTiles() {
