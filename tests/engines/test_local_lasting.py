@@ -16,7 +16,7 @@ import pytest
 from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome, Start, Stop
 from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.engines.local.folder import End, RunOrder
-from commonwatt.engines.meters import DeclaredPower, Meters
+from commonwatt.engines.meters import DeclaredPower, Mark, Meters
 from commonwatt.engines.work import Work
 from commonwatt.model.errors import EngineDownError
 from commonwatt.model.nodes import Cluster, NodeSpec
@@ -263,7 +263,7 @@ def test_meters_go_on_counting_while_no_controller_runs_and_one_that_was_set_bac
         return LocalEngine(cluster("a", "b"), tmp_path, sleeper, node_energy_j=says_j.get, since=since, **clocks)
 
     marks = engine().marks()
-    assert marks == {0: (1000.0, 500.0), 1: (1000.0, 700.0)}
+    assert marks == {0: Mark(1000.0, 500.0), 1: Mark(1000.0, 700.0)}
     time_s[0] = 1300.0
     says_j |= {0: 900.0, 1: 20.0}
     after = engine(since=marks)

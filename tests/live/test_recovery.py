@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from commonwatt.control.engine import Start, Stop
 from commonwatt.engines.local.engine import LocalEngine
+from commonwatt.engines.meters import Mark
 from commonwatt.live.clock import SteadyClock
 from commonwatt.live.engines import Marks
 from commonwatt.live.open import open_live
@@ -173,7 +174,7 @@ def test_what_was_drawn_while_no_controller_ran_is_metered_from_where_it_was_wri
 def test_what_meters_said_is_kept_by_the_names_of_nodes(bench):
     """In the order of another configuration, and without those that are not there any more."""
     b = bench(nodes=[node("a"), node("b"), node("gone")])
-    engine = SimpleNamespace(marks=lambda: {0: (10.0, None), 1: (20.0, 7.5), 2: (30.0, 1.0)})
+    engine = SimpleNamespace(marks=lambda: {0: Mark(10.0), 1: Mark(20.0, 7.5, asleep=True), 2: Mark(30.0, 1.0)})
     b.keeper._write(Tick(settings={"metered": Marks(b.live.cluster).of(engine)()}))
     now = Cluster.of([NodeSpec(**node(name)) for name in ("new", "b", "a")])
-    assert Marks(now).kept(b.session.store) == {1: (20.0, 7.5), 2: (10.0, None)}
+    assert Marks(now).kept(b.session.store) == {1: Mark(20.0, 7.5, asleep=True), 2: Mark(10.0)}
