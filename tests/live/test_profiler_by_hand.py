@@ -329,3 +329,13 @@ def test_a_job_that_has_yet_to_leave_is_not_measured_elsewhere_meanwhile(tmp_pat
     b.settle()
     assert b.status(job) is JobStatus.RUNNING
     assert reasons(b, job)[-1] == ("resumed", "profiling")
+
+
+def test_a_measurement_goes_on_anew_when_the_controller_comes_back(bench):
+    b = bench()
+    job = b.submit(times_s=one_and_two())
+    b.look()
+    pass_by(b, 50)
+    b.begin()
+    pass_by(b, 450)
+    assert [reason for _, reason in reasons(b, job)][:4] == ["", "profiling", "measured", "profiling"]
