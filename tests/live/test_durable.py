@@ -17,7 +17,8 @@ from commonwatt.engines.local import run
 from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.engines.local.run import PATIENCE_S
 from commonwatt.engines.work import Work
-from commonwatt.live.durable import Durable, Known
+from commonwatt.live.durable import Durable
+from commonwatt.live.known import Known
 from commonwatt.model.errors import EngineError
 from commonwatt.model.nodes import Cluster, NodeSpec
 from commonwatt.store.records import JobStatus, RequestKind

@@ -17,7 +17,8 @@ from commonwatt.control.engine import JobEnded, JobInterrupted, JobLeft, Outcome
 from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.engines.work import Work
-from commonwatt.live.durable import Durable, Known
+from commonwatt.live.durable import Durable
+from commonwatt.live.known import Known
 from commonwatt.model.errors import EngineError
 from commonwatt.store.check import check
 from commonwatt.store.records import JobStatus, RequestKind

@@ -126,8 +126,7 @@ class Controller:
         for handle, nodes in there.items():
             if handle not in self.book.active:  # it was over before it could be stopped
                 continue
-            if nodes:
-                self._held.pop(handle, None)
+            self._held.pop(handle, None)
             self.aside.discard(handle)
             self.book.close(handle, Status.CANCELLED, now_s)
             self.ledger.ended(handle)
@@ -202,7 +201,7 @@ class Controller:
         self.absorb()
         if self.capacity is not None:
             self._plan_capacity(self.capacity, now_s)
-        left_out = (self.held_back | self.paused) - self._held.keys() | self.aside
+        left_out = (self.held_back | self.paused) - self.book.nodes.keys() | self.aside
         candidates = sorted(self.book.active - left_out)
         if candidates and not self._nothing_new():
             self._decide(np.array(candidates, dtype=np.int64), now_s)

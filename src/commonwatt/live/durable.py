@@ -23,7 +23,6 @@ from commonwatt.control.engine import (
     JobLeft,
     NodeView,
     Outcome,
-    PatientEngine,
     Progress,
     Reading,
     RecoverableEngine,
@@ -32,31 +31,19 @@ from commonwatt.control.engine import (
     Stop,
     Stopped,
 )
+from commonwatt.live.known import Known
 from commonwatt.live.leaving import Late, Leaving
 from commonwatt.live.powers import Powers
 from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.store.records import IntentRow
 
-__all__ = ["Durable", "Known"]
+__all__ = ["Durable"]
 
 log = logging.getLogger("commonwatt.session")
 
-
-@dataclass
-class Known:
-    """What is known of an active job beyond what the controller knows."""
-
-    id: int
-    name: str
-    attempts: int = 0  # as the engine counts them
-    settled: int = 0  # last attempt whose end was taken account of
-    failures: int = 0  # interruptions since it last got on
-    kept_epochs: float = 0.0
-    cause: str = ""  # of its failure
-    refusals: int = 0  # starts since it last began that came to nothing
-    nodes: tuple[int, ...] = ()  # where it ran last
-    gpus_per_node: int = 0
+_HEARD_S = 60.0
+"""A job that runs so long, or as long as the engine takes to stop one, after we began was not told to stop before."""
 
 
 @dataclass
@@ -89,13 +76,16 @@ class Durable:
     touched: set[int] = field(default_factory=set)  # handles that came or went later than they were ordered to
     early: list[Reading] = field(default_factory=list)  # that were taken out of the engine before anybody asked
     told: dict[int, IntentRow] = field(default_factory=dict)  # by id: what runs though it was told to stop before us
+    outside: dict[int, JobEnded | None] = field(default_factory=dict)  # by id: how jobs ended that were not entered
     _handles: dict[int, int] = field(default_factory=dict)  # by id
     _ids: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # by handle, of the first jobs
     _changes: list[Change] = field(default_factory=list)
+    _begun_s: float = field(init=False)
     _leaving: Leaving = field(init=False)
     powers: Powers = field(init=False)
 
     def __post_init__(self) -> None:
+        self._begun_s = self.now_s()
         self._leaving = Leaving(self.engine)
         self.powers = Powers(self.engine, self.now_s)
 
@@ -147,6 +137,9 @@ class Durable:
         What was put off until others had left begins now, if they have.
         """
         self._absorb(self.engine.poll())
+        if self.told and self.now_s() > self._begun_s + max(_HEARD_S, getattr(self.engine, "stop_s", 0.0)):
+            self.intents += [replace(stop, outcome="void", cause="it went on") for stop in self.told.values()]
+            self.told.clear()
         for stopped in self._leaving.overdue():
             self._gone(self.jobs[self._handles[stopped.handle]], self.now_s(), stopped.lost_s)
         while late := self._leaving.ready():
@@ -180,6 +173,8 @@ class Durable:
         for change in changes:
             handle = self._handles.get(change.handle)
             if handle is None:
+                if change.handle in self.outside and isinstance(change, JobEnded):
+                    self.outside[change.handle] = change
                 continue
             known = self.jobs[handle]
             if isinstance(change, JobLeft):
@@ -233,18 +228,6 @@ class Durable:
         self._settle(self.jobs[handle])
         self._changes.append(JobInterrupted(handle, self.now_s(), 0.0, cause))
 
-    def stop_runs(self, jobs: Sequence[int]) -> None:
-        """Stop what runs of *jobs* by their ids; what cannot be stopped keeps its GPUs, and holds nobody else up."""
-        if isinstance(self.engine, PatientEngine):
-            self.engine.tell(jobs)
-        for job in jobs:
-            try:
-                self.engine.apply([Stop(job)])
-            except EngineDownError:
-                raise
-            except EngineError as error:
-                log.warning("a job that is over, or has no place, goes on", extra={"job": job, "cause": str(error)})
-
     def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
         """Write *commands* down, then give them.
 
@@ -279,27 +262,45 @@ class Durable:
                 self.intents.append(replace(late.intent, outcome="void", cause="taken back"))
                 self.intents.append(replace(open_.pop(job), outcome="done"))
                 answers[command.handle] = Stopped(command.handle, 0.0, later=job in self._leaving)
+        self._spare(open_, answers)
         told = self._leaving.tell(open_, self._absorb)
         for job in told:
             handle = self._handles[job]
             answers[handle] = Stopped(handle, self._told_lost_s(handle), later=job in self._leaving)
-        if rest := [job for job in open_ if job not in told]:
-            stopped = {job: self._stop_one(job) for job in rest}
+            del open_[job]
+        self._spare(open_, answers)
+        if open_:
+            stopped = {job: self._stop_one(job) for job in open_}
+            going = {job for job, answer in stopped.items() if answer.later}
+            for job in going:  # by the next look they may have left
+                self._leaving.keep(job, open_[job])
             # One that had just ended by itself tells that next: now, or it would be taken for the end of its next run.
             for change in self.engine.poll():
-                if isinstance(change, JobInterrupted) and change.handle in stopped:
+                if isinstance(change, JobInterrupted) and change.handle in stopped.keys() - going:
                     stopped[change.handle] = Stopped(change.handle, change.lost_s)
                 else:
                     self._absorb([change])
             for job, answer in stopped.items():
-                known = self.jobs[self._handles[job]]
                 answers[self._handles[job]] = replace(answer, handle=self._handles[job])
-                if answer.later:
-                    self._leaving.keep(job, open_[job])
-                    continue
-                self._settle(known)
-                self.intents.append(replace(open_[job], outcome="done"))
+                if job not in going:
+                    self._settle(self.jobs[self._handles[job]])
+                    self.intents.append(replace(open_[job], outcome="done"))
         return [answers[command.handle] for command in stops]
+
+    def _spare(self, stops: dict[int, IntentRow], answers: dict[int, Stopped]) -> None:
+        """Take out of *stops* the jobs that were over before they could be told; the controller has yet to hear of it.
+
+        Of an interruption it does not hear any more: it has the job stopped.
+        """
+        over = {change.handle: change for change in self._changes if isinstance(change, JobEnded | JobInterrupted)}
+        for job in [job for job in stops if self._handles[job] in over]:
+            handle = self._handles[job]
+            change = over[handle]
+            answers[handle] = Stopped(handle, 0.0)
+            if isinstance(change, JobInterrupted):
+                self._changes.remove(change)
+                answers[handle] = Stopped(handle, change.lost_s)
+            self.intents.append(replace(stops.pop(job), outcome="done"))
 
     def _stop_one(self, job: int) -> Stopped:
         """Stop a job by command; one that does not go, even killed, is on its way off for as long as it takes."""

@@ -12,7 +12,8 @@ from commonwatt.control.book import Status
 from commonwatt.control.controller import Controller
 from commonwatt.control.events import Event, EventKind
 from commonwatt.control.ledger import Account
-from commonwatt.live.durable import Durable, Known
+from commonwatt.live.durable import Durable
+from commonwatt.live.known import Known
 from commonwatt.store.records import EventRow, JobRow, JobStatus, SampleRow
 from commonwatt.store.ticks import Tick
 
@@ -206,7 +207,7 @@ def known_of(row: JobRow) -> Known:
 def _put(tick: Tick, name: str, job: int, account: Account) -> None:
     values = vars(account).copy()
     if any(value != 0 for value in values.values()):
-        tick.ledger[name, job] = values
+        tick.charge((name, job), values)
 
 
 def _time(value: float) -> float | None:

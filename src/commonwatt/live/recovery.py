@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,7 +14,8 @@ from commonwatt.control.events import Event, EventKind
 from commonwatt.control.ledger import Account
 from commonwatt.engines.work import mark_of
 from commonwatt.live.durable import Durable
-from commonwatt.model.errors import EngineError
+from commonwatt.live.misfits import Misfits, stop_runs
+from commonwatt.model.errors import EngineError, InputError, JobNeverFitsError
 from commonwatt.store.records import IntentRow, JobRow, JobStatus, RequestKind
 from commonwatt.store.ticks import Tick, TickStore
 
@@ -33,6 +34,11 @@ class Recovery:
         What is to be written down of it.
     dry
         Whether nothing may be commanded: what does not fit the configuration is then left alone.
+
+    Attributes
+    ----------
+    misfits
+        What does not fit.
     """
 
     store: TickStore
@@ -41,17 +47,20 @@ class Recovery:
     now_s: Callable[[], float]
     tick: Tick
     dry: bool
-    left_alone: set[int] = field(default_factory=set)  # ids of jobs that do not fit, or run as they must not
+    misfits: Misfits = field(init=False)
     told: dict[int, tuple[float, float]] = field(default_factory=dict)  # progress that is written down, by handle
     segments: dict[int, dict[str, int | None] | None] = field(default_factory=dict)  # written down, by handle
     _found: dict[int, Found] = field(default_factory=dict)
     _rows: list[JobRow] = field(default_factory=list)
 
-    def take_up(self, enter: Callable[[JobRow, bool], int | None]) -> list[JobRow]:
+    def __post_init__(self) -> None:
+        self.misfits = Misfits(self.store, self.durable, self.now_s)
+
+    def take_up(self, enter: Callable[[JobRow, bool], int]) -> list[JobRow]:
         """Enter the active jobs by *enter*, each with its account and where it runs; returns them.
 
-        *enter* returns the handle, ``None`` if the job cannot run here, and is told whether its submission is news.
-        Raises ``EngineError`` if the engine runs jobs the store does not know.
+        *enter* returns the handle, raises ``InputError`` or ``JobNeverFitsError`` if the job cannot run here, and is
+        told whether its submission is news. Raises ``EngineError`` if the engine runs jobs the store does not know.
         """
         found = self._found = {f.handle: f for f in self.durable.engine.found()}
         self._tell_strangers()
@@ -61,22 +70,18 @@ class Recovery:
         fresh = {request.job: request.id for request in self.store.requests() if request.kind is RequestKind.SUBMIT}
         stops = {intent.job: intent for intent in self.store.open_intents() if intent.kind == "stop"}
         for row in rows:
-            handle = enter(row, row.id in fresh)
-            if handle is not None:
-                self._take_up(handle, row, segments, stops.get(row.id))
+            try:
+                handle = enter(row, row.id in fresh)
+            except (InputError, JobNeverFitsError) as error:
+                self.misfits.add(row, error)
+                self.tick.requests += [fresh[row.id]] if row.id in fresh else []
                 continue
-            self.tick.requests += [fresh[row.id]] if row.id in fresh else []
-            if self.dry:
-                self.left_alone.add(row.id)
-            elif row.id in segments:  # it will not run again
-                self.tick.ledger["job", row.id] = segments[row.id]
-                self.tick.segments[row.id] = None
+            self._take_up(handle, row, segments, stops.get(row.id))
         if usage := self.store.settings().get("usage"):
             self.controller.resume_usage(usage[1], usage[0])
         self.segments = {h: None for j in segments if (h := self.durable.handle_of(j)) is not None}
         if not self.dry:
-            unfit = {row.id for row in rows if self.durable.handle_of(row.id) is None}
-            self._stop_but({handle for handle in found if handle not in unfit})
+            self._stop_but(found.keys() - self.misfits.strange.keys())
         self._settle_intents()
         return rows
 
@@ -86,7 +91,7 @@ class Recovery:
         reported = {change.handle for change in self.durable.waiting_changes()}
         for row in self._rows:
             handle = self.durable.handle_of(row.id)
-            if handle is None or handle in self.controller.book.nodes or row.id in self.left_alone:
+            if handle is None or handle in self.controller.book.nodes or handle in self.misfits.handles:
                 continue
             if handle in self.controller.leaving:
                 if handle not in reported and not self._runs(row.id):
@@ -95,6 +100,7 @@ class Recovery:
                 if handle not in reported:
                     self.durable.lose(handle, "it was not running any more when the controller came back")
                 self.controller.await_news(handle, row.gpus)
+        self.misfits.settle(self.tick, dry=self.dry)
 
     def _runs(self, job: int) -> bool:
         return job in self._found and bool(self._found[job].nodes)
@@ -132,9 +138,9 @@ class Recovery:
             replace(r, holders=tuple(h for h in r.holders if h.handle not in gone)) for r in engine.readings()
         ]
 
-    def _stop_but(self, jobs: set[int]) -> None:
+    def _stop_but(self, jobs: Set[int]) -> None:
         """Stop what runs of jobs that are over: all but *jobs*."""
-        self.durable.stop_runs([f.handle for f in self._found.values() if f.nodes and f.handle not in jobs])
+        stop_runs(self.durable.engine, [f.handle for f in self._found.values() if f.nodes and f.handle not in jobs])
 
     def _take_up(self, handle: int, row: JobRow, segments: _Segments, stop: IntentRow | None) -> None:
         known, own = self.durable.jobs[handle], self._found.get(row.id)
@@ -171,16 +177,20 @@ class Recovery:
         if not controller.adopt(handle, own.nodes, own.gpus_per_node, segment):
             controller.ledger.resume(handle, segment)
             if self.dry:
-                self.left_alone.add(row.id)
+                self.misfits.handles.add(handle)
+                controller.await_news(handle, len(own.nodes) * own.gpus_per_node)
                 return
-            self.durable.stop_runs([row.id])
+            stop_runs(self.durable.engine, [row.id])
             self.durable.lose(handle, "it ran in a way this configuration does not allow")
             return
+        gpus, moved = len(own.nodes) * own.gpus_per_node, row.nodes != tuple(self.durable.names[n] for n in own.nodes)
         if row.status is not JobStatus.RUNNING or row.attempts != own.attempts:
             kind = EventKind.STARTED if own.attempts <= 1 else EventKind.RESUMED
             sentence = f"{row.name} was started just before the controller stopped, and still runs"
-            gpus = len(own.nodes) * own.gpus_per_node
             controller.log.append(Event(self.now_s(), kind, handle, own.nodes, gpus, "found", sentence))
+        elif moved:
+            sentence = f"{row.name} was to move when the controller stopped, and is where it was"
+            controller.log.append(Event(self.now_s(), EventKind.MIGRATED, handle, own.nodes, gpus, "found", sentence))
 
     def _settle_intents(self) -> None:
         for intent in self.store.open_intents():

@@ -13,8 +13,10 @@ import numpy as np
 from commonwatt.control.controller import Controller
 from commonwatt.control.engine import DrainingEngine, JobLeft, LiveEngine
 from commonwatt.control.events import EventKind
-from commonwatt.live.durable import Durable, Known
+from commonwatt.live.durable import Durable
 from commonwatt.live.jobs import JobMaker, TimeFigure
+from commonwatt.live.known import Known
+from commonwatt.live.misfits import Misfits, fail
 from commonwatt.live.observer import Observer
 from commonwatt.live.profiler import VAIN, Profiler
 from commonwatt.live.recorder import Recorder, known_of
@@ -70,7 +72,7 @@ class Session:
         self.profiler = Profiler(self.controller, self.durable, store.profiles(), profiling, vain)
         self.mode, self._observer = "live", observer
         self.drained: list[str] = []
-        self._left_alone: set[int] = set()  # jobs a dry run found that cannot run (so) here
+        self._misfits = Misfits(store, self.durable, now_s)
         self._kept_off: set[int] | None = None  # nodes the engine was told to keep everybody's new jobs away from
         self.entered: list[JobRow] = []  # since somebody last took note of them
         self._decided = False
@@ -87,12 +89,12 @@ class Session:
         self._set_drained(drained, tick)
         dry = mode == "dry-run"
         recovery = Recovery(self.store, self.durable, self.controller, self._now_s, tick, dry=dry)
-        rows = recovery.take_up(lambda row, told: self._enter(row, tick, told=told, spare=dry))
+        rows = recovery.take_up(lambda row, told: self._enter(row, tick, told=told))
         self.recorder.told |= recovery.told
         self.recorder.segments = recovery.segments
         self.profiler.resume(self._now_s())
         recovery.hear()
-        self._left_alone = recovery.left_alone
+        self._misfits = recovery.misfits
         return rows, tick
 
     # -- going on
@@ -115,10 +117,11 @@ class Session:
             tick.requests.append(request.id)
         if cancelled:
             self.controller.cancel(cancelled, self._now_s())
+        self._misfits.take_ends(tick)
         now_s, tick_s = self._now_s(), None
         self._keep_off(tick)
-        self.controller.held_back, self.controller.paused = set(self.held), set(self._pauses)
-        if self.profiler.measure(tick, now_s) or decide:
+        self.controller.held_back, self.controller.paused = self.held | self._misfits.handles, set(self._pauses)
+        if not self._spared() and (self.profiler.measure(tick, now_s) or decide):
             began = perf_counter()
             self.controller.weigh(self.store.weights())
             self.controller.tick(now_s)
@@ -143,11 +146,16 @@ class Session:
         by now, or has left jobs alone in a dry run that is over.
         """
         capacity = self.controller.capacity
+        if self._spared():
+            return True
         if self.durable.unsettled():
             return False
         stale = capacity is not None and self._now_s() >= capacity.renew_s
-        stale |= bool(self._left_alone) and self.mode == "live"
         return stale or len(self.durable.jobs) > _MOST_ENDED + 2 * len(self.controller.book.active)
+
+    def _spared(self) -> bool:
+        """Whether a dry run that is over has left jobs alone: who begins anew deals with them, nobody else does."""
+        return self.mode == "live" and bool(self._misfits)
 
     def finish(self) -> Tick:
         """Return what is left to write down before another session begins."""
@@ -174,8 +182,14 @@ class Session:
             case RequestKind.SUBMIT if handle is None:
                 for row in self.store.jobs_by_id([request.job or 0]):
                     if row.status is JobStatus.WAITING:
-                        self._enter(row, tick, told=True)
+                        self._enter_new(row, tick)
+            case RequestKind.CANCEL if request.job in self._misfits.strange:
+                self._misfits.cancel(request.job, tick)
+            case RequestKind.HOLD | RequestKind.RELEASE if request.job in self._misfits.strange:
+                tick.change(request.job, held=request.kind is RequestKind.HOLD)
             case RequestKind.CANCEL if handle is not None:
+                if handle in self._misfits.handles:
+                    self._misfits.cancel(self.durable.jobs[handle].id, tick)
                 cancelled.append(handle)
             case RequestKind.HOLD | RequestKind.RELEASE if handle is not None and handle in self.controller.book.active:
                 held = request.kind is RequestKind.HOLD
@@ -218,27 +232,19 @@ class Session:
             tick.events.append(EventRow(0, self._now_s(), EventKind.NOT_DRAINED, None, names, 0, "refused", sentence))
         self._kept_off = set(drained)
 
-    def _enter(self, row: JobRow, tick: Tick, *, told: bool, spare: bool = False) -> int | None:
-        """Give a job to the controller; one that cannot run on this cluster is reported failed.
-
-        To *spare* it that, it is only said.
-        """
+    def _enter_new(self, row: JobRow, tick: Tick) -> None:
+        """Give a new job to the controller; one that cannot run on this cluster has failed."""
         try:
-            known, figures = self._figures(row)
-            job = self.maker.make(row, figures)
-            handle = self._submit(job, known_of(row), told=told)
-            self.profiler.enter(handle, row, known, figures)
+            self._enter(row, tick, told=True)
         except (InputError, JobNeverFitsError) as error:
-            sentence = f"{row.name} cannot run here: {error}"
-            if spare:
-                tick.change(row.id, reason="never-fits", sentence=f"{sentence}; nothing is done about it in a dry run")
-                return None
-            now_s = self._now_s()
-            tick.change(
-                row.id, status=JobStatus.FAILED, ended_s=now_s, reason="never-fits", sentence=sentence, nodes=[]
-            )
-            tick.events.append(EventRow(0, now_s, EventKind.FAILED, row.id, (), 0, "never-fits", sentence))
-            return None
+            fail(row, self._now_s(), "never-fits", f"{row.name} cannot run here: {error}", tick)
+
+    def _enter(self, row: JobRow, tick: Tick, *, told: bool) -> int:
+        """Give a job to the controller; raises ``InputError`` or ``JobNeverFitsError`` if it cannot run here."""
+        known, figures = self._figures(row)
+        job = self.maker.make(row, figures)
+        handle = self._submit(job, known_of(row), told=told)
+        self.profiler.enter(handle, row, known, figures)
         self.entered.append(row)
         if row.times is None:
             tick.change(row.id, times=[vars(figure) for figure in figures])

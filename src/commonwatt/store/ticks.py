@@ -43,6 +43,11 @@ class Tick:
     token: str = field(default_factory=lambda: secrets.token_hex(8))  # by which it is known again
     progress: dict[int, float] = field(default_factory=dict)  # epochs done by job; not written, for those who look
 
+    def charge(self, row: LedgerKey, amounts: Mapping[str, int | None]) -> None:
+        """Add to a row of the ledger."""
+        before = self.ledger.get(row, {})
+        self.ledger[row] = {name: _plus(before.get(name, 0), amount) for name, amount in amounts.items()}
+
     def change(self, job: int, **columns: Any) -> None:  # noqa: ANN401
         """Change columns of a job."""
         self.jobs.setdefault(job, {}).update(columns)
