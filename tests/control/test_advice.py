@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -90,11 +92,15 @@ def test_what_would_be_done_is_said_once(seed):
     assert [(e.handle, e.kind, e.nodes) for e in adviser.log.take()] == [(e.handle, e.kind, e.nodes) for e in again]
 
 
+def all_on() -> NodeView:
+    return NodeView(np.full(4, 2), np.zeros(4), np.full(4, -1))
+
+
 def test_power_states_are_said_once_each_and_again_when_they_change():
     adviser = Adviser(KLASS, EventLog())
 
     def say(*commands: tuple[int, str | None]) -> list[tuple[str, tuple[int, ...]]]:
-        adviser.power("capacity-plan", [SetPower(*command) for command in commands], 1.0)
+        adviser.power("capacity-plan", [SetPower(*command) for command in commands], all_on(), 1.0)
         return [(event.kind, event.nodes) for event in adviser.log.take()]
 
     assert say((0, "off"), (2, "off")) == [("would-sleep", (0, 2))]
@@ -103,6 +109,61 @@ def test_power_states_are_said_once_each_and_again_when_they_change():
     assert say((0, "off"), (3, None)) == [("would-wake", (2,))]
     assert say() == [("would-wake", (0,))]
     assert say() == []
+
+
+@pytest.fixture
+def told_to_sleep():
+    """An adviser that has said of node 0 that it would sleep, and what it says then."""
+    adviser = Adviser(KLASS, EventLog())
+
+    def say(*states: str | None, busy: tuple[int, ...] = (), **view) -> list[str]:
+        seen = replace(
+            all_on(), **{name: np.array([value, *getattr(all_on(), name)[1:]]) for name, value in view.items()}
+        )
+        commands = [SetPower(0, state) for state in states]
+        adviser.power("capacity-plan", commands, seen, 1.0, np.isin(np.arange(4), busy))
+        return [event.kind for event in adviser.log.take()]
+
+    assert say("off") == ["would-sleep"]
+    return say
+
+
+def test_a_node_that_fell_asleep_as_it_would_have_been_put_to_is_not_woken(told_to_sleep):
+    assert told_to_sleep(power_state=0, wait_s=30.0) == []
+    assert told_to_sleep(power_state=0, wait_s=30.0) == []
+    assert told_to_sleep(wait_s=30.0) == []  # somebody wakes it
+    assert told_to_sleep() == []
+    assert told_to_sleep("off") == ["would-sleep"]
+
+
+def test_a_node_that_sleeps_as_it_would_have_been_put_to_may_be_wanted_again(told_to_sleep):
+    assert told_to_sleep(power_state=0, wait_s=30.0) == []
+    assert told_to_sleep(None, power_state=0, wait_s=30.0) == ["would-wake"]
+    assert told_to_sleep(None, power_state=0, wait_s=30.0) == []
+
+
+def test_a_node_that_slept_for_a_while_and_is_on_as_it_is_wanted(told_to_sleep):
+    assert told_to_sleep(power_state=0, wait_s=30.0) == []
+    assert told_to_sleep() == ["would-wake"]
+    assert told_to_sleep() == []
+
+
+def test_a_node_that_became_busy_is_not_woken(told_to_sleep):
+    assert told_to_sleep(busy=(0,)) == []
+    assert told_to_sleep() == []
+    assert told_to_sleep("off") == ["would-sleep"]
+
+
+def test_a_node_that_is_gone_or_drained_is_not_woken(told_to_sleep):
+    assert told_to_sleep(usable_gpus=0) == []
+    assert told_to_sleep() == []
+    assert told_to_sleep("off") == ["would-sleep"]
+
+
+def test_a_node_that_is_drained_while_it_sleeps_is_not_woken(told_to_sleep):
+    assert told_to_sleep(power_state=0, wait_s=30.0) == []
+    assert told_to_sleep(usable_gpus=0, power_state=0, wait_s=30.0) == []
+    assert told_to_sleep() == []
 
 
 def test_nodes_told_to_wake_are_seen_awake():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from commonwatt.control.book import Rules
+from commonwatt.control.events import lost_s_of
 from commonwatt.control.policy import Policy
 from commonwatt.engines.simulated.engine import Outage, World
 from commonwatt.model.errors import JobNeverFitsError
@@ -50,6 +51,7 @@ def test_an_urgent_job_preempts_and_the_other_goes_on_from_its_snapshot():
     assert told.reason == "displaced"
     assert "go to urgent" in told.sentence
     assert "50 s of work since the last snapshot are lost" in told.sentence
+    assert lost_s_of(told.sentence) == 50.0
     assert done.preemptions == 1
 
 

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from commonwatt.control.engine import Start
+from commonwatt.control.engine import SetPower, Start
 from commonwatt.data.forecast_model import write_model
 from commonwatt.forecasting.baselines import LastValue
 from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
@@ -95,6 +95,19 @@ def test_a_dry_run_says_once_what_a_plan_would_do(bench):
     b.submit(500.0, gpus=2)
     go_on(b, 300)
     assert said(b)[1:] == [("would-wake", ("n-2",))]
+
+
+def test_a_dry_run_does_not_wake_nodes_that_sleep_or_went_down_as_if_they_were_on(bench):
+    b = bench(capacity={**PLAN, "policy": "last-value"}, live={"mode": "dry-run", "default_time_limit_s": 5})
+    b.settle()
+    go_on(b, 120)
+    before = [("would-sleep", ("n-2", "n-3"))]
+    assert said(b) == before
+    b.engine.apply([SetPower(1, "off")])  # somebody else does what the plan wants
+    b.engine._fail(2)
+    go_on(b, 300)
+    assert said(b) == before
+    assert b.engine.nodes().power_state.tolist() == [-1, 0, -1]
 
 
 def test_a_dry_run_says_where_a_job_would_start_on_nodes_that_would_be_woken_for_it(bench):

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("sqlalchemy")
 
 from commonwatt.control.engine import JobEnded, Outcome
+from commonwatt.control.events import lost_s_of
 from commonwatt.live.lasted import Stay, factor, factors, stays_of
 from commonwatt.live.savings import estimate, jobs_for_estimate
 from commonwatt.model.nodes import Cluster
@@ -97,8 +98,8 @@ def test_a_job_that_never_ran_counts_for_nothing(bench):
 
 
 def test_where_a_job_was_is_read_from_its_events():
-    def event(time_s: float, kind: str, nodes: tuple[str, ...] = (), gpus: int = 0) -> EventRow:
-        return EventRow(0, time_s, kind, 1, nodes, gpus, "", "")
+    def event(time_s: float, kind: str, nodes: tuple[str, ...] = (), gpus: int = 0, sentence: str = "") -> EventRow:
+        return EventRow(0, time_s, kind, 1, nodes, gpus, "", sentence)
 
     happened = [
         event(10.0, "started", ("v-1",), 1),
@@ -107,12 +108,15 @@ def test_where_a_job_was_is_read_from_its_events():
         event(45.0, "not-started", ("v-2",), 1),
         event(50.0, "resumed", ("v-1", "v-2"), 4),
         event(90.0, "migrated", ("a",), 2),
-        event(95.0, "completed", ("a",), 2),
+        event(95.0, "preempted", ("a",), 2, "its place goes to b; 4 s of work since the last snapshot are lost"),
+        event(96.0, "resumed", ("v-1",), 1),
+        event(99.0, "completed", ("v-1",), 1),
     ]
     assert stays_of(happened) == [
-        Stay(("v-1",), 1, 20.0),
-        Stay(("v-1", "v-2"), 4, 40.0),
-        Stay(("a",), 2, 5.0),
+        Stay(("v-1",), 1, 20.0, None),
+        Stay(("v-1", "v-2"), 4, 40.0, None),
+        Stay(("a",), 2, 5.0, 4.0),
+        Stay(("v-1",), 1, 3.0, 0.0),
     ]
     assert stays_of([]) == []
 
@@ -133,6 +137,64 @@ def test_each_stay_counts_by_what_was_planned_there(bench):
     assert factor(replace(row, times=None), 100.0, half, cluster) == 0.0
 
 
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize(
+    ("stays", "worked_gpu_s", "lasted"),
+    [
+        ([("v-1", 1, 900.0, 900.0), ("a", 1, 500.0, 0.0)], 500.0, 1.0),  # all of the first is lost
+        ([("a", 1, 450.0, 450.0), ("v-1", 1, 1000.0, 0.0)], 1000.0, 1.0),
+        ([("v-1", 2, 500.0, 500.0), ("v-2", 1, 900.0, 900.0), ("a", 1, 250.0, 0.0)], 250.0, 0.5),
+        ([("v-1", 1, 900.0, 400.0), ("a", 1, 250.0, 0.0)], 750.0, 1.0),  # half of the job was kept
+        ([("v-1", 2, 400.0, 100.0), ("a", 1, 250.0, 0.0)], 850.0, 1.0),
+    ],
+)
+def test_what_was_lost_in_one_place_counts_there_only(bench, told, stays, worked_gpu_s, lasted):
+    b = bench(nodes=BOTH)
+    job = b.submit(times_s=TIMES)
+    b.settle()
+    known = [Stay((name,), gpus, s, lost_s if told or not lost_s else None) for name, gpus, s, lost_s in stays]
+    assert factor(b.row(job), worked_gpu_s, known, Cluster.of(b.live.config.nodes)) == pytest.approx(lasted)
+
+
+def test_what_was_told_to_be_lost_is_not_taken_from_where_nothing_was_told(bench):
+    b = bench(nodes=BOTH)
+    job = b.submit(times_s=TIMES)
+    b.settle()
+    stays = [Stay(("v-1",), 1, 500.0, None), Stay(("a",), 1, 200.0, 200.0), Stay(("a",), 1, 250.0)]
+    cluster = Cluster.of(b.live.config.nodes)
+    assert factor(b.row(job), 750.0, stays, cluster) == pytest.approx(1.0)
+    assert factor(b.row(job), 500.0, stays, cluster) == pytest.approx(0.75)  # the rest is missing of the first
+    assert factor(b.row(job), 0.0, stays, cluster) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "held_s"), [("n", "m", 9000.0), ("m", "n", 900.0)], ids=["slow first", "fast first"]
+)
+def test_a_job_that_lost_its_work_elsewhere_took_as_long_as_planned(bench, first, then, held_s):
+    b = bench(nodes=[{**node("m", "A100"), "gpus": 1}, {**node("n"), "gpus": 1}])
+    b.settle()
+    b.ask(RequestKind.DRAIN, node=then)
+    b.settle()
+    job = b.submit(times_s={"V100": {1: 10_000.0}, "A100": {1: 1000.0}}, epochs=1)
+    b.settle()
+    assert b.row(job).nodes == (first,)
+    b.advance(held_s)
+    b.settle()
+    b.ask(RequestKind.UNDRAIN, node=then)
+    b.ask(RequestKind.DRAIN, node=first)
+    b.settle()
+    b.engine._fail(b.live.cluster.names.index(first))
+    b.settle()
+    assert b.row(job).nodes == (then,)
+    b.advance(20_000.0)
+    b.settle()
+    assert lasted(b) == {job: pytest.approx(1.0)}
+    (said,) = [event.sentence for event in b.live.store.events(job=job) if event.kind == "interrupted"]
+    lost = f"{held_s:.0f} s of work since the last snapshot are lost"
+    assert said == f"{job}-j was interrupted: node {first} went down; {lost}"
+    assert lost_s_of(said) == held_s
+
+
 def test_more_jobs_than_a_query_names(bench, monkeypatch):
     monkeypatch.setattr("commonwatt.store.runs._AT_ONCE", 2)
     b = bench(nodes=[node("n", count=5)])
@@ -141,7 +203,8 @@ def test_more_jobs_than_a_query_names(bench, monkeypatch):
     b.advance(200.0)
     b.settle()
     assert worked_gpu_s(b.live.database, jobs) == dict.fromkeys(jobs, pytest.approx(100.0))
-    events = list(events_of(b.live.database, jobs, ("started", "completed")))
+    events = list(events_of(b.live.database, jobs, ("started", "completed"), ("started",)))
+    assert [bool(event.sentence) for event in events] == [True, False] * 5
     assert [event.job for event in events] == [job for job in jobs for _ in range(2)]
     assert [event.kind for event in events] == ["started", "completed"] * 5
     assert lasted(b) == dict.fromkeys(jobs, pytest.approx(1.0))

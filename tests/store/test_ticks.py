@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("sqlalchemy")
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from commonwatt.model.errors import StoreError
 from commonwatt.store import pruning, tables
 from commonwatt.store.records import JobStatus, RequestKind
+from commonwatt.store.runs import events_of
 from commonwatt.store.ticks import Tick
 from tests.store.made import event, everything, file, intent, sample, spent
 
@@ -38,6 +41,18 @@ def full(store, ticks) -> Tick:
          "measured_s": 9.0}
     ]  # fmt: skip
     return tick
+
+
+def test_events_of_many_jobs_with_the_sentences_of_some_kinds(store, ticks):
+    jobs = [store.submit("ada", file(f"j{k}"), 1.0)[0].id for k in range(2)]
+    kinds = ("started", "interrupted", "resumed", "completed")
+    said = [replace(event(job), kind=kind, sentence=f"{job} {kind}") for kind in kinds for job in jobs]
+    ticks.write(Tick(events=said))
+    found = list(events_of(store.database, jobs, ("started", "interrupted"), ("interrupted",)))
+    assert [(e.job, e.kind, e.sentence) for e in found] == [
+        row for job in jobs for row in ((job, "started", ""), (job, "interrupted", f"{job} interrupted"))
+    ]
+    assert [e.sentence for e in events_of(store.database, jobs, ("interrupted",))] == ["", ""]
 
 
 def test_a_tick_with_something_of_everything(store, ticks):

@@ -9,7 +9,7 @@ import numpy as np
 
 from commonwatt.control.engine import NodeView, SetPower
 from commonwatt.control.events import Event, EventKind, EventLog
-from commonwatt.model.arrays import Ints
+from commonwatt.model.arrays import Bools, Ints
 from commonwatt.placement.explain import Explainer
 from commonwatt.placement.problem import POSTPONED, Problem, Schedule
 
@@ -69,13 +69,22 @@ class Adviser:
         self.told_waiting -= self._jobs.keys()
         self.waits(Explainer(problem, schedule), handles, now_s)
 
-    def power(self, by: str, commands: Sequence[SetPower], now_s: float) -> None:
-        """Say which nodes would be put to sleep or woken, by the ``capacity-plan`` or for ``waiting-jobs``."""
+    def power(
+        self, by: str, commands: Sequence[SetPower], view: NodeView, now_s: float, busy: Bools | None = None
+    ) -> None:
+        """Say which nodes would be put to sleep or woken, by the ``capacity-plan`` or for ``waiting-jobs``.
+
+        Of a node that would sleep no more it is said only if it is on and left alone. One that sleeps is as it was
+        wanted, and one that is *busy* (shape [N]) or not to be had would not be put to sleep in any case.
+        """
         would = {command.node: command.state for command in commands}
         said = self._power.get(by, {})
-        self._power[by] = would
+        spared = [node for node, state in said.items() if state is not None and node not in would]
+        asleep = {node: said[node] for node in spared if view.power_state[node] >= 0 and view.usable_gpus[node] > 0}
+        self._power[by] = would | asleep
         fresh = {node: state for node, state in would.items() if node not in said or said[node] != state}
-        on_again = [node for node, state in said.items() if state is not None and node not in would]
+        on = (view.power_state < 0) & (view.wait_s <= 0) & (view.usable_gpus > 0)
+        on_again = [node for node in spared if on[node] and (busy is None or not busy[node])]
         whose = "the capacity plan" if by == "capacity-plan" else "a job that waits"
         for state in sorted({state for state in fresh.values() if state is not None}):
             nodes = tuple(sorted(node for node, to in fresh.items() if to == state))

@@ -231,7 +231,7 @@ class Controller:
         due_s = capacity.next_s
         commands = capacity.plan(now_s, view, busy, held, self._wanted_gpus())
         if self.dry and capacity.next_s != due_s:
-            self._adviser.power("capacity-plan", commands, now_s)
+            self._adviser.power("capacity-plan", commands, view, now_s, busy)
         elif commands and not self.dry:
             self.engine.apply(commands)
 
@@ -271,7 +271,7 @@ class Controller:
         if self.capacity is not None:
             woken = self.capacity.rescue(problem, schedule, handles, self._open(self.engine.nodes()), now_s)
             if self.dry:
-                self._adviser.power("waiting-jobs", woken, now_s)
+                self._adviser.power("waiting-jobs", woken, self.engine.nodes(), now_s)
             elif woken:
                 self.engine.apply(woken)
             if woken:

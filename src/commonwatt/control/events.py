@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome
 
-__all__ = ["Event", "EventKind", "EventLog", "told"]
+__all__ = ["Event", "EventKind", "EventLog", "lost_s_of", "told"]
+
+_LOST = "s of work since the last snapshot are lost"  # as a preemption says it, too
 
 
 class EventKind(StrEnum):
@@ -57,7 +60,15 @@ def told(change: JobEnded | JobInterrupted, name: str, nodes: tuple[int, ...], g
         return Event(change.at_s, kind, change.handle, nodes, gpus, change.reason)
     kind = EventKind.INTERRUPTED if change.begun else EventKind.NOT_STARTED
     sentence = f"{name} {'was interrupted' if change.begun else 'did not start'}: {change.cause}"
+    if change.begun and round(change.lost_s) > 0:
+        sentence += f"; {change.lost_s:.0f} {_LOST}"
     return Event(change.at_s, kind, change.handle, nodes, gpus, str(kind), sentence)
+
+
+def lost_s_of(sentence: str) -> float | None:
+    """Return how many seconds of work were lost by what an event says at its end; ``None`` if it says nothing of it."""
+    found = re.search(rf"(?:^|; )(\d+) {_LOST}$", sentence)
+    return None if found is None else float(found[1])
 
 
 @dataclass

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from commonwatt.control.events import EventKind
+from commonwatt.control.events import EventKind, lost_s_of
 from commonwatt.model.nodes import Cluster
 from commonwatt.store.database import Database
 from commonwatt.store.records import ACTIVE, EventRow, JobRow
@@ -19,15 +19,21 @@ _ENDS = (
     EventKind.PREEMPTED, EventKind.INTERRUPTED, EventKind.NOT_STARTED, EventKind.COMPLETED, EventKind.FAILED,
     EventKind.CANCELLED,
 )  # fmt: skip
+_LOSES = (EventKind.PREEMPTED, EventKind.INTERRUPTED)
+_KEEPS = (EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELLED)  # the ledger lets a job that is over lose nothing
 
 
 @dataclass(frozen=True)
 class Stay:
-    """A job held so many GPUs of these nodes, for so long."""
+    """A job held so many GPUs of these nodes, for so long, and lost of that what was done in ``lost_s``.
+
+    That is ``None`` where it was not told.
+    """
 
     nodes: tuple[str, ...]
     gpus: int
     seconds: float
+    lost_s: float | None = 0.0
 
 
 def factors(rows: Sequence[JobRow], cluster: Cluster, database: Database) -> dict[int, float]:
@@ -38,7 +44,7 @@ def factors(rows: Sequence[JobRow], cluster: Cluster, database: Database) -> dic
     ended = {row.id: row for row in rows if row.status not in ACTIVE}
     jobs = sorted(ended)
     worked = worked_gpu_s(database, jobs)
-    events = groupby(events_of(database, jobs, (*_BEGINS, *_ENDS)), key=lambda event: event.job)
+    events = groupby(events_of(database, jobs, (*_BEGINS, *_ENDS), _LOSES), key=lambda event: event.job)
     stays = {job: stays_of(own) for job, own in events}
     return {job: factor(row, worked.get(job, 0.0), stays.get(job, ()), cluster) for job, row in ended.items()}
 
@@ -49,27 +55,43 @@ def stays_of(events: Iterable[EventRow]) -> list[Stay]:
     began: EventRow | None = None
     for event in events:
         if began is not None and event.kind != EventKind.NOT_STARTED:
-            found.append(Stay(began.nodes, began.gpus, max(0.0, event.time_s - began.time_s)))
+            lost_s = 0.0 if event.kind in _KEEPS else lost_s_of(event.sentence)
+            found.append(Stay(began.nodes, began.gpus, max(0.0, event.time_s - began.time_s), lost_s))
         began = event if event.kind in _BEGINS else None
     return found
 
 
-def factor(row: JobRow, worked_gpu_s: float, stays: Iterable[Stay], cluster: Cluster) -> float:
+def factor(row: JobRow, worked_gpu_s: float, stays: Sequence[Stay], cluster: Cluster) -> float:
     """Return how many times as long as planned a job ran that worked so many GPU seconds during *stays*.
 
-    Each stay counts by the time planned for where it was. If none was anywhere that is known, because it is long ago or
-    the cluster has changed, the job counts as if it had been in each of its configurations alike.
+    Each stay counts by the time planned for where it was, without what was lost of it. If none was anywhere that is
+    known, because it is long ago or the cluster has changed, the job counts as if it had been in each of its
+    configurations alike.
     """
     planned_s = {(figure["gpu_type"], int(figure["gpus"])): float(figure["time_s"]) for figure in row.times or ()}
     kinds = dict(zip(cluster.names, cluster.klass.tolist(), strict=True))
-    held_gpu_s = parts = 0.0
-    for stay in stays:
+    kept_gpu_s = parts = 0.0
+    for stay, kept_s in zip(stays, _kept_s(stays, worked_gpu_s), strict=True):
         types = {cluster.classes[kinds[name]].gpu_type for name in stay.nodes if name in kinds}
         whole_s = planned_s.get((types.pop(), stay.gpus)) if len(types) == 1 else None
         if whole_s is not None:
-            held_gpu_s += stay.gpus * stay.seconds
-            parts += stay.seconds / whole_s
-    if held_gpu_s > 0:
-        return worked_gpu_s * parts / held_gpu_s
+            kept_gpu_s += stay.gpus * kept_s
+            parts += kept_s / whole_s
+    if kept_gpu_s > 0:
+        return worked_gpu_s * parts / kept_gpu_s
     shares = [1.0 / (gpus * time_s) for (_, gpus), time_s in planned_s.items()]
     return worked_gpu_s * sum(shares) / len(shares) if shares else 0.0
+
+
+def _kept_s(stays: Sequence[Stay], worked_gpu_s: float) -> list[float]:
+    """Return of each of *stays* its seconds without those lost.
+
+    What is missing of the work beyond that of which was told is taken from the stays of which nothing was told, from
+    each the same share; what is left, starting among it, is left to all.
+    """
+    told = [min(stay.seconds, stay.lost_s or 0.0) for stay in stays]
+    missing_gpu_s = sum(s.gpus * (s.seconds - lost_s) for s, lost_s in zip(stays, told, strict=True)) - worked_gpu_s
+    untold_gpu_s = sum(stay.gpus * stay.seconds for stay in stays if stay.lost_s is None)
+    share = min(1.0, max(0.0, missing_gpu_s) / untold_gpu_s) if untold_gpu_s > 0 else 0.0
+    rest = [share * stay.seconds if stay.lost_s is None else 0.0 for stay in stays]
+    return [stay.seconds - lost_s - more_s for stay, lost_s, more_s in zip(stays, told, rest, strict=True)]

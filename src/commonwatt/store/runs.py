@@ -16,15 +16,18 @@ __all__ = ["events_of", "worked_gpu_s"]
 _AT_ONCE = 500
 
 
-def events_of(database: Database, jobs: Sequence[int], kinds: Sequence[str]) -> Iterator[EventRow]:
-    """Return events of certain *kinds* of many *jobs*, those of each in order; without their sentences."""
+def events_of(
+    database: Database, jobs: Sequence[int], kinds: Sequence[str], spoken: Sequence[str] = ()
+) -> Iterator[EventRow]:
+    """Return events of certain *kinds* of many *jobs*, those of each in order; with sentences only those *spoken*."""
     t = tables.events.c
+    sentence = sa.case((t.kind.in_(spoken), t.sentence), else_="")
     for some in _parts(jobs):
-        query = sa.select(t.id, t.time_s, t.kind, t.job, t.nodes, t.gpus, t.reason)
+        query = sa.select(t.id, t.time_s, t.kind, t.job, t.nodes, t.gpus, t.reason, sentence)
         with database.reading(what="events") as c:
             rows = c.execute(query.where(t.job.in_(some), t.kind.in_(kinds)).order_by(t.job, t.id)).all()
-        for number, time_s, kind, job, nodes, gpus, reason in rows:
-            yield EventRow(number, time_s, kind, job, tuple(nodes), gpus, reason, "")
+        for number, time_s, kind, job, nodes, gpus, reason, said in rows:
+            yield EventRow(number, time_s, kind, job, tuple(nodes), gpus, reason, said)
 
 
 def worked_gpu_s(database: Database, jobs: Sequence[int]) -> dict[int, float]:
