@@ -66,6 +66,14 @@ def test_names_an_address_can_hold(tmp_path):
     assert len(read_config(path).tenants) == 4
 
 
+def test_two_nodes_of_one_name_are_told_with_their_file(tmp_path):
+    node = {"name": "n", "gpu_type": "V", "gpus": 1, "idle_w": 1, "gpu_w": 1}
+    path = config_in(tmp_path, engine="simulated", nodes=[node, node])
+    with pytest.raises(InputError, match="node names that differ") as refused:
+        read_config(path)
+    assert (refused.value.file, refused.value.field, refused.value.value) == (path, "nodes.name", "n")
+
+
 def test_a_mode_that_is_given_outdoes_what_was_asked_for_before(tmp_path):
     path = config_in(tmp_path, engine="simulated")
     store = store_of(path)
