@@ -150,12 +150,24 @@ def _hold_reachable(config: Scenario, path: Path) -> None:
     state = state_of(config, path.parent.absolute())
     folder = config.live.folder if config.engine == "local" else None
     try:
+        store = address(config.live.store, path.parent.absolute())
         if state is not None:
-            within_reach(state, f"live.{config.engine}.state")
+            field = f"live.{config.engine}.state"
+            within_reach(state, field)
+            if store.get_backend_name() == "sqlite":
+                _hold_apart(state, str(store.database), field)
         if folder is not None:
             within_reach(Path(folder), "live.folder")
     except InputError as error:
         raise error.within(path) from None
+
+
+def _hold_apart(state: Path, store: str, field: str) -> None:
+    """Raise ``InputError`` naming *field* if the folder *state* would be one of the files of *store*, or in one."""
+    files = {Path(f"{store}{end}").resolve() for end in ("", "-wal", "-shm", ".claim")}
+    found = state.resolve()
+    if not files.isdisjoint((found, *found.parents)):
+        raise InputError("a folder of its own, not a file of the store (live.store)", field=field, value=state)
 
 
 def _nodes_named(config: Scenario) -> dict[str, Sequence[str]]:
