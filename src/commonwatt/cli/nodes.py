@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from commonwatt.cli.output import json_option, print_json
 from commonwatt.cli.remote import connected, server_option, show
-from commonwatt.model.live_results import NodeState
+
+if TYPE_CHECKING:
+    from commonwatt.model.live_results import NodeState
 
 __all__ = ["command"]
 
