@@ -256,3 +256,13 @@ def test_no_wait_is_longer_than_the_system_can_count(folder, monkeypatch):
     assert not runner._wait(job, told, {"limit_s": 90 * 86_400.0, "grace_s": 1.0}, folder / "end.json")
     assert len(asked) == 2
     assert max(asked) < 2**31
+
+
+def test_a_node_that_is_full_of_what_cannot_be_killed_is_not_down(folder, monkeypatch):
+    engine = engine_for(folder, "sleep", "600")
+    engine.apply([Start(1, "1", (0,), 2)])
+    with monkeypatch.context() as patched:
+        patched.setattr(runs.Run, "stuck", lambda run: True)
+        view = engine.nodes()
+    assert (view.usable_gpus.tolist(), view.up.tolist()) == ([0], [True])
+    engine.apply([Stop(1)])

@@ -327,6 +327,48 @@ def test_what_is_wrong_with_a_plan_is_named_and_the_check_ends_with_2(tmp_path, 
     assert str(refused.value) in done.err
 
 
+LONG = {**PLAN, "forecaster": "m" * 300}
+POLICIES = [{"solver": "fifo", "capacity": LONG}, {"solver": "edf"}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [({"capacity": LONG}, "capacity.forecaster"), ({"policies": POLICIES}, "policies.0.capacity.forecaster")],
+)
+def test_a_forecaster_of_a_name_too_long_for_a_file_is_refused(tmp_path, changes, field):
+    path = config_in(tmp_path, engine="simulated", nodes=NODES, **changes)
+    with pytest.raises(InputError, match="File name too long") as refused:
+        read_config(path)
+    assert (refused.value.file, refused.value.field) == (path, field)
+
+
+@pytest.mark.parametrize("policies", [False, True])
+def test_a_model_file_that_cannot_be_read_is_told_with_the_configuration_and_its_field(tmp_path, policies):
+    pytest.importorskip("safetensors")
+    (tmp_path / "m.safetensors").write_text("nonsense")
+    plan = {"capacity": {**PLAN, "forecaster": "m.safetensors"}}
+    changes = {"policies": [{"solver": "fifo"}, {"solver": "edf", **plan}]} if policies else plan
+    path = config_in(tmp_path, engine="simulated", nodes=NODES, **changes)
+    with pytest.raises(InputError, match=r"a model file written by commonwatt.* not .*header") as refused:
+        read_config(path)
+    field = "policies.1.capacity.forecaster" if policies else "capacity.forecaster"
+    assert (refused.value.file, refused.value.field, refused.value.value) == (path, field, "m.safetensors")
+
+
+def test_what_is_wrong_inside_a_model_file_is_told_with_its_own_field(tmp_path, monkeypatch):
+    def wrong(plan, *_, **__):
+        raise InputError("a model of the step", file=tmp_path / "m.safetensors", field="step_s", value=300.0)
+
+    monkeypatch.setattr("commonwatt.live.open.check_plan", wrong)
+    path = config_in(tmp_path, engine="simulated", nodes=NODES, capacity={**PLAN, "forecaster": "m.safetensors"})
+    with pytest.raises(InputError) as refused:
+        read_config(path)
+    assert (refused.value.file, refused.value.field, refused.value.value) == (
+        path, "capacity.forecaster", "m.safetensors",
+    )  # fmt: skip
+    assert refused.value.expected == "a model of the step, not 300.0 in its step_s"
+
+
 def test_a_plan_for_a_slurm_that_may_not_power_nodes_down_is_refused_by_what_serves(tmp_path):
     path = config_in(tmp_path, engine="slurm", nodes=NODES, capacity=PLAN)
     read_config(path)  # `check` looks at the rest, too, and then says so

@@ -17,6 +17,7 @@ from commonwatt.model.errors import InputError, StoreError
 from commonwatt.store.records import RequestKind
 from commonwatt.store.ticks import TickStore
 from commonwatt.testing.engine_contract import contract_cluster
+from tests.cli.console import run
 from tests.live.chaos import config_in, store_of
 
 
@@ -64,6 +65,27 @@ def test_names_an_address_can_hold(tmp_path):
         tmp_path, engine="simulated", tenants=[{"name": name} for name in ("a b%c", "...", "é?#", "x" * 128)]
     )
     assert len(read_config(path).tenants) == 4
+
+
+def test_two_nodes_of_one_name_are_told_with_their_file(tmp_path):
+    node = {"name": "n", "gpu_type": "V", "gpus": 1, "idle_w": 1, "gpu_w": 1}
+    path = config_in(tmp_path, engine="simulated", nodes=[node, node])
+    with pytest.raises(InputError, match="node names that differ") as refused:
+        read_config(path)
+    assert (refused.value.file, refused.value.field, refused.value.value) == (path, "nodes.name", "n")
+
+
+@pytest.mark.parametrize("engine", ["local", "slurm"])
+@pytest.mark.parametrize("state", ["live.db", "x/../live.db", "live.db/state", "live.db-wal", "live.db.claim", "link"])
+def test_a_state_folder_that_is_a_file_of_the_store_is_refused_by_check_and_serve(tmp_path, engine, state):
+    (tmp_path / "link").symlink_to("live.db")
+    path = config_in(tmp_path, engine=engine, live={"store": "live.db", engine: {"state": state}})
+    for command in ("check", "serve"):
+        done = run(command, path)
+        assert (done.code, done.out) == (2, "")
+        assert f"{path}: field 'live.{engine}.state': got " in done.err
+        assert "a folder of its own, not a file of the store" in done.err
+    read_config(config_in(tmp_path, engine=engine, live={"store": "live.db", engine: {"state": "live.db.d"}}))
 
 
 def test_a_mode_that_is_given_outdoes_what_was_asked_for_before(tmp_path):

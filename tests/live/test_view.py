@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 pytest.importorskip("sqlalchemy")
@@ -47,6 +50,23 @@ def test_nodes_are_drawn_anew_when_anything_about_them_has_changed_and_only_then
     b.ask(RequestKind.CANCEL, job=job)
     assert changed()
     assert [n.held_gpus for n in b.board().nodes] == [0, 0]
+
+
+def test_a_node_without_usable_gpus_is_down_only_if_the_engine_says_so(bench, monkeypatch):
+    b = bench
+    b.settle()
+    seen = b.engine.nodes()
+
+    def shown(up):
+        none = np.zeros_like(seen.usable_gpus)
+        monkeypatch.setattr(b.engine, "nodes", lambda: replace(seen, usable_gpus=none, up=up))
+        b.advance(20.0)
+        b.settle()
+        return [(n.state, n.power_w) for n in b.board().nodes]
+
+    assert shown(np.array([True, False])) == [("on", 100.0), ("down", None)]
+    assert shown(np.array([True, True])) == [("on", 100.0), ("on", 100.0)]
+    assert shown(None) == [("down", None), ("down", None)]
 
 
 def test_progress_of_many_jobs_is_shown_now_and_then_of_few_at_once(bench, monkeypatch):

@@ -277,6 +277,7 @@ def test_events_are_told_from_either_end(as_, desk):
         assert told(limit=2, newest_first=True, before=ids[5])[0] == ["4", "3"]
         assert told(newest_first=True, after=ids[2], before=ids[5])[0] == ["4", "3"]
         assert told(after=ids[2], before=ids[5])[0] == ["3", "4"]
+        assert told(before=0)[0] == told(before=ids[0], newest_first=True)[0] == []
         assert told(after=ids[-1], newest_first=True) == ([], {"events": [], "next_after": ids[-1]})
 
 

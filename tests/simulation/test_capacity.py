@@ -121,6 +121,7 @@ def test_a_page_without_plans_has_no_such_section(tmp_path):
         ({"policy": "cuff", "target": 0}, "target"),
         ({"policy": "sometimes"}, "policy"),
         ({"policy": "cuff", "forecaster": "oracle"}, "forecaster"),
+        ({"policy": "cuff", "forecaster": "m" * 300}, "forecaster"),
         ({"policy": "cuff", "history_days": 0.05}, "forecaster"),
         ({"policy": "last-value", "states": ["nap"]}, "states"),
         ({"policy": "last-value", "step_s": 10}, "horizon"),

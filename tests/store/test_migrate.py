@@ -11,6 +11,7 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("alembic")
 
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
@@ -70,9 +71,10 @@ def test_an_older_store_is_refused_until_it_is_upgraded(opened, tmp_path, monkey
     database = opened()
     database.prepare()
     Store(database).add_tenant("ada", 2.0, 0.0)
-    (folder / "versions" / "r0002.py").write_text(
+    now = migrate.head()
+    (folder / "versions" / "r9999.py").write_text(
         "import sqlalchemy as sa\nfrom alembic import op\n"
-        "revision, down_revision, branch_labels, depends_on = '0002', '0001', None, None\n"
+        f"revision, down_revision, branch_labels, depends_on = '9999', '{now}', None, None\n"
         "def upgrade():\n    op.add_column('tenants', sa.Column('purse', sa.Double(), nullable=True))\n"
     )
     later = migrate._config()
@@ -80,11 +82,27 @@ def test_an_older_store_is_refused_until_it_is_upgraded(opened, tmp_path, monkey
     monkeypatch.setattr(migrate, "_config", lambda: later)
     with pytest.raises(InputError, match='"commonwatt store upgrade CONFIG"'):
         database.prepare()
-    assert database.upgrade() == ("0001", "0002")
+    assert database.upgrade() == (now, "9999")
     database.prepare()
     assert Store(database).tenants() == {"ada": 2.0}
     with database.reading() as c:
         assert "purse" in {column["name"] for column in sa.inspect(c).get_columns("tenants")}
+
+
+def test_a_store_of_the_first_version_is_brought_to_this_one_with_what_is_in_it(opened):
+    database = opened()
+    first = migrate._config()
+    with database.transaction() as c:
+        first.attributes["connection"] = c
+        command.upgrade(first, "0001")
+    Store(database).add_tenant("ada", 2.0, 0.0)
+    with pytest.raises(InputError, match='"commonwatt store upgrade CONFIG"'):
+        database.prepare()
+    assert database.upgrade() == ("0001", migrate.head())
+    assert Store(database).tenants() == {"ada": 2.0}
+    with database.reading() as c:
+        options = {"version_table": migrate.VERSION_TABLE}
+        assert compare_metadata(MigrationContext.configure(c, opts=options), metadata) == []
 
 
 def test_a_database_with_somebody_elses_tables_is_refused(opened):

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
 import click
 
 from commonwatt.cli.output import json_option, print_json
 from commonwatt.cli.remote import JOB, connected, plain, server_option
 
+if TYPE_CHECKING:
+    from commonwatt.model.live_results import EventEntry
+
 __all__ = ["command"]
+
+_MOST = 20
+"""Nodes that are named of an event; --json has all."""
 
 
 @click.command()
@@ -38,4 +47,15 @@ def command(*, job: int | None, after: int, last: int, url: str | None, as_json:
     for event in found:
         at = datetime.fromtimestamp(event.time_s, UTC).isoformat(sep=" ", timespec="seconds")[:19]
         whose = "" if event.job is None else f"job {event.job}: "
-        click.echo(plain(f"{event.id:>7}  {at}Z  {event.kind:<13} {whose}{event.sentence or event.reason}"))
+        said = f"{whose}{event.sentence or event.reason}{_where(event)}"
+        click.echo(plain(f"{event.id:>7}  {at}Z  {event.kind:<13} {said}"))
+
+
+def _where(event: EventEntry) -> str:
+    """Return the nodes of an event, some of them if they are many, as far as its sentence does not name them."""
+    words = set(re.split(r"[\s,:;()]+", event.sentence.replace(". ", " ").rstrip(".")))
+    unsaid = [name for name in event.nodes if name not in words]
+    if not unsaid:
+        return ""
+    more = f" and {len(unsaid) - _MOST} more" if len(unsaid) > _MOST else ""
+    return f" ({', '.join(unsaid[:_MOST])}{more})"

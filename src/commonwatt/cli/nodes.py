@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from commonwatt.cli.output import json_option, print_json
 from commonwatt.cli.remote import connected, server_option, show
+
+if TYPE_CHECKING:
+    from commonwatt.model.live_results import NodeState
 
 __all__ = ["command"]
 
@@ -28,7 +33,7 @@ def command(*, url: str | None, as_json: bool) -> None:
     rows = [
         (
             node.name, node.gpu_type, f"{node.held_gpus}/{node.gpus}",
-            f"{node.state}, drained" if node.drained else node.state,
+            _state(node),
             "unknown" if node.power_w is None else f"{node.power_w:,.0f}", " ".join(map(str, node.jobs)),
         )
         for node in page.nodes
@@ -36,3 +41,11 @@ def command(*, url: str | None, as_json: bool) -> None:
     held, total = sum(n.held_gpus for n in page.nodes), sum(n.gpus for n in page.nodes)
     headings = ("node", "GPU type", "GPUs held", "state", "power, W", "jobs")
     show(f"{len(page.nodes)} nodes, {held} of {total} GPUs held", headings, rows, right=("GPUs held", "power, W"))
+
+
+def _state(node: NodeState) -> str:
+    """How a node is, and how many of its GPUs our jobs may have where that is not all of them."""
+    if node.drained:
+        return f"{node.state}, drained"
+    few = node.state == "on" and node.usable_gpus < node.gpus
+    return f"{node.state}, {node.usable_gpus} usable" if few else node.state

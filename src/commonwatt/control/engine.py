@@ -154,12 +154,13 @@ class Progress:
 
 @dataclass(frozen=True)
 class NodeView:
-    """Nodes as they are now: GPUs that may be used (0: down) and seconds until a node not on could run a job."""
+    """Nodes as they are now: GPUs that may be used and seconds until a node not on could run a job."""
 
-    usable_gpus: Ints  # [N]
+    usable_gpus: Ints  # [N] 0: down, or with others, or closed to jobs
     wait_s: Floats  # [N] for one asleep, if it were woken now; for one waking, what is left
     power_state: Ints  # [N] index into the states of its class; -1: on, waking or down
     in_use: Bools | None = None  # [N] whether others use it, so that it cannot be put to sleep; none if not given
+    up: Bools | None = None  # [N] whether it is not down; those with usable GPUs if not given
 
 
 @dataclass(frozen=True, slots=True)

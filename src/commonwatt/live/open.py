@@ -82,7 +82,10 @@ def read_config(path: Path) -> Scenario:
     config = load_yaml(path, Scenario)
     if not config.nodes:
         raise InputError("at least one node", file=path, field="nodes", value="none")
-    cluster = Cluster.of(config.nodes)
+    try:
+        cluster = Cluster.of(config.nodes)
+    except InputError as error:
+        raise error.within(path) from None
     try:
         Images(config.live.image_command)
     except InputError as error:
@@ -118,15 +121,21 @@ def _check_plans(config: Scenario, cluster: Cluster, path: Path) -> None:
         if config.engine == "slurm" and config.live.slurm.power:
             check_one_state(cluster)
         if plan is not None:
+            asked = plan
             check_plan(plan, cluster, path.parent.absolute())
         if compared is not None:
             where = f"policies.{len(config.policies) - 1}.capacity"
+            asked = compared
             check_plan(compared, cluster, path.parent.absolute(), knows_the_future=True)
     except InputError as error:
-        field = error.field or ""
+        field = error.field or where
+        if error.file is not None:  # a fitted model's
+            told = error.expected if error.value is None else f"{error.expected}, not {error.value!r}"
+            told = f"{told} in its {field}" if error.field else told
+            raise InputError(told, file=path, field=f"{where}.forecaster", value=asked.forecaster) from None
         if field.startswith(("capacity.", "states")):
             field = f"{where}.{field.removeprefix('capacity.')}"
-        raise type(error)(error.expected, file=error.file or path, field=field, value=error.value) from None
+        raise type(error)(error.expected, file=path, field=field, value=error.value) from None
 
 
 def _hold_reachable(config: Scenario, path: Path) -> None:
@@ -141,12 +150,24 @@ def _hold_reachable(config: Scenario, path: Path) -> None:
     state = state_of(config, path.parent.absolute())
     folder = config.live.folder if config.engine == "local" else None
     try:
+        store = address(config.live.store, path.parent.absolute())
         if state is not None:
-            within_reach(state, f"live.{config.engine}.state")
+            field = f"live.{config.engine}.state"
+            within_reach(state, field)
+            if store.get_backend_name() == "sqlite":
+                _hold_apart(state, str(store.database), field)
         if folder is not None:
             within_reach(Path(folder), "live.folder")
     except InputError as error:
         raise error.within(path) from None
+
+
+def _hold_apart(state: Path, store: str, field: str) -> None:
+    """Raise ``InputError`` naming *field* if the folder *state* would be one of the files of *store*, or in one."""
+    files = {Path(f"{store}{end}").resolve() for end in ("", "-wal", "-shm", ".claim")}
+    found = state.resolve()
+    if not files.isdisjoint((found, *found.parents)):
+        raise InputError("a folder of its own, not a file of the store (live.store)", field=field, value=state)
 
 
 def _nodes_named(config: Scenario) -> dict[str, Sequence[str]]:

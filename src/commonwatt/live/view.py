@@ -13,7 +13,7 @@ from commonwatt.control.engine import NodeView
 from commonwatt.live.board import Board, BoardJob, BoardNode
 from commonwatt.live.outlook import LONGEST, Waiting, expected_times
 from commonwatt.live.session import Session
-from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.store.records import ACTIVE, JobRow, JobStatus, SampleRow
 from commonwatt.store.texts import cleaned_column
 from commonwatt.store.ticks import Tick
@@ -110,7 +110,7 @@ class View:
         session = self._session
         book, view = session.controller.book, session.durable.nodes()
         rows = book.job("row")[np.fromiter(book.nodes, dtype=np.int64)]
-        figures = (rows, book.row("gpu_w")[rows], view.power_state, view.usable_gpus, view.wait_s)
+        figures = (rows, book.row("gpu_w")[rows], view.power_state, view.usable_gpus, view.wait_s, _up(view))
         seen = (dict(book.nodes), list(session.drained), tuple(column.tobytes() for column in figures))
         if seen != self._drawn[0]:
             self._drawn = (seen, self._draw(view))
@@ -129,12 +129,12 @@ class View:
                 jobs[n].append(session.durable.jobs[handle].id)
                 held[n] += each
                 busy_w[n] += each * float(book.row("gpu_w")[row])
-        drained = set(session.drained)
+        drained, up = set(session.drained), _up(view)
         found = []
         for n, name in enumerate(cluster.names):
             kind, state = cluster.classes[cluster.klass[n]], int(view.power_state[n])
             usable = int(view.usable_gpus[n])
-            where = "asleep" if state >= 0 else "waking" if view.wait_s[n] > 0 else "on" if usable else "down"
+            where = "asleep" if state >= 0 else "waking" if view.wait_s[n] > 0 else "on" if up[n] else "down"
             power_w = kind.states[state].power_w if state >= 0 else kind.idle_w + float(busy_w[n])
             found.append(
                 BoardNode(
@@ -198,6 +198,11 @@ class View:
         jobs = self._session.durable.jobs
         kept = np.array([jobs[handle].kept_epochs for handle in handles.tolist()])
         return 1.0 - np.minimum(1.0, kept / self._session.controller.book.job("epochs")[handles])
+
+
+def _up(view: NodeView) -> Bools:
+    """Which nodes are not down. Shape [N]."""
+    return view.usable_gpus > 0 if view.up is None else view.up
 
 
 def _changed(row: JobRow, columns: Mapping[str, Any]) -> JobRow:

@@ -81,7 +81,7 @@ def mode(
 
 @router.get("/events", response_model=EventPage)
 def events(
-    request: Request, caller: Member, after: After = 0, before: Before = 0, limit: Limit = 100, *,
+    request: Request, caller: Member, after: After = 0, before: Before = None, limit: Limit = 100, *,
     newest_first: NewestFirst = False,
 ) -> EventPage:  # fmt: skip
     """List what happened: to all jobs, or to one's own."""

@@ -169,7 +169,7 @@ async def explain(request: Request, caller: Member, job: JobNumber) -> Explanati
 
 @router.get("/{job}/events", response_model=EventPage, responses=refusals(404))
 async def job_events(
-    request: Request, caller: Member, job: JobNumber, after: After = 0, before: Before = 0, limit: Limit = 100, *,
+    request: Request, caller: Member, job: JobNumber, after: After = 0, before: Before = None, limit: Limit = 100, *,
     newest_first: NewestFirst = False,
 ) -> EventPage:  # fmt: skip
     """List what happened to a job."""

@@ -33,7 +33,7 @@ FEW = 100
 """Rows of a file of SQLite that are read at once."""
 
 After = Annotated[int, Query(ge=0, le=2**53 - 1, description="Where the page before ended; 0: begin.")]
-Before = Annotated[int, Query(ge=0, le=2**53 - 1, description="Only those with a smaller number; 0: all.")]
+Before = Annotated[int | None, Query(ge=0, le=2**53 - 1, description="Only those with a smaller number.")]
 NewestFirst = Annotated[bool, Query(description="The newest first.")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Most entries of a page.")]
 TenantName = Annotated[

@@ -21,7 +21,9 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import DAY_S
 
-__all__ = ["Fits", "Past", "check_capacity", "check_forecaster", "check_rules", "demand_in", "make_capacity"]
+__all__ = [
+    "Fits", "Past", "check_capacity", "check_forecaster", "check_rules", "demand_in", "is_model", "make_capacity",
+]  # fmt: skip
 
 CALIBRATION_DAYS = 7.0
 """Last part of the demand before the period, on which the promise is calibrated; at most a third of it."""
@@ -128,11 +130,20 @@ def check_forecaster(spec: CapacitySpec, folder: Path) -> None:
         return
     if spec.forecaster in PREDICTORS:
         make_predictor(spec.forecaster)
-    elif (folder / spec.forecaster).is_file():
+    elif is_model(folder, spec.forecaster):
         _read(folder / spec.forecaster, spec.step_s)
     else:
         expected = f"a fitted model's file, or one of {', '.join(PREDICTORS)}"
         raise InputError(expected, field="capacity.forecaster", value=spec.forecaster)
+
+
+def is_model(folder: Path, forecaster: str) -> bool:
+    """Whether *forecaster* names a file (relative to *folder*); raises ``InputError`` if none can be looked at."""
+    try:
+        return (folder / forecaster).is_file()
+    except OSError as error:
+        expected = f"a fitted model's file that can be read ({error.strerror}), or one of {', '.join(PREDICTORS)}"
+        raise InputError(expected, field="capacity.forecaster", value=forecaster) from None
 
 
 def make_capacity(

@@ -14,7 +14,7 @@ from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
-from commonwatt.simulation.capacity import Past, check_capacity
+from commonwatt.simulation.capacity import Past, check_capacity, is_model
 from commonwatt.simulation.compose import check_runs
 from commonwatt.simulation.runner import Prepared
 
@@ -71,6 +71,6 @@ def _past(scenario: Scenario, folder: Path, seed: int) -> Past:
         if demand is not None:
             demands[step_s, days] = demand
     files = sorted({plan.forecaster for plan in _plans(scenario) if plan.forecasts} - PREDICTORS.keys())
-    read = {file: folder / file for file in files if (folder / file).is_file()}
+    read = {file: folder / file for file in files if is_model(folder, file)}
     models = {file: hashlib.sha256(path.read_bytes()).hexdigest() for file, path in read.items()}
     return Past(demands, folder, models)

@@ -241,17 +241,17 @@ class Store:
     # -- what happened
 
     def events(
-        self, *, job: int | None = None, tenant: str | None = None, after: int = 0, before: int = 0, limit: int = 1000,
-        newest_first: bool = False,
+        self, *, job: int | None = None, tenant: str | None = None, after: int = 0, before: int | None = None,
+        limit: int = 1000, newest_first: bool = False,
     ) -> list[EventRow]:  # fmt: skip
-        """Lines of the event log beyond *after* and (unless 0) before *before*: of one job, of a tenant's jobs, or all.
+        """Lines of the event log beyond *after* and before *before*, if given: of one job, of a tenant's jobs, or all.
 
         The first *limit* of them in the order asked for.
         """
         t = tables.events.c
         query = sa.select(tables.events).where(t.id > row_number(after)).limit(_page(limit))
         query = query.order_by(t.id.desc() if newest_first else t.id)
-        if before:
+        if before is not None:
             query = query.where(t.id < row_number(before))
         if job is not None:
             query = query.where(t.job == row_number(job))

@@ -13,10 +13,7 @@ from commonwatt.store.records import JobRow
 from commonwatt.store.store import job_row
 from commonwatt.store.texts import cleaned
 
-__all__ = ["ENDS", "ended_lately", "last_event", "new_events", "outlines"]
-
-ENDS = ("completed", "failed", "cancelled")
-"""Kinds of events that end a job."""
+__all__ = ["ended_lately", "last_ended", "last_event", "new_events", "outlines"]
 
 _AT_ONCE = 500
 _COLUMNS = ("id", "name", "tenant", "status", "held", "submit_s", "due_s", "started_s", "gpu_type")
@@ -57,12 +54,16 @@ def new_events(database: Database, after: int, *, limit: int = 1000) -> list[dic
 
 
 def ended_lately(database: Database, tenant: str | None, *, limit: int) -> list[JobRow]:
-    """Return the jobs of *tenant* (``None``: of all) that ended last, the last first, as far as events are kept."""
-    t, j = tables.events.c, tables.jobs
-    query = sa.select(j).join(tables.events, t.job == j.c.id).where(t.kind.in_(ENDS), j.c.status.in_(ENDS))
-    query = query.order_by(t.id.desc()).limit(limit)
-    if tenant is not None:
-        query = query.where(j.c.tenant == cleaned(tenant))
+    """Return the jobs of *tenant* (``None``: of all) that ended last, the last first."""
     with database.reading(what="jobs") as c:
-        rows = [job_row(row) for row in c.execute(query).mappings()]
-    return list({row.id: row for row in rows}.values())
+        return [job_row(row) for row in c.execute(last_ended(tenant, limit)).mappings()]
+
+
+def last_ended(tenant: str | None, limit: int) -> sa.Select[Any]:
+    """Return the query of ``ended_lately``: which they are is found in an index alone, however many have ended."""
+    j = tables.jobs.c
+    few = sa.select(j.id).where(j.ended_s.is_not(None)).order_by(j.ended_s.desc(), j.id.desc()).limit(limit)
+    if tenant is not None:
+        few = few.where(j.tenant == cleaned(tenant))
+    found = few.subquery()
+    return sa.select(tables.jobs).join(found, found.c.id == j.id).order_by(j.ended_s.desc(), j.id.desc())

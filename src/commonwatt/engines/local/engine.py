@@ -104,7 +104,8 @@ class LocalEngine:
         for run in self._runs.values():
             if run.stuck():
                 usable[list(run.order.nodes)] -= run.order.gpus_per_node
-        return NodeView(usable, np.zeros(nodes), np.full(nodes, -1, dtype=np.int64))
+        states, up = np.full(nodes, -1, dtype=np.int64), np.ones(nodes, dtype=bool)
+        return NodeView(usable, np.zeros(nodes), states, up=up)
 
     def progress(self, handles: Ints) -> Progress:
         """Epochs as the jobs report them; nothing is known of how soon they begin to work."""

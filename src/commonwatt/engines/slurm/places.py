@@ -33,6 +33,7 @@ class Places:
         self._cluster, self._power, self._cpus_per_gpu = cluster, power, cpus_per_gpu
         self._on: list[list[SlurmRun]] = [[] for _ in cluster.names]
         self._usable: list[int | None] = [None] * len(cluster)
+        self._up: list[bool | None] = [None] * len(cluster)
 
     def enter(self, run: SlurmRun) -> None:
         """A run is on its nodes from now on."""
@@ -82,8 +83,19 @@ class Places:
         nodes = range(len(self._cluster))
         left = [sum(run.order.gpus_per_node for run in self._on[n] if run.left) for n in nodes]
         usable = np.array([max(0, self._usable_of(n, sight) - left[n]) for n in nodes], dtype=np.int64)
-        wait_s, states = self._power.view(sight, usable)
-        return NodeView(usable, wait_s, states, np.array([self.used(n, sight) for n in nodes], dtype=bool))
+        used = np.array([self.used(n, sight) for n in nodes], dtype=bool)
+        up = np.array([self._is_up(n, sight) for n in nodes], dtype=bool)
+        wait_s, states = self._power.view(sight, up | (usable > 0))
+        return NodeView(usable, wait_s, states, used, up)
+
+    def _is_up(self, n: int, sight: Sight) -> bool:
+        """Whether node *n* is not down: of one Slurm does not hear of, that is only known while jobs are on it."""
+        node, before = self.node(n, sight), self._up[n]
+        if node is not None and "unknown" in node.states and before is not None and not node.down:
+            return before
+        up = node is not None and not node.down and (not node.silent or self.used(n, sight))
+        self._up[n] = up
+        return up
 
     def _usable_of(self, n: int, sight: Sight) -> int:
         kind, held = self._cluster.classes[self._cluster.klass[n]], sight.held_by(self.orders(n))

@@ -104,20 +104,20 @@ class NodePower:
 
     def asleep(self, n: int, node: SlurmNode | None) -> bool:
         """Whether a node is down, or going down, and nobody wants it otherwise."""
-        told = n in self._told_down_s or (node is not None and node.asleep and not node.out)
+        told = n in self._told_down_s or (node is not None and node.asleep and not node.down)
         return told and not self.waking(n, node)
 
-    def view(self, sight: Sight, usable: Collection[int]) -> tuple[Floats, Ints]:
-        """Seconds until each node could run a job, and the index of its state, -1 for none."""
+    def view(self, sight: Sight, there: Collection[bool]) -> tuple[Floats, Ints]:
+        """Seconds until each node that is *there* could run a job, and the index of its state, -1 for none."""
         wait_s, states = np.zeros(len(self._kinds)), np.full(len(self._kinds), -1, dtype=np.int64)
         now_s = time.monotonic()
-        for n, (kind, gpus) in enumerate(zip(self._kinds, usable, strict=True)):
+        for n, (kind, known) in enumerate(zip(self._kinds, there, strict=True)):
             node = sight.nodes.get(self._cluster.names[n])
             wake_s, enter_s = (kind.states[0].wake_s, kind.states[0].enter_s) if kind.states else (0.0, 0.0)
             going_s = 0.0
             if node is not None and not node.settled_asleep and n in self._told_down_s:
                 going_s = max(0.0, self._told_down_s[n] + enter_s - now_s)
-            if not gpus:
+            if not known:
                 continue
             if self.asleep(n, node):
                 wait_s[n] = wake_s + going_s

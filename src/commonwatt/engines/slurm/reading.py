@@ -37,6 +37,7 @@ _OUT = frozenset({
     "blocked", "down", "drain", "drained", "draining", "error", "fail", "failing", "future", "inval", "invalid",
     "invalid_reg", "maint", "maintenance", "power_drain", "reboot", "reboot_issued", "reboot_requested", "reserved",
 })  # fmt: skip
+_DOWN = frozenset({"down", "error", "future", "inval", "invalid", "invalid_reg", "reboot_issued"})
 _SILENT = frozenset({"not_responding", "no_respond", "unknown"})
 _GPUS = re.compile(r"(?:^|,)gpu(?::([^:,()]+))?:(\d+)(?=$|[,(])")
 
@@ -84,6 +85,11 @@ class SlurmNode:
     def out(self) -> bool:
         """Whether its administrator or Slurm keeps jobs away from it."""
         return bool(self.states & _OUT)
+
+    @property
+    def down(self) -> bool:
+        """Whether Slurm says that it is down, or not fit for use: of what is out, what fails."""
+        return bool(self.states & _DOWN)
 
     @property
     def silent(self) -> bool:

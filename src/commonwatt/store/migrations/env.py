@@ -2,7 +2,7 @@
 
 Ours come with a connection (``commonwatt.store.migrate``). To write the next version, from the repository root::
 
-    alembic -x store=old.db revision --autogenerate -m "what changes" --rev-id 0002
+    alembic -x store=old.db revision --autogenerate -m "what changes" --rev-id 0003
 """
 
 from __future__ import annotations
