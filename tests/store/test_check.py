@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("sqlalchemy")
 pytest.importorskip("alembic")
 
-from commonwatt.store import tables
+from commonwatt.store import migrate, tables
 from commonwatt.store.check import check
 from commonwatt.store.records import JobStatus
 from commonwatt.store.ticks import Tick
@@ -41,7 +41,7 @@ def found(database):
 def test_all_is_well(store, jobs):
     seen = check(store.database)
     assert seen.problems == ()
-    assert (seen.ledger_exact, seen.open_intents, seen.controller, seen.revision) == (True, 0, False, "0001")
+    assert (seen.ledger_exact, seen.open_intents, seen.controller, seen.revision) == (True, 0, False, migrate.head())
     assert seen.jobs == {"waiting": 1, "running": 1, "completed": 1, "failed": 1, "cancelled": 1}
     assert (seen.rows["jobs"], seen.rows["events"], seen.rows["ledger"]) == (5, 9, 4)
 

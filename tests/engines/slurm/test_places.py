@@ -56,10 +56,13 @@ def test_only_what_fails_is_down(states, used, up):
 
 
 @pytest.mark.parametrize("up", [True, False])
-def test_a_node_not_heard_of_since_a_restart_of_the_controller_is_what_it_was(up):
+@pytest.mark.parametrize("states", [("unknown", "drain"), ("idle", "not_responding")])
+def test_a_node_not_heard_of_is_what_it_was(up, states):
+    """As after a restart of Slurm's controller, and for a moment after each ``UNDRAIN``."""
     seen = places()
     seen.view(sight("idle" if up else "down", "drain"))
-    assert seen.view(sight("unknown", "drain")).up.tolist() == [up]
+    assert seen.view(sight(*states)).up.tolist() == [up]
+    assert seen.view(sight("down", "not_responding")).up.tolist() == [False]
 
 
 def test_a_drained_node_that_sleeps_is_asleep_and_one_that_wakes_is_waking():

@@ -33,7 +33,7 @@ class Places:
         self._cluster, self._power, self._cpus_per_gpu = cluster, power, cpus_per_gpu
         self._on: list[list[SlurmRun]] = [[] for _ in cluster.names]
         self._usable: list[int | None] = [None] * len(cluster)
-        self._up: list[bool | None] = [None] * len(cluster)
+        self._up = [False] * len(cluster)
 
     def enter(self, run: SlurmRun) -> None:
         """A run is on its nodes from now on."""
@@ -89,11 +89,12 @@ class Places:
         return NodeView(usable, wait_s, states, used, up)
 
     def _is_up(self, n: int, sight: Sight) -> bool:
-        """Whether node *n* is not down: of one Slurm does not hear of, that is only known while jobs are on it."""
-        node, before = self.node(n, sight), self._up[n]
-        if node is not None and "unknown" in node.states and before is not None and not node.down:
-            return before
-        up = node is not None and not node.down and (not node.silent or self.used(n, sight))
+        """Whether node *n* is not down: one Slurm does not hear of, as each after ``UNDRAIN``, is what it was.
+
+        If that is not known, it is up while jobs are on it.
+        """
+        node = self.node(n, sight)
+        up = node is not None and not node.down and (not node.silent or self._up[n] or self.used(n, sight))
         self._up[n] = up
         return up
 
