@@ -156,7 +156,6 @@ def test_a_job_that_goes_on_was_not_told_to_stop_before(tmp_path, opened):
     (stopped,) = b.engine.apply([Stop(job)])
     b.engine._changes.append(JobInterrupted(job, b.clock(), stopped.lost_s, "a node of it failed"))
     b.look()
-    assert [event.sentence for event in b.live.store.events(job=job) if event.kind == "interrupted"] == [
-        f"{job}-j was interrupted: a node of it failed"
-    ]
+    (sentence,) = [event.sentence for event in b.live.store.events(job=job) if event.kind == "interrupted"]
+    assert sentence.startswith(f"{job}-j was interrupted: a node of it failed")
     assert b.row(job).failures == 1
