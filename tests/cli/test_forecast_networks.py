@@ -129,12 +129,13 @@ def test_shares_nobody_can_hold_out(share, demand, tmp_path):
 
 @pytest.mark.parametrize("kind", ["gru", "bilstm", "cnn"])
 @pytest.mark.parametrize("point", [False, True])
-def test_written_and_read_again_it_is_the_same(kind, point, folder):
-    chosen = NetworkSettings(members=2, hidden=4, width=8, recipe=Recipe(epochs=1))
+@pytest.mark.parametrize("raw", [False, True])
+def test_written_and_read_again_it_is_the_same(kind, point, raw, folder):
+    chosen = NetworkSettings(members=2, hidden=4, width=8, raw=raw, recipe=Recipe(epochs=1))
     predictor = NetworkPredictor(kind, point=point, settings=chosen)
     predictor.fit(walk(400), np.random.default_rng(0))
     predictor.update(61.0)
-    path = folder / f"{kind}{point}.safetensors"
+    path = folder / f"{kind}{point}{raw}.safetensors"
     write_model(predictor, path, 0)
     again, _ = read_model(path)
     assert (again.name, again.settings, again.members) == (predictor.name, chosen, 2)
