@@ -10,7 +10,7 @@ import numpy as np
 
 from commonwatt import __version__
 from commonwatt.cli.forecast._series import series_digest
-from commonwatt.forecasting.calibration import Calibrator, quantile_at
+from commonwatt.forecasting.calibration import WINDOW, Calibrator, quantile_at
 from commonwatt.forecasting.forecast import LEVELS
 from commonwatt.forecasting.knob import History, KnobPoint, chosen_gpus, learn_knob
 from commonwatt.model.errors import InputError
@@ -96,6 +96,7 @@ def plan(
     }
     known = ~np.isnan(actual)
     state = calibrator.state
+    beyond = None if total_gpus is None else _beyond(actual[known], target, total_gpus)
     result = ForecastPlanResult(
         version=__version__,
         seed=seed,
@@ -112,14 +113,24 @@ def plan(
         replayed_from=file.moment(begin),
         replayed=int(known.sum()),
         fallback=int((known & ~kept.promised[replayed]).sum()),
+        beyond_total=None if total_gpus is None else int((actual[known] > total_gpus).sum()),
         knob=tuple(_point(point) for point in knob.points),
         chosen=_point(chosen),
         replay=tuple(_replay(name, gpus, actual, everything) for name, gpus in ways.items()),
-        promise_kept=state.kept,
-        promise=state.sentence,
+        promise_kept=state.kept and beyond is None,
+        promise=beyond or state.sentence,
         plan=_steps(file, quantiles[-1], kept.gpus[-1], target, node_gpus),
     )
     return Planned(result, begin, actual, now, on, quantiles[-1])
+
+
+def _beyond(actual: Floats, target: float, total_gpus: int) -> str | None:
+    """Return why no plan keeps the promise: more is wanted than there is, over the replay or lately, too often."""
+    for wanted, part in ((actual, "instants replayed"), (actual[-WINDOW:], "last instants")):
+        count = int((wanted > total_gpus).sum())
+        if count > (1.0 - target) * len(wanted) + 1e-9:
+            return f"more was wanted than all {total_gpus:,} GPUs at {count:,} of the {len(wanted):,} {part}"
+    return None
 
 
 def _whole(before: Floats) -> int:
