@@ -98,6 +98,17 @@ def test_seen_until_a_moment_later_values_change_nothing(model, demand, folder):
     assert plot.read_bytes()[:4] == b"\x89PNG"
 
 
+@pytest.mark.parametrize("at", [(), ("--at", "2024-01-01T06:39Z")])
+def test_before_anything_is_known_nothing_is_forecast(model, folder, at):
+    gpus = walk(500).gpus
+    gpus[:400] = np.nan
+    late = series_file(folder / "late.csv", gpus)
+    done = run("forecast", "predict", model, late, *at)
+    assert done.code == (2 if at else 0)
+    if at:
+        assert "field '--at': got '2024-01-01T06:39Z', expected a moment with a known value up to then" in done.err
+
+
 def test_a_part_held_out_judges_the_epochs_and_ends_training_early(demand, tmp_path, monkeypatch):
     judged = []
     judge = network_training._Run.judge

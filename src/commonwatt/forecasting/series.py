@@ -53,6 +53,11 @@ class DemandSeries:
         return ~np.isnan(self.gpus)
 
     @property
+    def first_known(self) -> int:
+        """Index of the first known value; as many as there are values if nothing is known."""
+        return int(np.argmax(self.known)) if self.known.any() else len(self)
+
+    @property
     def end_s(self) -> float:
         """Instant one step after the last value."""
         return self.start_s + self.step_s * len(self)
