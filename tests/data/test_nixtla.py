@@ -73,6 +73,7 @@ def test_integers_and_dates_and_an_index():
         (pl.DataFrame({"unique_id": ["a"], "ds": [1], "y": [1]}), "two instants"),
         (pl.DataFrame({"unique_id": ["a"] * 4, "ds": [0, 4, 8, 10], "y": [1, 2, 3, 4]}), "4 s apart"),
         (pl.DataFrame({"unique_id": ["a", "a"], "ds": [1, 2], "y": [1, -2]}), "0 or more"),
+        (pl.DataFrame({"unique_id": ["a", "a"], "ds": [1, 2], "y": [1.0, 1e19]}), "at most 1,000,000,000"),
         (pl.DataFrame({"unique_id": ["a", "a"], "ds": ["x", "y"], "y": [1, 2]}), "datetimes or integers"),
         (pl.DataFrame({"unique_id": ["a", "a"], "ds": [1, 2], "y": ["many", "1"]}), "numbers, null where unknown"),
         (pl.DataFrame({"unique_id": ["a", "a"], "ds": [1, None], "y": [1, 2]}), "an instant in every row"),
