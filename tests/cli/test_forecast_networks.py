@@ -98,6 +98,17 @@ def test_seen_until_a_moment_later_values_change_nothing(model, demand, folder):
     assert plot.read_bytes()[:4] == b"\x89PNG"
 
 
+@pytest.mark.parametrize("at", [(), ("--at", "2024-01-01T06:39Z")])
+def test_before_anything_is_known_nothing_is_forecast(model, folder, at):
+    gpus = walk(500).gpus
+    gpus[:400] = np.nan
+    late = series_file(folder / "late.csv", gpus)
+    done = run("forecast", "predict", model, late, *at)
+    assert done.code == (2 if at else 0)
+    if at:
+        assert "field '--at': got '2024-01-01T06:39Z', expected a moment with a known value up to then" in done.err
+
+
 def test_a_part_held_out_judges_the_epochs_and_ends_training_early(demand, tmp_path, monkeypatch):
     judged = []
     judge = network_training._Run.judge
@@ -129,12 +140,13 @@ def test_shares_nobody_can_hold_out(share, demand, tmp_path):
 
 @pytest.mark.parametrize("kind", ["gru", "bilstm", "cnn"])
 @pytest.mark.parametrize("point", [False, True])
-def test_written_and_read_again_it_is_the_same(kind, point, folder):
-    chosen = NetworkSettings(members=2, hidden=4, width=8, recipe=Recipe(epochs=1))
+@pytest.mark.parametrize("raw", [False, True])
+def test_written_and_read_again_it_is_the_same(kind, point, raw, folder):
+    chosen = NetworkSettings(members=2, hidden=4, width=8, raw=raw, recipe=Recipe(epochs=1))
     predictor = NetworkPredictor(kind, point=point, settings=chosen)
     predictor.fit(walk(400), np.random.default_rng(0))
     predictor.update(61.0)
-    path = folder / f"{kind}{point}.safetensors"
+    path = folder / f"{kind}{point}{raw}.safetensors"
     write_model(predictor, path, 0)
     again, _ = read_model(path)
     assert (again.name, again.settings, again.members) == (predictor.name, chosen, 2)

@@ -125,6 +125,57 @@ def test_instants_that_fell_back_are_counted_among_those_replayed(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("first", "count", "part"),
+    [(2_572, 428, "428 of the 428 instants replayed"), (2_600, 9, "9 of the 428"), (2_990, 3, "3 of the 120 last")],
+)
+def test_where_more_is_wanted_than_there_is_no_promise_is_said_to_be_kept(tmp_path, first, count, part):
+    """Of the 428 instants replayed 2% are 8.6, of the last 120 they are 2.4."""
+    path, gpus = tmp_path / "beyond.csv", np.full(3_000, 300.0)
+    gpus[first : first + count] = 700.0
+    write_series(path, START_S, 60.0, {"gpus": gpus}, dated=True)
+    asked = ("--test-from", "2024-01-02T18:52Z", "--total-gpus", 400)
+    found = run("forecast", "plan", path, *asked, "--json").document
+    assert (found["beyond_total"], found["promise_kept"]) == (count, False)
+    assert f"more was wanted than all 400 GPUs at {part}" in found["promise"]
+    text = run("forecast", "plan", path, *asked).out
+    assert f"at {count} of 428 instants more was wanted than all GPUs" in text
+    assert "98% CANNOT be kept" in text
+    assert run("forecast", "plan", path, *asked, "--target", 0.9, "--json").document["promise_kept"] is (count < 428)
+    evaluated = run("forecast", "evaluate", path, *asked, "--json").document
+    assert evaluated["promise"]["beyond_total"] == count
+    assert f"at {count} of 428 instants more was wanted" in run("forecast", "evaluate", path, *asked).out
+
+
+def test_a_series_that_begins_unknown_is_planned_from_what_is_known(tmp_path):
+    path, gpus = tmp_path / "late.csv", demand()
+    gpus[:2_400] = np.nan
+    gpus[2_400] = 200.0
+    write_series(path, START_S, 60.0, {"gpus": gpus}, dated=True)
+    found = run("forecast", "plan", path, "--json").document
+    assert found["calibrated_from"] == "2024-01-02T16:05:00Z"  # 2,405 minutes on
+    done = run("forecast", "plan", path, "--test-from", "2024-01-02T16:05Z")
+    assert done.code == 2
+    assert "--test-from" in done.err
+    assert "a known value more than 5 steps before it" in done.err
+
+
+def test_seasonal_naive_is_fitted_on_more_than_a_day_where_there_is_as_much(demand_file):
+    asked = ("forecast", "plan", demand_file, "--model", "seasonal-naive", "--test-from")
+    done = run(*asked, "2024-01-02T16:00Z", "--json")
+    assert done.code == 0, done.err
+    assert (done.document["n"], done.document["fitted_before"]) == (1440, "2024-01-02T08:02:00Z")  # 1,922 minutes on
+    done = run(*asked, "2024-01-02")
+    assert done.code == 2
+    assert "field '--test-from': got '1440', expected more than 1445 values before it" in done.err
+
+
+def test_without_a_total_nothing_is_beyond_it(demand_file):
+    done = run("forecast", "plan", demand_file)
+    assert "beyond" not in done.out
+    assert run("forecast", "plan", demand_file, "--json").document["beyond_total"] is None
+
+
+@pytest.mark.parametrize(
     ("more", "word"),
     [
         (("--model", "oracle"), "model"),

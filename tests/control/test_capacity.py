@@ -1,5 +1,6 @@
 """Nodes on and off by a plan: what runs is never touched, what waits is never forgotten, energy adds up."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,11 +12,21 @@ from commonwatt.control.book import Rules
 from commonwatt.control.capacity import Capacity, CapacityRules, only_on
 from commonwatt.control.controller import Controller
 from commonwatt.control.engine import Capabilities, NodeView
-from commonwatt.control.expectation import Everything, Expectation, Foresight, LastValue, Outlook
+from commonwatt.control.expectation import (
+    Calibrated,
+    Everything,
+    Expectation,
+    Foresight,
+    LastValue,
+    Outlook,
+    Threshold,
+)
 from commonwatt.control.loop import run
 from commonwatt.control.policy import Policy
 from commonwatt.engines.simulated.clock import VirtualClock
 from commonwatt.engines.simulated.engine import SimulatedEngine, World
+from commonwatt.forecasting.calibration import Calibrator
+from commonwatt.forecasting.predictors import make_predictor
 from commonwatt.forecasting.series import DemandSeries
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.errors import EngineError, InputError
@@ -25,6 +36,7 @@ from commonwatt.model.scenario import PolicySpec
 from commonwatt.simulation.capacity import demand_in
 from commonwatt.simulation.compose import TableSource
 from tests.control.worlds import cluster_of, job, random_jobs, trace
+from tests.forecasting.made import walk
 
 SLEEP = PowerState(name="sleep", power_w=20, enter_s=10, wake_s=60, wake_j=500)
 OFF = PowerState(name="off", power_w=0, enter_s=60, wake_s=120, wake_j=4000)
@@ -117,6 +129,9 @@ def test_every_job_ends_and_every_microjoule_is_accounted_for(
             gpus = rng.integers(0, 7, 5) if expects == "random" else np.zeros(5, dtype=np.int64)
             return Outlook(gpus)
 
+        def missed(self, steps: int) -> None:
+            raise AssertionError
+
     table = random_jobs(12, seed)
     expectation = LastValue(6) if expects == "last" else Odd()
     controller = controlled(table, expectation, CapacityRules(hold_s=hold_s), solver=solver)
@@ -175,3 +190,44 @@ def test_foresight_beyond_its_end_expects_nothing_but_what_is_there() -> None:
     outlook = Foresight(DemandSeries(0.0, 60.0, np.array([1.0, 5.0])), 8).ahead(3.0, 60.0)
     assert outlook.promised_gpus.tolist() == [5, 0, 0, 0, 0]
     assert Foresight(DemandSeries(0.0, 60.0, np.array([1.0])), 8).ahead(3.0, 600.0).promised_gpus[0] == 3
+
+
+def calibrated(series: DemandSeries) -> Calibrated:
+    predictor = make_predictor("last-value")
+    predictor.fit(series.between(0, 200), np.random.default_rng(0))
+    made = Calibrated(predictor, Calibrator(0.9, whole_gpus=300))
+    made.warm(series, 200)
+    return made
+
+
+@pytest.mark.parametrize(("missed", "late_s"), [(0, 0.0), (0, 59.0), (1, 0.0), (3, 20.0)])
+def test_of_steps_without_a_plan_it_is_heard_that_their_demand_is_unknown(missed: int, late_s: float) -> None:
+    """What was forecast before is for those steps, not for the one after them."""
+    series, cluster = walk(500), cluster_of(3, states=(SLEEP,))
+    ahead, by_hand = calibrated(series), calibrated(series)
+    capacity = Capacity(cluster, ahead, CapacityRules(step_s=60.0))
+    view = NodeView(np.array([2, 2, 2]), np.zeros(3), np.full(3, -1))
+    for now_s, wanted in ((0.0, 5), (60.0 * (1 + missed) + late_s, 6)):
+        capacity.plan(now_s, view, np.zeros(3, dtype=bool), 0, wanted)
+    by_hand.ahead(5.0, 0.0)
+    for _ in range(missed):
+        by_hand.ahead(math.nan, 0.0)
+    by_hand.ahead(6.0, 0.0)
+    expected, found = by_hand.ahead(7.0, 0.0), ahead.ahead(7.0, 0.0)
+    assert (found.promised_gpus == expected.promised_gpus).all()
+    assert np.array_equal(found.quantiles, expected.quantiles)
+    assert capacity.next_s == 60.0 * (2 + missed)
+
+
+def test_after_many_steps_without_a_plan_nothing_is_promised() -> None:
+    series = walk(500)
+    ahead = calibrated(series)
+    assert ahead.ahead(60.0, 0.0).kept
+    ahead.missed(10**9)
+    after = ahead.ahead(60.0, 0.0)
+    assert not after.kept
+    assert "unknown at 119 of the last 120" in after.sentence
+    threshold = Threshold(make_predictor("last-value"), 0.05, 300)
+    threshold._predictor.fit(series, np.random.default_rng(0))
+    threshold.missed(10**9)
+    assert threshold.ahead(60.0, 0.0).promised_gpus[0] == 63

@@ -1,6 +1,7 @@
 """Nixtla's long format, there and back, and as their own library reads it."""
 
 import datetime as dt
+import math
 
 import numpy as np
 import polars as pl
@@ -73,7 +74,15 @@ def test_integers_and_dates_and_an_index():
         (pl.DataFrame({"unique_id": ["a"], "ds": [1], "y": [1]}), "two instants"),
         (pl.DataFrame({"unique_id": ["a"] * 4, "ds": [0, 4, 8, 10], "y": [1, 2, 3, 4]}), "4 s apart"),
         (pl.DataFrame({"unique_id": ["a", "a"], "ds": [1, 2], "y": [1, -2]}), "0 or more"),
+        (pl.DataFrame({"unique_id": ["a", "a"], "ds": [1, 2], "y": [1.0, 1e19]}), "at most 1,000,000,000"),
         (pl.DataFrame({"unique_id": ["a", "a"], "ds": ["x", "y"], "y": [1, 2]}), "datetimes or integers"),
+        (
+            pl.DataFrame({"unique_id": ["a", "a"], "ds": pl.Series([object()] * 2, dtype=pl.Object), "y": [1, 2]}),
+            "datetimes or integers",
+        ),
+        (pl.DataFrame({"unique_id": ["a", None] * 2, "ds": [1, 1, 2, 2], "y": [1] * 4}), "a name in every row"),
+        (pl.DataFrame({"unique_id": [1.0, math.nan] * 2, "ds": [1, 1, 2, 2], "y": [1] * 4}), "a name in every row"),
+        (pl.DataFrame({"unique_id": pl.Series([object()] * 2, dtype=pl.Object), "ds": [1, 2], "y": [1, 2]}), "texts"),
         (pl.DataFrame({"unique_id": ["a", "a"], "ds": [1, 2], "y": ["many", "1"]}), "numbers, null where unknown"),
         (pl.DataFrame({"unique_id": ["a", "a"], "ds": [1, None], "y": [1, 2]}), "an instant in every row"),
         (pl.DataFrame({"unique_id": [], "ds": [], "y": []}), "at least one row"),
@@ -87,6 +96,25 @@ def test_integers_and_dates_and_an_index():
 def test_refused(frame, said):
     with pytest.raises(InputError, match=said):
         nixtla.from_long(frame)
+
+
+def test_periods_of_pandas_are_no_datetimes():
+    pandas = pytest.importorskip("pandas")
+    periods = pandas.period_range("2024-01", periods=3, freq="h")
+    with pytest.raises(InputError, match="field 'ds': got 'Object', expected datetimes or integers"):
+        nixtla.from_long(pandas.DataFrame({"unique_id": ["a"] * 3, "ds": periods, "y": [1, 2, 3]}))
+
+
+@pytest.mark.parametrize("name", [None, float("nan")])
+def test_a_series_of_pandas_without_a_name(name):
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(InputError, match="unique_id"):
+        nixtla.from_long(pandas.DataFrame({"unique_id": ["a", name] * 2, "ds": [1, 1, 2, 2], "y": [1] * 4}))
+
+
+def test_no_series_make_no_frame(kind):
+    with pytest.raises(InputError, match="at least one series"):
+        nixtla.to_long({}, kind)
 
 
 def test_a_hole_as_long_as_is_said():

@@ -107,5 +107,17 @@ def test_origins_that_cannot_be(origins):
 
 
 @pytest.mark.parametrize("name", ["last-value", "seasonal-naive", "moving-max"])
+def test_from_where_nothing_is_known_yet_nothing_is_forecast(name):
+    """What stands for values before the first known one is that one, which is not known then."""
+    gpus = walk(2_000).gpus.copy()
+    gpus[:1_600] = np.nan
+    series, predictor = DemandSeries(0.0, 60.0, gpus), make_predictor(name)
+    predictor.fit(series, np.random.default_rng(0))
+    with pytest.raises(InputError, match="a known value up to them"):
+        predictor.predict_many(series, np.array([1_599]))
+    assert predictor.predict_many(series, np.array([1_600])).shape == (1, 5, len(LEVELS))
+
+
+@pytest.mark.parametrize("name", ["last-value", "seasonal-naive", "moving-max"])
 def test_they_are_found_by_name(name):
     assert make_predictor(name, 20, 4).name == name

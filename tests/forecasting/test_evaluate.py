@@ -94,6 +94,21 @@ def test_a_test_part_that_leaves_nothing_to_fit_on_is_refused(first):
         evaluate(LastValue(10, 5), walk(), first, LEVELS, rng())
 
 
+def unknown_until(first, length=1200):
+    gpus = walk(length).gpus.copy()
+    gpus[:first] = np.nan
+    return DemandSeries(0.0, 60.0, gpus)
+
+
+def test_from_before_the_first_known_value_nothing_is_forecast():
+    series = unknown_until(500)
+    found = evaluate(LastValue(10, 5), series, 600, LEVELS, rng(), None, Calibrator(0.9, window=20), warm_up=300)
+    assert len(found.rolled.origins) == len(found.on) == 600
+    assert roll(LastValue(10, 5), series, 300, rng(), fit_before=600).origins[0] == 500
+    with pytest.raises(InputError, match="a known value 5 steps before the test part"):
+        evaluate(LastValue(10, 5), unknown_until(597), 601, LEVELS, rng())
+
+
 def test_refits_need_a_step():
     with pytest.raises(InputError, match="refit_every"):
         evaluate(LastValue(10, 5), walk(), 300, LEVELS, rng(), refit_every=0)

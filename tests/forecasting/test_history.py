@@ -47,7 +47,7 @@ def test_history_keeps_the_last_values_and_fills_unknown_ones(values, length):
     assert history.values.tolist() == filled[-length:].tolist()
 
 
-@pytest.mark.parametrize("wrong", [-1.0, float("inf"), float("nan")])
+@pytest.mark.parametrize("wrong", [-1.0, 1e19, float("inf"), float("nan")])
 def test_history_refuses(wrong):
     with pytest.raises(InputError):
         History(3).see(wrong)

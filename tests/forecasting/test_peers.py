@@ -9,11 +9,11 @@ import pytest
 from commonwatt.forecasting.auto_ets import AutoEts
 from commonwatt.forecasting.chronos import ChronosPredictor
 from commonwatt.forecasting.evaluate import evaluate
-from commonwatt.forecasting.forecast import LEVELS, Predictor
+from commonwatt.forecasting.forecast import LEVELS, LOOK_BACK, Predictor
 from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile, features, features_at
 from commonwatt.forecasting.movements import LAGS, WINDOWS
 from commonwatt.forecasting.network_inputs import contexts, sequences
-from commonwatt.forecasting.predictors import make_predictor
+from commonwatt.forecasting.predictors import PREDICTORS, make_predictor
 from commonwatt.forecasting.series import DemandSeries
 from commonwatt.model.errors import InputError, MissingExtraError
 from tests.forecasting.made import walk
@@ -29,6 +29,18 @@ def boosted(**more):
 def smoothed(**more):
     pytest.importorskip("statsforecast")
     return AutoEts(**{"look_back": 30, "horizon": 3, "length": 200, "windows": 5} | more)
+
+
+@pytest.mark.parametrize("enough", [True, False])
+def test_trees_split_on_as_many_values_as_they_are_said_to_need(enough):
+    least = PREDICTORS["lightgbm"].least
+    series = walk(least if enough else 1_400, seed=2)
+    predictor = boosted(look_back=LOOK_BACK, levels=(0.5, 0.98), steps=(3,))
+    predictor.fit(series, np.random.default_rng(0))
+    origins = np.arange(200, len(series))
+    rows = features_at(series, series.filled(), origins)
+    moved = predictor._models.predict(rows)
+    assert (np.ptp(moved, axis=1) > 0).any() == enough
 
 
 class Pipeline:

@@ -5,20 +5,25 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 pytest.importorskip("sqlalchemy")
 
+from commonwatt.control.capacity import Capacity
 from commonwatt.control.engine import SetPower, Start
 from commonwatt.data.forecast_model import write_model
 from commonwatt.forecasting.baselines import LastValue
 from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
 from commonwatt.forecasting.predictors import PREDICTORS
-from commonwatt.live.capacity import demand_of_samples
+from commonwatt.live.capacity import demand_of_samples, live_capacity
 from commonwatt.live.open import open_live, read_config
+from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import EngineError, InputError, MissingExtraError
+from commonwatt.model.nodes import Cluster, NodeSpec
+from commonwatt.simulation.capacity import Fits
 from commonwatt.store.records import JobStatus, RequestKind, SampleRow
 from commonwatt.store.ticks import Tick
 from tests.cli.console import run
@@ -254,20 +259,70 @@ def test_a_forecaster_that_cannot_be_fitted_stops_nothing(bench, monkeypatch, ca
 
 def test_a_new_session_takes_up_what_the_last_one_fitted(bench, monkeypatch):
     pytest.importorskip("lightgbm")
-    entry = replace(PREDICTORS["lightgbm"], options=(("trees", 2), ("steps", (5,))))
-    monkeypatch.setitem(PREDICTORS, "lightgbm", entry)
-    fitted, fit = [], LightGbmQuantile.fit
-    monkeypatch.setattr(LightGbmQuantile, "fit", lambda *given: (fitted.append(1), fit(*given)))
+    fitted = quick_trees(monkeypatch)
     b = bench(capacity={**PLAN, "forecaster": "lightgbm"})
     b.settle()
     hours_of_samples(b, 300)
+    due_s = b.clock() + 300 * 60.0
     for _ in range(2):
         b.begin()
-        assert b.session.controller.capacity.renew_s == math.inf
+        assert b.session.controller.capacity.renew_s == pytest.approx(due_s, abs=120.0)
     assert len(fitted) == 1
     job = b.submit(50.0, gpus=2)
     go_on(b, 200)
     assert b.status(job) is JobStatus.COMPLETED
+
+
+def quick_trees(monkeypatch, **more) -> list[int]:
+    """Make LightGBM a matter of moments that takes any history; return what it is fitted on, values each time."""
+    pytest.importorskip("lightgbm")
+    entry = replace(PREDICTORS["lightgbm"], **{"options": (("trees", 2), ("steps", (5,))), "least": 0} | more)
+    monkeypatch.setitem(PREDICTORS, "lightgbm", entry)
+    fitted, fit = [], LightGbmQuantile.fit
+    monkeypatch.setattr(
+        LightGbmQuantile, "fit", lambda own, series, rng: (fitted.append(len(series)), fit(own, series, rng))
+    )
+    return fitted
+
+
+def minutes(count: int) -> list[SampleRow]:
+    return [sample(60.0 * k, k % 5) for k in range(count + 2)]
+
+
+def planned(forecaster: str, count: int, fits: Fits, **more) -> Capacity:
+    """The plan of a cluster that has run for so many minutes."""
+    plan = CapacitySpec.model_validate({**PLAN, "forecaster": forecaster, **more})
+    cluster = Cluster.of([NodeSpec.model_validate(node) for node in NODES])
+    return live_capacity(plan, cluster, minutes(count), Path(), 0, 60.0 * count, fits)
+
+
+def test_a_forecaster_is_fitted_anew_with_twice_the_history_and_each_day(monkeypatch):
+    fitted, fits, counts, due = quick_trees(monkeypatch), Fits(), [], 300
+    for _ in range(6):
+        again = planned("lightgbm", due - 1, fits) if counts else None
+        before = len(fitted)
+        made = planned("lightgbm", due, fits)
+        assert again is None or (len(fitted), again.renew_s) == (before + 1, 60.0 * due)
+        counts.append(due)
+        due = round(made.renew_s / 60)
+    assert counts == [300, 601, 1203, 2407, 3847, 5287]
+    assert [fit / count for fit, count in zip(fitted, counts, strict=True)] == [pytest.approx(2 / 3, abs=0.01)] * 6
+
+
+@pytest.mark.parametrize("forecaster", ["last-value", "moving-max"])
+def test_what_learns_nothing_by_a_fit_is_not_fitted_anew(forecaster):
+    assert planned(forecaster, 300, Fits()).renew_s == math.inf
+
+
+def test_trees_are_fitted_once_there_is_enough_to_split_by(monkeypatch, caplog):
+    fitted = quick_trees(monkeypatch, least=PREDICTORS["lightgbm"].least)
+    assert planned("lightgbm", 2_990, Fits()).renew_s == 60.0 * 2_990 + 3_600
+    assert "steps of demand to fit to" in caplog.records[-1].cause
+    assert fitted == []
+    planned("lightgbm", 3_010, Fits())
+    assert len(fitted) == 1
+    planned("lightgbm", 1_440, Fits(), history_days=1)  # there will never be more
+    assert len(fitted) == 2
 
 
 def test_a_model_file_that_is_gone_stops_nothing_either(bench, tmp_path):

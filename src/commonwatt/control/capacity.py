@@ -131,7 +131,10 @@ class Capacity:
         if self._next_s is not None and now_s < self._next_s - 1e-6:
             return []
         began_s = now_s if self._next_s is None else self._next_s
-        self._next_s = began_s + self._rules.step_s * (1 + int((now_s - began_s) / self._rules.step_s + 1e-9))
+        missed = int((now_s - began_s) / self._rules.step_s + 1e-9)
+        self._next_s = began_s + self._rules.step_s * (1 + missed)
+        if missed:
+            self._expectation.missed(missed)
         usable = view.usable_gpus
         ready = (view.power_state < 0) & (view.wait_s <= 0)
         whole = int(usable.sum())

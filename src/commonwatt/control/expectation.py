@@ -11,13 +11,16 @@ from typing import Protocol
 
 import numpy as np
 
-from commonwatt.forecasting.calibration import Calibrator, quantile_at
+from commonwatt.forecasting.calibration import WINDOW, Calibrator, quantile_at
 from commonwatt.forecasting.forecast import HORIZON, LEVELS, Predictor
 from commonwatt.forecasting.planner import exceedance
 from commonwatt.forecasting.series import DemandSeries
 from commonwatt.model.arrays import Floats, Ints
 
 __all__ = ["Calibrated", "Everything", "Expectation", "Foresight", "LastValue", "Outlook", "Threshold"]
+
+
+_MOST_MISSED = 10_000  # steps without a value that are gone through; a week of minutes
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,10 @@ class Expectation(Protocol):
         """Hear what is wanted now, and return the steps after it."""
         ...
 
+    def missed(self, steps: int) -> None:
+        """Hear that nobody knows what was wanted in so many steps before the next call of ``ahead``."""
+        ...
+
 
 def _whole(gpus: Floats, most: int) -> Ints:
     return np.minimum(np.ceil(np.maximum(gpus, 0.0) - 1e-9), most).astype(np.int64)
@@ -77,6 +84,9 @@ class Everything:
         """Return everything."""
         return Outlook(np.full(self.steps, self.whole_gpus, dtype=np.int64))
 
+    def missed(self, steps: int) -> None:
+        """Nothing is learnt from what was wanted."""
+
 
 @dataclass(frozen=True)
 class LastValue:
@@ -88,6 +98,9 @@ class LastValue:
     def ahead(self, wanted_gpus: float, now_s: float) -> Outlook:  # noqa: ARG002
         """Return what is wanted now."""
         return Outlook(_whole(np.full(self.steps, wanted_gpus), self.whole_gpus))
+
+    def missed(self, steps: int) -> None:
+        """Only what is wanted now counts."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +125,9 @@ class Foresight:
         gpus[0] = max(gpus[0], wanted_gpus)
         return Outlook(_whole(gpus, self.whole_gpus))
 
+    def missed(self, steps: int) -> None:
+        """What was wanted is known, too."""
+
 
 class Threshold:
     """The point forecast (the median) and a margin; CUFF, section 4.4."""
@@ -126,6 +142,11 @@ class Threshold:
         forecast = self._predictor.predict()
         median = quantile_at(forecast.levels, forecast.gpus, 0.5)
         return Outlook(_whole(np.ceil(median - 1e-9) * (1.0 + self._margin), self._whole_gpus))
+
+    def missed(self, steps: int) -> None:
+        """Let the last value stand for those missed."""
+        for _ in range(min(steps, _MOST_MISSED)):
+            self._predictor.update(math.nan)
 
 
 class Calibrated:
@@ -150,6 +171,15 @@ class Calibrated:
             self._calibrator.follow(series.gpus, origins, LEVELS, forecasts)
         for gpus in series.gpus[many:]:
             self._predictor.update(float(gpus))
+
+    def missed(self, steps: int) -> None:
+        """Let the last value stand for those missed; of what matters still the calibration hears that it is unknown."""
+        heard = min(steps, WINDOW + self.steps)
+        for _ in range(min(steps, _MOST_MISSED) - heard):
+            self._predictor.update(math.nan)
+        for _ in range(heard):
+            self._see(math.nan)
+            self._calibrator.keep_on(self._predictor.predict())
 
     def _see(self, gpus: float) -> None:
         self._predictor.update(gpus)

@@ -58,8 +58,8 @@ def from_long(
     Raises
     ------
     InputError
-        For missing columns, no rows, an instant that is missing or there twice, instants off the grid, a longer hole,
-        or a demand that is no number, negative or infinite.
+        For missing columns, no rows, a series without a name, an instant that is missing or there twice, instants off
+        the grid, a longer hole, or a demand that is no number, negative or infinite.
     """
     table = _polars(frame)
     for column in ("unique_id", "ds", "y"):
@@ -67,10 +67,19 @@ def from_long(
             raise InputError("a frame with unique_id, ds and y", field=column, value=", ".join(table.columns))
     if not len(table):
         raise InputError("at least one row", field="frame", value="none")
+    _check_names(table["unique_id"])
+    _seconds(table["ds"][:0], 1.0)
     found = {}
     for (name,), rows in table.sort("unique_id", "ds", maintain_order=True).group_by("unique_id", maintain_order=True):
         found[str(name)] = _series(str(name), rows, step_s, longest_gap_s)
     return found
+
+
+def _check_names(names: pl.Series) -> None:
+    if names.dtype == pl.Object:
+        raise InputError("texts or numbers", field="unique_id", value=names.dtype)
+    if names.null_count() or (names.dtype.is_float() and names.is_nan().any()):
+        raise InputError("a name in every row", field="unique_id", value="null")
 
 
 def _series(name: str, rows: pl.DataFrame, step_s: float | None, longest_gap_s: float) -> DemandSeries:
@@ -113,7 +122,12 @@ def _seconds(ds: pl.Series, step_s: float) -> Floats:
 
 
 def to_long(series: Mapping[str, DemandSeries], kind: Kind = "polars") -> Any:  # noqa: ANN401
-    """Return a frame ``unique_id, ds, y`` with datetimes in UTC; unknown values are null."""
+    """Return a frame ``unique_id, ds, y`` with datetimes in UTC; unknown values are null.
+
+    Raises ``InputError`` if there is no series.
+    """
+    if not series:
+        raise InputError("at least one series", field="series", value="none")
     parts = [
         pl.DataFrame({"unique_id": [name] * len(one), "ds": _moments(one, np.arange(len(one))), "y": one.gpus})
         for name, one in series.items()

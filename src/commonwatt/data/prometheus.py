@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from commonwatt.forecasting.series import DemandSeries
+from commonwatt.forecasting.series import MOST_DEMAND, DemandSeries
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError
 
@@ -123,6 +123,7 @@ def _fill(values: Floats, result: list[Any], url: str, begin_s: float, step_s: f
         index = round((time_s - begin_s) / step_s)
         if not 0 <= index < len(values) or abs(begin_s + step_s * index - time_s) > 0.01 * step_s:
             raise InputError(f"times on the grid of {step_s:g} s that was asked for", file=url, value=time_s)
-        if gpus < 0 or math.isinf(gpus):
-            raise InputError("a finite demand, 0 or more", file=url, field="--query", value=gpus)
+        if gpus < 0 or gpus > MOST_DEMAND:
+            expected = f"a finite demand, 0 or more, at most {MOST_DEMAND:,.0f}"
+            raise InputError(expected, file=url, field="--query", value=gpus)
         values[index] = gpus

@@ -21,7 +21,7 @@ import numpy as np
 
 from commonwatt.data.files import write_atomic
 from commonwatt.data.table import MOMENT, Table, moment_s, read_table
-from commonwatt.forecasting.series import DemandSeries
+from commonwatt.forecasting.series import MOST_DEMAND, DemandSeries
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError
 from commonwatt.model.units import DAY_S
@@ -128,7 +128,8 @@ def read_series(
     name = _time_column(table, time)
     table = _rows_where(table, where or {})
     times_s, dated = _times(table, name)
-    gpus = table.parse(column, _demand, "a demand: a finite number of GPUs, 0 or more; blank if unknown")
+    expected = f"a demand: a finite number of GPUs, 0 or more, at most {MOST_DEMAND:,.0f}; blank if unknown"
+    gpus = table.parse(column, _demand, expected)
     if len(times_s) < 2:
         raise InputError("two rows or more, so that the step is known", file=path, value=len(times_s))
     _refuse_backwards(table, name, times_s, where or {})
@@ -274,7 +275,7 @@ def _demand(cell: str) -> float:
     if cell.casefold() in _UNKNOWN:
         return math.nan
     value = float(cell)
-    if not 0 <= value < math.inf:
+    if not 0 <= value <= MOST_DEMAND:
         raise ValueError
     return value
 

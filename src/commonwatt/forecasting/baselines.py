@@ -25,11 +25,16 @@ def check_length(series: DemandSeries, least: int) -> None:
 
 
 def checked_origins(series: DemandSeries, origins: Ints, look_back: int) -> Ints:
-    """Return *origins* as integers; raises ``InputError`` if one lies outside or has too little before it."""
+    """Return *origins* as integers.
+
+    Raises ``InputError`` if one lies outside, has too little before it, or nothing that is known up to it.
+    """
     at = np.asarray(origins, dtype=np.int64)
     if len(at) and not (look_back - 1 <= at.min() and at.max() < len(series)):
         expected = f"indices from {look_back - 1} to {len(series) - 1}"
         raise InputError(expected, field="origins", value=f"{at.min()} to {at.max()}")
+    if len(at) and at.min() < series.first_known:
+        raise InputError("origins with a known value up to them", field="origins", value=int(at.min()))
     if (np.diff(at) < 0).any():
         raise InputError("indices that do not fall", field="origins", value="falling ones")
     return at

@@ -125,13 +125,14 @@ def roll(
 ) -> Rolled:  # fmt: skip
     """Forecast so that every value from index *first* on is one that lies ``horizon`` steps ahead of an origin.
 
+    Before anything is known there is no origin: then values from *first* on are left out, though none of the test part.
     The predictor is fitted on the values before *fit_before* (before *first* if ``None``), and, with *refit_every*,
     anew after so many steps.
 
     Raises
     ------
     InputError
-        If the series is too short for that.
+        If the series is too short for that, or nothing is known *horizon* steps before the part after *fit_before*.
     """
     m, n = predictor.horizon, predictor.look_back
     until = first if fit_before is None else fit_before
@@ -140,8 +141,10 @@ def roll(
         raise InputError(expected, field="test_from", value=first)
     if refit_every is not None and refit_every < 1:
         raise InputError("at least one step", field="refit_every", value=refit_every)
+    if series.first_known > until - m:
+        raise InputError(f"a known value {m} steps before the test part", field="test_from", value=until)
     predictor.fit(series.between(0, until), rng)
-    origins = np.arange(max(first - m, predictor.look_back - 1), len(series) - m)
+    origins = np.arange(max(first - m, predictor.look_back - 1, series.first_known), len(series) - m)
     parts, fits = [], 1
     for begin, end in _stretches(origins, until, refit_every):
         if begin > origins[0] and refit_every is not None and begin >= until:

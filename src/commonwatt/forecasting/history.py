@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from commonwatt.forecasting.series import DemandSeries
+from commonwatt.forecasting.series import MOST_DEMAND, DemandSeries
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 
@@ -34,14 +34,15 @@ class History:
     def see(self, gpus: float) -> float:
         """Append one value and return it as kept; NaN stands for the value before it.
 
-        Raises ``InputError`` for a negative or infinite one, and for NaN before anything is known.
+        Raises ``InputError`` for a negative one, one beyond ``MOST_DEMAND``, and for NaN before anything is known.
         """
         if np.isnan(gpus):
             if not self._end:
                 raise InputError("a known demand first", field="gpus", value="nan")
             gpus = float(self._held[self._end - 1])
-        if not 0 <= gpus < np.inf:
-            raise InputError("a finite demand, 0 or more", field="gpus", value=gpus)
+        if not 0 <= gpus <= MOST_DEMAND:
+            expected = f"a finite demand, 0 or more, at most {MOST_DEMAND:,.0f}"
+            raise InputError(expected, field="gpus", value=gpus)
         if self._end == len(self._held):
             self._held[: self._length] = self._held[self._end - self._length :]
             self._end = self._length

@@ -205,12 +205,9 @@ class NetworkPredictor:
 
     def _check_scaling(self) -> None:
         scaling, wide = self._scaling, 0 if self.settings.raw else context_width()
-        least = 1 if self.settings.raw else wide
-        for name, found, shape in (
-            ("context_mean", scaling.context_mean, wide), ("context_spread", scaling.context_spread, least)
-        ):  # fmt: skip
-            if found.shape != (shape,):
-                raise InputError(f"{shape} numbers", field=name, value=f"shape {found.shape}")
+        for name, found in (("context_mean", scaling.context_mean), ("context_spread", scaling.context_spread)):
+            if found.shape != (wide,):
+                raise InputError(f"{wide} numbers", field=name, value=f"shape {found.shape}")
         if not (scaling.context_spread > 0).all():
             raise InputError("numbers above 0", field="context_spread", value=float(scaling.context_spread.min()))
 

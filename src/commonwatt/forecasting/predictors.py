@@ -28,6 +28,10 @@ class PredictorEntry:
         Packages it needs.
     extra
         Extra of this package that installs them.
+    learns
+        Whether a fit learns what later values do not change, so that it is to be fitted anew now and then.
+    least
+        Values it has to be fitted on to learn more than how demand is distributed.
     """
 
     what: str
@@ -35,6 +39,8 @@ class PredictorEntry:
     options: tuple[tuple[str, Any], ...] = ()
     packages: tuple[str, ...] = ()
     extra: str = "forecast"
+    learns: bool = True
+    least: int = 0
 
 
 def _network(what: str, kind: str, *, point: bool = False) -> PredictorEntry:
@@ -50,11 +56,14 @@ PREDICTORS: dict[str, PredictorEntry] = {
     "gru-point": _network("GRU encoder-decoder, trained on squared error (CUFF's point forecast)", "gru", point=True),
     "bilstm-point": _network("Bi-LSTM encoder-decoder, trained on squared error", "bilstm", point=True),
     "cnn-point": _network("CNN encoder-decoder, trained on squared error", "cnn", point=True),
-    "last-value": PredictorEntry("last value and quantiles of recent changes", f"{_HERE}.baselines:LastValue"),
-    "seasonal-naive": PredictorEntry("value one season ago", f"{_HERE}.baselines:SeasonalNaive"),
-    "moving-max": PredictorEntry("maximum of a recent window", f"{_HERE}.baselines:MovingMaximum"),
+    "last-value": PredictorEntry(
+        "last value and quantiles of recent changes", f"{_HERE}.baselines:LastValue", learns=False
+    ),
+    "seasonal-naive": PredictorEntry("value one season ago", f"{_HERE}.baselines:SeasonalNaive", learns=False),
+    "moving-max": PredictorEntry("maximum of a recent window", f"{_HERE}.baselines:MovingMaximum", learns=False),
     "lightgbm": PredictorEntry(
-        "LightGBM quantile regression", f"{_HERE}.lightgbm_quantile:LightGbmQuantile", (), ("lightgbm",)
+        "LightGBM quantile regression", f"{_HERE}.lightgbm_quantile:LightGbmQuantile", (), ("lightgbm",),
+        least=2_000,  # with fewer no leaf can be split
     ),
     "gru+lightgbm": PredictorEntry(
         "mean of the quantiles of both", f"{_HERE}.blend:network_and_trees", (), ("torch", "lightgbm")
@@ -63,7 +72,8 @@ PREDICTORS: dict[str, PredictorEntry] = {
         "statsforecast's AutoETS with conformal intervals", f"{_HERE}.auto_ets:AutoEts", (), ("statsforecast",)
     ),
     "chronos": PredictorEntry(
-        "a Chronos model of one's own", f"{_HERE}.chronos:ChronosPredictor", (), ("chronos",), "chronos"
+        "a Chronos model of one's own", f"{_HERE}.chronos:ChronosPredictor", (), ("chronos",), "chronos",
+        learns=False,
     ),
 }  # fmt: skip
 """Every predictor, by name."""

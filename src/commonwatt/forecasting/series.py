@@ -9,7 +9,10 @@ import numpy as np
 from commonwatt.model.arrays import Bools, Floats
 from commonwatt.model.errors import InputError
 
-__all__ = ["DemandSeries"]
+__all__ = ["MOST_DEMAND", "DemandSeries"]
+
+MOST_DEMAND = 1e9
+"""GPUs; no demand beyond this is meant, and scores of much more overflow."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class DemandSeries:
     Raises
     ------
     InputError
-        For a step that is not above 0, no values, negative or infinite ones.
+        For a step that is not above 0, no values, negative or infinite ones, or such beyond ``MOST_DEMAND``.
     """
 
     start_s: float
@@ -40,9 +43,10 @@ class DemandSeries:
             raise InputError("a number of seconds above 0", field="step_s", value=self.step_s)
         if self.gpus.ndim != 1 or len(self.gpus) == 0:
             raise InputError("one value or more, in a row", field="gpus", value=f"shape {self.gpus.shape}")
-        wrong = np.flatnonzero((self.gpus < 0) | np.isinf(self.gpus))
+        wrong = np.flatnonzero((self.gpus < 0) | (self.gpus > MOST_DEMAND))
         if len(wrong):
-            raise InputError("a finite demand, 0 or more", field=f"gpus.{wrong[0]}", value=float(self.gpus[wrong[0]]))
+            expected = f"a finite demand, 0 or more, at most {MOST_DEMAND:,.0f}"
+            raise InputError(expected, field=f"gpus.{wrong[0]}", value=float(self.gpus[wrong[0]]))
 
     def __len__(self) -> int:
         return len(self.gpus)
@@ -51,6 +55,11 @@ class DemandSeries:
     def known(self) -> Bools:
         """Where the demand is known. Shape [T]."""
         return ~np.isnan(self.gpus)
+
+    @property
+    def first_known(self) -> int:
+        """Index of the first known value; as many as there are values if nothing is known."""
+        return int(np.argmax(self.known)) if self.known.any() else len(self)
 
     @property
     def end_s(self) -> float:

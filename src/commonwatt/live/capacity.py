@@ -9,12 +9,21 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt.control.capacity import Capacity
+from commonwatt.forecasting.predictors import PREDICTORS
 from commonwatt.forecasting.series import DemandSeries
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import CommonwattError, InputError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import DAY_S
-from commonwatt.simulation.capacity import Fits, Past, check_capacity, check_forecaster, check_rules, make_capacity
+from commonwatt.simulation.capacity import (
+    Fits,
+    Past,
+    calibrated_on,
+    check_capacity,
+    check_forecaster,
+    check_rules,
+    make_capacity,
+)
 from commonwatt.store.records import SampleRow
 
 __all__ = ["check_plan", "demand_of_samples", "live_capacity", "since_s"]
@@ -69,13 +78,15 @@ def live_capacity(
     """Build the plan, one that ``check_plan`` has let pass, from the *samples* so far.
 
     While its forecaster cannot be fitted to them, as there are too few or whatever the reason, what is wanted now stays
-    on, and it is to be built anew in an hour. *fits* is what was fitted for the plans before.
+    on, and it is to be built anew in an hour. *fits* is what was fitted for the plans before: that is kept until there
+    is twice as much to learn from, a day at most, and then the plan is to be built anew.
     """
     demand = demand_of_samples(samples, plan.step_s)
     past = Past({} if demand is None else {(plan.step_s, plan.history_days): demand}, folder)
     try:
         check_capacity(plan, cluster, past)
-        return make_capacity(plan, cluster, past, seed, fits=fits)
+        _check_enough(plan, demand)
+        return _made(plan, cluster, past, seed, now_s, fits)
     except Exception as error:  # the libraries' own, too: jobs are to be placed, whatever they make of their demand
         if not plan.forecasts:
             raise
@@ -84,6 +95,34 @@ def live_capacity(
     plain = make_capacity(plan.model_copy(update={"policy": "last-value"}), cluster, past, seed)
     plain.renew_s = now_s + _RENEW_S
     return plain
+
+
+def _made(plan: CapacitySpec, cluster: Cluster, past: Past, seed: int, now_s: float, fits: Fits) -> Capacity:
+    """Build the plan, fitting anew what is due; it is to be built anew when that will be due."""
+    due, demand = now_s >= fits.due_s, past.demand(plan)
+    if due:
+        fits.forget()
+    made = make_capacity(plan, cluster, past, seed, fits=fits)
+    if demand is not None and _learns(plan):
+        if due:
+            fits.due_s = now_s + min(DAY_S, max(_RENEW_S, plan.step_s * len(demand)))
+        made.renew_s = fits.due_s
+    return made
+
+
+def _learns(plan: CapacitySpec) -> bool:
+    return plan.forecasts and plan.forecaster in PREDICTORS and PREDICTORS[plan.forecaster].learns
+
+
+def _check_enough(plan: CapacitySpec, demand: DemandSeries | None) -> None:
+    """Raise ``InputError`` while the forecaster would learn next to nothing, and there will be more to learn from."""
+    if demand is None or not _learns(plan):
+        return
+    least, most = PREDICTORS[plan.forecaster].least, round(plan.history_days * DAY_S / plan.step_s) - 2
+    learnt = len(demand) - calibrated_on(plan, len(demand))
+    if learnt < least and len(demand) < most:
+        expected = f"{least} steps of demand to fit to, besides those it is calibrated on"
+        raise InputError(expected, field="capacity.forecaster", value=f"{learnt} steps")
 
 
 def since_s(plan: CapacitySpec, now_s: float) -> float:

@@ -56,9 +56,15 @@ class ForecastPlanResult(AnswerModel):
     replayed_from: str = quantity("first instant replayed, which nothing was learned from before its time")
     replayed: int = quantity("known values replayed")
     fallback: int = quantity("of them at which everything stayed on because no promise could be made")
+    beyond_total: int | None = quantity(
+        "of them with more demand than all GPUs, which no plan serves; null if the total was not given"
+    )
     knob: tuple[ForecastKnobPoint, ...] = quantity("settings by rising number of GPUs")
     chosen: ForecastKnobPoint = quantity("setting with the fewest GPUs that kept the target over the history")
     replay: tuple[ForecastReplay, ...] = quantity("what each way did since")
-    promise_kept: bool = quantity("whether the promise can be kept now")
+    promise_kept: bool = quantity(
+        "whether the promise can be kept now: not while everything stays on, nor where more was wanted than all GPUs "
+        "at more instants than the target leaves, of those replayed or of the last 120 of them"
+    )
     promise: str = quantity("why, in one sentence")
     plan: tuple[ForecastPlanStep, ...] = quantity("the steps to come")

@@ -52,6 +52,9 @@ class ForecastPromise(ResultModel):
     jobs_served: float | None = quantity("share of jobs that found their GPUs on when they began; null: no job log")
     mean_gpus_on: float | None = quantity("mean GPUs on", "GPUs")
     fallback: int = quantity("instants scored at which everything stayed on because no promise could be made")
+    beyond_total: int | None = quantity(
+        "instants scored with more demand than all GPUs, which no plan serves; null without --total-gpus"
+    )
     calibrated: bool = quantity("whether a calibration decided; else the forecast's own quantile at the target did")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,8 @@ from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import DAY_S
 
 __all__ = [
-    "Fits", "Past", "check_capacity", "check_forecaster", "check_rules", "demand_in", "is_model", "make_capacity",
+    "Fits", "Past", "calibrated_on", "check_capacity", "check_forecaster", "check_rules", "demand_in", "is_model",
+    "make_capacity",
 ]  # fmt: skip
 
 CALIBRATION_DAYS = 7.0
@@ -57,13 +59,23 @@ class Fits:
     """Predictors by name, fitted anew only after *longest_s* of demand where they can take other values as seen.
 
     What is fitted is lent to one plan at a time.
+
+    Attributes
+    ----------
+    due_s
+        From when on what is held is better forgotten, on the clock of whoever says so.
     """
 
     def __init__(self, longest_s: float = DAY_S) -> None:
         self._longest_s = longest_s
+        self.due_s = -math.inf
         self._held: tuple[str, float, float, FittedPredictor] | None = (
             None  # name, step, end of what it learnt from, it
         )
+
+    def forget(self) -> None:
+        """Fit anew next time."""
+        self._held = None
 
     def of(self, spec: CapacitySpec, learnt: DemandSeries, seed: int) -> Predictor:
         """Return the predictor of *spec*, having seen *learnt* and fitted to that or to what ended a little earlier."""
@@ -180,6 +192,11 @@ def _expectation(spec: CapacitySpec, whole: int, past: Past, seed: int, fits: Fi
     return calibrated
 
 
+def calibrated_on(spec: CapacitySpec, steps: int) -> int:
+    """Return how many of the last of so many *steps* of demand are left for the calibration."""
+    return min(round(CALIBRATION_DAYS * DAY_S / spec.step_s), steps // 3)
+
+
 def _fitted(spec: CapacitySpec, past: Past, seed: int, fits: Fits) -> tuple[Predictor, Floats]:
     """Return the predictor, having seen the first part of the past, and the part after it.
 
@@ -187,7 +204,7 @@ def _fitted(spec: CapacitySpec, past: Past, seed: int, fits: Fits) -> tuple[Pred
     """
     demand = past.demand(spec)
     gpus = np.zeros(0) if demand is None else demand.gpus
-    tail = min(round(CALIBRATION_DAYS * DAY_S / spec.step_s), len(gpus) // 3)
+    tail = calibrated_on(spec, len(gpus))
     if spec.forecaster not in PREDICTORS:
         read = _read(past.folder / spec.forecaster, spec.step_s)
         if demand is not None and len(gpus) > tail:

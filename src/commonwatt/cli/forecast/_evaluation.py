@@ -78,7 +78,7 @@ def answer(
             for row in found.levels
         ),
         crps=_or_none(found.crps),
-        promise=_promise(loaded, found, begin, target, on),
+        promise=_promise(loaded, found, begin, target, on, total_gpus),
         equal_performance=_equal(loaded, found, predictor, begin, target, gpu_w),
         energy_saving_pct=None if total_gpus is None else _or_none(100 * energy_saving(on, total_gpus)),
         fit_s=0.0 if fitted else timed.fits_s[0],
@@ -92,7 +92,9 @@ def _warm_up(begin: int, predictor: Predictor, step_s: float) -> int:
     return max(0, min(round(_WARM_UP_DAYS * DAY_S / step_s), room))
 
 
-def _promise(loaded: Loaded, found: Evaluation, begin: int, target: float, on: Floats) -> ForecastPromise:
+def _promise(
+    loaded: Loaded, found: Evaluation, begin: int, target: float, on: Floats, total_gpus: int | None
+) -> ForecastPromise:
     actual = loaded.file.series.gpus[begin:]
     served = None
     if loaded.starts is not None and loaded.sizes is not None:
@@ -106,6 +108,7 @@ def _promise(loaded: Loaded, found: Evaluation, begin: int, target: float, on: F
         jobs_served=served,
         mean_gpus_on=_or_none(mean_known(on)),
         fallback=0 if found.promised is None else int((~found.promised & ~np.isnan(actual)).sum()),
+        beyond_total=None if total_gpus is None else int((actual > total_gpus).sum()),
         calibrated=True,
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from commonwatt import __version__
 from commonwatt.cli.forecast._series import series_digest
-from commonwatt.forecasting.calibration import Calibrator, quantile_at
+from commonwatt.forecasting.calibration import WINDOW, Calibrator, quantile_at
 from commonwatt.forecasting.forecast import LEVELS
 from commonwatt.forecasting.knob import History, KnobPoint, chosen_gpus, learn_knob
 from commonwatt.model.errors import InputError
@@ -25,6 +25,7 @@ from commonwatt.model.units import DAY_S
 if TYPE_CHECKING:
     from commonwatt.data.series_files import SeriesFile
     from commonwatt.forecasting.forecast import Predictor
+    from commonwatt.forecasting.series import DemandSeries
     from commonwatt.model.arrays import Floats, Ints
 
 __all__ = ["Planned", "plan"]
@@ -70,11 +71,7 @@ def plan(
         For a series that leaves too little to learn from before *begin*, or a model fitted on what comes after it.
     """
     series, m = file.series, predictor.horizon
-    least = predictor.look_back + m
-    first = max(begin - round(_HISTORY_DAYS * DAY_S / series.step_s), least if fitted else (least + begin) // 2)
-    if not least <= first < begin:
-        raise InputError(f"more than {2 * least} values before it", field="--test-from", value=begin)
-    predictor.fit(series.between(0, begin if fitted else first), np.random.default_rng(seed))
+    first = _fit(series, predictor, begin, seed, fitted=fitted)
     origins = np.arange(first - m, len(series), dtype=np.int64)
     quantiles = predictor.predict_many(series, origins)
     calibrator = Calibrator(target, whole_gpus=total_gpus, steps=m)
@@ -96,6 +93,7 @@ def plan(
     }
     known = ~np.isnan(actual)
     state = calibrator.state
+    beyond = None if total_gpus is None else _beyond(actual[known], target, total_gpus)
     result = ForecastPlanResult(
         version=__version__,
         seed=seed,
@@ -112,14 +110,51 @@ def plan(
         replayed_from=file.moment(begin),
         replayed=int(known.sum()),
         fallback=int((known & ~kept.promised[replayed]).sum()),
+        beyond_total=None if total_gpus is None else int((actual[known] > total_gpus).sum()),
         knob=tuple(_point(point) for point in knob.points),
         chosen=_point(chosen),
         replay=tuple(_replay(name, gpus, actual, everything) for name, gpus in ways.items()),
-        promise_kept=state.kept,
-        promise=state.sentence,
+        promise_kept=state.kept and beyond is None,
+        promise=beyond or state.sentence,
         plan=_steps(file, quantiles[-1], kept.gpus[-1], target, node_gpus),
     )
     return Planned(result, begin, actual, now, on, quantiles[-1])
+
+
+def _fit(series: DemandSeries, predictor: Predictor, begin: int, seed: int, *, fitted: bool) -> int:
+    """Fit *predictor*, and return the index of the first value forecast; before it a predictor by its name is fitted.
+
+    Seasonal naive tells how far it looks back only once it was asked to be fitted: then there are two tries.
+    """
+    if begin <= series.first_known + predictor.horizon:
+        expected = f"a known value more than {predictor.horizon} steps before it"
+        raise InputError(expected, field="--test-from", value=begin)
+    rng, tried = np.random.default_rng(seed), 0
+    while True:
+        least = predictor.look_back + predictor.horizon
+        first = max(
+            begin - round(_HISTORY_DAYS * DAY_S / series.step_s), least if fitted else (least + begin) // 2,
+            series.first_known + predictor.horizon,
+        )  # fmt: skip
+        if not least <= first < begin:
+            raise InputError(f"more than {least} values before it", field="--test-from", value=begin)
+        try:
+            predictor.fit(series.between(0, begin if fitted else first), rng)
+        except InputError:
+            if tried or predictor.look_back + predictor.horizon == least:
+                raise
+            tried += 1
+        else:
+            return first
+
+
+def _beyond(actual: Floats, target: float, total_gpus: int) -> str | None:
+    """Return why no plan keeps the promise: more is wanted than there is, over the replay or lately, too often."""
+    for wanted, part in ((actual, "instants replayed"), (actual[-WINDOW:], "last instants")):
+        count = int((wanted > total_gpus).sum())
+        if count > (1.0 - target) * len(wanted) + 1e-9:
+            return f"more was wanted than all {total_gpus:,} GPUs at {count:,} of the {len(wanted):,} {part}"
+    return None
 
 
 def _whole(before: Floats) -> int:

@@ -120,6 +120,8 @@ def _tell(result: ForecastEvaluateResult) -> None:
     click.echo(
         f"fallback    at {promise.fallback:,} of {known:,} instants no promise could be made, everything stayed on"
     )
+    if promise.beyond_total:
+        click.echo(f"beyond      at {promise.beyond_total:,} of {known:,} instants more was wanted than all GPUs")
     jobs = "" if promise.jobs_served is None else f", {_percent(promise.jobs_served)} of jobs"
     click.echo(f"served      {_percent(promise.gpus_served)} of the GPUs wanted{jobs}")
     if result.energy_saving_pct is not None:

@@ -113,6 +113,9 @@ def _tell(result: ForecastPlanResult) -> None:
     Console().print(table)
     fallback = f"at {result.fallback:,} of {result.replayed:,} instants"
     click.echo(f"fallback    {fallback} no promise could be made, everything stayed on")
+    if result.beyond_total:
+        beyond = f"at {result.beyond_total:,} of {result.replayed:,} instants"
+        click.echo(f"beyond      {beyond} more was wanted than all GPUs")
     chosen = result.chosen
     extra = f" and {chosen.extra_gpus} GPUs" if chosen.extra_gpus else ""
     setting = "everything on" if chosen.q >= 1 else f"quantile {chosen.q:g}{extra}"
@@ -120,7 +123,8 @@ def _tell(result: ForecastPlanResult) -> None:
         f"knob        {setting}: {100 * chosen.performance:.2f}% served, {chosen.energy_saving_pct:.2f}% saved over "
         f"the history from {result.calibrated_from}"
     )
-    kept = "can be kept" if result.promise_kept else "CANNOT be kept, everything stays on"
+    whole = all(step.gpus_on == result.total_gpus for step in result.plan)
+    kept = "can be kept" if result.promise_kept else f"CANNOT be kept{', everything stays on' if whole else ''}"
     click.echo(f"promise     {100 * result.target:g}% {kept}: {result.promise}")
     for step in result.plan:
         nodes = "" if step.nodes_on is None else f" ({step.nodes_on:,} nodes)"

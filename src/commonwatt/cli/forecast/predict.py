@@ -92,6 +92,8 @@ def _origin(file: SeriesFile, at: str | None, look_back: int) -> int:
     origin = len(file.series) - 1 if at is None else read_moment(at, file, "--at")
     if origin < look_back - 1:
         raise InputError(f"at least {look_back} values up to then", field="--at" if at else "series", value=origin + 1)
+    if origin < file.series.first_known:
+        raise InputError("a moment with a known value up to then", field="--at", value=at)
     return origin
 
 
