@@ -84,6 +84,10 @@ def test_what_has_no_place_any_more_is_stopped_and_can_go_on_elsewhere(folder, n
     for run in ("1-1", "2-1"):
         began(folder, run)
     second = engine_of(folder, *names, slots=slots)
+    assert list(second.clear_out(dry=True)) == [1]
+    assert list(second.poll()) == []
+    assert sorted(second._runs) == [1, 2]
+    assert list(second.clear_out(dry=False)) == [1]
     assert places(second) == {1: (), 2: (0,)}
     (change,) = second.poll()
     assert isinstance(change, JobInterrupted)

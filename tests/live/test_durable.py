@@ -267,6 +267,7 @@ def test_what_cannot_be_killed_and_has_no_place_any_more_does_not_keep_an_engine
         first.close()
         elsewhere = Cluster.of([NodeSpec(name="m", count=2, gpu_type="V100", gpus=2, idle_w=100, gpu_w=50)])
         second = LocalEngine(elsewhere, tmp_path, lambda _: Work(("sleep", "600")), grace_s=0.1)
+        assert list(second.clear_out(dry=False)) == [7]
         assert second.poll() == []
         assert list(second._runs) == [7]
     second._runs[7].again_s = 0.0

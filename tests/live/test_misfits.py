@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 pytest.importorskip("sqlalchemy")
 
 from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome, Start, Stop
+from commonwatt.live.keeper import Pace
+from commonwatt.live.open import open_live
+from commonwatt.model.job_file import JobFile
 from commonwatt.store.check import check
 from commonwatt.store.records import JobStatus, RequestKind
 from commonwatt.store.ticks import Tick
 from tests.live.bench import ENDED, Bench, node
+from tests.live.chaos import config_in
 from tests.live.test_leaving import Halting
 from tests.live.test_session import change, commanded
 
@@ -112,6 +118,75 @@ def test_an_end_that_was_taken_account_of_before_is_none(bench):
     assert (b.status(job), b.row(job).reason) == (JobStatus.FAILED, "never-fits")
 
 
+@pytest.mark.parametrize("mode", ["live", "dry-run"])
+def test_a_job_that_failed_before_its_start_was_written_down_has_failed(bench, mode):
+    class Killed(BaseException):
+        pass
+
+    def die(tick):
+        raise Killed
+
+    b = bench(nodes=BEFORE)
+    job = b.submit(1000.0, times_s={"A100": {1: 1000.0}})
+    write, b.keeper._store.write = b.keeper._store.write, die
+    with pytest.raises(Killed):
+        b.look()
+    b.keeper._store.write = write
+    if mode == "dry-run":
+        b.keeper._write(Tick(settings={"mode": "dry-run"}))
+    fails(b, job)
+    change(b, nodes=AFTER)
+    b.settle()
+    assert (b.status(job), b.row(job).sentence) == (JobStatus.FAILED, "j failed: exit code 1")
+
+
+def test_a_job_that_is_interrupted_in_a_dry_run_waits_and_goes_on_when_its_place_is_back(bench):
+    b = bench(nodes=BEFORE)
+    job = without_place(b)
+    dry(b)
+    change(b, nodes=AFTER)
+    b.settle()
+    (stopped,) = b.engine.apply([Stop(job)])
+    b.engine._changes.append(JobInterrupted(job, b.clock(), stopped.lost_s, "its node went away"))
+    b.advance(11.0)
+    b.settle()
+    row = b.row(job)
+    assert (row.status, row.nodes, row.settled) == (JobStatus.WAITING, (), 1)
+    assert row.sentence.startswith("j was interrupted: its node went away")
+    assert b.kinds(job).count("interrupted") == 1
+    change(b, nodes=BEFORE)
+    b.ask(RequestKind.MODE, value="live")
+    b.settle()
+    assert b.status(job) is JobStatus.RUNNING
+    assert b.kinds(job).count("interrupted") == 1
+    assert check(b.live.database).problems == ()
+
+
+def test_a_job_whose_place_is_back_is_not_said_to_have_none(bench):
+    b = bench(nodes=BEFORE)
+    job = without_place(b)
+    dry(b)
+    change(b, nodes=AFTER)
+    b.settle()
+    assert b.row(job).reason == "never-fits"
+    change(b, nodes=BEFORE)
+    b.settle()
+    assert (b.status(job), b.row(job).sentence) == (JobStatus.RUNNING, "j still runs")
+
+
+def test_a_job_that_completed_before_it_was_cancelled_is_completed(bench):
+    b = bench(nodes=BEFORE)
+    job = without_place(b)
+    dry(b)
+    change(b, nodes=AFTER)
+    b.settle()
+    b.advance(1001.0)
+    b.session.durable.look()
+    b.ask(RequestKind.CANCEL, job=job)
+    b.look()
+    assert (b.status(job), b.kinds(job)[-1]) == (JobStatus.COMPLETED, "completed")
+
+
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_job_without_a_place_can_be_cancelled_and_held_in_a_dry_run(bench, waits):
     b = bench(nodes=BEFORE)
@@ -150,6 +225,62 @@ def misplaced(bench):
         return b, job, other
 
     return make
+
+
+@pytest.mark.parametrize("missing", ["GPU", "node"])
+def test_a_dry_run_leaves_alone_what_runs_where_there_is_no_place_any_more(tmp_path, missing):
+    def begin(*nodes):
+        path = config_in(tmp_path, engine="local", nodes=[node(name, gpus=gpus) for name, gpus in nodes])
+        live = open_live(path)
+        live.keeper._claimed()
+        live.keeper._pace = Pace(beat_s=0.0, requests_s=0.0, rest=0.0)
+        return live, *live.keeper._begin()
+
+    def look(rounds=1):
+        for _ in range(rounds):
+            live.keeper._go_on(session, view)
+
+    def ask(kind, **more):
+        live.store.ask(kind, time.time(), **more)
+        look()
+
+    before, after = [("m", 1), ("n", 2)], [("m", 1), ("n", 1)]
+    if missing == "node":
+        before, after = [("n", 2), ("m", 1)], [("n", 2)]
+    live, session, view = begin(*before)
+    file = JobFile(name="j", command=("sleep", "600"), gpus=1, times_s={"V100": {1: 600.0}})
+    jobs = [live.store.submit("a", file, time.time())[0].id for _ in range(3)]
+    look()
+    assert {live.store.job(job).status for job in jobs} == {JobStatus.RUNNING}
+    while not all(run.folder.processes() for run in session.durable.engine._runs.values()):
+        time.sleep(0.01)
+    ask(RequestKind.MODE, value="dry-run")
+    session.durable.engine.close()
+    live.database.close()
+    live, session, view = begin(*after)
+    engine = session.durable.engine
+    try:
+        look(2)
+        assert sorted(engine._runs) == jobs
+        assert {live.store.job(job).status for job in jobs} == {JobStatus.RUNNING}
+        (out,) = engine.clear_out(dry=True)
+        assert [event.kind for event in live.store.events(job=out)] == ["submitted", "started"]
+        ask(RequestKind.MODE, value="live")
+        assert session.outgrown()
+        live.keeper._write(session.finish())
+        engine.close()
+        session, view = live.keeper._begin()
+        engine = session.durable.engine
+        look(2)
+        assert sorted(engine._runs) == [job for job in jobs if job != out]
+        assert live.store.job(out).status is JobStatus.WAITING
+        kinds = [event.kind for event in live.store.events(job=out)]
+        assert kinds[:3] == ["submitted", "started", "interrupted"]
+        assert check(live.database).problems == ()
+    finally:
+        engine.apply([Stop(job) for job in list(engine._runs)])
+        engine.close()
+        live.database.close()
 
 
 def test_a_job_that_runs_as_it_must_not_would_not_be_started(misplaced):
@@ -193,6 +324,16 @@ def test_it_fails_once_though_others_are_leaving_when_the_dry_run_is_over(mispla
     b.settle()
     assert b.status(job) is JobStatus.FAILED
     assert [kind for kind in b.kinds(job) if kind in ENDED] == ["failed"]
+
+
+def test_a_job_that_was_to_be_resized_when_the_controller_died_runs_as_it_did(bench):
+    b = bench(nodes=[node("n-1")])
+    job = b.submit(1000.0, epochs=1000)
+    b.settle()
+    b.keeper._write(Tick(jobs={job: {"gpus_per_node": 2}}))
+    b.begin()
+    b.settle()
+    assert (b.row(job).gpus, b.kinds(job)[-1]) == (1, "resized")
 
 
 def test_a_job_that_was_to_move_when_the_controller_died_is_where_it_is(bench):

@@ -105,6 +105,21 @@ def test_a_store_of_the_first_version_is_brought_to_this_one_with_what_is_in_it(
         assert compare_metadata(MigrationContext.configure(c, opts=options), metadata) == []
 
 
+def test_an_upgrade_that_was_interrupted_is_done_again(opened):
+    """As MariaDB leaves it: one of its indexes is there."""
+    database = opened()
+    first = migrate._config()
+    with database.transaction() as c:
+        first.attributes["connection"] = c
+        command.upgrade(first, "0001")
+    with database.transaction() as c:
+        c.exec_driver_sql("CREATE INDEX ix_jobs_ended_s_id ON jobs (ended_s, id)")
+    assert database.upgrade() == ("0001", migrate.head())
+    with database.reading() as c:
+        options = {"version_table": migrate.VERSION_TABLE}
+        assert compare_metadata(MigrationContext.configure(c, opts=options), metadata) == []
+
+
 def test_a_database_with_somebody_elses_tables_is_refused(opened):
     database = opened()
     with database.transaction() as c:

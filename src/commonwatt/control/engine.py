@@ -17,6 +17,7 @@ from commonwatt.model.jobs import JobTable
 __all__ = [
     "Capabilities",
     "Change",
+    "ClearingEngine",
     "Clock",
     "Command",
     "DrainingEngine",
@@ -305,6 +306,14 @@ class ForgetfulEngine(Protocol):
     def forget(self, handles: Collection[int], *, aside: bool = False) -> None:
         """Delete the records of jobs that do not run, or only move them *aside*, so that their numbers are free."""
         ...
+
+
+@runtime_checkable
+class ClearingEngine(Protocol):
+    """An engine that may find jobs of before where the configuration has no place any more."""
+
+    def clear_out(self, *, dry: bool) -> Collection[int]:
+        """Return what runs where there is no place; but in a *dry* run it is stopped, which ``poll`` tells."""
 
 
 @runtime_checkable

@@ -29,6 +29,7 @@ from commonwatt.store.records import SampleRow
 __all__ = ["check_plan", "demand_of_samples", "live_capacity", "since_s"]
 
 _RENEW_S = 3600.0
+_NEARLY = 0.95
 
 log = logging.getLogger("commonwatt.capacity")
 
@@ -118,9 +119,9 @@ def _check_enough(plan: CapacitySpec, demand: DemandSeries | None) -> None:
     """Raise ``InputError`` while the forecaster would learn next to nothing, and there will be more to learn from."""
     if demand is None or not _learns(plan):
         return
-    least, most = PREDICTORS[plan.forecaster].least, round(plan.history_days * DAY_S / plan.step_s) - 2
+    least, most = PREDICTORS[plan.forecaster].least, plan.history_days * DAY_S / plan.step_s
     learnt = len(demand) - calibrated_on(plan, len(demand))
-    if learnt < least and len(demand) < most:
+    if learnt < least and len(demand) < _NEARLY * most:  # the first and the last steps are seldom whole
         expected = f"{least} steps of demand to fit to, besides those it is calibrated on"
         raise InputError(expected, field="capacity.forecaster", value=f"{learnt} steps")
 

@@ -76,7 +76,7 @@ class Durable:
     touched: set[int] = field(default_factory=set)  # handles that came or went later than they were ordered to
     early: list[Reading] = field(default_factory=list)  # that were taken out of the engine before anybody asked
     told: dict[int, IntentRow] = field(default_factory=dict)  # by id: what runs though it was told to stop before us
-    outside: dict[int, JobEnded | None] = field(default_factory=dict)  # by id: how jobs ended that were not entered
+    outside: dict[int, Change | None] = field(default_factory=dict)  # by id: what became of jobs that were not entered
     _handles: dict[int, int] = field(default_factory=dict)  # by id
     _ids: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # by handle, of the first jobs
     _changes: list[Change] = field(default_factory=list)
@@ -173,7 +173,7 @@ class Durable:
         for change in changes:
             handle = self._handles.get(change.handle)
             if handle is None:
-                if change.handle in self.outside and isinstance(change, JobEnded):
+                if change.handle in self.outside and not isinstance(change, JobLeft):
                     self.outside[change.handle] = change
                 continue
             known = self.jobs[handle]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from commonwatt.control.engine import JobEnded, Outcome, PatientEngine, RecoverableEngine, Stop
+from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome, PatientEngine, RecoverableEngine, Stop
+from commonwatt.control.events import told
 from commonwatt.live.durable import Durable
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.store.records import EventRow, JobRow, JobStatus
@@ -48,8 +49,9 @@ class Misfits:
         """Whether there are any."""
         return bool(self.strange or self.handles)
 
-    def add(self, row: JobRow, error: Exception) -> None:
-        """Take note of a job that cannot be placed."""
+    def add(self, row: JobRow, error: Exception, attempts: int) -> None:
+        """Take note of a job that cannot be placed, and of which the engine knows so many runs."""
+        row = replace(row, attempts=max(row.attempts, attempts))
         self.strange[row.id] = row, f"{row.name} cannot run here: {error}"
         self.durable.outside[row.id] = None
 
@@ -66,8 +68,10 @@ class Misfits:
     def take_ends(self, tick: Tick) -> None:
         """Write down how jobs ended of which the engine says so, or does by now."""
         for job, (row, _) in list(self.strange.items()):
-            change = self.durable.outside[job]
-            if change is None or (change.outcome is Outcome.FAILED and row.attempts <= row.settled):
+            change, before = self.durable.outside[job], row.attempts <= row.settled
+            if isinstance(change, JobInterrupted) and not before:
+                self._wait(row, change, tick)
+            if not isinstance(change, JobEnded) or (change.outcome is Outcome.FAILED and before):
                 continue  # it runs still, or that was taken account of before
             if change.outcome is Outcome.COMPLETED:
                 tick.change(job, done_epochs=float(row.file.epochs), kept_epochs=float(row.file.epochs))
@@ -78,10 +82,23 @@ class Misfits:
 
     def cancel(self, job: int, tick: Tick) -> None:
         """Stop a job, by its id, and write down that it was cancelled, if it is one that only we know."""
+        self.take_ends(tick)
+        if job not in self.strange and self.durable.handle_of(job) is None:
+            return  # it has ended by itself
         stop_runs(self.durable.engine, [job])
         if job in self.strange:
             row, _ = self.strange[job]
             self._end(row, JobStatus.CANCELLED, self.now_s(), "cancelled", "cancelled by its owner", tick)
+
+    def _wait(self, row: JobRow, change: JobInterrupted, tick: Tick) -> None:
+        """Write down that a job does not run any more, and would begin again if it could."""
+        event = told(change, row.name, (), len(row.nodes) * row.gpus_per_node)
+        waits: dict[str, Any] = {"status": JobStatus.WAITING, "settled": row.attempts}
+        tick.change(row.id, **waits, reason=event.reason, sentence=event.sentence, **_OFF)
+        tick.events.append(
+            EventRow(0, float(change.at_s), event.kind, row.id, row.nodes, event.gpus, event.reason, event.sentence)
+        )
+        self.strange[row.id] = replace(row, **waits, nodes=()), self.strange[row.id][1]
 
     def _end(self, row: JobRow, status: JobStatus, at_s: float, reason: str, sentence: str, tick: Tick) -> None:
         del self.strange[row.id], self.durable.outside[row.id]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from commonwatt.control.controller import Controller
-from commonwatt.control.engine import ForgetfulEngine, Found
+from commonwatt.control.engine import ClearingEngine, ForgetfulEngine, Found
 from commonwatt.control.events import Event, EventKind
 from commonwatt.control.ledger import Account
 from commonwatt.engines.work import mark_of
@@ -52,6 +52,7 @@ class Recovery:
     segments: dict[int, dict[str, int | None] | None] = field(default_factory=dict)  # written down, by handle
     _found: dict[int, Found] = field(default_factory=dict)
     _rows: list[JobRow] = field(default_factory=list)
+    _placeless: set[int] = field(default_factory=set)  # ids of what runs where there is no place any more
 
     def __post_init__(self) -> None:
         self.misfits = Misfits(self.store, self.durable, self.now_s)
@@ -62,6 +63,10 @@ class Recovery:
         *enter* returns the handle, raises ``InputError`` or ``JobNeverFitsError`` if the job cannot run here, and is
         told whether its submission is news. Raises ``EngineError`` if the engine runs jobs the store does not know.
         """
+        engine = self.durable.engine
+        if isinstance(engine, ClearingEngine):
+            placeless = engine.clear_out(dry=self.dry)
+            self._placeless = set(placeless) if self.dry else set()
         found = self._found = {f.handle: f for f in self.durable.engine.found()}
         self._tell_strangers()
         rows = self._rows = self.store.active_jobs()
@@ -73,7 +78,7 @@ class Recovery:
             try:
                 handle = enter(row, row.id in fresh)
             except (InputError, JobNeverFitsError) as error:
-                self.misfits.add(row, error)
+                self.misfits.add(row, error, found[row.id].attempts if row.id in found else 0)
                 self.tick.requests += [fresh[row.id]] if row.id in fresh else []
                 continue
             self._take_up(handle, row, segments, stops.get(row.id))
@@ -152,7 +157,9 @@ class Recovery:
         segment = Account(**segments[row.id]) if row.id in segments else None  # type: ignore[arg-type]
         if segment is not None:
             self.controller.ledger.resume(handle, segment)
-        if not self._goes_on_leaving(handle, row, stop) and own is not None and own.nodes:
+        if row.id in self._placeless:
+            self._leave_alone(handle, row.gpus)
+        elif not self._goes_on_leaving(handle, row, stop) and own is not None and own.nodes:
             self._adopt(handle, row, own, segment or Account())
 
     def _goes_on_leaving(self, handle: int, row: JobRow, stop: IntentRow | None) -> bool:
@@ -171,14 +178,17 @@ class Recovery:
         self.controller.leaving[handle] = (nodes, len(stop.nodes) * stop.gpus_per_node)
         return True
 
+    def _leave_alone(self, handle: int, gpus: int) -> None:
+        self.misfits.handles.add(handle)
+        self.controller.await_news(handle, gpus)
+
     def _adopt(self, handle: int, row: JobRow, own: Found, segment: Account) -> None:
         controller, known = self.controller, self.durable.jobs[handle]
         known.nodes, known.gpus_per_node = own.nodes, own.gpus_per_node
         if not controller.adopt(handle, own.nodes, own.gpus_per_node, segment):
             controller.ledger.resume(handle, segment)
             if self.dry:
-                self.misfits.handles.add(handle)
-                controller.await_news(handle, len(own.nodes) * own.gpus_per_node)
+                self._leave_alone(handle, len(own.nodes) * own.gpus_per_node)
                 return
             stop_runs(self.durable.engine, [row.id])
             self.durable.lose(handle, "it ran in a way this configuration does not allow")
@@ -188,9 +198,12 @@ class Recovery:
             kind = EventKind.STARTED if own.attempts <= 1 else EventKind.RESUMED
             sentence = f"{row.name} was started just before the controller stopped, and still runs"
             controller.log.append(Event(self.now_s(), kind, handle, own.nodes, gpus, "found", sentence))
-        elif moved:
-            sentence = f"{row.name} was to move when the controller stopped, and is where it was"
-            controller.log.append(Event(self.now_s(), EventKind.MIGRATED, handle, own.nodes, gpus, "found", sentence))
+        elif moved or row.gpus_per_node != own.gpus_per_node:
+            kind = EventKind.MIGRATED if moved else EventKind.RESIZED
+            sentence = f"{row.name} runs as it did when the controller stopped, with {gpus} GPUs"
+            controller.log.append(Event(self.now_s(), kind, handle, own.nodes, gpus, "found", sentence))
+        elif row.reason == "never-fits":  # in a dry run, with another configuration
+            self.tick.change(row.id, reason="found", sentence=f"{row.name} still runs")
 
     def _settle_intents(self) -> None:
         for intent in self.store.open_intents():

@@ -289,11 +289,15 @@ class LocalEngine:
         for handle in ended.keys() - self._runs.keys():
             folder, order, end = ended[handle]
             self._changes.append(self._reports.change(order, end, begun=folder.begun(end)))
-        self._clear_out()
 
-    def _clear_out(self) -> None:
-        """Stop what an engine before us started in a place that is not in the configuration any more."""
+    def clear_out(self, *, dry: bool) -> Collection[int]:
+        """Return what an engine before us started in a place that is not in the configuration any more, stopped or not.
+
+        In a *dry* run it goes on.
+        """
         gone = [handle for handle, run in self._runs.items() if not self._has_place(run.order)]
+        if dry:
+            return gone
         for handle in gone:
             self._runs[handle].tell()
         for handle in gone:
@@ -308,6 +312,7 @@ class LocalEngine:
             self._vacate(handle)
             told = replace(end, cause="its place is not in the configuration any more") if end.stopped else end
             self._changes.append(self._reports.change(run.order, told))
+        return gone
 
     def _has_place(self, order: RunOrder) -> bool:
         places = zip(order.nodes, order.slots, strict=True)

@@ -91,9 +91,8 @@ class SlurmEngine:
         images: Images | None = None, declared_power: bool = False, since: Since | None = None,
         now_s: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
-        self._settings = settings or SlurmSettings()
+        self._settings, metered = settings or SlurmSettings(), node_energy_j is not None or declared_power
         power = self._settings.power
-        metered = node_energy_j is not None or declared_power
         self.capabilities = Capabilities(preempt=True, gangs=True, energy=metered, power_states=power)
         self._cluster, self._state, self._slurm = cluster, state.absolute(), slurm or Slurm()
         self._reports = Reports(self._state / "jobs", work_of)
@@ -113,8 +112,6 @@ class SlurmEngine:
         self._identity, self._script = prepare(self._state, self._settings, cluster.names)
         self._drains = Drains(self._slurm, cluster.names, self._identity)
         self._attach(since or {})
-
-    # -- the Engine interface
 
     def nodes(self) -> NodeView:
         """Nodes as Slurm saw them within the last second or so; GPUs that jobs of others hold are not ours to use."""
@@ -194,7 +191,13 @@ class SlurmEngine:
 
     def found(self) -> Sequence[Found]:
         """Every job that was ever ordered here, as it stands: for a controller that has just come (back) to life."""
-        return self._past.found({handle: run.order for handle, run in self._runs.items() if self._holding(run)})
+        return self._past.found({handle: run.order for handle, run in self._runs.items() if self._end(run) is None})
+
+    def clear_out(self, *, dry: bool) -> Collection[int]:
+        """Return what runs on nodes that are not in the configuration any more; but in a *dry* run it is stopped."""
+        gone = strays(self._runs)
+        self._changes += [] if dry else [out_of_place(h, self._stop(h), self._now_s()) for h in gone]
+        return gone
 
     def attempts(self, handle: int) -> int:
         """How often a job was ordered to run."""
@@ -207,7 +210,7 @@ class SlurmEngine:
     def forget(self, handles: Collection[int], *, aside: bool = False) -> None:
         """Delete the records of runs of jobs that do not run, or move them *aside* with all these jobs have left."""
         for handle in set(handles) & self._runs.keys():
-            if not self._holding(self._runs[handle]):
+            if self._end(self._runs[handle]) is not None:
                 self._vacate(handle)
         gone = self._past.forget(set(handles) - self._runs.keys(), aside=aside)
         self._changes = [change for change in self._changes if change.handle not in gone]
@@ -357,11 +360,9 @@ class SlurmEngine:
             kill_overdue(self._runs.values(), sight.job_of, self._slurm, self._settings)
         return self._sight
 
-    def _holding(self, run: SlurmRun) -> bool:
-        """Whether its end is yet to come: of one that is not holding its GPUs, the next poll tells it."""
-        return self._end(run, self._look(self._settings.look_s)) is None
-
-    def _end(self, run: SlurmRun, sight: Sight) -> End | None:
+    def _end(self, run: SlurmRun, sight: Sight | None = None) -> End | None:
+        """How a run ended, ``None`` if that is yet to come; of one off its nodes the next poll tells it."""
+        sight = sight or self._look(self._settings.look_s)
         return run.ended(sight.job_of(run.order), self._settings.lag_s, sight.at_s)
 
     def _order_of(self, handle: int) -> RunOrder | None:
@@ -396,4 +397,3 @@ class SlurmEngine:
             self._runs[handle] = run
             if ended_s == np.inf:
                 self._places.enter(run)
-        self._changes += [out_of_place(handle, self._stop(handle), self._now_s()) for handle in strays(self._runs)]

@@ -14,5 +14,6 @@ depends_on = None
 
 def upgrade() -> None:
     """Go on to this revision."""
-    op.create_index("ix_jobs_ended_s_id", "jobs", ["ended_s", "id"])
-    op.create_index("ix_jobs_tenant_ended_s_id", "jobs", ["tenant", "ended_s", "id"])
+    # On MariaDB each is kept although what follows is interrupted.
+    op.create_index("ix_jobs_ended_s_id", "jobs", ["ended_s", "id"], if_not_exists=True)
+    op.create_index("ix_jobs_tenant_ended_s_id", "jobs", ["tenant", "ended_s", "id"], if_not_exists=True)
