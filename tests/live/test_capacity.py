@@ -459,3 +459,11 @@ def test_demand_is_the_most_that_was_wanted_in_each_step():
     assert demand_of_samples([sample(0.0, 1), sample(59.0, 2)], 60.0) is None
     series = demand_of_samples([sample(50.0, 3), sample(70.0, 5), sample(80.0, 1), sample(250.0, 2)], 60.0)
     assert (series.start_s, series.step_s, series.gpus.tolist()) == (60.0, 60.0, [5.0, 1.0, 1.0])
+
+
+def test_no_longer_history_is_waited_for_than_is_kept(bench, monkeypatch):
+    seen = []
+    monkeypatch.setattr("commonwatt.live.open.live_capacity", lambda plan, *more: (seen.append(plan), None)[1])
+    bench(capacity=PLAN, live={"keep_days": 2, "default_time_limit_s": 5})
+    bench(capacity={**PLAN, "history_days": 1}, live={"keep_days": 2, "default_time_limit_s": 5})
+    assert [plan.history_days for plan in seen] == [2, 1]

@@ -59,6 +59,17 @@ def fails(b: Bench, job: int) -> None:
     b.engine._ends[job] = change
 
 
+@pytest.fixture
+def left_alone(bench):
+    """A dry run, and a job that runs where there is no place for it any more."""
+    b = bench(nodes=BEFORE)
+    job = without_place(b)
+    dry(b)
+    change(b, nodes=AFTER)
+    b.settle()
+    return b, job
+
+
 @pytest.mark.parametrize("mode", ["live", "dry-run"])
 @pytest.mark.parametrize("how", ["completed", "failed"])
 def test_a_job_that_ended_before_has_ended_as_the_engine_says(bench, mode, how):
@@ -82,12 +93,8 @@ def test_a_job_that_ended_before_has_ended_as_the_engine_says(bench, mode, how):
 
 
 @pytest.mark.parametrize("how", ["completed", "failed"])
-def test_a_job_that_ends_in_the_dry_run_has_ended_as_the_engine_says(bench, how):
-    b = bench(nodes=BEFORE)
-    job = without_place(b)
-    dry(b)
-    change(b, nodes=AFTER)
-    b.settle()
+def test_a_job_that_ends_in_the_dry_run_has_ended_as_the_engine_says(left_alone, how):
+    b, job = left_alone
     assert b.status(job) is JobStatus.RUNNING
     if how == "completed":
         b.advance(1001.0)
@@ -140,12 +147,8 @@ def test_a_job_that_failed_before_its_start_was_written_down_has_failed(bench, m
     assert (b.status(job), b.row(job).sentence) == (JobStatus.FAILED, "j failed: exit code 1")
 
 
-def test_a_job_that_is_interrupted_in_a_dry_run_waits_and_goes_on_when_its_place_is_back(bench):
-    b = bench(nodes=BEFORE)
-    job = without_place(b)
-    dry(b)
-    change(b, nodes=AFTER)
-    b.settle()
+def test_a_job_that_is_interrupted_in_a_dry_run_waits_and_goes_on_when_its_place_is_back(left_alone):
+    b, job = left_alone
     (stopped,) = b.engine.apply([Stop(job)])
     b.engine._changes.append(JobInterrupted(job, b.clock(), stopped.lost_s, "its node went away"))
     b.advance(11.0)
@@ -162,24 +165,16 @@ def test_a_job_that_is_interrupted_in_a_dry_run_waits_and_goes_on_when_its_place
     assert check(b.live.database).problems == ()
 
 
-def test_a_job_whose_place_is_back_is_not_said_to_have_none(bench):
-    b = bench(nodes=BEFORE)
-    job = without_place(b)
-    dry(b)
-    change(b, nodes=AFTER)
-    b.settle()
+def test_a_job_whose_place_is_back_is_not_said_to_have_none(left_alone):
+    b, job = left_alone
     assert b.row(job).reason == "never-fits"
     change(b, nodes=BEFORE)
     b.settle()
     assert (b.status(job), b.row(job).sentence) == (JobStatus.RUNNING, "j still runs")
 
 
-def test_a_job_that_completed_before_it_was_cancelled_is_completed(bench):
-    b = bench(nodes=BEFORE)
-    job = without_place(b)
-    dry(b)
-    change(b, nodes=AFTER)
-    b.settle()
+def test_a_job_that_completed_before_it_was_cancelled_is_completed(left_alone):
+    b, job = left_alone
     b.advance(1001.0)
     b.session.durable.look()
     b.ask(RequestKind.CANCEL, job=job)

@@ -22,6 +22,22 @@ from commonwatt.store.tables import metadata
 from tests.store.made import SERVERS_SLOW
 
 
+def differences(database):
+    """What its tables have otherwise than they are declared."""
+    with database.reading() as c:
+        options = {"version_table": migrate.VERSION_TABLE}
+        return compare_metadata(MigrationContext.configure(c, opts=options), metadata)
+
+
+def at_first(opened):
+    """A database of the first version."""
+    database, first = opened(), migrate._config()
+    with database.transaction() as c:
+        first.attributes["connection"] = c
+        command.upgrade(first, "0001")
+    return database
+
+
 def test_the_migrations_lead_to_the_tables_the_code_knows(database):
     with database.reading() as c:
         options = {"version_table": migrate.VERSION_TABLE, "compare_type": True}
@@ -90,34 +106,22 @@ def test_an_older_store_is_refused_until_it_is_upgraded(opened, tmp_path, monkey
 
 
 def test_a_store_of_the_first_version_is_brought_to_this_one_with_what_is_in_it(opened):
-    database = opened()
-    first = migrate._config()
-    with database.transaction() as c:
-        first.attributes["connection"] = c
-        command.upgrade(first, "0001")
+    database = at_first(opened)
     Store(database).add_tenant("ada", 2.0, 0.0)
     with pytest.raises(InputError, match='"commonwatt store upgrade CONFIG"'):
         database.prepare()
     assert database.upgrade() == ("0001", migrate.head())
     assert Store(database).tenants() == {"ada": 2.0}
-    with database.reading() as c:
-        options = {"version_table": migrate.VERSION_TABLE}
-        assert compare_metadata(MigrationContext.configure(c, opts=options), metadata) == []
+    assert differences(database) == []
 
 
 def test_an_upgrade_that_was_interrupted_is_done_again(opened):
     """As MariaDB leaves it: one of its indexes is there."""
-    database = opened()
-    first = migrate._config()
-    with database.transaction() as c:
-        first.attributes["connection"] = c
-        command.upgrade(first, "0001")
+    database = at_first(opened)
     with database.transaction() as c:
         c.exec_driver_sql("CREATE INDEX ix_jobs_ended_s_id ON jobs (ended_s, id)")
     assert database.upgrade() == ("0001", migrate.head())
-    with database.reading() as c:
-        options = {"version_table": migrate.VERSION_TABLE}
-        assert compare_metadata(MigrationContext.configure(c, opts=options), metadata) == []
+    assert differences(database) == []
 
 
 def test_a_database_with_somebody_elses_tables_is_refused(opened):
@@ -140,9 +144,7 @@ def test_a_creation_that_was_interrupted_is_done_again(opened, gone):
         c.execute(sa.table(migrate.VERSION_TABLE).delete())
         metadata.drop_all(c, tables=list(metadata.sorted_tables)[-gone:])
     database.prepare()
-    with database.reading() as c:
-        options = {"version_table": migrate.VERSION_TABLE}
-        assert compare_metadata(MigrationContext.configure(c, opts=options), metadata) == []
+    assert differences(database) == []
 
 
 @pytest.mark.parametrize("backend", SERVERS_SLOW, indirect=True)

@@ -131,9 +131,8 @@ class Calibrator:
         self._all = math.inf if whole_gpus is None else float(whole_gpus)
         self._aim = target + MARGIN * (1.0 - target)
         self._rate = rate / math.sqrt(1.0 - target) if target < 1 else 0.0
-        self._shifts: Floats = np.zeros(
-            (2, steps)
-        )  # [2, m] GPUs: for forecasts made while nothing is wanted; for others
+        # [2, m] GPUs: for forecasts made while nothing is wanted; for others
+        self._shifts: Floats = np.zeros((2, steps))
         self._busy = 1  # row for the next forecast
         self._spread = self._error = 0.0  # GPUs, means over MEMORY forecasts
         self._forecasts = self._errors = 0

@@ -198,7 +198,8 @@ def open_live(
     """
     config, folder = read_config(path), path.parent.absolute()
     spec = config.policies[0]
-    plan = plans_of(config)[0]
+    if (plan := plans_of(config)[0]) is not None:  # no more is kept
+        plan = plan.model_copy(update={"history_days": min(plan.history_days, config.live.keep_days)})
     if plan is not None and config.engine == "slurm" and not config.live.slurm.power:
         expected = "true: a capacity plan is asked for, and without it no node is put to sleep"
         raise InputError(expected, file=path, field="live.slurm.power", value=config.live.slurm.power)

@@ -69,9 +69,8 @@ class Fits:
     def __init__(self, longest_s: float = DAY_S) -> None:
         self._longest_s = longest_s
         self.due_s = -math.inf
-        self._held: tuple[str, float, float, FittedPredictor] | None = (
-            None  # name, step, end of what it learnt from, it
-        )
+        # Name, step, end of what it learnt from, and the predictor itself
+        self._held: tuple[str, float, float, FittedPredictor] | None = None
 
     def forget(self) -> None:
         """Fit anew next time."""

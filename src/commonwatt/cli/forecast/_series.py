@@ -17,16 +17,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_GPUS",
-    "MOST_HORIZON",
-    "MOST_LOOK_BACK",
     "Loaded",
     "load_series",
     "pairs",
     "series_digest",
     "series_options",
+    "window_options",
 ]
 
-MOST_GPUS, MOST_HORIZON, MOST_LOOK_BACK = 10**9, 10**5, 10**6
+MOST_GPUS, _MOST_HORIZON, _MOST_LOOK_BACK = 10**9, 10**5, 10**6
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,6 +50,18 @@ def series_options(command: F) -> F:
                      help="The time column.  [default: time, t_s, time_s, ds or timestamp]"),
         click.option("--column", default="gpus", show_default=True, metavar="NAME",
                      help="The column with the demand; of a job log gpus (running) or wanted_gpus."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def window_options(command: F) -> F:
+    """Add the options that say how much a predictor sees, and how far."""
+    for option in (
+        click.option("--horizon", type=click.IntRange(1, _MOST_HORIZON), metavar="M",
+                     help="Steps forecast.  [default: 5]"),
+        click.option("--look-back", type=click.IntRange(1, _MOST_LOOK_BACK), metavar="N",
+                     help="Values seen before a forecast.  [default: 120]"),
     ):  # fmt: skip
         command = option(command)
     return command

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from commonwatt.cli.forecast._numbers import NumberRange
-from commonwatt.cli.forecast._series import MOST_GPUS, MOST_HORIZON, MOST_LOOK_BACK, series_options
+from commonwatt.cli.forecast._series import MOST_GPUS, series_options, window_options
 from commonwatt.cli.output import json_option, print_json, seed_option
 
 if TYPE_CHECKING:
@@ -47,13 +47,7 @@ __all__ = ["evaluate"]
 @click.option(
     "--refit-every", type=click.IntRange(1), metavar="STEPS", help="Fit anew after so many steps; no model file."
 )
-@click.option(
-    "--look-back",
-    type=click.IntRange(1, MOST_LOOK_BACK),
-    metavar="N",
-    help="Values seen before a forecast.  [default: 120]",
-)
-@click.option("--horizon", type=click.IntRange(1, MOST_HORIZON), metavar="M", help="Steps forecast.  [default: 5]")
+@window_options
 @series_options
 @seed_option
 @json_option

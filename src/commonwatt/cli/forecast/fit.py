@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commonwatt.cli.forecast._numbers import NumberRange
-from commonwatt.cli.forecast._series import MOST_HORIZON, MOST_LOOK_BACK, series_options
+from commonwatt.cli.forecast._series import series_options, window_options
 from commonwatt.cli.output import json_option, print_json, say, seed_option
 
 if TYPE_CHECKING:
@@ -48,13 +48,7 @@ __all__ = ["fit"]
     "better one.  [default: 0, the last is kept]",
 )
 @click.option("--raw-levels", is_flag=True, help="Work on levels, not changes: to see what drift does to that.")
-@click.option(
-    "--look-back",
-    type=click.IntRange(1, MOST_LOOK_BACK),
-    metavar="N",
-    help="Values seen before a forecast.  [default: 120]",
-)
-@click.option("--horizon", type=click.IntRange(1, MOST_HORIZON), metavar="M", help="Steps forecast.  [default: 5]")
+@window_options
 @series_options
 @seed_option
 @json_option
