@@ -4,20 +4,40 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= out/demo
 WORKERS ?= auto
+# Compiled modules are kept even where that is switched off: it halves the time to collect the tests.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test soak lint types docs wheel-test bench clean venv
+.PHONY: demo demo-week fast test test-all stranger soak lint types docs wheel-test bench clean venv
 
+# A day of jobs, in under a minute; then a week, in some minutes.
 demo: $(VENV)/.core
 	$(BIN)/commonwatt simulate examples/demo.yaml --out $(OUT) --overwrite
 	@echo "open $(OUT)/report.html"
 
+demo-week: $(VENV)/.core
+	$(BIN)/commonwatt simulate examples/demo-week.yaml --out $(OUT)-week --overwrite
+	@echo "open $(OUT)-week/report.html"
+
+# While you work: no servers, nothing slow. Under 90 s on two cores.
+fast: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not (slow or long or slurm or database or browser)"
+
+# What a newcomer waits for: under 8 minutes on two cores. What has no server here is skipped.
 test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not long"
+
+# Everything, as CI runs it.
+test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) --durations=25
 
-# Everything that `make test` kills a few times, a hundred times: it takes its time.
+# As on a machine that has neither servers nor data.
+stranger: $(VENV)/.dev
+	.ci/stranger -m "not long"
+
+# What `make test-all` kills a few times, a hundred times: it takes its time.
 soak: $(VENV)/.dev
-	COMMONWATT_ROUNDS=100 $(BIN)/python -m pytest tests/live/test_chaos.py tests/live/test_databases.py \
-		tests/live/test_over_slurm.py
+	COMMONWATT_ROUNDS=100 $(BIN)/python -m pytest tests/controlplane/test_chaos.py tests/controlplane/test_databases.py \
+		tests/controlplane/test_over_slurm.py
 
 venv: $(VENV)/.dev
 
@@ -28,19 +48,39 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
-docs: $(VENV)/.dev
-	$(BIN)/commonwatt schema --dictionary > docs/dictionary.csv
+# The site, strictly: a warning is an error. Reference pages are generated from the code (docs/hooks).
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@echo "serve it with: $(BIN)/python -m http.server --directory out/docs"
 
-# The wheel alone, in an environment of its own and without extras, passes the tests of what touches files and commands.
+$(VENV)/.docs: $(VENV)/bin/python constraints.txt pyproject.toml
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[docs]"
+	@touch $@
+
+# The wheel in environments of its own: without extras every verb runs, or names the extra it needs; light extras run by
+# themselves, over the packages of the first; and with the tests' packages it passes what touches files and commands.
 WHEEL_TESTS := cli/test_place.py cli/test_root.py cli/test_schema.py cli/test_simulate.py data model progress report \
-	test_examples.py test_house.py test_optional.py
+	test_code_layout.py test_examples.py test_optional.py
+LIGHT_EXTRAS := live onnx search
 wheel-test: $(VENV)/.dev
-	rm -rf build/wheel build/wheel-venv
+	rm -rf build/wheel build/wheel-venv build/wheel-extras
 	$(BIN)/python -m build --wheel --outdir build/wheel
 	$(PYTHON) -m venv build/wheel-venv
-	build/wheel-venv/bin/python -m pip install -q -c constraints.txt build/wheel/*.whl "$$(ls build/wheel/*.whl)[test]"
-	cd build && PYTHONPATH= wheel-venv/bin/python -m pytest -n $(WORKERS) -m "not slow and not browser" \
-		--rootdir .. -c ../pyproject.toml $(addprefix ../tests/,$(WHEEL_TESTS))
+	build/wheel-venv/bin/python -m pip install -q -c constraints.txt build/wheel/*.whl
+	for extra in $(LIGHT_EXTRAS); do \
+		$(PYTHON) -m venv build/wheel-extras/$$extra && \
+		ls -d $$PWD/build/wheel-venv/lib/*/site-packages \
+			> "$$(echo build/wheel-extras/$$extra/lib/*/site-packages)/bare.pth" && \
+		build/wheel-extras/$$extra/bin/python -m pip install -q -c constraints.txt --force-reinstall --no-deps \
+			build/wheel/*.whl && \
+		build/wheel-extras/$$extra/bin/python -m pip install -q -c constraints.txt \
+			"$$(ls build/wheel/*.whl)[$$extra]" || exit 1; \
+	done
+	COMMONWATT_BARE=$$PWD/build/wheel-venv/bin/commonwatt COMMONWATT_EXTRAS=$$PWD/build/wheel-extras \
+		$(BIN)/python -m pytest -q -n $(WORKERS) tests/test_bare_wheel.py
+	build/wheel-venv/bin/python -m pip install -q -c constraints.txt "$$(ls build/wheel/*.whl)[test]"
+	cd build && PYTHONPATH= wheel-venv/bin/python -m pytest -q -n $(WORKERS) \
+		-m "not (slow or long or browser)" --rootdir .. -c ../pyproject.toml $(addprefix ../tests/,$(WHEEL_TESTS))
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.solve_time
@@ -71,5 +111,5 @@ $(VENV)/.core: $(VENV)/bin/python constraints.txt pyproject.toml
 
 $(VENV)/.dev: $(VENV)/bin/python constraints.txt pyproject.toml
 	$(BIN)/python -m pip install -q -c constraints.txt \
-		-e ".[test,dev,onnx,torch,serve,gpu,forecast,search,rl,callbacks,live,mariadb,postgresql]"
+		-e ".[test,dev,onnx,torch,serve,gpu,forecast,search,rl,callbacks,live,mariadb,postgresql,docs]"
 	@touch $@ $(VENV)/.core

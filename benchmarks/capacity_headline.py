@@ -15,10 +15,10 @@ import sys
 
 import numpy as np
 
-from commonwatt.cli.forecast._planning import plan
 from commonwatt.data import locate
 from commonwatt.data.series_files import SeriesFile, read_series
-from commonwatt.forecasting.predictors import make_predictor
+from commonwatt.forecasting import make_predictor
+from commonwatt.planning.replay import plan_series
 
 GPUS = 856
 COLUMNS = ("running_gpus", "pending_gpus")
@@ -71,7 +71,8 @@ def main() -> None:
         for sevenths, name in itertools.product(options.seventh, options.model):
             file = cut(wanted(reading), sevenths)
             begin = len(file.series) * (sevenths - 1) // sevenths
-            found = plan(file, make_predictor(name), begin, options.target, GPUS, None, 0, fitted=False).result
+            replayed = plan_series(file, make_predictor(name), begin, target=options.target, total_gpus=GPUS)
+            found = replayed.result
             for row in found.replay:
                 print(
                     f"  {sevenths}/7 {name:<12} {row.name:<18} {100 * row.performance:6.2f}% served "

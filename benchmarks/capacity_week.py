@@ -49,7 +49,7 @@ def week(prepared: Prepared, number: int, until_s: float) -> dict:
     controller = run_policy(
         prepared.scenario, spec, prepared.cluster, prepared.table, 0, past=prepared.past, until_s=until_s
     ).controller
-    ledger, plan, book = controller.ledger, controller.capacity, controller.book
+    ledger, plan, book = controller.ledger, controller.capacity, controller.registry
     ended_s = np.where(np.isnan(book.job("ended_s")), until_s, book.job("ended_s"))
     late_s = np.maximum(0.0, ended_s - book.job("due_s"))
     widths_s = np.diff([sample.time_s for sample in controller.samples])

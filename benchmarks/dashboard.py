@@ -1,7 +1,8 @@
 """The dashboard at 1,000 nodes and 10,000 jobs: ``python -m benchmarks.dashboard [--picture FILE.png] [--json]``.
 
 A made cluster behind the real service, looked at by a real Chromium (Debian's; playwright drives it) on this machine.
-Every job changes in every tick, which is the worst case. ``--picture`` draws docs/dashboard.png, of a smaller cluster.
+Every job changes in every tick, which is the worst case. ``--picture`` draws the picture of docs/images,
+of a smaller cluster.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from typing import Any
 from playwright.sync_api import Page, sync_playwright
 from tests.conftest import FLAGS
 from tests.dashboard.conftest import Served
-from tests.dashboard.made import MadeDesk
+from tests.dashboard.made import MadeService
 
 from commonwatt.service.app import make_app
-from commonwatt.service.feed import Feed
+from commonwatt.service.broadcaster import Broadcaster
 
 NODES, RUNNING, WAITING, TICKS = 1000, 900, 9100, 10
 LONG_TASKS = """
@@ -43,9 +44,9 @@ def main() -> None:
         _draw(arguments.picture)
         return
     with tempfile.TemporaryDirectory() as folder:
-        desk = MadeDesk(Path(folder), nodes=NODES, running=RUNNING, waiting=WAITING)
-        found = {"nodes": NODES, "jobs": RUNNING + WAITING} | asyncio.run(_messages(desk)) | _page(desk)
-        desk.close()
+        service = MadeService(Path(folder), nodes=NODES, running=RUNNING, waiting=WAITING)
+        found = {"nodes": NODES, "jobs": RUNNING + WAITING} | asyncio.run(_messages(service)) | _page(service)
+        service.close()
     if arguments.json:
         print(json.dumps(found))
     else:
@@ -53,43 +54,43 @@ def main() -> None:
             print(f"{name:28} {value:>10,.4g}")
 
 
-def _change(desk: MadeDesk, k: int) -> None:
-    jobs = {i: replace(job, done_epochs=job.done_epochs + 0.001) for i, job in desk.board().jobs.items()}
-    desk.tick(jobs=jobs, busy_gpus=k)
+def _change(service: MadeService, k: int) -> None:
+    jobs = {i: replace(job, done_epochs=job.done_epochs + 0.001) for i, job in service.snapshot().jobs.items()}
+    service.tick(jobs=jobs, busy_gpus=k)
 
 
-async def _messages(desk: MadeDesk) -> dict[str, float]:
+async def _messages(service: MadeService) -> dict[str, float]:
     """Return the processor time the server spends to see and write down a change of everything."""
-    feed = Feed(desk.board, desk.database, poll_s=0.01)
+    broadcaster = Broadcaster(service.snapshot, service.database, poll_s=0.01)
     began, times, sizes = time.process_time(), [], []
-    async for message in feed.listen(None):
+    async for message in broadcaster.subscribe(None):
         if message.event != "board":
             continue
         times.append(time.process_time() - began)
         sizes.append(len(message.data))
         if len(times) > TICKS:
             break
-        _change(desk, len(times))
+        _change(service, len(times))
         began = time.process_time()
     return {
         "whole_board_bytes": sizes[0], "whole_board_cpu_s": times[0], "all_changed_cpu_s": statistics.median(times[1:]),
     }  # fmt: skip
 
 
-def _page(desk: MadeDesk) -> dict[str, float]:
+def _page(service: MadeService) -> dict[str, float]:
     """Return how long a browser takes to show it first, and then each change."""
-    server = Served(make_app(desk.desk))
+    server = Served(make_app(service.context))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", headless=True, args=FLAGS)
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         page.add_init_script(LONG_TASKS)
-        first_s = _sign_in(page, server.url, desk.tokens["operator"])
+        first_s = _sign_in(page, server.url, service.tokens["operator"])
         page.wait_for_timeout(3000)
         page.evaluate("window.longest = 0")
         shown = []
         for k in range(TICKS):
             begin = time.perf_counter()
-            _change(desk, 10_000 + k)
+            _change(service, 10_000 + k)
             page.wait_for_selector(f"#tiles b:has-text('{10_000 + k:,}')")
             shown.append(time.perf_counter() - begin)
         longest_s = page.evaluate("window.longest") / 1000
@@ -113,19 +114,19 @@ def _sign_in(page: Page, url: str, token: str) -> float:
 
 def _draw(picture: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        desk = MadeDesk(Path(folder), nodes=300, running=170, waiting=240, seed=7)
-        server = Served(make_app(desk.desk))
+        service = MadeService(Path(folder), nodes=300, running=170, waiting=240, seed=7)
+        server = Served(make_app(service.context))
         options: dict[str, Any] = {"viewport": {"width": 1280, "height": 1180}}
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", headless=True, args=FLAGS)
             page = browser.new_page(**options)
-            _sign_in(page, server.url, desk.tokens["operator"])
+            _sign_in(page, server.url, service.tokens["operator"])
             page.wait_for_selector("#gpu-figure .scatterlayer path.js-line[d]")
             page.wait_for_timeout(3000)
             page.screenshot(path=picture)
             browser.close()
         server.stop()
-        desk.close()
+        service.close()
 
 
 if __name__ == "__main__":

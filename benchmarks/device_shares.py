@@ -16,12 +16,12 @@ from time import perf_counter
 import numpy as np
 import onnx
 
-from commonwatt.devices.base import LoadedModel, example_input
+from commonwatt.devices.base import LoadedModel, example_inputs
 from commonwatt.devices.cpu import CpuDevice
-from commonwatt.devices.summary import measure
+from commonwatt.devices.run import measure
 from commonwatt.devices.tiny_models import tiny_model
-from commonwatt.model.timeslice_config import CpuDevice as CpuSpec
-from commonwatt.model.timeslice_config import TimesliceConfig
+from commonwatt.model.timeslice_file import CpuDeviceSpec as CpuSpec
+from commonwatt.model.timeslice_file import TimesliceConfig
 
 CASES = (("etf", 0.0), ("etf", 0.5), ("etf", 0.7), ("etf", 1.0), ("tf", 1.0), ("ef", 0.0))
 SEGMENT_S = 0.001
@@ -55,7 +55,7 @@ def share_row(folder: Path, policy: str, phi: float, seconds: float) -> dict[str
 
 def infer_s(model: LoadedModel) -> float:
     """Time of one inference."""
-    inputs = {spec.name: example_input(spec, np.random.default_rng(0)) for spec in model.inputs}
+    inputs = example_inputs(model.inputs, np.random.default_rng(0))
     began = perf_counter()
     execution = model.begin(inputs)
     for _ in model.step_names:

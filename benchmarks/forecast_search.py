@@ -22,10 +22,8 @@ import numpy as np
 
 from commonwatt.data.locate import find
 from commonwatt.data.series_files import read_series
-from commonwatt.forecasting.baselines import LastValue
-from commonwatt.forecasting.forecast import LEVELS, Predictor
-from commonwatt.forecasting.networks import NetworkPredictor, NetworkSettings
-from commonwatt.forecasting.series import DemandSeries
+from commonwatt.forecasting import NetworkPredictor, NetworkSettings, make_predictor
+from commonwatt.model.demand import LEVELS, DemandSeries, Predictor
 
 RESULT = Path(__file__).with_name("forecast_search.json")
 SERIES = {"philly": ("philly_demand_1min.csv.gz", "gpus"), "earth": ("earth_demand_1min.csv.gz", "running_gpus")}
@@ -79,7 +77,7 @@ def main() -> None:
     if not paths:
         raise SystemExit("no shared traces at hand: set COMMONWATT_DATA")
     series = {name: read_series(path, SERIES[name][1]).series for name, path in paths.items()}
-    plain = {name: losses(LastValue(), one, 0) for name, one in series.items()}
+    plain = {name: losses(make_predictor("last-value"), one, 0) for name, one in series.items()}
     rng = np.random.default_rng(given.seed)
     settings = [NetworkSettings(members=1), *(drawn(rng) for _ in range(given.trials - 1))]
     rows = []

@@ -22,15 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from commonwatt.cli.forecast._timed import Timed, median_ms
+from commonwatt.capacity import Calibrator
+from commonwatt.capacity.scores import energy_saving, shift_for, slots_served
 from commonwatt.data import locate
 from commonwatt.data.series_files import read_series
-from commonwatt.forecasting.calibration import Calibrator
-from commonwatt.forecasting.evaluate import Rolled, at_level, roll, score
-from commonwatt.forecasting.forecast import HORIZON, Predictor
-from commonwatt.forecasting.predictors import make_predictor
-from commonwatt.forecasting.scores import energy_saving, shift_for, slots_served, whole_gpus
-from commonwatt.forecasting.series import DemandSeries
+from commonwatt.forecasting import Rolled, make_predictor, roll
+from commonwatt.forecasting.scores import whole_gpus
+from commonwatt.model.demand import HORIZON, DemandSeries, Predictor
+from commonwatt.planning.predictors import TimedPredictor, median_ms
 
 LEVELS = (0.90, 0.95, 0.98, 0.99)
 TARGETS = (0.90, 0.95, 0.98)
@@ -84,16 +83,15 @@ class Run:
 
 def run(predictor: Predictor, series: DemandSeries, begin: int, seed: int) -> Run:
     warm_up = min(round(WARM_UP_DAYS * 86400 / series.step_s), begin - predictor.look_back - predictor.horizon)
-    timed = Timed(predictor)
+    timed = TimedPredictor(predictor)
     rolled = roll(timed, series, begin - warm_up, np.random.default_rng(seed), fit_before=begin)
-    kept = slice(-(len(series) - begin), None)
-    scored = Rolled(rolled.origins[kept], rolled.levels, rolled.gpus[kept], rolled.actual[kept], 1)
+    scored = rolled.last(len(series) - begin)
     predict_ms, update_ms = median_ms(timed, series.gpus[begin:])
     return Run(rolled, scored, timed.fits_s[0], predict_ms, update_ms)
 
 
 def mean_of(one: Run, other: Run) -> Run:
-    """The mean of two predictors' quantiles, as ``commonwatt.forecasting.blend`` makes it, without fitting again."""
+    """The mean of two predictors' quantiles, as the predictor ``gru+lightgbm`` makes it, without fitting again."""
 
     def mean(a: Rolled, b: Rolled) -> Rolled:
         return Rolled(a.origins, a.levels, np.round((a.gpus + b.gpus) / 2), a.actual, 1)
@@ -110,7 +108,7 @@ def mean_of(one: Run, other: Run) -> Run:
 def pinballs(name: str, runs: dict[str, Run]) -> dict[str, Any]:
     found = {}
     for model, one in runs.items():
-        rows, crps = score(one.scored, np.array(LEVELS))
+        rows, crps = one.scored.scores(np.array(LEVELS))
         whole = None if "lightgbm" in model else crps  # not all levels fitted: see made
         found[model] = {"pinball": [row.pinball for row in rows], "crps": whole,
                         "coverage_error_pp": [row.coverage_error_pp for row in rows]}  # fmt: skip
@@ -140,8 +138,8 @@ def promises(name: str, series: DemandSeries, begin: int, runs: dict[str, Run]) 
         for target in TARGETS:
             calibrator = Calibrator(target, whole_gpus=total, steps=HORIZON)
             kept = calibrator.follow(series.gpus, one.rolled.origins, one.rolled.levels, one.rolled.gpus)
-            on = kept[-len(actual) :, -1].astype(float)
-            raw = whole_gpus(at_level(one.scored, target))
+            on = kept.gpus[-len(actual) :, -1].astype(float)
+            raw = whole_gpus(one.scored.at(target))
             equal = raw + shift_for(target, raw, actual)
             row = {
                 "target": target, "achieved": slots_served(on, actual), "achieved_raw": slots_served(raw, actual),
@@ -202,8 +200,8 @@ def year_of_minutes() -> dict[str, float]:
     """A process of its own fits a predictor on a year of minutes, and sees another day: its largest memory."""
     code = (
         "import pathlib, numpy as np\n"
-        "from commonwatt.forecasting.predictors import make_predictor\n"
-        "from commonwatt.forecasting.series import DemandSeries\n"
+        "from commonwatt.forecasting import make_predictor\n"
+        "from commonwatt.model.demand import DemandSeries\n"
         "rng = np.random.default_rng(0)\n"
         "gpus = np.maximum(np.cumsum(rng.integers(-3, 4, 525_600)) + 500.0, 0.0)\n"
         "predictor = make_predictor('last-value')\n"

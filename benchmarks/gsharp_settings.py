@@ -19,16 +19,16 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.mapping_cases import BATCHES, PUBLISHED, case
-from commonwatt.mapping.gsharp import GSharp, Settings
+from commonwatt.mapping import GSharp, GSharpSettings
 
 EVALUATIONS = 10_500
-PLAIN = Settings(parents=0.1, last_parents=0.1, power=0.0, even=1.0)
+PLAIN = GSharpSettings(parents=0.1, last_parents=0.1, power=0.0, even=1.0)
 SEARCHED = ("elites", "parents", "last_parents", "power", "even")
 
 
-def drawn(rng: np.random.Generator) -> Settings:
+def drawn(rng: np.random.Generator) -> GSharpSettings:
     first = float(np.exp(rng.uniform(np.log(0.05), np.log(0.8))))
-    return Settings(
+    return GSharpSettings(
         elites=float(rng.choice([0.01, 0.02, 0.05, 0.1, 0.2])),
         parents=round(first, 3),
         last_parents=round(float(np.exp(rng.uniform(np.log(0.02), np.log(first)))), 3),
@@ -37,11 +37,11 @@ def drawn(rng: np.random.Generator) -> Settings:
     )
 
 
-def makespans(settings: Settings, batches: range, seeds: range) -> np.ndarray:
+def makespans(settings: GSharpSettings, batches: range, seeds: range) -> np.ndarray:
     """Return the mean over seeds of each case, in cycles."""
     return np.array([
         np.mean([
-            GSharp(EVALUATIONS, settings).solve(case(name, number, *at), np.random.default_rng(seed)).makespan
+            GSharp(EVALUATIONS, settings).solve(case(name, number, *at), np.random.default_rng(seed)).cost
             for seed in seeds
         ])
         for name in BATCHES
@@ -61,16 +61,16 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="compare on batches 3 and 4 instead")
     arguments = parser.parse_args()
     if arguments.check:
-        plain, ours = (makespans(settings, range(3, 5), range(5)) for settings in (PLAIN, Settings()))
+        plain, ours = (makespans(settings, range(3, 5), range(5)) for settings in (PLAIN, GSharpSettings()))
         print(
             "batches 3 and 4, defaults over published settings: mean {:.4f}, worst {:.4f}".format(*against(ours, plain))
         )
         return
     rng = np.random.default_rng(0)
-    tried = [PLAIN, Settings(), *(drawn(rng) for _ in range(arguments.trials))]
+    tried = [PLAIN, GSharpSettings(), *(drawn(rng) for _ in range(arguments.trials))]
     rows: list[dict[str, object]] = []
 
-    def run(settings: Settings, seeds: range, plain: np.ndarray | None) -> np.ndarray:
+    def run(settings: GSharpSettings, seeds: range, plain: np.ndarray | None) -> np.ndarray:
         found = makespans(settings, range(3), seeds)
         mean, worst = against(found, found if plain is None else plain)
         chosen = {name: asdict(settings)[name] for name in SEARCHED}
@@ -83,7 +83,7 @@ def main() -> None:
         run(settings, range(1), first)
     order = np.argsort([float(str(row["mean_ratio"])) for row in rows[: len(tried)]], kind="stable")
     again = run(PLAIN, range(10, 15), None)
-    for settings in dict.fromkeys([Settings(), *(tried[k] for k in order[:4].tolist())]):
+    for settings in dict.fromkeys([GSharpSettings(), *(tried[k] for k in order[:4].tolist())]):
         run(settings, range(10, 15), again)
     with Path("benchmarks/gsharp_settings.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))

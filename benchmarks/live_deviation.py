@@ -20,16 +20,16 @@ from typing import Any
 
 import yaml
 
-from commonwatt.data.generators.armida import armida_scenario
-from commonwatt.live.keeper import Pace
-from commonwatt.live.open import open_live
+from commonwatt.controlplane.supervisor import Pace
+from commonwatt.controlplane.wiring import open_live
+from commonwatt.data.generators.andreas import armida_scenario
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.scenario import PolicySpec, Preemption, Scenario
 from commonwatt.model.units import NANO
 from commonwatt.simulation.compose import run_policy
 from commonwatt.simulation.workload import prepare
+from commonwatt.store.api_store import ApiStore
 from commonwatt.store.records import ACTIVE
-from commonwatt.store.store import Store
 
 SCALE = 200.0
 RESTART_S = 60.0
@@ -96,8 +96,8 @@ def metered(scenario: Scenario, rows: list[dict[str, Any]], folder: Path) -> dic
     path = folder / "live.yaml"
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
     with closing(open_live(path, pace=Pace(beat_s=0.1, requests_s=5.0))) as plane:
-        plane.keeper.start()
-        while not plane.keeper.board().ticks:
+        plane.supervisor.start()
+        while not plane.supervisor.snapshot().ticks:
             time.sleep(0.01)
         began_s, before_n = time.time(), _cost_n(plane.store)
         jobs = []
@@ -113,7 +113,7 @@ def metered(scenario: Scenario, rows: list[dict[str, Any]], folder: Path) -> dic
             )  # fmt: skip
             now_s = time.time()
             jobs.append(plane.store.submit("default", file, now_s, due_s=now_s + row["due_s"] - row["submit_s"])[0].id)
-            plane.keeper.wake()
+            plane.supervisor.wake()
         while any((row := plane.store.job(job)) is not None and row.status in ACTIVE for job in jobs):
             time.sleep(0.05)
         cost = (_cost_n(plane.store) - before_n) / NANO
@@ -125,7 +125,7 @@ def metered(scenario: Scenario, rows: list[dict[str, Any]], folder: Path) -> dic
     }  # fmt: skip
 
 
-def _cost_n(store: Store) -> int:
+def _cost_n(store: ApiStore) -> int:
     return sum(row["cost_n"] for row in store.ledger() if row["row"] == "meter")
 
 

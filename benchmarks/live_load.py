@@ -28,8 +28,9 @@ import yaml
 
 from commonwatt.model.job_file import JobFile
 from commonwatt.store import tables
+from commonwatt.store.api_store import ApiStore
 from commonwatt.store.database import Database, address
-from commonwatt.store.store import Store
+from commonwatt.store.migrate import prepare
 
 REQUESTS = (  # share, method, path
     (0.30, "GET", "/api/v1/jobs?limit=50&cursor={job}"),
@@ -80,8 +81,8 @@ def served(folder: Path, config: dict[str, Any], jobs: int = 0) -> Iterator[tupl
     path = folder / "live.yaml"
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
     database = Database(address("live.db", folder))
-    database.prepare()
-    store, now_s = Store(database), time.time()
+    prepare(database)
+    store, now_s = ApiStore(database), time.time()
     for tenant in config["tenants"]:
         store.add_tenant(tenant["name"], tenant["weight"], now_s)
     token = store.add_token(None, "benchmark", now_s)

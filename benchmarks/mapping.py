@@ -28,15 +28,8 @@ from tests.mapping import literal
 
 from benchmarks.mapping_cases import BATCHES, PUBLISHED, case, published
 from commonwatt.data.layer_batches import BatchClass, sample_batch
-from commonwatt.mapping.algorithms import Auto
-from commonwatt.mapping.baselines import List
-from commonwatt.mapping.costs.models import MODELS, ModelName
-from commonwatt.mapping.evaluator import makespan
-from commonwatt.mapping.gsharp import GSharp
-from commonwatt.mapping.job_table import job_table
-from commonwatt.mapping.lower_bound import lower_bound
-from commonwatt.mapping.platforms import PLATFORMS
-from commonwatt.mapping.problem import Problem
+from commonwatt.mapping import ALGORITHMS, GSharp, MappingProblem, lower_bound, timeline
+from commonwatt.mapping.costs import MODELS, PLATFORMS, ModelName, job_table
 
 Row = dict[str, Any]
 
@@ -46,12 +39,12 @@ CLASSES: tuple[BatchClass, ...] = ("vision", "lang", "recom", "mix", "random")
 UNSEEN = (("S2", 16.0), ("S4", 256.0), ("S5", 1.0))
 
 
-def drawn(batch_class: BatchClass, jobs: int, setting: str, times: int, gbs: float, model: ModelName) -> Problem:
+def drawn(batch_class: BatchClass, jobs: int, setting: str, times: int, gbs: float, model: ModelName) -> MappingProblem:
     """Return a batch of seed 1000 on some copies of a platform, whose buffers hold any layer."""
     layers = sample_batch(batch_class, jobs, 1000)
     arrays = [replace(array, sg_bytes=None, sl_bytes=None) for array in PLATFORMS[setting]] * times
     table = job_table(layers, arrays, MODELS[model])
-    return Problem(np.ascontiguousarray(table.latency), np.ascontiguousarray(table.bandwidth), gbs)
+    return MappingProblem(np.ascontiguousarray(table.latency), np.ascontiguousarray(table.bandwidth), gbs)
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -61,11 +54,13 @@ def timed(work: Callable[[], object]) -> float:
     return process_time() - began
 
 
-def for_a_second(problem: Problem, seed: int) -> float:
+def for_a_second(problem: MappingProblem, seed: int) -> float:
     """Makespan ``auto`` finds in a second of processor time."""
     began = process_time()
-    found = Auto(10**9).solve(problem, np.random.default_rng(seed), lambda: process_time() - began < SECONDS)
-    return found.makespan
+    found = ALGORITHMS["auto"](10**9).solve(
+        problem, np.random.default_rng(seed), lambda: process_time() - began < SECONDS
+    )
+    return found.cost
 
 
 def speed() -> Iterator[Row]:
@@ -74,10 +69,10 @@ def speed() -> Iterator[Row]:
         problem = drawn("mix", jobs, setting, times, 16.0, "maestro")
         GSharp(200).solve(problem, np.random.default_rng(0))
         search_s = timed(lambda: GSharp(evaluations).solve(problem, np.random.default_rng(1)))  # noqa: B023
-        mapping = GSharp(200).solve(problem, np.random.default_rng(2)).mapping
+        mapping = GSharp(200).solve(problem, np.random.default_rng(2)).best
         loops = 3 if jobs > 100 else 30
         plain_s = timed(lambda: [literal.makespan(problem, mapping) for _ in range(loops)]) / loops  # noqa: B023
-        assert np.isclose(literal.makespan(problem, mapping), makespan(problem, mapping), rtol=1e-9)
+        assert np.isclose(literal.makespan(problem, mapping), timeline(problem, mapping).makespan, rtol=1e-9)
         bound_s = timed(lambda: lower_bound(problem))  # noqa: B023
         yield {
             "jobs": jobs, "sub-accelerators": problem.accelerators, "evaluations": evaluations, "search_s": search_s,
@@ -93,7 +88,7 @@ def cases(seeds: int) -> Iterator[Row]:
             bound, theirs = lower_bound(problem), float(np.mean(rows["MAGMA-GA"]))
             best = min(min(found) for found in rows.values())
             ours = float(np.mean([
-                GSharp(EVALUATIONS).solve(problem, np.random.default_rng(seed)).makespan for seed in range(seeds)
+                GSharp(EVALUATIONS).solve(problem, np.random.default_rng(seed)).cost for seed in range(seeds)
             ]))  # fmt: skip
             auto = for_a_second(problem, 0)
             yield {
@@ -110,8 +105,8 @@ def unseen() -> Iterator[Row]:
             for setting, gbs in UNSEEN:
                 problem = drawn(batch_class, 100, setting, 1, gbs, model)
                 bound, auto = lower_bound(problem), for_a_second(problem, 0)
-                gsharp = GSharp(EVALUATIONS).solve(problem, np.random.default_rng(0)).makespan
-                rule = List("longest", "eft").solve(problem, np.random.default_rng(0)).makespan
+                gsharp = GSharp(EVALUATIONS).solve(problem, np.random.default_rng(0)).cost
+                rule = ALGORITHMS["heft"](1).solve(problem, np.random.default_rng(0)).cost
                 yield {
                     "cost_model": model, "class": batch_class, "setting": setting, "gbs": gbs,
                     "auto_over_rule": auto / rule, "auto_over_gsharp": auto / gsharp, "gap": auto / bound - 1.0,

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt.data import locate
-from commonwatt.mapping.problem import Problem
+from commonwatt.mapping import MappingProblem
 
 BATCHES = ("conv", "lang", "recom", "mix")
 SETTINGS = {
@@ -48,12 +48,14 @@ def _costs() -> dict[tuple[tuple[int, ...], str], tuple[float, float]]:
 
 
 @functools.cache
-def case(batch: str, instance: int, setting: str, bandwidth_gbs: float) -> Problem:
+def case(batch: str, instance: int, setting: str, bandwidth_gbs: float) -> MappingProblem:
     """Return one batch on one platform."""
     with (home() / "instances" / f"batch_{batch}" / f"insts{instance}.csv").open() as file:
         shapes = [tuple(int(float(cell)) for cell in row[2:]) for row in csv.reader(file)]
     cells = np.array([[_costs()[shape, name] for name in SETTINGS[setting]] for shape in shapes])
-    return Problem(np.ascontiguousarray(cells[..., 0]), np.ascontiguousarray(cells[..., 1]), float(bandwidth_gbs))
+    return MappingProblem(
+        np.ascontiguousarray(cells[..., 0]), np.ascontiguousarray(cells[..., 1]), float(bandwidth_gbs)
+    )
 
 
 @functools.cache

@@ -18,15 +18,12 @@ from time import process_time
 import numpy as np
 
 from benchmarks.mapping_cases import BATCHES, PUBLISHED, case, published
-from commonwatt.mapping.algorithms import Auto
-from commonwatt.mapping.gsharp import GSharp, Settings
-from commonwatt.mapping.lower_bound import lower_bound
-from commonwatt.mapping.problem import Problem
+from commonwatt.mapping import ALGORITHMS, GSharp, GSharpSettings, MappingProblem, lower_bound
 
 LEVELS = {
-    "mutation only": Settings(crossover_gen=0.0, crossover_rg=0.0, crossover_accel=0.0),
-    "and crossover-gen": Settings(crossover_rg=0.0, crossover_accel=0.0),
-    "all operators": Settings(),
+    "mutation only": GSharpSettings(crossover_gen=0.0, crossover_rg=0.0, crossover_accel=0.0),
+    "and crossover-gen": GSharpSettings(crossover_rg=0.0, crossover_accel=0.0),
+    "all operators": GSharpSettings(),
 }
 
 
@@ -41,7 +38,7 @@ def gsharp() -> None:
         for setting, bandwidth in PUBLISHED:
             theirs = float(np.mean(published()[name, 0, setting, float(bandwidth)]["MAGMA-GA"]))
             problem = case(name, 0, setting, bandwidth)
-            found = [GSharp(10_500).solve(problem, np.random.default_rng(seed)).makespan for seed in range(5)]
+            found = [GSharp(10_500).solve(problem, np.random.default_rng(seed)).cost for seed in range(5)]
             ratios.append(float(np.mean(found)) / theirs)
             print(f"gsharp {name:5s} {setting} {bandwidth:3d} GB/s: mean {np.mean(found):.5g}, worst {max(found):.5g}, "
                   f"published {theirs:.5g}, ratio {ratios[-1]:.4f}", flush=True)  # fmt: skip
@@ -57,15 +54,17 @@ def auto(*, everywhere: bool = False) -> None:
             continue
         problem, bandwidth = case(name, number, setting, wide), int(wide)
         began = process_time()
-        found = Auto(10**9).solve(problem, np.random.default_rng(0), lambda began=began: process_time() - began < 1.0)
+        found = ALGORITHMS["auto"](10**9).solve(
+            problem, np.random.default_rng(0), lambda began=began: process_time() - began < 1.0
+        )
         best = min(min(row) for row in rows.values())
-        over_best.setdefault(bandwidth, []).append(found.makespan / best)
-        gaps.setdefault(bandwidth, []).append(found.makespan / lower_bound(problem))
+        over_best.setdefault(bandwidth, []).append(found.cost / best)
+        gaps.setdefault(bandwidth, []).append(found.cost / lower_bound(problem))
         searched = "-"
         if "MAGMA-GA" in rows:
-            over_search.setdefault(bandwidth, []).append(found.makespan / float(np.mean(rows["MAGMA-GA"])))
+            over_search.setdefault(bandwidth, []).append(found.cost / float(np.mean(rows["MAGMA-GA"])))
             searched = f"{over_search[bandwidth][-1]:.4f}"
-        print(f"auto {name:5s} {number} {setting} {bandwidth:3d} GB/s: {found.makespan:.6g}, over the best row "
+        print(f"auto {name:5s} {number} {setting} {bandwidth:3d} GB/s: {found.cost:.6g}, over the best row "
               f"{over_best[bandwidth][-1]:.4f}, over the published search {searched}, gap "
               f"{100 * (gaps[bandwidth][-1] - 1):.2f}%", flush=True)  # fmt: skip
     for bandwidth in sorted(gaps):
@@ -96,11 +95,11 @@ def speed() -> None:
     rng = np.random.default_rng(0)
     for jobs, places in ((100, 8), (1000, 64), (10_000, 8)):
         latency = rng.integers(1, 100_000, (jobs, places)).astype(float)
-        problem = Problem(latency, 4 * rng.random((jobs, places)), 16.0)
+        problem = MappingProblem(latency, 4 * rng.random((jobs, places)), 16.0)
         GSharp(200).solve(problem, rng)
         for label, work in (
             ("gsharp, 10,000 evaluations", lambda problem=problem: GSharp(10_000).solve(problem, rng)),
-            ("auto, 10,000 evaluations", lambda problem=problem: Auto(10_000).solve(problem, rng)),
+            ("auto, 10,000 evaluations", lambda problem=problem: ALGORITHMS["auto"](10_000).solve(problem, rng)),
             ("lower bound", lambda problem=problem: lower_bound(problem)),
         ):
             began = process_time()

@@ -16,10 +16,8 @@ from time import perf_counter
 
 import numpy as np
 
-from commonwatt.partitioning.market import residual, solve
-from commonwatt.partitioning.problem import Market
-from commonwatt.partitioning.proportional import run
-from commonwatt.partitioning.scaling_laws import Amdahl, Table, UniversalScalability
+from commonwatt.model.partition_file import LawSpec
+from commonwatt.partitioning import Market, bid, law_of, residual, solve
 from commonwatt.report.saving import saved
 
 SIZES = [(10, 5), (30, 10), (100, 10), (100, 100), (300, 30), (1000, 100)]
@@ -43,7 +41,7 @@ def by_size(sizes: list[tuple[int, int]]) -> tuple[Counts, Counts]:
     for n, c in sizes:
         market = made(n, c)
         began = perf_counter()
-        state = run(market, 100_000, 1e-8)
+        state = bid(market, 100_000, 1e-8)
         bid_s = perf_counter() - began
         off, _ = residual(market, state.prices, state.bids / state.prices)
         began = perf_counter()
@@ -63,17 +61,17 @@ def by_size(sizes: list[tuple[int, int]]) -> tuple[Counts, Counts]:
 
 def with_laws(n: int, c: int) -> Market:
     rng, given = np.random.default_rng([n, c, 1]), made(n, c)
-    pes = np.array([2.0, 4.0, 8.0, 16.0])
+    pes = (2.0, 4.0, 8.0, 16.0)
 
-    def law() -> Amdahl | UniversalScalability | Table:
+    def law() -> LawSpec:
         kind = rng.integers(3)
         if kind == 0:
-            return Amdahl(float(rng.uniform(0.5, 0.999)))
+            return LawSpec(law="amdahl", parallel_fraction=rng.uniform(0.5, 0.999))
         if kind == 1:
-            return UniversalScalability(float(rng.uniform(0, 0.3)), float(rng.uniform(0, 0.02)))
-        return Table.fit(pes, 1.0 + np.cumsum(rng.uniform(0, 1, 4) * [1, 2, 4, 8]))
+            return LawSpec(law="usl", contention=rng.uniform(0, 0.3), coherence=rng.uniform(0, 0.02))
+        return LawSpec(law="table", pes=pes, speedups=1.0 + np.cumsum(rng.uniform(0, 1, 4) * [1, 2, 4, 8]))
 
-    return given.under([[law() for _ in range(c)] for _ in range(n)])
+    return given.under([[law_of(law()) for _ in range(c)] for _ in range(n)])
 
 
 def by_laws(sizes: list[tuple[int, int]]) -> Counts:

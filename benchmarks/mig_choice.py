@@ -17,10 +17,7 @@ import numpy as np
 
 from commonwatt.model.errors import InputError
 from commonwatt.model.mig_file import MigFile
-from commonwatt.partitioning.mig_decision import Decision
-from commonwatt.partitioning.mig_integer import solve_integer
-from commonwatt.partitioning.mig_market import solve_market
-from commonwatt.partitioning.mig_problem import MigProblem
+from commonwatt.partitioning.mig import MigDecision, MigProblem, solve_integer, solve_market
 
 SIZES = [(1, 5), (1, 20), (2, 5), (4, 10), (8, 10), (8, 20)]
 LIMIT_S = 60.0
@@ -43,7 +40,7 @@ def made(seed: int, gpus: int, tenants: int, *, mixed: bool, limited: bool = Fal
 
 
 def timed(
-    solve: Callable[[MigProblem, str, Callable[[], float]], Decision], kind: str, problems: list[MigProblem]
+    solve: Callable[[MigProblem, str, Callable[[], float]], MigDecision], kind: str, problems: list[MigProblem]
 ) -> str:
     took, gaps = [], []
     for problem in problems:

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from commonwatt.data.model_layers.from_torch import layers_of
 from commonwatt.data.networks import network, network_layers, networks
-from commonwatt.mapping.layers import Layer
+from commonwatt.mapping.costs import Layer
 
 VISION = {
     "mnasnet": "mnasnet1_0", "mobilenet-v2": "mobilenet_v2", "resnext50": "resnext50_32x4d",

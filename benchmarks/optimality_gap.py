@@ -8,10 +8,7 @@ import json
 import numpy as np
 from tests.placement.made import crowded_problem
 
-from commonwatt.placement.exact import Exact
-from commonwatt.placement.local_search import LocalSearch
-from commonwatt.placement.objective import objective
-from commonwatt.placement.random_greedy import RandomGreedy
+from commonwatt.placement import Exact, LocalSearch, RandomGreedy, objective
 
 SIZES = ((2, 4), (4, 8), (6, 12), (8, 16), (10, 20))
 
@@ -33,7 +30,7 @@ def main() -> None:
             proven += 1
             best = objective(case, exact.schedule).total
             for name, solver in (("random-greedy", RandomGreedy()), ("local-search", LocalSearch())):
-                found = solver.solve(case, np.random.default_rng(seed)).schedule
+                found = solver.solve(case, np.random.default_rng(seed)).best
                 gaps[name].append(objective(case, found).total / best - 1)
         rows.append(
             {

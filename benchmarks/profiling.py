@@ -14,12 +14,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from commonwatt.control.prediction import predict
 from commonwatt.control.profiling import next_probe
-from commonwatt.control.scaling import KindScaling
+from commonwatt.control.scaling import KindScaling, predict
 from commonwatt.data.locate import find
-from commonwatt.data.profiles.gavel import FILE, Run, Throughputs, read_gavel
-from commonwatt.model.job_profile import Configuration, Measurement, Source
+from commonwatt.data.profiles.gavel import FILE, GavelRun, Throughputs, read_gavel
+from commonwatt.model.job_file import Configuration, Measurement, Source
 
 WORK = 1e6  # samples, or steps, of an epoch
 SETUPS = {"a node of each type": ("K80", "P100", "V100"), "a node of V100": ("V100",)}
@@ -41,7 +40,7 @@ def ideal_s(there: Configuration, own: Iterable[Measurement]) -> float | None:
     return nearest.epoch_s * nearest.gpus / there.gpus
 
 
-def errors_of(run: Run, table: Throughputs, types: tuple[str, ...]) -> list[tuple[int, str, float | None]]:
+def errors_of(run: GavelRun, table: Throughputs, types: tuple[str, ...]) -> list[tuple[int, str, float | None]]:
     """Return (measured configurations, way, relative error) of every prediction of one job; no error: no prediction."""
     others = [measurements(j, table[o]) for j, o in enumerate(table, 1) if o.model == run.model and o != run]
     kind = KindScaling(m for rows in others for m in rows)

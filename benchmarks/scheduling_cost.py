@@ -15,11 +15,7 @@ from time import perf_counter, perf_counter_ns
 import numpy as np
 from tests.timeslicing.literal import line_1, literal
 
-from commonwatt.timeslicing.fifo import FifoScheduler
-from commonwatt.timeslicing.policies import Etf
-from commonwatt.timeslicing.problem import Problem
-from commonwatt.timeslicing.scheduler import FairScheduler, Scheduler
-from commonwatt.timeslicing.tasks import Task
+from commonwatt.timeslicing import Etf, FairScheduler, FifoScheduler, QuantumProblem, Scheduler, Task
 
 STEP_NS = 1_000_000
 
@@ -28,7 +24,7 @@ def slices_time(tenants: int, quantum: int, repeats: int = 20) -> dict[str, floa
     """Best time of one division; and of the literal loop, where that ends today."""
     rng = np.random.default_rng(0)
     weights, powers = rng.uniform(0.5, 4, tenants).round(3).tolist(), rng.uniform(20, 300, tenants).round(3).tolist()
-    problem = Problem.make(quantum, weights, powers)
+    problem = QuantumProblem.make(quantum, weights, powers)
     Etf(0.7).slices(problem)
     spent = []
     for _ in range(repeats):

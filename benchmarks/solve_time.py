@@ -14,15 +14,12 @@ import numpy as np
 from tests.placement.made import crowded_problem
 from tests.placement.plain_greedy import plain_greedy
 
-from commonwatt.placement.local_search import LocalSearch
-from commonwatt.placement.lookahead import Lookahead
-from commonwatt.placement.problem import Problem
-from commonwatt.placement.random_greedy import RandomGreedy
+from commonwatt.placement import LocalSearch, Lookahead, PlacementProblem, RandomGreedy
 
 SIZES = ((100, 100, 0.030), (100, 1000, 0.5), (1000, 10_000, 10.0))
 
 
-def best_of(repeats: int, solver: RandomGreedy | LocalSearch | Lookahead, case: Problem) -> float:
+def best_of(repeats: int, solver: RandomGreedy | LocalSearch | Lookahead, case: PlacementProblem) -> float:
     times = []
     for _ in range(repeats):
         began = perf_counter()
@@ -31,12 +28,12 @@ def best_of(repeats: int, solver: RandomGreedy | LocalSearch | Lookahead, case: 
     return min(times)
 
 
-def plain_s(case: Problem) -> float:
+def plain_s(case: PlacementProblem) -> float:
     """One candidate by the plain Python reference; it must be the same schedule as that of the compiled loops."""
     began = perf_counter()
     schedule = plain_greedy(case)
     spent_s = perf_counter() - began
-    compiled = RandomGreedy(iterations=1).solve(case, np.random.default_rng(0)).schedule
+    compiled = RandomGreedy(iterations=1).solve(case, np.random.default_rng(0)).best
     assert np.array_equal(schedule.choice, compiled.choice)
     return spent_s
 

@@ -21,16 +21,17 @@ from pathlib import Path
 from tests.store.servers import MariaDB, PostgreSQL
 
 from commonwatt.model.job_file import JobFile
+from commonwatt.store.api_store import ApiStore
+from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.database import Database, address
+from commonwatt.store.migrate import prepare
 from commonwatt.store.records import EventRow, JobStatus, SampleRow
-from commonwatt.store.store import Store
 from commonwatt.store.tables import jobs as jobs_table
-from commonwatt.store.ticks import Tick, TickStore
 
 SPENT = {"energy_uj": 10**6, "cost_n": 10**3, "carbon_ug": 10**2, "gpu_us": 10**6}
 
 
-def fill(store: Store, number: int) -> None:
+def fill(store: ApiStore, number: int) -> None:
     """Submit one job, then copy its row."""
     store.add_tenant("ada", 1.0, 0.0)
     first, _ = store.submit(
@@ -61,7 +62,7 @@ def big_tick(ids: list[int], now_s: float) -> Tick:
 
 
 def measures(
-    store: Store, ticks: TickStore, ids: list[int], changed: int, rounds: int
+    store: ApiStore, ticks: ControllerStore, ids: list[int], changed: int, rounds: int
 ) -> dict[str, Callable[[int], object]]:
     """Return what is timed; each is given the number of the round."""
     large = [big_tick(ids[:changed], 100.0 + k) for k in range(rounds)]
@@ -108,8 +109,8 @@ def measure(addresses: dict[str, str], number: int, changed: int, rounds: int) -
     timed: dict[str, dict[str, Callable[[int], object]]] = {}
     for name, where in addresses.items():
         database = Database(address(where, Path.cwd()))
-        database.prepare()
-        store, ticks = Store(database), TickStore(database)
+        prepare(database)
+        store, ticks = ApiStore(database), ControllerStore(database)
         fill(store, number)
         ids = [job.id for job in ticks.active_jobs()]
         timed[name] = measures(store, ticks, ids, changed, rounds + 1)

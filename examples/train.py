@@ -68,7 +68,7 @@ def main() -> int:
             time.sleep(pause_s)
             line = step(*line)
             job.step(i + 1, of=STEPS)
-            if job.told_to_stop:  # the epoch is not whole: the last snapshot is the one to go on from
+            if job.stop_requested:  # the epoch is not whole: the last snapshot is the one to go on from
                 print(f"stopped in epoch {epoch}", flush=True)
                 return 143
         job.epoch(epoch + 1, snapshot=save(snapshot, epoch + 1, line))

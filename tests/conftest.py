@@ -1,17 +1,21 @@
-"""Hypothesis tries the same examples in every run; ``HYPOTHESIS_PROFILE=explore`` tries new ones."""
+"""Marks tests by what they need; runs them with the same examples of Hypothesis each time.
+
+``HYPOTHESIS_PROFILE=explore`` tries new examples.
+"""
 
 import os
-import shutil
 from importlib.util import find_spec
 
 import pytest
 from hypothesis import settings
 
+from tests.machine import lacking, which
+
 WITHOUT_LIVE = [
     name for name in ("alembic", "fastapi", "sqlalchemy", "sse_starlette", "uvicorn") if not find_spec(name)
 ]
 # Tests of the control plane need the extra `live` whole.
-collect_ignore = ["client", "dashboard", "live", "ops", "service", "store"] if WITHOUT_LIVE else []
+collect_ignore = ["client", "dashboard", "controlplane", "deploy", "service", "store"] if WITHOUT_LIVE else []
 
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
@@ -21,13 +25,26 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run",
     "--disable-sync", "--disable-default-apps", "--disable-domain-reliability", "--no-pings", "--disable-extensions",
 ]  # fmt: skip
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+# What a test needs shows in the fixtures it uses, directly or through others, and in its parameters.
+MARK_OF_FIXTURE = {
+    "running_site": "slurm", "mariadb": "database", "postgresql": "database", "chromium": "browser", "traces": "data",
+}  # fmt: skip
+DATABASES = {"mariadb", "postgresql"}
 
 
-def pytest_collection_modifyitems(items):
-    """Try once more what opens a browser, which now and then does not start; nothing else has a second try."""
-    for item in items:
-        if item.get_closest_marker("browser"):
-            item.add_marker(pytest.mark.flaky(reruns=1))
+def pytest_itemcollected(item):
+    """Mark what needs Slurm, a database server, a browser or third-party data."""
+    marks = {MARK_OF_FIXTURE[name] for name in MARK_OF_FIXTURE.keys() & set(item.fixturenames)}
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    each = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
+    if any(isinstance(part, str) and part in DATABASES for part in each):
+        marks.add("database")
+    for mark in sorted(marks):
+        item.add_marker(mark)
+    if "browser" in marks:  # now and then it does not start; nothing else has a second try
+        item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -45,21 +62,15 @@ def pytest_report_header():
     )
 
 
-def _missing(reason: str) -> None:
-    if os.environ.get("CI"):
-        pytest.fail(f"{reason}; in CI the browser tests must run")
-    pytest.skip(reason)
-
-
 @pytest.fixture(scope="module")  # while it is open, its event loop keeps others from running in this thread
 def chromium():
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
-        _missing("playwright is not installed")
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+        lacking("browser", "playwright is not installed")
+    path = next(filter(None, (which("browser", name) for name in BROWSERS)), None)
     if path is None:
-        _missing("no chromium on PATH")
+        lacking("browser", "no chromium on PATH")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, headless=True, args=FLAGS)
         yield browser

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from commonwatt.model.errors import JobNeverFitsError
 from commonwatt.model.place_file import PlaceFile
-from commonwatt.placement.problem import Problem
+from commonwatt.placement._problem import PlacementProblem
 
 TIMES = st.integers(1, 40).map(lambda k: 100.0 * k)
 
@@ -53,11 +53,11 @@ def place_files(draw: st.DrawFn, *, most_jobs: int = 4, most_nodes: int = 3, run
 
 
 @st.composite
-def problems(draw: st.DrawFn, *, most_jobs: int = 4, most_nodes: int = 3, running: bool = True) -> Problem:
+def problems(draw: st.DrawFn, *, most_jobs: int = 4, most_nodes: int = 3, running: bool = True) -> PlacementProblem:
     file = draw(place_files(most_jobs=most_jobs, most_nodes=most_nodes, running=running))
     try:
-        return Problem.of(file)
+        return PlacementProblem.of(file)
     except JobNeverFitsError:
         # a list longer than the nodes of its type allow: keep the single GPU, which fits somewhere
         jobs = [j.model_copy(update={"times_s": {t: (v[0],) for t, v in j.times_s.items()}}) for j in file.jobs]
-        return Problem.of(file.model_copy(update={"jobs": tuple(jobs)}))
+        return PlacementProblem.of(file.model_copy(update={"jobs": tuple(jobs)}))

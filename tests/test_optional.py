@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from commonwatt.simulation.runner import run_seeds
 from tests.cli.console import run, scenario, write
@@ -26,7 +30,7 @@ def no_ray(monkeypatch):
 def test_ray_without_ray(more, no_ray, tmp_path):
     file = write(tmp_path / "s.yaml", scenario())
     done = run("simulate", file, "--backend", "ray", "--out", tmp_path / "out", *more)
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.out) == (2, "")
     assert done.err.splitlines()[-1] == "error: ray is not installed; run: pip install 'commonwatt[ray]'"
     assert not (tmp_path / "out").exists()
 
@@ -45,6 +49,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -56,8 +61,79 @@ def test_the_control_plane_without_its_packages(command, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_LIVE, *command], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ")
     assert line.endswith("is not installed; run: pip install 'commonwatt[live]'")
     assert list(tmp_path.iterdir()) == []
+
+
+# What each extra promises, by itself: beside it and the core no other package can be imported.
+PROMISES = {
+    "callbacks": "import commonwatt.progress.keras, commonwatt.progress.lightning, commonwatt.progress.transformers",
+    "chronos": "import chronos",
+    "forecast": """
+from commonwatt.forecasting._predictors import make_predictor
+for name in ("gru", "lightgbm", "gru+lightgbm", "auto-ets"):
+    make_predictor(name)
+import safetensors.torch
+""",
+    "gpu": "import pynvml, zeus.monitor",
+    "live": "import alembic, fastapi, httpx, prometheus_client, sqlalchemy, sse_starlette, uvicorn",
+    "mariadb": "import pymysql, sqlalchemy.dialects.mysql.pymysql",
+    "onnx": "import onnx, onnxruntime",
+    "postgresql": "import psycopg, sqlalchemy.dialects.postgresql.psycopg",
+    "ray": "import ray.util.joblib",
+    "rl": "import gymnasium, stable_baselines3",
+    "search": "import cma, nevergrad",
+    "serve": "import onnx, onnxruntime, prometheus_client, starlette, tritonclient.grpc, uvicorn",
+    "torch": "import torch",
+}
+ALONE = """
+import sys, warnings
+from importlib.metadata import packages_distributions
+warnings.simplefilter("ignore")
+allowed = set(sys.argv[1].split(","))
+canonical = lambda name: name.lower().replace("_", "-").replace(".", "-")
+hidden = {p for p, owners in packages_distributions().items() if allowed.isdisjoint(map(canonical, owners))}
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in hidden:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Hide())
+exec(sys.argv[2])
+"""
+
+
+def declared_by(extra: str) -> set[str]:
+    """Distributions that ``commonwatt[extra]`` installs: what it requires, and what these require."""
+    seen: set[tuple[str, frozenset[str]]] = set()
+    todo = [("commonwatt", frozenset({extra}))]
+    while todo:
+        name, extras = todo.pop()
+        for text in metadata.requires(name) or ():
+            required = Requirement(text)
+            wanted = required.marker is None or any(required.marker.evaluate({"extra": e}) for e in {"", *extras})
+            one = (canonicalize_name(required.name), frozenset(required.extras))
+            if wanted and one not in seen:
+                seen.add(one)
+                todo.append(one)
+    return {"commonwatt", *(name for name, _ in seen)}
+
+
+def test_every_extra_has_its_promise():
+    assert {*PROMISES, "dev", "test"} >= set(metadata.metadata("commonwatt").get_all("Provides-Extra")) - {"docs"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", PROMISES)
+def test_an_extra_by_itself_keeps_its_promise(extra, tmp_path):
+    try:
+        allowed = declared_by(extra)
+    except metadata.PackageNotFoundError as error:
+        pytest.skip(f"{error.name} is not installed")
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, ",".join(allowed), PROMISES[extra]], cwd=tmp_path, capture_output=True, text=True,
+        check=False, env=os.environ | {"KERAS_BACKEND": "torch", "KERAS_HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

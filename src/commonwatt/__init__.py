@@ -1,33 +1,63 @@
 """commonwatt: fair, energy-aware sharing of accelerators.
 
-The house, from the vocabulary outwards:
+Five decisions, each by one call; each takes a file, a mapping or a validated model and returns a typed result:
 
-- ``model``: tenants, jobs, nodes, power, electricity; the files users write; the error tree.
-- ``placement``: which job runs on which node with how many GPUs now (a pure decision package).
-- ``control``: the controller that composes decisions, its ledger and event log, the engine interface.
-- ``engines``: where work really runs; ``engines.simulated`` is discrete-event simulation.
-- ``data``: readers of job logs and measured profiles, generators in their likeness.
-- ``report``: figures and the self-contained HTML report.
-- ``progress``: what a training script uses to tell how far it is (imports in milliseconds, needs nothing else).
-- ``cli``: the ``commonwatt`` command, one file per verb.
-- ``testing``: contract tests that every engine and every solver inherits.
+- ``simulate``: replay a workload on a cluster under several policies.
+- ``place``: which job runs on which node with how many GPUs now.
+- ``partition``, ``partition_mig``: which hardware configuration, and whose share of it.
+- ``map_layers``: which layer on which sub-accelerator, in which order.
+- ``timeslice``: which tenant runs for how long in one quantum.
+- ``forecast``: how many GPUs must be on soon, with a promise.
+
+Behind them: the decisions (``commonwatt.placement``, ``partitioning``, ``mapping``, ``timeslicing``, ``forecasting``,
+``capacity``), the vocabulary (``commonwatt.model``), training callbacks (``commonwatt.progress``), the client of a
+running control plane (``commonwatt.client``) and the contract tests of engines (``commonwatt.testing``).
 """
 
-__all__ = ["__version__"]
+from __future__ import annotations
 
-__version__: str
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from commonwatt._api import forecast, map_layers, partition, partition_mig, place, simulate, timeslice
+
+    __version__: str
+
+__all__ = [
+    "__version__",
+    "forecast",
+    "map_layers",
+    "partition",
+    "partition_mig",
+    "place",
+    "simulate",
+    "timeslice",
+]
 
 
-def __getattr__(name: str) -> str:
-    """Look up ``__version__`` when it is asked for: that takes longer than importing ``commonwatt.progress``."""
-    if name != "__version__":
+def __getattr__(name: str) -> object:
+    """Import what is asked for: ``commonwatt.progress`` must load in milliseconds, without any of it."""
+    if name == "__version__":
+        value: object = _version()
+    elif name in __all__:
+        from commonwatt import _api
+
+        value = getattr(_api, name)
+    else:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _version() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        found = version("commonwatt")
+        return version("commonwatt")
     except PackageNotFoundError:  # run from a source tree that was never installed
-        found = "0+unknown"
-    globals()[name] = found
-    return found
+        return "0+unknown"

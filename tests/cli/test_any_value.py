@@ -58,6 +58,7 @@ def changed(document: dict, path: tuple, value: object) -> dict:
     return document
 
 
+@pytest.mark.slow
 @MANY
 @given(
     path=st.sampled_from(places(full_problem())), value=ODD, solver=st.sampled_from(["random-greedy", "easy", "exact"])
@@ -94,6 +95,7 @@ def test_simulate_up_to_the_first_run(path, value):
 PARTITION = [(("partition",), "partition"), (("partition",), "laws"), (("partition", "mig"), "mig")]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(drawn=st.data())
 @pytest.mark.parametrize(("verb", "name"), PARTITION)

@@ -81,8 +81,8 @@ BOTH: list[tuple[str, Change, tuple[str, ...]]] = [
     ("request of no type", in_job(requested_gpu_type="V1000"), ("a.requested_gpu_type", "'V1000'", "a GPU type")),
     ("request without times", in_job(requested_gpu_type="T4"), ("a.requested_gpu_type", "'T4'", "has times for")),
     ("job without a name", in_job(name=""), ("jobs.0.name", "''", "at least 1 character")),
-    ("duplicate nodes", twice("nodes"), ("nodes", "'v'", "names that differ")),
-    ("duplicate jobs", two_jobs_alike, ("jobs", "'a'", "names that differ")),
+    ("duplicate nodes", twice("nodes"), ("nodes", "'v'", "distinct")),
+    ("duplicate jobs", two_jobs_alike, ("jobs", "'a'", "distinct")),
     ("node without GPUs", put("nodes", 0, "gpus", to=0), ("nodes.v.gpus", "'0'", "1 or more")),
     ("half a GPU", put("nodes", 0, "gpus", to=1.5), ("nodes.v.gpus", "'1.5'", "a whole number")),
     ("negative power", put("nodes", 0, "idle_w", to=-5), ("nodes.v.idle_w", "'-5'", "0 or more")),
@@ -108,17 +108,17 @@ BOTH: list[tuple[str, Change, tuple[str, ...]]] = [
     ("tenant of weight zero", put("tenants", to=[{"name": "x", "weight": 0}]), ("tenants.x.weight", "'0'", "above 0")),
 ]
 SIMULATE: list[tuple[str, Change, tuple[str, ...]]] = [
-    ("a version to come", put("version", to=3), ("version", "'3'", "expected 1, the only version there is")),
+    ("a version to come", put("version", to=3), ("version", "'3'", "expected 1, the only version")),
     ("no jobs", put("workload", "jobs", to=[]), ("workload.jobs", "at least 1")),
     ("no workload", lambda d: d.pop("workload"), ("workload", "the jobs to simulate")),
     ("no source", put("workload", to={"jobs": [job()]}), ("workload.source", "to be given")),
     ("unknown source", put("workload", "source", to="pbs"), ("workload.source", "'pbs'", "'slurm'")),
-    ("duplicate policies", twice("policies"), ("policies", "'random-greedy'", "names that differ")),
+    ("duplicate policies", twice("policies"), ("policies", "'random-greedy'", "distinct")),
     ("unknown solver", put("policies", 0, "solver", to="magic"), ("policies.0.solver", "'magic'", "'fifo'")),
     ("zero iterations", put("policies", 0, "iterations", to=0), ("policies.0.iterations", "'0'", "1 or more")),
     ("no policies", put("policies", to=[]), ("policies", "at least 1")),
     ("unknown tenant", put("tenants", to=[{"name": "z", "weight": 2}]), ("tenants", "'z'", "x, y")),
-    ("duplicate tenants", put("tenants", to=[{"name": "x"}, {"name": "x"}]), ("tenants", "'x'", "names that differ")),
+    ("duplicate tenants", put("tenants", to=[{"name": "x"}, {"name": "x"}]), ("tenants", "'x'", "distinct")),
     ("unknown power state", put("unused_nodes", to={"state": "nap"}), ("unused_nodes.state", "'nap'", "off")),
     (
         "its own unknown power state",
@@ -140,7 +140,7 @@ SIMULATE: list[tuple[str, Change, tuple[str, ...]]] = [
         put("outages", to=[{"node": "v", "from_s": 9, "to_s": INF}]),
         ("outages.0.to_s", "'inf'", "finite"),
     ),
-    ("nodes beside andreas", put("workload", to={"source": "andreas"}), ("nodes", "brings its own")),
+    ("nodes beside andreas", put("workload", to={"source": "andreas"}), ("nodes", "defines its nodes")),
     ("zero epochs", in_job(epochs=0), ("a.epochs", "'0'", "1 or more")),
     ("error of run times too large", put("runtime_error", to=9), ("runtime_error", "'9'", "2 or less")),
     (
@@ -180,7 +180,7 @@ PLACE: list[tuple[str, Change, tuple[str, ...]]] = [
         in_job(current={"nodes": ["v"], "gpus": 1, "remaining_s": 0}),
         ("a.current.remaining_s", "'0'", "above 0"),
     ),
-    ("duplicate tenants", put("tenants", to=[{"name": "x"}, {"name": "x"}]), ("tenants", "'x'", "names that differ")),
+    ("duplicate tenants", put("tenants", to=[{"name": "x"}, {"name": "x"}]), ("tenants", "'x'", "distinct")),
     ("use_every_node without exact", put("use_every_node", to=True), ("use_every_node", "'True'", "solver exact")),
 ]
 
@@ -216,6 +216,7 @@ def named(rows: list[tuple[str, Change, tuple[str, ...]]]) -> pytest.MarkDecorat
     return pytest.mark.parametrize(("change", "parts"), [pytest.param(*row[1:], id=row[0]) for row in rows])
 
 
+@pytest.mark.slow
 @named(BOTH + SIMULATE)
 def test_simulate_says_what_is_wrong(change, parts, folder):
     document = copy.deepcopy(scenario())
@@ -256,6 +257,7 @@ FILES: list[tuple[str, Callable[[bytes], bytes], tuple[str, ...]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["simulate", "place"])
 @pytest.mark.parametrize(("spoil", "parts"), [pytest.param(*row[1:], id=row[0]) for row in FILES])
 def test_files_that_are_none(verb, spoil, parts, tmp_path):

@@ -51,6 +51,7 @@ def test_list_says_where(run, monkeypatch, tmp_path):
     assert found["helios"] is None
 
 
+@pytest.mark.slow
 def test_check(installed, log, tmp_path):
     done = installed("data", "check", log, "--json", "--plot", tmp_path / "load.png")
     assert done.code == 0
@@ -154,7 +155,7 @@ def test_errors_are_one_line(run, tmp_path, log):
         (["data", "check", log, "--column", "gpus=a", "--column", "gpus=b"], "each column once"),
         (["data", "check", log, "--format", "swf", "--column", "job=job"], "as the format fixes them"),
         (["data", "check", log, "--plot", tmp_path / "x.jpg"], "expected a file ending in .png, .svg, .pdf"),
-        (["data", "check", log, "--plot", tmp_path / "no" / "x.png"], "a file in a folder that exists"),
+        (["data", "check", log, "--plot", tmp_path / "no" / "x.png"], "a file in an existing folder"),
         (["data", "check", _bad(tmp_path, "cut.gz", whole[:-9])], "got 'a truncated one', expected a complete gzip"),
         (["data", "check", _bad(tmp_path, "empty", "")], "an empty file"),
         (["data", "check", _bad(tmp_path, "head.csv", ROWS[0] + "\n")], "at least one row below the header"),
@@ -181,6 +182,7 @@ def test_help_is_light(modules_after):
         assert not HEAVY & modules_after(*arguments), arguments
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize(
     ("name", "rows", "peak", "begin"),
@@ -196,6 +198,7 @@ def test_public_traces_by_name(run, name, rows, peak, begin):
     assert workload["begin"] == begin
 
 
+@pytest.mark.slow
 def test_an_error_of_the_installed_command(installed, tmp_path):
     done = installed("data", "check", tmp_path / "none.csv")
     assert (done.code, done.out) == (2, "")

@@ -46,11 +46,13 @@ def runs(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAME)
 def test_bytes_are_the_same_in_another_process_with_more_workers(name, runs):
     assert (runs / "one" / name).read_bytes() == (runs / "two" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_run(tmp_path):
     file = write(tmp_path / "s.yaml", crowded())
     only = ("--policy", "random-greedy", "--json")
@@ -82,6 +84,7 @@ def digest(document: dict, folder) -> str:
     return prepare(load_yaml(write(folder / "s.yaml", document), Scenario), Path(folder), 0).digest()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_digest_changes_with_the_input(change, tmp_path):
     document = crowded()

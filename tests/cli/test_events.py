@@ -15,21 +15,19 @@ MANY = tuple(f"n-{k}" for k in range(100))
 
 
 @pytest.mark.parametrize(
-    ("nodes", "sentence", "said"),
+    ("kind", "nodes", "sentence", "said"),
     [
-        (("n-1", "n-2"), "it would put 2 nodes to sleep (off)", "it would put 2 nodes to sleep (off) (n-1, n-2)"),
-        (("n-1",), "it would have 1 node woken", "it would have 1 node woken (n-1)"),
-        (("n-1",), "j runs on n-1 with 2 GPUs", "j runs on n-1 with 2 GPUs"),
-        (("n-1", "n-2"), "j runs on n-1, n-2: there.", "j runs on n-1, n-2: there."),
-        (("n-1",), "it left n-10.", "it left n-10. (n-1)"),
-        (("n-1",), "it left n-1.", "it left n-1."),
-        ((), "it waits", "it waits"),
-        (MANY, "", f"capacity-plan ({', '.join(MANY[:20])} and 80 more)"),
+        ("would-sleep", ("n-1", "n-2"), "2 nodes would sleep (off)", "2 nodes would sleep (off) (n-1, n-2)"),
+        ("would-wake", ("n-1",), "1 node would wake", "1 node would wake (n-1)"),
+        ("started", ("n-1",), "j runs on n-1 with 2 GPUs", "j runs on n-1 with 2 GPUs"),
+        ("interrupted", ("n-1",), "it was interrupted", "it was interrupted (n-1)"),
+        ("waits", (), "it waits", "it waits"),
+        ("would-sleep", MANY, "", f"capacity-plan ({', '.join(MANY[:20])} and 80 more)"),
     ],
 )
-def test_nodes_are_named_that_the_sentence_does_not_name(monkeypatch, nodes, sentence, said):
+def test_nodes_are_listed_where_the_sentence_does_not_name_them(monkeypatch, kind, nodes, sentence, said):
     event = EventEntry(
-        id=1, time_s=0.0, kind="would-sleep", job=None, nodes=nodes, gpus=0, reason="capacity-plan", sentence=sentence
+        id=1, time_s=0.0, kind=kind, job=None, nodes=nodes, gpus=0, reason="capacity-plan", sentence=sentence
     )
 
     @contextmanager
@@ -38,4 +36,4 @@ def test_nodes_are_named_that_the_sentence_does_not_name(monkeypatch, nodes, sen
 
     monkeypatch.setattr(events, "connected", connected)
     shown = CliRunner().invoke(events.command).output
-    assert shown.endswith(f"would-sleep   {said}\n")
+    assert shown.endswith(f"  {kind:<13} {said}\n")

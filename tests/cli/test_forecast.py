@@ -226,7 +226,7 @@ def test_help_is_quick_and_loads_nothing_heavy(modules_after):
         assert not loaded & {"numpy", "polars", "torch", "lightgbm", "pydantic"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_installed_command(demand_file):
     done = spawn("forecast", "evaluate", demand_file, "--test-from", TEST_FROM, "--json")
     assert done.code == 0, done.err
@@ -245,6 +245,7 @@ def fitted(run, demand_file, tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_a_model_file_is_evaluated_as_it_is(run, demand_file, fitted, tmp_path):
     arguments = ("forecast", "evaluate", demand_file, "--model", fitted, "--json")
     done = run(*arguments, "--test-from", TEST_FROM)

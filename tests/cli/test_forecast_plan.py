@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from commonwatt.cli.forecast._planning import plan
 from commonwatt.data.series_files import SeriesFile, write_series
-from commonwatt.forecasting.baselines import LastValue
-from commonwatt.forecasting.series import DemandSeries
+from commonwatt.forecasting._baselines import LastValue
+from commonwatt.model.demand import DemandSeries
+from commonwatt.planning.replay import plan_series
 from tests.cli.console import run
 
 START_S = 1_704_067_200.0  # 2024-01-01
@@ -31,6 +31,7 @@ def demand_file(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_the_document(demand_file, tmp_path):
     picture = tmp_path / "plan.png"
     arguments = ("forecast", "plan", demand_file, "--target", 0.9, "--total-gpus", 400, "--node-gpus", 8)
@@ -64,7 +65,7 @@ def test_nothing_after_an_instant_changes_what_was_on_at_it():
     gpus, changed = demand(), demand()
     changed[2_900:] = 300.0
     files = [SeriesFile(DemandSeries(START_S, 60.0, own), dated=True, holes=0) for own in (gpus, changed)]
-    plans = [plan(file, LastValue(), 2_600, 0.95, 400, None, 0, fitted=False) for file in files]
+    plans = [plan_series(file, LastValue(), 2_600, target=0.95, total_gpus=400) for file in files]
     np.testing.assert_array_equal(*(found.on[: 2_905 - 2_600] for found in plans))  # 5 steps ahead
     assert (plans[0].on[2_905 - 2_600 :] != plans[1].on[2_905 - 2_600 :]).any()
 
@@ -106,6 +107,7 @@ def test_without_a_total_nothing_is_capped(tmp_path, target):
         assert calibrated["energy_saving_pct"] == 0
 
 
+@pytest.mark.slow
 def test_instants_that_fell_back_are_counted_among_those_replayed(tmp_path):
     path, gpus = tmp_path / "jumps.csv", demand()
     gpus[2_700:2_760] += np.arange(60) * 25  # never seen
@@ -124,6 +126,7 @@ def test_instants_that_fell_back_are_counted_among_those_replayed(tmp_path):
     assert everything["fallback"] == everything["replayed"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "count", "part"),
     [(2_572, 428, "428 of the 428 instants replayed"), (2_600, 9, "9 of the 428"), (2_990, 3, "3 of the 120 last")],

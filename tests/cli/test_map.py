@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from commonwatt.cli.map.solve import ALGORITHMS, OBJECTIVES
-from commonwatt.mapping.algorithms import ALGORITHMS as MADE
+from commonwatt.cli.map.solve import ALGORITHMS, OBJECTIVES, OTHERS
+from commonwatt.mapping._algorithms import ALGORITHMS as MADE
 from tests.cli.console import run, spawn, write
 from tests.cli.test_any_value import changed, places
 
@@ -52,9 +52,39 @@ def test_evaluate_answers_with_the_keys_of_the_contract(tmp_path):
     ]  # fmt: skip
 
 
+def test_a_result_is_a_mapping_to_evaluate_and_to_start_from(tmp_path):
+    found = run("map", EXAMPLE, "--json", "--budget", 300)
+    result = tmp_path / "m.json"
+    result.write_text(found.out)
+    scored = run("map", "evaluate", EXAMPLE, result, "--json")
+    assert scored.code == 0, scored.err
+    assert scored.document["makespan_cycles"] == found.document["makespan_cycles"]
+    again = tmp_path / "again.json"
+    again.write_text(scored.out)
+    started = run("map", EXAMPLE, "--start", again, "--budget", 50, "--json")
+    assert started.code == 0, started.err
+    assert started.document["makespan_cycles"] <= found.document["makespan_cycles"]
+
+
+@pytest.mark.parametrize("verb", [("map", "table"), ("map", "batch"), ("map", "layers")])
+def test_tables_and_layers_of_results_make_problems(verb, tmp_path):
+    layers = Path(__file__).parents[2] / "examples" / "map_layers.yaml"
+    given = {"table": (layers,), "batch": ("--class", "recom", "--jobs", 8), "layers": ("dlrm-small",)}[verb[1]]
+    made = run(*verb, *given, "--json")
+    assert made.code == 0, made.err
+    (tmp_path / "made.json").write_text(made.out)
+    by = {"table": "made.json"} if verb[1] == "table" else {"platform": "S1", "jobs": "made.json"}
+    file = write(tmp_path / "p.yaml", {"system_bandwidth_gbs": 16, **by})
+    done = run("map", file, "--budget", 20, "--json")
+    assert done.code == 0, done.err
+    rows = made.document["jobs"] if verb[1] == "table" else made.document["layers"]
+    assert len(done.document["accelerator"]) == len(rows)
+
+
+@pytest.mark.slow
 def test_a_mapping_is_found_and_can_be_evaluated(tmp_path):
     done = run("map", EXAMPLE, "--json", "--budget", 500)
-    assert (done.code, done.err) == (0, "")
+    assert done.code == 0, done.err
     answer = done.document
     assert (answer["algorithm"], answer["evaluations"], answer["seed"]) == ("auto", 500, 0)
     assert answer["lower_bound_cycles"] <= answer["makespan_cycles"]
@@ -79,7 +109,7 @@ def test_every_algorithm(name):
 
 
 def test_the_names_are_those_of_the_package():
-    assert sorted(ALGORITHMS) == sorted(MADE)
+    assert sorted((*ALGORITHMS, *OTHERS)) == sorted(MADE)
 
 
 def test_options_may_stand_first_or_last():
@@ -110,6 +140,7 @@ def test_what_is_told(tmp_path):
     assert "makespan 65 cycles" in run("map", "evaluate", *files).err
 
 
+@pytest.mark.slow
 def test_pictures(tmp_path):
     for name in ("a.svg", "b.svg"):
         done = run("map", EXAMPLE, "--budget", 50, "--plot", tmp_path / name, "--json")
@@ -313,6 +344,7 @@ FULL = problem(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @example(path=("table", "latency_cycles", 1, 0), value=1e14)  # next to it all others round to nothing
 @given(path=st.sampled_from(places(FULL)), value=ODD)

@@ -109,7 +109,7 @@ def test_bad_input(arguments, says, request, tmp_path, monkeypatch):
         ({"class": "all"}, ["'jobs.class'", "'all'", "one of 'vision'"]),
         ({}, ["'jobs.class'", "a class or networks"]),
         ({"class": "mix", "networks": ["bert"]}, ["'jobs.class'", "not both"]),
-        ({"class": "mix", "tokens": 3}, ["'jobs.tokens'", "networks beside it"]),
+        ({"class": "mix", "tokens": 3}, ["'jobs.tokens'", "networks as well"]),
         ({"class": "mix", "count": 0}, ["'jobs.count'", "'0'"]),
         ({"class": "mix", "cont": 5}, ["'jobs.cont'", "did you mean count?"]),
         ({"networks": []}, ["'jobs.networks'", "at least 1 entry"]),
@@ -137,10 +137,11 @@ def test_without_its_extra_one_line_says_what_to_install(package, suffix, tmp_pa
     monkeypatch.setitem(sys.modules, package, None)  # importing it fails as if it were not there
     (tmp_path / f"m{suffix}").write_bytes(b"anything")
     done = run("map", "layers", tmp_path / f"m{suffix}")
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.out) == (2, "")
     assert done.err == f"error: {package} is not installed; run: pip install 'commonwatt[{package}]'\n"
 
 
+@pytest.mark.slow
 def test_an_exported_program(tmp_path):
     torch = pytest.importorskip("torch")
     file, batch = tmp_path / "p.pt2", torch.export.Dim("batch", min=2, max=8)

@@ -26,7 +26,7 @@ def test_a_method_of_an_extra(tmp_path, monkeypatch):
     file = write(tmp_path / "p.yaml", problem())
     monkeypatch.setitem(sys.modules, "nevergrad", None)
     done = run("map", file, "--algorithm", "de")
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.out) == (2, "")
     assert done.err.splitlines()[-1] == "error: nevergrad is not installed; run: pip install 'commonwatt[search]'"
     assert run("map", file, "--algorithm", "standard-ga", "--budget", 100, "--json").document["evaluations"] == 100
 

@@ -34,5 +34,5 @@ def test_a_node_of_which_others_hold_gpus_says_how_many_are_left(monkeypatch, st
         yield SimpleNamespace(nodes=lambda: NodePage(nodes=(node,)))
 
     monkeypatch.setattr(nodes, "connected", connected)
-    shown = CliRunner().invoke(nodes.command).output
+    shown = CliRunner().invoke(nodes.nodes).output
     assert f" {said}  " in shown.splitlines()[-1].replace(f"{node.power_w:,.0f}", "")

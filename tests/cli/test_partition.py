@@ -89,6 +89,7 @@ def test_it_explains(tmp_path):
     assert "best nash welfare" in done.err
 
 
+@pytest.mark.slow
 def test_the_example_and_its_picture(tmp_path):
     picture = tmp_path / "p.svg"
     done = run("partition", EXAMPLE, "--plot", picture, "--json")
@@ -153,6 +154,7 @@ def test_help_and_options_that_are_wrong(tmp_path):
     assert run("partition", EXAMPLE, "--json").out == run("partition", "--json", EXAMPLE).out
 
 
+@pytest.mark.slow
 def test_a_weight_is_swept(tmp_path):
     file, picture = write(tmp_path / "p.yaml", problem()), tmp_path / "s.svg"
     done = run("partition", file, "--sweep-weight", "u2=0.25:16:4", "--plot", picture, "--json")

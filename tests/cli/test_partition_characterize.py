@@ -12,12 +12,16 @@ from tests.partitioning.test_mig_layouts import market_data
 SLEEP = "import os, time; n = int(os.environ['N']); time.sleep(1.2 * (0.1 + 0.9 / n))"
 
 
+@pytest.mark.slow
 def test_a_command_is_timed(tmp_path):
     out, plot = tmp_path / "r.json", tmp_path / "p.svg"
-    done = call(
-        characterize, "--threads", "1,2", "--repeats", "3", "--env", "N", "--out", out, "--plot", plot, "--json",
-        "--", sys.executable, "-S", "-c", SLEEP,
-    )  # fmt: skip
+    for _ in range(10):  # on a busy machine a measurement may be refused as too noisy
+        done = call(
+            characterize, "--threads", "1,2", "--repeats", "3", "--env", "N", "--out", out, "--plot", plot, "--json",
+            "--", sys.executable, "-S", "-c", SLEEP,
+        )  # fmt: skip
+        if done.code == 0:
+            break
     assert done.code == 0, done.err
     answer = done.document
     assert json.loads(out.read_text()) == answer
@@ -45,6 +49,7 @@ def test_a_table_is_read(tmp_path):
     assert "F by least-squares: 0.9000" in told.err
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_kernels_of_the_measured_gpu_follow_different_laws():
     done = call(characterize, "--from", market_data("vortex_cycles.csv"), "--json")

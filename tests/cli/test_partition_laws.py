@@ -28,6 +28,7 @@ def problem(**more):
     } | more  # fmt: skip
 
 
+@pytest.mark.slow
 def test_other_laws_are_divided_like_amdahls(tmp_path):
     answer = run("partition", write(tmp_path / "p.yaml", problem()), "--json").document
     (one,) = answer["configurations"]

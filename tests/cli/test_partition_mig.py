@@ -63,6 +63,7 @@ def test_layouts_are_written_for_mig_parted_and_read_back_as_present(tmp_path):
     assert {g["reason"] for g in again["gpus"]} == {"unchanged"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".svg", ".png"])
 def test_a_drawing(suffix, tmp_path):
     fields = document(2, 9, profiles="all")
@@ -121,6 +122,7 @@ def test_a_tenant_is_told_what_more_would_cost_and_what_is_left_of_its_budget(tm
     assert "for more it would buy" in two["sentence"]
 
 
+@pytest.mark.slow
 def test_too_many_gpus_to_list_are_refused_but_for_nash(tmp_path):
     file = write(tmp_path / "p.yaml", document(30, 2))
     refused = call(mig, file, "--welfare", "utilitarian")

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from commonwatt.cli.place import SOLVERS
-from commonwatt.placement.solvers import SOLVERS as KNOWN
+from commonwatt.placement._solvers import SOLVERS as KNOWN
 from tests.cli.console import job, problem, run, write
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "place.yaml"
@@ -61,6 +61,7 @@ def test_the_example_under_every_solver(solver):
     assert min(free.values()) >= 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["random-greedy", "exact", "fifo", "easy"])
 def test_the_objective_is_the_one_of_the_design(solver, tmp_path):
     raw = yaml.safe_load(EXAMPLE.read_text())
@@ -69,6 +70,7 @@ def test_the_objective_is_the_one_of_the_design(solver, tmp_path):
     assert document["objective"] == pytest.approx(worth(raw, document))
 
 
+@pytest.mark.slow
 def test_exact_proves_it_and_nobody_is_better():
     exact = run("place", EXAMPLE, "--solver", "exact", "--json").document
     assert exact["optimal"] is True

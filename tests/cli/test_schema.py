@@ -5,15 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from pathlib import Path
 
 import pytest
 
 from commonwatt.model.schemas import SCHEMAS
 from tests.cli.console import problem, run, scenario, write
-
-DICTIONARY = Path(__file__).parents[2] / "docs" / "dictionary.csv"
-MAKE = "commonwatt schema --dictionary > docs/dictionary.csv"
 
 
 def references(part: object) -> list[str]:
@@ -61,11 +57,6 @@ def test_the_dictionary_names_every_field_once():
     assert (interval["type"], interval["unit"], interval["default"]) == ("number", "s", "300.0")
     assert all(row["meaning"] and row["unit"] for row in rows)
     assert run("schema", "--dictionary", "--json").document["fields"] == rows
-
-
-def test_the_dictionary_in_the_docs_is_this_one():
-    written = DICTIONARY.read_text(encoding="utf-8")
-    assert written.splitlines() == run("schema", "--dictionary").out.splitlines(), f"out of date; run: {MAKE}"
 
 
 def test_the_schema_of_a_file_and_the_reader_agree_on_unknown_fields():

@@ -15,10 +15,10 @@ pytest.importorskip("fastapi")
 pytest.importorskip("sqlalchemy")
 
 from commonwatt.client import Client
-from commonwatt.live.session import Session
+from commonwatt.controlplane.reconciler import Reconciler
 from commonwatt.model.errors import InputError
 from commonwatt.model.live import LiveSpec
-from commonwatt.model.timeslice_config import ServerSpec as TimesliceServer
+from commonwatt.model.timeslice_file import ModelServerSpec as TimesliceServer
 from tests.cli.console import SCRIPT, run, write
 
 NODES = [{"name": "n", "gpu_type": "V100", "gpus": 1, "idle_w": 1, "gpu_w": 1}]
@@ -64,7 +64,7 @@ def test_people_are_told_in_words(config):
     done = run("serve", config, "--log-level", "error", "--json")
     token, serving = done.err.splitlines()
     assert token.startswith("the first operator's token, shown only now: cw_")
-    assert serving == "serving http://here:1 (engine simulated, 1 nodes); stop it with Ctrl-C"
+    assert serving == "serving http://here:1 (engine simulated, 1 node); stop it with Ctrl-C"
     assert done.document["url"] == "http://here:1"
     assert run("serve", config, "--log-level", "error").err.splitlines() == [serving]  # the token is shown once
 
@@ -82,13 +82,13 @@ def test_where_people_reach_it_is_told(config, tmp_path):
     write(config, {"engine": "simulated", "nodes": NODES, "live": {"server": server}})
     done = run("check", config)
     assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "live.server.public_url': got 'cw.example', expected an address such as https://" in done.err
+    assert "live.server.public_url': got 'cw.example', expected a URL such as https://" in done.err
 
 
 def test_a_mode_that_is_given_holds_from_the_very_beginning(config, monkeypatch):
     """What is found running, and what waits, is taken up in that mode: nothing is started before a dry run."""
     begun, modes = threading.Event(), []
-    recover = Session.recover
+    recover = Reconciler.recover
 
     def recovering(session, mode, drained):
         modes.append(mode)
@@ -99,7 +99,7 @@ def test_a_mode_that_is_given_holds_from_the_very_beginning(config, monkeypatch)
         listening.close()
         assert begun.wait(120)
 
-    monkeypatch.setattr(Session, "recover", recovering)
+    monkeypatch.setattr(Reconciler, "recover", recovering)
     monkeypatch.setattr("commonwatt.service.server.run_server", serving)
     for flags in ((), ("--mode", "dry-run"), (), ("--mode", "live")):
         begun.clear()
@@ -115,6 +115,7 @@ def test_nobody_else_is_listened_to_unless_it_is_said(config, heard_at):
     assert heard_at == ["127.0.0.1", "0.0.0.0"]
 
 
+@pytest.mark.slow
 def test_what_is_in_the_environment_of_a_job_is_in_no_log(tmp_path):
     """People keep passwords there: not when it runs, fails to, is cancelled or refused, and not at any level."""
     secret, there = "swordfish-of-the-job", tmp_path / "there"
@@ -144,7 +145,7 @@ def test_what_is_in_the_environment_of_a_job_is_in_no_log(tmp_path):
                 client.wait(stays, poll_s=0.05)
         finally:
             server.terminate()
-            server.wait(30)
+            server.wait(120)
     logged = (tmp_path / "log").read_text()
     assert (ended, there.read_text()) == (("completed", "failed"), secret)
     assert "path=/api/v1/jobs status=422" in logged

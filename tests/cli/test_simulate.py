@@ -78,7 +78,7 @@ def test_the_scenario_left_behind_can_be_run_again(tmp_path):
 def test_the_files_hold_what_they_say(small, tmp_path):
     run("simulate", small, "--out", tmp_path / "out", "--jobs", 1)
     events = pl.read_parquet(tmp_path / "out" / "events.parquet")
-    assert events.columns == ["policy", "time_s", "kind", "job", "nodes", "gpus", "reason", "sentence"]
+    assert events.columns == ["policy", "time_s", "kind", "job", "nodes", "gpus", "reason", "sentence", "lost_s"]
     assert events["policy"].unique(maintain_order=True).to_list() == ["random-greedy", "fifo"]
     for policy in ("random-greedy", "fifo"):
         own = events.filter(pl.col("policy") == policy)
@@ -164,6 +164,7 @@ def test_nothing_is_left_behind_when_writing_fails(earlier, small, tmp_path, mon
     assert (tmp_path / "new").exists() == earlier
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "magic"), [("p.png", b"\x89PNG"), ("p.svg", b"<?xml"), ("p.PDF", b"%PDF")])
 def test_plot(name, magic, small, tmp_path):
     assert run("simulate", small, "--plot", tmp_path / name, "--jobs", 1).code == 0

@@ -19,13 +19,14 @@ def config(tmp_path):
 
 @pytest.fixture
 def filled(config):
+    from commonwatt.store.api_store import ApiStore
     from commonwatt.store.database import Database, address
-    from commonwatt.store.store import Store
+    from commonwatt.store.migrate import prepare
     from tests.store.made import file
 
     database = Database(address("commonwatt.db", config.parent))
-    database.prepare()
-    store = Store(database)
+    prepare(database)
+    store = ApiStore(database)
     store.add_tenant("ada", 1.0, 0.0)
     store.submit("ada", file(environment={"PASSWORD": "hush"}), 1.0)
     yield database
@@ -45,15 +46,15 @@ def test_a_store_is_backed_up_and_restored_elsewhere(config, filled, tmp_path):
     assert (looked.code, looked.document["problems"], looked.document["jobs"]["waiting"]) == (0, [], 1)
     twice = run("store", "restore", other, tmp_path / "b.gz")
     assert (twice.code, twice.out) == (2, "")
-    assert "expected a store with nothing in it" in twice.err
+    assert "expected an empty store" in twice.err
     assert run("store", "restore", other, tmp_path / "b.gz", "--overwrite").code == 0
     assert "hush" not in saved.out + saved.err + put.out + twice.err
 
 
 def test_a_restore_says_who_has_a_token_now(config, filled, tmp_path):
-    from commonwatt.store.store import Store
+    from commonwatt.store.api_store import ApiStore
 
-    store = Store(filled)
+    store = ApiStore(filled)
     for owner, label in ((None, "first"), ("ada", "leaked")):
         store.add_token(owner, label, 1.0)
     assert run("store", "backup", config, tmp_path / "b.gz").code == 0
@@ -61,7 +62,7 @@ def test_a_restore_says_who_has_a_token_now(config, filled, tmp_path):
     said = run("store", "restore", config, tmp_path / "b.gz", "--overwrite")
     assert (said.code, said.err) == (0, "")
     first, *told = said.out.splitlines()
-    assert "1 jobs" in first
+    assert "(1 job)" in first
     assert told[:2] == ["tokens valid now: 1; what was revoked in the store before still is", "  1  (operator)  first"]
     assert told[2].endswith(f": commonwatt token revoke NUMBER --config {config}")
     for path in tmp_path.glob("commonwatt.db*"):
@@ -77,7 +78,7 @@ def test_check_tells_what_is_wrong_and_fails(config, filled):
     said = run("store", "check", config)
     assert (said.code, said.err.count("\n")) == (1, 1)
     assert said.err.endswith("commonwatt.db has problems: 1\n")
-    assert "  jobs: job 1: it is running and holds 0 nodes\n" in said.out
+    assert "  jobs: job 1: it is running and has 0 nodes\n" in said.out
     found = run("store", "check", config, "--json")
     assert (found.code, found.document["problems"][0]["job"]) == (1, 1)
     assert isinstance(json.loads(found.out), dict)
@@ -105,7 +106,7 @@ def test_a_bad_backup_makes_no_store(config, tmp_path):
     (tmp_path / "b.gz").write_bytes(b"what?")
     said = run("store", "restore", config, tmp_path / "b.gz")
     assert said.code == 2
-    assert said.err == f"error: {tmp_path}/b.gz: expected a whole file that `commonwatt store backup` wrote\n"
+    assert said.err == f"error: {tmp_path}/b.gz: expected a complete file that `commonwatt store backup` wrote\n"
     assert not (tmp_path / "commonwatt.db").exists()
 
 

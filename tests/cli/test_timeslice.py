@@ -63,7 +63,7 @@ def test_demand_of_zero_gets_nothing_and_what_nobody_wants_is_unused(tmp_path):
     assert [(t["time"], t["reason"]) for t in done.document["tenants"]] == [(0, "no-demand"), (4, "demand-met")]
     assert (done.document["unused"], done.document["system_fairness"]) == (26, None)
     told = run("timeslice", "plan", write(tmp_path / "p.yaml", problem(tenants=tenants)))
-    assert "gets nothing" in " ".join(told.out.replace("│", " ").split())
+    assert "It has no demand" in " ".join(told.out.replace("│", " ").split())
     assert "26 units are not used" in told.err
 
 
@@ -97,6 +97,7 @@ def test_phi_on_the_command_line_is_checked_too(tmp_path):
     assert (done.code, "0<=x<=1" in done.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_pictures(tmp_path):
     for what, example in (("plan", "quantum.yaml"), ("run", "edge.yaml")):
         picture = tmp_path / f"{what}.svg"
@@ -107,6 +108,7 @@ def test_pictures(tmp_path):
         assert run("timeslice", what, EXAMPLES / example, "--plot", tmp_path / "x.txt").code == 2
 
 
+@pytest.mark.slow
 def test_a_run_of_the_example_is_fig_9():
     done = run("timeslice", "run", EXAMPLES / "edge.yaml", "--json")
     a1, a2, a3 = done.document["tenants"]
@@ -135,12 +137,12 @@ def test_a_run_tells_who_got_what(tmp_path):
         ({"device": {"kind": "abacus"}}, "device.kind"),
         ({"tenants": [{"name": "A", "models": [{"name": "m", "profile": "tx2-vgg"}]}]}, "tenants.0.models.0.profile"),
         ({"tenants": [{"name": "A", "models": [{"name": "m"}]}]}, "models.0.profile': got 'none', expected a profile"),
-        ({"device": {"kind": "cpu"}}, "expected a file that ends in .onnx or .pt2"),
+        ({"device": {"kind": "cpu"}}, "expected a file name that ends in .onnx or .pt2"),
         ({"duration_s": 0}, "duration_s"),
         ({"phi": 3}, "field 'phi'"),
         (
             {"tenants": [{"name": "A", "clock_mhz": 5, "models": [{"name": "m", "profile": "tx2-resnet50"}]}]},
-            "clock_mhz': got '5.0', expected a clock the profile of resnet50 has (114.75",
+            "clock_mhz': got '5.0', expected a clock in the profile of resnet50 (114.75",
         ),
     ],
 )
@@ -208,7 +210,7 @@ def test_profiling_a_model_and_using_the_profile(models):
     assert used.document["tenants"][0]["power_source"] == "profile-modelled"
     config["tenants"][0]["models"][0]["path"] = "mobilenet.onnx"
     other = run("timeslice", "run", write(models / "r.yaml", config), "--duration", "0.3")
-    assert (other.code, "expected a profile of this very model" in other.err) == (2, True)
+    assert (other.code, "expected a profile of this model" in other.err) == (2, True)
     simulated = edge(tenants=[{"name": "a", "models": [{"name": "m", "profile": file.name}]}])
     assert run("timeslice", "run", write(models / "s.yaml", simulated), "--json").code == 0
 
@@ -244,6 +246,7 @@ def test_serve_checks_everything_without_serving(models):
     assert (simulated.code, "device.kind" in simulated.err) == (2, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signals", [[signal.SIGTERM], [signal.SIGINT]])
 def test_the_command_serves_until_it_is_told_to_stop(signals, models):
     pytest.importorskip("starlette")
@@ -259,7 +262,7 @@ def test_the_command_serves_until_it_is_told_to_stop(signals, models):
         assert client.is_server_ready()
         for number in signals:
             server.send_signal(number)
-        out, err = server.communicate(timeout=30)
+        out, err = server.communicate(timeout=120)
     assert (server.returncode, out) == (0, "")
     assert err == "stopped: every request that was accepted has been answered or refused\n"
 
@@ -269,7 +272,7 @@ def test_serve_without_the_extra(monkeypatch, tmp_path):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "starlette", None)
     done = run("timeslice", "serve", write(tmp_path / "s.yaml", served()))
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.out) == (2, "")
     assert done.err == "error: starlette is not installed; run: pip install 'commonwatt[serve]'\n"
 
 

@@ -21,11 +21,11 @@ from tests.service.made import StandIn  # noqa: E402
 class Served:
     """The service over HTTP, on a free port; ``obeying`` lets a controller do what is asked, every few milliseconds."""
 
-    def __init__(self, desk: StandIn) -> None:
-        self.desk = desk
+    def __init__(self, service: StandIn) -> None:
+        self.service = service
         listening = bound("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        config = uvicorn.Config(make_app(desk.desk), log_config=None, lifespan="off")
+        config = uvicorn.Config(make_app(service.context), log_config=None, lifespan="off")
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._server.serve(sockets=[listening])), daemon=True
@@ -44,16 +44,16 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    desk = StandIn(tmp_path_factory.mktemp("served"))
-    made = Served(desk)
+    service = StandIn(tmp_path_factory.mktemp("served"))
+    made = Served(service)
     yield made
     made.close()
-    desk.close()
+    service.close()
 
 
 @pytest.fixture(autouse=True)
 def environment(served, monkeypatch, tmp_path):
     """Commands and clients find the server as a tenant, and no file of the person who runs the tests."""
     monkeypatch.setenv("COMMONWATT_URL", served.url)
-    monkeypatch.setenv("COMMONWATT_TOKEN", served.desk.tokens["ada"])
+    monkeypatch.setenv("COMMONWATT_TOKEN", served.service.tokens["ada"])
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))

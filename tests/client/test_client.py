@@ -13,7 +13,7 @@ from tests.service.made import job  # noqa: E402
 
 
 def test_everything_a_client_can_ask(served):
-    with Client() as ada, Client(token=served.desk.tokens["operator"]) as operator:
+    with Client() as ada, Client(token=served.service.tokens["operator"]) as operator:
         assert (ada.whoami().tenant, operator.whoami().operator) == ("ada", True)
         first = ada.submit(job(gpus=2))
         second = ada.submit(JobFile(**job(name="other")), key="k")
@@ -24,18 +24,18 @@ def test_everything_a_client_can_ask(served):
             assert (refused.value.field, refused.value.value) == ("key", key)
         assert [j.id for j in ada.jobs(page=1)] == [first.id, second.id]
         assert [j.id for j in ada.jobs(page=1, newest_first=True)] == [second.id, first.id]
-        served.desk.obey()
+        served.service.obey()
         assert ada.explain(first.id).reason == "no-room"
         assert ada.job(first.id).gpus_asked == 2
         assert [e.kind for e in ada.events(job=first.id)] == ["waits"]
         assert [e.job for e in ada.events(page=1)] == [first.id, second.id]
         ada.hold(first.id)
-        served.desk.obey()
+        served.service.obey()
         assert ada.job(first.id).held
         assert ada.explain(first.id).reason == "held"
         ada.release(first.id)
         ada.cancel(first.id)
-        served.desk.obey()
+        served.service.obey()
         seen = []
         assert ada.wait(first.id, on_change=lambda j: seen.append(j.status)).status == "cancelled"
         assert seen == ["cancelled"]
@@ -46,7 +46,7 @@ def test_everything_a_client_can_ask(served):
         operator.undrain("v-1")
         assert operator.set_mode("dry-run").mode == "dry-run"
         operator.set_mode("live")
-        served.desk.obey()
+        served.service.obey()
         assert operator.cluster().mode == "live"
         assert len(operator.nodes().nodes) == 3
         assert operator.set_tenant("a b%c", 3.0).weight == 3.0
@@ -120,22 +120,22 @@ def client():
 
 
 def test_a_lost_answer_is_no_second_job(served, client):
-    before = len(served.desk.store.jobs())
+    before = len(served.service.store.jobs())
     made, transport, _ = client(httpx.ReadError("reset"), httpx.RemoteProtocolError("gone"))
     made.submit(job(name="lost"))
     assert transport.sent == 3
-    assert len(served.desk.store.jobs()) == before + 1
+    assert len(served.service.store.jobs()) == before + 1
 
 
 def test_what_must_not_be_done_twice_is_not(served, client):
-    before = len(served.desk.store.tokens())
-    made, transport, _ = client(httpx.ReadError("reset"), token=served.desk.tokens["operator"])
-    with pytest.raises(ServiceError, match="not known whether the request was carried out"):
+    before = len(served.service.store.tokens())
+    made, transport, _ = client(httpx.ReadError("reset"), token=served.service.tokens["operator"])
+    with pytest.raises(ServiceError, match="the request may have been carried out"):
         made.add_token("ada")
-    assert (transport.sent, len(served.desk.store.tokens())) == (1, before + 1)
-    made, transport, _ = client(httpx.ConnectError("refused"), token=served.desk.tokens["operator"])
+    assert (transport.sent, len(served.service.store.tokens())) == (1, before + 1)
+    made, transport, _ = client(httpx.ConnectError("refused"), token=served.service.tokens["operator"])
     made.add_token("ada")
-    assert (transport.sent, len(served.desk.store.tokens())) == (1, before + 2)
+    assert (transport.sent, len(served.service.store.tokens())) == (1, before + 2)
 
 
 def test_it_waits_as_long_as_it_is_told(client):
@@ -158,14 +158,14 @@ def test_it_gives_up(client):
 def test_waiting_goes_on_while_the_server_is_away(served, client):
     made, transport, _ = client(retries=0)
     number = made.submit(job(name="awaited")).id
-    served.desk.obey()
+    served.service.obey()
     transport.faults += [httpx.ConnectError("refused"), httpx.ConnectError("refused"), httpx.Response(429)]
     told, seen = [], []
 
     def change(state):
         if not seen:
             made.cancel(number)
-            served.desk.obey()
+            served.service.obey()
             transport.faults += [httpx.Response(502), httpx.Response(503)]
         seen.append(state.status)
 
@@ -173,7 +173,7 @@ def test_waiting_goes_on_while_the_server_is_away(served, client):
     assert (ended.status, seen, transport.faults) == ("cancelled", ["waiting", "cancelled"], [])
     assert [why.partition(": ")[2] or why.partition(" answers ")[2] for why in told] == [
         "refused",
-        "with status 502; it may be no commonwatt",
+        "with status 502; it is probably not a commonwatt server",
     ]
 
 
@@ -200,7 +200,7 @@ def test_waiting_for_a_server_that_stays_away_ends_with_its_time(client, caplog)
 )
 def test_something_else_answers(client, status, more):
     made, _, _ = client(httpx.Response(status, **more))
-    with pytest.raises(ServiceError, match="no commonwatt"):
+    with pytest.raises(ServiceError, match="not a commonwatt"):
         made.whoami()
 
 

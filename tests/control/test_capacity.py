@@ -8,32 +8,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonwatt.control.book import Rules
-from commonwatt.control.capacity import Capacity, CapacityRules, only_on
+from commonwatt.capacity import CapacityPlanner, ExpectedDemand, Outlook
+from commonwatt.capacity._outlooks import (
+    AlwaysOnOutlook,
+    CalibratedOutlook,
+    ForesightOutlook,
+    LastValueOutlook,
+    ThresholdOutlook,
+)
+from commonwatt.capacity._promise import Calibrator
+from commonwatt.control.capacity import Capacity, only_on
 from commonwatt.control.controller import Controller
 from commonwatt.control.engine import Capabilities, NodeView
-from commonwatt.control.expectation import (
-    Calibrated,
-    Everything,
-    Expectation,
-    Foresight,
-    LastValue,
-    Outlook,
-    Threshold,
-)
+from commonwatt.control.job_registry import Rules
 from commonwatt.control.loop import run
 from commonwatt.control.policy import Policy
-from commonwatt.engines.simulated.clock import VirtualClock
+from commonwatt.engines.clocks import VirtualClock
 from commonwatt.engines.simulated.engine import SimulatedEngine, World
-from commonwatt.forecasting.calibration import Calibrator
-from commonwatt.forecasting.predictors import make_predictor
-from commonwatt.forecasting.series import DemandSeries
+from commonwatt.forecasting._predictors import make_predictor
+from commonwatt.model.capacity import CapacitySpec
+from commonwatt.model.demand import DemandSeries
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.errors import EngineError, InputError
-from commonwatt.model.jobs import JobTable
+from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster, PowerState
 from commonwatt.model.scenario import PolicySpec
-from commonwatt.simulation.capacity import demand_in
+from commonwatt.planning.capacity import demand_of_run
 from commonwatt.simulation.compose import TableSource
 from tests.control.worlds import cluster_of, job, random_jobs, trace
 from tests.forecasting.made import walk
@@ -42,8 +42,12 @@ SLEEP = PowerState(name="sleep", power_w=20, enter_s=10, wake_s=60, wake_j=500)
 OFF = PowerState(name="off", power_w=0, enter_s=60, wake_s=120, wake_j=4000)
 
 
+def capacity_of(cluster: Cluster, outlook: Outlook, spec: CapacitySpec | None = None) -> Capacity:
+    return Capacity(CapacityPlanner(cluster, outlook, spec or CapacitySpec()))
+
+
 def controlled(
-    table: JobTable, expectation: Expectation, rules: CapacityRules | None = None, *, nodes: int = 3,
+    table: JobArrays, outlook: Outlook, spec: CapacitySpec | None = None, *, nodes: int = 3,
     solver: str = "easy", cluster: Cluster | None = None,
 ) -> Controller:  # fmt: skip
     cluster = cluster or cluster_of(nodes, states=(SLEEP, OFF))
@@ -51,7 +55,7 @@ def controlled(
     controller = Controller(
         cluster=cluster, engine=engine, policy=Policy.of(PolicySpec(solver=solver)), rules=Rules(),
         tariff=Electricity().tariff(), rng=np.random.default_rng(0),
-        capacity=Capacity(cluster, expectation, rules or CapacityRules()),
+        capacity=capacity_of(cluster, outlook, spec),
     )  # fmt: skip
     run(controller, VirtualClock(engine), TableSource(table))
     return controller
@@ -59,8 +63,8 @@ def controlled(
 
 def test_a_job_nobody_expected_wakes_a_node_and_counts_as_delayed() -> None:
     """All three nodes go off at 0 but for the one the first job is on; the second needs a whole one."""
-    table = JobTable.of([job("a", 0.0, 2_000.0), job("b", 600.0, 500.0, gpus=2)])
-    controller = controlled(table, LastValue(6))
+    table = JobArrays.of([job("a", 0.0, 2_000.0), job("b", 600.0, 500.0, gpus=2)])
+    controller = controlled(table, LastValueOutlook(6))
     assert trace(controller) == [
         (0, "submitted", "a", ()), (0, "started", "a", (0,)), (600, "submitted", "b", ()),
         (600, "started", "b", (1,)), (1_220, "completed", "b", (1,)), (2_000, "completed", "a", (0,)),
@@ -72,11 +76,11 @@ def test_a_job_nobody_expected_wakes_a_node_and_counts_as_delayed() -> None:
 
 
 def test_with_foresight_the_node_is_awake_in_time() -> None:
-    table = JobTable.of([job("a", 0.0, 2_000.0), job("b", 600.0, 500.0, gpus=2)])
-    always = controlled(table, Everything(6))
-    known = demand_in(always.samples, 60.0)
+    table = JobArrays.of([job("a", 0.0, 2_000.0), job("b", 600.0, 500.0, gpus=2)])
+    always = controlled(table, AlwaysOnOutlook(6))
+    known = demand_of_run(always.samples, 60.0)
     assert known.gpus[[0, 9, 10, 18, 19]].tolist() == [1, 1, 3, 3, 1]
-    controller = controlled(table, Foresight(known, 6), CapacityRules(target=0.999))
+    controller = controlled(table, ForesightOutlook(known, 6), CapacitySpec(target=0.999))
     assert controller.capacity is not None
     assert controller.capacity.tally.delays_s == {}
     assert trace(controller)[-2][0] == 1_100
@@ -84,15 +88,15 @@ def test_with_foresight_the_node_is_awake_in_time() -> None:
 
 
 def test_always_on_draws_what_it_draws() -> None:
-    table = JobTable.of([job("a", 0.0, 1_000.0)])
-    controller = controlled(table, Everything(6))
+    table = JobArrays.of([job("a", 0.0, 1_000.0)])
+    controller = controlled(table, AlwaysOnOutlook(6))
     assert controller.ledger.meter.energy_uj == (3 * 100 + 100) * 1_000 * 10**6
     assert controller.ledger.slept_uj == 0
 
 
 def test_energy_of_sleep_is_exact_and_adds_up() -> None:
     """Two nodes enter "off" for 60 s at 100 W, then draw nothing; one is on with its job."""
-    controller = controlled(JobTable.of([job("a", 0.0, 1_000.0)]), LastValue(6))
+    controller = controlled(JobArrays.of([job("a", 0.0, 1_000.0)]), LastValueOutlook(6))
     ledger = controller.ledger
     assert ledger.overhead["waking"].energy_uj == 2 * 60 * 100 * 10**6
     assert ledger.overhead["asleep"].energy_uj == 0
@@ -101,10 +105,10 @@ def test_energy_of_sleep_is_exact_and_adds_up() -> None:
 
 
 def test_the_floor_is_kept_and_a_promise_is_held() -> None:
-    table = JobTable.of([job("a", 0.0, 300.0, gpus=2), job("b", 0.0, 300.0, gpus=2), job("c", 0.0, 3_000.0)])
-    held = controlled(table, LastValue(6), CapacityRules(hold_s=1_200.0))
-    plain = controlled(table, LastValue(6))
-    floor = controlled(table, LastValue(6), CapacityRules(floor_gpus=4))
+    table = JobArrays.of([job("a", 0.0, 300.0, gpus=2), job("b", 0.0, 300.0, gpus=2), job("c", 0.0, 3_000.0)])
+    held = controlled(table, LastValueOutlook(6), CapacitySpec(hold_s=1_200.0))
+    plain = controlled(table, LastValueOutlook(6))
+    floor = controlled(table, LastValueOutlook(6), CapacitySpec(floor_gpus=4))
 
     def on_at(controller: Controller, time_s: float) -> int:
         return [sample for sample in controller.samples if sample.time_s <= time_s][-1].on_gpus
@@ -113,6 +117,7 @@ def test_the_floor_is_kept_and_a_promise_is_held() -> None:
     assert [on_at(c, 2_500.0) for c in (held, plain, floor)] == [2, 2, 4]
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(
     seed=st.integers(0, 500), solver=st.sampled_from(["easy", "fifo", "lookahead", "random-greedy"]),
@@ -124,18 +129,18 @@ def test_every_job_ends_and_every_microjoule_is_accounted_for(
     class Odd:
         steps = 5
 
-        def ahead(self, wanted_gpus: float, now_s: float) -> Outlook:
+        def ahead(self, wanted_gpus: float, now_s: float) -> ExpectedDemand:
             rng = np.random.default_rng([seed, int(now_s)])
             gpus = rng.integers(0, 7, 5) if expects == "random" else np.zeros(5, dtype=np.int64)
-            return Outlook(gpus)
+            return ExpectedDemand(gpus)
 
         def missed(self, steps: int) -> None:
             raise AssertionError
 
     table = random_jobs(12, seed)
-    expectation = LastValue(6) if expects == "last" else Odd()
-    controller = controlled(table, expectation, CapacityRules(hold_s=hold_s), solver=solver)
-    assert not controller.book.active
+    outlook = LastValueOutlook(6) if expects == "last" else Odd()
+    controller = controlled(table, outlook, CapacitySpec(hold_s=hold_s), solver=solver)
+    assert not controller.registry.active
     ledger = controller.ledger
     assert ledger.total() == ledger.meter
     assert all(sample.busy_gpus <= sample.on_gpus for sample in controller.samples)
@@ -160,7 +165,7 @@ def test_a_node_others_use_is_not_put_to_sleep() -> None:
     controller = Controller(
         cluster=cluster, engine=engine, policy=Policy.of(PolicySpec(solver="easy")), rules=Rules(),
         tariff=Electricity().tariff(), rng=np.random.default_rng(0),
-        capacity=Capacity(cluster, LastValue(6), CapacityRules()),
+        capacity=capacity_of(cluster, LastValueOutlook(6)),
     )  # fmt: skip
     controller.tick(0.0)
     assert engine.nodes().power_state.tolist() == [0, -1, 0]
@@ -169,9 +174,9 @@ def test_a_node_others_use_is_not_put_to_sleep() -> None:
 def test_refused() -> None:
     cluster = cluster_of(2, states=(PowerState(name="slow", enter_s=100, wake_s=201),))
     with pytest.raises(InputError, match="slow"):
-        Capacity(cluster, LastValue(4), CapacityRules())
+        capacity_of(cluster, LastValueOutlook(4))
     with pytest.raises(InputError, match="states"):
-        Capacity(cluster_of(2), LastValue(4), CapacityRules(states=("nap",)))
+        capacity_of(cluster_of(2), LastValueOutlook(4), CapacitySpec(states=("nap",)))
 
     class Plain(SimulatedEngine):
         def __init__(self) -> None:
@@ -182,20 +187,20 @@ def test_refused() -> None:
         Controller(
             cluster=cluster_of(2), engine=Plain(), policy=Policy.of(PolicySpec(solver="easy")), rules=Rules(),
             tariff=Electricity().tariff(), rng=np.random.default_rng(0),
-            capacity=Capacity(cluster_of(2), LastValue(4), CapacityRules()),
+            capacity=capacity_of(cluster_of(2), LastValueOutlook(4)),
         )  # fmt: skip
 
 
 def test_foresight_beyond_its_end_expects_nothing_but_what_is_there() -> None:
-    outlook = Foresight(DemandSeries(0.0, 60.0, np.array([1.0, 5.0])), 8).ahead(3.0, 60.0)
+    outlook = ForesightOutlook(DemandSeries(0.0, 60.0, np.array([1.0, 5.0])), 8).ahead(3.0, 60.0)
     assert outlook.promised_gpus.tolist() == [5, 0, 0, 0, 0]
-    assert Foresight(DemandSeries(0.0, 60.0, np.array([1.0])), 8).ahead(3.0, 600.0).promised_gpus[0] == 3
+    assert ForesightOutlook(DemandSeries(0.0, 60.0, np.array([1.0])), 8).ahead(3.0, 600.0).promised_gpus[0] == 3
 
 
-def calibrated(series: DemandSeries) -> Calibrated:
+def calibrated(series: DemandSeries) -> CalibratedOutlook:
     predictor = make_predictor("last-value")
     predictor.fit(series.between(0, 200), np.random.default_rng(0))
-    made = Calibrated(predictor, Calibrator(0.9, whole_gpus=300))
+    made = CalibratedOutlook(predictor, Calibrator(0.9, whole_gpus=300))
     made.warm(series, 200)
     return made
 
@@ -205,7 +210,7 @@ def test_of_steps_without_a_plan_it_is_heard_that_their_demand_is_unknown(missed
     """What was forecast before is for those steps, not for the one after them."""
     series, cluster = walk(500), cluster_of(3, states=(SLEEP,))
     ahead, by_hand = calibrated(series), calibrated(series)
-    capacity = Capacity(cluster, ahead, CapacityRules(step_s=60.0))
+    capacity = capacity_of(cluster, ahead, CapacitySpec(step_s=60.0))
     view = NodeView(np.array([2, 2, 2]), np.zeros(3), np.full(3, -1))
     for now_s, wanted in ((0.0, 5), (60.0 * (1 + missed) + late_s, 6)):
         capacity.plan(now_s, view, np.zeros(3, dtype=bool), 0, wanted)
@@ -219,6 +224,7 @@ def test_of_steps_without_a_plan_it_is_heard_that_their_demand_is_unknown(missed
     assert capacity.next_s == 60.0 * (2 + missed)
 
 
+@pytest.mark.slow
 def test_after_many_steps_without_a_plan_nothing_is_promised() -> None:
     series = walk(500)
     ahead = calibrated(series)
@@ -227,7 +233,7 @@ def test_after_many_steps_without_a_plan_nothing_is_promised() -> None:
     after = ahead.ahead(60.0, 0.0)
     assert not after.kept
     assert "unknown at 119 of the last 120" in after.sentence
-    threshold = Threshold(make_predictor("last-value"), 0.05, 300)
+    threshold = ThresholdOutlook(make_predictor("last-value"), 0.05, 300)
     threshold._predictor.fit(series, np.random.default_rng(0))
     threshold.missed(10**9)
     assert threshold.ahead(60.0, 0.0).promised_gpus[0] == 63

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonwatt.control.book import Rules
 from commonwatt.control.engine import Holder, Reading
+from commonwatt.control.job_registry import Rules
 from commonwatt.control.ledger import Account, Ledger
 from commonwatt.engines.simulated.engine import Outage, World
 from commonwatt.model.electricity import Electricity, ElectricityPoint
@@ -142,7 +142,7 @@ def test_the_meter_equals_the_integral_of_power():
 
 def test_gpu_time_of_a_job_alone_is_its_run_time():
     done = simulate(cluster_of(), random_jobs(1, 5), "fifo")
-    ran_s = float(done.book.job("ended_s")[0] - done.book.job("began_s")[0])
+    ran_s = float(done.registry.job("ended_s")[0] - done.registry.job("began_s")[0])
     gpus = done.ledger.account(0).gpu_us / 1e6 / ran_s
     assert gpus == pytest.approx(round(gpus), rel=1e-9)
 

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonwatt.control.prediction import predict
-from commonwatt.control.scaling import KindScaling
-from commonwatt.model.job_profile import Configuration, Measurement, Source
+from commonwatt.control.scaling import KindScaling, predict
+from commonwatt.model.job_file import Configuration, Measurement, Source
 
 TYPES = ("T", "V")
 ALL = [Configuration(gpu_type, gpus) for gpu_type in TYPES for gpus in (1, 2, 4)]
@@ -141,6 +140,7 @@ def measurements(job, curves):
     return [m for gpu_type, by_count in curves.items() for m in of(job, gpu_type, by_count)]
 
 
+@pytest.mark.slow
 @given(own=jobs, similar=st.lists(jobs, max_size=4), said=jobs, seed=st.integers(0, 99))
 def test_what_always_holds(own, similar, said, seed):
     mine = measurements(0, own)

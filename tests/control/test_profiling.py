@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonwatt.control.engine import Outcome
+from commonwatt.control.epoch_timer import EpochTimer
 from commonwatt.control.profiling import Probed, judge, next_probe, power_per_gpu_w
-from commonwatt.control.speed import EpochClock
-from commonwatt.model.job_profile import Configuration, Unprofilable
+from commonwatt.model.job_file import Configuration, Unprofilable
 
 
 def configurations(**counts):
@@ -101,7 +101,7 @@ def test_it_ends_and_measures_everything_once(allowed, capacity, data):
 
 
 def clock(*reports):
-    made = EpochClock(0.0, 0.0)
+    made = EpochTimer(0.0, 0.0)
     for report in reports:
         made.observe(*report)
     return made

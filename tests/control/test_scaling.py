@@ -10,7 +10,7 @@ from scipy.optimize import nnls
 
 from commonwatt.control.scaling import KindScaling, curves_of, fit_line, stretch
 from commonwatt.model.errors import InputError
-from commonwatt.model.job_profile import Measurement
+from commonwatt.model.job_file import Measurement
 
 
 def line(gpus, epoch_s):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from commonwatt.control.book import Rules
 from commonwatt.control.controller import Controller
+from commonwatt.control.job_registry import Rules
 from commonwatt.control.loop import run
 from commonwatt.control.policy import Policy
-from commonwatt.engines.simulated.clock import VirtualClock
+from commonwatt.engines.clocks import VirtualClock
 from commonwatt.engines.simulated.engine import SimulatedEngine, World
 from commonwatt.model.electricity import Electricity
-from commonwatt.model.jobs import Job, JobTable
+from commonwatt.model.jobs import Job, JobArrays
 from commonwatt.model.nodes import Cluster, NodeSpec
 from commonwatt.model.scenario import PolicySpec
 from commonwatt.simulation.compose import TableSource
@@ -26,7 +26,7 @@ def job(name: str, submit_s: float, time_s: float, gpus: int = 1, **more) -> Job
     return Job(name=name, submit_s=submit_s, times_s={"V100": {gpus: time_s}}, **given)
 
 
-def random_jobs(count: int, seed: int, gpus: int = 2, gap_s: float = 300.0) -> JobTable:
+def random_jobs(count: int, seed: int, gpus: int = 2, gap_s: float = 300.0) -> JobArrays:
     rng = np.random.default_rng(seed)
     submit = np.cumsum(rng.exponential(gap_s, count))
     jobs = []
@@ -40,11 +40,11 @@ def random_jobs(count: int, seed: int, gpus: int = 2, gap_s: float = 300.0) -> J
                 epochs=int(rng.integers(1, 30)), requested_gpus=1,
             )
         )  # fmt: skip
-    return JobTable.of(jobs)
+    return JobArrays.of(jobs)
 
 
 def simulate(
-    cluster: Cluster, table: JobTable, solver: str = "random-greedy", *, rules: Rules | None = None,
+    cluster: Cluster, table: JobArrays, solver: str = "random-greedy", *, rules: Rules | None = None,
     world: World | None = None, seed: int = 0, electricity: Electricity | None = None, **spec,
 ) -> Controller:  # fmt: skip
     engine = SimulatedEngine(cluster, table, world or World())
@@ -59,5 +59,5 @@ def simulate(
 def trace(controller: Controller) -> list[tuple]:
     """What happened, as (time, kind, job, nodes)."""
     return [
-        (round(e.time_s, 3), str(e.kind), controller.book.names[e.handle], e.nodes) for e in controller.log.since(0)
+        (round(e.time_s, 3), str(e.kind), controller.registry.names[e.handle], e.nodes) for e in controller.log.since(0)
     ]

@@ -14,7 +14,7 @@ pytest.importorskip("sse_starlette")
 pytest.importorskip("sqlalchemy")
 
 from commonwatt.service.app import make_app  # noqa: E402
-from tests.dashboard.made import MadeDesk  # noqa: E402
+from tests.dashboard.made import MadeService  # noqa: E402
 
 PATIENCE_MS = 60_000
 
@@ -43,19 +43,19 @@ class Served:
 
 
 @pytest.fixture
-def desk(tmp_path):
-    made = MadeDesk(tmp_path)
+def service(tmp_path):
+    made = MadeService(tmp_path)
     yield made
     made.close()
 
 
 @pytest.fixture
 def serve():
-    """Serve what a desk has to show; all servers are stopped afterwards."""
+    """Serve what a service has to show; all servers are stopped afterwards."""
     servers: list[Served] = []
 
-    def begin(desk: MadeDesk, port: int = 0) -> Served:
-        servers.append(Served(make_app(desk.desk), port))
+    def begin(service: MadeService, port: int = 0) -> Served:
+        servers.append(Served(make_app(service.context), port))
         return servers[-1]
 
     yield begin
@@ -64,8 +64,8 @@ def serve():
 
 
 @pytest.fixture
-def served(serve, desk):
-    return serve(desk)
+def served(serve, service):
+    return serve(service)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""A desk with a made cluster behind it: a real store, a board that obeys at once, no controller and no engine."""
+"""A service with a made cluster behind it: a real store, a snapshot that obeys at once, no controller and no engine."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
-from commonwatt.live.board import Board, BoardJob, BoardNode
-from commonwatt.live.jobs import JobMaker
+from commonwatt.controlplane.jobs import JobMaker
+from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob, SnapshotNode
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
-from commonwatt.service.desk import Desk
+from commonwatt.service.context import ServiceContext
 from commonwatt.store import tables
+from commonwatt.store.api_store import ApiStore
+from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.database import Database, address
 from commonwatt.store.records import EventRow, RequestKind, SampleRow
-from commonwatt.store.store import Store
-from commonwatt.store.ticks import Tick, TickStore
 
 TENANTS = ("ada", "bob", "carol", "dan")
 NODES = [
@@ -41,26 +41,26 @@ def nodes_of(count: int) -> list[dict[str, Any]]:
     return [node | {"count": max(1, node["count"] * count // 100)} for node in NODES]
 
 
-def board_job(job: int, **more: Any) -> BoardJob:
+def snapshot_job(job: int, **more: Any) -> SnapshotJob:
     """A job that waits, unless *more* says otherwise."""
     nothing = {
         "status": "waiting", "held": False, "nodes": (), "gpus": 0, "done_epochs": 0.0, "kept_epochs": 0.0,
         "reason": None, "sentence": None, "expected_start_s": None, "expected_end_s": None,
     }  # fmt: skip
-    return BoardJob(id=job, **nothing | more)
+    return SnapshotJob(id=job, **nothing | more)
 
 
-class MadeDesk:
+class MadeService:
     """What the live process gives the service."""
 
     def __init__(self, folder: Path, *, nodes: int = 20, running: int = 12, waiting: int = 30, seed: int = 1) -> None:
         self.config = Scenario.model_validate({"engine": "local", "nodes": nodes_of(nodes)})
         self.database = Database(address("store.db", folder))
         tables.metadata.create_all(self.database.engine)
-        self.store, self.ticks = Store(self.database), TickStore(self.database)
+        self.store, self.ticks = ApiStore(self.database), ControllerStore(self.database)
         self.folder = folder
         maker = JobMaker(Cluster.of(self.config.nodes), self.config.live.default_time_limit_s)
-        self.desk = Desk(self.config, folder, self.store, maker, self.board, self.wake)
+        self.context = ServiceContext(self.config, folder, self.store, maker, self.snapshot, self.wake)
         self._lock = threading.Lock()
         self._rng = np.random.default_rng(seed)
         for k, tenant in enumerate(TENANTS):
@@ -72,7 +72,7 @@ class MadeDesk:
 
     # -- what the service asks for
 
-    def board(self) -> Board:
+    def snapshot(self) -> Snapshot:
         return self._now
 
     def wake(self) -> None:
@@ -99,7 +99,7 @@ class MadeDesk:
             self._publish(Tick())
 
     def change_job(self, job: int, **changes: Any) -> None:
-        """Change what the board says of a job."""
+        """Change what the snapshot says of a job."""
         with self._lock:
             self._now = replace(self._now, jobs={**self._now.jobs, job: replace(self._now.jobs[job], **changes)})
             self._publish(Tick())
@@ -118,10 +118,10 @@ class MadeDesk:
     def close(self) -> None:
         self.database.close()
 
-    def _make(self, running: int, waiting: int) -> Board:
+    def _make(self, running: int, waiting: int) -> Snapshot:
         now = time.time()
         nodes = [
-            BoardNode(f"{spec.name}-{k}", spec.gpu_type, spec.gpus, spec.gpus, 0, "on", False, (), spec.idle_w)  # noqa: FBT003
+            SnapshotNode(f"{spec.name}-{k}", spec.gpu_type, spec.gpus, spec.gpus, 0, "on", False, (), spec.idle_w)  # noqa: FBT003
             for spec in self.config.nodes for k in range(spec.count)
         ]  # fmt: skip
         for k, state in ((1, "down"), (2, "asleep"), (3, "waking")):
@@ -132,7 +132,7 @@ class MadeDesk:
         made += [self._waiting(job, now) for job in range(running + 1, running + waiting + 1)]
         with self.database.transaction() as c:
             c.execute(tables.jobs.insert(), [row for row, _ in made])
-        return Board(
+        return Snapshot(
             time_s=now, mode="live", engine="local", healthy=True, nodes=tuple(nodes),
             jobs={job.id: job for _, job in made}, power_w=sum(n.power_w or 0 for n in nodes),
             busy_gpus=sum(n.held_gpus for n in nodes), total_gpus=sum(n.gpus for n in nodes), running=running,
@@ -140,8 +140,8 @@ class MadeDesk:
         )  # fmt: skip
 
     def _running(
-        self, job: int, now: float, nodes: list[BoardNode], free: list[int]
-    ) -> tuple[dict[str, Any], BoardJob]:
+        self, job: int, now: float, nodes: list[SnapshotNode], free: list[int]
+    ) -> tuple[dict[str, Any], SnapshotJob]:
         k = free[int(self._rng.integers(len(free)))]
         node = nodes[k]
         gpus = int(self._rng.integers(1, node.gpus - node.held_gpus + 1))
@@ -155,16 +155,16 @@ class MadeDesk:
             "gpus_per_node": gpus,
         }  # fmt: skip
         sentence = f"{node.name} is the cheapest way to meet its due date."
-        return row, board_job(
+        return row, snapshot_job(
             job, status="running", nodes=(node.name,), gpus=gpus, done_epochs=done, kept_epochs=float(int(done)),
             reason="cheapest-in-time", sentence=sentence, expected_end_s=now + 60 + left,
         )  # fmt: skip
 
-    def _waiting(self, job: int, now: float) -> tuple[dict[str, Any], BoardJob]:
+    def _waiting(self, job: int, now: float) -> tuple[dict[str, Any], SnapshotJob]:
         start, length = (float(self._rng.uniform(60, most)) for most in (20000, 6000))
         reason, sentence = REASONS[job % 2]
         known = job % 10 > 0
-        return self._row(job, now - length, now), board_job(
+        return self._row(job, now - length, now), snapshot_job(
             job, reason=reason, sentence=sentence, expected_start_s=now + start if known else None,
             expected_end_s=now + start + length if known else None,
         )  # fmt: skip
@@ -215,7 +215,7 @@ class MadeDesk:
     def _obey(self, tick: Tick, kind: RequestKind, job: int | None, node: str | None, value: Any) -> None:
         jobs, nodes = dict(self._now.jobs), self._now.nodes
         if kind is RequestKind.SUBMIT:
-            jobs[job] = board_job(job, reason=REASONS[0][0], sentence=REASONS[0][1])
+            jobs[job] = snapshot_job(job, reason=REASONS[0][0], sentence=REASONS[0][1])
         elif kind is RequestKind.CANCEL and job in jobs:
             del jobs[job]
             self.end(job, "cancelled", tick)
@@ -234,7 +234,7 @@ class MadeDesk:
         self._now = replace(self._now, jobs=jobs, nodes=nodes)
 
 
-def requests_of(desk: MadeDesk) -> int:
+def requests_of(service: MadeService) -> int:
     """How many requests were ever made."""
-    with desk.database.reading() as c:
+    with service.database.reading() as c:
         return c.execute(sa.select(sa.func.count()).select_from(tables.requests)).scalar()

@@ -13,7 +13,7 @@ import pytest
 httpx = pytest.importorskip("httpx")
 pytest.importorskip("playwright")
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.long
 
 CONFIG = """
 engine: local
@@ -79,7 +79,7 @@ def test_submit_see_it_run_cancel_another(live, visit, tmp_path):
     submit(page, "second", f"{sys.executable} -c 'import time; time.sleep(3600)'")
     page.wait_for_selector(f"{ROW}:has-text('second') .is-running")
     page.click(f"{ROW}:has-text('first')")
-    page.click("#details button:text-is('Show its output')")
+    page.click("#details button:text-is('Show output')")
     page.wait_for_selector("#details .log:has-text('at work')")
     page.keyboard.press("Escape")
     page.click(f"{ROW}:has-text('second')")

@@ -26,6 +26,7 @@ def test_the_page_needs_no_token_and_says_what_may_run(served):
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
+@pytest.mark.slow
 def test_every_file_the_page_and_its_modules_name_is_there(served):
     page = httpx.get(served.url + "/").text
     named = set(re.findall(r"(?:src|href)=\"(/static/[^\"]+)\"", page))
@@ -50,6 +51,7 @@ def test_packed_and_unpacked_are_the_same(served):
     assert b"plotly.js v" in plain.content[:200]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nothing.js", "..%2fpage.py", "%2e%2e/page.py", "..%5cpage.py", "index.html%00", ""])
 def test_nothing_else_can_be_read(served, name):
     assert httpx.get(f"{served.url}/static/{name}").status_code in (404, 422)
@@ -89,8 +91,8 @@ def lines(answer):
             name, data = "", []
 
 
-def test_savings_are_told_by_the_api_too(served, desk):
-    headers = {"Authorization": f"Bearer {desk.tokens['operator']}"}
+def test_savings_are_told_by_the_api_too(served, service):
+    headers = {"Authorization": f"Bearer {service.tokens['operator']}"}
     answer = httpx.get(served.url + "/api/v1/cluster", headers=headers)
     assert (answer.status_code, answer.json()["saved"]["baseline"]) == (200, "fifo")
 
@@ -101,20 +103,20 @@ def listen(served, token, **headers):
     )
 
 
-def test_the_stream(served, desk, monkeypatch):
+def test_the_stream(served, service, monkeypatch):
     monkeypatch.setattr("commonwatt.service.stream.HEARTBEAT_S", 1)
-    with listen(served, desk.tokens["ada"]) as answer:
+    with listen(served, service.tokens["ada"]) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         messages = lines(answer)
         name, hello = next(messages)
         assert (name, hello["tenant"], hello["operator"], hello["currency"]) == ("hello", "ada", False, "EUR")
-        name, board = next(messages)
-        assert (name, board["whole"]) == ("board", True)
-        assert {job["tenant"] for job in board["jobs"]} == {"ada"}
-        mine = board["jobs"][0]["id"]
-        desk.change_job(mine, done_epochs=9.75)
-        name, board = next(message for message in messages if message[0] == "board")
-        assert (board["whole"], [job["done_epochs"] for job in board["jobs"]]) == (False, [9.75])
+        name, snapshot = next(messages)
+        assert (name, snapshot["whole"]) == ("board", True)
+        assert {job["tenant"] for job in snapshot["jobs"]} == {"ada"}
+        mine = snapshot["jobs"][0]["id"]
+        service.change_job(mine, done_epochs=9.75)
+        name, snapshot = next(message for message in messages if message[0] == "board")
+        assert (snapshot["whole"], [job["done_epochs"] for job in snapshot["jobs"]]) == (False, [9.75])
         assert next(message for message in messages if message[0] == "")[1].startswith(":")  # the heartbeat
 
 
@@ -124,57 +126,57 @@ def test_the_stream_needs_a_token(served, token):
         assert answer.status_code == 401
 
 
-def test_a_revoked_token_hears_no_more(served, desk, monkeypatch):
-    monkeypatch.setattr("commonwatt.service.feed.ASK_AGAIN_S", 0.1)
-    monkeypatch.setattr("commonwatt.service.guard._REMEMBERED_S", 0.1)
-    with listen(served, desk.tokens["bob"]) as answer:
+def test_a_revoked_token_hears_no_more(served, service, monkeypatch):
+    monkeypatch.setattr("commonwatt.service.broadcaster.RECHECK_S", 0.1)
+    monkeypatch.setattr("commonwatt.service.auth._CACHED_S", 0.1)
+    with listen(served, service.tokens["bob"]) as answer:
         messages = lines(answer)
         assert next(messages)[0] == "hello"
-        desk.store.revoke(desk.store.owner(desk.tokens["bob"]).token, time.time())
+        service.store.revoke(service.store.owner(service.tokens["bob"]).token, time.time())
         for _ in messages:  # until it ends
             pass
 
 
-def test_too_many_listeners(served, desk, monkeypatch):
-    monkeypatch.setattr("commonwatt.service.stream.MOST_LISTENERS", 1)
-    with listen(served, desk.tokens["bob"]) as first:
+def test_too_many_listeners(served, service, monkeypatch):
+    monkeypatch.setattr("commonwatt.service.stream.MOST_SUBSCRIBERS", 1)
+    with listen(served, service.tokens["bob"]) as first:
         messages = lines(first)
         assert [next(messages)[0], next(messages)[0]] == ["hello", "board"]
-        with listen(served, desk.tokens["ada"]) as second:
+        with listen(served, service.tokens["ada"]) as second:
             assert (second.status_code, second.headers["retry-after"]) == (503, "30")
 
 
-def test_a_token_has_so_many_streams_and_leaves_room_for_others(served, desk, monkeypatch):
+def test_a_token_has_so_many_streams_and_leaves_room_for_others(served, service, monkeypatch):
     monkeypatch.setattr("commonwatt.service.stream.MOST_OF_A_TOKEN", 2)
-    with listen(served, desk.tokens["bob"]) as first, listen(served, desk.tokens["bob"]) as second:
+    with listen(served, service.tokens["bob"]) as first, listen(served, service.tokens["bob"]) as second:
         assert (first.status_code, second.status_code) == (200, 200)
-        with listen(served, desk.tokens["bob"]) as third:
+        with listen(served, service.tokens["bob"]) as third:
             assert (third.status_code, third.headers["retry-after"]) == (429, "30")
             assert third.headers["content-type"] == "application/problem+json"
             told = json.loads(third.read())
-            assert told["detail"] == "this token has 2 streams open already; close one, or try again later"
-        with listen(served, desk.tokens["ada"]) as other:
+            assert told["detail"] == "this token has 2 open streams; close one, or try again later"
+        with listen(served, service.tokens["ada"]) as other:
             assert next(lines(other))[0] == "hello"
     while True:  # until the server has seen that they are closed
-        with listen(served, desk.tokens["bob"]) as again:
+        with listen(served, service.tokens["bob"]) as again:
             if again.status_code == 200:
                 break
 
 
-def test_one_who_reads_nothing_holds_nobody_up(served, desk):
+def test_one_who_reads_nothing_holds_nobody_up(served, service):
     """A listener that stalls: others still hear of every change."""
-    with listen(served, desk.tokens["operator"]), listen(served, desk.tokens["operator"]) as answer:
+    with listen(served, service.tokens["operator"]), listen(served, service.tokens["operator"]) as answer:
         messages = lines(answer)
         for k in range(5):
-            desk.change_job(1, done_epochs=float(k) + 0.5)
+            service.change_job(1, done_epochs=float(k) + 0.5)
             while True:
                 name, data = next(messages)
                 if name == "board" and any(j["id"] == 1 and j["done_epochs"] == k + 0.5 for j in data["jobs"]):
                     break
 
 
-def test_the_server_stops_although_somebody_listens(served, desk):
-    with listen(served, desk.tokens["operator"]) as answer:
+def test_the_server_stops_although_somebody_listens(served, service):
+    with listen(served, service.tokens["operator"]) as answer:
         assert next(lines(answer))[0] == "hello"
         served.stop()
     assert not served.thread.is_alive()

@@ -23,7 +23,7 @@ def write(tmp_path):
 def traces() -> Path:
     """The folder of third-party traces; tests that use it carry the mark `data`."""
     folder = locate.folder()
-    if folder is None:
+    if folder is None or not any(folder.iterdir()):
         pytest.skip(f"no folder of traces: set {locate.VARIABLE}")
     return folder
 

@@ -3,9 +3,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonwatt.data.generators.andreas import cluster_work_s, generate_andreas, mixed_arrivals
-from commonwatt.data.generators.armida import NODES, TABLE_V, armida_scenario
-from commonwatt.data.generators.families import FAMILIES, WEIGHT_EUR_S
+from commonwatt.data.generators.andreas import (
+    FAMILIES,
+    NODES,
+    TABLE_V,
+    WEIGHT_EUR_S,
+    armida_scenario,
+    cluster_work_s,
+    generate_andreas,
+    mixed_arrivals,
+)
 from commonwatt.data.profiles import LAW
 from commonwatt.model.scenario import AndreasWorkload
 from commonwatt.model.units import J_PER_KWH
@@ -37,6 +44,7 @@ def test_odd_number_of_nodes_and_own_number_of_jobs():
     assert len(table) == 7
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.integers(0, 50), st.integers(2, 20), st.sampled_from([1, 2]), st.floats(0.1, 3))
 def test_the_offered_load_is_as_asked(seed, count, scenario, load):

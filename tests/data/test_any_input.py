@@ -73,6 +73,7 @@ def jobs_or_input_error(call, *args):
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("source", "text"), [*TEXTS.items(), *PUBLISHED.items()])
 @quiet
 @given(data=st.data())
@@ -86,6 +87,7 @@ def test_damaged_logs(write, source, text, data):
         assert len(window(log, None, 1.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", READERS)
 @quiet
 @given(content=st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
@@ -94,6 +96,7 @@ def test_any_bytes(write, source, content):
     jobs_or_input_error(load_yaml, write("s.yaml", content), Scenario)
 
 
+@pytest.mark.slow
 @quiet
 @given(data=st.data())
 def test_damaged_scenarios_and_profiles(write, data):

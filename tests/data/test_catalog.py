@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from commonwatt.data.catalog import CATALOG, FORMATS
 from commonwatt.data.check import FORMAT_NAMES, check
+from commonwatt.data.demand import usage
 from commonwatt.data.log import JobLog
 from commonwatt.data.readers import READERS
-from commonwatt.data.usage import usage
 from commonwatt.model.errors import InputError
 
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commonwatt.capacity.scores import jobs_served
 from commonwatt.data.demand import demand_of
 from commonwatt.data.generators.demand import DemandSpec, generate_demand
 from commonwatt.data.log import JobLog
 from commonwatt.data.readers import read_log
 from commonwatt.data.series_files import read_series
-from commonwatt.forecasting.scores import jobs_served
 from commonwatt.model.errors import InputError
 
 JOB = st.tuples(st.integers(0, 600), st.integers(0, 200), st.integers(1, 400), st.integers(1, 8))
@@ -97,6 +97,7 @@ def test_published_series_are_whole(traces, name, column, step_s, length):
     assert (found.series.step_s, len(found.series), found.holes) == (step_s, length, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_one_virtual_cluster_of_earth(traces):
     whole = read_series(traces / "earth_demand_1min.csv.gz", "running_gpus").series

@@ -108,7 +108,7 @@ def test_null_state(write):
         (("name: two", "runtime_error: 3"), "s.yaml: field 'runtime_error': got '3', expected a number, 2 or less"),
         (
             ("name: two", "policies: [{solver: fifo}, {solver: fifo}]"),
-            "s.yaml: field 'policies': got \"two called 'fifo'\", expected names that differ",
+            "s.yaml: field 'policies': got \"'fifo' twice\", expected distinct names",
         ),
         (
             ("name: two", "outages: [{node: n, from_s: 5, to_s: 5}]"),
@@ -156,6 +156,7 @@ def test_messages_of_our_own_validators(write):
     assert fails(write, "workload: {source: philly}") == "s.yaml: field 'nodes': expected at least one node"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "line"),
     [

@@ -11,11 +11,11 @@ from commonwatt.data import locate
 from commonwatt.data.layer_batches import CLASSES, as_published, batch_of, pool_of, sample_batch
 from commonwatt.data.layer_files import read_layers
 from commonwatt.data.networks import network_layers, networks
-from commonwatt.mapping.costs.cost import Array
-from commonwatt.mapping.costs.models import MODELS
-from commonwatt.mapping.job_table import job_table
+from commonwatt.mapping.costs._cost import Array
+from commonwatt.mapping.costs._job_table import job_table
+from commonwatt.mapping.costs._models import MODELS
 from commonwatt.model.errors import InputError
-from commonwatt.model.map_platform import BatchSpec
+from commonwatt.model.map_file import BatchSpec
 
 
 @pytest.mark.parametrize("batch_class", CLASSES)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from commonwatt.data import locate
 from commonwatt.data.layer_files import layers_text, read_layers, write_layers
-from commonwatt.mapping.layers import Layer
+from commonwatt.mapping.costs._layers import Layer
 from commonwatt.model.errors import InputError
 
 HEADER = "model,layer,kind,k,c,y,x,r,s,stride,padding,groups,batch,task,repeat\n"

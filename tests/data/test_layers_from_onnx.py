@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonwatt.data.model_layers.from_onnx import collect_onnx
-from commonwatt.mapping.layers import Layer
+from commonwatt.mapping.costs._layers import Layer
 from commonwatt.model.errors import InputError
 from tests.data.onnx_made import FLOAT, saved
 
@@ -61,7 +61,7 @@ def test_a_network_counted_by_hand(tmp_path):
 def test_small_networks_against_the_count_of_the_profiler(name, tmp_path):
     """The profiler of devices counts operations of products itself, from shapes seen while a model runs."""
     pytest.importorskip("onnxruntime")
-    from commonwatt.devices.models.onnx_work import Value, work_of
+    from commonwatt.devices.models.onnx_graph import Value, work_of
     from commonwatt.devices.tiny_models import write_tiny_models
 
     path = write_tiny_models(tmp_path, kinds=(name,))[name]

@@ -55,7 +55,7 @@ def test_duplicate_names():
             gpus=[1, 1, 1],
             path="f",
         )
-    assert str(caught.value) == "f: field 'job': got 'a', expected job names that differ"
+    assert str(caught.value) == "f: field 'job': got 'a', expected distinct job names"
 
 
 def test_a_window_of_a_dated_log():

@@ -56,6 +56,7 @@ ENTRIES = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(st.text(min_size=1, max_size=12), st.lists(ENTRIES, min_size=1, max_size=3).map(tuple), min_size=1)
 )

@@ -8,10 +8,9 @@ import polars as pl
 import pytest
 
 from commonwatt.data import nixtla
-from commonwatt.forecasting.baselines import LastValue
-from commonwatt.forecasting.evaluate import roll
-from commonwatt.forecasting.forecast import LEVELS
-from commonwatt.forecasting.series import DemandSeries
+from commonwatt.forecasting._baselines import LastValue
+from commonwatt.forecasting._rolling import roll
+from commonwatt.model.demand import LEVELS, DemandSeries
 from commonwatt.model.errors import InputError
 from tests.forecasting.made import walk
 

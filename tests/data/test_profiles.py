@@ -8,10 +8,9 @@ import pytest
 
 from commonwatt.data import locate
 from commonwatt.data.profiles import GPU_TYPES, LAW, canonical, known_gpu_type, load_profiles
-from commonwatt.data.profiles.fit import fit_law
-from commonwatt.data.profiles.gavel import Run, read_gavel
+from commonwatt.data.profiles.fit import SiaStep, fit_law, read_sia
+from commonwatt.data.profiles.gavel import GavelRun, read_gavel
 from commonwatt.data.profiles.measured import Measured
-from commonwatt.data.profiles.sia import Step, read_sia
 from commonwatt.data.profiles.zeus import Training, read_zeus
 from commonwatt.model.errors import InputError
 
@@ -73,10 +72,10 @@ def test_unknown_gpu_type():
 
 def test_gavel_table(write):
     table = read_gavel(write("g.csv", GAVEL))
-    assert table[Run("ResNet-50", 64)] == {
+    assert table[GavelRun("ResNet-50", 64)] == {
         ("P100", 1): 128, ("P100", 2): 256, ("V100", 1): 256, ("V100", 2): 576, ("V100", 4): 512,
     }  # fmt: skip
-    assert table[Run("CycleGAN", 0)] == {("P100", 1): 0.5, ("V100", 1): 1.5}
+    assert table[GavelRun("CycleGAN", 0)] == {("P100", 1): 0.5, ("V100", 1): 1.5}
 
 
 def test_gavel_as_published_says_the_same(write):
@@ -145,7 +144,7 @@ def test_sia_takes_one_node_and_named_types(write):
         "bert,azure,,placements,1,1,1,4,0.5,0\n"
         "bert,dgx-ext,A100,placements,1,1,1,4,0.5,0\n"
     )
-    assert read_sia(write("s.csv", text)) == {Step("bert", 4.0): {("T4", 1): 8.0, ("T4", 2): 16.0}}
+    assert read_sia(write("s.csv", text)) == {SiaStep("bert", 4.0): {("T4", 1): 8.0, ("T4", 2): 16.0}}
 
 
 def test_measured_speeds_are_the_tables(write):

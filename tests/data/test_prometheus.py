@@ -1,7 +1,6 @@
 """Range queries against a server that speaks Prometheus' protocol and, where it is installed, Prometheus itself."""
 
 import json
-import shutil
 import socket
 import subprocess
 import threading
@@ -16,6 +15,7 @@ import pytest
 
 from commonwatt.data.prometheus import query_range
 from commonwatt.model.errors import InputError
+from tests.machine import which
 
 
 def series(values, **labels):
@@ -143,8 +143,8 @@ def test_what_cannot_be_asked(url, period, said):
         query_range(url, "x", *map(float, period))
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("prometheus") is None, reason="Prometheus itself is not installed")
+@pytest.mark.long
+@pytest.mark.skipif(which("prometheus", "prometheus") is None, reason="Prometheus itself is not installed")
 def test_prometheus_itself(tmp_path):
     """It scrapes itself; ``vector(42)`` is known at every step, ``up`` only since it began."""
     with socket.socket() as free:
@@ -174,10 +174,10 @@ def test_prometheus_itself(tmp_path):
             query_range(url, "up or vector(1)", now, now + 60, 1.0)
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=120)
 
 
-def wait_for(ask, seconds=40.0):
+def wait_for(ask, seconds=120.0):
     until = time.monotonic() + seconds
     while True:
         try:

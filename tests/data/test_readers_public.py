@@ -175,7 +175,7 @@ def test_helios_virtual_clusters_are_the_tenants_where_they_are_named(write):
             PHILLY.replace("p1,2017-10-02T00:01:00Z", "p1,x"),
             "line 2: field 'submit_time': got 'x', expected a",
         ),
-        ("philly", PHILLY.replace("p1", "p0"), "field 'job': got 'p0', expected job names that differ"),
+        ("philly", PHILLY.replace("p1", "p0"), "field 'job': got 'p0', expected distinct job names"),
         ("philly", PHILLY.split("\n")[0], "got 'none', expected at least one row below the header"),
         (
             "alibaba",

@@ -104,6 +104,7 @@ def test_one_of_several_series(write):
         read_series(path, "y", where={"tenant": "c"})
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.none() | st.integers(0, 2000) | st.floats(0, 99), min_size=2, max_size=30).filter(
         lambda values: any(v is not None for v in values)
@@ -151,7 +152,7 @@ def test_moments_of_a_series(write):
             read_moment(wrong, file, "--at")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_year_of_minutes_is_read_in_little_memory(tmp_path):
     path = tmp_path / "year.csv"
     write_series(path, 1.7e9, 60.0, {"gpus": np.arange(525_600.0) % 900}, dated=True)

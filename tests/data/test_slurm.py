@@ -5,9 +5,9 @@ import math
 
 import pytest
 
+from commonwatt.data.guess import guess_format
 from commonwatt.data.readers import read_log
-from commonwatt.data.readers._sacct import gpus_of
-from commonwatt.data.readers._sacct_table import duration_s
+from commonwatt.data.readers.slurm import ASK, duration_s, gpus_of
 from commonwatt.model.errors import InputError
 
 HEADER = "JobID|JobName|Account|User|Submit|Start|End|Elapsed|Timelimit|State|AllocTRES|ReqTRES"
@@ -195,8 +195,8 @@ def test_json_that_is_something_else(write):
 @pytest.mark.parametrize(
     ("old", "new", "line"),
     [
-        ("Submit|", "Sent|", ": field 'Submit': expected a column of this name; the file has JobID"),
-        ("Elapsed|", "Took|", ": field 'Elapsed': expected this column (sacct --parsable2 --format="),
+        ("Submit|", "Sent|", ": field 'Submit': expected this column; run: sacct --allusers"),
+        ("Elapsed|", "Took|", ": field 'Elapsed': expected this column; run: sacct --allusers"),
         (
             "01:00:00|1-00",
             "an hour|1-00",
@@ -216,7 +216,7 @@ def test_bad_table(write, old, new, line):
 
 def test_table_without_resources(write):
     path = write("s.txt", "JobID|Submit|Start|Elapsed|State\n1|2024-05-01|2024-05-01|01:00|COMPLETED\n")
-    assert fails(path).startswith(f"{path}: field 'AllocTRES': expected this column or ReqTRES (sacct --parsable2")
+    assert fails(path).startswith(f"{path}: field 'AllocTRES': expected this column or ReqTRES; run: sacct --allusers")
 
 
 @pytest.mark.parametrize(
@@ -246,3 +246,42 @@ def test_gpus_of_typed_and_plain():
     assert gpus_of([("gres/gpu:a", 2), ("gres/gpu:b", 1)]) == (3, "")
     assert gpus_of([("gpu:a", 2), ("gpu:b", 0)]) == (2, "a")
     assert gpus_of([("gres/gpumem", 80), ("gres/gpuutil", 50), ("mem", 5)]) == (0, "")
+
+
+PEOPLE = """\
+JobID           Account              Submit               Start    Elapsed      State                      AllocTRES
+------------ ---------- ------------------- ------------------- ---------- ---------- ------------------------------
+100                  ml 2024-05-01T08:00:00 2024-05-01T08:10:00   01:00:00  COMPLETED  cpu=8,gres/gpu:v100=4,node=1
+100.batch            ml 2024-05-01T08:10:00 2024-05-01T08:10:00   01:00:00  COMPLETED  cpu=8,gres/gpu:v100=4,node=1
+101                  cv 2024-05-01T09:00:00 2024-05-01T09:05:00 1-02:00:00 CANCELLED+               cpu=8,gres/gpu=2
+"""
+DEFAULT = """\
+JobID           JobName  Partition    Account  AllocCPUS      State ExitCode
+------------ ---------- ---------- ---------- ---------- ---------- --------
+100            train.sh        gpu         ml          8  COMPLETED      0:0
+"""
+
+
+def test_the_table_for_people(write):
+    path = write("sacct.txt", PEOPLE)
+    assert guess_format(path) == "slurm"
+    log = read_log("slurm", path)
+    assert (log.job, log.tenant, log.gpus.tolist()) == (("100", "101"), ("ml", "cv"), [4, 2])
+    assert log.duration_s.tolist() == [3600, 26 * 3600]
+    assert (log.start_s - log.submit_s).tolist() == [600, 300]
+    assert log.gpu_type == ("v100", "")
+
+
+def test_the_default_table_lacks_what_is_needed_and_names_the_command(write):
+    path = write("sacct.txt", DEFAULT)
+    assert guess_format(path) == "slurm"
+    assert fails(path) == f"{path}: field 'Submit': expected this column; run: {ASK}"
+    assert ASK.startswith("sacct --allusers")
+
+
+@pytest.mark.parametrize("cut", ["cpu=8,gres/gpu:v100=4,mem=64+", "cpu=8,gres/gpu:v100=4,mem=640G+"])
+def test_a_table_with_cells_cut_off_is_refused(cut, write):
+    path = write("sacct.txt", PEOPLE.replace("cpu=8,gres/gpu:v100=4,node=1", cut, 1))
+    said = fails(path)
+    assert said.startswith(f"{path}, line 3: field 'AllocTRES': got '")
+    assert "but sacct has cut this off; run: sacct" in said

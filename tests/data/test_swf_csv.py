@@ -3,6 +3,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from commonwatt.data.guess import guess_format
 from commonwatt.data.readers import read_log
 from commonwatt.model.errors import InputError
 
@@ -67,7 +68,7 @@ def test_swf_without_a_header_has_no_dates(write):
             ", line 4: field 'submit time': got '-7', expected a number of seconds, 0 or more",
         ),
         (" 3 1 -1 -1 -1 -1 -1\n", "\n", ", line 4: got '11 fields', expected 18 fields"),
-        ("  2  9", "  1  9", ": field 'job': got '1', expected job names that differ"),
+        ("  2  9", "  1  9", ": field 'job': got '1', expected distinct job names"),
     ],
 )
 def test_bad_swf(write, old, new, line):
@@ -140,10 +141,54 @@ def test_csv_columns_that_are_not_there(write, columns, line):
             "a,,2020-01-01",
             ", line 3: field 'submit_s': got '2020-01-01', expected a number of seconds, 0 or more",
         ),
-        ("\na,", "\nb,", ": field 'job': got 'b', expected job names that differ"),
+        ("\na,", "\nb,", ": field 'job': got 'b', expected distinct job names"),
     ],
 )
 def test_bad_csv(write, old, new, line):
     path = write("jobs.csv", PLAIN.replace(old, new, 1))
     told = fails("csv", path)
     assert told == f"{path}{line}" or told.startswith(f"{path}{line},")
+
+
+MOMENTS = """\
+job,submit_time,start_time,end_time,gpus
+a,2024-01-01T00:00:00,2024-01-01T00:10:00,2024-01-01T01:10:00,2
+b,2024-01-01T00:30:00,2024-01-01T00:30:00,,1
+c,2024-01-01T00:40:00,,,1
+d,2024-01-01T02:00:00,2024-01-01T02:30:00,2024-01-01T03:00:00,4
+"""
+
+
+def test_starts_and_ends_stand_for_run_times(write):
+    path = write("jobs.csv", MOMENTS)
+    assert guess_format(path) == "csv"
+    log = read_log("csv", path)
+    assert log.job == ("a", "b", "d")
+    assert log.submit_s.tolist() == [0, 1800, 7200]
+    assert log.start_s.tolist() == [600, 1800, 9000]
+    assert log.duration_s.tolist() == [3600, 9000, 1800]  # b was running at the last moment there is
+    assert log.censored.tolist() == [False, True, False]
+    assert log.dropped == {"never started": 1}
+    assert log.origin == datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def test_starts_and_ends_in_seconds_and_under_other_names(write):
+    log = read_log("csv", write("a.csv", "start_s,end_s,gpus\n100,160,1\n130,150,2\n"))
+    assert (log.submit_s.tolist(), log.duration_s.tolist(), log.origin) == ([100, 130], [60, 20], None)
+    renamed = write("b.csv", "begun,over,n\n100,160,1\n130,150,2\n")
+    same = read_log("csv", renamed, {"start_s": "begun", "end_s": "over", "gpus": "n"})
+    assert (same.submit_s.tolist(), same.duration_s.tolist()) == ([100, 130], [60, 20])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("start_s,end_s,gpus\n100,90,1\n", "line 2: field 'end_s': got '90', expected no earlier moment"),
+        ("submit_s,start_s,end_s,gpus\n50,40,90,1\n", "line 2: field 'start_s': got '40', expected no earlier moment"),
+        ("start_time,end_time,gpus\n2024-01-01,soon,1\n", "line 2: field 'end_time': got 'soon', expected a moment"),
+        ("start_s,end_s,gpus\n,,1\n", "at least one GPU job (left out: 1 never started)"),
+        ("submit_s,start_s,gpus\n0,1,1\n", "field 'duration_s': expected a column of this name"),
+    ],
+)
+def test_starts_and_ends_that_cannot_be(text, says, write):
+    assert says in fails("csv", write("bad.csv", text))

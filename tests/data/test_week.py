@@ -42,7 +42,7 @@ def test_a_week_is_a_week():
     assert set(log.gpus) <= {1, 2, 4, 8, 16, 32}
     assert set(log.tenant) == {"tenant-1", "tenant-2", "tenant-3"}
     assert len(set(log.job)) == len(log)
-    assert log.source == f"generated in the likeness of Philly: {len(log)} jobs in 2.5 days"
+    assert log.source == f"generated, similar to Philly: {len(log)} jobs in 2.5 days"
 
 
 def test_one_tenant():
@@ -58,10 +58,12 @@ def test_too_short_for_a_job():
     )
 
 
+@pytest.mark.slow
 def test_mean_number_of_jobs(years):
     assert len(years) / 700 == pytest.approx(1000, rel=0.05)
 
 
+@pytest.mark.slow
 def test_shares_of_the_figures_show(years):
     shares = {g: (years.gpus == g).mean() for g in PHILLY.gpus}
     assert shares == pytest.approx(PHILLY.gpus, abs=0.001)
@@ -73,6 +75,7 @@ def test_shares_of_the_figures_show(years):
     assert larger[-1] / larger[-2] == pytest.approx(2**PHILLY.zipf_several, rel=0.05)
 
 
+@pytest.mark.slow
 def test_hours_days_and_bursts_show(years):
     hourly = np.bincount((years.submit_s // HOUR_S).astype(int), minlength=700 * 24).reshape(100, 7, 24)
     by_day = hourly.sum(axis=(0, 2)) / hourly.sum() * 7
@@ -93,6 +96,7 @@ def test_run_times_show(years):
     assert years.duration_s.max() <= 60 * DAY_S
 
 
+@pytest.mark.slow
 def test_mixture_finds_what_was_mixed():
     rng = np.random.default_rng(0)
     logs = np.concatenate((rng.normal(2, 0.5, 3000), rng.normal(8, 1.0, 7000)))
@@ -106,6 +110,7 @@ def philly(traces):
     return philly_weeks()
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_the_typed_in_figures_are_what_the_fit_gives(philly):
     again = fit_week(philly)
@@ -121,6 +126,7 @@ def test_the_typed_in_figures_are_what_the_fit_gives(philly):
             assert ours == pytest.approx(theirs, abs=0.0051)
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_the_likeness(philly):
     """Quantiles of run time, GPU time and hourly submissions of the generator against the log's."""

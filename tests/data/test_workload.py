@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from commonwatt.data.files import load_yaml
-from commonwatt.data.generators.armida import armida_scenario
+from commonwatt.data.generators.andreas import armida_scenario
 from commonwatt.data.workload import make_workload
 from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import Cluster
@@ -55,7 +55,7 @@ def test_columns_of_a_csv(make, write):
 def test_a_week(make):
     made = make(NODES + "workload: {source: week, jobs_per_day: 20}", seed=1)
     assert len(made.table) > 20
-    assert made.sentence.startswith("generated in the likeness of Philly: ")
+    assert made.sentence.startswith("generated, similar to Philly: ")
     again = make(NODES + "workload: {source: week, jobs_per_day: 20}", seed=1)
     assert np.array_equal(made.table.config_time_s, again.table.config_time_s)
     assert np.array_equal(made.table.due_s, again.table.due_s)
@@ -119,7 +119,7 @@ def test_bad_jobs(make, more, line):
 
 def test_duplicate_jobs(make):
     text = job().replace("jobs: [", "jobs: [{name: j, submit_s: 1, times_s: {V100: [1]}}, ")
-    assert fails(make, text) == "field 'jobs.name': got 'j', expected job names that differ"
+    assert fails(make, text) == "field 'jobs.name': got 'j', expected distinct job names"
 
 
 def test_logs_that_are_not_there(make):
@@ -156,7 +156,7 @@ def test_measured_profiles_without_the_table(make, write):
 def test_armida(no_traces):
     made = make_workload(armida_scenario(), Path(), np.random.default_rng(0))
     assert len(made.table) == 8
-    assert made.sentence == "8 jobs written out in the scenario"
+    assert made.sentence == "8 jobs listed in the scenario"
 
 
 @pytest.mark.data

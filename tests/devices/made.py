@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from commonwatt.devices.base import TensorSpec, Work
-from commonwatt.devices.clock import VirtualClock
+from commonwatt.devices.base import StepWork, TensorSpec, VirtualDeviceClock
 from commonwatt.devices.session import open_session
 from commonwatt.model.errors import DeviceError
-from commonwatt.model.timeslice_config import TimesliceConfig
+from commonwatt.model.timeslice_file import TimesliceConfig
 
 MS = 10**6
 
@@ -39,7 +38,7 @@ class FakeModel:
         self.device, self.name, self.digest, self.power_w = device, name, "d" * 64, power_w
         self.step_names = tuple(f"k{i}" for i in range(len(times_s)))
         self.step_times_s = times_s
-        self.work = (Work(1e9, 1e6),) * len(times_s)
+        self.work = (StepWork(1e9, 1e6),) * len(times_s)
         self.closed = False
 
     def begin(self, inputs):
@@ -67,7 +66,7 @@ class FakeDevice:
     kind, name, enforcement = "cpu", "fake", "cooperative at segment boundaries"
 
     def __init__(self, clock=None, meter=False, idle_w=5.0, fails_at=None, noise=lambda _: 1.0):
-        self.clock = clock or VirtualClock()
+        self.clock = clock or VirtualDeviceClock()
         self.meter, self.idle_w, self.fails_at, self.noise = meter, idle_w, fails_at, noise
         self.steps, self.busy_ns, self.busy_j, self.clocks = 0, 0, 0.0, []
 

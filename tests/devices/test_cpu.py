@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from commonwatt.devices.cpu import CpuDevice, cpu_model
-from commonwatt.devices.opening import open_device
+from commonwatt.devices.session import open_device
 from commonwatt.model.errors import InputError
-from commonwatt.model.timeslice_config import CpuDevice as Spec
+from commonwatt.model.timeslice_file import CpuDeviceSpec as Spec
 
 
 def test_what_it_says_of_itself():
@@ -22,7 +22,7 @@ def test_what_it_says_of_itself():
 def test_its_clock_is_its_own():
     device = CpuDevice(Spec(kind="cpu"))
     device.set_clock(None)
-    with pytest.raises(InputError, match="field 'clock_mhz': got '800', expected none, as clocks of a CPU are not set"):
+    with pytest.raises(InputError, match="field 'clock_mhz': expected no clock, as a CPU has no clock per tenant"):
         device.set_clock(800)
 
 
@@ -46,7 +46,7 @@ def test_files_by_their_ending(tmp_path):
     assert (model.name, len(model.step_names)) == ("net", 1)
     assert CpuDevice(Spec(kind="cpu", segment_s=2e-5)).load("net", str(paths["mobilenet"])).step_names[1:]
     for name in ("m.txt", "m"):
-        with pytest.raises(InputError, match=r"expected a file that ends in \.onnx or \.pt2"):
+        with pytest.raises(InputError, match=r"expected a file name that ends in \.onnx or \.pt2"):
             device.load("m", str(tmp_path / name))
     for name in ("m.onnx", "m.pt2"):
         with pytest.raises(InputError, match="got 'no such file'"):

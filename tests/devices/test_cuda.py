@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from commonwatt.devices.cpu import CpuDevice
-from commonwatt.devices.cuda import CudaDevice
-from commonwatt.devices.nvml import NvmlGpu
+from commonwatt.devices.cuda import CudaDevice, NvmlGpu
 from commonwatt.model.errors import InputError, MissingExtraError
-from commonwatt.model.timeslice_config import CpuDevice as CpuSpec
-from commonwatt.model.timeslice_config import CudaDevice as Spec
+from commonwatt.model.timeslice_file import CpuDeviceSpec as CpuSpec
+from commonwatt.model.timeslice_file import CudaDeviceSpec as Spec
 
 
 def run(model, inputs):

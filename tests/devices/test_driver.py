@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from commonwatt.devices.driver import Driver, Request
-from commonwatt.devices.powers import modelled_powers, profiled_powers, stated_powers
-from commonwatt.model.timeslice_config import PowerModelSpec
-from commonwatt.model.timeslice_profile import KernelProfile, ModelProfile, ProfilePoint
-from commonwatt.timeslicing.energy import EnergyLedger
-from commonwatt.timeslicing.policies import Etf, Tf
-from commonwatt.timeslicing.scheduler import FairScheduler
-from commonwatt.timeslicing.tasks import Task
+from commonwatt.devices.driver import DeviceRequest, Driver
+from commonwatt.devices.profiles import modelled_powers, profiled_powers, stated_powers
+from commonwatt.model.timeslice_file import KernelProfile, ModelProfile, PowerModelSpec, ProfilePoint
+from commonwatt.timeslicing._energy import EnergyLedger
+from commonwatt.timeslicing._policies import Etf, Tf
+from commonwatt.timeslicing._scheduler import FairScheduler, Task
 from tests.devices.made import MS, FakeDevice, FakeModel
 
 X = {"x": np.ones((1, 2), np.float32)}
@@ -35,7 +33,7 @@ class Bench:
     def submit(self, name, times=1):
         tasks = []
         for _ in range(times):
-            task = Task(self.scheduler.tenants[name], 0, Request(*self.models[name], X, self.ended.append))
+            task = Task(self.scheduler.tenants[name], 0, DeviceRequest(*self.models[name], X, self.ended.append))
             assert self.scheduler.submit(task)
             tasks.append(task)
         return tasks
@@ -94,7 +92,7 @@ def test_clocks_are_set_when_tenants_change_and_only_then():
 
 def test_a_request_that_fails_fails_alone():
     bench = Bench()
-    bad = Task(bench.scheduler.tenants["a"], 0, Request(*bench.models["a"], {}, bench.ended.append))
+    bad = Task(bench.scheduler.tenants["a"], 0, DeviceRequest(*bench.models["a"], {}, bench.ended.append))
     assert bench.scheduler.submit(bad)
     good = bench.submit("a")[0]
     bench.run()

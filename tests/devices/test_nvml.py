@@ -18,9 +18,9 @@ START = """
 import json, sys, time
 from pathlib import Path
 from commonwatt.devices import cuda
-from commonwatt.devices.nvml import NvmlGpu
+from commonwatt.devices.cuda import NvmlGpu
 from commonwatt.model.errors import CommonwattError
-from commonwatt.model.timeslice_config import CudaDevice as Spec
+from commonwatt.model.timeslice_file import CudaDeviceSpec as Spec
 said = {}
 
 def failing(call, *arguments):
@@ -61,6 +61,7 @@ def told(library, tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_the_meter_is_in_joules(told):
     said, changes = told("""
 gpu = NvmlGpu(0)
@@ -74,6 +75,7 @@ gpu.close()
     assert changes == []  # a clock nobody set is not reset
 
 
+@pytest.mark.slow
 def test_the_clock_is_set_when_it_changes_and_let_go_in_the_end(told):
     said, changes = told("""
 gpu = NvmlGpu(0)
@@ -85,9 +87,10 @@ gpu.close()
 gpu.close()
 """)
     assert changes == ["lock 1200 1200", "lock 900 900", "reset 0 0", "lock 900 900", "reset 0 0"]
-    assert said["too fast"] == "InputError: field 'clock_mhz': got '5000', expected a clock that stand-in GPU has"
+    assert said["too fast"] == "InputError: field 'clock_mhz': got '5000', expected a clock that stand-in GPU supports"
 
 
+@pytest.mark.slow
 def test_without_permission_it_says_which_is_missing(told):
     said, changes = told("gpu = NvmlGpu(0); said['it'] = failing(gpu.set_clock, 900)", STAND_IN_DENIED="1")
     assert said["it"].startswith("InputError: field 'clock_mhz': got '900', expected permission to lock the clocks")
@@ -95,6 +98,7 @@ def test_without_permission_it_says_which_is_missing(told):
     assert changes == []
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_lost(told, tmp_path):
     said, _ = told(
         """
@@ -111,13 +115,15 @@ gpu.close()
         assert "lost" in error.lower()
 
 
+@pytest.mark.slow
 def test_an_index_there_is_not(told):
     said, _ = told("said['it'] = failing(NvmlGpu, 2)", STAND_IN_GPUS="2")
     assert said["it"] == (
-        "InputError: field 'device.index': got '2', expected a whole number below 2, as many GPUs as there are"
+        "InputError: field 'device.index': got '2', expected a whole number below 2, the number of GPUs"
     )
 
 
+@pytest.mark.slow
 def test_the_device_over_it(told):
     said, changes = told("""
 cuda._onnx_has_cuda = cuda._torch_has_cuda = lambda: False
@@ -135,5 +141,5 @@ device.close()
     assert (said["kind"], said["name"]) == ("cuda", "stand-in GPU")
     assert said["enforcement"] == "cooperative at segment boundaries"
     assert said["energy"] > 0
-    assert said["neither"] == "InputError: m.txt: got '.txt', expected a file that ends in .onnx or .pt2"
+    assert said["neither"] == "InputError: m.txt: got '.txt', expected a file name that ends in .onnx or .pt2"
     assert changes == ["lock 1000 1000", "reset 0 0"]

@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from commonwatt.devices.profiler import Settings, profile_model
+from commonwatt.devices.profiler import ProfilerSettings, profile_model
 from commonwatt.model.errors import ProfileError
-from commonwatt.model.timeslice_config import PowerModelSpec
+from commonwatt.model.timeslice_file import PowerModelSpec
 from tests.devices.made import FakeDevice, FakeModel
 
 SPEC = PowerModelSpec(idle_w=10, busy_w=5, joules_per_gflop=0.0, joules_per_gb=0.0)
@@ -17,7 +17,7 @@ SPEC = PowerModelSpec(idle_w=10, busy_w=5, joules_per_gflop=0.0, joules_per_gb=0
 
 def profiled(device, clocks=(None,), **how):
     model = FakeModel(device, power_w=80.0)
-    return profile_model(device, device.clock, model, clocks, SPEC, Settings(**how), np.random.default_rng(0))
+    return profile_model(device, device.clock, model, clocks, SPEC, ProfilerSettings(**how), np.random.default_rng(0))
 
 
 def test_five_seconds_of_inferences():

@@ -8,13 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonwatt.data.tx2 import TX2_ROWS, read_tx2_kernels, tx2_profile
-from commonwatt.devices.load import LoadGenerator
 from commonwatt.devices.profiles import check_fits, load_profile, point_at
-from commonwatt.devices.run import run
-from commonwatt.devices.summary import measure, summarise
+from commonwatt.devices.run import LoadGenerator, measure, run, summarise
 from commonwatt.model.errors import DeviceError, InputError
-from commonwatt.timeslicing.policies import make
-from commonwatt.timeslicing.problem import Problem
+from commonwatt.timeslicing._policies import make
+from commonwatt.timeslicing._problem import QuantumProblem
 from tests.devices.made import MS, opened, rng, simulated
 
 A = ("A", "resnet50", 1300)
@@ -26,11 +24,12 @@ def result(config, seed=0):
     return summarise(session, run(session, np.random.default_rng(seed)), seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["etf", "tf", "ef", "etf-energy"])
 @pytest.mark.parametrize("phi", [0.0, 0.5, 0.7, 1.0])
 def test_shares_are_those_of_the_plan(policy, phi):
     got = result(simulated(A, B, policy=policy, phi=phi, duration_s=60))
-    slices = make(policy, phi).slices(Problem.make(10**9, [1, 1], [4.261, 0.541]))
+    slices = make(policy, phi).slices(QuantumProblem.make(10**9, [1, 1], [4.261, 0.541]))
     for tenant, planned in zip(got.tenants, slices / 10**9, strict=True):
         assert tenant.planned_time_share == pytest.approx(planned, abs=1e-6)
         assert tenant.time_share == pytest.approx(planned, abs=0.01)
@@ -55,6 +54,7 @@ def test_a_device_with_little_to_do_idles_and_answers_at_once():
     assert got.system_fairness is None
 
 
+@pytest.mark.slow
 def test_poisson_arrivals_come_at_their_rate_and_repeat_with_the_seed():
     load = {"load": {"kind": "poisson", "rate_per_s": 5.0}}
     config = simulated((*A, load), duration_s=400)
@@ -142,7 +142,7 @@ def test_a_clock_is_looked_up_as_papers_write_it():
     profile = tx2_profile("resnet50", kernels=False)
     assert point_at(profile, 1300).power_w == 4.261
     assert point_at(profile, None).clock_mhz == 1300.5
-    with pytest.raises(InputError, match=r"got '1250', expected a clock the profile of resnet50 has .114.75, "):
+    with pytest.raises(InputError, match=r"got '1250', expected a clock in the profile of resnet50 .114.75, "):
         point_at(profile, 1250)
 
 

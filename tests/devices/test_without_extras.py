@@ -10,8 +10,8 @@ from commonwatt.devices import cuda
 from commonwatt.devices.cpu import CpuDevice
 from commonwatt.devices.tiny_models import tiny_model
 from commonwatt.model.errors import MissingExtraError
-from commonwatt.model.timeslice_config import CpuDevice as CpuSpec
-from commonwatt.model.timeslice_config import CudaDevice as CudaSpec
+from commonwatt.model.timeslice_file import CpuDeviceSpec as CpuSpec
+from commonwatt.model.timeslice_file import CudaDeviceSpec as CudaSpec
 
 
 @pytest.fixture

@@ -14,15 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commonwatt.control.engine import Found, JobEnded, JobInterrupted, Outcome, Start, Stop
-from commonwatt.engines.images import Images
+from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome, RecordedRun, Start, Stop
+from commonwatt.engines.clocks import RealClock
 from commonwatt.engines.local import runner
-from commonwatt.engines.local.clock import RealClock
 from commonwatt.engines.local.engine import LocalEngine
-from commonwatt.engines.local.folder import End, RunFolder, RunOrder
-from commonwatt.engines.local.progress import read_progress
-from commonwatt.engines.local.run import Run
-from commonwatt.engines.work import Work
+from commonwatt.engines.local.folder import End, RunFolder
+from commonwatt.engines.local.run import LocalRun
+from commonwatt.engines.reports import read_progress
+from commonwatt.engines.run_spec import Images, JobWork, RunSpec
 from commonwatt.model.errors import EngineError
 from commonwatt.testing.engine_contract import EngineContract, Lab, contract_cluster, contract_jobs
 
@@ -40,13 +39,15 @@ JOBS = {
 }
 
 
-def work(name: str) -> Work:
+def work(name: str) -> JobWork:
     if name == "missing":
-        return Work(("/no/such/program",), Path("/"))
+        return JobWork(("/no/such/program",), Path("/"))
     if name == "mute":
-        return Work((sys.executable, "-c", "import time; time.sleep(0.2)"), Path("/"))
+        return JobWork((sys.executable, "-c", "import time; time.sleep(0.2)"), Path("/"))
     spec = JOBS[name]
-    return Work((sys.executable, "-I", str(WORKER), json.dumps({**spec, "unit_s": UNIT_S})), Path("/"), spec["epochs"])
+    return JobWork(
+        (sys.executable, "-I", str(WORKER), json.dumps({**spec, "unit_s": UNIT_S})), Path("/"), spec["epochs"]
+    )
 
 
 def engine_on(folder: Path, **options) -> LocalEngine:
@@ -66,7 +67,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def until(true, limit_s=20.0):
+def until(true, limit_s=120.0):
     end_s = time.monotonic() + limit_s
     while not (value := true()):
         assert time.monotonic() < end_s
@@ -89,7 +90,7 @@ def started(folder: Path, handle: int = 0) -> list[list[str]]:
     return [line.split() for line in log.read_text().splitlines()] if log.exists() else []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 class TestLocalEngine(EngineContract):
     @pytest.fixture
     def lab(self, folder):
@@ -142,7 +143,7 @@ def test_a_job_that_does_not_listen_is_killed_after_the_grace_time(folder):
 @pytest.mark.parametrize("deaf", [False, True])
 def test_a_run_longer_than_its_time_limit_has_failed_and_says_so(folder, deaf):
     command = "trap '' TERM; sleep 600 & wait; sleep 600" if deaf else "trap 'exit 0' TERM; sleep 600 & wait"
-    limited = Work(("sh", "-c", command), Path("/"), time_limit_s=0.3)
+    limited = JobWork(("sh", "-c", command), Path("/"), time_limit_s=0.3)
     engine = LocalEngine(contract_cluster(), folder, lambda name: limited, grace_s=0.3)
     engine.apply([Start(0, "j", (0,), 1)])
     (seen,) = until(engine.poll)
@@ -153,7 +154,7 @@ def test_a_run_longer_than_its_time_limit_has_failed_and_says_so(folder, deaf):
 
 
 def test_an_image_is_run_by_the_command_of_the_site(folder):
-    inside = Work((sys.executable, "-c", "pass"), Path("/"), image="some:image")
+    inside = JobWork((sys.executable, "-c", "pass"), Path("/"), image="some:image")
     images = Images(("env", "RUN_IN={image}", "sh", "-c", 'echo "$RUN_IN: $#"', "sh", "{command}"))
     engine = LocalEngine(contract_cluster(), folder, lambda name: inside, images=images)
     engine.apply([Start(0, "j", (0,), 1)])
@@ -164,7 +165,7 @@ def test_an_image_is_run_by_the_command_of_the_site(folder):
         engine_for(folder / "other", inside).apply([Start(0, "j", (0,), 1)])
 
 
-def engine_for(folder: Path, what: Work) -> LocalEngine:
+def engine_for(folder: Path, what: JobWork) -> LocalEngine:
     return LocalEngine(contract_cluster(), folder, lambda name: what)
 
 
@@ -174,10 +175,10 @@ def test_two_runs_of_a_job_take_turns_and_one_given_up_makes_room(folder):
     runs = []
     for attempt in (1, 2):
         command = ("sh", "-c", f"trap '' TERM; echo begin {attempt} >> {log}; sleep 600 & wait; sleep 600")
-        order = RunOrder(
+        order = RunSpec(
             0, attempt, "j", (0,), 1, ((0,),), 0.0, 0.0, command, "/", {}, 600.0, lock=str(held), look_s=0.05
         )
-        runs.append(Run(RunFolder.create(folder / "runs", order), order))
+        runs.append(LocalRun(RunFolder.create(folder / "runs", order), order))
     runs[0].launch()
     until(log.exists)
     runs[1].launch()
@@ -245,7 +246,7 @@ time.sleep(600)
 @pytest.mark.parametrize(("done", "ended"), [("3", True), ("2.5", False)])
 def test_a_stop_that_comes_when_all_was_done_is_an_end(folder, done, ended):
     engine = LocalEngine(
-        contract_cluster(), folder, lambda _: Work((sys.executable, "-c", CALM, done), Path("/"), epochs=3)
+        contract_cluster(), folder, lambda _: JobWork((sys.executable, "-c", CALM, done), Path("/"), epochs=3)
     )
     engine.apply([Start(0, "calm", (0,), 1)])
     until((folder / "jobs" / "0" / "ready").exists)
@@ -259,6 +260,7 @@ def test_a_stop_that_comes_when_all_was_done_is_an_end(folder, done, ended):
         assert engine.progress(np.array([0])).kept_epochs == [2]
 
 
+@pytest.mark.slow
 def test_jobs_outlive_the_controller_and_another_one_takes_them_up(folder):
     """kill -9 of the process that started them: both run on, once; one ends before anybody looks."""
     source = CONTROLLER.format(tests=str(Path(__file__).parents[2]), folder=str(folder))
@@ -267,7 +269,7 @@ def test_jobs_outlive_the_controller_and_another_one_takes_them_up(folder):
         first.kill()
     until((folder / "runs" / "1-1" / "end.json").exists)
     second = engine_on(folder)
-    assert second.found() == [Found(0, 1, (0,), 1), Found(1, 1, (), 0)]
+    assert second.recorded_runs() == [RecordedRun(0, 1, (0,), 1), RecordedRun(1, 1, (), 0)]
     assert [type(change) for change in second.poll()] == [JobEnded]
     with pytest.raises(EngineError, match="running already"):
         second.apply([Start(0, "j2", (1,), 1)])
@@ -284,7 +286,7 @@ def test_jobs_outlive_the_controller_and_another_one_takes_them_up(folder):
 def test_an_order_nobody_carried_out_is_given_up_for_good(folder, monkeypatch):
     """The controller died between writing the order and starting the runner, which comes late."""
     engine = engine_on(folder)
-    monkeypatch.setattr(Run, "launch", lambda run: None)
+    monkeypatch.setattr(LocalRun, "launch", lambda run: None)
     engine.apply([Start(0, "j1", (0,), 1)])
     second = engine_on(folder)
     (seen,) = second.poll()

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome, Start, Stop
+from commonwatt.control.engine import JobEnded, JobInterrupted, MeterMark, Outcome, Start, Stop
 from commonwatt.engines.local.engine import LocalEngine
-from commonwatt.engines.local.folder import End, RunOrder
-from commonwatt.engines.meters import DeclaredPower, Mark, Meters
-from commonwatt.engines.work import Work
+from commonwatt.engines.local.folder import End
+from commonwatt.engines.meters import DeclaredPower, Meters
+from commonwatt.engines.run_spec import JobWork, RunSpec
 from commonwatt.model.errors import EngineDownError
 from commonwatt.model.nodes import Cluster, NodeSpec
 
@@ -26,9 +26,9 @@ def cluster(*names: str, gpus: int = 2) -> Cluster:
     return Cluster.of([NodeSpec(name=name, gpu_type="V100", gpus=gpus, idle_w=100, gpu_w=50) for name in names])
 
 
-def sleeper(name: str) -> Work:
+def sleeper(name: str) -> JobWork:
     seconds = name.partition("-")[2] or "60"
-    return Work((sys.executable, "-I", "-c", f"import time; time.sleep({seconds})"), Path("/"), 4.0, mark=f"m{name}")
+    return JobWork((sys.executable, "-I", "-c", f"import time; time.sleep({seconds})"), Path("/"), 4.0, mark=f"m{name}")
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def until(path: Path, limit_s: float = 60.0) -> None:
 
 
 def places(engine: LocalEngine) -> dict[int, tuple[int, ...]]:
-    return {found.handle: found.nodes for found in engine.found()}
+    return {found.handle: found.nodes for found in engine.recorded_runs()}
 
 
 SLOTS = {"a": (0, 1), "b": (2, 3), "c": (4, 5)}
@@ -71,7 +71,7 @@ def test_jobs_are_found_on_their_nodes_whatever_their_order_in_the_configuration
         began(folder, run)
     second = engine_of(folder, "b", "c", "a")
     assert places(second) == {1: (2,), 2: (0,)}
-    assert [found.mark for found in second.found()] == ["m1", "m2"]
+    assert [found.mark for found in second.recorded_runs()] == ["m1", "m2"]
     assert second._free(0) == [3]
 
 
@@ -84,10 +84,10 @@ def test_what_has_no_place_any_more_is_stopped_and_can_go_on_elsewhere(folder, n
     for run in ("1-1", "2-1"):
         began(folder, run)
     second = engine_of(folder, *names, slots=slots)
-    assert list(second.clear_out(dry=True)) == [1]
+    assert list(second.evict_unplaced(dry=True)) == [1]
     assert list(second.poll()) == []
     assert sorted(second._runs) == [1, 2]
-    assert list(second.clear_out(dry=False)) == [1]
+    assert list(second.evict_unplaced(dry=False)) == [1]
     assert places(second) == {1: (), 2: (0,)}
     (change,) = second.poll()
     assert isinstance(change, JobInterrupted)
@@ -103,8 +103,8 @@ def test_old_records_are_forgotten_and_snapshots_kept(folder):
         began(folder, f"1-{k}")
         engine.apply([Stop(1)])
     engine.apply([Start(2, "2", (0,), 1)])
-    assert engine.remembered() == [1]
-    engine.forget([1, 2, 3])
+    assert engine.prunable() == [1]
+    engine.prune([1, 2, 3])
     assert [path.name for path in (folder / "runs").iterdir()] == ["2-1"]
     assert (folder / "jobs" / "1").is_dir()
     assert list(places(engine)) == list(places(engine_of(folder, "a"))) == [2]
@@ -116,12 +116,12 @@ def test_records_of_another_store_are_put_aside_and_their_numbers_are_free(folde
     until(folder / "runs" / "1-1" / "end.json")
     (folder / "jobs" / "1" / "progress").write_text("3")
     second = engine_of(folder, "a")
-    second.forget([1], aside=True)
+    second.prune([1], aside=True)
     assert second.poll() == []
     assert not list((folder / "runs").iterdir())
     assert sorted(path.name for path in (folder / "aside").glob("*/*")) == ["jobs-1", "runs-1-1"]
     second.apply([Start(1, "1", (0,), 1)])
-    assert second.found()[0].attempts == 1
+    assert second.recorded_runs()[0].attempts == 1
     order = json.loads((folder / "runs" / "1-1" / "run.json").read_text())
     assert order["base_epochs"] == 0
 
@@ -214,7 +214,7 @@ def ended(at_s: float, ran_s: float | None = None) -> End:
     ],
 )
 def test_a_run_ends_between_its_order_and_now(end, at_s):
-    order = RunOrder(1, 1, "x", (0,), 1, ((0,),), 100.0, 0.0, (), "/", {}, 1.0)
+    order = RunSpec(1, 1, "x", (0,), 1, ((0,),), 100.0, 0.0, (), "/", {}, 1.0)
     assert end.timely(order, 200.0).at_s == at_s
 
 
@@ -248,7 +248,7 @@ def test_what_a_stopped_run_has_lost_is_told_to_the_controller_after_the_one_tha
 
 
 def test_a_job_over_its_time_limit_says_so_in_a_word(folder):
-    limited = Work((sys.executable, "-I", "-c", "import time; time.sleep(60)"), Path("/"), time_limit_s=0.2)
+    limited = JobWork((sys.executable, "-I", "-c", "import time; time.sleep(60)"), Path("/"), time_limit_s=0.2)
     engine = LocalEngine(cluster("a"), folder, lambda _: limited, grace_s=0.2)
     engine.apply([Start(1, "1", (0,), 1)])
     end_s = time.monotonic() + 60
@@ -267,7 +267,7 @@ def test_meters_go_on_counting_while_no_controller_runs_and_one_that_was_set_bac
         return LocalEngine(cluster("a", "b"), tmp_path, sleeper, node_energy_j=says_j.get, since=since, **clocks)
 
     marks = engine().marks()
-    assert marks == {0: Mark(1000.0, 500.0), 1: Mark(1000.0, 700.0)}
+    assert marks == {0: MeterMark(1000.0, 500.0), 1: MeterMark(1000.0, 700.0)}
     time_s[0] = 1300.0
     says_j |= {0: 900.0, 1: 20.0}
     after = engine(since=marks)

@@ -14,16 +14,15 @@ import numpy as np
 import pytest
 
 from commonwatt.control.engine import Outcome, Start, Stop
-from commonwatt.engines.files import read_json, write_record
 from commonwatt.engines.local import run as runs
 from commonwatt.engines.local import runner
 from commonwatt.engines.local.engine import LocalEngine
-from commonwatt.engines.local.folder import End, RunFolder, RunOrder
+from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.local.processes import end_marked
-from commonwatt.engines.local.progress import read_progress
 from commonwatt.engines.local.run import await_any
-from commonwatt.engines.reports import Reports
-from commonwatt.engines.work import Work
+from commonwatt.engines.reports import Reports, read_progress
+from commonwatt.engines.run_spec import JobWork, RunSpec
+from commonwatt.engines.state_folder import read_json, write_record
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.nodes import Cluster, NodeSpec
 from tests.engines.test_local import until
@@ -41,7 +40,7 @@ def folder(tmp_path):
 
 def engine_for(folder: Path, *command: str, **more) -> LocalEngine:
     options = {name: more.pop(name) for name in ("environment", "time_limit_s", "epochs") if name in more}
-    return LocalEngine(CLUSTER, folder, lambda _: Work(command, Path("/"), **options), **{"grace_s": 1.0, **more})
+    return LocalEngine(CLUSTER, folder, lambda _: JobWork(command, Path("/"), **options), **{"grace_s": 1.0, **more})
 
 
 def python(source: str) -> tuple[str, ...]:
@@ -118,6 +117,7 @@ def test_numbers_that_make_no_sense_are_as_good_as_nothing(tmp_path, text):
     assert read_progress(tmp_path / "progress") is None
 
 
+@pytest.mark.slow
 @odd
 def test_a_job_that_spoils_its_progress_ends_as_any_other(folder, make):
     engine = engine_for(folder, "sleep", "600")
@@ -132,7 +132,7 @@ def test_a_job_that_spoils_its_progress_ends_as_any_other(folder, make):
 @odd
 @pytest.mark.parametrize("name", ["runner.json", "end.json"])
 def test_records_of_a_run_nobody_can_read_are_as_good_as_none(folder, make, name):
-    order = RunOrder(1, 1, "1", (0,), 1, ((0,),), 1.0, 0.0, ("true",), "/", {}, 1.0)
+    order = RunSpec(1, 1, "1", (0,), 1, ((0,),), 1.0, 0.0, ("true",), "/", {}, 1.0)
     run = RunFolder.create(folder / "runs", order)
     make(run.path / name)
     assert soon(run.end) is None
@@ -166,7 +166,7 @@ def test_an_order_nobody_can_read_is_put_aside_and_the_others_go_on(folder, make
     second = soon(lambda: engine_for(folder, "sleep", "600"))
     aside = [path.name.partition("-")[2] for path in folder.glob("aside/*")]
     assert aside == ([] if make is ODD["link to itself"] else ["damaged-2-1"])  # which is as if nothing were there
-    assert [found.handle for found in second.found()] == [1]
+    assert [found.handle for found in second.recorded_runs()] == [1]
     second.apply([Stop(1)])
 
 
@@ -211,10 +211,10 @@ def test_a_job_that_locks_its_own_folder_is_told_from_a_full_disk(folder, monkey
     def refuse(*_):
         raise OSError(number, os.strerror(number))
 
-    reports = Reports(folder / "jobs", lambda _: Work(("true",), Path("/"), 9.0))
+    reports = Reports(folder / "jobs", lambda _: JobWork(("true",), Path("/"), 9.0))
     (folder / "jobs" / "1").mkdir(parents=True)
     (folder / "jobs" / "1" / "progress").write_text("1.5")
-    order = RunOrder(1, 1, "1", (0,), 1, ((0,),), 0.0, 0.0, ("true",), "/", {}, 1.0, epochs=9.0)
+    order = RunSpec(1, 1, "1", (0,), 1, ((0,),), 0.0, 0.0, ("true",), "/", {}, 1.0, epochs=9.0)
     monkeypatch.setattr("commonwatt.engines.reports.write_record", refuse)
     if down:
         with pytest.raises(EngineDownError, match="cannot be written"):
@@ -250,8 +250,8 @@ def test_no_wait_is_longer_than_the_system_can_count(folder, monkeypatch):
     monkeypatch.setattr(runs.select, "poll", Poll)
     await_any([], 90 * 86_400.0, 0)
     job = subprocess.Popen(["sleep", "600"])
-    told = runner._Told.__new__(runner._Told)
-    told.at_s, told.job, told.woken = None, None, os.eventfd(1, os.EFD_NONBLOCK)
+    told = runner._Signals.__new__(runner._Signals)
+    told.stop_s, told.job, told.woken = None, None, os.eventfd(1, os.EFD_NONBLOCK)
     monkeypatch.setattr(Poll, "poll", lambda _, milliseconds: (asked.append(milliseconds), job.kill(), job.wait()))
     assert not runner._wait(job, told, {"limit_s": 90 * 86_400.0, "grace_s": 1.0}, folder / "end.json")
     assert len(asked) == 2
@@ -262,7 +262,7 @@ def test_a_node_that_is_full_of_what_cannot_be_killed_is_not_down(folder, monkey
     engine = engine_for(folder, "sleep", "600")
     engine.apply([Start(1, "1", (0,), 2)])
     with monkeypatch.context() as patched:
-        patched.setattr(runs.Run, "stuck", lambda run: True)
+        patched.setattr(runs.LocalRun, "stuck", lambda run: True)
         view = engine.nodes()
     assert (view.usable_gpus.tolist(), view.up.tolist()) == ([0], [True])
     engine.apply([Stop(1)])

@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome, Start, Stop
-from commonwatt.engines.files import write_record
 from commonwatt.engines.local import run as runs
 from commonwatt.engines.local import runner
-from commonwatt.engines.local.folder import RunFolder, RunOrder
+from commonwatt.engines.local.folder import RunFolder
 from commonwatt.engines.local.processes import Process
-from commonwatt.engines.local.run import Run, passed_on
+from commonwatt.engines.local.run import LocalRun, passed_on
+from commonwatt.engines.run_spec import RunSpec
+from commonwatt.engines.state_folder import write_record
 from commonwatt.model.errors import EngineError
 from tests.engines.test_local import alive, until
 from tests.engines.test_local_nuisance import engine_for, folder, python
@@ -36,7 +37,7 @@ def test_a_run_whose_state_folder_is_moved_ends_there(folder):
     until((folder / "one" / "runs" / "1-1" / "runner.json").exists)
     (folder / "one").rename(folder / "two")
     second = engine_for(folder / "two", "true")
-    assert [found.nodes for found in second.found()] == [(0,)]
+    assert [found.nodes for found in second.recorded_runs()] == [(0,)]
     (folder / "go").touch()
     (seen,) = until(second.poll)
     assert (seen.outcome, seen.cause) == (Outcome.FAILED, "exit code 3")
@@ -60,12 +61,12 @@ def innocent(**environment: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(["sleep", "600"], start_new_session=True, env={**os.environ, **environment})
 
 
-def left_by_a_crash(folder: Path, pid: int, **more) -> Run:
+def left_by_a_crash(folder: Path, pid: int, **more) -> LocalRun:
     own = {"COMMONWATT_PROGRESS": str(folder / "jobs" / "1" / "progress")}
-    order = RunOrder(1, 1, "1", (0,), 1, ((0,),), 1.0, 0.0, ("true",), "/", own, 0.5)
+    order = RunSpec(1, 1, "1", (0,), 1, ((0,),), 1.0, 0.0, ("true",), "/", own, 0.5)
     run = RunFolder.create(folder / "runs", order)
     write_record(run.path / "runner.json", {"runner": pid, "job": pid, **more})
-    return Run(run, order)
+    return LocalRun(run, order)
 
 
 @pytest.mark.parametrize("record", ["old", "other boot", "other time"])
@@ -80,7 +81,7 @@ def test_a_process_that_was_given_a_number_again_is_left_alone(folder, record):
                 "other time": {"boot": boot, "runner_began": began - 1, "job_began": began - 1},
             }[record]
             run = left_by_a_crash(folder, other.pid, **more)
-            run.tell(signal.SIGKILL)
+            run.terminate(signal.SIGKILL)
             assert run.watched == -1
             assert run.ended().cause == "its runner died"
             with pytest.raises(subprocess.TimeoutExpired):
@@ -163,7 +164,7 @@ def test_what_a_dead_runner_left_and_does_not_die_keeps_nobody_busy(folder, monk
     run = engine._runs[1]
     with monkeypatch.context() as patch:
         hung = Hung(patch)
-        run.tell(signal.SIGKILL)
+        run.terminate(signal.SIGKILL)
         assert until(lambda: run.ended() is None and run.orphaned_s)
         tries, woken = hung.tries, []
 
@@ -178,7 +179,7 @@ def test_what_a_dead_runner_left_and_does_not_die_keeps_nobody_busy(folder, monk
             engine.wait(0.02)
             assert engine.poll() == []
         assert (woken, hung.tries) == ([], tries)
-        assert engine.tell([1]) == [1]
+        assert engine.request_stop([1]) == [1]
         with pytest.raises(EngineError, match="its processes do not end, even killed"):
             engine.apply([Stop(1)])
         assert run.watched == -1
@@ -192,8 +193,8 @@ def test_a_waker_is_heard_and_other_jobs_end_while_something_hangs(folder, monke
     hung = Hung(monkeypatch)
     run = left_by_a_crash(folder / "one", 2**22 - 1)
     assert run.ended() is None
-    order = RunOrder(2, 1, "2", (0,), 1, ((0,),), 1.0, 0.0, ("true",), "/", {}, 0.5)
-    other = Run(RunFolder.create(folder / "two" / "runs", order), order)
+    order = RunSpec(2, 1, "2", (0,), 1, ((0,),), 1.0, 0.0, ("true",), "/", {}, 0.5)
+    other = LocalRun(RunFolder.create(folder / "two" / "runs", order), order)
     other.launch()
     runs.await_any([run, other], 60.0)
     assert other.ended().exit_code == 0
@@ -299,5 +300,5 @@ def test_orders_are_for_us_alone(folder):
     until(engine.poll)
     assert (folder / "new" / "runs").stat().st_mode & 0o777 == 0o700
     assert (folder / "new" / "runs" / "1-1" / "run.json").stat().st_mode & 0o777 == 0o600
-    engine.forget([1], aside=True)
+    engine.prune([1], aside=True)
     assert (folder / "new" / "aside").stat().st_mode & 0o777 == 0o700

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from commonwatt.engines.local.nvml import nvml_energy_j
+from commonwatt.engines.meters import nvml_energy_j
 from commonwatt.model.errors import EngineError, InputError, MissingExtraError
 from commonwatt.model.nodes import Cluster, NodeSpec
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from commonwatt.control.engine import JobEnded, JobInterrupted, SetPower, Start, Stop
-from commonwatt.engines.simulated.clock import VirtualClock
+from commonwatt.engines.clocks import VirtualClock
 from commonwatt.engines.simulated.engine import Outage, SimulatedEngine, World
 from commonwatt.engines.simulated.events import EventQueue, Priority
 from commonwatt.model.errors import EngineError
-from commonwatt.model.jobs import Job, JobTable
+from commonwatt.model.jobs import Job, JobArrays
 from commonwatt.model.nodes import Cluster, NodeSpec, PowerState
 from commonwatt.testing.engine_contract import EngineContract, Lab, contract_cluster, contract_jobs
 
@@ -95,7 +95,7 @@ def test_power_and_energy_by_hand():
 
 def test_own_gpu_power_of_a_job():
     cluster = contract_cluster()
-    table = JobTable.of([Job("a", "t", 0, np.inf, 0, {"V100": {1: 100.0}}, gpu_w={"V100": 17.0})])
+    table = JobArrays.of([Job("a", "t", 0, np.inf, 0, {"V100": {1: 100.0}}, gpu_w={"V100": 17.0})])
     engine = SimulatedEngine(cluster, table, World())
     engine.apply([Start(0, "a", (0,), 1)])
     engine.advance(0.0)
@@ -105,7 +105,7 @@ def test_own_gpu_power_of_a_job():
 def test_unused_nodes_sleep_after_a_while_and_take_time_to_wake():
     sleep = PowerState(name="sleep", power_w=10, wake_s=40)
     cluster = Cluster.of([NodeSpec(name="n", gpu_type="V100", gpus=1, idle_w=100, gpu_w=50, states=(sleep,))])
-    table = JobTable.of([Job("a", "t", 0, np.inf, 0, {"V100": {1: 100.0}})])
+    table = JobArrays.of([Job("a", "t", 0, np.inf, 0, {"V100": {1: 100.0}})])
     engine = SimulatedEngine(cluster, table, World(unused_state="sleep", unused_after_s=60))
     engine.advance(59.0)
     assert engine.power_w() == 100
@@ -166,7 +166,7 @@ def test_true_run_time_can_differ_from_the_table():
 def test_going_to_sleep_takes_a_while_at_idle_power_and_cannot_be_broken_off():
     sleep = PowerState(name="sleep", power_w=10, enter_s=30, wake_s=40)
     cluster = Cluster.of([NodeSpec(name="n", gpu_type="V100", gpus=1, idle_w=100, gpu_w=50, states=(sleep,))])
-    table = JobTable.of([Job("a", "t", 0, np.inf, 0, {"V100": {1: 100.0}})])
+    table = JobArrays.of([Job("a", "t", 0, np.inf, 0, {"V100": {1: 100.0}})])
     engine = SimulatedEngine(cluster, table, World(unused_state="sleep", unused_after_s=60))
     engine.advance(70.0)
     assert (engine.power_w(), engine.nodes().wait_s.tolist()) == (100, [20 + 40])
@@ -192,7 +192,7 @@ def test_a_node_is_back_when_the_last_of_its_outages_ends():
 def test_a_node_that_fails_while_it_wakes_has_woken_when_it_is_back():
     sleep = PowerState(name="sleep", power_w=10, wake_s=500)
     cluster = Cluster.of([NodeSpec(name="n", gpu_type="V100", gpus=1, idle_w=100, gpu_w=50, states=(sleep,))])
-    table = JobTable.of([Job("a", "t", 0, np.inf, 0, {"V100": {1: 100.0}})])
+    table = JobArrays.of([Job("a", "t", 0, np.inf, 0, {"V100": {1: 100.0}})])
     engine = SimulatedEngine(
         cluster, table, World(unused_state="sleep", unused_after_s=10, outages=(Outage(0, 150.0, 200.0),))
     )
@@ -209,7 +209,7 @@ def test_a_node_that_fails_while_it_wakes_has_woken_when_it_is_back():
 def test_a_node_used_again_at_the_very_moment_it_is_left_need_not_wake():
     sleep = PowerState(name="sleep", power_w=10, enter_s=30, wake_s=40)
     cluster = Cluster.of([NodeSpec(name="n", gpu_type="V100", gpus=1, idle_w=100, gpu_w=50, states=(sleep,))])
-    table = JobTable.of([Job(name, "t", 0, np.inf, 0, {"V100": {1: 100.0}}) for name in ("a", "b")])
+    table = JobArrays.of([Job(name, "t", 0, np.inf, 0, {"V100": {1: 100.0}}) for name in ("a", "b")])
     engine = SimulatedEngine(cluster, table, World(unused_state="sleep"))
     engine.advance(0.0)
     assert engine.nodes().wait_s.tolist() == [0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commonwatt.control.engine import Found, JobEnded, JobInterrupted, Start, Stop
+from commonwatt.control.engine import JobEnded, JobInterrupted, RecordedRun, Start, Stop
 from commonwatt.engines.simulated.engine import World
 from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.testing.engine_contract import EngineContract, Lab, contract_cluster, contract_jobs
@@ -50,14 +50,14 @@ def test_what_was_started_is_found_and_ends_are_told_again():
     assert [type(change) for change in engine.poll()] == [JobEnded]
     engine.apply([Stop(2)])
     assert engine.poll() == []
-    assert engine.found() == [Found(0, 1, (), 0), Found(1, 1, (1,), 1), Found(2, 1, (), 0)]
+    assert engine.recorded_runs() == [RecordedRun(0, 1, (), 0), RecordedRun(1, 1, (1,), 1), RecordedRun(2, 1, (), 0)]
     again = engine.poll()
     assert [(type(change), change.handle) for change in again] == [(JobEnded, 0), (JobInterrupted, 2)]
     engine.apply([Start(2, "j3", (0,), 1)])
-    assert engine.found()[2] == Found(2, 2, (0,), 1)
-    assert engine.remembered() == [0]
-    engine.forget([0, 1])
-    assert [found.handle for found in engine.found()] == [1, 2]
+    assert engine.recorded_runs()[2] == RecordedRun(2, 2, (0,), 1)
+    assert engine.prunable() == [0]
+    engine.prune([0, 1])
+    assert [found.handle for found in engine.recorded_runs()] == [1, 2]
 
 
 def test_many_ends_at_once_are_told_in_order_and_time_is_caught_up():
@@ -76,7 +76,7 @@ def test_what_has_just_ended_is_neither_stopped_nor_started():
     (stopped,) = engine.apply([Stop(0), Start(0, "j1", (1,), 1)])
     assert stopped.lost_s == 0.0
     assert [type(change) for change in engine.poll()] == [JobEnded]
-    assert engine.found() == [Found(0, 1, (), 0)]
+    assert engine.recorded_runs() == [RecordedRun(0, 1, (), 0)]
 
 
 def test_a_clock_that_stands_or_goes_back_changes_nothing():

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from commonwatt.forecasting.forecast import LEVELS
-from commonwatt.forecasting.series import DemandSeries
+from commonwatt.model.demand import LEVELS, DemandSeries
 
 
 def walk(length=400, seed=0, step_s=60.0, unknown=0):

@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 
-from commonwatt.forecasting.baselines import LastValue, MovingMaximum, SeasonalNaive
-from commonwatt.forecasting.forecast import LEVELS, Predictor
-from commonwatt.forecasting.predictors import make_predictor
-from commonwatt.forecasting.series import DemandSeries
-from commonwatt.forecasting.threshold import Threshold
+from commonwatt.forecasting._baselines import LastValue, MovingMaximum, SeasonalNaive, Threshold
+from commonwatt.forecasting._predictors import make_predictor
+from commonwatt.model.demand import LEVELS, DemandSeries, Predictor
 from commonwatt.model.errors import InputError
 from tests.forecasting.made import walk
 

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from commonwatt.forecasting.baselines import LastValue, MovingMaximum
-from commonwatt.forecasting.blend import Blend, network_and_trees
-from commonwatt.forecasting.forecast import Predictor
-from commonwatt.forecasting.predictors import make_predictor
-from commonwatt.forecasting.series import DemandSeries
+from commonwatt.forecasting._baselines import LastValue, MovingMaximum
+from commonwatt.forecasting._blend import NetworkAndTrees, network_and_trees
+from commonwatt.forecasting._predictors import make_predictor
+from commonwatt.model.demand import DemandSeries, Predictor
 from commonwatt.model.errors import InputError
 from tests.forecasting.made import walk
 
@@ -16,9 +15,11 @@ from tests.forecasting.made import walk
 def test_it_is_the_mean_rounded_where_demand_is_whole(fraction):
     series = DemandSeries(0.0, 60.0, walk(300).gpus + fraction)
     parts = LastValue(), MovingMaximum(30)
-    both = Blend((LastValue(), MovingMaximum(30)), "both")
-    for predictor in (*parts, both):
+    both = NetworkAndTrees(LastValue(), MovingMaximum(30))
+    both._whole = series.whole
+    for predictor in (*parts, both.network, both.trees):
         predictor.fit(series, np.random.default_rng(0))
+    for predictor in (*parts, both):
         predictor.update(77.0)
     assert isinstance(both, Predictor)
     assert both.look_back == 120
@@ -31,9 +32,7 @@ def test_it_is_the_mean_rounded_where_demand_is_whole(fraction):
 
 def test_horizons_must_be_one():
     with pytest.raises(InputError, match="one horizon"):
-        Blend((LastValue(horizon=5), LastValue(horizon=3)), "both")
-    with pytest.raises(InputError, match="one horizon"):
-        Blend((), "none")
+        NetworkAndTrees(LastValue(horizon=5), LastValue(horizon=3))
 
 
 def test_the_network_and_the_trees_go_by_both_names():

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonwatt.forecasting.history import History, SortedWindow, sliding_quantiles
-from commonwatt.forecasting.series import DemandSeries
+from commonwatt.forecasting._history import History, SortedWindow, sliding_quantiles
+from commonwatt.model.demand import DemandSeries
 from commonwatt.model.errors import InputError
 
 LEVELS = np.array([0.1, 0.5, 0.9, 0.99])

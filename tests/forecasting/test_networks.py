@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonwatt.forecasting.forecast import LEVELS, Predictor
-from commonwatt.forecasting.movements import LAGS
-from commonwatt.forecasting.network_inputs import MEMORY, contexts, sequences
-from commonwatt.forecasting.network_training import Recipe
-from commonwatt.forecasting.networks import NetworkPredictor, NetworkSettings
-from commonwatt.forecasting.series import DemandSeries
+from commonwatt.forecasting._network_inputs import LAGS, MEMORY, contexts, sequences
+from commonwatt.forecasting._network_training import Recipe
+from commonwatt.forecasting._networks import NetworkPredictor, NetworkSettings
+from commonwatt.model.demand import LEVELS, DemandSeries, Predictor
 from commonwatt.model.errors import InputError
 from tests.forecasting.made import walk
 
@@ -34,6 +32,7 @@ def rows_of(values, origins):
     return contexts(values, np.asarray(origins), 5, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("point", [False, True])
 def test_every_kind_forecasts_quantiles_that_do_not_cross(kind, point):
@@ -84,6 +83,7 @@ def test_a_higher_level_moves_the_forecast_by_as_much():
     assert np.abs(moved[series.gpus[origins] > 60] - 1000).max() <= 1
 
 
+@pytest.mark.slow
 def test_networks_of_raw_levels_fall_behind_where_the_level_drifts():
     rng = np.random.default_rng(0)
     drifting = np.round(np.cumsum(rng.normal(0, 1, 3000)) + 300 + 0.3 * np.maximum(np.arange(3000) - 2000, 0))
@@ -98,6 +98,7 @@ def test_networks_of_raw_levels_fall_behind_where_the_level_drifts():
     assert under[False] < 0.4
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_network_and_leaves_torch_as_it_was():
     torch.manual_seed(5)
     state, threads = torch.random.get_rng_state(), torch.get_num_threads()
@@ -235,7 +236,7 @@ def test_held_out_values_keep_what_was_better_than_what_came_of_training():
     assert (fitted(series, more=more).predict().gpus == usual.predict().gpus).all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_training_beats_the_usual_changes_where_some_hours_are_rougher_than_others():
     rng = np.random.default_rng(0)
     rough = (np.arange(7000) // 200) % 2 == 1

@@ -6,15 +6,12 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from commonwatt.forecasting.auto_ets import AutoEts
-from commonwatt.forecasting.chronos import ChronosPredictor
-from commonwatt.forecasting.evaluate import evaluate
-from commonwatt.forecasting.forecast import LEVELS, LOOK_BACK, Predictor
-from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile, features, features_at
-from commonwatt.forecasting.movements import LAGS, WINDOWS
-from commonwatt.forecasting.network_inputs import contexts, sequences
-from commonwatt.forecasting.predictors import PREDICTORS, make_predictor
-from commonwatt.forecasting.series import DemandSeries
+from commonwatt.forecasting._lightgbm_quantile import LightGbmQuantile, features, features_at
+from commonwatt.forecasting._network_inputs import LAGS, WINDOWS, contexts, sequences
+from commonwatt.forecasting._peers import AutoEts, ChronosPredictor
+from commonwatt.forecasting._predictors import PREDICTORS, make_predictor
+from commonwatt.forecasting._rolling import roll
+from commonwatt.model.demand import LEVELS, LOOK_BACK, DemandSeries, Predictor
 from commonwatt.model.errors import InputError, MissingExtraError
 from tests.forecasting.made import walk
 
@@ -63,6 +60,7 @@ def predictor(request):
     return request.param()
 
 
+@pytest.mark.slow
 def test_one_at_a_time_is_many_at_once_and_quantiles_do_not_cross(predictor):
     series = walk(unknown=20)
     assert isinstance(predictor, Predictor)
@@ -76,6 +74,7 @@ def test_one_at_a_time_is_many_at_once_and_quantiles_do_not_cross(predictor):
         assert predictor.predict().gpus == pytest.approx(many[row], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_and_the_future_is_not_seen(predictor):
     series = walk()
     changed = series.gpus.copy()
@@ -117,8 +116,8 @@ def test_lightgbm_learns_what_the_last_value_cannot():
     """A saw tooth: after a rise by one comes a fall by one."""
     series = DemandSeries(0, 60, 50 + np.arange(3000.0) % 2 * 10)
     predictor = boosted(trees=60, parameters={"learning_rate": 0.1, "min_data_in_leaf": 20, "feature_fraction": 1.0})
-    found = evaluate(predictor, series, 2500, np.array([0.5, 0.9]), np.random.default_rng(0))
-    assert found.levels[0].mae < 1
+    rows, _ = roll(predictor, series, 2500, np.random.default_rng(0)).scores(np.array([0.5, 0.9]))
+    assert rows[0].mae < 1
 
 
 def test_steps_and_levels_between_are_interpolated():
@@ -162,6 +161,7 @@ def peak_bytes(make, *given):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_what_is_looked_at_of_a_long_series_takes_little_more_memory_than_the_answer():
     values, origins = walk(length=200_000).gpus, np.arange(10_000, 200_000, 4)
     series = DemandSeries(0.0, 60.0, values)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from commonwatt.forecasting.trees import Trees
+from commonwatt.forecasting._trees import Trees
 from commonwatt.model.errors import InputError
 
 lightgbm = pytest.importorskip("lightgbm")

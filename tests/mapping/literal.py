@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 from hypothesis import strategies as st
 
-from commonwatt.mapping.encoding import Mapping, from_orders
-from commonwatt.mapping.problem import Problem
+from commonwatt.mapping._encoding import Mapping, from_orders
+from commonwatt.mapping._problem import MappingProblem
 
 
 def queues(problem, mapping):
@@ -59,7 +59,7 @@ def problems(draw, jobs=8, accelerators=3, least_request=0.1, impossible=True):
         holes = np.array(draw(st.lists(st.booleans(), min_size=size, max_size=size))).reshape(shape)
         holes[np.arange(shape[0]), np.array(draw(st.integers(0, shape[1] - 1)))] = False
         latency, request = np.where(holes, np.inf, latency), np.where(holes, 0.0, request)
-    return Problem(latency, request, draw(st.sampled_from([0.5, 4.0, 16.0, 1000.0])))
+    return MappingProblem(latency, request, draw(st.sampled_from([0.5, 4.0, 16.0, 1000.0])))
 
 
 @st.composite

@@ -14,20 +14,19 @@ from hypothesis import strategies as st
 
 from commonwatt.data import locate
 from commonwatt.data.layer_files import read_layers
-from commonwatt.mapping.costs import tiling
-from commonwatt.mapping.costs.cost import Array
-from commonwatt.mapping.costs.energy import energy_nj, terms_nj
-from commonwatt.mapping.costs.flexible import costs_on
-from commonwatt.mapping.costs.loops import Loops
-from commonwatt.mapping.costs.models import MODELS
-from commonwatt.mapping.costs.roofline import Roofline
-from commonwatt.mapping.costs.tiling import Layout, choices, folds, moved
-from commonwatt.mapping.encoding import Mapping
-from commonwatt.mapping.evaluator import makespan
-from commonwatt.mapping.job_table import job_table
-from commonwatt.mapping.layers import Layer
-from commonwatt.mapping.platforms import PLATFORMS
-from commonwatt.mapping.problem import Problem
+from commonwatt.mapping._encoding import Mapping
+from commonwatt.mapping._evaluator import makespan
+from commonwatt.mapping._problem import MappingProblem
+from commonwatt.mapping.costs import _roofline as tiling
+from commonwatt.mapping.costs._cost import Array
+from commonwatt.mapping.costs._energy import energy_nj, terms_nj
+from commonwatt.mapping.costs._flexible import costs_on
+from commonwatt.mapping.costs._job_table import job_table
+from commonwatt.mapping.costs._layers import Layer
+from commonwatt.mapping.costs._loops import Loops
+from commonwatt.mapping.costs._models import MODELS
+from commonwatt.mapping.costs._platforms import PLATFORMS
+from commonwatt.mapping.costs._roofline import Layout, Roofline, choices, folds, moved
 from commonwatt.model.errors import InputError
 
 KINDS = ("fc", "conv", "depthwise", "gemm")
@@ -151,6 +150,7 @@ def test_a_fully_connected_layer_needs_its_weights():
     assert published.bandwidth.tolist() == pytest.approx([2.05], abs=0.005)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(layers(), arrays)
 def test_roofline_is_physical(layer, array):
@@ -377,6 +377,7 @@ def test_tiles_are_near_the_best_of_all_tiles(monkeypatch):
     assert np.exp(np.mean(np.log(moves))) < 1.1
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_published_makespans_from_layers_and_platforms():
     """From the batches' layers to the makespans of the published evaluator, by nothing but what is here."""
@@ -393,7 +394,7 @@ def test_published_makespans_from_layers_and_platforms():
         if key not in tables:
             batch = read_layers(home / "instances" / f"batch_{key[0]}" / f"insts{key[1]}.csv")
             tables[key] = job_table(batch, PLATFORMS[key[2]], MAESTRO)
-        problem = Problem(tables[key].latency, tables[key].bandwidth, float(case["bw_gbs"]))
+        problem = MappingProblem(tables[key].latency, tables[key].bandwidth, float(case["bw_gbs"]))
         mapping = Mapping(np.array(case["accel"], dtype=np.int64), np.array(case["priority"], dtype=np.float64))
         assert makespan(problem, mapping) == pytest.approx(case["makespan_cycles"], rel=1e-9)
         compared += 1

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonwatt.mapping.encoding import Mapping, check, from_orders, random_mappings
-from commonwatt.mapping.evaluator import makespan, makespans, timeline
-from commonwatt.mapping.problem import Problem
+from commonwatt.mapping._encoding import Mapping, check, from_orders, random_mappings
+from commonwatt.mapping._evaluator import makespan, makespans, timeline
+from commonwatt.mapping._problem import MappingProblem
 from commonwatt.model.errors import InputError
 from tests.mapping import literal
 
 
 def table(latency, bandwidth, system=10.0):
-    return Problem(np.array(latency, float), np.array(bandwidth, float), system)
+    return MappingProblem(np.array(latency, float), np.array(bandwidth, float), system)
 
 
 def at(accelerator, priority):
@@ -80,6 +80,7 @@ def test_a_population_is_its_members_and_stays_where_jobs_can_run(problem, seed)
     assert np.isfinite(alone).all()
 
 
+@pytest.mark.slow
 @given(literal.mapped(least_request=0.0))
 def test_a_timeline_keeps_to_the_bandwidth_and_moves_every_volume(case):
     problem, mapping = case
@@ -96,6 +97,7 @@ def test_a_timeline_keeps_to_the_bandwidth_and_moves_every_volume(case):
         assert (played.end[j] - played.start[j]) >= problem.alone[j, a] * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @given(literal.mapped())
 def test_jobs_follow_each_other_without_gaps(case):
     problem, mapping = case
@@ -104,21 +106,23 @@ def test_jobs_follow_each_other_without_gaps(case):
         assert played.start[queue].tolist() == [0.0, *played.end[queue].tolist()][: len(queue)]
 
 
+@pytest.mark.slow
 @given(literal.mapped(least_request=0.0), st.floats(1.0, 50.0))
 def test_more_bandwidth_never_hurts(case, factor):
     """Provable: max(1, Q/B) does not grow with B, and Q(tau) does not depend on B."""
     problem, mapping = case
-    more = Problem(problem.latency, problem.bandwidth, problem.system_bandwidth * factor)
+    more = MappingProblem(problem.latency, problem.bandwidth, problem.system_bandwidth * factor)
     assert makespan(more, mapping) <= makespan(problem, mapping) * (1 + 1e-12)
 
 
 @given(literal.mapped(least_request=0.0), st.sampled_from([0.25, 3.0, 1e6]), st.sampled_from([0.5, 7.0]))
 def test_units_do_not_matter(case, time, bandwidth):
     problem, mapping = case
-    other = Problem(problem.latency * time, problem.bandwidth * bandwidth, problem.system_bandwidth * bandwidth)
+    other = MappingProblem(problem.latency * time, problem.bandwidth * bandwidth, problem.system_bandwidth * bandwidth)
     assert makespan(other, mapping) == pytest.approx(time * makespan(problem, mapping), rel=1e-12)
 
 
+@pytest.mark.slow
 @given(literal.mapped(least_request=0.0), st.randoms(use_true_random=False))
 def test_names_of_jobs_and_sub_accelerators_do_not_matter(case, random):
     problem, mapping = case
@@ -127,7 +131,9 @@ def test_names_of_jobs_and_sub_accelerators_do_not_matter(case, random):
     jobs, places = list(range(len(problem))), list(range(problem.accelerators))
     random.shuffle(jobs)
     random.shuffle(places)
-    other = Problem(problem.latency[jobs][:, places], problem.bandwidth[jobs][:, places], problem.system_bandwidth)
+    other = MappingProblem(
+        problem.latency[jobs][:, places], problem.bandwidth[jobs][:, places], problem.system_bandwidth
+    )
     renamed = Mapping(np.argsort(places)[mapping.accelerator[jobs]], ranked[jobs])
     assert makespan(other, renamed) == pytest.approx(makespan(problem, mapping), rel=1e-12)
 

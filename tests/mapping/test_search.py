@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from commonwatt.mapping.algorithms import ALGORITHMS, STARTS, Auto
-from commonwatt.mapping.baselines import List
-from commonwatt.mapping.encoding import Mapping, check, random_mappings
-from commonwatt.mapping.evaluator import makespan, makespans, timeline
-from commonwatt.mapping.explain import explain
-from commonwatt.mapping.gsharp import Genetic, GSharp, Settings
-from commonwatt.mapping.local_search import Annealing
-from commonwatt.mapping.lower_bound import lower_bound
-from commonwatt.mapping.operators import (
+from commonwatt.mapping._algorithms import ALGORITHMS
+from commonwatt.mapping._answer import explain
+from commonwatt.mapping._auto import STARTS, Auto, Rounding
+from commonwatt.mapping._baselines import List
+from commonwatt.mapping._encoding import Mapping, check, random_mappings
+from commonwatt.mapping._evaluator import makespan, makespans, timeline
+from commonwatt.mapping._gsharp import Genetic, GSharp, GSharpSettings
+from commonwatt.mapping._local_search import Annealing
+from commonwatt.mapping._lower_bound import lower_bound
+from commonwatt.mapping._nevergrad_search import NEVERGRAD
+from commonwatt.mapping._operators import (
     breed,
     cross_accelerator,
     cross_genome,
@@ -25,12 +27,15 @@ from commonwatt.mapping.operators import (
     mutate,
     scatter,
 )
-from commonwatt.mapping.problem import Problem
-from commonwatt.mapping.rounding import Rounding
-from commonwatt.mapping.search import Search, drive, score
+from commonwatt.mapping._problem import MappingProblem
+from commonwatt.mapping._reinforcement import LEARNERS
+from commonwatt.mapping._search import MappingSearch, drive, score
 from tests.mapping import literal
 
 JOBS, PLACES = 30, 4
+
+# Searches of others and the exact one, which takes its time: test_methods and test_exact have them.
+COMPARED = {"exact", "standard-ga", *NEVERGRAD, *LEARNERS}
 
 
 def rng(seed=0):
@@ -43,7 +48,7 @@ def sample(jobs=JOBS, places=PLACES, seed=0, system=16.0):
     latency[drawn.random((jobs, places)) < 0.2] = np.inf
     latency[:, 0] = np.where(np.isfinite(latency).any(axis=1), latency[:, 0], 50.0)
     bandwidth = np.where(np.isfinite(latency), drawn.random((jobs, places)) * 20, 0.0)
-    return Problem(latency, bandwidth, system)
+    return MappingProblem(latency, bandwidth, system)
 
 
 def parents():
@@ -125,7 +130,7 @@ def test_mutation_changes_so_many_genes():
 @pytest.mark.parametrize("even", [0.0, 0.2, 1.0])
 def test_likelihoods(power, even):
     """Where a job cannot run it never goes; elsewhere by its time under an equal share of the bandwidth."""
-    problem = Problem(
+    problem = MappingProblem(
         np.array([[np.inf, 10.0, 20.0, np.inf], [5, 5, 5, 5], [np.inf, np.inf, np.inf, 7]]),
         np.array([[0.0, 1, 8, 0], [0, 4, 8, 8], [0, 0, 0, 1]]), 16.0,
     )  # fmt: skip
@@ -141,7 +146,7 @@ def test_likelihoods(power, even):
 
 
 def test_parents_become_fewer():
-    search = Genetic(sample(), rng(), Settings(parents=0.5, last_parents=0.02), generations=10)
+    search = Genetic(sample(), rng(), GSharpSettings(parents=0.5, last_parents=0.02), generations=10)
     parts = []
     for _ in range(12):
         parts.append(search._parents())
@@ -176,7 +181,7 @@ def test_without_rates_children_are_their_parents():
 
 def test_elites_are_never_lost():
     problem = sample()
-    search = Genetic(problem, rng(), Settings(population=20))
+    search = Genetic(problem, rng(), GSharpSettings(population=20))
     best = np.inf
     for _ in range(15):
         asked = search.ask()
@@ -193,19 +198,19 @@ def test_what_is_told_without_being_asked_is_used():
     good = GSharp(2000).solve(problem, rng())
     search = Genetic(problem, rng(5))
     search.tell(search.ask(), makespans(problem, random_mappings(problem, 100, rng(6))))
-    search.tell(Mapping(good.mapping.accelerator[None], good.mapping.priority[None]), np.array([good.makespan]))
-    assert search.worth[0] == good.makespan
+    search.tell(Mapping(good.best.accelerator[None], good.best.priority[None]), np.array([good.cost]))
+    assert search.worth[0] == good.cost
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in COMPARED])
 def test_every_algorithm(name):
     problem = sample()
     one, two = (ALGORITHMS[name](700).solve(problem, rng(3)) for _ in range(2))
-    check(problem, one.mapping)
-    assert one.makespan == makespan(problem, one.mapping) == two.makespan
-    assert (one.mapping.accelerator == two.mapping.accelerator).all()
+    check(problem, one.best)
+    assert one.cost == makespan(problem, one.best) == two.cost
+    assert (one.best.accelerator == two.best.accelerator).all()
     assert one.evaluations == (700 if name in {"auto", "gsharp"} else 1)
-    assert one.makespan >= lower_bound(problem)
+    assert one.cost >= lower_bound(problem)
 
 
 @pytest.mark.parametrize("name", ["auto", "gsharp"])
@@ -218,7 +223,7 @@ def test_a_budget_is_kept_whatever_it_is(name, budget):
 @pytest.mark.parametrize("name", ["auto", "gsharp"])
 def test_no_time_at_all_still_gives_a_mapping(name):
     found = ALGORITHMS[name](5000).solve(sample(), rng(), lambda: False)
-    assert np.isfinite(found.makespan)
+    assert np.isfinite(found.cost)
     assert found.evaluations <= 100
 
 
@@ -231,14 +236,14 @@ def test_time_is_asked_for_during_the_search():
 def test_tiny_problems(shape):
     problem = sample(*shape)
     for name in ALGORITHMS:
-        check(problem, ALGORITHMS[name](120).solve(problem, rng()).mapping)
+        check(problem, ALGORITHMS[name](120).solve(problem, rng()).best)
 
 
 @settings(max_examples=20)
 @given(literal.problems(jobs=4, accelerators=3))
 def test_auto_finds_what_brute_force_finds(problem):
     best = min(makespan(problem, mapping) for mapping in literal.all_mappings(problem))
-    assert Auto(3000).solve(problem, rng()).makespan == pytest.approx(best, rel=1e-9)
+    assert Auto(3000).solve(problem, rng()).cost == pytest.approx(best, rel=1e-9)
 
 
 @settings(max_examples=30)
@@ -246,36 +251,36 @@ def test_auto_finds_what_brute_force_finds(problem):
 def test_a_rounded_program_is_a_mapping(problem):
     for longest in (np.inf, 0.0, 100.0):
         found = Rounding(longest).solve(problem, rng())
-        check(problem, found.mapping)
-        assert found.makespan >= lower_bound(problem)
+        check(problem, found.best)
+        assert found.cost >= lower_bound(problem)
 
 
 def test_the_rounded_program_knows_bandwidth():
     """Ten jobs of 100 cycles that ask for three times all there is, or take 140 with little."""
     latency, request = np.tile([100.0, 140.0], (10, 1)), np.tile([3.0, 0.1], (10, 1))
-    found = Rounding().solve(Problem(latency, request, 1.0), rng())
-    assert (found.mapping.accelerator == 1).sum() >= 7
-    assert found.makespan < List("longest", "eft").solve(Problem(latency, request, 1.0), rng()).makespan
+    found = Rounding().solve(MappingProblem(latency, request, 1.0), rng())
+    assert (found.best.accelerator == 1).sum() >= 7
+    assert found.cost < List("longest", "eft").solve(MappingProblem(latency, request, 1.0), rng()).cost
 
 
 def test_auto_is_no_worse_than_its_starts():
     for seed in range(4):
         problem = sample(40, 5, seed, system=8.0)
-        starts = [rule.solve(problem, rng()).makespan for rule in STARTS]
-        assert Auto(600).solve(problem, rng()).makespan <= min(starts)
+        starts = [rule.solve(problem, rng()).cost for rule in STARTS]
+        assert Auto(600).solve(problem, rng()).cost <= min(starts)
 
 
 def test_annealing_without_a_budget_changes_nothing():
     problem = sample()
-    start = Search(List("sjf", "olb").solve(problem, rng()).mapping, 5.0, 9)
+    start = MappingSearch(List("sjf", "olb").solve(problem, rng()).best, 5.0, 9)
     found = Annealing(0).improve(problem, start, rng())
-    assert (found.mapping, found.makespan, found.evaluations) == (start.mapping, 5.0, 0)
+    assert (found.best, found.cost, found.evaluations) == (start.best, 5.0, 0)
 
 
 def test_search_beats_random_guessing():
     problem = sample(60, 6)
-    guessed = score(problem, random_mappings(problem, 3000, rng())).makespan
-    assert GSharp(3000).solve(problem, rng()).makespan < 0.8 * guessed
+    guessed = score(problem, random_mappings(problem, 3000, rng())).cost
+    assert GSharp(3000).solve(problem, rng()).cost < 0.8 * guessed
 
 
 def test_the_best_of_all_generations_is_returned():
@@ -294,10 +299,10 @@ def test_the_best_of_all_generations_is_returned():
     every = [makespans(problem, random_mappings(problem, 10, rng(n))) for n in range(5)]
     found = drive(problem, Forgets(), 45)
     assert found.evaluations == 45
-    assert found.makespan == min(min(e) for e in [*every[:4], every[4][:5]])
+    assert found.cost == min(min(e) for e in [*every[:4], every[4][:5]])
 
 
-TABLE = Problem(np.array([[4.0, 9], [2, 3], [6, 5], [1, 1]]), np.ones((4, 2)), 100.0)
+TABLE = MappingProblem(np.array([[4.0, 9], [2, 3], [6, 5], [1, 1]]), np.ones((4, 2)), 100.0)
 
 
 @pytest.mark.parametrize(
@@ -312,20 +317,20 @@ TABLE = Problem(np.array([[4.0, 9], [2, 3], [6, 5], [1, 1]]), np.ones((4, 2)), 1
     ],
 )
 def test_rules_by_hand(order, rule, places):
-    assert List(order, rule).solve(TABLE, rng()).mapping.accelerator.tolist() == places
+    assert List(order, rule).solve(TABLE, rng()).best.accelerator.tolist() == places
 
 
 def test_rules_skip_where_a_job_cannot_run():
     latency = np.array([[np.inf, 5.0, np.inf], [3.0, np.inf, np.inf]])
-    problem = Problem(latency, np.where(np.isfinite(latency), 1.0, 0.0), 1.0)
+    problem = MappingProblem(latency, np.where(np.isfinite(latency), 1.0, 0.0), 1.0)
     for name in ALGORITHMS:
-        assert ALGORITHMS[name](10).solve(problem, rng()).mapping.accelerator.tolist() == [1, 0]
+        assert ALGORITHMS[name](10).solve(problem, rng()).best.accelerator.tolist() == [1, 0]
 
 
 def test_each_job_has_a_reason():
     latency = np.array([[5.0, np.inf], [4, 8], [4, 4], [4, 8]])
     bandwidth = np.array([[30.0, 0], [9, 9], [1, 1], [9, 1]])
-    problem = Problem(latency, bandwidth, 20.0)
+    problem = MappingProblem(latency, bandwidth, 20.0)
     mapping = Mapping(np.array([0, 1, 0, 1]), np.arange(4.0))
     why = explain(problem, mapping, timeline(problem, mapping))
     assert [e.reason for e in why] == ["only-choice", "spread-out", "fastest", "less-bandwidth"]

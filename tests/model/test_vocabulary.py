@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonwatt.model.errors import CommonwattError, InputError, JobNeverFitsError, MissingExtraError
-from commonwatt.model.jobs import Job, JobTable, read_times
+from commonwatt.model.jobs import Job, JobArrays, read_times
 from commonwatt.model.nodes import Cluster, NodeSpec
 from commonwatt.model.schemas import SCHEMAS, dictionary
 
@@ -29,7 +29,7 @@ def test_alike_nodes_are_one_class_however_they_are_written():
 
 
 def test_duplicate_and_missing_nodes_are_refused():
-    with pytest.raises(InputError, match=r"field 'nodes.name': got 'a', expected node names that differ"):
+    with pytest.raises(InputError, match=r"field 'nodes.name': got 'a', expected distinct node names"):
         Cluster.of([spec("a"), spec("a")])
     with pytest.raises(InputError, match="at least one node"):
         Cluster.of([])
@@ -84,9 +84,7 @@ def test_shapes_of_a_count_no_cluster_has_are_not_looked_for():
 def test_power_states_by_name():
     kind = Cluster.of([spec()]).classes[0]
     assert kind.state("off").power_w == 0
-    with pytest.raises(
-        InputError, match=r"unused_nodes.state.*got 'nap', expected a power state its nodes have \(off\)"
-    ):
+    with pytest.raises(InputError, match=r"unused_nodes.state.*got 'nap', expected a power state of its nodes \(off\)"):
         kind.state("nap")
 
 
@@ -134,7 +132,7 @@ def test_bad_jobs(wrong, message):
 
 
 def test_table_holds_what_the_jobs_hold():
-    table = JobTable.of([job(), job("b", tenant="u", times_s={"T4": {2: 9.0}, "V100": {1: 4.0}}, gpu_w={"T4": 50.0})])
+    table = JobArrays.of([job(), job("b", tenant="u", times_s={"T4": {2: 9.0}, "V100": {1: 4.0}}, gpu_w={"T4": 50.0})])
     assert table.names == ("a", "b")
     assert table.tenants == ("t", "u")
     assert table.gpu_types == ("V100", "T4")
@@ -142,8 +140,8 @@ def test_table_holds_what_the_jobs_hold():
     assert table.config_time_s[table.configs(1)].tolist() == [9.0, 4.0]
     assert table.config_gpu_w[1] == 50
     assert math.isnan(table.config_gpu_w[0])
-    with pytest.raises(InputError, match="job names that differ"):
-        JobTable.of([job(), job()])
+    with pytest.raises(InputError, match="distinct job names"):
+        JobArrays.of([job(), job()])
 
 
 def test_error_tree():

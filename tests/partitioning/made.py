@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
-from commonwatt.partitioning.problem import Market
-from commonwatt.partitioning.scaling_laws import Amdahl, Table, UniversalScalability
+from commonwatt.partitioning._market import Market
+from commonwatt.partitioning._scaling_laws import Amdahl, TabulatedLaw, UniversalScalability
 
 
 def random_market(rng, n, c, kind=""):
@@ -100,7 +100,7 @@ def random_law(rng, kinds):
         return UniversalScalability(float(rng.uniform(0, 0.6)), float(rng.choice([0.0, rng.uniform(0, 0.2)])))
     pes = np.array([2.0, 4.0, 8.0, 16.0][: rng.integers(1, 5)])
     steps = rng.uniform(-0.3, 1.2, len(pes)) * np.diff(np.concatenate([[1.0], pes]))
-    return Table.fit(pes, np.maximum(1.0 + np.cumsum(steps), 0.1))
+    return TabulatedLaw.fit(pes, np.maximum(1.0 + np.cumsum(steps), 0.1))
 
 
 def random_laws(rng, n, c, kinds, *, wide=False, useless=0.0, honest=False):
@@ -124,7 +124,7 @@ def best_by_program(market, laws, prices, i, *, honest=True, grid=400):
         k, pes = market.rate[i, c], market.pe_count[c]
         if k == 0:
             continue
-        if isinstance(law, Table):
+        if isinstance(law, TabulatedLaw):
             points = law.threads
         else:
             first = 1.0 if honest or law.name == "usl" else 1e-4

@@ -5,8 +5,8 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 
 from commonwatt.model.mig_file import MigFile
-from commonwatt.partitioning.mig_decision import welfare
-from commonwatt.partitioning.mig_problem import MigProblem
+from commonwatt.partitioning._welfare import welfare
+from commonwatt.partitioning.mig._problem import MigProblem
 
 
 def tenant(name="a", **more):

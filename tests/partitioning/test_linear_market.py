@@ -7,7 +7,30 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
 from commonwatt.model.errors import InputError
-from commonwatt.partitioning.linear_market import residual, solve
+from commonwatt.partitioning import _solve as core
+from commonwatt.partitioning._market import Market
+from commonwatt.partitioning.mig._bounds import RESIDUAL, constant
+
+
+class Found:
+    """An equilibrium, its log welfare, and what no shares exceed."""
+
+    def __init__(self, weights, rates, supplies, limits):
+        market = Market.make(supplies, weights, rates, np.ones_like(rates), limits)
+        found = core.solve(market, tolerance=RESIDUAL)
+        self.__dict__ |= {name: getattr(found, name) for name in ("prices", "limit_prices", "shares", "utilities")}
+        self.residual, w = found.residual, market.budgets
+        self.log_welfare = float(w @ np.log(found.utilities))
+        bounds = np.full(len(w), np.inf) if market.limits is None else market.limits
+        self.bound = constant(w, rates, bounds, found.prices, found.limit_prices) + float(found.prices @ supplies)
+
+
+def solve(weights, rates, supplies, limits=None):
+    return Found(weights, np.asarray(rates, float), supplies, limits)
+
+
+def residual(budgets, rates, supplies, shares, prices):
+    return core.residual(Market.make(supplies, budgets, rates, np.ones_like(rates)), prices, shares)[0]
 
 
 @st.composite
@@ -20,6 +43,7 @@ def markets(draw):
     return weights, rates, np.array([float(draw(st.integers(1, 7))) for _ in range(k)])
 
 
+@pytest.mark.slow
 @given(markets())
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 def test_every_bundle_is_the_best_at_the_prices_and_markets_clear(market):
@@ -99,6 +123,7 @@ def most_for(money, rates, prices, limit):
     return np.inf if best.status == 3 else -best.fun * scale
 
 
+@pytest.mark.slow
 @given(limited_markets())
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_with_limits_each_bundle_is_the_best_and_markets_clear(market):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,18 +12,18 @@ from hypothesis import strategies as st
 
 from commonwatt.data.locate import market_folder
 from commonwatt.model.errors import InputError, SolverError
-from commonwatt.partitioning import proportional
-from commonwatt.partitioning.best_response import best_response
-from commonwatt.partitioning.fairness import envy, pareto_violation, sharing_incentive_violation
-from commonwatt.partitioning.market import residual, solve
-from commonwatt.partitioning.mechanisms import utilities
-from commonwatt.partitioning.problem import Market
-from commonwatt.partitioning.utility import total
+from commonwatt.partitioning import _proportional as proportional
+from commonwatt.partitioning._demand import best_response
+from commonwatt.partitioning._fairness import envy, pareto_violation, sharing_incentive_violation
+from commonwatt.partitioning._market import Market
+from commonwatt.partitioning._solve import residual, solve
+from commonwatt.partitioning._utility import total
 from tests.partitioning.made import best_by_scipy, eisenberg_gale, markets, random_market
 
 KINDS = ["", "w", "z", "l", "lw", "lz", "m", "mw", "mz", "mwz", "e", "le", "me", "lwz"]
 
 
+@pytest.mark.slow
 @given(markets())
 @settings(max_examples=200)
 def test_every_market_has_its_equilibrium_and_nobody_loses_by_it(market):
@@ -35,6 +36,7 @@ def test_every_market_has_its_equilibrium_and_nobody_loses_by_it(market):
     assert not found.shares[market.rate == 0].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_equilibria_of_markets_of_all_kinds(kind):
     rng = np.random.default_rng(11)
@@ -64,13 +66,13 @@ def test_a_general_solver_finds_nothing_better_at_the_prices(kind):
 def test_the_best_response_is_no_worse_than_any_other_bundle(market, seed):
     rng = np.random.default_rng(seed)
     prices = np.exp(rng.normal(0, 2, len(market.pe_count)))
-    shares, money = best_response(prices, market.budgets, market.rate, market.parallel_fraction)
+    shares, money = best_response(market, prices)
     assert shares @ prices == pytest.approx(market.budgets)
     own = total(market.rate, market.parallel_fraction, shares)
     for _ in range(20):
         other = rng.dirichlet(np.full(len(prices), 0.3), len(own)) * market.budgets[:, None] / prices
         assert (total(market.rate, market.parallel_fraction, other) <= own * (1 + 1e-9)).all()
-    more, _ = best_response(prices, market.budgets * (1 + 1e-6), market.rate, market.parallel_fraction)
+    more, _ = best_response(replace(market, budgets=market.budgets * (1 + 1e-6)), prices)
     gained = total(market.rate, market.parallel_fraction, more) - own
     assert gained == pytest.approx(money * market.budgets * 1e-6, rel=1e-2, abs=1e-9 * own.max())
 
@@ -93,7 +95,7 @@ def test_solved_instances():
         assert found.shares == pytest.approx(np.array(known["share"]), abs=1e-8)
         assert found.utilities == pytest.approx(np.array(known["utility"]), rel=1e-9)
         (rounds,) = [value for name, value in case["check"].items() if name.startswith("iterations_from_equal_bids")]
-        assert [proportional.run(market, 10_000, change).iterations for change in (1e-4, 1e-5)] == rounds
+        assert [proportional.bid(market, 10_000, change).iterations for change in (1e-4, 1e-5)] == rounds
 
 
 @pytest.mark.parametrize("kind", ["", "w", "l"])
@@ -124,6 +126,7 @@ def test_bidding_crawls_where_newton_does_not():
         solve(market, method="proportional-response", limit=500)
 
 
+@pytest.mark.slow
 def test_no_convergence_is_an_error():
     market = random_market(np.random.default_rng(0), 4, 4)
     with pytest.raises(SolverError, match="residual"):
@@ -169,8 +172,8 @@ def test_what_nobody_can_use_costs_nothing_and_lies_idle():
 def test_time_shares_are_a_linear_market():
     market = random_market(np.random.default_rng(4), 3, 3)
     turns = market.turns()
-    assert utilities(turns, np.broadcast_to(market.pe_count, (3, 3))) == pytest.approx(
-        utilities(market, np.broadcast_to(market.pe_count, (3, 3)))
+    assert turns.total(np.broadcast_to(market.pe_count, (3, 3))) == pytest.approx(
+        market.total(np.broadcast_to(market.pe_count, (3, 3)))
     )
     assert solve(turns).prices == pytest.approx(eisenberg_gale(turns), rel=1e-6)
 

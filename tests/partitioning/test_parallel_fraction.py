@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonwatt.model.errors import InputError
-from commonwatt.partitioning.parallel_fraction import (
+from commonwatt.partitioning._parallel_fraction import (
     bootstrap,
     from_counters,
     from_karp_flatt,
     karp_flatt,
     least_squares,
 )
-from commonwatt.partitioning.scaling_laws import Amdahl, Table, UniversalScalability, choose, fit_all
+from commonwatt.partitioning._scaling_laws import Amdahl, TabulatedLaw, UniversalScalability, choose, fit_all
 from tests.partitioning.test_mig_layouts import market_data
 
 THREADS = np.array([2.0, 3.0, 4.0, 8.0, 16.0])
@@ -95,7 +95,7 @@ def test_the_law_that_made_the_runs_is_chosen():
 
 
 def test_a_table_claims_nothing_it_has_not_seen():
-    table = Table.fit(np.array([4.0, 2.0]), np.array([3.0, 1.8]))
+    table = TabulatedLaw.fit(np.array([4.0, 2.0]), np.array([3.0, 1.8]))
     assert [table.speedup(n) for n in (1, 2, 4)] == [1, 1.8, 3]
     assert 1.8 < table.speedup(3) < 3
     for n in (0.5, 8):

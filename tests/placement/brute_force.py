@@ -8,11 +8,11 @@ from itertools import combinations, product
 import numpy as np
 
 from commonwatt.model.errors import SolverError
-from commonwatt.placement.objective import check
-from commonwatt.placement.problem import POSTPONED, Problem, Schedule
+from commonwatt.placement._objective import check
+from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
 
 
-def all_schedules(problem: Problem) -> Iterator[Schedule]:
+def all_schedules(problem: PlacementProblem) -> Iterator[Schedule]:
     options = []
     for j in range(len(problem)):
         ways: list[tuple[int, tuple[int, ...]]] = [(POSTPONED, ())]
@@ -35,7 +35,7 @@ def all_schedules(problem: Problem) -> Iterator[Schedule]:
         yield schedule
 
 
-def worth_in_words(problem: Problem, schedule: Schedule) -> float:
+def worth_in_words(problem: PlacementProblem, schedule: Schedule) -> float:
     """The objective of DESIGN section 4 once more, written down independently, one node and one job at a time."""
     total = 0.0
     ends = {}
@@ -58,11 +58,11 @@ def worth_in_words(problem: Problem, schedule: Schedule) -> float:
     return float(total)
 
 
-def best_objective(problem: Problem) -> float:
+def best_objective(problem: PlacementProblem) -> float:
     return min(worth_in_words(problem, s) for s in all_schedules(problem))
 
 
-def used_gpus(problem: Problem, schedule: Schedule) -> np.ndarray:
+def used_gpus(problem: PlacementProblem, schedule: Schedule) -> np.ndarray:
     used = np.zeros(len(problem.node_names), dtype=int)
     for j in range(len(problem)):
         if schedule.choice[j] != POSTPONED:

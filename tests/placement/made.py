@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from commonwatt.model.place_file import PlaceFile
-from commonwatt.placement.problem import Problem
+from commonwatt.placement._problem import PlacementProblem
 
 
-def crowded_problem(*, nodes: int, jobs: int, seed: int, gpus: int = 2) -> Problem:
+def crowded_problem(*, nodes: int, jobs: int, seed: int, gpus: int = 2) -> PlacementProblem:
     rng = np.random.default_rng(seed)
     made = []
     for j in range(jobs):
@@ -34,4 +34,4 @@ def crowded_problem(*, nodes: int, jobs: int, seed: int, gpus: int = 2) -> Probl
             "gpu_w": 70,
         },
     ]
-    return Problem.of(PlaceFile.model_validate({"nodes": cluster, "jobs": made}))
+    return PlacementProblem.of(PlaceFile.model_validate({"nodes": cluster, "jobs": made}))

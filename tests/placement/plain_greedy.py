@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from commonwatt.placement.problem import Problem, Schedule
+from commonwatt.placement._problem import PlacementProblem, Schedule
 
 
-def plain_greedy(problem: Problem) -> Schedule:
+def plain_greedy(problem: PlacementProblem) -> Schedule:
     """Jobs by pressure; cheapest configuration in time, else fastest; best-fitting nodes; else the next."""
     schedule = Schedule.empty(problem)
     free = problem.node_gpus.copy()

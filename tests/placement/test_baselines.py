@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from commonwatt.model.place_file import PlaceFile
-from commonwatt.placement.backfill import Backfill, fair_share_factor
-from commonwatt.placement.priority_order import PriorityOrder
-from commonwatt.placement.problem import Problem
+from commonwatt.placement._backfill import Backfill, fair_share_factor
+from commonwatt.placement._priority_order import PriorityOrder
+from commonwatt.placement._problem import PlacementProblem
 
 NODE = {"name": "n", "gpus": 4, "gpu_type": "V100", "idle_w": 100, "gpu_w": 100}
 
 
 def run(solver, jobs, nodes=(NODE,), **more):
-    p = Problem.of(PlaceFile.model_validate({"now_s": 100, "nodes": list(nodes), "jobs": jobs, **more}))
-    return {a.job for a in solver.solve(p, np.random.default_rng(0)).schedule.assignments(p)}
+    p = PlacementProblem.of(PlaceFile.model_validate({"now_s": 100, "nodes": list(nodes), "jobs": jobs, **more}))
+    return {a.job for a in solver.solve(p, np.random.default_rng(0)).best.assignments(p)}
 
 
 def job(name, gpus, time_s=1000.0, **more):
@@ -47,7 +47,7 @@ def test_only_srtf_preempts():
 
 def test_a_job_takes_the_cheapest_configuration_in_time_else_the_fastest():
     both = {"times_s": {"V100": [1000, 600]}, "tardiness_weight": 1}
-    p = Problem.of(
+    p = PlacementProblem.of(
         PlaceFile.model_validate(
             {
                 "nodes": [NODE],
@@ -55,7 +55,7 @@ def test_a_job_takes_the_cheapest_configuration_in_time_else_the_fastest():
             }
         )
     )
-    s = PriorityOrder("fifo").solve(p, np.random.default_rng(0)).schedule
+    s = PriorityOrder("fifo").solve(p, np.random.default_rng(0)).best
     # 600 s at 300 W costs less than 1000 s at 200 W
     assert {a.job: a.gpus for a in s.assignments(p)} == {"calm": 2, "late": 2}
 
@@ -91,8 +91,8 @@ def test_backfill_plans_with_the_declared_limit():
 
 def test_backfill_gives_what_was_asked_for():
     jobs = [{"name": "a", "tardiness_weight": 1, "times_s": {"V100": [1000, 600, 500, 450]}, "requested_gpus": 3}]
-    p = Problem.of(PlaceFile.model_validate({"nodes": [NODE], "jobs": jobs}))
-    assert [a.gpus for a in Backfill().solve(p, np.random.default_rng(0)).schedule.assignments(p)] == [3]
+    p = PlacementProblem.of(PlaceFile.model_validate({"nodes": [NODE], "jobs": jobs}))
+    assert [a.gpus for a in Backfill().solve(p, np.random.default_rng(0)).best.assignments(p)] == [3]
 
 
 def test_backfill_gives_the_fastest_type_that_is_free():
@@ -100,8 +100,8 @@ def test_backfill_gives_the_fastest_type_that_is_free():
     nodes = [{**NODE, "name": "quick"}, {**NODE, "name": "slow", "gpu_type": "T4", "idle_w": 1, "gpu_w": 1}]
     times = {"V100": [1000], "T4": [3000]}
     jobs = [{"name": n, "tardiness_weight": 0, "times_s": times, "requested_gpus": 1} for n in "abcde"]
-    p = Problem.of(PlaceFile.model_validate({"nodes": nodes, "jobs": jobs}))
-    placed = Backfill().solve(p, np.random.default_rng(0)).schedule.assignments(p)
+    p = PlacementProblem.of(PlaceFile.model_validate({"nodes": nodes, "jobs": jobs}))
+    placed = Backfill().solve(p, np.random.default_rng(0)).best.assignments(p)
     assert [a.nodes[0] for a in placed] == ["quick"] * 4 + ["slow"]
 
 

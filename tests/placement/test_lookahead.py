@@ -6,10 +6,10 @@ from hypothesis import given, settings
 
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.placement._arrays import prepare
-from commonwatt.placement._plan import efforts, finish, start_now
-from commonwatt.placement.lookahead import Lookahead, _candidate, _gpu_time, _orders, _Room
-from commonwatt.placement.objective import check
-from commonwatt.placement.problem import POSTPONED, Problem
+from commonwatt.placement._list_schedule import Plan, Room, efforts, finish, start_now
+from commonwatt.placement._lookahead import Lookahead, _gpu_time, _orders
+from commonwatt.placement._objective import check
+from commonwatt.placement._problem import POSTPONED, PlacementProblem
 from tests.control.worlds import cluster_of, random_jobs, simulate
 from tests.placement.made import crowded_problem
 from tests.strategies import problems
@@ -18,26 +18,17 @@ MONEY = 0.172 * 1.33 / 3.6e6
 DISPLACE, FILL = True, False
 
 
-def queues(room: _Room):
-    return room.free, room.end_s, room.end_row, room.queue
-
-
-def cost_of_plan(p: Problem, order: list[int], price: float = 0.0) -> tuple[float, list[int]]:
-    a = prepare(p)
+def cost_of_plan(p: PlacementProblem, order: list[int], price: float = 0.0) -> tuple[float, list[int]]:
+    c = prepare(p)
     _, value = _gpu_time(p)
-    effort = efforts(p, a, value)
-    room = _Room.of(a, len(value))
-    order = np.array(order, dtype=np.int64)
-    hurry = np.full(len(p), -np.inf)
-    now = start_now(*_candidate(a), order, DISPLACE, price, effort, hurry, FILL, room.on_until)
-    later = finish(
-        a.jobs, a.rows, a.nodes, order, price, effort, hurry, room.free, room.end_s, room.end_row, room.queue
-    )
-    return now + later, [j for j in range(len(p)) if a.jobs["choice"][j] >= 0]
+    effort, room = efforts(p, c, value), Room.of(c, len(value))
+    plan = Plan(np.array(order, dtype=np.int64), price, DISPLACE, np.full(len(p), -np.inf), FILL)
+    cost = start_now(c, plan, effort, room) + finish(c, plan, effort, room)
+    return cost, [j for j in range(len(p)) if c.jobs["choice"][j] >= 0]
 
 
-def two_jobs_one_gpu() -> Problem:
-    return Problem.of(
+def two_jobs_one_gpu() -> PlacementProblem:
+    return PlacementProblem.of(
         PlaceFile.model_validate(
             {
                 "nodes": [{"name": "n", "gpu_type": "V100", "gpus": 1, "idle_w": 100, "gpu_w": 100}],
@@ -64,13 +55,13 @@ def test_cost_of_a_plan_by_hand():
 def test_the_short_job_goes_first_although_eq_1_prefers_the_long_one():
     p = two_jobs_one_gpu()
     assert p.postponed_cost[1] > p.postponed_cost[0]
-    s = Lookahead().solve(p, np.random.default_rng(0)).schedule
+    s = Lookahead().solve(p, np.random.default_rng(0)).best
     assert s.choice[0] != POSTPONED
     assert s.choice[1] == POSTPONED
 
 
 def test_a_price_on_gpu_time_makes_jobs_smaller():
-    p = Problem.of(
+    p = PlacementProblem.of(
         PlaceFile.model_validate(
             {
                 "nodes": [{"name": "n", "gpu_type": "V100", "gpus": 2, "idle_w": 300, "gpu_w": 100}],
@@ -80,11 +71,11 @@ def test_a_price_on_gpu_time_makes_jobs_smaller():
     )
     a = prepare(p)
     effort = efforts(p, a, np.ones(1))
-    room = _Room.of(a, 1)
-    order = np.zeros(1, dtype=np.int64)
+    room = Room.of(a, 1)
     gpus = []
     for price in (0.0, 1.0):
-        start_now(*_candidate(a), order, DISPLACE, price, effort, np.full(1, -np.inf), FILL, room.on_until)
+        plan = Plan(np.zeros(1, dtype=np.int64), price, DISPLACE, np.full(1, -np.inf), FILL)
+        start_now(a, plan, effort, room)
         gpus.append(int(a.rows["per_node"][a.jobs["choice"][0]]))
     assert gpus == [2, 1]
     assert effort["gpu_s"][np.argsort(a.rows["origin"])].tolist() == [1000, 1400]
@@ -100,16 +91,17 @@ def test_orders_begin_with_pressure_and_end_with_weight_over_gpu_time():
         assert sorted(order) == list(range(12))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(problems(most_jobs=6, most_nodes=4))
 def test_moves_in_the_order_are_kept_only_where_they_gain(p):
     """With a gain no move can bring, the plan is the one without moves."""
-    plain = Lookahead().solve(p, np.random.default_rng(0)).schedule
+    plain = Lookahead().solve(p, np.random.default_rng(0)).best
     check(p, plain)
-    moved = Lookahead(moves=30, least_gain=1.0).solve(p, np.random.default_rng(0)).schedule
+    moved = Lookahead(moves=30, least_gain=1.0).solve(p, np.random.default_rng(0)).best
     assert moved.choice.tolist() == plain.choice.tolist()
     assert moved.nodes.tolist() == plain.nodes.tolist()
-    check(p, Lookahead(moves=30, least_gain=0.0).solve(p, np.random.default_rng(0)).schedule)
+    check(p, Lookahead(moves=30, least_gain=0.0).solve(p, np.random.default_rng(0)).best)
 
 
 def test_moves_find_what_the_orders_miss():
@@ -119,12 +111,13 @@ def test_moves_find_what_the_orders_miss():
         for seed in range(5):
             p = crowded_problem(nodes=4, jobs=16, seed=seed)
             solver = Lookahead(moves=moves, least_gain=0.0, styles=((np.inf, False),))
-            least.append(solver.solve(p, np.random.default_rng(0)).planned_cost)
+            least.append(solver.solve(p, np.random.default_rng(0)).cost)
         costs[moves] = least
     assert all(b <= a for a, b in zip(costs[0], costs[300], strict=True))
     assert sum(b < 0.99 * a for a, b in zip(costs[0], costs[300], strict=True)) >= 3
 
 
+@pytest.mark.slow
 def test_it_beats_the_randomized_greedy_under_load():
     """Ten jobs for every two GPUs: the order of jobs decides."""
     totals = {}
@@ -132,7 +125,7 @@ def test_it_beats_the_randomized_greedy_under_load():
         total = 0.0
         for seed in range(3):
             done = simulate(cluster_of(), random_jobs(40, seed, gap_s=200), solver, placements=None)
-            late_s = np.maximum(0.0, done.book.job("ended_s") - done.book.job("due_s"))
-            total += done.ledger.meter.cost_n / 1e9 + float(np.sum(done.book.job("weight") * late_s))
+            late_s = np.maximum(0.0, done.registry.job("ended_s") - done.registry.job("due_s"))
+            total += done.ledger.meter.cost_n / 1e9 + float(np.sum(done.registry.job("weight") * late_s))
         totals[solver] = total
     assert totals["lookahead"] < 0.9 * totals["random-greedy"]

@@ -6,16 +6,16 @@ from hypothesis import given
 
 from commonwatt.model.errors import SolverError
 from commonwatt.model.place_file import PlaceFile
-from commonwatt.placement.objective import check, objective
-from commonwatt.placement.problem import Problem, Schedule
+from commonwatt.placement._objective import check, objective
+from commonwatt.placement._problem import PlacementProblem, Schedule
 from tests.placement.brute_force import worth_in_words
 from tests.strategies import problems
 
 MONEY = 0.172 * 1.33 / 3.6e6  # EUR per joule
 
 
-def problem() -> Problem:
-    return Problem.of(
+def problem() -> PlacementProblem:
+    return PlacementProblem.of(
         PlaceFile.model_validate(
             {
                 "now_s": 50,
@@ -30,7 +30,7 @@ def problem() -> Problem:
     )
 
 
-def schedule(p: Problem, rows: list[int]) -> Schedule:
+def schedule(p: PlacementProblem, rows: list[int]) -> Schedule:
     s = Schedule.empty(p)
     s.choice[:] = rows
     for j, row in enumerate(rows):
@@ -68,7 +68,7 @@ def test_a_missing_count_is_no_configuration():
 
 
 def test_ties_go_to_the_job_listed_first():
-    p = Problem.of(
+    p = PlacementProblem.of(
         PlaceFile.model_validate(
             {
                 "nodes": [{"name": "n1", "gpu_type": "V100", "gpus": 3, "idle_w": 100, "gpu_w": 100}],
@@ -82,6 +82,7 @@ def test_ties_go_to_the_job_listed_first():
     assert objective(p, schedule(p, [0, 1])).first_ending == pytest.approx(1000 * 300 * MONEY)
 
 
+@pytest.mark.slow
 @given(problems())
 def test_equals_the_definition_in_words_on_empty_and_unchanged(p):
     for s in (Schedule.empty(p), Schedule.unchanged(p)):
@@ -103,10 +104,11 @@ def test_check_refuses_what_cannot_be_done():
         check(p, s)
 
 
+@pytest.mark.slow
 @given(problems())
 def test_scaling_all_money_scales_the_objective(p):
     factor = 7.5
-    scaled = Problem(
+    scaled = PlacementProblem(
         **{
             **{k: getattr(p, k) for k in p.__dataclass_fields__},
             "weight": p.weight * factor,

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from commonwatt.model.place_file import PlaceFile
-from commonwatt.placement.problem import POSTPONED, Problem
-from commonwatt.placement.random_greedy import RandomGreedy, swap_chances, swap_neighbours
+from commonwatt.placement._problem import POSTPONED, PlacementProblem
+from commonwatt.placement._random_greedy import RandomGreedy, swap_chances, swap_neighbours
 
 
 def place(nodes, jobs, iterations=1, seed=0, **more):
-    p = Problem.of(PlaceFile.model_validate({"nodes": nodes, "jobs": jobs, **more}))
-    s = RandomGreedy(iterations=iterations).solve(p, np.random.default_rng(seed)).schedule
+    p = PlacementProblem.of(PlaceFile.model_validate({"nodes": nodes, "jobs": jobs, **more}))
+    s = RandomGreedy(iterations=iterations).solve(p, np.random.default_rng(seed)).best
     return {a.job: (a.nodes, a.gpus) for a in s.assignments(p)}, p, s
 
 
@@ -149,9 +149,9 @@ def test_jobs_with_more_weight_are_swapped_less(first, second, chance):
         {"name": "cheap", "due_s": 2000, "tardiness_weight": second, "times_s": {"V100": [100]}},
     ]
     raw = {"nodes": [{"name": "n", "gpus": 1, **V}], "jobs": jobs, "postponement_penalty": 0}
-    p = Problem.of(PlaceFile.model_validate(raw))
+    p = PlacementProblem.of(PlaceFile.model_validate(raw))
     rng, tries = np.random.default_rng(7), 2000
-    swapped = sum(RandomGreedy(iterations=2).solve(p, rng).schedule.choice[0] == POSTPONED for _ in range(tries))
+    swapped = sum(RandomGreedy(iterations=2).solve(p, rng).best.choice[0] == POSTPONED for _ in range(tries))
     assert swapped == pytest.approx(tries * chance, abs=5 * np.sqrt(tries * chance * (1 - chance)))
 
 

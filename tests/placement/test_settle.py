@@ -1,50 +1,53 @@
 """No job is stopped or moved for nothing."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
 from commonwatt.control.policy import Policy
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.scenario import PolicySpec
-from commonwatt.placement.exact import Exact
-from commonwatt.placement.objective import check
-from commonwatt.placement.problem import POSTPONED, Problem, Schedule
-from commonwatt.placement.random_greedy import RandomGreedy
-from commonwatt.placement.settle import filled, without_idle_evictions, without_idle_moves
+from commonwatt.placement._exact import Exact
+from commonwatt.placement._objective import check
+from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
+from commonwatt.placement._random_greedy import RandomGreedy
+from commonwatt.placement._settle import filled, without_idle_evictions, without_idle_moves
 from tests.placement.brute_force import used_gpus
 from tests.strategies import problems
 
 MANY = settings(deadline=None, max_examples=150)
 
 
-def own_cost(p: Problem, row: int, j: int) -> float:
+def own_cost(p: PlacementProblem, row: int, j: int) -> float:
     late = max(0.0, p.now_s + p.time_s[row] - p.due_s[j])
     return p.run_cost[row] + (p.weight[j] * late if p.weight[j] else 0.0)
 
 
+@pytest.mark.slow
 @MANY
 @given(problems(most_jobs=6, most_nodes=4))
 def test_no_eviction_unless_its_gpus_are_needed(p):
     for solver in (RandomGreedy(iterations=30), Exact()):
-        s = without_idle_evictions(p, solver.solve(p, np.random.default_rng(1)).schedule)
+        s = without_idle_evictions(p, solver.solve(p, np.random.default_rng(1)).best)
         check(p, s)
         free = p.node_gpus - used_gpus(p, s)
         for j in np.flatnonzero((p.stay >= 0) & (s.choice == POSTPONED)):
             assert np.any(free[p.nodes_held(j)] < p.per_node[p.stay[j]])
 
 
-def pays(p: Problem, s: Schedule, j: int) -> bool:
+def pays(p: PlacementProblem, s: Schedule, j: int) -> bool:
     return own_cost(p, s.choice[j], j) < own_cost(p, p.stay[j], j)
 
 
-def movers(p: Problem, s: Schedule) -> list[int]:
+def movers(p: PlacementProblem, s: Schedule) -> list[int]:
     return [int(j) for j in np.flatnonzero((p.stay >= 0) & (s.choice != POSTPONED) & (s.choice != p.stay))]
 
 
+@pytest.mark.slow
 @MANY
 @given(problems(most_jobs=6, most_nodes=4))
 def test_moves_pay_or_make_room(p):
-    before = RandomGreedy(iterations=30).solve(p, np.random.default_rng(1)).schedule
+    before = RandomGreedy(iterations=30).solve(p, np.random.default_rng(1)).best
     starts = np.any((p.stay < 0) & (before.choice != POSTPONED))
     for planned in (False, True):
         after = without_idle_moves(p, before, planned=planned)
@@ -66,7 +69,7 @@ def running(name: str, node: str, remaining_s: float, times_s: dict) -> dict:
     return {"name": name, "tardiness_weight": 0, "times_s": times_s, "current": current}
 
 
-def two_running(*, third: bool) -> Problem:
+def two_running(*, third: bool) -> PlacementProblem:
     """Two nodes of one GPU, A on the slow one and B on the fast one; A gains by the fast one what B loses."""
     jobs = [
         running("A", "t", 2000, {"V100": [900], "T4": [2100]}),
@@ -74,10 +77,10 @@ def two_running(*, third: bool) -> Problem:
     ]
     if third:
         jobs.append({"name": "C", "tardiness_weight": 0, "times_s": {"V100": [10]}})
-    return Problem.of(PlaceFile.model_validate({"nodes": TWO_NODES, "jobs": jobs}))
+    return PlacementProblem.of(PlaceFile.model_validate({"nodes": TWO_NODES, "jobs": jobs}))
 
 
-def on(p: Problem, **node_of: str) -> Schedule:
+def on(p: PlacementProblem, **node_of: str) -> Schedule:
     s = Schedule.empty(p)
     for job, node in node_of.items():
         j, n = p.job_names.index(job), p.node_names.index(node)
@@ -111,16 +114,17 @@ def test_a_starting_job_takes_another_configuration_rather_than_make_others_move
         running("B", "v", 1000, {"V100": [1100], "T4": [9000]}),
         {"name": "C", "tardiness_weight": 0, "times_s": {"V100": [900], "T4": [1000]}},
     ]
-    p = Problem.of(PlaceFile.model_validate({"nodes": TWO_NODES, "jobs": jobs}))
+    p = PlacementProblem.of(PlaceFile.model_validate({"nodes": TWO_NODES, "jobs": jobs}))
     s = without_idle_moves(p, on(p, B="t", C="v"))
     assert movers(p, s) == []
     assert s.nodes_of(p, 1).tolist() == [p.node_names.index("t")]
 
 
+@pytest.mark.slow
 @MANY
 @given(problems(most_jobs=6, most_nodes=4))
 def test_filled_leaves_nothing_that_fits(p):
-    s = filled(p, Exact().solve(p, np.random.default_rng(0)).schedule)
+    s = filled(p, Exact().solve(p, np.random.default_rng(0)).best)
     check(p, s)
     free = p.node_gpus - used_gpus(p, s)
     for j in np.flatnonzero((s.choice == POSTPONED) & (p.stay < 0)):
@@ -128,11 +132,12 @@ def test_filled_leaves_nothing_that_fits(p):
             assert np.sum((p.node_class == p.klass[r]) & (free >= p.per_node[r])) < p.width[r]
 
 
+@pytest.mark.slow
 @MANY
 @given(problems(most_jobs=5))
 def test_every_policy_keeps_running_jobs_whose_gpus_nobody_takes(p):
     for solver in ("lookahead", "random-greedy", "local-search", "srtf"):
-        s, _ = Policy.of(PolicySpec(solver=solver, iterations=20)).decide(p, np.random.default_rng(0))
+        s = Policy.of(PolicySpec(solver=solver, iterations=20)).decide(p, np.random.default_rng(0))
         check(p, s)
         free = p.node_gpus - used_gpus(p, s)
         for j in np.flatnonzero((p.stay >= 0) & (s.choice == POSTPONED)):

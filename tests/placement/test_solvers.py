@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.placement._arrays import prepare
-from commonwatt.placement.exact import Exact
-from commonwatt.placement.local_search import LocalSearch
-from commonwatt.placement.objective import check, objective
-from commonwatt.placement.problem import POSTPONED, Problem, Schedule
-from commonwatt.placement.random_greedy import RandomGreedy, _candidates
-from commonwatt.placement.solvers import SOLVERS
+from commonwatt.placement._exact import Exact
+from commonwatt.placement._local_search import LocalSearch
+from commonwatt.placement._objective import check, objective
+from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
+from commonwatt.placement._random_greedy import Greedy, RandomGreedy, candidates
+from commonwatt.placement._solvers import SOLVERS, make_solver
 from tests.placement.brute_force import all_schedules, best_objective
 from tests.placement.made import crowded_problem
 from tests.placement.plain_greedy import plain_greedy
@@ -24,14 +24,15 @@ from tests.strategies import problems
 SLOW = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 
 
-def solve(name: str, p: Problem, seed: int = 0) -> Schedule:
-    return SOLVERS[name](50).solve(p, np.random.default_rng(seed)).schedule
+def solve(name: str, p: PlacementProblem, seed: int = 0) -> Schedule:
+    return make_solver(name, iterations=50).solve(p, np.random.default_rng(seed)).best
 
 
-def worth(p: Problem, s: Schedule) -> float:
+def worth(p: PlacementProblem, s: Schedule) -> float:
     return objective(p, s).total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(SOLVERS))
 @SLOW
 @given(p=problems(most_jobs=6, most_nodes=4))
@@ -39,6 +40,7 @@ def test_every_schedule_can_be_carried_out(name, p):
     check(p, solve(name, p))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(SOLVERS))
 @SLOW
 @given(p=problems(most_jobs=5))
@@ -48,6 +50,7 @@ def test_same_seed_same_schedule(name, p):
     assert np.array_equal(one.nodes, two.nodes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fifo", "edf", "priority", "easy", "fair-share"])
 @SLOW
 @given(p=problems(most_jobs=6))
@@ -57,17 +60,19 @@ def test_schedulers_without_preemption_leave_running_jobs_alone(name, p):
         assert s.choice[j] == p.stay[j]
 
 
+@pytest.mark.slow
 @SLOW
 @given(problems())
 def test_exact_equals_brute_force(p):
     found = Exact().solve(p, np.random.default_rng(0))
-    check(p, found.schedule)
+    check(p, found.best)
     best = best_objective(p)
     assert found.optimal
-    assert worth(p, found.schedule) == pytest.approx(best, rel=1e-7, abs=1e-12)
+    assert worth(p, found.best) == pytest.approx(best, rel=1e-7, abs=1e-12)
     assert found.bound == pytest.approx(best, rel=1e-6, abs=1e-9)
 
 
+@pytest.mark.slow
 @SLOW
 @given(problems(most_jobs=3), st.lists(st.sampled_from([0.0, 40.0, 700.0]), min_size=3, max_size=3))
 def test_exact_equals_brute_force_where_nodes_must_wake_first(p, waits):
@@ -77,10 +82,10 @@ def test_exact_equals_brute_force_where_nodes_must_wake_first(p, waits):
         wait_s[p.nodes_held(j)] = 0.0
     p = replace(p, node_wait_s=wait_s)
     found = Exact().solve(p, np.random.default_rng(0))
-    check(p, found.schedule)
+    check(p, found.best)
     best = min(worth(p, s) for s in all_schedules(p))
     assert found.optimal
-    assert worth(p, found.schedule) == pytest.approx(best, rel=1e-7, abs=1e-12)
+    assert worth(p, found.best) == pytest.approx(best, rel=1e-7, abs=1e-12)
     assert found.bound == pytest.approx(best, rel=1e-6, abs=1e-9)
 
 
@@ -88,7 +93,7 @@ def test_with_every_node_down_every_job_waits():
     raw = {"nodes": [{"name": "n", "count": 2, "gpu_type": "V100", "gpus": 2, "idle_w": 100, "gpu_w": 100}]}
     raw["jobs"] = [{"name": "gang", "tardiness_weight": 1, "times_s": {"V100": {4: 400}}}]
     for jobs in (raw["jobs"], [*raw["jobs"], {"name": "one", "tardiness_weight": 1, "times_s": {"V100": [9]}}]):
-        p = Problem.of(PlaceFile.model_validate(raw | {"jobs": jobs}))
+        p = PlacementProblem.of(PlaceFile.model_validate(raw | {"jobs": jobs}))
         p = replace(p, node_gpus=np.zeros(2, dtype=np.int64))
         for name in SOLVERS:
             assert (solve(name, p).choice == POSTPONED).all(), name
@@ -100,39 +105,39 @@ def test_a_gang_cannot_pretend_to_begin_later_than_its_nodes_wake():
     due = {"due_s": 2000, "tardiness_weight": 1e-3}
     jobs = [{"name": "gang", **due, "times_s": {"V100": {4: 400}}}]
     jobs += [{"name": name, **due, "times_s": {"V100": [450]}} for name in ("a", "b")]
-    p = Problem.of(PlaceFile.model_validate({"nodes": nodes, "jobs": jobs, "interval_s": 3000}))
+    p = PlacementProblem.of(PlaceFile.model_validate({"nodes": nodes, "jobs": jobs, "interval_s": 3000}))
     p = replace(p, node_wait_s=np.array([0.0, 0.0, 700.0]))
     found = Exact().solve(p, np.random.default_rng(0))
     best = min(worth(p, s) for s in all_schedules(p))
-    assert worth(p, found.schedule) == pytest.approx(best)
+    assert worth(p, found.best) == pytest.approx(best)
     assert found.bound == pytest.approx(best)
 
 
+@pytest.mark.slow
 @SLOW
 @given(problems(most_jobs=6, most_nodes=4))
 def test_randomized_greedy_reports_what_its_schedule_is_worth(p):
-    a = prepare(p)
-    choice, given_ = np.full(len(p), -1), a.given.copy()
-    order = np.argsort(-p.pressure_s, kind="stable")
-    swap = np.full(len(p), 0.3)
-    value = _candidates(
-        a.jobs, a.rows, a.nodes, a.lists, a.held, a.given, a.picked, a.node_order, order, swap, np.array([1.0, 0.2]),
-        np.array([2, 1, 0]), 0, 30, np.inf, choice, given_, np.random.default_rng(1),
+    c = prepare(p)
+    search = Greedy(
+        np.argsort(-p.pressure_s, kind="stable"), np.full(len(p), 0.3), np.array([1.0, 0.2]), np.array([2, 1, 0]),
+        np.full(len(p), -1), c.given.copy(),
     )  # fmt: skip
-    assert value == pytest.approx(worth(p, a.schedule(choice, given_)), rel=1e-9, abs=1e-12)
+    value = candidates(c, search, 0, 30, np.inf, np.random.default_rng(1))
+    assert value == pytest.approx(worth(p, c.schedule(search.choice, search.given)), rel=1e-9, abs=1e-12)
 
 
 @SLOW
 @given(problems(most_jobs=7, most_nodes=4, running=False))
 def test_the_first_candidate_is_algorithm_1_without_its_random_choices(p):
-    ours = RandomGreedy(iterations=1).solve(p, np.random.default_rng(0)).schedule
+    ours = RandomGreedy(iterations=1).solve(p, np.random.default_rng(0)).best
     assert np.array_equal(ours.choice, plain_greedy(p).choice)
 
 
+@pytest.mark.slow
 @SLOW
 @given(problems(most_jobs=6, most_nodes=4))
 def test_more_candidates_are_never_worse(p):
-    values = [worth(p, RandomGreedy(iterations=k).solve(p, np.random.default_rng(0)).schedule) for k in (1, 3, 20, 100)]
+    values = [worth(p, RandomGreedy(iterations=k).solve(p, np.random.default_rng(0)).best) for k in (1, 3, 20, 100)]
     assert all(later <= earlier + 1e-12 for earlier, later in itertools.pairwise(values))
 
 
@@ -140,15 +145,16 @@ def test_more_candidates_are_never_worse(p):
 @given(problems(most_jobs=6, most_nodes=4))
 def test_local_search_is_never_worse_than_the_randomized_greedy(p):
     greedy = RandomGreedy(iterations=20)
-    before = worth(p, greedy.solve(p, np.random.default_rng(5)).schedule)
-    after = worth(p, LocalSearch(start=greedy, steps=200).solve(p, np.random.default_rng(5)).schedule)
+    before = worth(p, greedy.solve(p, np.random.default_rng(5)).best)
+    after = worth(p, LocalSearch(start=greedy, steps=200).solve(p, np.random.default_rng(5)).best)
     assert after <= before * (1 + 1e-9) + 1e-12
 
 
+@pytest.mark.slow
 @SLOW
 @given(problems())
 def test_no_solver_beats_the_exact_optimum(p):
-    best = worth(p, Exact().solve(p, np.random.default_rng(0)).schedule)
+    best = worth(p, Exact().solve(p, np.random.default_rng(0)).best)
     for name in SOLVERS:
         assert worth(p, solve(name, p)) >= best - 1e-7 * max(1.0, abs(best))
 
@@ -156,7 +162,7 @@ def test_no_solver_beats_the_exact_optimum(p):
 @SLOW
 @given(problems(most_jobs=6, most_nodes=4, running=False))
 def test_greedy_postpones_a_job_only_if_nothing_fits(p):
-    s = RandomGreedy(iterations=30).solve(p, np.random.default_rng(2)).schedule
+    s = RandomGreedy(iterations=30).solve(p, np.random.default_rng(2)).best
     free = p.node_gpus.copy()
     for j in np.flatnonzero(s.choice != POSTPONED):
         free[s.nodes_of(p, j)] -= p.per_node[s.choice[j]]
@@ -174,23 +180,24 @@ def test_stopwatch_ends_the_search_early_with_a_schedule():
         return len(asked) < 3
 
     found = RandomGreedy(iterations=10**6).solve(p, np.random.default_rng(0), keep_going)
-    assert found.iterations < 10**6
-    check(p, found.schedule)
+    assert found.evaluations < 10**6
+    check(p, found.best)
 
 
 def test_budget_in_placements_limits_candidates():
     p = crowded_problem(nodes=8, jobs=40, seed=7)
-    assert RandomGreedy(iterations=1000, placements=10 * len(p)).solve(p, np.random.default_rng(0)).iterations == 10
+    assert RandomGreedy(iterations=1000, placements=10 * len(p)).solve(p, np.random.default_rng(0)).evaluations == 10
 
 
+@pytest.mark.slow
 def test_local_search_closes_the_gap_to_the_optimum():
     """With 20 jobs and a known optimum the mean gap of the greedy is large, that of the local search is not."""
     gaps = {"random-greedy": [], "local-search": []}
     for seed in range(4):
         p = crowded_problem(nodes=8, jobs=14, seed=seed)
-        best = worth(p, Exact().solve(p, np.random.default_rng(0)).schedule)
+        best = worth(p, Exact().solve(p, np.random.default_rng(0)).best)
         for name in gaps:
-            found = SOLVERS[name](1000).solve(p, np.random.default_rng(0)).schedule
+            found = make_solver(name, iterations=1000).solve(p, np.random.default_rng(0)).best
             gaps[name].append(worth(p, found) / best - 1)
     assert np.mean(gaps["local-search"]) < 0.01
     assert np.mean(gaps["local-search"]) < 0.1 * np.mean(gaps["random-greedy"])

@@ -7,10 +7,10 @@ import warnings
 
 import pytest
 
-from commonwatt.engines.local.progress import read_progress
-from commonwatt.progress.keras import CommonwattCallback
+from commonwatt.engines.reports import read_progress
+from commonwatt.progress.keras import KerasCallback
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
 BATCHES = 4
 
 
@@ -59,7 +59,7 @@ def test_it_keeps_what_fit_goes_on_from(keras, file, tmp_path, first):
     backup = tmp_path / "backup"
 
     def callbacks():
-        both = [keras.callbacks.BackupAndRestore(backup), CommonwattCallback(backup)]
+        both = [keras.callbacks.BackupAndRestore(backup), KerasCallback(backup)]
         return both[::-1] if first else both
 
     with pytest.raises(Crash):
@@ -77,7 +77,7 @@ def test_an_epoch_that_was_not_saved_is_not_kept(keras, file, tmp_path, name, fi
     saving = keras.callbacks.ModelCheckpoint(
         saved / name, monitor="loss", save_best_only=True, initial_value_threshold=0.0
     )
-    both = [saving, CommonwattCallback(saved)]
+    both = [saving, KerasCallback(saved)]
     fit(keras, 2, both[::-1] if first else both)  # no loss is below 0
     assert read_progress(file) == (2, 0)
     both[0] = keras.callbacks.ModelCheckpoint(saved / name)
@@ -86,11 +86,11 @@ def test_an_epoch_that_was_not_saved_is_not_kept(keras, file, tmp_path, name, fi
 
 
 def test_without_a_snapshot_nothing_is_kept(keras, file):
-    fit(keras, 2, [CommonwattCallback()])
+    fit(keras, 2, [KerasCallback()])
     assert read_progress(file) == (2, 0)
-    fit(keras, 5, [CommonwattCallback()], initial_epoch=3)  # the script says that it has 3 epochs
+    fit(keras, 5, [KerasCallback()], initial_epoch=3)  # the script says that it has 3 epochs
     assert read_progress(file) == (5, 3)
 
 
 def test_it_is_one_of_the_librarys_callbacks(keras):
-    assert isinstance(CommonwattCallback(), keras.callbacks.Callback)
+    assert isinstance(KerasCallback(), keras.callbacks.Callback)

@@ -7,7 +7,7 @@ from importlib import import_module
 
 import pytest
 
-from commonwatt.progress.library import _known
+from commonwatt.progress.library import _joined_classes
 
 
 @pytest.mark.parametrize("name", ["lightning", "transformers", "keras"])
@@ -15,9 +15,11 @@ def test_a_library_that_is_not_there(name, monkeypatch):
     for loaded in [known for known in sys.modules if known.split(".")[0] == name]:
         monkeypatch.delitem(sys.modules, loaded)
     monkeypatch.setitem(sys.modules, name, None)
-    callback = import_module(f"commonwatt.progress.{name}").CommonwattCallback
-    for known in [known for known in _known if known.__name__ == callback.__name__]:
-        monkeypatch.delitem(_known, known)
+    module = import_module(f"commonwatt.progress.{name}")
+    callback = getattr(module, f"{name.title()}Callback")
+    assert module.CommonwattCallback is callback  # the name in version 0.1
+    for kind in [kind for kind in _joined_classes if kind.__name__ == callback.__name__]:
+        monkeypatch.delitem(_joined_classes, kind)
     with pytest.raises(ModuleNotFoundError) as missing:
         callback()
     assert str(missing.value) == f"{name} is not installed; run: pip install 'commonwatt[callbacks]'"

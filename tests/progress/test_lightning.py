@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from commonwatt.engines.local.progress import read_progress
-from commonwatt.progress.lightning import CommonwattCallback
+from commonwatt.engines.reports import read_progress
+from commonwatt.progress.lightning import LightningCallback
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
 BATCHES = 4
 
 
@@ -58,7 +58,7 @@ def fit(library, tmp_path, monkeypatch):
         checkpoint = library.lightning.callbacks.ModelCheckpoint(tmp_path, save_top_k=-1, **saving)
         trainer = library.lightning.Trainer(
             max_epochs=epochs, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
-            callbacks=[CommonwattCallback(), checkpoint],
+            callbacks=[LightningCallback(), checkpoint],
         )  # fmt: skip
         model = model or library.Model()
         known = sorted(tmp_path.glob("*.ckpt"), key=os.path.getmtime)
@@ -124,9 +124,9 @@ def test_data_of_unknown_length_is_counted_in_whole_epochs(fit, library, tmp_pat
 
 
 def test_it_is_one_of_the_librarys_callbacks_and_can_be_sent_elsewhere(library):
-    callback = CommonwattCallback()
+    callback = LightningCallback()
     assert isinstance(callback, library.lightning.Callback)
-    assert isinstance(callback, CommonwattCallback)
+    assert isinstance(callback, LightningCallback)
     copied = pickle.loads(pickle.dumps(callback))
     assert type(copied) is type(callback)
     assert vars(copied) == vars(callback)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonwatt import progress
-from commonwatt.engines.local.progress import read_progress
+from commonwatt.engines.reports import read_progress
 
 HERE = Path(__file__).parents[2]
 
@@ -157,7 +157,7 @@ def test_what_cannot_be_written_is_logged_once(path, warned):
     for epoch in job.left():
         job.epoch(epoch + 1)
     assert len(warned.messages) == 1
-    assert warned.messages[0].startswith("progress cannot be told: ")
+    assert warned.messages[0].startswith("cannot write the progress file: ")
 
 
 def test_a_full_disk_leaves_what_was_told_before(job, file, warned):
@@ -181,6 +181,7 @@ def test_nonsense_is_not_told(job, file, done, warned):
     assert (read_progress(file), len(warned.messages)) == ((1, 0), 1)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.floats(0, 100), st.booleans()), min_size=1, max_size=20))
 def test_kept_is_never_above_done_and_only_what_a_snapshot_held(tmp_path_factory, reports):
     file = tmp_path_factory.mktemp("told") / "progress"
@@ -215,9 +216,9 @@ job = progress.begin(epochs=3)
 if sys.argv[1] != "default":
     if sys.argv[1] == "chained":
         signal.signal(signal.SIGTERM, lambda number, frame: print("before", flush=True))
-    assert not job.told_to_stop
+    assert not job.stop_requested
 print("ready", flush=True)
-while sys.argv[1] == "default" or not job.told_to_stop:
+while sys.argv[1] == "default" or not job.stop_requested:
     time.sleep(0.01)
 job.epoch(1, snapshot=True)
 print("stopping", flush=True)
@@ -243,11 +244,11 @@ def test_the_flag_of_stopping(how, code, said, file):
 
 def test_outside_the_main_thread_the_flag_stays_down(job, warned):
     flags = []
-    thread = threading.Thread(target=lambda: flags.extend([job.told_to_stop, job.told_to_stop]))
+    thread = threading.Thread(target=lambda: flags.extend([job.stop_requested, job.stop_requested]))
     thread.start()
     thread.join()
     assert flags == [False, False]
-    assert warned.messages == ["signals can be heard in the main thread only: told_to_stop stays false"]
+    assert warned.messages == ["signals arrive in the main thread only: stop_requested stays false"]
 
 
 def test_it_needs_the_standard_library_alone():

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from commonwatt.engines.local.progress import read_progress
-from commonwatt.progress.transformers import CommonwattCallback
+from commonwatt.engines.reports import read_progress
+from commonwatt.progress.transformers import TransformersCallback
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
 STEPS = 4
 
 
@@ -55,7 +55,7 @@ def train(library, tmp_path, monkeypatch):
         )  # fmt: skip
         model = library.Model(at_step)
         trainer = library.transformers.Trainer(
-            model, arguments, train_dataset=library.data, callbacks=[CommonwattCallback()]
+            model, arguments, train_dataset=library.data, callbacks=[TransformersCallback()]
         )
         trainer.train(resume_from_checkpoint=library.last(str(output)))
         return model.steps
@@ -111,4 +111,4 @@ def test_a_training_that_begins_anew_says_so(train, tmp_path):
 
 
 def test_it_is_one_of_the_librarys_callbacks(library):
-    assert isinstance(CommonwattCallback(), library.transformers.TrainerCallback)
+    assert isinstance(TransformersCallback(), library.transformers.TrainerCallback)

@@ -212,4 +212,4 @@ def _why(late_s, wait_s):
 
 def _no_events():
     empty = np.zeros(0)
-    return EventColumns(empty, (), empty.astype(np.int64), (), empty.astype(np.int64), (), ())
+    return EventColumns(empty, (), empty.astype(np.int64), (), empty.astype(np.int64), (), (), empty)

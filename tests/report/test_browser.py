@@ -6,8 +6,6 @@ from commonwatt.report.html import render
 from tests.report.make_records import LARGE, MEDIUM, SMALL, Size, make
 from tests.report.pages import HOSTILE
 
-pytestmark = pytest.mark.browser
-
 FIGURES = ("cost", "energy", "gpus", "power", "queue", "wait", "jct")
 
 MARKS = """id => {
@@ -159,7 +157,7 @@ def test_nothing_recorded(visit):
     result, _ = make(SMALL)
     page = visit(render(result, [])).page
     assert marks(page, "fig-cost")["bars"] >= 5
-    assert page.is_visible("text=The run of this policy was not recorded.")
+    assert page.is_visible("text=There is no record of this run.")
     page.click("#tab-1")
     assert page.is_visible("#panel-1")
 
@@ -171,7 +169,7 @@ def test_printed(visit, medium, tmp_path):
     assert marks(seen.page, "fig-gpus")["width"] > 1000  # back to the screen's width
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_large(visit):
     for width in (1400, 390):
         page = visit(render(*make(LARGE)), width=width).page

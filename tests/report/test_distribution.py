@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonwatt.report.distribution import distribution
+from commonwatt.report.reduction import distribution
 
 
 def test_few_values_are_exact():

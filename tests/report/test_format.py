@@ -44,6 +44,20 @@ def test_duration(seconds, text):
 
 
 @pytest.mark.parametrize(
+    ("show", "values", "texts"),
+    [
+        (fmt.duration, [4590, 7488, 7200], ["1.27 h", "2.08 h", "2.00 h"]),
+        (fmt.duration, [0, 18, 1.6, 106.8], ["0 s", "18 s", "1.60 s", "107 s"]),
+        (fmt.duration, [None, 86400 * 30, 3600], ["unknown", "720 h", "1.00 h"]),
+        (fmt.energy, [953.0, 1200.0, 0.0], ["0.95 MWh", "1.20 MWh", "0 MWh"]),
+        (fmt.carbon, [0.0, math.nan], ["0 g", "unknown"]),
+    ],
+)
+def test_a_column_has_one_unit(show, values, texts):
+    assert [spaced(text) for text in fmt.column(show, values)] == texts
+
+
+@pytest.mark.parametrize(
     ("kwh", "text"), [(0, "0 Wh"), (0.0123, "12.3 Wh"), (0.9999, "1.00 kWh"), (12.34, "12.3 kWh"), (276_900, "277 MWh")]
 )
 def test_energy(kwh, text):

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonwatt.model.nodes import Cluster, NodeSpec
-from commonwatt.report.heatmap import heat_map
+from commonwatt.report.reduction import heat_map
 from commonwatt.report.timeline import end_s, timeline
 from commonwatt.simulation.record import Segments
 from tests.report.make_records import MEDIUM, Size, make_record

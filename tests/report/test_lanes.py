@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonwatt.report.lanes import node_rows, to_bars
+from commonwatt.report.timeline import node_rows, to_bars
 from tests.report.make_records import SMALL, Size, make_record
 from tests.report.test_heatmap import segments_of
 

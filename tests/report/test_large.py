@@ -12,7 +12,7 @@ from commonwatt.report.plots import save_gantt, save_overview
 from tests.report.make_records import LARGE, make
 from tests.report.pages import Page, own_part
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def test_report_and_figures_stay_small(tmp_path):

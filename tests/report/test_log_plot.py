@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from commonwatt.data.demand import usage
 from commonwatt.data.log import JobLog, utc
-from commonwatt.data.usage import usage
 from commonwatt.report.log_plot import _binned, save_log
 
 
@@ -14,10 +14,11 @@ def made(count=50, gap_s=7200.0, origin=None, start_s=None):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("log", "parts"),
     [
-        (made(origin=utc(1.7e9)), ("UTC", "15 Nov 2023", "daily mean", "if every job started when it was submitted")),
+        (made(origin=utc(1.7e9)), ("UTC", "15 Nov 2023", "daily mean", "if every job started at its submission")),
         (made(count=5, origin=utc(1.7e9)), ("UTC", "14 Nov 23:00")),
         (made(), ("days since 0 s", "peak 2")),
         (made(count=1), ("hours since 0 s",)),

@@ -4,13 +4,14 @@ import pytest
 
 from commonwatt.model.errors import InputError
 from commonwatt.model.place_file import PlaceFile
-from commonwatt.placement.problem import Problem, Schedule
+from commonwatt.placement._problem import PlacementProblem, Schedule
 from commonwatt.report.plots import save_gantt, save_overview, save_schedule
 from tests.report.make_records import MEDIUM, SMALL, Size, make, make_record
 
 BEGINS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", BEGINS)
 def test_formats_and_same_bytes(tmp_path, suffix):
     result, records = make(SMALL)
@@ -36,11 +37,13 @@ def test_other_suffixes_are_refused(tmp_path, name):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_upper_case_suffix(tmp_path):
     save_gantt(make_record(SMALL, "a"), tmp_path / "A.PNG")
     assert (tmp_path / "A.PNG").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [MEDIUM, Size(nodes=70, gpus=2, jobs=100, tenants=2, span_s=5e3, mean_run_s=2e3)])
 def test_gantt_of_many_jobs_or_nodes(tmp_path, size):
     save_gantt(make_record(size, "a"), tmp_path / "gantt.png")
@@ -55,6 +58,7 @@ def test_names_are_text(tmp_path):
     assert "$a$_{" in (tmp_path / "a.svg").read_text()
 
 
+@pytest.mark.slow
 def test_unknown_values(tmp_path):
     result, records = make(SMALL, ("a", "b"))
     policies = tuple(p.model_copy(update={"energy_cost": None, "total_cost": None}) for p in result.policies)
@@ -68,7 +72,7 @@ def test_schedule(tmp_path):
     nodes = [{"name": f"n{i}", "gpu_type": "V100", "gpus": 2, "idle_w": 100, "gpu_w": 200} for i in range(3)]
     times = [{"V100": [1200.0 * (i + 1)]} for i in range(7)]
     jobs = [{"name": f"$job {i}", "due_s": 3600, "tardiness_weight": 1e-3, "times_s": t} for i, t in enumerate(times)]
-    problem = Problem.of(PlaceFile.model_validate({"nodes": nodes, "jobs": jobs}))
+    problem = PlacementProblem.of(PlaceFile.model_validate({"nodes": nodes, "jobs": jobs}))
     schedule = Schedule.empty(problem)
     save_schedule(problem, schedule, tmp_path / "empty.svg")
     assert "0 of 7 jobs placed, 7 wait" in (tmp_path / "empty.svg").read_text()
@@ -90,7 +94,7 @@ def test_schedule_marks_lateness(tmp_path):
         {"name": name, "due_s": due, "tardiness_weight": 1e-3, "times_s": {"V100": [600.0]}}
         for name, due in (("late", 300.0), ("early", 800.0), ("over", 0.0), ("never", None))
     ]
-    problem = Problem.of(PlaceFile.model_validate({"nodes": [node], "jobs": jobs}))
+    problem = PlacementProblem.of(PlaceFile.model_validate({"nodes": [node], "jobs": jobs}))
     schedule = Schedule.empty(problem)
     schedule.choice[:] = problem.start[:-1]
     save_schedule(problem, schedule, tmp_path / "a.svg")
@@ -105,7 +109,7 @@ def test_schedule_marks_lateness(tmp_path):
 def test_schedule_with_many_jobs(tmp_path):
     node = {"name": "n", "count": 100, "gpu_type": "V100", "gpus": 2, "idle_w": 100, "gpu_w": 200}
     jobs = [{"name": f"j{i}", "due_s": 600, "tardiness_weight": 1, "times_s": {"V100": [600.0]}} for i in range(300)]
-    problem = Problem.of(PlaceFile.model_validate({"nodes": [node], "jobs": jobs}))
+    problem = PlacementProblem.of(PlaceFile.model_validate({"nodes": [node], "jobs": jobs}))
     schedule = Schedule.empty(problem)
     schedule.choice[:200] = problem.start[:200]
     schedule.nodes[problem.slot_start[:200]] = np.arange(200) // 2
@@ -116,7 +120,7 @@ def test_schedule_with_many_jobs(tmp_path):
 
 
 def test_nothing_is_left_behind_where_a_file_cannot_be_written(tmp_path):
-    with pytest.raises(InputError, match="a file in a folder that exists"):
+    with pytest.raises(InputError, match="a file in an existing folder"):
         save_gantt(make_record(SMALL, "a"), tmp_path / "no" / "a.png")
     (tmp_path / "folder.png").mkdir()
     with pytest.raises(InputError, match="a file, not a folder"):

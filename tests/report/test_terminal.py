@@ -54,7 +54,7 @@ def test_summary():
     )
     assert summary(with_costs(10.0)) == "p0 ran 8 jobs for €10.00 (2.00× the lower bound)."
     assert summary(with_costs(10.0, None)) == "p0 ran 8 jobs for €10.00 (2.00× the lower bound)."
-    assert summary(with_costs(None, 4.0)) == "p0 ran 8 jobs; what they cost is unknown."
+    assert summary(with_costs(None, 4.0)) == "p0 ran 8 jobs; their cost is unknown."
     assert summary(with_costs(10.0, lower_bound_cost=0.0)) == "p0 ran 8 jobs for €10.00."
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from commonwatt.data.files import load_yaml
-from commonwatt.data.generators.armida import armida_scenario
+from commonwatt.data.generators.andreas import armida_scenario
 from commonwatt.model.scenario import Scenario
-from commonwatt.reproduce.papers import _andreas_armida as armida
-from commonwatt.reproduce.topic import Request
+from commonwatt.reproduce.papers import andreas_armida as armida
+from commonwatt.reproduce.topic import TopicRequest
 from commonwatt.simulation.record import Segments
 from commonwatt.simulation.runner import run_seeds
 from commonwatt.simulation.workload import prepare
@@ -15,8 +15,9 @@ from commonwatt.simulation.workload import prepare
 EXAMPLE = Path(__file__).parents[2] / "examples" / "armida.yaml"
 
 
+@pytest.mark.slow
 def test_table_3(tmp_path):
-    answer = armida.table_3(Request(extent="quick"))
+    answer = armida.table_3(TopicRequest(extent="quick"))
     rows = {row.quantity: row for row in answer.rows}
     predicted, measured = (
         next(r for q, r in rows.items() if q.startswith(f"energy cost, {k}")) for k in ("pre", "mea")
@@ -39,7 +40,7 @@ def test_table_3(tmp_path):
 
 
 def test_figure_4(tmp_path):
-    answer = armida.figure_4(Request())
+    answer = armida.figure_4(TopicRequest())
     assert answer.story[0].split() == ["0", "s", "J6", "is", "submitted"]
     assert sum("is submitted" in line for line in answer.story) == 8
     assert sum("is complete" in line for line in answer.story) == 8
@@ -52,7 +53,7 @@ def test_figure_4(tmp_path):
 
 
 def test_seeds_are_counted():
-    rows = armida.figure_4(Request(seeds=2)).rows
+    rows = armida.figure_4(TopicRequest(seeds=2)).rows
     assert any("of 2 seeds" in row.note for row in rows)
 
 

@@ -2,9 +2,9 @@ import math
 
 import pytest
 
-from commonwatt.report.curves import Line, Panel, save_panels
-from commonwatt.reproduce.papers import _andreas_sweep as sweep
-from commonwatt.reproduce.topic import Request
+from commonwatt.reproduce.papers import andreas_sweep as sweep
+from commonwatt.reproduce.papers.andreas_sweep import CurveLine, Panel, save_panels
+from commonwatt.reproduce.topic import TopicRequest
 
 
 @pytest.fixture(scope="module")
@@ -20,12 +20,12 @@ def tiny():
 
 @pytest.fixture(scope="module")
 def answer(tiny):
-    return sweep.run(Request(seed=3), 1)
+    return sweep.run(TopicRequest(seed=3), 1)
 
 
 @pytest.fixture(scope="module")
 def quick(tiny):
-    return sweep.run(Request(extent="quick", seeds=1), 2)
+    return sweep.run(TopicRequest(extent="quick", seeds=1), 2)
 
 
 def test_the_paper_in_the_scenario():
@@ -40,6 +40,7 @@ def test_the_paper_in_the_scenario():
         assert gpus == sweep.prepare(file, sweep.Path(), 0).cluster.gpus.max()
 
 
+@pytest.mark.slow
 def test_rows_and_points(answer, tmp_path):
     assert answer.seeds == (3, 4)
     assert len(answer.digests) == len(set(answer.digests)) == 4 + 2  # sizes x seeds, another load x seeds
@@ -61,6 +62,7 @@ def test_rows_and_points(answer, tmp_path):
     assert "mathdefault" not in text
 
 
+@pytest.mark.slow
 def test_beside_the_paper(answer, quick):
     for found, saving, longest in ((answer, 62.0, 0.1), (quick, 30.0, 0.01)):
         first = found.rows[0]
@@ -79,7 +81,7 @@ def test_reduction_by_hand(quick):
 
 
 def test_processes_change_nothing_but_time(quick):
-    together = sweep.run(Request(extent="quick", seeds=1, jobs=2), 2)
+    together = sweep.run(TopicRequest(extent="quick", seeds=1, jobs=2), 2)
     assert quick.digests == together.digests
     assert all(p.sd is None for p in quick.points)  # one seed
 
@@ -89,23 +91,24 @@ def test_processes_change_nothing_but_time(quick):
     assert still(quick) == still(together)
 
 
+@pytest.mark.slow
 def test_seeds_as_asked(tiny):
-    answer = sweep.run(Request(extent="quick", seed=5, seeds=2), 2)
+    answer = sweep.run(TopicRequest(extent="quick", seed=5, seeds=2), 2)
     assert answer.seeds == (5, 6)
     assert len(answer.digests) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("scenario", "low", "high"), [(1, 35, 80), (2, 10, 50)])
 def test_the_saving_is_of_the_order_of_the_papers(scenario, low, high):
-    answer = sweep.run(Request(extent="quick", seeds=3, jobs=2), scenario)
+    answer = sweep.run(TopicRequest(extent="quick", seeds=3, jobs=2), scenario)
     assert low < answer.rows[0].ours < high
     slower = next(r for r in answer.rows if r.quantity.endswith("takes longer to decide than FIFO, EDF and PS"))
     assert slower.ours in {True, False}  # a matter of time, which a busy machine has none of
 
 
 def test_panels_of_any_number(tmp_path):
-    line = Line("a$b", [1, 2], [1.0, math.nan], [0.1, 0.0])
+    line = CurveLine("a$b", [1, 2], [1.0, math.nan], [0.1, 0.0])
     save_panels(
         [Panel("one", [line]), Panel("two", [line], logarithmic=True), Panel("x", [line])], "N", "t", tmp_path / "a.svg"
     )

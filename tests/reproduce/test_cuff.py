@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from commonwatt.data import locate
-from commonwatt.forecasting.evaluate import Rolled
-from commonwatt.forecasting.forecast import LEVELS
-from commonwatt.reproduce.papers._cuff_rows import Study, rows_of
-from commonwatt.reproduce.papers._cuff_traces import Trace
+from commonwatt.forecasting._rolling import Rolled
+from commonwatt.model.demand import LEVELS
+from commonwatt.reproduce.papers.cuff import CuffStudy, rows_of
+from commonwatt.reproduce.papers.cuff_traces import Trace
 from tests.cli.console import run
 from tests.forecasting.made import walk
 
@@ -43,7 +43,7 @@ def test_comparable_is_a_row_whose_paper_value_was_come_by_in_the_same_way():
     gpus = np.sort(rng.integers(50, 80, (len(origins), 5, len(LEVELS))), axis=2).astype(float)
     rolled = Rolled(origins, LEVELS, gpus, series.gpus[origins[:, None] + np.arange(1, 6)], 1)
     trace = Trace("Philly", "Philly", series, 400, 2490, comparable=True, note="")
-    made = Study(trace, {"gru": rolled}, {"gru": rolled}, {True: rolled, False: rolled})
+    made = CuffStudy(trace, {"gru": rolled}, {"gru": rolled}, {True: rolled, False: rolled})
     comparable = {row.quantity.split(",")[0] for row in rows_of(made) if row.comparable}
     assert comparable == {"Table 3: point forecast", "Table 4: MAE within 2 points of the point forecast's",
                           "Fig. 5: under-prediction of the threshold method (+5%)"}  # fmt: skip
@@ -52,7 +52,7 @@ def test_comparable_is_a_row_whose_paper_value_was_come_by_in_the_same_way():
     assert not any(row.comparable for row in rows_of(replace(made, trace=replace(trace, comparable=False))))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_table_and_figure_is_there(answer):
     said = {row["quantity"].split(":")[0] for row in answer["rows"]}
     assert {"Table 2", "Table 3", "Table 4", "Fig. 4", "Fig. 5"} <= said
@@ -61,7 +61,7 @@ def test_every_table_and_figure_is_there(answer):
     assert all("no public trace at hand" in row["note"] for row in answer["rows"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_must_hold_on_any_series(answer):
     target = row(answer, "Fig. 5: performance at a target of 98%")["ours"]
     assert 90 < target <= 100

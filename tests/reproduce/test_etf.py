@@ -7,16 +7,16 @@ from itertools import pairwise
 import pytest
 
 from commonwatt.reproduce.registry import find, reproduce
-from commonwatt.reproduce.topic import Request
+from commonwatt.reproduce.topic import TopicRequest
 from tests.cli.console import run
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     """Every figure once, at the smallest extent; with the picture."""
-    result, answer = reproduce(find("etf"), Request(extent="quick"))
+    result, answer = reproduce(find("etf"), TopicRequest(extent="quick"))
     path = tmp_path_factory.mktemp("etf") / "all.png"
     answer.draw(path)
     assert path.stat().st_size > 50_000
@@ -55,7 +55,7 @@ def test_what_does_not_come_out_says_why(rows):
 
 
 def test_system_fairness_rises_with_the_clock_and_etf_is_never_below():
-    result, _ = reproduce(find("etf-figure-6"), Request(extent="quick"))
+    result, _ = reproduce(find("etf-figure-6"), TopicRequest(extent="quick"))
     lines = {name: [p.mean for p in result.points if p.series == name] for name in ("TF", "EF", "ETF")}
     assert len(lines["ETF"]) == 13
     for name, line in lines.items():
@@ -75,13 +75,13 @@ def test_fig_8_on_a_real_device_as_it_would_run_on_a_gpu():
     """On this machine's CPU, with stated power in place of the meter."""
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
-    from commonwatt.reproduce.papers._etf_figures import Figure, _on_a_gpu
-    from commonwatt.reproduce.papers._etf_gpu import run_really
+    from commonwatt.reproduce.papers.etf_figures import EtfFigure, _on_a_gpu
+    from commonwatt.reproduce.papers.etf_runs import run_really
 
     real = run_really({"kind": "cpu"}, 2.0, 0, (22.0, 10.0))
     assert real.ratio == pytest.approx(2.2)
     assert real.phi_fair == pytest.approx(0.625)
-    figure = Figure("8")
+    figure = EtfFigure("8")
     _on_a_gpu(figure, real)
     shares = [row for row in figure.rows if "share of time" in row.quantity]
     assert len(shares) == 3
@@ -90,7 +90,7 @@ def test_fig_8_on_a_real_device_as_it_would_run_on_a_gpu():
 
 
 def test_where_there_is_no_gpu_the_row_says_so(rows):
-    from commonwatt.reproduce.papers._etf_gpu import gpu_here
+    from commonwatt.reproduce.papers.etf_runs import gpu_here
 
     missing = gpu_here()
     if missing is None:

@@ -5,16 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from commonwatt.partitioning.welfare import choose
-from commonwatt.reproduce.papers._market_cases import CONFIGURATIONS, SETS, market, stated
-from commonwatt.reproduce.papers._market_claims import claims, fully_parallel, study
+from commonwatt.partitioning import choose
+from commonwatt.reproduce.papers.market_cases import (
+    CONFIGURATIONS,
+    SETS,
+    claims,
+    fully_parallel,
+    market,
+    stated,
+    study,
+)
 from tests.cli.console import run
 
 
 @pytest.fixture(scope="module")
 def answer():
     done = run("reproduce", "market", "--quick", "--json")
-    assert (done.code, done.err) == (0, "")
+    assert done.code == 0, done.err
     return done.document
 
 
@@ -23,11 +30,13 @@ def row(answer, start):
     return found
 
 
+@pytest.mark.slow
 def test_prices_rest_as_soon_as_the_thesis_says(answer):
     assert row(answer, "Fig. 5.3: rounds until no price changes by 0.0001")["ours"] <= 15
     assert row(answer, "Fig. 5.3: rounds until no price changes by 1e-05")["ours"] <= 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("claim", "holds"),
     [
@@ -75,6 +84,7 @@ def test_table_5_3():
     assert choose([np.ones(3), np.ones(3)], made.budgets).margin == 0
 
 
+@pytest.mark.slow
 def test_the_picture(tmp_path):
     picture = tmp_path / "m.svg"
     assert run("reproduce", "market", "--quick", "--plot", picture).code == 0

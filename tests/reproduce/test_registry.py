@@ -5,7 +5,7 @@ import pytest
 from commonwatt.model.errors import InputError
 from commonwatt.model.results import ReproduceRow
 from commonwatt.reproduce import registry
-from commonwatt.reproduce.topic import Answer, Request, Topic
+from commonwatt.reproduce.topic import Topic, TopicAnswer, TopicRequest
 
 
 def test_topics_are_told_apart():
@@ -28,15 +28,15 @@ def test_unknown_topic():
 def test_a_new_topic_is_run():
     heard = []
 
-    def run(request: Request) -> Answer:
+    def run(request: TopicRequest) -> TopicAnswer:
         with request.progress(1, 1.0) as bar:
             bar.at("x", 0.5)
             bar.done()
         heard.append(request)
         row = ReproduceRow(quantity="answer", paper=42.0, ours=None, unit="-", comparable=True)
-        return Answer(seeds=(request.seed,), digests=("a", "b"), rows=(row,), notes=("n",))
+        return TopicAnswer(seeds=(request.seed,), digests=("a", "b"), rows=(row,), notes=("n",))
 
-    request = Request(extent="quick", seed=7)
+    request = TopicRequest(extent="quick", seed=7)
     result, answer = registry.reproduce(Topic("a-b", "t", "p", "c", run), request)
     assert heard == [request]
     assert answer.draw is None

@@ -42,18 +42,18 @@ class Caller:
 
 
 @pytest.fixture
-def desk(tmp_path) -> Iterator[StandIn]:
+def service(tmp_path) -> Iterator[StandIn]:
     made = StandIn(tmp_path)
     yield made
     made.close()
 
 
 @pytest.fixture
-def app(desk):
-    return make_app(desk.desk)
+def app(service):
+    return make_app(service.context)
 
 
 @pytest.fixture
-def as_(app, desk) -> Callable[[str | None], Caller]:
+def as_(app, service) -> Callable[[str | None], Caller]:
     """Make requests as ``ada``, ``bob``, ``operator``, ``revoked`` or (``None``) nobody."""
-    return lambda who: Caller(app, None if who is None else desk.tokens.get(who, who))
+    return lambda who: Caller(app, None if who is None else service.tokens.get(who, who))

@@ -1,4 +1,4 @@
-"""A desk as the service needs one, with a store of its own and no engine behind it."""
+"""A service as the service needs one, with a store of its own and no engine behind it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from commonwatt.live.board import Board, BoardNode
-from commonwatt.live.jobs import JobMaker
+from commonwatt.controlplane.jobs import JobMaker
+from commonwatt.controlplane.snapshot import Snapshot, SnapshotNode
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
-from commonwatt.service.desk import Desk
+from commonwatt.service.context import ServiceContext
+from commonwatt.store.api_store import ApiStore
+from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.database import Database, address
+from commonwatt.store.migrate import prepare
 from commonwatt.store.records import EventRow, SampleRow
-from commonwatt.store.store import Store
-from commonwatt.store.ticks import Tick, TickStore
 
 NODES = [
     {"name": "v", "count": 2, "gpu_type": "V100", "gpus": 4, "idle_w": 150, "gpu_w": 250},
@@ -33,7 +34,7 @@ def _empty_store() -> Path:
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)
     database = Database(address("store.db", folder))
-    database.prepare()
+    prepare(database)
     database.close()
     return folder / "store.db"
 
@@ -47,16 +48,20 @@ class StandIn:
         self.folder = folder
         shutil.copyfile(_empty_store(), folder / "store.db")
         self.database = Database(address("store.db", folder))
-        self.store, self.ticks = Store(self.database), TickStore(self.database)
+        self.store, self.ticks = ApiStore(self.database), ControllerStore(self.database)
         cluster = Cluster.of(self.config.nodes)
         kinds = [cluster.classes[k] for k in cluster.klass]
         nodes = tuple(
-            BoardNode(name, kind.gpu_type, kind.gpus, kind.gpus, 0, "on", drained=False, jobs=(), power_w=kind.idle_w)
+            SnapshotNode(
+                name, kind.gpu_type, kind.gpus, kind.gpus, 0, "on", drained=False, jobs=(), power_w=kind.idle_w
+            )
             for name, kind in zip(cluster.names, kinds, strict=True)
         )
-        self.now = Board(time.time(), "live", engine, healthy=True, nodes=nodes, power_w=420.0, total_gpus=9, ticks=3)
+        self.now = Snapshot(
+            time.time(), "live", engine, healthy=True, nodes=nodes, power_w=420.0, total_gpus=9, ticks=3
+        )
         maker = JobMaker(cluster, self.config.live.default_time_limit_s)
-        self.desk = Desk(self.config, folder, self.store, maker, lambda: self.now, self.wake)
+        self.context = ServiceContext(self.config, folder, self.store, maker, lambda: self.now, self.wake)
         self.woken = 0
         for tenant in ("ada", "bob"):
             self.store.add_tenant(tenant, 1.0, 1.0)

@@ -10,7 +10,7 @@ import pytest
 from commonwatt.model.errors import StoreError
 from commonwatt.service.app import make_app
 from commonwatt.service.audit import AuditedRoute
-from commonwatt.store import store
+from commonwatt.store import api_store as store
 from tests.service.conftest import Caller
 from tests.service.made import StandIn, job
 
@@ -82,20 +82,21 @@ def test_every_route_is_in_the_table(app):
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
     """One control plane for all routes."""
-    desk = StandIn(tmp_path_factory.mktemp("shared"), engine="local")
-    yield desk, make_app(desk.desk)
-    desk.close()
+    service = StandIn(tmp_path_factory.mktemp("shared"), engine="local")
+    yield service, make_app(service.context)
+    service.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ACCESS))
 def test_access(shared, name):
-    desk, app = shared
-    ada = Caller(app, desk.tokens["ada"])
+    service, app = shared
+    ada = Caller(app, service.tokens["ada"])
     number = ada.post("/jobs", json=job()).json()["id"]
-    log = desk.folder / "state" / "runs" / f"{number}-0"
+    log = service.folder / "state" / "runs" / f"{number}-0"
     log.mkdir(parents=True)
     (log / "output.log").write_text("hello")
-    spare = desk.store.owner(desk.store.add_token("bob", "spare", 1.0)).token
+    spare = service.store.owner(service.store.add_token("bob", "spare", 1.0)).token
     method, template = name.split()
     values = {"job": number, "tenant": "ada", "node": "t", "token": spare, "name": "index.html"}
     if template.startswith("/static"):
@@ -105,7 +106,7 @@ def test_access(shared, name):
     for who, status in zip(CALLERS, ACCESS[name], strict=True):
         if name in ENDLESS and status == 200:
             continue
-        done = Caller(app, None if who is None else desk.tokens[who])(method, path, **body)
+        done = Caller(app, None if who is None else service.tokens[who])(method, path, **body)
         assert done.status_code == status, who
 
 
@@ -115,10 +116,10 @@ def test_every_changing_route_is_audited(app):
     assert {name for name, kind in kinds.items() if not issubclass(kind, AuditedRoute)} == set()
 
 
-def test_a_tenant_sees_only_its_own(as_, desk):
+def test_a_tenant_sees_only_its_own(as_, service):
     ada, bob, operator = as_("ada"), as_("bob"), as_("operator")
     mine = ada.post("/jobs", json=job(name="mine")).json()["id"]
-    desk.obey()
+    service.obey()
     assert "mine" not in bob.get("/jobs").text
     assert bob.get("/events").json()["events"] == []
     assert [event["job"] for event in ada.get("/events").json()["events"]] == [mine]
@@ -126,7 +127,7 @@ def test_a_tenant_sees_only_its_own(as_, desk):
     assert [tenant["name"] for tenant in bob.get("/tenants").json()["tenants"]] == ["bob"]
     assert [tenant["name"] for tenant in operator.get("/tenants").json()["tenants"]] == ["ada", "bob"]
     assert bob.get("/jobs", params={"tenant": "ada"}).status_code == 403
-    desk.run(mine, "v-1", energy_uj=5_000_000)
+    service.run(mine, "v-1", energy_uj=5_000_000)
     assert {row["tenant"] for row in bob.get("/ledger").json()["ledger"]} == set()
     assert {row["tenant"] for row in ada.get("/ledger").json()["ledger"]} == {"ada"}
     seen = {who: [node["jobs"] for node in as_(who).get("/nodes").json()["nodes"]] for who in ("ada", "bob")}
@@ -136,13 +137,13 @@ def test_a_tenant_sees_only_its_own(as_, desk):
     assert ada.get(f"/jobs/{mine}").json()["energy_j"] == 5.0
 
 
-def test_of_the_cluster_a_tenant_sees_the_nodes_and_counts_its_own_jobs(as_, desk):
+def test_of_the_cluster_a_tenant_sees_the_nodes_and_counts_its_own_jobs(as_, service):
     ada, operator = as_("ada"), as_("operator")
     numbers = [as_(who).post("/jobs", json=job()).json()["id"] for who in ("ada", "ada", "bob")]
-    desk.obey()
-    desk.run(numbers[2], "v-1")
-    rows = {number: desk.store.job(number) for number in numbers}
-    desk.now = replace(desk.now, rows=rows, running=1, waiting=2, busy_gpus=1, saved={"cost": 1.0, "jobs": 3.0})
+    service.obey()
+    service.run(numbers[2], "v-1")
+    rows = {number: service.store.job(number) for number in numbers}
+    service.now = replace(service.now, rows=rows, running=1, waiting=2, busy_gpus=1, saved={"cost": 1.0, "jobs": 3.0})
     seen = {who: as_(who).get("/cluster").json() for who in ("ada", "bob", "operator")}
     assert {who: (state["running"], state["waiting"], state["saved"]) for who, state in seen.items()} == {
         "ada": (0, 2, None), "bob": (1, 0, None), "operator": (1, 2, {"cost": 1.0, "jobs": 3.0})
@@ -153,7 +154,7 @@ def test_of_the_cluster_a_tenant_sees_the_nodes_and_counts_its_own_jobs(as_, des
     assert hers == all_ | {"running": None, "waiting": None, "wanted_gpus": None}
 
 
-def test_tokens_are_shown_once_and_can_be_revoked(as_, desk):
+def test_tokens_are_shown_once_and_can_be_revoked(as_, service):
     operator = as_("operator")
     made = operator.post("/tokens", json={"tenant": "ada", "label": "laptop"}).json()
     assert as_(made["token"]).get("/whoami").json() == {
@@ -164,7 +165,7 @@ def test_tokens_are_shown_once_and_can_be_revoked(as_, desk):
     assert as_(made["token"]).get("/whoami").status_code == 401  # at once, where it was revoked
     assert operator("DELETE", f"/tokens/{made['id']}").status_code == 404
     assert operator.post("/tokens", json={"tenant": "eve"}).status_code == 404
-    with desk.database.reading() as c:
+    with service.database.reading() as c:
         stored = c.exec_driver_sql("SELECT * FROM tokens").fetchall()
     assert made["token"] not in str(stored)
 
@@ -172,29 +173,29 @@ def test_tokens_are_shown_once_and_can_be_revoked(as_, desk):
 @pytest.mark.parametrize(
     "header", ["", "Bearer", "Bearer ", "Basic {}", "Bearer {}x", "Bearer x{}", "bearer", "Bearer {} {}", "Bearer \xff"]
 )
-def test_what_is_no_token(as_, desk, header):
-    text = header.replace("{}", desk.tokens["ada"]).encode("latin-1")
+def test_what_is_no_token(as_, service, header):
+    text = header.replace("{}", service.tokens["ada"]).encode("latin-1")
     done = as_(None).get("/jobs", headers={"Authorization": text})
     assert (done.status_code, done.headers["content-type"]) == (401, "application/problem+json")
     assert done.headers["www-authenticate"].startswith("Bearer")
-    assert desk.tokens["ada"] not in done.text
+    assert service.tokens["ada"] not in done.text
 
 
 def test_requests_are_limited_by_token(tmp_path):
-    desk = StandIn(tmp_path, server={"requests_per_s": 0.001})
-    app = make_app(desk.desk)
-    app.state.guard.clock = lambda: 100.0
-    ada, bob = (Caller(app, desk.tokens[name]) for name in ("ada", "bob"))
+    service = StandIn(tmp_path, server={"requests_per_s": 0.001})
+    app = make_app(service.context)
+    app.state.authenticator.clock = lambda: 100.0
+    ada, bob = (Caller(app, service.tokens[name]) for name in ("ada", "bob"))
     assert ada.get("/whoami").status_code == 200
     refused = ada.get("/whoami")
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "1000")
     assert bob.get("/whoami").status_code == 200
-    app.state.guard.clock = lambda: 1101.0
+    app.state.authenticator.clock = lambda: 1101.0
     assert ada.get("/whoami").status_code == 200
-    desk.close()
+    service.close()
 
 
-def test_what_was_changed_is_written_down(as_, desk):
+def test_what_was_changed_is_written_down(as_, service):
     ada, operator = as_("ada"), as_("operator")
     secret = job(environment={"PASSWORD": "hunter2"})
     number = ada.post("/jobs", json=secret).json()["id"]
@@ -221,7 +222,7 @@ def test_what_was_changed_is_written_down(as_, desk):
     ]  # fmt: skip
 
 
-def test_a_submission_and_its_line_are_written_together_or_not_at_all(as_, desk, monkeypatch):
+def test_a_submission_and_its_line_are_written_together_or_not_at_all(as_, service, monkeypatch):
     ada, operator = as_("ada"), as_("operator")
 
     def full(*_):
@@ -241,7 +242,7 @@ def test_a_submission_and_its_line_are_written_together_or_not_at_all(as_, desk,
 
 
 @pytest.mark.parametrize(("name", "status"), [("%2E", 422), ("%2E%2E", 422), ("...", 200), (".a", 200), ("..a", 200)])
-def test_a_tenant_no_address_can_hold_is_not_entered(as_, desk, name, status):
+def test_a_tenant_no_address_can_hold_is_not_entered(as_, service, name, status):
     assert as_("operator")("PUT", f"/tenants/{name}", json={"weight": 1.0}).status_code == status
-    assert not {".", ".."} & desk.store.tenants().keys()
+    assert not {".", ".."} & service.store.tenants().keys()
     assert as_("operator").get("/tenants/ada").status_code == 200

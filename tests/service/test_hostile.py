@@ -9,9 +9,9 @@ import logging
 
 import pytest
 
-from commonwatt.live.logs import configure
+from commonwatt.controlplane.logs import configure
 from commonwatt.model.errors import StoreError
-from commonwatt.service.envelope import LARGEST_BODY
+from commonwatt.service.middleware import LARGEST_BODY
 from tests.service.conftest import API, httpx
 from tests.service.made import job
 
@@ -21,17 +21,19 @@ NASTY = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", NASTY)
-def test_text_is_stored_as_it_is(as_, desk, text):
+def test_text_is_stored_as_it_is(as_, service, text):
     ada = as_("ada")
     done = ada.post("/jobs", json=job(command=["echo", text], kind=text, environment={"X": text}))
     assert done.status_code == 201, done.text
     seen = ada.get(f"/jobs/{done.json()['id']}").json()
     assert (seen["command"], seen["kind"]) == (["echo", text], text)
-    assert desk.store.job(done.json()["id"]).file.environment == {"X": text}
-    assert len(desk.store.jobs()) == 1
+    assert service.store.job(done.json()["id"]).file.environment == {"X": text}
+    assert len(service.store.jobs()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [*NASTY, "\0", "a" * 200, "..", "%2e%2e%2f", "1 OR 1=1"])
 @pytest.mark.parametrize("path", ["/jobs/{}", "/jobs/{}/log", "/tenants/{}"])
 def test_names_in_addresses_find_nothing(as_, path, text):
@@ -43,8 +45,9 @@ def test_names_in_addresses_find_nothing(as_, path, text):
     assert "set-cookie" not in done.headers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", NASTY)
-def test_tenants_and_labels_of_any_text(as_, desk, text):
+def test_tenants_and_labels_of_any_text(as_, service, text):
     from urllib.parse import quote
 
     operator = as_("operator")
@@ -55,9 +58,10 @@ def test_tenants_and_labels_of_any_text(as_, desk, text):
         assert (done.status_code, done.json()["name"]) == (200, text)
         assert operator.post("/tokens", json={"tenant": text, "label": text}).json()["tenant"] == text
         assert operator.get("/tenants").status_code == 200
-    assert set(desk.store.tenants()) >= {"ada", "bob"}
+    assert set(service.store.tenants()) >= {"ada", "bob"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("params", [{"cursor": -1}, {"limit": 0}, {"limit": 10**9}, {"cursor": 2**63}, {"stauts": "x"},
                                     {"status": "waiting' OR '1'='1"}, {"limit": "1; DROP TABLE jobs"}])  # fmt: skip
 def test_parameters_that_are_none(as_, params):
@@ -91,7 +95,7 @@ def test_every_answer_has_its_headers_and_lets_no_other_page_in(as_):
 
 
 @pytest.mark.parametrize("path", ["/jobs", "/jobs/1/cancel", "/nothing"])
-def test_bodies_that_are_too_large_or_never_end(as_, desk, path):
+def test_bodies_that_are_too_large_or_never_end(as_, service, path):
     async def endless():
         for _ in range(10):
             yield b" " * (LARGEST_BODY // 5)
@@ -102,32 +106,32 @@ def test_bodies_that_are_too_large_or_never_end(as_, desk, path):
     if path == "/jobs":
         assert as_("ada").post(path, content=endless(), headers=headers).status_code == 413
     assert as_("ada").get("/jobs", params={"tenant": "x" * 9000}).status_code == 414
-    assert desk.store.jobs() == []
+    assert service.store.jobs() == []
 
 
-def test_a_database_that_is_away(as_, desk, monkeypatch):
+def test_a_database_that_is_away(as_, service, monkeypatch):
     def fails(*_, **__):
         raise StoreError("jobs: the database mysql://user@db/x says: gone")
 
     assert as_("ada").get("/whoami").status_code == 200
-    monkeypatch.setattr(desk.store, "page", fails)
+    monkeypatch.setattr(service.store, "page", fails)
     done = as_("ada").get("/jobs")
     assert (done.status_code, done.headers["retry-after"]) == (503, "5")
     assert "mysql" not in done.text
-    monkeypatch.setattr(desk.store, "submit", fails)
-    monkeypatch.setattr(desk.store, "note", fails)
+    monkeypatch.setattr(service.store, "submit", fails)
+    monkeypatch.setattr(service.store, "note", fails)
     assert as_("ada").post("/jobs", json=job()).status_code == 503
-    monkeypatch.setattr(desk.store, "owner", fails)
+    monkeypatch.setattr(service.store, "owner", fails)
     assert as_("bob").get("/jobs").status_code == 503
-    monkeypatch.setattr(desk.store, "setting", fails)
+    monkeypatch.setattr(service.store, "setting", fails)
     assert as_(None)("GET", "http://127.0.0.1/readyz").status_code == 503
 
 
-def test_a_defect_of_ours_tells_nothing(as_, desk, monkeypatch, caplog):
+def test_a_defect_of_ours_tells_nothing(as_, service, monkeypatch, caplog):
     def fails(*_, **__):
         raise RuntimeError("password=hunter2 in /srv/secret.py")
 
-    monkeypatch.setattr(desk.store, "page", fails)
+    monkeypatch.setattr(service.store, "page", fails)
     done = as_("ada").get("/jobs")
     assert (done.status_code, done.headers["content-type"]) == (500, "application/problem+json")
     assert "hunter2" not in done.text
@@ -136,13 +140,14 @@ def test_a_defect_of_ours_tells_nothing(as_, desk, monkeypatch, caplog):
     assert any("failed" in record.getMessage() for record in caplog.records)
 
 
-def test_secrets_are_in_no_log(as_, desk):
+@pytest.mark.slow
+def test_secrets_are_in_no_log(as_, service):
     stream = io.StringIO()
     root, level = logging.getLogger(), logging.getLogger().level
     before = list(root.handlers)
     configure("json", logging.DEBUG, stream)
     try:
-        ada, token = as_("ada"), desk.tokens["ada"]
+        ada, token = as_("ada"), service.tokens["ada"]
         ada.post("/jobs", json=job(environment={"PASSWORD": "hunter2"}))
         ada.post("/jobs", json=job(environment={"PASSWORD": "hunter2"}, gpus=99))
         ada.get("/jobs", params={"token": token})
@@ -179,14 +184,14 @@ def test_an_address_adds_nothing_to_the_line_it_is_in(as_, form):
     assert ("status=404" if form == "text" else '"status": 404') in line
 
 
-def test_one_key_is_one_job_however_many_send_it_at_once(app, desk):
+def test_one_key_is_one_job_however_many_send_it_at_once(app, service):
     async def go():
         transport = httpx.ASGITransport(app)
-        headers = {"Authorization": f"Bearer {desk.tokens['ada']}", "Idempotency-Key": "once"}
+        headers = {"Authorization": f"Bearer {service.tokens['ada']}", "Idempotency-Key": "once"}
         async with httpx.AsyncClient(transport=transport, timeout=120) as client:
             sent = [client.post(f"{API}/jobs", json=job(), headers=headers) for _ in range(20)]
             return await asyncio.gather(*sent)
 
     answers = asyncio.run(go())
     assert sorted(answer.status_code for answer in answers) == [200] * 19 + [201]
-    assert len({answer.json()["id"] for answer in answers}) == len(desk.store.jobs()) == 1
+    assert len({answer.json()["id"] for answer in answers}) == len(service.store.jobs()) == 1

@@ -13,13 +13,13 @@ EXAMPLES = {"operator": 12, "ada": 12, None: 2}  # of each operation
 
 @pytest.fixture
 def served(tmp_path):
-    desk = StandIn(tmp_path, server={"requests_per_s": 1e6})
-    app = make_app(desk.desk)
+    service = StandIn(tmp_path, server={"requests_per_s": 1e6})
+    app = make_app(service.context)
     for k in range(3):
-        Caller(app, desk.tokens["ada"]).post("/jobs", json=job(name=f"j{k}"))
-    desk.obey()
-    yield desk, app
-    desk.close()
+        Caller(app, service.tokens["ada"]).post("/jobs", json=job(name=f"j{k}"))
+    service.obey()
+    yield service, app
+    service.close()
 
 
 def test_the_description_is_complete(served):
@@ -61,13 +61,13 @@ def checked(schemathesis, operation, headers, seen, examples):
     return check
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("who", ["operator", "ada", None])
 def test_schemathesis(served, who):
     schemathesis = pytest.importorskip("schemathesis")
-    desk, app = served
+    service, app = served
     schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", app)
-    headers = {} if who is None else {"Authorization": f"Bearer {desk.tokens[who]}"}
+    headers = {} if who is None else {"Authorization": f"Bearer {service.tokens[who]}"}
     seen: dict[int, int] = {}
     failures = []
     operations = [result.ok() for result in schema.get_all_operations()]

@@ -14,7 +14,7 @@ import pytest
 from commonwatt.devices.base import TensorSpec
 from commonwatt.model.errors import InputError
 from commonwatt.model.histogram import Histogram
-from commonwatt.model.timeslice_config import ServerSpec
+from commonwatt.model.timeslice_file import ModelServerSpec
 from commonwatt.serving.backend import (
     BackendError,
     ModelDescription,
@@ -149,7 +149,7 @@ class Served:
     def __init__(self, keys=KEYS, backend=None, **spec):
         self.backend = backend or FakeBackend()
         self.keys = keys
-        self.spec = ServerSpec(**{"rest_port": 0, "grpc_port": 0, "largest_request_mb": 4.0, **spec})
+        self.spec = ModelServerSpec(**{"rest_port": 0, "grpc_port": 0, "largest_request_mb": 4.0, **spec})
         self.error = self.at = self.loop = None
         self._up = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()))
@@ -172,7 +172,7 @@ class Served:
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(call)
 
-    def end(self, timeout=20):
+    def end(self, timeout=120):
         """Wait until it has stopped by itself."""
         self._thread.join(timeout)
         assert not self._thread.is_alive()
@@ -183,7 +183,7 @@ class Served:
 
     def start(self):
         self._thread.start()
-        assert self._up.wait(20)
+        assert self._up.wait(120)
         if self.error is not None:
             self._thread.join()
             raise self.error

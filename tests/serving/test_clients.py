@@ -149,7 +149,7 @@ def test_compression_of_answers_may_be_asked_for(served):
 def test_load_and_unload(client, transport):
     client.unload_model("double", headers=key())
     assert not client.is_model_ready("double", headers=key())
-    with pytest.raises(InferenceServerException, match="model 'double' is not loaded: unloaded") as error:
+    with pytest.raises(InferenceServerException, match="model 'double' is not ready: unloaded") as error:
         client.infer("double", floats(transport), headers=key())
     assert error.value.status() in {"400", "StatusCode.FAILED_PRECONDITION"}
     rows = client.get_model_repository_index(headers=key())
@@ -171,7 +171,7 @@ def test_load_and_unload(client, transport):
     [
         ("nothing", "^unknown model 'nothing'$", {"404", "StatusCode.NOT_FOUND"}),
         ("secret", "^unknown model 'secret'$", {"404", "StatusCode.NOT_FOUND"}),  # of another tenant
-        ("asleep", "not loaded", {"400", "StatusCode.FAILED_PRECONDITION"}),
+        ("asleep", "not ready", {"400", "StatusCode.FAILED_PRECONDITION"}),
         ("full", "64 requests wait", {"429", "StatusCode.RESOURCE_EXHAUSTED"}),
         ("gone", "the device is gone", {"503", "StatusCode.UNAVAILABLE"}),
         ("broken", "^the server failed on this request; its log says why$", {"500", "StatusCode.INTERNAL"}),
@@ -273,6 +273,6 @@ def test_a_stream_is_refused_with_a_sentence(served):
     answers, told = [], threading.Event()
     with rpc.InferenceServerClient(served.at.grpc) as client:
         client.start_stream(lambda result, error: (answers.append(error), told.set()), headers=key())
-        assert told.wait(20)
+        assert told.wait(120)
         client.stop_stream()
     assert "ModelStreamInfer is not supported by this server" in str(answers[0])

@@ -42,7 +42,7 @@ def test_what_is_right_works(wire):
         (b"{", "not JSON"),
         (b"[1]", "got JSON that is a list, expected an object"),
         (b"\xff\xfe{}", "not UTF-8"),
-        (b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, NaN]}]}', "NaN is no JSON"),
+        (b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, NaN]}]}', "NaN is not JSON"),
         (b'{"inputs": ' + b"[" * 100_000, "nested too deep"),
         (b'{"inputs": [' + b"9" * 5000 + b"]}", "not JSON"),
         ({}, "no list of inputs"),
@@ -51,9 +51,9 @@ def test_what_is_right_works(wire):
         ({"inputs": [{"name": 3}]}, "no list of inputs"),
         ({"inputs": []}, "model 'double': got no input 'x', expected 'x'"),
         ({"inputs": [{"name": "x"}]}, "input 'x': got datatype None"),
-        ({**x(), "id": 3}, "got an id that is not text"),
+        ({**x(), "id": 3}, "got an id that is not a string"),
         ({**x(), "parameters": []}, "parameters that are not an object"),
-        ({**x(), "parameters": {"binary_data_output": 1}}, "not true or false"),
+        ({**x(), "parameters": {"binary_data_output": 1}}, "not a boolean"),
         ({**x(), "outputs": 3}, "no list of outputs"),
         ({**x(), "outputs": [{"name": "z"}]}, "model 'double': got output 'z', expected 'y'"),
         ({**x(), "outputs": [{"name": "y"}, {"name": "y"}]}, "got output 'y' twice"),
@@ -61,13 +61,13 @@ def test_what_is_right_works(wire):
         ({"inputs": x()["inputs"] * 2}, "got input 'x' twice"),
         ({"inputs": [*x()["inputs"], {**x()["inputs"][0], "name": "n"}]}, "got input 'n', expected 'x'"),
         (x(datatype="FP64"), "model 'double', input 'x': got datatype FP64, expected FP32"),
-        (x(datatype="BF16"), "BF16 is not supported"),
+        (x(datatype="BF16"), "BF16, which is not supported"),
         (x(shape=[3]), "got shape [3], expected [-1, 3] (-1: any length)"),
         (x(shape=[1, 4]), "got shape [1, 4], expected [-1, 3]"),
         (x(shape=[-1, 3]), "got shape [-1, 3], expected lengths of 0 or more"),
         (x(shape=[2, 3]), "got 3 elements, expected 6"),
         (x(shape=[2**50, 3]), "got 3 elements, expected"),
-        (x(shape=[2**70, 3]), "that a machine can hold"),
+        (x(shape=[2**70, 3]), "1152921504606846976 bytes"),
         (x(data=[[1, 2], [3]]), "got 2 of them at depth 1"),
         (x(data=[[1, 2]]), "got 2 of them at depth 2"),
         (x(data=["1", 2, 3]), "got '1', expected a number for each FP32"),
@@ -85,17 +85,22 @@ def test_json_that_is_wrong(wire, body, text):
 @pytest.mark.parametrize(
     ("document", "data", "header", "text"),
     [
-        ({"inputs": [described()]}, bytes(11), None, "got binary_data_size 12, expected at most the 11 bytes left"),
-        ({"inputs": [described()]}, bytes(13), None, "got 13 bytes of binary data, expected 12"),
+        (
+            {"inputs": [described()]},
+            bytes(11),
+            None,
+            "got binary_data_size 12, expected at most the remaining 11 bytes",
+        ),
+        ({"inputs": [described()]}, bytes(13), None, "got 13 bytes of binary data, expected the 12"),
         ({"inputs": [described(8)]}, bytes(8), None, "got 8 bytes of data, expected 12 for FP32 of shape [1, 3]"),
-        ({"inputs": [described(-1)]}, bytes(12), None, "no number of bytes"),
-        ({"inputs": [described(size=True)]}, bytes(12), None, "no number of bytes"),
-        ({"inputs": [described("12")]}, bytes(12), None, "no number of bytes"),
+        ({"inputs": [described(-1)]}, bytes(12), None, "not a number of bytes"),
+        ({"inputs": [described(size=True)]}, bytes(12), None, "not a number of bytes"),
+        ({"inputs": [described("12")]}, bytes(12), None, "not a number of bytes"),
         ({"inputs": [described(10**30)]}, bytes(12), None, "more than 10^18"),
         ({"inputs": [described()]}, bytes(12), "99999", "got Inference-Header-Content-Length 99999, expected at most"),
-        ({"inputs": [described()]}, bytes(12), "-1", "no number of bytes"),
-        ({"inputs": [described()]}, bytes(12), "1e3", "no number of bytes"),
-        ({"inputs": [described()]}, bytes(12), "", "no number of bytes"),
+        ({"inputs": [described()]}, bytes(12), "-1", "not a number of bytes"),
+        ({"inputs": [described()]}, bytes(12), "1e3", "not a number of bytes"),
+        ({"inputs": [described()]}, bytes(12), "", "not a number of bytes"),
         ({"inputs": [described()]}, bytes(12), "5", "not JSON"),
     ],
 )
@@ -111,7 +116,7 @@ def test_json_is_for_small_tensors():
 
 
 def test_values_that_json_cannot_carry_are_to_be_asked_for_as_binary_data(wire):
-    assert "model 'nan': output 'y' holds NaN or infinity" in wire.error("nan", x())
+    assert "model 'nan': output 'y' contains NaN or infinity" in wire.error("nan", x())
     status, _, headers = wire.infer("nan", {**x(), "parameters": {"binary_data_output": True}})
     assert (status, headers["content-type"]) == (200, "application/octet-stream")
 
@@ -129,9 +134,9 @@ def test_text_that_is_hostile_stays_text(wire):
     [
         (b"not packed", "gzip", "not gzip, expected gzip as Content-Encoding says"),
         (b"not packed", "deflate", "not deflate"),
-        (gzip.compress(json.dumps(x()).encode(), mtime=0)[:-3], "gzip", "end too early"),
-        (gzip.compress(b"{}", mtime=0) * 2, "gzip", "go on after their end"),
-        (b"", "gzip", "end too early"),
+        (gzip.compress(json.dumps(x()).encode(), mtime=0)[:-3], "gzip", "truncated"),
+        (gzip.compress(b"{}", mtime=0) * 2, "gzip", "trailing bytes"),
+        (b"", "gzip", "truncated"),
         (b"{}", "br", "expected gzip, deflate or identity"),
     ],
     ids=["gzip", "deflate", "short", "two", "empty", "unknown"],
@@ -140,6 +145,7 @@ def test_compression_that_is_wrong(wire, body, coding, text):
     assert text in wire.error("double", body, {"Content-Encoding": coding})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
 def test_a_bomb_is_not_unpacked(wire, pack):
     bomb = pack(bytes(200_000_000))
@@ -198,6 +204,7 @@ BODIES = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
 @given(
     body=BODIES,

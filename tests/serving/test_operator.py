@@ -104,10 +104,10 @@ def test_a_bounded_log(caplog):
     now = [0.0]
     log = BoundedLog(logging.getLogger("bounded"), clock=lambda: now[0])
     for _ in range(5):
-        log.tell("no")
+        log.warning("no")
     now[0] = 1.5
-    log.tell("no again")
-    assert [record.getMessage() for record in caplog.records] == ["no", "no again (4 more left out before this)"]
+    log.warning("no again")
+    assert [record.getMessage() for record in caplog.records] == ["no", "no again (4 more suppressed before this)"]
 
 
 def test_warnings_of_others_are_bounded_and_errors_are_not():

@@ -24,7 +24,7 @@ grpcclient = pytest.importorskip("tritonclient.grpc")
 from commonwatt.devices.session import open_session  # noqa: E402
 from commonwatt.devices.tiny_models import tiny_model, write_tiny_models  # noqa: E402
 from commonwatt.model.errors import DeviceError, InputError  # noqa: E402
-from commonwatt.model.timeslice_config import TimesliceConfig  # noqa: E402
+from commonwatt.model.timeslice_file import TimesliceConfig  # noqa: E402
 from commonwatt.serving.keys import resolve_keys  # noqa: E402
 from commonwatt.serving.server import serve  # noqa: E402
 from commonwatt.serving.sharing import SharingBackend  # noqa: E402
@@ -108,12 +108,12 @@ def running(config, folder):
 
     thread = threading.Thread(target=lambda: asyncio.run(main()))
     thread.start()
-    assert ready.wait(30)
+    assert ready.wait(120)
     try:
         yield Running(backend, found["where"], found["loop"], found["stop"])
     finally:
         found["loop"].call_soon_threadsafe(found["stop"].set)
-        thread.join(30)
+        thread.join(120)
         backend.close()
     assert not thread.is_alive()
 
@@ -151,7 +151,7 @@ def test_both_transports_of_an_unmodified_client_give_the_same(server):
 
 def test_the_program_in_the_documentation_runs(server, capsys):
     pytest.importorskip("tritonclient.http")
-    text = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "serving.md").read_text(encoding="utf-8")
     program = re.search(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[1]
     program = program.replace("localhost:8000", server.where.rest).replace("change-me-vision", "vision-secret")
     exec(program, {})
@@ -170,7 +170,7 @@ def test_a_tenant_sees_its_own_models_only(server):
 
 def test_models_are_loaded_and_unloaded_while_others_are_served(server):
     client, headers = server.client(), {"authorization": "Bearer vision-secret"}
-    with pytest.raises(grpcclient.InferenceServerException, match="not loaded"):
+    with pytest.raises(grpcclient.InferenceServerException, match="not ready"):
         server.infer("late")
     with ThreadPoolExecutor(2) as pool:
         others = pool.map(lambda _: server.infer(), range(40))
@@ -229,8 +229,8 @@ def test_settings_change_all_or_not_at_all(server):
         ({"phi": 2, "tenants": {"vision": {"weight": 1}}}, "phi"),
         ({"phi": 0.1, "tenants": {"nobody": {"weight": 1}}}, "tenants.nobody"),
         ({"phi": 0.1, "tenants": {"vision": {"weight": 0}}}, "tenants.vision.weight"),
-        ({"phi": 0.1, "tenants": {"vision": {"clock_mhz": 900}}}, "clocks of a CPU"),
-        ({"policy": "fifo", "phi": 0.1}, "a restart"),
+        ({"phi": 0.1, "tenants": {"vision": {"clock_mhz": 900}}}, "a CPU has no clock"),
+        ({"policy": "fifo", "phi": 0.1}, "needs a restart"),
         ({"speed": 1}, "speed"),
     ):
         code, text = server.rest("PATCH", "/v2/commonwatt/settings", wrong)
@@ -239,6 +239,7 @@ def test_settings_change_all_or_not_at_all(server):
     server.rest("PATCH", "/v2/commonwatt/settings", {"phi": 0.7, "tenants": {"vision": {"weight": 1}}})
 
 
+@pytest.mark.slow
 def test_a_full_queue_is_told_when_to_come_back(models):
     with running(config(vision={"queue_limit": 2}), models) as server, ThreadPoolExecutor(16) as pool:
 
@@ -253,7 +254,7 @@ def test_a_full_queue_is_told_when_to_come_back(models):
         assert set(codes) == {200, 429}
         requests = server.status()["tenants"]["vision"]["requests"]
         assert (requests["ok"], requests["refused"]) == (codes.count(200), codes.count(429))
-        assert any("waiting already" in text for _, text in answers)
+        assert any("queues of this tenant are full" in text for _, text in answers)
 
 
 def test_nothing_accepted_is_lost_when_the_server_stops(models):
@@ -302,7 +303,8 @@ def test_a_client_that_leaves_gives_its_request_up(models):
         ]
         for call in calls:
             call.cancel()
-        for _ in range(400):
+        end_s = perf_counter() + 120
+        while perf_counter() < end_s:
             vision = server.status()["tenants"]["vision"]
             if vision["queue_length"] == 0 and sum(vision["requests"].values()) >= 1:
                 break
@@ -311,7 +313,7 @@ def test_a_client_that_leaves_gives_its_request_up(models):
         assert server.infer().shape == (1, 10)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_flood_does_not_starve_the_other(models):
     """Relative to itself: flooded, the other's requests still run at no less than its share of the device."""
     with running(config(vision={"queue_limit": 256}), models) as server, ThreadPoolExecutor(33) as pool:
@@ -332,7 +334,10 @@ def test_a_flood_does_not_starve_the_other(models):
                 server.infer("large", client=client)
 
         floods = [pool.submit(flood) for _ in range(32)]
-        sleep(0.5)
+        end_s = perf_counter() + 120
+        while server.status()["tenants"]["vision"]["queue_length"] <= 10:
+            assert perf_counter() < end_s
+            sleep(0.02)
         for _ in range(30):
             modest()
         order = server.status()["tenants"]

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from commonwatt.model.errors import InputError, MissingExtraError
-from commonwatt.model.timeslice_config import ServerSpec
+from commonwatt.model.timeslice_file import ModelServerSpec
 from commonwatt.serving.server import Addresses, serve
 from tests.serving.fake import ANN, KEYS, FakeBackend, Served, skip_without_the_extra
 from tests.serving.test_limits import METADATA, floats, request
@@ -46,7 +46,7 @@ def ask_slow(server, answers):
     return threads
 
 
-def until(true, longest_s=10):
+def until(true, longest_s=120):
     end = time.monotonic() + longest_s
     while not true():
         assert time.monotonic() < end
@@ -68,7 +68,7 @@ def test_what_was_accepted_is_answered_and_the_rest_refused():
         server.soon(server.backend.go.set)
         server.end()
         for thread in threads:
-            thread.join(10)
+            thread.join(120)
     assert answers["rest"][0] == 200
     assert answers["grpc"].raw_output_contents == [bytes(12)]
 
@@ -83,7 +83,7 @@ def test_what_takes_too_long_is_refused_not_lost():
         server.soon(server.stop.set)
         server.end()
         for thread in threads:
-            thread.join(10)
+            thread.join(120)
         assert b" 503 " in stalled.recv(1000)
         stalled.close()
     assert (answers["rest"][0], answers["rest"][1]) == (
@@ -122,7 +122,7 @@ def test_no_answer_is_lost_under_load():
         server.soon(server.stop.set)
         server.end()
         for thread in threads:
-            thread.join(10)
+            thread.join(120)
     assert set(answers) <= {200, 503}
     assert answers.count(200) == server.backend.served
 
@@ -134,7 +134,7 @@ def test_a_port_in_use(field):
         other.listen()
         port = other.getsockname()[1]
         with (
-            pytest.raises(InputError, match=rf"field 'server.{field}': got '{port}', expected a port free"),
+            pytest.raises(InputError, match=rf"field 'server.{field}': got '{port}', expected a free port"),
             Served(**{field: port}),
         ):
             pass
@@ -162,16 +162,23 @@ def test_without_the_extra(monkeypatch, module, package):
 PROGRAM = """
 import asyncio, sys
 from tests.serving.fake import FakeBackend, KEYS
-from commonwatt.model.timeslice_config import ServerSpec
+from commonwatt.model.timeslice_file import ModelServerSpec
 from commonwatt.serving.server import serve
-spec = ServerSpec(rest_port=0, grpc_port=0, drain_s=float(sys.argv[1]))
-asyncio.run(serve(FakeBackend(), KEYS, spec, on_ready=lambda at: print(at.rest, at.grpc, flush=True)))
+spec = ModelServerSpec(rest_port=0, grpc_port=0, drain_s=float(sys.argv[1]))
+
+class Telling(FakeBackend):
+    async def _wait(self):
+        print("accepted", flush=True)
+        await super()._wait()
+
+asyncio.run(serve(Telling(), KEYS, spec, on_ready=lambda at: print(at.rest, at.grpc, flush=True)))
 print("ended", flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("signals", "drain_s"), [([signal.SIGTERM], 0), ([signal.SIGINT], 0.3),
-                         ([signal.SIGTERM, signal.SIGINT], 100)])  # fmt: skip
+                         ([signal.SIGTERM, signal.SIGINT], 3600)])  # fmt: skip
 def test_signals_of_a_program(signals, drain_s):
     skip_without_the_extra()
     command = [sys.executable, "-c", PROGRAM, str(drain_s)]
@@ -187,14 +194,12 @@ def test_signals_of_a_program(signals, drain_s):
 
         slow = threading.Thread(target=ask)
         slow.start()
-        time.sleep(0.5)
-        begin = time.monotonic()
+        assert process.stdout.readline() == "accepted\n"
         for number in signals:
             process.send_signal(number)
-            time.sleep(0.2)
-        out, err = process.communicate(timeout=20)
-        slow.join(10)
-    assert time.monotonic() - begin < 8
+            time.sleep(0.2)  # two signals at once may come in either order
+        out, err = process.communicate(timeout=120)  # far less than the longest time to drain
+        slow.join(120)
     assert (process.returncode, out) == (0, "ended\n")
     assert "Traceback" not in err
     assert answers[0][0] == 503
@@ -214,12 +219,12 @@ def test_serving_is_a_coroutine_that_may_be_cancelled():
 
     async def main():
         up = asyncio.Event()
-        spec = ServerSpec(rest_port=0, grpc_port=0)
+        spec = ModelServerSpec(rest_port=0, grpc_port=0)
         task = asyncio.create_task(serve(FakeBackend(), KEYS, spec, on_ready=lambda _: up.set(), stop=asyncio.Event()))
-        await asyncio.wait_for(up.wait(), 10)
+        await asyncio.wait_for(up.wait(), 120)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     with ThreadPoolExecutor(1) as elsewhere:  # a browser another test left open has a loop in this thread
-        elsewhere.submit(asyncio.run, main()).result(30)
+        elsewhere.submit(asyncio.run, main()).result(240)

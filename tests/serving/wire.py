@@ -13,7 +13,7 @@ class Wire:
     def __init__(self, address, key=None):
         self.address, self.key = address, key
         host, port = address.rsplit(":", 1)
-        self.http = http.client.HTTPConnection(host, int(port), timeout=20)
+        self.http = http.client.HTTPConnection(host, int(port), timeout=120)
 
     def __enter__(self):
         return self
@@ -47,7 +47,7 @@ class Wire:
     def raw(self):
         """Return a bare socket to the server."""
         host, port = self.address.rsplit(":", 1)
-        return socket.create_connection((host, int(port)), timeout=20)
+        return socket.create_connection((host, int(port)), timeout=120)
 
 
 def x(data=(1, 2, 3), shape=(1, 3), datatype="FP32", **more):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from commonwatt.data.files import validate
 from commonwatt.model.errors import JobNeverFitsError
 from commonwatt.model.scenario import Scenario
-from commonwatt.simulation.compose import Run, run_policy
+from commonwatt.simulation.compose import PolicyRun, run_policy
 from commonwatt.simulation.record import Record
 from commonwatt.simulation.runner import Prepared
 from commonwatt.simulation.summary import record_of
@@ -96,7 +96,7 @@ def prepared(document: dict, seed: int = 0) -> Prepared:
             kept = kept | {"workload": {"source": "jobs", "jobs": left or [instead]}}
 
 
-def run(problem: Prepared, k: int = 0) -> tuple[Run, Record]:
+def run(problem: Prepared, k: int = 0) -> tuple[PolicyRun, Record]:
     spec = problem.scenario.policies[k]
     done = run_policy(problem.scenario, spec, problem.cluster, problem.table, problem.seed)
     return done, record_of(done, spec.label, problem.table, problem.lower_bound())

@@ -7,18 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from commonwatt.capacity._outlooks import CalibratedOutlook
+from commonwatt.capacity._promise import Calibrator
 from commonwatt.control.controller import Sample
-from commonwatt.control.expectation import Calibrated
 from commonwatt.data.forecast_model import read_model, write_model
-from commonwatt.forecasting.baselines import LastValue
-from commonwatt.forecasting.calibration import Calibrator
-from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
-from commonwatt.forecasting.predictors import PREDICTORS, make_predictor
-from commonwatt.forecasting.series import DemandSeries
+from commonwatt.forecasting._baselines import LastValue
+from commonwatt.forecasting._lightgbm_quantile import LightGbmQuantile
+from commonwatt.forecasting._predictors import PREDICTORS, make_predictor
 from commonwatt.model.capacity import CapacitySpec
+from commonwatt.model.demand import DemandSeries
 from commonwatt.model.errors import InputError
 from commonwatt.model.scenario import Scenario
-from commonwatt.simulation.capacity import Fits, Past, _fitted, demand_in
+from commonwatt.planning.capacity import FitCache, Past, _fitted, demand_of_run
 from commonwatt.simulation.workload import prepare
 from tests.cli.console import run, scenario, write
 from tests.forecasting.made import walk
@@ -76,6 +76,7 @@ def by_name(document: dict) -> dict:
     return {policy["policy"]: policy for policy in document["policies"]}
 
 
+@pytest.mark.slow
 def test_every_plan_runs_every_job_and_saves(outcome):
     policies = by_name(outcome[0])
     always = policies["always-on"]
@@ -101,11 +102,12 @@ def test_every_plan_runs_every_job_and_saves(outcome):
     assert policies["last-value"]["capacity"]["target"] is None
 
 
+@pytest.mark.slow
 def test_the_page_shows_gpus_on_against_used(outcome):
     page = outcome[1]
     assert 'id="fig-on"' in page
     assert '"on":{"data"' in page
-    assert "How many nodes were on" in page
+    assert "Nodes on" in page
 
 
 def test_a_page_without_plans_has_no_such_section(tmp_path):
@@ -144,7 +146,7 @@ def test_a_forecaster_whose_package_is_missing_is_told_before_anything_runs(tmp_
     plan = {"policy": "cuff", "forecaster": "chronos", "history_days": 0.01}
     file = write(tmp_path / "s.yaml", planned(log, capacity=plan, policies=[{"solver": "easy"}]))
     done = run("simulate", file, "--json", "--jobs", 1)
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.out) == (2, "")
     assert done.err == "error: chronos is not installed; run: pip install 'commonwatt[chronos]'\n"
 
 
@@ -166,7 +168,7 @@ def test_a_target_of_all_keeps_everything_on(tmp_path, log):
 def test_demand_of_a_run_is_the_most_wanted_in_each_step():
     wanted = [(0.0, 3), (30.0, 5), (50.0, 2), (185.0, 4), (190.0, 0)]
     samples = [Sample(time_s, 0, None, 0, 0, 0, gpus) for time_s, gpus in wanted]
-    np.testing.assert_array_equal(demand_in(samples, 60.0).gpus, [5, 2, 2, 4])
+    np.testing.assert_array_equal(demand_of_run(samples, 60.0).gpus, [5, 2, 2, 4])
 
 
 def model_file(path, seed, start_s=0.0):
@@ -176,6 +178,7 @@ def model_file(path, seed, start_s=0.0):
     write_model(trees, path, 0)
 
 
+@pytest.mark.slow
 def test_a_plan_forecasts_by_a_model_file_whose_content_counts(tmp_path, log):
     pytest.importorskip("lightgbm")
     plan = {"policy": "cuff", "forecaster": "demand.safetensors", "history_days": 1}
@@ -210,7 +213,7 @@ def quick_trees(monkeypatch) -> list[float]:
 
 
 def test_what_was_fitted_is_kept_for_a_day_and_sees_what_came_since(monkeypatch):
-    ends, fits, whole = quick_trees(monkeypatch), Fits(), walk(4000)
+    ends, fits, whole = quick_trees(monkeypatch), FitCache(), walk(4000)
     spec = CapacitySpec(forecaster="lightgbm")
     for until, fitted in ((1000, 1), (1000, 1), (2439, 1), (2440, 2), (2000, 3)):  # a day is 1440 of its minutes
         seen = whole.between(0, until)
@@ -223,6 +226,7 @@ def test_what_was_fitted_is_kept_for_a_day_and_sees_what_came_since(monkeypatch)
     assert isinstance(fits.of(CapacitySpec(forecaster="last-value"), whole, 0), LastValue)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "begin"),
     [("last-value", 200), ("moving-max", 200), ("lightgbm", 200), ("lightgbm", 400), ("lightgbm", 50)],
@@ -241,7 +245,7 @@ def test_a_plan_is_calibrated_by_the_forecasts_it_would_have_made_one_by_one(nam
         one_by_one.keep_on(slow.predict())
     asked, predict = [], quick.predict
     monkeypatch.setattr(quick, "predict", lambda: (asked.append(1), predict())[1])
-    Calibrated(quick, at_once).warm(series, begin)
+    CalibratedOutlook(quick, at_once).warm(series, begin)
     assert len(asked) == max(0, 119 - begin)
     assert at_once.state == one_by_one.state
     assert at_once.shift_gpus == pytest.approx(one_by_one.shift_gpus, abs=1e-9)
@@ -251,6 +255,7 @@ def test_a_plan_is_calibrated_by_the_forecasts_it_would_have_made_one_by_one(nam
 EPOCH_S = 1_700_000_000  # the log is dated if its times count from 1970
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dated", [False, True])
 @pytest.mark.parametrize(("begin", "refused"), [(54_000, False), (53_970, False), (53_940, True), (None, True)])
 def test_a_model_that_has_seen_the_period_is_refused(tmp_path, dated, begin, refused):
@@ -289,9 +294,9 @@ def test_a_model_file_sees_what_was_before_the_period_in_place_of_what_it_was_fi
     past = Past({(step_s, 1): before}, tmp_path)
     if step_s != 60:
         with pytest.raises(InputError, match="of the step"):
-            _fitted(spec, past, 0, Fits())
+            _fitted(spec, past, 0, FitCache())
         return
-    predictor, rest = _fitted(spec, past, 0, Fits())
-    seen = before.between(0, len(before) - len(rest))
+    predictor, observed = _fitted(spec, past, 0, FitCache())
+    seen = before.between(0, observed)
     fresh, _ = read_model(tmp_path / "m.safetensors")
     assert (predictor.predict().gpus == fresh.predict_many(seen, np.array([len(seen) - 1]))[0]).all()

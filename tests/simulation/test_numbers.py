@@ -129,6 +129,7 @@ class Again:
                 assert done < epochs + 1e-9
 
 
+@pytest.mark.slow
 @MANY
 @given(documents())
 def test_energy_from_stays_and_power_states(document):
@@ -137,6 +138,7 @@ def test_energy_from_stays_and_power_states(document):
     assert record.result.energy_kwh * 3.6e6 == pytest.approx(Again(problem, record).energy_j(), rel=1e-7, abs=1e-3)
 
 
+@pytest.mark.slow
 @MANY
 @given(documents())
 def test_jobs_end_when_their_work_is_done(document):
@@ -145,6 +147,7 @@ def test_jobs_end_when_their_work_is_done(document):
     Again(problem, record).check_progress()
 
 
+@pytest.mark.slow
 @MANY
 @given(documents())
 def test_no_gpu_twice_and_none_of_a_node_that_is_down(document):
@@ -168,6 +171,7 @@ def test_no_gpu_twice_and_none_of_a_node_that_is_down(document):
     )
 
 
+@pytest.mark.slow
 @MANY
 @given(documents())
 def test_times_counts_and_use_from_the_event_log(document):
@@ -202,6 +206,7 @@ def test_times_counts_and_use_from_the_event_log(document):
         assert result.preemptions == result.migrations == 0
 
 
+@pytest.mark.slow
 @MANY
 @given(documents())
 def test_the_ledger_sums_to_the_meter_to_the_last_unit(document):
@@ -231,6 +236,7 @@ def test_the_ledger_sums_to_the_meter_to_the_last_unit(document):
     assert held / 1e6 == pytest.approx(sum(gpus * (to - begin) for _, _, gpus, begin, to, _ in stays(record)), abs=1e-3)
 
 
+@pytest.mark.slow
 @MANY
 @given(documents())
 def test_cost_by_the_price_of_each_moment(document):
@@ -243,6 +249,7 @@ def test_cost_by_the_price_of_each_moment(document):
     assert min(prices) * each * (1 - 1e-6) - 1e-6 <= record.result.energy_cost <= max(prices) * each * (1 + 1e-6) + 1e-6
 
 
+@pytest.mark.slow
 @MANY
 @given(documents(most=9))
 def test_nobody_does_it_for_less_than_the_lower_bound(document):

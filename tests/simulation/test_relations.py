@@ -29,6 +29,7 @@ def close(result: dict) -> dict:
     return result | plain | {"tenants": tenants}
 
 
+@pytest.mark.slow
 @SOME
 @given(documents(plain=True), st.randoms(use_true_random=False))
 def test_the_order_of_jobs_in_the_file_does_not_matter(document, random):
@@ -40,6 +41,7 @@ def test_the_order_of_jobs_in_the_file_does_not_matter(document, random):
     assert second == close(first)
 
 
+@pytest.mark.slow
 @SOME
 @given(documents())
 def test_names_do_not_matter(document):
@@ -66,6 +68,7 @@ def scaled(document: dict, price: float, weight: float) -> dict:
     return changed
 
 
+@pytest.mark.slow
 @SOME
 @given(documents(solvers=BLIND))
 def test_twice_the_price_is_twice_the_cost_of_the_same_energy(document):
@@ -77,6 +80,7 @@ def test_twice_the_price_is_twice_the_cost_of_the_same_energy(document):
         assert twice[same] == once[same]
 
 
+@pytest.mark.slow
 @SOME
 @given(documents(solvers=SOLVERS))
 def test_in_another_currency_every_policy_decides_the_same(document):
@@ -89,6 +93,7 @@ def test_in_another_currency_every_policy_decides_the_same(document):
         assert there[same] == here[same]
 
 
+@pytest.mark.slow
 @SOME
 @given(documents(solvers=("lookahead", "random-greedy", "fifo")))
 def test_a_node_that_cannot_run_any_job_only_adds_its_idle_power(document):

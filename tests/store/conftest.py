@@ -6,19 +6,21 @@ from contextlib import suppress
 
 import pytest
 
+from tests.machine import lacking
 from tests.store.servers import MariaDB, PostgreSQL
 
 with suppress(ModuleNotFoundError):  # the tests skip themselves then
+    from commonwatt.store.api_store import ApiStore
+    from commonwatt.store.controller_store import ControllerStore
     from commonwatt.store.database import Database, address
-    from commonwatt.store.store import Store
+    from commonwatt.store.migrate import prepare
     from commonwatt.store.tables import metadata
-    from commonwatt.store.ticks import TickStore
 
 
 def _running(kind, driver):
     pytest.importorskip(driver)
     if (reason := kind.missing()) is not None:
-        pytest.skip(reason)
+        lacking("database", reason)
     server = kind()
     yield server
     server.close()
@@ -73,7 +75,7 @@ def usual(server, backend, prepared, tmp_path_factory):
         folder = tmp_path_factory.mktemp("store")
         where = str(folder / "store.db") if server is None else server.database()
         prepared[backend] = where, Database(address(where, folder))
-        prepared[backend][1].prepare()
+        prepare(prepared[backend][1])
     yield prepared[backend]
     if server is not None and server.process is None:
         server.start()
@@ -119,11 +121,11 @@ def database(usual):
 
 @pytest.fixture
 def store(database):
-    found = Store(database)
+    found = ApiStore(database)
     found.add_tenant("ada", 1.0, 0.0)
     return found
 
 
 @pytest.fixture
 def ticks(database):
-    return TickStore(database)
+    return ControllerStore(database)

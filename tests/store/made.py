@@ -8,7 +8,7 @@ from commonwatt.model.job_file import JobFile
 from commonwatt.store.records import EventRow, IntentRow, SampleRow
 from commonwatt.store.tables import metadata
 
-SERVERS_SLOW = ["sqlite", *(pytest.param(name, marks=pytest.mark.slow) for name in ("mariadb", "postgresql"))]
+SERVERS_SLOW = ["sqlite", *(pytest.param(name, marks=pytest.mark.long) for name in ("mariadb", "postgresql"))]
 """For tests that start several processes: on SQLite always, on servers with the slow ones."""
 
 __all__ = ["SERVERS_SLOW", "event", "everything", "file", "intent", "sample", "spent"]

@@ -11,6 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.machine import which
+
 __all__ = ["MariaDB", "PostgreSQL", "Server"]
 
 _TRIES_S = 120.0
@@ -29,7 +31,7 @@ class Server:
     ends = signal.SIGTERM
 
     def __init__(self, *, durable: bool = False) -> None:
-        self.durable = durable  # whether a commit is on disk when it returns
+        self.engine = durable  # whether a commit is on disk when it returns
         self.folder = Path(tempfile.mkdtemp(prefix=f"cw-{self.name}-"))
         self.folder.chmod(0o755)
         self.port = free_port()
@@ -94,7 +96,7 @@ class MariaDB(Server):
     @staticmethod
     def missing() -> str | None:
         for program in ("mariadbd", "mariadb-install-db"):
-            if shutil.which(program, path=_PATH) is None:
+            if which("database", program, _PATH) is None:
                 return f"{program} is not installed"
         return None
 
@@ -115,14 +117,14 @@ class MariaDB(Server):
             shutil.which("mariadbd", path=_PATH), "--no-defaults", f"--user={self.user()}",
             f"--datadir={self.folder}/data", f"--socket={self.folder}/socket", "--bind-address=127.0.0.1",
             f"--port={self.port}", f"--pid-file={self.folder}/pid",
-            f"--innodb-flush-log-at-trx-commit={1 if self.durable else 2}",
+            f"--innodb-flush-log-at-trx-commit={1 if self.engine else 2}",
             "--innodb-buffer-pool-size=64M", "--innodb-log-file-size=16M", "--skip-log-bin", "--skip-name-resolve",
         ]  # fmt: skip
 
     def connection(self):
         import pymysql
 
-        return pymysql.connect(host="127.0.0.1", port=self.port, user="root", connect_timeout=5, autocommit=True)
+        return pymysql.connect(host="127.0.0.1", port=self.port, user="root", connect_timeout=60, autocommit=True)
 
     def database(self) -> str:
         """Make an empty database; returns its address."""
@@ -148,7 +150,7 @@ class PostgreSQL(Server):
     @classmethod
     def missing(cls) -> str | None:
         for program in ("initdb", "postgres"):
-            if shutil.which(program, path=cls.programs()) is None:
+            if which("database", program, cls.programs()) is None:
                 return f"{program} of PostgreSQL is not installed"
         if os.geteuid() == 0 and shutil.which("runuser", path=_PATH) is None:
             return "PostgreSQL does not run as root, and runuser is not installed"
@@ -170,7 +172,7 @@ class PostgreSQL(Server):
     def command(self) -> list[str]:
         return [
             *self.program("postgres"), "-D", f"{self.folder}/data", "-p", str(self.port), "-h", "127.0.0.1",
-            "-k", str(self.folder), "-c", f"fsync={'on' if self.durable else 'off'}", "-c", "shared_buffers=64MB",
+            "-k", str(self.folder), "-c", f"fsync={'on' if self.engine else 'off'}", "-c", "shared_buffers=64MB",
         ]  # fmt: skip
 
     def pids(self) -> list[int]:
@@ -182,7 +184,7 @@ class PostgreSQL(Server):
         import psycopg
 
         return psycopg.connect(
-            f"host=127.0.0.1 port={self.port} user=postgres dbname=postgres", connect_timeout=5, autocommit=True
+            f"host=127.0.0.1 port={self.port} user=postgres dbname=postgres", connect_timeout=60, autocommit=True
         )
 
     def database(self, encoding: str = "UTF8") -> str:

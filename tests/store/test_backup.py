@@ -18,18 +18,20 @@ import sqlalchemy as sa
 
 from commonwatt.model.errors import InputError, StoreError
 from commonwatt.store import backup
+from commonwatt.store.api_store import ApiStore
 from commonwatt.store.backup import back_up, check_backup, restore
+from commonwatt.store.claim import claim_store
+from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.database import Database, address
+from commonwatt.store.migrate import prepare
 from commonwatt.store.records import RequestKind
-from commonwatt.store.store import Store
-from commonwatt.store.ticks import Tick, TickStore
 from tests.store.made import event, everything, file, intent, sample
-from tests.store.test_ticks import full
+from tests.store.test_controller_store import full
 
 KINDS = ["sqlite", "mariadb", "postgresql"]
 USUAL = {("sqlite", "postgresql"), ("postgresql", "mariadb"), ("mariadb", "sqlite")}
 MOVES = [
-    pytest.param(*move, marks=() if move in USUAL else pytest.mark.slow) for move in itertools.product(KINDS, KINDS)
+    pytest.param(*move, marks=() if move in USUAL else pytest.mark.long) for move in itertools.product(KINDS, KINDS)
 ]
 
 
@@ -50,7 +52,7 @@ def filled(store, ticks):
 def target(kind, request, tmp_path):
     where = str(tmp_path / "target.db") if kind == "sqlite" else request.getfixturevalue(kind).database()
     database = Database(address(where, tmp_path))
-    database.prepare()
+    prepare(database)
     return database
 
 
@@ -68,11 +70,11 @@ def test_from_every_database_into_every_other(store, ticks, to, request, tmp_pat
         gzip.decompress((tmp_path / name).read_bytes()).splitlines()[1:-1] for name in ("b.gz", "again.gz")
     )
     assert first == second  # to the byte, but for the head
-    moved, last = Store(database), max(job.id for job in store.jobs())
+    moved, last = ApiStore(database), max(job.id for job in store.jobs())
     job, new = moved.submit("ada", file("next"), 2.0)
     assert new
     assert job.id > last
-    TickStore(database).write(Tick(events=[event(job.id)]))
+    ControllerStore(database).write(Tick(events=[event(job.id)]))
     database.close()
 
 
@@ -85,15 +87,15 @@ def test_numbers_are_not_given_again_after_a_move(store, ticks, to, request, tmp
     back_up(store.database, tmp_path / "b.gz", "1")
     database = target(to, request, tmp_path)
     restore(database, tmp_path / "b.gz")
-    TickStore(database).write(Tick(events=[event(None, nodes=())]))
-    assert Store(database).events(after=last)[0].id > last
+    ControllerStore(database).write(Tick(events=[event(None, nodes=())]))
+    assert ApiStore(database).events(after=last)[0].id > last
     database.close()
 
 
 def test_a_backup_is_a_snapshot(store, ticks, again, tmp_path, monkeypatch):
     """What is written while it is read is not in it, in no table."""
     wanted = filled(store, ticks)
-    other = Store(again())
+    other = ApiStore(again())
     written = []
 
     def dumps(document, **how):
@@ -134,7 +136,7 @@ def test_a_store_with_something_in_it_is_not_overwritten_unless_asked(store, tic
     back_up(store.database, tmp_path / "b.gz", "1")
     store.add_tenant("more", 1.0, 1.0)
     now = everything(store.database)
-    with pytest.raises(InputError, match="a store with nothing in it"):
+    with pytest.raises(InputError, match="an empty store"):
         restore(store.database, tmp_path / "b.gz")
     assert everything(store.database) == now
     restore(store.database, tmp_path / "b.gz", overwrite=True)
@@ -161,18 +163,18 @@ def test_a_token_that_was_revoked_stays_so(store, tmp_path):
 def test_not_while_a_controller_runs(store, ticks, again, tmp_path):
     filled(store, ticks)
     back_up(store.database, tmp_path / "b.gz", "1")
-    with again().claim(), pytest.raises(StoreError, match="another controller"):
+    with claim_store(again()), pytest.raises(StoreError, match="another controller"):
         restore(store.database, tmp_path / "b.gz", overwrite=True)
 
 
 def test_who_ran_before_a_store_was_replaced_writes_no_more(store, ticks, again, tmp_path):
     filled(store, ticks)
     back_up(store.database, tmp_path / "b.gz", "1")
-    claim = again().claim()
+    claim = claim_store(again())
     claim._lock.release()  # its connection broke
     restore(store.database, tmp_path / "b.gz", overwrite=True)
     with pytest.raises(StoreError, match="lost its claim"):
-        TickStore(store.database, claim).write(Tick())
+        ControllerStore(store.database, claim).write(Tick())
 
 
 def broken_ones(whole: bytes) -> dict[str, bytes]:

@@ -9,8 +9,9 @@ pytest.importorskip("alembic")
 
 from commonwatt.store import migrate, tables
 from commonwatt.store.check import check
+from commonwatt.store.claim import claim_store
+from commonwatt.store.controller_store import Tick
 from commonwatt.store.records import JobStatus
-from commonwatt.store.ticks import Tick
 from tests.store.made import SERVERS_SLOW, event, file, intent, spent
 
 
@@ -53,12 +54,13 @@ def test_an_empty_store_is_well(database):
 def test_an_open_command_is_a_problem_only_without_a_controller(store, ticks, jobs):
     ticks.intend([intent(jobs[1], 2)])
     assert found(store.database) == [("intents", None)]
-    with store.database.claim():
+    with claim_store(store.database):
         seen = check(store.database)
     assert (seen.controller, seen.open_intents, seen.problems) == (True, 1, ())
     assert not check(store.database).controller
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", SERVERS_SLOW, indirect=True)
 @pytest.mark.parametrize("column", ["energy_uj", "cost_n", "carbon_ug", "gpu_us"])
 @pytest.mark.parametrize("row", ["job", "segment", "idle", "meter"])

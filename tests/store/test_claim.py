@@ -12,30 +12,32 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("alembic")
 
 from commonwatt.model.errors import StoreError
+from commonwatt.store.api_store import ApiStore
+from commonwatt.store.claim import claim_store
+from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.records import RequestKind
-from commonwatt.store.store import Store
-from commonwatt.store.ticks import Tick, TickStore
 from tests.store.made import everything, intent, spent
 
 HOLD = (
     "import sys; from pathlib import Path; from commonwatt.store.database import Database, address\n"
-    "database = Database(address(sys.argv[1], Path('/'))); claim = database.claim()\n"
+    "from commonwatt.store.claim import claim_store\n"
+    "database = Database(address(sys.argv[1], Path('/'))); claim = claim_store(database)\n"
     "print('held', flush=True); sys.stdin.read()"
 )
 
 
 def test_a_claim_excludes_others_until_it_is_released(database, again):
-    with database.claim() as claim:
+    with claim_store(database) as claim:
         assert claim.held()
         for other in (database, again()):
             with pytest.raises(
                 StoreError, match=r"^another controller, process \d+ on .*, runs on the store .*only one"
             ):
-                other.claim()
+                claim_store(other)
         assert claim.held()
     assert not claim.held()
     claim.release()
-    with again().claim() as later:
+    with claim_store(again()) as later:
         assert later.held()
 
 
@@ -46,7 +48,7 @@ def test_a_process_that_is_killed_frees_its_claim(database, place):
     try:
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(StoreError, match=f"process {holder.pid} on"):
-            database.claim()
+            claim_store(database)
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.wait()
@@ -55,7 +57,7 @@ def test_a_process_that_is_killed_frees_its_claim(database, place):
     claim = None
     for _ in range(600):  # a server notices when it next looks at the connection
         try:
-            claim = database.claim()
+            claim = claim_store(database)
             break
         except StoreError:
             signal.sigtimedwait([], 0.1)
@@ -64,11 +66,11 @@ def test_a_process_that_is_killed_frees_its_claim(database, place):
 
 
 def test_children_that_run_another_program_do_not_keep_the_claim(database, again):
-    claim = database.claim()
+    claim = claim_store(database)
     child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     try:
         claim.release()
-        again().claim().release()
+        claim_store(again()).release()
     finally:
         child.stdin.close()
         child.wait()
@@ -76,12 +78,12 @@ def test_children_that_run_another_program_do_not_keep_the_claim(database, again
 
 def test_who_lost_its_claim_writes_no_more(database, again):
     """As after a break of the network: the server freed the lock, another controller took it, the first goes on."""
-    first = database.claim()
-    old = TickStore(database, first)
+    first = claim_store(database)
+    old = ControllerStore(database, first)
     old.write(Tick(ledger={("idle", 0): spent()}))
     first.release()
     other = again()
-    with other.claim() as second:
+    with claim_store(other) as second:
         before = everything(other)
         for write in (
             lambda: old.write(Tick(ledger={("idle", 0): spent()})),
@@ -91,23 +93,23 @@ def test_who_lost_its_claim_writes_no_more(database, again):
             with pytest.raises(StoreError, match=r"lost its claim on the store: process \d+ on .* has taken it over"):
                 write()
         assert everything(other) == before
-        TickStore(other, second).write(Tick(ledger={("idle", 0): spent()}))
-    assert Store(other).ledger()[0]["energy_uj"] == 2
+        ControllerStore(other, second).write(Tick(ledger={("idle", 0): spent()}))
+    assert ApiStore(other).ledger()[0]["energy_uj"] == 2
 
 
 def test_a_lock_that_was_lost_is_taken_again_if_nobody_else_has(database, again):
-    claim = database.claim()
+    claim = claim_store(database)
     claim._lock.release()
     assert not claim.held()
-    TickStore(database, claim).write(Tick(ledger={("idle", 0): spent()}))
+    ControllerStore(database, claim).write(Tick(ledger={("idle", 0): spent()}))
     assert claim.held()
     with pytest.raises(StoreError, match="another controller"):
-        again().claim()
+        claim_store(again())
     claim.release()
 
 
 def test_people_need_no_claim(database, again):
-    store = Store(again())
-    with database.claim():
+    store = ApiStore(again())
+    with claim_store(database):
         store.add_tenant("ada", 1.0, 0.0)
         assert store.ask(RequestKind.MODE, 1.0, value="live")

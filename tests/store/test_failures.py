@@ -18,9 +18,11 @@ import sqlalchemy as sa
 
 from commonwatt.model.errors import StoreDownError, StoreError
 from commonwatt.store import tables
+from commonwatt.store.api_store import ApiStore
+from commonwatt.store.claim import claim_store
+from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.database import Database, address
-from commonwatt.store.store import Store
-from commonwatt.store.ticks import Tick, TickStore
+from commonwatt.store.migrate import prepare
 from tests.store.made import event, everything, file, intent, spent
 
 
@@ -35,8 +37,8 @@ def test_a_server_that_is_restarted(server, store, ticks, hard):
     ticks.intend([intent()])
     ticks.write(Tick(ledger={("idle", 0): spent()}))
     before = everything(store.database)
-    claim = store.database.claim()
-    held = TickStore(store.database, claim)
+    claim = claim_store(store.database)
+    held = ControllerStore(store.database, claim)
     tick = Tick(events=[event(None, nodes=())], ledger={("idle", 0): spent()})
     server.stop(hard=hard)
     try:
@@ -45,8 +47,8 @@ def test_a_server_that_is_restarted(server, store, ticks, hard):
             lambda: store.submit("ada", file(), 1.0),
             store.jobs,
             ticks.open_intents,
-            store.database.prepare,
-            store.database.claim,
+            lambda: prepare(store.database),
+            lambda: claim_store(store.database),
         ):
             with pytest.raises(StoreDownError) as caught:
                 call()
@@ -58,7 +60,7 @@ def test_a_server_that_is_restarted(server, store, ticks, hard):
     held.write(tick)  # takes its lock again on the way
     assert claim.held()
     with pytest.raises(StoreError, match="another controller"):
-        store.database.claim()
+        claim_store(store.database)
     claim.release()
     job, new = store.submit("ada", file(), 1.0)
     assert new
@@ -104,7 +106,7 @@ def test_a_connection_the_server_ended_is_replaced_without_a_word(server, store)
 
 def test_a_row_somebody_holds(server, again, store):
     """A transaction that waits too long fails; it is nobody's fault and may be tried again."""
-    waiting = Store(again(patience_s=1.0))
+    waiting = ApiStore(again(patience_s=1.0))
     with store.database.transaction() as c:
         c.execute(sa.text("UPDATE tenants SET weight = 2"))
         with pytest.raises(StoreDownError):
@@ -134,15 +136,15 @@ def test_what_is_stored_is_not_told_in_errors(store, ticks):
 @pytest.fixture
 def lite(tmp_path):
     database = Database(address("lite.db", tmp_path), patience_s=0.2)
-    database.prepare()
-    Store(database).add_tenant("ada", 1.0, 0.0)
+    prepare(database)
+    ApiStore(database).add_tenant("ada", 1.0, 0.0)
     yield database
     database.close()
 
 
 def test_a_locked_file(lite, tmp_path):
     other = Database(address("lite.db", tmp_path))
-    store, ticks = Store(lite), TickStore(lite)
+    store, ticks = ApiStore(lite), ControllerStore(lite)
     with other.transaction() as c:
         c.exec_driver_sql("UPDATE tenants SET weight = 2")
         for call in (lambda: store.submit("ada", file(), 1.0), lambda: ticks.write(Tick(events=[event()]))):
@@ -157,15 +159,15 @@ def test_a_locked_file(lite, tmp_path):
 
 def test_writers_wait_for_each_other(tmp_path):
     database = Database(address("lite.db", tmp_path))
-    database.prepare()
-    Store(database).add_tenant("ada", 1.0, 0.0)
+    prepare(database)
+    ApiStore(database).add_tenant("ada", 1.0, 0.0)
     errors = []
 
     def work(k):
         try:
             for n in range(10):
-                Store(database).submit("ada", file(f"j{k}-{n}"), 1.0)
-                TickStore(database).write(Tick(ledger={("idle", 0): spent()}))
+                ApiStore(database).submit("ada", file(f"j{k}-{n}"), 1.0)
+                ControllerStore(database).write(Tick(ledger={("idle", 0): spent()}))
         except Exception as error:  # shown below
             errors.append(error)
 
@@ -175,8 +177,8 @@ def test_writers_wait_for_each_other(tmp_path):
     for thread in threads:
         thread.join()
     assert errors == []
-    assert Store(database).counts()["waiting"] == 40
-    assert Store(database).ledger()[0]["energy_uj"] == 40
+    assert ApiStore(database).counts()["waiting"] == 40
+    assert ApiStore(database).ledger()[0]["energy_uj"] == 40
     database.close()
 
 
@@ -193,7 +195,7 @@ def limit_pages(database):
 
 
 def test_a_file_that_can_grow_no_more(lite, tmp_path):
-    store, ticks = Store(lite), TickStore(lite)
+    store, ticks = ApiStore(lite), ControllerStore(lite)
     lift = limit_pages(lite)
     accepted = []
 
@@ -211,8 +213,8 @@ def test_a_file_that_can_grow_no_more(lite, tmp_path):
     lift()
     lite.close()
     fresh = Database(address("lite.db", tmp_path))
-    assert [job.id for job in Store(fresh).jobs(limit=100_000)] == accepted
-    TickStore(fresh).write(tick)
+    assert [job.id for job in ApiStore(fresh).jobs(limit=100_000)] == accepted
+    ControllerStore(fresh).write(tick)
     assert store.submit("ada", file(), 1.0)[1]
     with fresh.reading() as c:
         assert c.scalar(sa.text("PRAGMA integrity_check")) == "ok"
@@ -224,12 +226,12 @@ import resource, signal, sys
 from pathlib import Path
 from commonwatt.model.errors import StoreDownError
 from commonwatt.store.database import Database, address
-from commonwatt.store.store import Store
+from commonwatt.store.api_store import ApiStore
 from tests.store.made import file
 database = Database(address(sys.argv[1], Path("/")))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
-store, said = Store(database), 0
+store, said = ApiStore(database), 0
 while said < 3:
     try:
         print(store.submit("ada", file(environment={"X": "x" * 4000}), 1.0)[0].id, flush=True)
@@ -241,6 +243,7 @@ print(store.submit("ada", file(), 1.0)[0].id, flush=True)
 """
 
 
+@pytest.mark.slow
 def test_the_system_refuses_to_write_more(lite, tmp_path):
     """The limit is met by writes of the log beside the file, in the middle of a transaction."""
     limit = (tmp_path / "lite.db").stat().st_size + 300_000
@@ -254,7 +257,7 @@ def test_the_system_refuses_to_write_more(lite, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("full:") == 3
     accepted = [int(line) for line in done.stdout.split()]
-    assert [job.id for job in Store(lite).jobs(limit=100_000)] == accepted
+    assert [job.id for job in ApiStore(lite).jobs(limit=100_000)] == accepted
     assert len(accepted) > 2
     with lite.reading() as c:
         assert c.scalar(sa.text("PRAGMA integrity_check")) == "ok"
@@ -264,24 +267,25 @@ SUBMITTING = """
 import sys
 from pathlib import Path
 from commonwatt.store.database import Database, address
-from commonwatt.store.store import Store
-from commonwatt.store.ticks import Tick, TickStore
+from commonwatt.store.api_store import ApiStore
+from commonwatt.store.controller_store import ControllerStore, Tick
 from tests.store.made import event, file, spent
 database = Database(address(sys.argv[1], Path("/")))
-store, ticks = Store(database), TickStore(database)
+store, ticks = ApiStore(database), ControllerStore(database)
 while True:
     print(store.submit("ada", file(), 1.0)[0].id, flush=True)
     ticks.write(Tick(events=[event(None, nodes=())], ledger={("idle", 0): spent(), ("meter", 0): spent()}))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 7, 20])
 def test_a_process_that_is_killed_loses_nothing_it_was_told_is_accepted(lite, tmp_path, after):
     process = subprocess.Popen([sys.executable, "-c", SUBMITTING, tmp_path / "lite.db"], stdout=subprocess.PIPE)
     told = [int(process.stdout.readline()) for _ in range(after)]
     os.kill(process.pid, signal.SIGKILL)
     told += [int(line) for line in process.communicate()[0].split()]
-    store = Store(lite)
+    store = ApiStore(lite)
     kept = [job.id for job in store.jobs(limit=100_000)]
     assert kept[: len(told)] == told
     assert len(kept) <= len(told) + 1
@@ -290,9 +294,10 @@ def test_a_process_that_is_killed_loses_nothing_it_was_told_is_accepted(lite, tm
     assert rows.get("idle", 0) == len(store.events())
 
 
+@pytest.mark.slow
 def test_a_file_that_is_no_database(tmp_path):
     (tmp_path / "x.db").write_bytes(b"these are not the pages you are looking for" * 100)
     database = Database(address("x.db", tmp_path))
     with pytest.raises(StoreError, match="file is not a database"):
-        database.prepare()
+        prepare(database)
     database.close()

@@ -17,7 +17,7 @@ from alembic.migration import MigrationContext
 
 from commonwatt.model.errors import InputError
 from commonwatt.store import migrate
-from commonwatt.store.store import Store
+from commonwatt.store.api_store import ApiStore
 from commonwatt.store.tables import metadata
 from tests.store.made import SERVERS_SLOW
 
@@ -58,9 +58,9 @@ def test_texts_of_mariadb_are_unicode_whatever_the_server_is_set_to(database, ba
 
 
 def test_preparing_again_changes_nothing(database, store):
-    database.prepare()
+    migrate.prepare(database)
     assert store.tenants() == {"ada": 1.0}
-    assert database.upgrade() == (migrate.head(), migrate.head())
+    assert migrate.upgrade(database) == (migrate.head(), migrate.head())
 
 
 def set_revision(database, text):
@@ -70,11 +70,11 @@ def set_revision(database, text):
 
 def test_a_newer_store_is_refused(opened):
     database = opened()
-    database.prepare()
+    migrate.prepare(database)
     set_revision(database, "9999")
-    for call in (database.prepare, database.upgrade):
+    for call in (migrate.prepare, migrate.upgrade):
         with pytest.raises(InputError, match=r"'live.store': got 'revision 9999 in .* expected a store of this versi"):
-            call()
+            call(database)
 
 
 def test_an_older_store_is_refused_until_it_is_upgraded(opened, tmp_path, monkeypatch, backend):
@@ -85,8 +85,8 @@ def test_an_older_store_is_refused_until_it_is_upgraded(opened, tmp_path, monkey
     folder = tmp_path / "migrations with 100% 'odd' names"
     shutil.copytree(Path(migrate.__file__).parent / "migrations", folder)
     database = opened()
-    database.prepare()
-    Store(database).add_tenant("ada", 2.0, 0.0)
+    migrate.prepare(database)
+    ApiStore(database).add_tenant("ada", 2.0, 0.0)
     now = migrate.head()
     (folder / "versions" / "r9999.py").write_text(
         "import sqlalchemy as sa\nfrom alembic import op\n"
@@ -97,21 +97,21 @@ def test_an_older_store_is_refused_until_it_is_upgraded(opened, tmp_path, monkey
     later.set_main_option("script_location", str(folder).replace("%", "%%"))
     monkeypatch.setattr(migrate, "_config", lambda: later)
     with pytest.raises(InputError, match='"commonwatt store upgrade CONFIG"'):
-        database.prepare()
-    assert database.upgrade() == (now, "9999")
-    database.prepare()
-    assert Store(database).tenants() == {"ada": 2.0}
+        migrate.prepare(database)
+    assert migrate.upgrade(database) == (now, "9999")
+    migrate.prepare(database)
+    assert ApiStore(database).tenants() == {"ada": 2.0}
     with database.reading() as c:
         assert "purse" in {column["name"] for column in sa.inspect(c).get_columns("tenants")}
 
 
 def test_a_store_of_the_first_version_is_brought_to_this_one_with_what_is_in_it(opened):
     database = at_first(opened)
-    Store(database).add_tenant("ada", 2.0, 0.0)
+    ApiStore(database).add_tenant("ada", 2.0, 0.0)
     with pytest.raises(InputError, match='"commonwatt store upgrade CONFIG"'):
-        database.prepare()
-    assert database.upgrade() == ("0001", migrate.head())
-    assert Store(database).tenants() == {"ada": 2.0}
+        migrate.prepare(database)
+    assert migrate.upgrade(database) == ("0001", migrate.head())
+    assert ApiStore(database).tenants() == {"ada": 2.0}
     assert differences(database) == []
 
 
@@ -120,7 +120,7 @@ def test_an_upgrade_that_was_interrupted_is_done_again(opened):
     database = at_first(opened)
     with database.transaction() as c:
         c.exec_driver_sql("CREATE INDEX ix_jobs_ended_s_id ON jobs (ended_s, id)")
-    assert database.upgrade() == ("0001", migrate.head())
+    assert migrate.upgrade(database) == ("0001", migrate.head())
     assert differences(database) == []
 
 
@@ -128,9 +128,9 @@ def test_a_database_with_somebody_elses_tables_is_refused(opened):
     database = opened()
     with database.transaction() as c:
         c.exec_driver_sql("CREATE TABLE jobs (id INTEGER)")
-    for call in (database.prepare, database.upgrade):
+    for call in (migrate.prepare, migrate.upgrade):
         with pytest.raises(InputError, match="expected an empty database"):
-            call()
+            call(database)
     with database.reading() as c:
         assert sa.inspect(c).get_table_names() == ["jobs"]
 
@@ -139,19 +139,21 @@ def test_a_database_with_somebody_elses_tables_is_refused(opened):
 def test_a_creation_that_was_interrupted_is_done_again(opened, gone):
     """As MariaDB leaves it: no version yet, and only some of the tables."""
     database = opened()
-    database.prepare()
+    migrate.prepare(database)
     with database.transaction() as c:
         c.execute(sa.table(migrate.VERSION_TABLE).delete())
         metadata.drop_all(c, tables=list(metadata.sorted_tables)[-gone:])
-    database.prepare()
+    migrate.prepare(database)
     assert differences(database) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", SERVERS_SLOW, indirect=True)
 def test_several_processes_may_create_it_at_once(empty, opened):
     code = (
         "import sys; from pathlib import Path; from commonwatt.store.database import Database, address\n"
-        "d = Database(address(sys.argv[1], Path('/'))); sys.stdin.read(); d.prepare(); d.prepare()"
+        "from commonwatt.store.migrate import prepare\n"
+        "d = Database(address(sys.argv[1], Path('/'))); sys.stdin.read(); prepare(d); prepare(d)"
     )
     running = [
         subprocess.Popen([sys.executable, "-c", code, empty], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -163,7 +165,7 @@ def test_several_processes_may_create_it_at_once(empty, opened):
     for process in running:
         _, said = process.communicate(timeout=300)
         assert (process.returncode, said.decode()) == (0, "")
-    opened().prepare()
+    migrate.prepare(opened())
 
 
 def test_postgresql_must_be_unicode(postgresql, tmp_path):
@@ -172,6 +174,6 @@ def test_postgresql_must_be_unicode(postgresql, tmp_path):
     made = postgresql.database("SQL_ASCII")
     database = Database(address(made, tmp_path))
     with pytest.raises(InputError, match="encoding is UTF8"):
-        database.prepare()
+        migrate.prepare(database)
     database.close()
     postgresql.drop(made)

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from commonwatt.model.errors import InputError, ServiceError
+from commonwatt.store.api_store import ApiStore
+from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.records import JobStatus, RequestKind, TokenOwner
-from commonwatt.store.store import Store
-from commonwatt.store.ticks import Tick, TickStore
 from tests.store.made import SERVERS_SLOW, event, file, sample, spent
 
 # Texts a database may have its own idea of: case, accents, blanks at the end, quotes, wildcards, SQL, emoji.
@@ -59,7 +59,7 @@ def test_every_text_is_kept_as_it_is_or_refused_at_the_door(store):
         assert store.counts(text)["waiting"] == 1
         store.ask(RequestKind.DRAIN, 4.0, node=text, value=text)
         store.note(5.0, text, "submit", text, "ok", {text: text})
-    assert [(r.node, r.value) for r in TickStore(store.database).requests() if r.node] == [(t, t) for t in ODD]
+    assert [(r.node, r.value) for r in ControllerStore(store.database).requests() if r.node] == [(t, t) for t in ODD]
     assert [(a["actor"], a["target"], a["detail"]) for a in store.audit()] == [(t, t, {t: t}) for t in ODD]
     assert store.counts()["waiting"] == len(ODD)
     assert store.counts_by_tenant() == {tenant: store.counts(tenant) for tenant in ("ada", *ODD)}
@@ -130,7 +130,7 @@ def test_a_submitted_job(store):
     unknown = (job.began_s, job.started_s, job.ended_s, job.gpu_type, job.times, job.reason, job.expected_end_s)
     assert unknown == (None,) * 7
     assert store.job(job.id) == job
-    (request,) = TickStore(store.database).requests()
+    (request,) = ControllerStore(store.database).requests()
     assert (request.kind, request.job, request.at_s) == (RequestKind.SUBMIT, job.id, 10.5)
 
 
@@ -145,7 +145,7 @@ def test_the_same_key_means_the_same_job(store):
         store.submit("ada", file(epochs=2), 3.0, key="k")
     assert caught.value.status == 409
     assert store.counts()["waiting"] == 4
-    assert len(TickStore(store.database).requests()) == 4
+    assert len(ControllerStore(store.database).requests()) == 4
 
 
 @slow_fixture
@@ -188,15 +188,16 @@ def test_threads_that_race_with_one_key_get_one_job(store):
     assert errors == []
     assert len({job.id for job, _ in results}) == 1
     assert sum(new for _, new in results) == 1
-    assert len(TickStore(store.database).requests()) == 1
+    assert len(ControllerStore(store.database).requests()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", SERVERS_SLOW, indirect=True)
 def test_processes_that_race_with_one_key_get_one_job(store, place):
     code = (
         "import sys; from pathlib import Path; from commonwatt.store.database import Database, address\n"
-        "from commonwatt.store.store import Store; from tests.store.made import file\n"
-        "store = Store(Database(address(sys.argv[1], Path('/')))); sys.stdin.read()\n"
+        "from commonwatt.store.api_store import ApiStore; from tests.store.made import file\n"
+        "store = ApiStore(Database(address(sys.argv[1], Path('/')))); sys.stdin.read()\n"
         "for k in range(20): print(*(x := store.submit('ada', file(), 1.0, key=f'k{k}'))[1:], x[0].id)\n"
     )
     running = [
@@ -214,13 +215,14 @@ def test_processes_that_race_with_one_key_get_one_job(store, place):
     assert store.counts()["waiting"] == 20
 
 
+@pytest.mark.slow
 def test_pages_hold_every_job_once(store):
     store.add_tenant("bob", 1.0, 0.0)
     made = [store.submit("ada" if k % 3 else "bob", file(f"j{k}"), float(k))[0] for k in range(23)]
     tick = Tick()
     for job in made[::2]:
         tick.change(job.id, status=JobStatus.RUNNING, nodes=["n"])
-    TickStore(store.database).write(tick)
+    ControllerStore(store.database).write(tick)
     known = {job.id: store.job(job.id) for job in made[::3]}
     for tenant in (None, "ada", "bob"):
         for status in ((), (JobStatus.WAITING,), (JobStatus.WAITING, JobStatus.RUNNING), (JobStatus.FAILED,)):
@@ -265,14 +267,14 @@ def test_numbers_no_row_has(store, number):
 def test_requests_in_their_order_with_any_value(store):
     values = [None, "live", {"a": [1, 2.5, None, True]}, 7]
     numbers = [store.ask(RequestKind.MODE, float(k), value=value) for k, value in enumerate(values)]
-    ticks = TickStore(store.database)
+    ticks = ControllerStore(store.database)
     assert [(r.id, r.value) for r in ticks.requests()] == list(zip(numbers, values, strict=True))
     ticks.write(Tick(requests=numbers[:3]))
     assert [r.id for r in ticks.requests()] == numbers[3:]
 
 
 def test_settings_events_and_samples(store):
-    ticks = TickStore(store.database)
+    ticks = ControllerStore(store.database)
     assert store.setting("mode", "live") == "live"
     ticks.write(Tick(settings={"mode": "dry-run", "drained": ["n1"]}, events=[event(1), event(2), event(1)]))
     ticks.write(Tick(settings={"mode": "live"}, sample=sample(1.5), events=[event(None, 2.0, nodes=())]))
@@ -307,7 +309,7 @@ def test_a_row_that_no_version_of_ours_wrote_is_said_to_be_one(store):
     job, _ = store.submit("ada", file(), 1.0)
     with store.database.transaction() as c:
         c.execute(jobs.update().values(file={"name": "x", "color": "red"}))
-    with pytest.raises(StoreError, match=f"job {job.id} is not what this version"):
+    with pytest.raises(StoreError, match=f"job {job.id} cannot be read by this version"):
         store.jobs()
 
 
@@ -363,7 +365,7 @@ def test_pages_are_whole_on_a_server_that_cuts_long_texts(store, database, backe
         c.exec_driver_sql("SET GLOBAL group_concat_max_len = 1024")
     try:
         made = [store.submit("ada", file(f"j{k}"), float(k))[0].id for k in range(400)]
-        assert [row.id for row in Store(again()).page({}, tenant="ada", limit=1000)] == made
+        assert [row.id for row in ApiStore(again()).page({}, tenant="ada", limit=1000)] == made
     finally:
         with database.transaction() as c:
             c.exec_driver_sql("SET GLOBAL group_concat_max_len = DEFAULT")

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from commonwatt.store.ticks import Tick
-from commonwatt.store.watch import ended_lately, last_ended
+from commonwatt.store.controller_store import Tick
+from commonwatt.store.queries import ended_lately, last_ended
 from tests.store.made import file
 
 

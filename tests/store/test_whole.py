@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from commonwatt.model.errors import StoreDownError, StoreError
 from commonwatt.store import tables
 from commonwatt.store.check import check
-from commonwatt.store.ticks import Tick
+from commonwatt.store.controller_store import Tick
 from tests.store.made import file, spent
 
 MOST = 10**38 - 1
@@ -47,6 +47,7 @@ def test_two_months_of_a_large_cluster(store, ticks):
     assert problem.problem == f"energy_uj: the meter says {62 * day_uj + 1}, its rows {62 * day_uj}"
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 @given(written=st.lists(st.dictionaries(st.integers(0, 3), changes, max_size=4), max_size=5))
 def test_sums_are_exact_beyond_64_bits(backend, written, request):

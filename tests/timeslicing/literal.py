@@ -7,7 +7,7 @@ from math import floor
 
 from hypothesis import strategies as st
 
-from commonwatt.timeslicing.problem import Problem
+from commonwatt.timeslicing._problem import QuantumProblem
 
 
 def literal(quantum, weights, costs, demands, guarantee):
@@ -44,7 +44,7 @@ def problems(draw, numbers=None, backlogged=False, most=8, longest=300):
     several = st.lists(kind, min_size=n, max_size=n)
     quantum = draw(st.integers(1, longest))
     demand = st.none() if backlogged else st.none() | st.integers(0, quantum)
-    return Problem.make(quantum, draw(several), draw(several), draw(st.lists(demand, min_size=n, max_size=n)))
+    return QuantumProblem.make(quantum, draw(several), draw(several), draw(st.lists(demand, min_size=n, max_size=n)))
 
 
 phis = st.sampled_from([0.0, 0.1, 0.25, 0.3, 0.5, 0.7, 0.9, 1.0]) | st.floats(0, 1).map(lambda x: round(x, 4))

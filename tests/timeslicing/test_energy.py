@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonwatt.timeslicing.energy import IDLE, EnergyLedger, PowerCorrection
+from commonwatt.timeslicing._energy import IDLE, EnergyLedger, PowerCorrection
 
 S = 10**9
 
@@ -21,6 +21,7 @@ def test_without_a_meter_the_model_stands():
     assert (ledger.idle_j, ledger.meter_j) == (pytest.approx(5), None)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonwatt.timeslicing.fairness import energy_fair_times, evenness, fairness, phi_fair
-from commonwatt.timeslicing.policies import Ef, Etf, Tf
-from commonwatt.timeslicing.problem import Problem
+from commonwatt.timeslicing._fairness import energy_fair_times, evenness, fairness, phi_fair
+from commonwatt.timeslicing._policies import Ef, Etf, Tf
+from commonwatt.timeslicing._problem import QuantumProblem
 from tests.timeslicing.literal import any_positive, phis, problems
 
 
@@ -57,6 +57,7 @@ def is_energy_fair(problem, phi):
     return fluid(problem, phi) == pytest.approx(energy_fair_times(problem), rel=1e-7, abs=1e-13)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(problems(numbers=any_positive))
 def test_phi_fair_is_where_bisection_finds_it(problem):
@@ -74,12 +75,12 @@ def test_phi_fair_is_where_bisection_finds_it(problem):
 def test_phi_fair_in_closed_form(tenants):
     weights, powers = np.array(tenants).T
     closed = weights.sum() / (powers.max() * (weights / powers).sum())
-    assert phi_fair(Problem.make(10**6, weights, powers)) == pytest.approx(closed)
+    assert phi_fair(QuantumProblem.make(10**6, weights, powers)) == pytest.approx(closed)
 
 
 def test_phi_fair_of_two_equal_tenants_hangs_on_the_power_ratio_alone():
     for ratio in (1.0, 2.2, 4.0, 7.9):
-        assert phi_fair(Problem.make(100, [1, 1], [1, ratio])) == pytest.approx(2 / (1 + ratio))
+        assert phi_fair(QuantumProblem.make(100, [1, 1], [1, ratio])) == pytest.approx(2 / (1 + ratio))
 
 
 @given(problems(numbers=any_positive))
@@ -137,6 +138,7 @@ def test_max_min_energy(problem, phi):
             assert min(then[i], then[j]) <= min(now[i], now[j]) * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(problems(numbers=any_positive, backlogged=True), st.integers(0, 7), st.floats(1.01, 5))
 def test_a_lie_about_power_under_energy_fairness_gains_no_time_and_no_energy(problem, liar, factor):
@@ -146,12 +148,13 @@ def test_a_lie_about_power_under_energy_fairness_gains_no_time_and_no_energy(pro
     honest = energy_fair_times(problem)
     powers = problem.powers_w.copy()
     powers[liar] *= factor
-    drawing_more = energy_fair_times(Problem(problem.quantum, problem.weights, powers, problem.demands))
+    drawing_more = energy_fair_times(QuantumProblem(problem.quantum, problem.weights, powers, problem.demands))
     assert drawing_more[liar] <= honest[liar] * (1 + 1e-9)  # less time
     energy = drawing_more * powers / problem.weights
     assert energy == pytest.approx(np.full(len(problem), energy[0]))  # and no more energy than anybody
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(problems(numbers=any_positive, backlogged=True), phis, st.integers(0, 7), st.integers(0, 300))
 def test_a_lie_about_demand_gains_no_useful_time(problem, phi, liar, claimed):
@@ -159,18 +162,18 @@ def test_a_lie_about_demand_gains_no_useful_time(problem, phi, liar, claimed):
     liar %= len(problem)
     true = problem.demands.copy()
     true[liar] = min(problem.quantum, claimed)
-    honest = Etf(phi).slices(Problem(problem.quantum, problem.weights, problem.powers_w, true))[liar]
+    honest = Etf(phi).slices(QuantumProblem(problem.quantum, problem.weights, problem.powers_w, true))[liar]
     for told in {0, claimed // 2, claimed + 1, problem.quantum}:
         demands = true.copy()
         demands[liar] = min(problem.quantum, told)
-        lied = Etf(phi).slices(Problem(problem.quantum, problem.weights, problem.powers_w, demands))[liar]
+        lied = Etf(phi).slices(QuantumProblem(problem.quantum, problem.weights, problem.powers_w, demands))[liar]
         assert min(lied, true[liar]) <= honest
 
 
 def test_lemma_2_the_glutton():
     """C of the example has no more than its guarantee; drawing 10 W instead of 8 costs it no time: 70 J, not 56."""
     for power, energy in ((8, 56), (10, 70)):
-        slices = Etf(0.7).slices(Problem.make(30, [1, 1, 1], [2, 3, power]))
+        slices = Etf(0.7).slices(QuantumProblem.make(30, [1, 1, 1], [2, 3, power]))
         assert slices[2] == 7
         assert slices[2] * power == energy
 
@@ -178,27 +181,27 @@ def test_lemma_2_the_glutton():
 def test_lemma_2_the_frugal():
     """A tenant that gets all that is left can draw more up to the next one without losing time."""
     for power in (0.1, 0.2, 0.4):
-        slices = Etf(0.7).slices(Problem.make(30, [1, 1, 1], [power, 3, 8]))
+        slices = Etf(0.7).slices(QuantumProblem.make(30, [1, 1, 1], [power, 3, 8]))
         assert slices.tolist() == [16, 7, 7]
-    assert Etf(0.7).slices(Problem.make(30, [1, 1, 1], [2, 3, 8]))[0] < 16
+    assert Etf(0.7).slices(QuantumProblem.make(30, [1, 1, 1], [2, 3, 8]))[0] < 16
 
 
 def test_without_knowing_the_others_either_may_cost():
     """The same moves against other neighbours: time is lost."""
-    assert Etf(0.7).slices(Problem.make(30, [1, 1, 1], [2, 2, 2]))[0] == 10
-    assert Etf(0.7).slices(Problem.make(30, [1, 1, 1], [4, 2, 2]))[0] == 7
+    assert Etf(0.7).slices(QuantumProblem.make(30, [1, 1, 1], [2, 2, 2]))[0] == 10
+    assert Etf(0.7).slices(QuantumProblem.make(30, [1, 1, 1], [4, 2, 2]))[0] == 7
 
 
 @given(problems(backlogged=True), phis)
 def test_with_two_tenants_etf_lies_between_tf_and_ef(problem, phi):
-    two = Problem(problem.quantum, problem.weights[:2], problem.powers_w[:2], problem.demands[:2])
+    two = QuantumProblem(problem.quantum, problem.weights[:2], problem.powers_w[:2], problem.demands[:2])
     etf, tf, ef = (policy.slices(two) for policy in (Etf(phi), Tf(), Ef()))
     assert (etf >= np.minimum(tf, ef) - 1).all()
     assert (etf <= np.maximum(tf, ef) + 1).all()
 
 
 def test_with_more_a_tenant_of_middling_power_can_get_less_than_under_either():
-    problem = Problem.make(4300, [1, 1, 5, 5], [1, 4, 5, 43])
+    problem = QuantumProblem.make(4300, [1, 1, 5, 5], [1, 4, 5, 43])
     etf, tf, ef = (policy.slices(problem)[2] for policy in (Etf(0.7), Tf(), Ef()))
     assert etf < min(tf, ef)
 
@@ -207,12 +210,12 @@ def test_with_more_a_tenant_of_middling_power_can_get_less_than_under_either():
 def test_order_breaks_ties_only(problem, phi, random):
     order = list(range(len(problem)))
     random.shuffle(order)
-    other = Problem(problem.quantum, problem.weights[order], problem.powers_w[order], problem.demands[order])
+    other = QuantumProblem(problem.quantum, problem.weights[order], problem.powers_w[order], problem.demands[order])
     assert np.abs(Etf(phi).slices(problem)[order] - Etf(phi).slices(other)).max() <= 1
 
 
 @given(problems(), phis, st.sampled_from([0.5, 2.0, 8.0]))
 def test_scaling_all_powers_or_all_weights_changes_nothing(problem, phi, factor):
     slices = Etf(phi).slices(problem).tolist()
-    scaled = Problem(problem.quantum, problem.weights * factor, problem.powers_w / factor, problem.demands)
+    scaled = QuantumProblem(problem.quantum, problem.weights * factor, problem.powers_w / factor, problem.demands)
     assert Etf(phi).slices(scaled).tolist() == slices

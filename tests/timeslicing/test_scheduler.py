@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from commonwatt.model.errors import InputError
-from commonwatt.timeslicing.fifo import FifoScheduler
-from commonwatt.timeslicing.policies import Ef, Etf, Tf
-from commonwatt.timeslicing.scheduler import FairScheduler
-from commonwatt.timeslicing.tasks import Task
+from commonwatt.timeslicing._policies import Ef, Etf, Tf
+from commonwatt.timeslicing._scheduler import FairScheduler, FifoScheduler, Task
 
 MS = 10**6
 
@@ -300,4 +298,4 @@ class Workplace(RuleBasedStateMachine):
             assert not tenant.has_work() or tenant.active
 
 
-TestWorkplace = Workplace.TestCase
+TestWorkplace = pytest.mark.slow(Workplace.TestCase)

@@ -7,9 +7,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from commonwatt.timeslicing.policies import Ef, Etf, EtfEnergy, Tf, energy_fair_shares, time_fair_shares
-from commonwatt.timeslicing.problem import Problem
-from commonwatt.timeslicing.slices import give_least, guaranteed
+from commonwatt.timeslicing._policies import (
+    Ef,
+    Etf,
+    EtfEnergy,
+    Tf,
+    energy_fair_shares,
+    give_least,
+    guaranteed,
+    time_fair_shares,
+)
+from commonwatt.timeslicing._problem import QuantumProblem
 from tests.timeslicing.literal import line_1, literal, phis, problems
 
 
@@ -18,7 +26,7 @@ def lists(problem):
 
 
 def test_the_example_of_section_4_3():
-    problem = Problem.make(30, [1, 1, 1], [2, 3, 8])
+    problem = QuantumProblem.make(30, [1, 1, 1], [2, 3, 8])
     policy = Etf(0.7)
     assert policy.guarantee(problem).tolist() == [7, 7, 7]
     assert policy.slices(problem).tolist() == [14, 9, 7]
@@ -26,21 +34,23 @@ def test_the_example_of_section_4_3():
 
 
 def test_tf_and_ef_of_the_example():
-    problem = Problem.make(30, [1, 1, 1], [2, 3, 8])
+    problem = QuantumProblem.make(30, [1, 1, 1], [2, 3, 8])
     assert Tf().slices(problem).tolist() == [10, 10, 10]
     assert Ef().slices(problem).tolist() == [16, 10, 4]  # the earlier tenant where energies are level
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(problems(), phis)
-@example(Problem.make(30, [1, 1, 1], [2, 3, 8]), 0.7)
-@example(Problem.make(300, [1] * 8, [1] * 8), 0.3)
+@example(QuantumProblem.make(30, [1, 1, 1], [2, 3, 8]), 0.7)
+@example(QuantumProblem.make(300, [1] * 8, [1] * 8), 0.3)
 def test_etf_is_the_literal_algorithm(problem, phi):
     weights, powers, demands = lists(problem)
     wanted = literal(problem.quantum, weights, powers, demands, line_1(problem.quantum, phi, weights))
     assert Etf(phi).slices(problem).tolist() == wanted
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(problems())
 def test_ef_is_etf_without_a_guarantee(problem):
@@ -50,6 +60,7 @@ def test_ef_is_etf_without_a_guarantee(problem):
     assert Ef().slices(problem).tolist() == Etf(0.0).slices(problem).tolist()
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(problems())
 def test_tf_evens_out_time(problem):
@@ -59,6 +70,7 @@ def test_tf_evens_out_time(problem):
     assert Tf().slices(problem).tolist() == wanted
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(problems(backlogged=True), phis)
 def test_the_dual_guarantees_energy_then_evens_out_time(problem, phi):
@@ -75,7 +87,7 @@ def test_the_dual_guarantees_energy_then_evens_out_time(problem, phi):
 
 
 def test_the_dual_at_its_ends():
-    problem = Problem.make(3000, [1, 2], [1, 5])
+    problem = QuantumProblem.make(3000, [1, 2], [1, 5])
     assert EtfEnergy(0.0).slices(problem).tolist() == Tf().slices(problem).tolist()
     assert EtfEnergy(1.0).slices(problem) == pytest.approx(Ef().slices(problem), abs=1)
 
@@ -90,11 +102,12 @@ def test_units_left_go_to_the_lowest(problem, left, time):
     assert got.tolist() == literal(sum(start) + left, weights, costs, demands, start)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", [0.1, 0.2, 0.3, 0.6, 0.7, 0.9])
 @pytest.mark.parametrize("tenants", [1, 3, 7, 10, 49])
 @pytest.mark.parametrize("quantum", [30, 1000, 10**9, 10**15])
 def test_a_guarantee_that_is_whole_is_not_rounded_down(phi, tenants, quantum):
-    problem = Problem.make(quantum, [1] * tenants, [1] * tenants)
+    problem = QuantumProblem.make(quantum, [1] * tenants, [1] * tenants)
     assert Etf(phi).guarantee(problem).tolist() == line_1(quantum, phi, [1] * tenants)
 
 
@@ -129,6 +142,7 @@ def test_shares_sum_to_one():
     )
 
 
+@pytest.mark.slow
 def test_equation_2_holds_for_two_tenants_of_equal_weight_only():
     printed = lambda w, p: 1 - w * p / (w * p).sum()  # noqa: E731
     two = np.ones(2), np.array([1.0, 7.9])

@@ -1,4 +1,4 @@
-"""The ``commonwatt`` command: one file per verb, each imported only when it is called."""
+"""The ``commonwatt`` command: verbs are imported only when they are called."""
 
 from commonwatt.cli.root import main
 

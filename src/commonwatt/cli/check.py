@@ -11,7 +11,7 @@ import click
 from commonwatt.cli.output import blamed_on, digest, json_option, needing, print_json
 
 if TYPE_CHECKING:
-    from commonwatt.model.check_results import CheckLine
+    from commonwatt.model.admin_results import CheckLine
 
 __all__ = ["command"]
 
@@ -32,11 +32,11 @@ def command(config: Path, *, as_json: bool) -> None:
       commonwatt check examples/live.yaml
     """
     from commonwatt import __version__
-    from commonwatt.model.check_results import CheckResult
+    from commonwatt.model.admin_results import CheckResult
 
     with needing("live"):
-        from commonwatt.live.checks import all_checks
-        from commonwatt.live.open import read_config
+        from commonwatt.controlplane.preflight import all_checks
+        from commonwatt.controlplane.wiring import read_config
 
     scenario = read_config(config)
     lines = []

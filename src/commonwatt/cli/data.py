@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import json_option, plot_option, print_json, say
+from commonwatt.cli.output import completed_by, json_option, plot_option, print_json, say
 
 if TYPE_CHECKING:
     from commonwatt.model.results import DataCheckResult, DataListResult, LogSummary, SizeRow
@@ -19,7 +19,7 @@ _SHOWN = 8  # tenants in the terminal; --json has all
 
 @click.group()
 def command() -> None:
-    """List public traces and profiles; check a log one has got.
+    """List public traces and profiles; validate a job log.
 
     \b
     Examples:
@@ -31,10 +31,10 @@ def command() -> None:
 @command.command("list")
 @json_option
 def list_(*, as_json: bool) -> None:
-    """List the traces and profiles that can be read, where to get them, and whether they are at hand.
+    """List the traces and profiles that can be read, where to get them, and which are on this machine.
 
     \b
-    Data is looked for in the folder COMMONWATT_DATA names, else in ../shared/data.
+    Searches the folder COMMONWATT_DATA, else ../shared/data.
     Example:
       commonwatt data list --json
     """
@@ -48,19 +48,26 @@ def list_(*, as_json: bool) -> None:
         _tell_list(result)
 
 
+def _names(ctx: click.Context) -> list[str]:  # noqa: ARG001
+    from commonwatt.data.catalog import CATALOG
+
+    return [entry.name for entry in CATALOG]
+
+
 @command.command()
-@click.argument("file")
+@click.argument("file", shell_complete=completed_by(_names))
 @click.option("--format", "source", metavar="NAME", help="philly, alibaba, helios, slurm, swf, csv, gavel or zeus.")
 @click.option(
     "--column", "columns", multiple=True, metavar="OURS=THEIRS",
-    help="csv: the column for job, tenant, submit_s, duration_s, gpus, gpu_type or time_limit_s; repeatable.",
+    help="csv: the column for job, tenant, submit_s, duration_s (or start_s, end_s), gpus, gpu_type, time_limit_s; "
+    "repeatable.",
 )  # fmt: skip
 @plot_option("submissions per hour and GPUs in use")
 @json_option
 def check(file: str, *, source: str | None, columns: tuple[str, ...], plot: Path | None, as_json: bool) -> None:
-    """Read the job log FILE, or a public trace by its name, and say what it holds.
+    """Validate the job log FILE, or a public trace by its name, and summarize it.
 
-    The format is told by the content of the file where it is not given.
+    Without --format, the content of the file decides.
 
     \b
     Examples:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import click
@@ -17,6 +16,10 @@ __all__ = ["command"]
 
 _MOST = 20
 """Nodes that are named of an event; --json has all."""
+_NAMES_NODES = frozenset({
+    "started", "resumed", "resized", "migrated", "preempted", "would-start", "would-move", "would-preempt",
+})  # fmt: skip
+"""Kinds of events whose sentences say where the job is."""
 
 
 @click.command()
@@ -29,7 +32,7 @@ def command(*, job: int | None, after: int, last: int, url: str | None, as_json:
     """Show the last of what happened: to all jobs one may see, or to one; in a dry run, what would have been done.
 
     \b
-    Example:
+    Examples:
       commonwatt events --job 17
       commonwatt events --after 4210 --json
     """
@@ -52,10 +55,8 @@ def command(*, job: int | None, after: int, last: int, url: str | None, as_json:
 
 
 def _where(event: EventEntry) -> str:
-    """Return the nodes of an event, some of them if they are many, as far as its sentence does not name them."""
-    words = set(re.split(r"[\s,:;()]+", event.sentence.replace(". ", " ").rstrip(".")))
-    unsaid = [name for name in event.nodes if name not in words]
-    if not unsaid:
+    """Return the nodes of an event, some of them if they are many, unless its sentence names them."""
+    if not event.nodes or (event.sentence and event.kind in _NAMES_NODES):
         return ""
-    more = f" and {len(unsaid) - _MOST} more" if len(unsaid) > _MOST else ""
-    return f" ({', '.join(unsaid[:_MOST])}{more})"
+    more = f" and {len(event.nodes) - _MOST} more" if len(event.nodes) > _MOST else ""
+    return f" ({', '.join(event.nodes[:_MOST])}{more})"

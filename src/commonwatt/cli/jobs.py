@@ -1,4 +1,4 @@
-"""``commonwatt jobs``."""
+"""Commands on jobs of the control plane: ``jobs``, ``explain``, ``log``, ``cancel``, ``hold``, ``release``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from commonwatt.cli.output import json_option, print_json, say
-from commonwatt.cli.remote import connected, server_option, show, when
+from commonwatt.cli.remote import JOB, asked_of_jobs, connected, plain, server_option, show, when
 
 if TYPE_CHECKING:
     from commonwatt.model.live_results import JobState
 
-__all__ = ["command"]
+__all__ = ["cancel", "explain", "hold", "jobs", "log", "release"]
 
 STATUSES = ("waiting", "running", "completed", "failed", "cancelled")
 
@@ -29,7 +29,7 @@ STATUSES = ("waiting", "running", "completed", "failed", "cancelled")
 @click.option("--cursor", type=click.IntRange(min=0), default=0, help="`next_cursor` of the page before.")
 @server_option
 @json_option
-def command(
+def jobs(
     *, everything: bool, statuses: tuple[str, ...], mine: bool, tenant: str | None, newest: bool, limit: int,
     cursor: int, url: str | None, as_json: bool,
 ) -> None:  # fmt: skip
@@ -80,3 +80,114 @@ def _row(job: JobState, now_s: float) -> tuple[str, ...]:
         str(job.id), job.name, job.tenant, f"{status}, late" if job.late else status, " ".join(job.nodes),
         str(job.gpus or job.gpus_asked), f"{job.done_epochs:g}/{job.epochs}", expected, job.sentence or "",
     )  # fmt: skip
+
+
+_SHOWN = 20  # events in the terminal; --json has all
+
+
+@click.command()
+@click.argument("job", type=JOB)
+@server_option
+@json_option
+def explain(job: int, *, url: str | None, as_json: bool) -> None:
+    """Say why JOB runs where it does, or waits; when it is expected to start and to end; what happened to it.
+
+    \b
+    Example:
+      commonwatt explain 17
+    """
+    from datetime import UTC, datetime
+    from time import time
+
+    with connected(url) as client:
+        told = client.explain(job)
+    if as_json:
+        print_json(told)
+        return
+    now_s = time()
+    begins_s = told.expected_start_s
+    if begins_s is not None and told.status == "waiting":
+        begins_s = max(begins_s, now_s)  # it was worked out some seconds ago
+    click.echo(plain(f"job {told.job} ({told.name}) is {told.status}: {told.sentence} [{told.reason}]"))
+    for what, moment in (
+        ("expected start", begins_s), ("expected end", told.expected_end_s), ("due", told.due_s),
+    ):  # fmt: skip
+        if moment is not None:
+            click.echo(f"  {what:<15} {when(moment, now_s)}")
+    if told.configurations:
+        ways = ", ".join(
+            f"{c.gpus} x {c.gpu_type}: {c.time_s:,.0f} s ({c.source})" for c in told.configurations[:_SHOWN]
+        )
+        click.echo(f"  may run on      {ways}")
+    for event in told.history[-_SHOWN:]:
+        at = datetime.fromtimestamp(event.time_s, UTC).isoformat(sep=" ", timespec="seconds")
+        click.echo(plain(f"  {at[:19]}Z  {event.kind:<11} {event.sentence}"))
+
+
+@click.command()
+@click.argument("job", type=JOB)
+@click.option(
+    "--last-bytes", type=click.IntRange(1, 1_000_000), default=65_536, show_default=True,
+    help="How much of the end to show.",
+)  # fmt: skip
+@server_option
+@json_option
+def log(job: int, *, last_bytes: int, url: str | None, as_json: bool) -> None:
+    """Show the end of what JOB printed in its present or last run (engines local and slurm).
+
+    \b
+    Example:
+      commonwatt log 17
+    """
+    from commonwatt.model.live_results import JobOutput
+
+    with connected(url) as client:
+        text = client.log(job, last_bytes=last_bytes)
+    if as_json:
+        print_json(JobOutput(job=job, text=text))
+    else:
+        click.echo(plain(text, keep="\n\t"), nl=not text.endswith("\n"))
+
+
+@click.command()
+@click.argument("jobs", metavar="JOB...", type=JOB, nargs=-1, required=True)
+@server_option
+@json_option
+def cancel(jobs: tuple[int, ...], *, url: str | None, as_json: bool) -> None:
+    """Cancel jobs, whether they wait or run. JOB is a number, as `commonwatt jobs` shows it.
+
+    \b
+    Example:
+      commonwatt cancel 17 18
+    """
+    asked_of_jobs(url, jobs, lambda client, job: client.cancel(job), "will be cancelled", as_json=as_json)
+
+
+@click.command()
+@click.argument("jobs", metavar="JOB...", type=JOB, nargs=-1, required=True)
+@server_option
+@json_option
+def hold(jobs: tuple[int, ...], *, url: str | None, as_json: bool) -> None:
+    """Keep jobs from being started until they are released. JOB is a number, as `commonwatt jobs` shows it.
+
+    A job that runs goes on, and is not started again once it is off its nodes.
+
+    \b
+    Example:
+      commonwatt hold 17 18
+    """
+    asked_of_jobs(url, jobs, lambda client, job: client.hold(job), "will be held", as_json=as_json)
+
+
+@click.command()
+@click.argument("jobs", metavar="JOB...", type=JOB, nargs=-1, required=True)
+@server_option
+@json_option
+def release(jobs: tuple[int, ...], *, url: str | None, as_json: bool) -> None:
+    """Let jobs that are held be started again. JOB is a number, as `commonwatt jobs` shows it.
+
+    \b
+    Example:
+      commonwatt release 17 18
+    """
+    asked_of_jobs(url, jobs, lambda client, job: client.release(job), "will be released", as_json=as_json)

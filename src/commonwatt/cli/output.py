@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
 __all__ = [
-    "Progress",
+    "RunProgress",
     "blamed_on",
+    "completed_by",
     "digest",
     "json_option",
     "needing",
@@ -28,7 +31,20 @@ __all__ = [
     "seed_option",
 ]
 
+LINE_EVERY_S = 5.0
+"""Seconds between two lines of progress where standard error is not a terminal."""
+
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def completed_by(names: Callable[[click.Context], Iterable[str]]) -> Callable[..., list[CompletionItem]]:
+    """Return what completes an argument or option by *names*, and by files where none of them begins as typed."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+        near = [CompletionItem(name) for name in names(ctx) if name.startswith(incomplete)]
+        return near or [CompletionItem(incomplete, type="file")]
+
+    return complete
 
 
 def json_option(command: F) -> F:
@@ -101,41 +117,89 @@ def say(text: str) -> None:
 
 def digest(document: BaseModel) -> str:
     """SHA-256 of a document as validated."""
-    text = json.dumps(document.model_dump(mode="json"), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    from commonwatt.model.fields import digest as of
+
+    return of(document)
 
 
-class Progress:
-    """Hears how far runs are; tells a bar, if there is one."""
+class RunProgress:
+    """Hears how far runs of *length_s* are; ``completed`` is how many runs that makes, in parts."""
 
-    def __init__(self, advance: Callable[[float], None], length_s: float) -> None:
-        self._advance, self._length_s = advance, max(length_s, 1e-9)
-        self._finished = 0
-        self._shown = -1
+    def __init__(self, length_s: float = 1.0) -> None:
+        self._length_s = max(length_s, 1e-9)
+        self._finished, self._here_s = 0, 0.0
+        self._elsewhere_s: Callable[[], Iterable[float]] = lambda: ()
 
     def at(self, policy: str, time_s: float) -> None:  # noqa: ARG002
-        """Hear that a run has come to *time_s*."""
-        part = min(0.99, time_s / self._length_s)
-        if int(100 * part) != self._shown:
-            self._shown = int(100 * part)
-            self._advance(self._finished + part)
+        """Hear that the run in this process has come to *time_s*."""
+        self._here_s = time_s
+
+    def follow(self, times_s: Callable[[], Iterable[float]]) -> None:
+        """Hear how to ask how far the runs in other processes have come."""
+        self._elsewhere_s = times_s
 
     def done(self) -> None:
         """Hear that a run has ended."""
         self._finished += 1
-        self._shown = -1
-        self._advance(self._finished)
+        self._here_s = 0.0
+
+    @property
+    def finished(self) -> int:
+        """Runs that have ended."""
+        return self._finished
+
+    @property
+    def completed(self) -> float:
+        """Runs that have ended, and the parts of those under way."""
+        under_way = [self._here_s, *self._elsewhere_s()]
+        return self._finished + sum(min(0.99, time_s / self._length_s) for time_s in under_way)
 
 
 @contextmanager
-def progress_bar(what: str, total: int, length_s: float) -> Iterator[Progress]:
-    """Show a bar on standard error while runs of *length_s* go on; none where that is not a terminal."""
-    if not sys.stderr.isatty():
-        yield Progress(lambda _: None, length_s)
-        return
+def progress_bar(what: str, total: int, length_s: float) -> Iterator[RunProgress]:
+    """Show on standard error how far *total* runs of *length_s* are: a bar, or a line every few seconds elsewhere."""
+    progress = RunProgress(length_s)
+    with _bar(what, total) if sys.stderr.isatty() else _lines(what, total) as (show, every_s):
+        ended = threading.Event()
+
+        def tell() -> None:
+            furthest = 0.0
+            while not ended.wait(every_s):
+                furthest = max(furthest, progress.completed)
+                show(progress.finished, furthest)
+
+        teller = threading.Thread(target=tell, daemon=True)
+        teller.start()
+        try:
+            yield progress
+        finally:
+            ended.set()
+            teller.join()
+            if progress.finished == total:
+                show(total, total)
+
+
+@contextmanager
+def _bar(what: str, total: int) -> Iterator[tuple[Callable[[int, float], None], float]]:
     from rich.console import Console
     from rich.progress import Progress as Bar
 
     with Bar(console=Console(stderr=True)) as bar:
         task = bar.add_task(what, total=total)
-        yield Progress(lambda completed: bar.update(task, completed=completed), length_s)
+        yield lambda finished, completed: bar.update(task, completed=completed), 0.2  # noqa: ARG005
+
+
+@contextmanager
+def _lines(what: str, total: int) -> Iterator[tuple[Callable[[int, float], None], float]]:
+    began = perf_counter()
+    shown = False
+
+    def show(finished: int, completed: float) -> None:
+        nonlocal shown
+        if finished == total and not shown:
+            return  # it was over before the first line
+        shown = True
+        runs = f"{finished} of {total} done, " if total > 1 else ""
+        say(f"{what}: {runs}{100 * completed / total:.0f}%, {perf_counter() - began:.0f} s")
+
+    yield show, LINE_EVERY_S

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import blamed_on, digest, json_option, plot_option, print_json, say, seed_option
+from commonwatt.cli.compiling import compiling
+from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, say, seed_option
 
 if TYPE_CHECKING:
     from commonwatt.model.results import PlaceResult
@@ -44,7 +44,7 @@ def command(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Decide which job of PROBLEM (YAML or JSON) runs on which node with how many GPUs now.
+    """Place the jobs of PROBLEM (YAML or JSON): which node each runs on now, with how many GPUs.
 
     \b
     Example:
@@ -60,59 +60,22 @@ def command(
 def _solve(
     path: Path, solver: str, iterations: int, time_limit: float | None, plot: Path | None, seed: int
 ) -> PlaceResult:
-    import numpy as np
-
-    from commonwatt import __version__
     from commonwatt.data.files import load_yaml
-    from commonwatt.model.errors import InputError
     from commonwatt.model.place_file import PlaceFile
-    from commonwatt.model.results import PlaceAssignment, PlaceDecision, PlaceResult
-    from commonwatt.placement.explain import Explainer
-    from commonwatt.placement.objective import check, objective
-    from commonwatt.placement.problem import POSTPONED, Problem
-    from commonwatt.placement.solvers import SOLVERS as MAKE
-    from commonwatt.placement.solvers import Exact
+    from commonwatt.placement import PlacementProblem, Schedule, answer
 
     file = load_yaml(path, PlaceFile)
-    with blamed_on(path):
-        problem = Problem.of(file)
-    if problem.use_every_node and solver != "exact":
-        raise InputError("false, as only solver exact keeps it", file=path, field="use_every_node", value=True)
-    chosen = Exact(time_limit_s=time_limit) if solver == "exact" else MAKE[solver](iterations)
-    began = perf_counter()
-    search = chosen.solve(
-        problem, np.random.default_rng(seed), lambda: time_limit is None or perf_counter() - began < time_limit
-    )
-    solve_s = perf_counter() - began
-    schedule = search.schedule
-    check(problem, schedule)
-    worth = objective(problem, schedule)
-    why = Explainer(problem, schedule)
-    explained = [(problem.job_names[j], why.explain(j)) for j in range(len(problem))]
+    with blamed_on(path), compiling(f"solver {solver}") as watch:
+        result = answer(
+            file, clock=lambda: watch.elapsed_s, solver=solver, iterations=iterations, time_limit_s=time_limit,
+            seed=seed,
+        )  # fmt: skip
     if plot is not None:
         from commonwatt.report.plots import save_schedule
 
-        save_schedule(problem, schedule, plot)
-    return PlaceResult(
-        version=__version__,
-        seed=seed,
-        input_digest=digest(file),
-        solver=solver,
-        objective=worth.total,
-        tardiness_cost=worth.tardiness,
-        postponement_cost=worth.postponement,
-        first_ending_cost=worth.first_ending,
-        assignments=tuple(
-            PlaceAssignment(job=a.job, node=a.nodes[0], nodes=a.nodes, gpus=a.gpus)
-            for a in schedule.assignments(problem)
-        ),
-        postponed=tuple(problem.job_names[int(j)] for j in np.flatnonzero(schedule.choice == POSTPONED)),
-        decisions=tuple(PlaceDecision(job=j, reason=e.reason, sentence=e.sentence) for j, e in explained),
-        iterations=search.iterations,
-        solve_s=solve_s,
-        optimal=search.optimal,
-        bound=search.bound,
-    )
+        problem = PlacementProblem.of(file)
+        save_schedule(problem, Schedule.of(problem, result), plot)
+    return result
 
 
 def _tell(result: PlaceResult) -> None:

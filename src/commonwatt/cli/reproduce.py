@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import json_option, plot_option, print_json, progress_bar, say, seed_option
+from commonwatt.cli.output import completed_by, json_option, plot_option, print_json, progress_bar, say, seed_option
 
 if TYPE_CHECKING:
     from commonwatt.model.results import ReproducePoint, ReproduceResult
@@ -20,8 +20,14 @@ __all__ = ["command"]
 _MOST_COLUMNS = 10
 
 
+def _names(ctx: click.Context) -> list[str]:  # noqa: ARG001
+    from commonwatt.reproduce.registry import topics
+
+    return [topic.name for topic in topics()]
+
+
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completed_by(_names))
 @click.option("--quick", is_flag=True, help="The smallest case only: half a minute.")
 @click.option("--full", is_flag=True, help="Every case of the paper, 10 seeds: an hour or more.")
 @click.option("--seeds", type=click.IntRange(min=1), help="Run N seeds, from --seed on.  [default: by extent]")
@@ -33,7 +39,7 @@ def command(
     name: str | None, *, quick: bool, full: bool, seeds: int | None, jobs: int | None, plot: Path | None, seed: int,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Run the figure or table NAME of a paper again: the paper's value beside ours. Without a NAME: list them.
+    """Reproduce the figure or table NAME of a paper beside the paper's values. Without NAME, list them.
 
     \b
     Examples:
@@ -43,7 +49,7 @@ def command(
     """
     from commonwatt.model.errors import InputError
     from commonwatt.reproduce.registry import find, reproduce
-    from commonwatt.reproduce.topic import Request
+    from commonwatt.reproduce.topic import TopicRequest
 
     if quick and full:
         raise InputError("--quick or --full, not both", field="--full", value=True)
@@ -54,7 +60,7 @@ def command(
     if plot is not None and not topic.draws:
         raise InputError("a topic that has a picture", field="--plot", value=name)
     extent: Extent = "quick" if quick else "full" if full else "default"
-    request = Request(
+    request = TopicRequest(
         extent=extent, seed=seed, seeds=seeds, jobs=jobs or os.cpu_count() or 1, progress=partial(progress_bar, name)
     )
     result, answer = reproduce(topic, request)
@@ -103,7 +109,9 @@ def _tell(result: ReproduceResult) -> None:
             click.echo(f"{row.quantity}: {row.note}.")
     for note in result.notes:
         click.echo(f"Note: {note}")
-    seeds = f"{len(result.seeds)} seeds" if len(result.seeds) > 1 else "one seed"
+    from commonwatt.report.format import plural
+
+    seeds = plural(len(result.seeds), "seed")
     click.echo(f"{result.extent} extent, {seeds}, {result.wall_s:.0f} s")
 
 

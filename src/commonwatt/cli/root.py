@@ -1,48 +1,68 @@
-"""The root command: finds verbs by name, turns errors of users into one line and exit code 2."""
+"""The root command: finds verbs by name, turns errors into one line and an exit code."""
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import threading
+from collections.abc import Iterable
 from importlib import import_module
 from types import FrameType
 from typing import NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from commonwatt import __version__
 
-__all__ = ["main"]
+__all__ = ["VERBS", "command_of", "main", "root"]
+
+_QUOTED = re.compile("'([^']*)'")  # what a message of click says was given comes first
 
 VERBS = {
     "cancel": "Cancel jobs of the control plane.",
-    "drain": "Give nodes of the control plane no further jobs.",
-    "events": "Show what happened on the control plane, or, in a dry run, what would have.",
-    "explain": "Say why a job of the control plane runs where it does, or waits.",
-    "hold": "Keep jobs of the control plane from being started.",
+    "drain": "Start no further jobs on nodes of the control plane.",
+    "events": "Show the events of the control plane; in a dry run, those it would have caused.",
+    "explain": "Explain why a job of the control plane runs where it does, or waits.",
+    "hold": "Hold jobs of the control plane in the queue.",
     "jobs": "Show the jobs of the control plane.",
-    "log": "Show what a job of the control plane printed.",
-    "mode": "Show, or switch, whether the control plane carries out what it decides.",
+    "log": "Show the output of a job of the control plane.",
+    "mode": "Show or switch the mode of the control plane: dry-run or live.",
     "nodes": "Show the nodes of the control plane.",
-    "release": "Let jobs that are held be started again.",
+    "release": "Release held jobs of the control plane.",
     "submit": "Submit a job to the control plane.",
-    "tenants": "Show tenants, what they are entitled to, and what they got.",
-    "token": "Make, list and revoke tokens of the control plane.",
-    "undrain": "Let drained nodes have jobs again.",
-    "check": "Check a configuration of the control plane, and all it needs, before it runs.",
-    "data": "List public traces and profiles; check a log one has got.",
-    "partition": "Choose a hardware configuration, and whose share of it, by a market.",
-    "forecast": "Forecast how many GPUs must be on, with a promise that is kept.",
+    "tenants": "Show tenants, their entitlements and their use.",
+    "token": "Create, list and revoke tokens of the control plane.",
+    "undrain": "Return drained nodes of the control plane to service.",
+    "check": "Check a configuration of the control plane before it runs.",
+    "completion": "Print the script that completes commands in bash, zsh or fish.",
+    "init": "Write a scenario for this cluster, from Slurm, nvidia-smi or Kubernetes.",
+    "data": "List public traces and profiles; validate a job log.",
+    "partition": "Choose a hardware configuration and divide it among tenants by a market.",
+    "forecast": "Forecast GPU demand and plan how many GPUs stay on.",
     "map": "Map a batch of layers onto sub-accelerators that share bandwidth.",
-    "place": "Place the jobs of one problem file: which node, how many GPUs, now.",
-    "reproduce": "Run a paper's experiments again, the paper's value beside ours.",
+    "place": "Place jobs on nodes, with how many GPUs, at one moment.",
+    "reproduce": "Reproduce a paper's figures and tables beside the paper's values.",
     "schema": "Print the JSON Schema of a file, or the data dictionary.",
     "serve": "Run the control plane: the same scheduler over real jobs.",
     "simulate": "Replay a workload on a cluster under several policies.",
-    "store": "Look after the store of the control plane: backup, restore, upgrade, check.",
-    "timeslice": "Share one device among tenants: plan, try, profile, serve.",
+    "store": "Back up, restore, upgrade or check the store of the control plane.",
+    "timeslice": "Share one device among tenants: plan, run, profile, serve.",
 }
+
+# Verbs whose module holds several; every other verb is the ``command`` of the module of its name.
+SHARED = {
+    **dict.fromkeys(("cancel", "explain", "hold", "jobs", "log", "release"), "jobs"),
+    **dict.fromkeys(("drain", "mode", "nodes", "undrain"), "nodes"),
+}
+
+
+def command_of(verb: str) -> click.Command:
+    """Import the command called *verb*, one of ``VERBS``."""
+    module = import_module(f"commonwatt.cli.{SHARED.get(verb, verb)}")
+    command: click.Command = getattr(module, verb if verb in SHARED else "command")
+    return command
 
 
 class _Verbs(click.Group):
@@ -52,8 +72,13 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in VERBS:
             return None
-        command: click.Command = import_module(f"commonwatt.cli.{cmd_name}").command
-        return command
+        return command_of(cmd_name)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete verbs without importing them."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [CompletionItem(name, help=said) for name, said in sorted(VERBS.items()) if name.startswith(incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
@@ -67,8 +92,8 @@ def root(ctx: click.Context) -> None:
     """Fair, energy-aware sharing of accelerators.
 
     \b
-    Try it on a week of jobs:
-      commonwatt simulate examples/week.yaml --out out/week
+    Example:
+      commonwatt simulate examples/demo.yaml --out out/demo
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
@@ -77,24 +102,44 @@ def root(ctx: click.Context) -> None:
 def _one_line(error: click.ClickException) -> str:
     text = " ".join(error.format_message().split()).rstrip(".")
     context = getattr(error, "ctx", None)
-    return f"{text}; see {context.command_path} --help" if context is not None else text
+    if context is None:
+        return text
+    meant = "" if "Did you mean" in text or "did you mean" in text else _meant(error, context)
+    return f"{text}{meant}; see {context.command_path} --help"
+
+
+def _meant(error: click.ClickException, context: click.Context) -> str:
+    """Return what was probably meant where a command or the value of an option is none."""
+    from commonwatt.model.names import did_you_mean
+
+    names: Iterable[str] = ()
+    kind = getattr(getattr(error, "param", None), "type", None)
+    if isinstance(kind, click.Choice):
+        names = [str(choice) for choice in kind.choices]
+    elif isinstance(context.command, click.Group) and "command" in error.message:
+        names = context.command.list_commands(context)
+    given = _QUOTED.search(error.message)
+    return did_you_mean(given[1], names) if given else ""
 
 
 def main() -> None:
-    """Entry point: 0 done, 1 failed, 2 something the user wrote is wrong, 130 interrupted."""
-    from commonwatt.model.errors import CommonwattError, InputError
+    """Entry point: 0 done, 1 failed, 2 the user must change or install something, 130 interrupted."""
+    from commonwatt.model.errors import CommonwattError, InputError, MissingExtraError
 
     interrupts = _interrupts()
     try:
         root(standalone_mode=False)
     except click.exceptions.Exit as ended:
         sys.exit(ended.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(error.exit_code)
     except click.ClickException as error:
         click.echo(f"error: {_one_line(error)}", err=True)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         _interrupted()
-    except InputError as error:
+    except (InputError, MissingExtraError) as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(2)
     except CommonwattError as error:

@@ -8,23 +8,30 @@ import sys
 
 import click
 
-from commonwatt.cli.output import print_json
+from commonwatt.cli.output import completed_by, print_json
 
 __all__ = ["command"]
 
 
+def _names(ctx: click.Context) -> list[str]:  # noqa: ARG001
+    from commonwatt.model.schemas import SCHEMAS
+
+    return sorted(SCHEMAS)
+
+
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completed_by(_names))
 @click.option("--dictionary", is_flag=True, help="Print every field with type, unit, default and meaning, as CSV.")
 @click.option("--json", "as_json", is_flag=True, help="With --dictionary: print it as JSON.")
 def command(name: str | None, *, dictionary: bool, as_json: bool) -> None:
-    """Print the JSON Schema of file NAME, or the names there are.
+    """Print the JSON Schema of the file or result NAME. Without NAME, list them.
 
     \b
     Example:
       commonwatt schema scenario > scenario.schema.json
     """
     from commonwatt.model.errors import InputError
+    from commonwatt.model.names import one_of
     from commonwatt.model.schemas import SCHEMAS
     from commonwatt.model.schemas import dictionary as rows
 
@@ -43,5 +50,5 @@ def command(name: str | None, *, dictionary: bool, as_json: bool) -> None:
             click.echo("\n".join(SCHEMAS))
         return
     if name not in SCHEMAS:
-        raise InputError(f"one of {', '.join(SCHEMAS)}", field="NAME", value=name)
+        raise InputError(one_of(SCHEMAS, name), field="NAME", value=name)
     click.echo(json.dumps(SCHEMAS[name].model_json_schema(), indent=2))

@@ -10,8 +10,8 @@ import click
 from commonwatt.cli.output import blamed_on, digest, json_option, needing, print_json, say, seed_option
 
 if TYPE_CHECKING:
-    from commonwatt.live.logs import LogFormat
-    from commonwatt.live.open import Live
+    from commonwatt.controlplane.logs import LogFormat
+    from commonwatt.controlplane.wiring import Live
 
 __all__ = ["command"]
 
@@ -46,13 +46,14 @@ def command(
     import logging
 
     from commonwatt import __version__
-    from commonwatt.live.logs import announcement, configure
+    from commonwatt.controlplane.logs import announcement, configure
     from commonwatt.model.live_results import ServeResult
+    from commonwatt.report.format import plural
 
     with needing("live"):
-        from commonwatt.live.open import open_live
+        from commonwatt.controlplane.wiring import open_live
         from commonwatt.service.app import make_app
-        from commonwatt.service.desk import Desk
+        from commonwatt.service.context import ServiceContext
         from commonwatt.service.server import bound, run_server
 
     form: LogFormat = "json" if log_format == "json" else "text"
@@ -65,16 +66,17 @@ def command(
             listening = bound(host or server.host, server.port if port is None else port)
         live.start()
         _first_token(live, form)
-        keeper = live.keeper
-        desk = Desk(
-            live.config, live.folder, live.store, live.maker, keeper.board, keeper.wake, keeper.tally.counts
+        supervisor = live.supervisor
+        context = ServiceContext(
+            live.config, live.folder, live.store, live.maker, supervisor.snapshot, supervisor.wake,
+            supervisor.counters.counts
         )  # fmt: skip
 
         def ready(address: str) -> None:
             engine, nodes = live.config.engine, len(live.cluster)
             public = live.config.live.server.public_url
             for_people = f", for people {public}" if public else ""
-            text = f"serving {address}{for_people} (engine {engine}, {nodes} nodes); stop it with Ctrl-C"
+            text = f"serving {address}{for_people} (engine {engine}, {plural(nodes, 'node')}); stop it with Ctrl-C"
             known = {"public_url": public} if public else {}
             say(announcement(form, text, "serving", url=address, **known, engine=engine, nodes=nodes))
             if as_json:
@@ -85,7 +87,7 @@ def command(
                     )
                 )  # fmt: skip
 
-        run_server(make_app(desk), listening, ready)
+        run_server(make_app(context), listening, ready)
     finally:
         live.close()
 
@@ -106,7 +108,7 @@ def _first_token(live: Live, form: LogFormat) -> None:
     """Make the first operator's token of a new store; it is shown once and kept nowhere."""
     from time import time
 
-    from commonwatt.live.logs import announcement
+    from commonwatt.controlplane.logs import announcement
 
     if any(token["tenant"] is None and token["revoked_s"] is None for token in live.store.tokens()):
         return

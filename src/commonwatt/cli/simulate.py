@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, progress_bar, say, seed_option
+from commonwatt.cli.compiling import compiling
+from commonwatt.cli.output import (
+    blamed_on,
+    completed_by,
+    json_option,
+    plot_option,
+    print_json,
+    progress_bar,
+    say,
+    seed_option,
+)
 
 if TYPE_CHECKING:
-    from commonwatt.model.results import SweepResult
+    from collections.abc import Sequence
+
+    from commonwatt.model.results import SimulationResult, SweepResult
     from commonwatt.model.scenario import Scenario
-    from commonwatt.simulation.runner import Backend
+    from commonwatt.simulation.record import Record
+    from commonwatt.simulation.runner import Backend, Prepared
 
 __all__ = ["command"]
+
+
+def _policies(ctx: click.Context) -> list[str]:
+    """Names of the policies of the scenario typed so far."""
+    from commonwatt.data.files import load_yaml
+    from commonwatt.model.errors import InputError
+    from commonwatt.model.scenario import Scenario
+
+    for typed in filter(None, (ctx.params.get("scenario"), *ctx.args)):
+        with suppress(InputError):
+            return [policy.label for policy in load_yaml(typed, Scenario).policies]
+    return []
 
 
 @click.command()
@@ -28,7 +54,10 @@ __all__ = ["command"]
 )
 @click.option("--overwrite", is_flag=True, help="Replace DIR if it is there.")
 @plot_option("an overview")
-@click.option("--policy", "only", multiple=True, metavar="NAME", help="Run only this policy; repeatable.")
+@click.option(
+    "--policy", "only", multiple=True, metavar="NAME", shell_complete=completed_by(_policies),
+    help="Run only this policy; repeatable.",
+)  # fmt: skip
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Run N seeds, from --seed on.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time, in processes; one per CPU if not given.")
 @click.option(
@@ -50,8 +79,8 @@ def command(
     """
     from commonwatt.data.files import load_yaml
     from commonwatt.model.scenario import Scenario
-    from commonwatt.report.folder import check_folder, write_run
-    from commonwatt.simulation.runner import run_seeds, sweep_result
+    from commonwatt.report.folder import check_folder
+    from commonwatt.simulation.runner import RunsInterruptedError
     from commonwatt.simulation.workload import prepare
 
     file = _restricted(load_yaml(scenario, Scenario), only)
@@ -59,27 +88,81 @@ def command(
         check_folder(out, overwrite=overwrite)
     with blamed_on(scenario):
         prepared = [prepare(file, scenario.parent, s) for s in range(seed, seed + seeds)]
-        first = prepared[0]
-        say(f"{first.sentence}: {len(first.table)} jobs, {len(first.cluster)} nodes, {first.cluster.total_gpus} GPUs")
-        runs = len(file.policies) * seeds
-        workers = min(runs, jobs or os.cpu_count() or 1)
-        with progress_bar("runs", runs, float(first.table.submit_s.max())) as listener:
-            results, records = run_seeds(prepared, jobs=workers, backend=backend, listener=listener)
-    document = results[0] if seeds == 1 else sweep_result(results)
+        say(_sentence(prepared[0]))
+        try:
+            results, records = _run(prepared, jobs, backend)
+        except RunsInterruptedError as stopped:
+            if out is not None and stopped.results:
+                _write(out, file, scenario.parent, stopped.results, stopped.records)
+            say(_kept(prepared, stopped.results, out))
+            raise
     if plot is not None:
         from commonwatt.report.plots import save_overview
 
         save_overview(results[0], records, plot)
     if out is not None:
-        write_run(out, _seen_from(out, file, scenario.parent), document, results[0], records)
-        say(f"written: {out / 'report.html'}")
+        _write(out, file, scenario.parent, results, records)
     if as_json:
-        print_json(document)
-    elif seeds == 1:
-        from rich.console import Console
+        print_json(_document(results))
+    else:
+        _show(results)
 
-        from commonwatt.report.terminal import summary, table
 
+def _sentence(prepared: Prepared) -> str:
+    from commonwatt.report.format import plural
+
+    cluster = prepared.cluster
+    sizes = (plural(len(prepared.table), "job"), plural(len(cluster), "node"), plural(cluster.total_gpus, "GPU"))
+    return f"{prepared.sentence}: {', '.join(sizes)}"
+
+
+def _run(
+    prepared: Sequence[Prepared], jobs: int | None, backend: Backend
+) -> tuple[list[SimulationResult], list[Record]]:
+    from commonwatt.simulation.runner import run_seeds
+    from commonwatt.simulation.warm import warm_up_all
+
+    policies = prepared[0].scenario.policies
+    with compiling(f"solvers ({', '.join(dict.fromkeys(policy.solver for policy in policies))})"):
+        warm_up_all(policies)
+    runs = len(policies) * len(prepared)
+    workers = min(runs, jobs or os.cpu_count() or 1)
+    with progress_bar("runs", runs, float(prepared[0].table.submit_s.max())) as listener:
+        return run_seeds(prepared, jobs=workers, backend=backend, listener=listener)
+
+
+def _document(results: list[SimulationResult]) -> SimulationResult | SweepResult:
+    from commonwatt.simulation.runner import sweep_result
+
+    return results[0] if len(results) == 1 else sweep_result(results)
+
+
+def _write(out: Path, scenario: Scenario, folder: Path, results: list[SimulationResult], records: list[Record]) -> None:
+    from commonwatt.report.folder import write_run
+
+    write_run(out, _seen_from(out, scenario, folder), _document(results), results[0], records)
+    say(f"written: {out / 'report.html'}")
+
+
+def _kept(prepared: Sequence[Prepared], results: list[SimulationResult], out: Path | None) -> str:
+    """Say what an interruption has left of the runs."""
+    policies = len(prepared[0].scenario.policies)
+    if not results:
+        return "nothing was complete: nothing is kept"
+    where = "not written, as there is no --out" if out is None else f"kept in {out}"
+    if len(prepared) > 1:
+        return f"{len(results)} of {len(prepared)} seeds were complete: {where}"
+    ended = [policy.policy for policy in results[0].policies]
+    return f"{len(ended)} of {policies} policies were complete ({', '.join(ended)}): {where}"
+
+
+def _show(results: list[SimulationResult]) -> None:
+    from rich.console import Console
+
+    from commonwatt.report.terminal import summary, table
+    from commonwatt.simulation.runner import sweep_result
+
+    if len(results) == 1:
         Console().print(table(results[0]))
         click.echo(summary(results[0]))
     else:
@@ -98,11 +181,13 @@ def _seen_from(out: Path, scenario: Scenario, folder: Path) -> Scenario:
 def _restricted(scenario: Scenario, only: tuple[str, ...]) -> Scenario:
     """Keep the policies named *only*; all, if none is named."""
     from commonwatt.model.errors import InputError
+    from commonwatt.model.names import did_you_mean
 
     labels = [policy.label for policy in scenario.policies]
     for name in only:
         if name not in labels:
-            raise InputError(f"a policy of the scenario ({', '.join(labels)})", field="--policy", value=name)
+            expected = f"a policy of the scenario ({', '.join(labels)}){did_you_mean(name, labels)}"
+            raise InputError(expected, field="--policy", value=name)
     kept = tuple(policy for policy in scenario.policies if not only or policy.label in only)
     return scenario.model_copy(update={"policies": kept})
 

@@ -32,13 +32,14 @@ def command(*, order: str | None, url: str | None, as_json: bool) -> None:
     if as_json:
         print_json(page)
         return
+    energies = fmt.column(fmt.energy, [None if t.energy_j is None else t.energy_j / 3.6e6 for t in page.tenants])
     rows = [
         (
             t.name, f"{t.weight:g}", f"{t.entitlement:.1%}", _share(t.gpu_share), _share(t.energy_share),
-            f"{t.gpu_s / 3600:,.1f}", fmt.energy(None if t.energy_j is None else t.energy_j / 3.6e6),
+            f"{t.gpu_s / 3600:,.1f}", energy,
             fmt.money(t.cost, page.currency), str(t.jobs.get("running", 0)), str(t.jobs.get("waiting", 0)),
         )
-        for t in page.tenants
+        for t, energy in zip(page.tenants, energies, strict=True)
     ]  # fmt: skip
     headings = (
         "tenant", "weight", "entitled to", "of GPU time", "of energy", "GPU hours", "energy", "cost", "running",

@@ -1,10 +1,9 @@
 """A client of the live control plane.
 
-``client.py`` is what one calls, ``link.py`` how requests are sent and when they are sent again, ``settings.py`` where
-server and token are found.
+``client`` has a method for each request, ``link`` sends and repeats requests, ``settings`` finds the server and token.
 """
 
 from commonwatt.client.client import Client
-from commonwatt.client.settings import Settings, find_settings
+from commonwatt.client.settings import ClientSettings, find_settings
 
-__all__ = ["Client", "Settings", "find_settings"]
+__all__ = ["Client", "ClientSettings", "find_settings"]

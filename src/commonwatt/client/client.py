@@ -1,4 +1,4 @@
-"""The client: a method for each thing one can ask of the control plane, with typed answers."""
+"""The client of the control plane: a method for each request, with typed results."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from commonwatt.model.live_results import (
     ClusterState,
     EventEntry,
     EventPage,
-    Explanation,
     JobDetail,
+    JobExplanation,
     JobPage,
     JobState,
     LedgerPage,
@@ -44,7 +44,7 @@ __all__ = ["Client"]
 
 ACTIVE = ("waiting", "running")
 _AWAY = frozenset({0, 429, 502, 503, 504})
-"""What is answered, by the server or a proxy before it, while it is started anew or busy; 0: nothing."""
+"""Statuses from the server, or a proxy in front of it, while it restarts or is busy; 0: no response."""
 
 _KEY = re.compile(r"[!-~]{1,128}")
 
@@ -57,20 +57,20 @@ class Client:
     Parameters
     ----------
     url, token
-        Where the server is, and with which token; what is not given is looked for in ``COMMONWATT_URL`` and
-        ``COMMONWATT_TOKEN``, then in ``~/.config/commonwatt/client.yaml``.
+        URL and token of the server; by default from ``COMMONWATT_URL`` and ``COMMONWATT_TOKEN``, then from
+        ``~/.config/commonwatt/client.yaml``.
     timeout_s
-        Longest time without a sign of the server.
+        Longest time without data from the server.
     retries
-        Times a request is sent again that failed for a reason that may pass. What must not be done twice (making a
-        token) is sent again only if it certainly did not arrive.
+        Number of times a request is repeated after a failure that may be temporary. A request that must not be carried
+        out twice (creating a token) is repeated only if it certainly did not arrive.
 
     Raises
     ------
     InputError
-        From every method: what was asked for is wrong.
+        From every method, if the request is invalid.
     ServiceError
-        From every method: the request was refused (``status`` of HTTP), or the server cannot be reached (0).
+        From every method, if the request is refused (HTTP ``status``) or the server cannot be reached (status 0).
 
     Examples
     --------
@@ -98,7 +98,7 @@ class Client:
 
     @property
     def url(self) -> str:
-        """Where the server is."""
+        """URL of the server."""
         return self._link.url
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class Client:
         self._link.close()
 
     def whoami(self) -> WhoAmI:
-        """Return whose token this is."""
+        """Return the owner of the token."""
         return self._link.ask(WhoAmI, "GET", "/whoami")
 
     # -- jobs
@@ -114,13 +114,13 @@ class Client:
     def submit(
         self, job: JobFile | Mapping[str, Any], *, tenant: str | None = None, key: str | None = None
     ) -> SubmittedJob:
-        """Submit a job, once: if the answer is lost, it is sent again with the same *key* (a new one if not given).
+        """Submit a job exactly once: the request is repeated with the same *key* (a random one by default).
 
         Operators name the *tenant*.
         """
         file = job if isinstance(job, JobFile) else validate(dict(job), JobFile)
         if key and not _KEY.fullmatch(key):
-            raise InputError("up to 128 characters of ASCII without blanks", field="key", value=key)
+            raise InputError("up to 128 ASCII characters without blanks", field="key", value=key)
         return self._link.ask(
             SubmittedJob, "POST", "/jobs", params={"tenant": tenant}, body=file.model_dump(mode="json"),
             headers={"Idempotency-Key": key or secrets.token_urlsafe(24)},
@@ -139,27 +139,27 @@ class Client:
     def jobs(
         self, *, status: Sequence[str] = (), tenant: str | None = None, newest_first: bool = False, page: int = 500
     ) -> Iterator[JobState]:
-        """Yield jobs by number, fetched *page* by page."""
+        """Yield jobs by number, fetched in pages of *page* jobs."""
         cursor: int | None = 0
         while cursor is not None:
-            found = self.job_page(status=status, tenant=tenant, newest_first=newest_first, cursor=cursor, limit=page)
-            yield from found.jobs
-            cursor = found.next_cursor
+            fetched = self.job_page(status=status, tenant=tenant, newest_first=newest_first, cursor=cursor, limit=page)
+            yield from fetched.jobs
+            cursor = fetched.next_cursor
 
     def ended(self, *, tenant: str | None = None, limit: int = 100) -> JobPage:
-        """Return the jobs that ended last, the last first."""
+        """Return ended jobs, the latest first."""
         return self._link.ask(JobPage, "GET", "/jobs/ended", params={"tenant": tenant, "limit": limit})
 
     def job(self, job: int) -> JobDetail:
-        """Return everything about a job."""
+        """Return all about a job."""
         return self._link.ask(JobDetail, "GET", f"/jobs/{int(job)}")
 
-    def explain(self, job: int) -> Explanation:
+    def explain(self, job: int) -> JobExplanation:
         """Return why a job runs where it does, or waits."""
-        return self._link.ask(Explanation, "GET", f"/jobs/{int(job)}/explain")
+        return self._link.ask(JobExplanation, "GET", f"/jobs/{int(job)}/explain")
 
     def log(self, job: int, *, last_bytes: int = 65536) -> str:
-        """Return the end of what a job printed."""
+        """Return the end of a job's output."""
         return str(self._link.send("GET", f"/jobs/{int(job)}/log", params={"last_bytes": last_bytes}).text)
 
     def cancel(self, job: int) -> JobState:
@@ -167,21 +167,21 @@ class Client:
         return self._link.ask(JobState, "POST", f"/jobs/{int(job)}/cancel")
 
     def hold(self, job: int) -> JobState:
-        """Keep a job from being started until it is released; if it runs, it goes on."""
+        """Do not start a job until it is released; a running job continues."""
         return self._link.ask(JobState, "POST", f"/jobs/{int(job)}/hold")
 
     def release(self, job: int) -> JobState:
-        """Let a job that is held be started again."""
+        """Allow a held job to start again."""
         return self._link.ask(JobState, "POST", f"/jobs/{int(job)}/release")
 
     def wait(
         self, job: int, *, timeout_s: float | None = None, poll_s: float = 2.0,
         on_change: Callable[[JobDetail], None] = lambda _: None, on_away: Callable[[str], None] = _log.warning,
     ) -> JobDetail:  # fmt: skip
-        """Return a job once it has ended; *on_change* is told of every state seen before.
+        """Return a job once it has ended; *on_change* is called with each state before.
 
-        While the server cannot be reached or is busy, it is asked again and again; *on_away* is told why, once each
-        time it goes away. Raises ``ServiceError`` (408) if the job has not ended after *timeout_s*, as far as is known.
+        While the server cannot be reached or is busy, the request is repeated; *on_away* is called with the reason once
+        per interruption. Raises ``ServiceError`` (408) if the job is not known to have ended after *timeout_s*.
         """
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         pause_s, away = min(0.1, poll_s), False
@@ -207,15 +207,15 @@ class Client:
     def events(
         self, *, job: int | None = None, after: int = 0, newest_first: bool = False, page: int = 500
     ) -> Iterator[EventEntry]:
-        """Yield what has happened so far beyond number *after*: to all jobs one may see, or to one."""
+        """Yield the events so far after number *after*: of all visible jobs, or of one."""
         path = "/events" if job is None else f"/jobs/{int(job)}/events"
         params: dict[str, Any] = {"after": after, "newest_first": newest_first, "limit": page}
         while True:
-            found = self._link.ask(EventPage, "GET", path, params=params)
-            yield from found.events
-            if len(found.events) < page:
+            fetched = self._link.ask(EventPage, "GET", path, params=params)
+            yield from fetched.events
+            if len(fetched.events) < page:
                 return
-            params["before" if newest_first else "after"] = found.events[-1].id
+            params["before" if newest_first else "after"] = fetched.events[-1].id
 
     # -- the cluster
 
@@ -228,15 +228,15 @@ class Client:
         return self._link.ask(NodePage, "GET", "/nodes")
 
     def drain(self, node: str) -> NodeState:
-        """Give a node no further jobs (operators)."""
+        """Start no further jobs on a node (operators)."""
         return self._link.ask(NodeState, "POST", f"/nodes/{_node(node)}/drain")
 
     def undrain(self, node: str) -> NodeState:
-        """Let a drained node have jobs again (operators)."""
+        """Allow jobs on a drained node again (operators)."""
         return self._link.ask(NodeState, "POST", f"/nodes/{_node(node)}/undrain")
 
     def set_mode(self, mode: str) -> ModeState:
-        """Go ``live``, or only write decisions down (``dry-run``; operators)."""
+        """Set the mode: ``live``, or ``dry-run``, in which decisions are only recorded (operators)."""
         return self._link.ask(ModeState, "POST", "/mode", body={"mode": mode})
 
     def tenants(self) -> TenantPage:
@@ -244,7 +244,7 @@ class Client:
         return self._link.ask(TenantPage, "GET", "/tenants")
 
     def set_tenant(self, name: str, weight: float) -> TenantState:
-        """Enter a tenant, or change its weight (operators)."""
+        """Add a tenant, or change its weight (operators)."""
         part = quote(check_in_address(name, "tenant"), safe="")
         return self._link.ask(TenantState, "PUT", f"/tenants/{part}", body={"weight": weight})
 
@@ -253,7 +253,7 @@ class Client:
         return self._link.ask(LedgerPage, "GET", "/ledger")
 
     def samples(self, *, since_s: float = 0.0, limit: int = 1000) -> SamplePage:
-        """Return the cluster over time, since *since_s* (seconds since 1970)."""
+        """Return the cluster over time from *since_s* on (seconds since 1970)."""
         return self._link.ask(SamplePage, "GET", "/samples", params={"since": since_s, "limit": limit})
 
     # -- for operators
@@ -263,21 +263,21 @@ class Client:
         return self._link.ask(TokenPage, "GET", "/tokens")
 
     def add_token(self, tenant: str | None, label: str = "unnamed") -> NewToken:
-        """Make a token of *tenant*, or (``None``) of an operator."""
+        """Create a token of *tenant*, or (``None``) of an operator."""
         return self._link.ask(NewToken, "POST", "/tokens", body={"tenant": tenant, "label": label}, again=False)
 
     def revoke(self, token: int) -> None:
-        """Make a token worthless."""
+        """Revoke a token."""
         self._link.send("DELETE", f"/tokens/{int(token)}", again=False)
 
     def audit(self, *, after: int = 0, page: int = 500) -> Iterator[AuditEntry]:
-        """Yield who changed what, or tried to."""
+        """Yield changes and attempted changes, with their authors."""
         while True:
-            found = self._link.ask(AuditPage, "GET", "/audit", params={"after": after, "limit": page})
-            yield from found.audit
-            if len(found.audit) < page:
+            fetched = self._link.ask(AuditPage, "GET", "/audit", params={"after": after, "limit": page})
+            yield from fetched.audit
+            if len(fetched.audit) < page:
                 return
-            after = found.next_after
+            after = fetched.next_after
 
 
 def _node(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Where the server is, and with which token: arguments, environment, or a file only its owner can read."""
+"""URL and token of the server, from arguments, the environment, or a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from commonwatt.data.files import load_yaml
 from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel, quantity
 
-__all__ = ["ClientFile", "Settings", "find_settings"]
+__all__ = ["ClientFile", "ClientSettings", "find_settings"]
 
 DEFAULT_URL = "http://127.0.0.1:8470"
 _TOKEN = re.compile(r"[!-~]{1,200}")
@@ -23,36 +23,36 @@ _TOKEN = re.compile(r"[!-~]{1,200}")
 class ClientFile(FileModel):
     """``~/.config/commonwatt/client.yaml``."""
 
-    url: str | None = quantity("address of the server", "-", None)
+    url: str | None = quantity("URL of the server", "-", None)
     token: str | None = quantity("token", "-", None)
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Where the server is, and with which token."""
+class ClientSettings:
+    """URL and token of the server."""
 
     url: str
     token: str | None
 
     def __repr__(self) -> str:
-        return f"Settings(url={self.url!r}, token={'***' if self.token else None})"
+        return f"ClientSettings(url={self.url!r}, token={'***' if self.token else None})"
 
 
 def find_settings(
     url: str | None = None, token: str | None = None, environment: Mapping[str, str] | None = None
-) -> Settings:
-    """Return where the server is: what is given, else ``COMMONWATT_URL`` and ``COMMONWATT_TOKEN``, else the file.
+) -> ClientSettings:
+    """Return URL and token: the arguments, else ``COMMONWATT_URL`` and ``COMMONWATT_TOKEN``, else those in the file.
 
-    Raises ``InputError`` on an address or a token that cannot be one, and on a file others may read.
+    Raises ``InputError`` on an invalid URL or token, and on a file that others can read.
     """
     env = os.environ if environment is None else environment
     url = url or env.get("COMMONWATT_URL") or None
     token = token or env.get("COMMONWATT_TOKEN") or None
     if url is None or token is None:
         file = _read(Path(env.get("XDG_CONFIG_HOME") or Path(env.get("HOME") or "~").expanduser() / ".config"))
-        if url is None or url == file.url:  # a token is for the server it stands beside, not for any other
+        if url is None or url == file.url:  # a token is sent only to the server it is listed with
             url, token = url or file.url, token or file.token
-    return Settings(_checked(url or DEFAULT_URL), _checked_token(token))
+    return ClientSettings(_checked(url or DEFAULT_URL), _checked_token(token))
 
 
 def _read(folder: Path) -> ClientFile:
@@ -62,12 +62,14 @@ def _read(folder: Path) -> ClientFile:
     except OSError:
         return ClientFile()
     if stat.S_IMODE(mode) & 0o077:
-        raise InputError(f"a file only you can read (chmod 600 {path})", file=path, value=f"{stat.S_IMODE(mode):o}")
+        raise InputError(
+            f"a file that only you can read (chmod 600 {path})", file=path, value=f"{stat.S_IMODE(mode):o}"
+        )
     return load_yaml(path, ClientFile)
 
 
 def _checked(url: str) -> str:
-    expected = "an address such as http://127.0.0.1:8470"
+    expected = "a URL such as http://127.0.0.1:8470"
     try:
         parts = urlsplit(url)
         good = parts.scheme in {"http", "https"} and parts.hostname and (parts.port is None or parts.port > 0)
@@ -82,5 +84,5 @@ def _checked(url: str) -> str:
 
 def _checked_token(token: str | None) -> str | None:
     if token is not None and not _TOKEN.fullmatch(token):
-        raise InputError("a token as it was shown when it was made", field="token")
+        raise InputError("a token as it was shown when it was created", field="token")
     return token

@@ -1,12 +1,17 @@
 """The controller: it composes decisions, owns state, and knows an engine only by its interface.
 
 - ``engine``: the ``Engine`` and ``Clock`` interfaces; commands, changes, meter readings.
-- ``book``: every job known, its progress and configurations; compiles the placement problem of a tick.
+- ``job_registry``: every job, its progress and configurations; compiles the placement problem of a tick.
+- ``scheduling``: the scheduling state of jobs and nodes: held, backoff, terminating, drained, reserved.
 - ``controller``: the tick: observe, decide, command, account.
 - ``policy``: a solver with its settings, by name.
+- ``dry_run``: what a schedule would change, for a controller that only reports it.
+- ``external_jobs``: what a policy would do with jobs submitted to the cluster directly.
 - ``capacity``: which nodes are on: plans power states, wakes nodes for waiting jobs.
-- ``expectation``: what demand is expected to be, which the plans are made for.
+- ``expectation``: the demand that plans are made for.
+- ``profiling``, ``epoch_timer``, ``scaling``: measuring jobs, and predicting the times that were not measured.
 - ``ledger``: energy, cost and GPU time per job, tenant, idle and overhead; sums to the meter exactly.
+- ``fair_share``: decayed usage of tenants.
 - ``events``: the append-only event log.
 - ``loop``: drives a controller by a clock, simulated or real.
 """

@@ -1,41 +1,37 @@
-"""What the controller knows of the place where work runs, and of time.
+"""The interface between the controller and the place where work runs, and time.
 
-An engine executes commands, reports what changed since it was last asked, and reads its meters. Jobs are known
-by *handle*, the number the controller gave them; nodes by their index in the cluster.
+An engine executes commands, reports what changed since the last poll, and reads its meters. Jobs are named by *handle*,
+the number the controller gave them; nodes by their index in the cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 from commonwatt.model.arrays import Bools, Floats, Ints
-from commonwatt.model.jobs import JobTable
+from commonwatt.model.jobs import JobArrays
 
 __all__ = [
     "Capabilities",
     "Change",
-    "ClearingEngine",
     "Clock",
     "Command",
-    "DrainingEngine",
     "Engine",
-    "ForgetfulEngine",
-    "Found",
     "Holder",
     "JobEnded",
     "JobInterrupted",
     "JobLeft",
+    "JobProgress",
     "JobSource",
     "LiveEngine",
+    "MeterMark",
     "NodeView",
     "Outcome",
-    "PatientEngine",
-    "Progress",
     "Reading",
-    "RecoverableEngine",
+    "RecordedRun",
     "SetPower",
     "Start",
     "Stop",
@@ -45,12 +41,36 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What an engine can do; the controller never asks it for more."""
+    """What an engine can do; nobody asks it for more.
+
+    Attributes
+    ----------
+    preempt
+        Running jobs can be stopped and started again.
+    gangs
+        A job can run on several nodes.
+    energy
+        Readings carry energy; without, they only say who had which GPUs.
+    power_states
+        Nodes can be put to sleep and woken.
+    deferred_stop
+        Jobs can be asked to stop without anybody waiting for it (``request_stop``, ``has_room``).
+    stop_s
+        How long a job that was asked to stop may take to leave its nodes.
+    drain
+        It has a scheduler of its own, which can be kept off nodes (``drain``).
+    prune
+        Its records of past runs can be deleted (``prunable``, ``prune``).
+    """
 
     preempt: bool
     gangs: bool
-    energy: bool  # whether readings carry energy, or only who held what
-    power_states: bool = False  # whether nodes can be put to sleep and woken
+    energy: bool
+    power_states: bool = False
+    deferred_stop: bool = False
+    stop_s: float = 0.0
+    drain: bool = False
+    prune: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,7 +94,7 @@ class Stop:
 class SetPower:
     """Put an unused node into the low-power state called *state*, or wake it if that is ``None``.
 
-    A node that is so already stays so. One that is used or still waking cannot be put to sleep.
+    A node that is in that state already stays there. A node that is in use or waking cannot be put to sleep.
     """
 
     node: int
@@ -88,7 +108,7 @@ Command = Start | Stop | SetPower
 class Stopped:
     """Answer to ``Stop``: how many seconds of work since the last snapshot are lost.
 
-    With *later*, the job is still leaving its nodes, and a ``JobLeft`` will tell.
+    With *later*, the job is terminating: a ``JobLeft`` reports when it is off its nodes, and what it lost.
     """
 
     handle: int
@@ -105,7 +125,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class JobEnded:
-    """A job will not run again; *cause* says why it ended so in words, *reason* in one, where that is known."""
+    """A job will not run again; *cause* says why in words, *reason* is typed, each where it is known."""
 
     handle: int
     at_s: float
@@ -116,9 +136,9 @@ class JobEnded:
 
 @dataclass(frozen=True)
 class JobInterrupted:
-    """A job lost its nodes without our asking; it can be started again from its last snapshot.
+    """A job lost its nodes without being told to stop; it can be started again from its last snapshot.
 
-    If it had not *begun*, its command never ran there, and what went wrong is no doing of its own.
+    If it had not *begun*, its command never ran there, and the job is not at fault.
     """
 
     handle: int
@@ -130,7 +150,7 @@ class JobInterrupted:
 
 @dataclass(frozen=True)
 class JobLeft:
-    """A job that was told to stop has left its nodes at last; it can be started again from its last snapshot."""
+    """A terminating job is off its nodes; it can be started again from its last snapshot."""
 
     handle: int
     at_s: float
@@ -141,32 +161,46 @@ Change = JobEnded | JobInterrupted | JobLeft
 
 
 @dataclass(frozen=True)
-class Progress:
+class JobProgress:
     """Work done by jobs: epochs now, epochs a restart would begin from, seconds until work (re)starts.
 
-    ``told_s`` is when the epochs done were told, NaN where they were not; absent: they are as of now.
+    ``reported_s`` is when each job reported its epochs, NaN where it did not; absent: they are as of now.
     """
 
     done_epochs: Floats
     kept_epochs: Floats
     until_work_s: Floats
-    told_s: Floats | None = None
+    reported_s: Floats | None = None
 
 
 @dataclass(frozen=True)
 class NodeView:
-    """Nodes as they are now: GPUs that may be used and seconds until a node not on could run a job."""
+    """Nodes as they are now. Shapes [N].
 
-    usable_gpus: Ints  # [N] 0: down, or with others, or closed to jobs
-    wait_s: Floats  # [N] for one asleep, if it were woken now; for one waking, what is left
-    power_state: Ints  # [N] index into the states of its class; -1: on, waking or down
-    in_use: Bools | None = None  # [N] whether others use it, so that it cannot be put to sleep; none if not given
-    up: Bools | None = None  # [N] whether it is not down; those with usable GPUs if not given
+    Attributes
+    ----------
+    usable_gpus
+        GPUs our jobs may have, those they have included; 0 where the node is down, drained, or used by others.
+    wait_s
+        Seconds until a node that is not on could run a job: one asleep, if it were woken now.
+    power_state
+        Index into the states of its class; -1: on, waking or down.
+    in_use
+        Whether anybody uses it, so that it cannot be put to sleep; ``None``: our own jobs only.
+    up
+        Whether it is not down; ``None``: those with usable GPUs are up.
+    """
+
+    usable_gpus: Ints
+    wait_s: Floats
+    power_state: Ints
+    in_use: Bools | None = None
+    up: Bools | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A job on a metered node: its GPUs there, their power, and when it began (or begins) to do useful work."""
+    """A job on a metered node: its GPUs there, their power, and when it began (or will begin) to work."""
 
     handle: int
     gpus: int
@@ -176,7 +210,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Energy of one node over a time in which nobody came or went.
+    """Energy of one node over a time in which no job came or left.
 
     ``energy_uj`` is in microjoules, ``None`` if it was not measured. ``waking`` marks time spent changing power state,
     ``asleep`` time spent in a low-power state.
@@ -189,6 +223,28 @@ class Reading:
     holders: tuple[Holder, ...]
     waking: bool = False
     asleep: bool = False
+
+
+class MeterMark(NamedTuple):
+    """When a node was read last, what its meter said then, joules, and whether it was asleep."""
+
+    read_s: float
+    read_j: float | None = None
+    asleep: bool = False
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A job an engine has records of: how often it was started, and where it runs; no nodes if it does not.
+
+    *mark* is that of its ``JobWork``, which tells it from another job of the same number; empty if unknown.
+    """
+
+    handle: int
+    attempts: int
+    nodes: tuple[int, ...]
+    gpus_per_node: int
+    mark: str = ""
 
 
 class Clock(Protocol):
@@ -206,17 +262,14 @@ class Clock(Protocol):
 class Engine(Protocol):
     """Where work runs."""
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """What this engine can do."""
-        ...
+    capabilities: Capabilities
 
     def nodes(self) -> NodeView:
         """State of the nodes."""
         ...
 
-    def progress(self, handles: Ints) -> Progress:
-        """Progress of jobs that were started at least once or not at all (then 0)."""
+    def progress(self, handles: Ints) -> JobProgress:
+        """Progress of jobs; 0 for a job that was never started."""
         ...
 
     def poll(self) -> Sequence[Change]:
@@ -224,7 +277,7 @@ class Engine(Protocol):
         ...
 
     def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
-        """Execute *commands* in order, answering each ``Stop``; raises ``EngineError`` on one that cannot be."""
+        """Execute *commands* in order and answer each ``Stop``; raises ``EngineError`` on one that is impossible."""
         ...
 
     def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
@@ -236,105 +289,77 @@ class Engine(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Found:
-    """A job an engine knows from before: how often it was started, and where it runs, nowhere if it does not.
+class LiveEngine(Engine, Protocol):
+    """An engine in real time, which remembers what was started when the controller that started it is gone.
 
-    *mark* is that of its ``Work``, by which one tells it from another job of the same number; empty if unknown.
+    Engines inherit from it: what an engine need not do does nothing here. ``capabilities`` says what it does do.
     """
 
-    handle: int
-    attempts: int
-    nodes: tuple[int, ...]
-    gpus_per_node: int
-    mark: str = ""
-
-
-class RecoverableEngine(Engine, Protocol):
-    """An engine that remembers, when the controller that started its jobs is gone, what was started."""
-
-    def found(self) -> Sequence[Found]:
+    def recorded_runs(self) -> Sequence[RecordedRun]:
         """Return every job ever started.
 
-        Those that run go on. The end of each other job's last run comes with the next ``poll``, whether or not anybody
-        was told of it before: only the store of a controller knows that.
+        Running jobs go on. The end of each other job's last run comes with the next ``poll``, whether or not it was
+        reported before: only the store of a controller knows that.
         """
         ...
 
     def attempts(self, handle: int) -> int:
-        """How often a job was ordered to run, as ``found`` counts: also in vain, if that left a record."""
+        """How often a job was ordered to run, also in vain, if that left a record."""
         ...
-
-
-class LiveEngine(RecoverableEngine, Protocol):
-    """An engine in real time."""
 
     def wait(self, seconds: float, waker: int = -1) -> None:
         """Return after so long, as soon as there is something to report, or when the descriptor *waker* is readable."""
         ...
 
+    def close(self) -> None:
+        """Release what this process has open; running jobs go on."""
+        return
 
-@runtime_checkable
-class PatientEngine(LiveEngine, Protocol):
-    """An engine whose jobs may take their time to stop without anybody having to wait for them."""
+    def marks(self) -> Mapping[int, MeterMark]:
+        """Return how each node's meter was read last: for the engine after this one."""
+        return {}
 
-    @property
-    def stop_s(self) -> float:
-        """How long a job that was told may take to be gone."""
-        ...
+    def request_stop(self, handles: Collection[int]) -> Collection[int]:  # noqa: ARG002
+        """Ask jobs to stop, again if need be; returns those that will.
 
-    def tell(self, handles: Collection[int]) -> Collection[int]:
-        """Tell jobs to stop, again if need be; returns those that will.
-
-        Of these, ``poll`` says that they were interrupted, or how they ended. The others are to be stopped by command.
+        ``poll`` then reports that they were interrupted, or how they ended. The others have to be stopped by command.
         """
-        ...
+        return ()
 
-    def room(self, nodes: Collection[int], gpus_per_node: int) -> bool:
+    def has_room(self, nodes: Collection[int], gpus_per_node: int) -> bool:  # noqa: ARG002
         """Whether so many GPUs of each of *nodes* are free at this moment."""
-        ...
+        return True
 
+    def evict_unplaced(self, *, dry: bool) -> Collection[int]:  # noqa: ARG002
+        """Stop runs of an earlier engine in places the configuration does not have (any more); returns their jobs.
 
-@runtime_checkable
-class ForgetfulEngine(Protocol):
-    """An engine whose records would grow without bound if nobody told it what is not needed any more."""
-
-    def remembered(self) -> Sequence[int]:
-        """Return the jobs of which it has records and that do not run."""
-        ...
-
-    def forget(self, handles: Collection[int], *, aside: bool = False) -> None:
-        """Delete the records of jobs that do not run, or only move them *aside*, so that their numbers are free."""
-        ...
-
-
-@runtime_checkable
-class ClearingEngine(Protocol):
-    """An engine that may find jobs of before where the configuration has no place any more."""
-
-    def clear_out(self, *, dry: bool) -> Collection[int]:
-        """Return what runs where there is no place; but in a *dry* run it is stopped, which ``poll`` tells."""
-
-
-@runtime_checkable
-class DrainingEngine(Protocol):
-    """An engine with a scheduler of its own, which starts jobs of others, too."""
-
-    def drain(self, nodes: Collection[int]) -> None:
-        """Let no new jobs of anybody onto exactly these nodes, as far as that is our doing.
-
-        Raises ``EngineError`` if it refuses.
+        ``poll`` reports them as interrupted. In a *dry* run they go on.
         """
-        ...
+        return ()
+
+    def drain(self, nodes: Collection[int]) -> None:  # noqa: ARG002
+        """Let nobody start new jobs on exactly these nodes; drains that others have set stay.
+
+        Raises ``EngineError`` if that is refused.
+        """
+        return
+
+    def prunable(self) -> Sequence[int]:
+        """Return the jobs that do not run and have records."""
+        return ()
+
+    def prune(self, handles: Collection[int], *, aside: bool = False) -> None:  # noqa: ARG002
+        """Delete the records of jobs that do not run, or move them *aside*; their numbers are then free."""
+        return
 
 
 class JobSource(Protocol):
     """Where submissions come from: a job log, people."""
 
     def next_s(self) -> float | None:
-        """When the next submission is known to come; ``None`` if none is known."""
+        """When the next submission comes; ``None`` if none is known."""
         ...
 
-    def poll(self, now_s: float) -> tuple[JobTable, Ints] | None:
-        """Submissions up to *now_s* not yet handed out: a table and rows in it."""
+    def poll(self, now_s: float) -> tuple[JobArrays, Ints] | None:
+        """Submissions up to *now_s* that were not returned before: a table and rows in it."""
         ...

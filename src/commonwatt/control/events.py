@@ -1,16 +1,34 @@
-"""The append-only event log: what happened, what was decided, and why."""
+"""The append-only event log: what happened, what was decided, and why; and samples of the cluster."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome
+from commonwatt.model.explanation import PlacementExplanation
 
-__all__ = ["Event", "EventKind", "EventLog", "lost_s_of", "told"]
+__all__ = ["Event", "EventKind", "EventLog", "Requester", "Sample", "cancelled_by", "lost_work", "report_of"]
 
-_LOST = "s of work since the last snapshot are lost"  # as a preemption says it, too
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The cluster right after a tick."""
+
+    time_s: float
+    busy_gpus: int
+    power_w: float | None
+    running: int
+    waiting: int
+    on_gpus: int  # of nodes that are on or waking
+    wanted_gpus: int  # allocated, or asked for by waiting jobs that may start as soon as there is room
+
+
+class Requester(StrEnum):
+    """Who asked for something to be done to a job."""
+
+    TENANT = "tenant"
+    OPERATOR = "operator"
 
 
 class EventKind(StrEnum):
@@ -39,9 +57,20 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of the log. ``reason`` is typed, ``sentence`` says the same to a person.
+    """One line of the log.
 
-    ``handle`` is -1 where it is about no job.
+    Attributes
+    ----------
+    handle
+        -1 for an event of no job.
+    text
+        What there is to say beside the kind, unless *why* says it.
+    lost_s
+        Seconds of work since the last snapshot that this event cost the job; ``None``: unknown, or none can be lost.
+    requester
+        Who asked for it; ``None``: nobody, or unknown.
+    why
+        Why placement decided so.
     """
 
     time_s: float
@@ -50,30 +79,49 @@ class Event:
     nodes: tuple[int, ...] = ()
     gpus: int = 0
     reason: str = ""
-    sentence: str = ""
+    text: str = ""
+    lost_s: float | None = None
+    requester: Requester | None = None
+    why: PlacementExplanation | None = None
+
+    @property
+    def sentence(self) -> str:
+        """What happened and why, as it was known then."""
+        if self.why is None:
+            return self.text
+        if self.kind is not EventKind.PREEMPTED:
+            return self.why.sentence
+        return f"{self.why.sentence}; {'it is terminating' if self.lost_s is None else lost_work(self.lost_s)}"
 
 
-def told(change: JobEnded | JobInterrupted, name: str, nodes: tuple[int, ...], gpus: int) -> Event:
-    """Return the event of what an engine reports of a job that was on *nodes*."""
+def cancelled_by(requester: Requester | None) -> tuple[str, str]:
+    """Return the reason and the sentence of a cancellation; ``None``: who asked for it was not recorded."""
+    if requester is Requester.OPERATOR:
+        return "cancelled-by-operator", "cancelled by an operator"
+    return "cancelled", "cancelled" if requester is None else "cancelled by its owner"
+
+
+def lost_work(lost_s: float) -> str:
+    """Return how much work a job lost, in words."""
+    return f"{lost_s:.0f} s of work since the last snapshot are lost"
+
+
+def report_of(change: JobEnded | JobInterrupted, name: str, nodes: tuple[int, ...], gpus: int) -> Event:
+    """Return the event of a change that an engine reports of the job *name*, which was on *nodes*."""
     if isinstance(change, JobEnded):
         kind = EventKind.COMPLETED if change.outcome is Outcome.COMPLETED else EventKind.FAILED
         return Event(change.at_s, kind, change.handle, nodes, gpus, change.reason)
     kind = EventKind.INTERRUPTED if change.begun else EventKind.NOT_STARTED
     sentence = f"{name} {'was interrupted' if change.begun else 'did not start'}: {change.cause}"
     if change.begun and round(change.lost_s) > 0:
-        sentence += f"; {change.lost_s:.0f} {_LOST}"
-    return Event(change.at_s, kind, change.handle, nodes, gpus, str(kind), sentence)
-
-
-def lost_s_of(sentence: str) -> float | None:
-    """Return how many seconds of work were lost by what an event says at its end; ``None`` if it says nothing of it."""
-    found = re.search(rf"(?:^|; )(\d+) {_LOST}$", sentence)
-    return None if found is None else float(found[1])
+        sentence += f"; {lost_work(change.lost_s)}"
+    lost_s = change.lost_s if change.begun else None
+    return Event(change.at_s, kind, change.handle, nodes, gpus, str(kind), sentence, lost_s)
 
 
 @dataclass
 class EventLog:
-    """Events in the order in which they happened; nothing is ever changed or removed."""
+    """Events in the order in which they happened; none is ever changed."""
 
     _events: list[Event] = field(default_factory=list)
 
@@ -85,7 +133,7 @@ class EventLog:
         return len(self._events)
 
     def take(self) -> list[Event]:
-        """Return all events and forget them: for one who keeps them elsewhere."""
+        """Return all events and drop them: for a caller that keeps them elsewhere."""
         events, self._events = self._events, []
         return events
 

@@ -1,10 +1,9 @@
-"""Who used the energy, the money and the GPU time: per job, plus idle and overhead, to the last unit.
+"""Energy, cost and GPU time per job, plus idle and overhead, exact to the last unit.
 
 Everything is kept in integers (microjoules, nano-currency, micrograms, GPU-microseconds), so that the rows add up to
 the meter exactly. A node's energy is divided over an interval in proportion to what its users draw: a job with ``g``
-of ``G`` GPUs stands for ``g * gpu_w + idle_w * g / G``, the GPUs nobody holds for the rest of ``idle_w``. Time a job
-holds GPUs without working (restart, waiting for a node to wake) and work lost by preemption are overhead, not the
-job's.
+of ``G`` GPUs counts for ``g * gpu_w + idle_w * g / G``, free GPUs for the rest of ``idle_w``. Time a job has GPUs
+without working (restart, waiting for a node to wake) and work lost by preemption are overhead, not the job's.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def _part(a: int | None, share: float) -> int | None:
 
 @dataclass
 class Ledger:
-    """Accounts of all jobs, and of what no job can be charged for."""
+    """Accounts of all jobs, of idle nodes, and of overhead."""
 
     cluster: Cluster
     tariff: Tariff
@@ -77,7 +76,7 @@ class Ledger:
         default_factory=lambda: {name: Account() for name in ("starting", "lost work", "waking", "asleep")}
     )
     meter: Account = field(default_factory=Account)
-    slept_uj: int | None = 0  # idle energy that nodes did not draw because they slept
+    slept_uj: int | None = 0  # idle energy that nodes did not draw because they were asleep
     _segments: dict[int, Account] = field(default_factory=dict)  # since the job was last started
 
     def charge(self, readings: Sequence[Reading]) -> None:
@@ -86,16 +85,16 @@ class Ledger:
             self._charge(reading)
 
     def began(self, handle: int) -> None:
-        """The job was (re)started: what is charged from now on can be lost."""
+        """The job was (re)started: charges from now on can turn out to be lost work."""
         self.ended(handle)
         self._segments[handle] = Account()
 
     def ended(self, handle: int) -> None:
-        """The job left its nodes with nothing lost."""
+        """The job left its nodes and lost no work."""
         self.lost(handle, 0.0)
 
     def lost(self, handle: int, lost_gpu_s: float) -> None:
-        """The job left its nodes and the last *lost_gpu_s* GPU-seconds of its work since it began are lost."""
+        """The job left its nodes and lost the last *lost_gpu_s* GPU-seconds of its work."""
         segment = self._segments.pop(handle, None)
         if segment is None:
             return
@@ -104,13 +103,14 @@ class Ledger:
         self.account(handle).add(segment)
 
     def resume(self, handle: int, segment: Account) -> None:
-        """Go on with a job that runs since before this ledger, and was charged *segment* for since it began."""
+        """Continue the account of a running job, which was charged *segment* since it was started."""
         self._segments[handle] = segment
 
     def take(self) -> tuple[dict[tuple[str, int], Account], dict[int, Account]]:
-        """Return all rows but those of work that can still be lost, which come second, and begin anew from zero.
+        """Return all rows and begin anew from zero: for a caller that keeps the ledger elsewhere.
 
-        For one who keeps the ledger elsewhere. The first are by kind of row and handle (-1: of no job).
+        Rows are by kind and handle (-1: of no job). What running jobs were charged since they were started comes
+        second, and is kept: it can still turn out to be lost.
         """
         rows = {("job", handle): account for handle, account in self.jobs.items()}
         rows |= {(name, -1): account for name, account in self.overhead.items()}
@@ -144,8 +144,8 @@ class Ledger:
             return
         idle_each = kind.idle_w / kind.gpus
         shares = [holder.gpus * (holder.gpu_w + idle_each) for holder in reading.holders]
-        held = sum(holder.gpus for holder in reading.holders)
-        all_shares = sum(shares) + (kind.gpus - held) * idle_each
+        used = sum(holder.gpus for holder in reading.holders)
+        all_shares = sum(shares) + (kind.gpus - used) * idle_each
         if not reading.holders or all_shares <= 0:
             fractions = [holder.gpus / kind.gpus for holder in reading.holders]
         else:

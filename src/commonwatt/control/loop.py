@@ -21,9 +21,9 @@ def run(
 ) -> float:  # fmt: skip
     """Tick at every submission, change and rescheduling point; returns the wall-clock seconds spent in ticks.
 
-    Stops at *until_s* whatever still runs or waits, and not before: until then nodes are on, or asleep by a plan.
+    Stops at *until_s*, whatever still runs or waits, and not before: until then nodes are on, or asleep by a plan.
 
-    Raises ``SolverError`` if jobs wait, nothing runs, nothing will be submitted, and no tick starts anything.
+    Raises ``SolverError`` if jobs wait, none runs, none will be submitted, and no tick starts any.
     """
     spent_s = 0.0
     stuck = 0
@@ -47,9 +47,9 @@ def run(
         controller.tick(now_s)
         spent_s += perf_counter() - began
         on_tick(now_s)
-        idle = controller.book.active and not controller.book.nodes and source.next_s() is None
+        idle = controller.registry.active and not controller.registry.nodes and source.next_s() is None
         stuck = stuck + 1 if idle else 0
         if stuck > PATIENCE:
-            names = [controller.book.names[h] for h in sorted(controller.book.active)]
-            msg = f"{len(names)} jobs wait and nothing starts them; the first is {names[0]}"
+            names = [controller.registry.names[h] for h in sorted(controller.registry.active)]
+            msg = f"{len(names)} jobs wait and no tick starts them; the first is {names[0]}"
             raise SolverError(msg)

@@ -1,7 +1,7 @@
-"""The job profiler: which configuration of a new job to measure next, and what a measurement was worth (ANDREAS III).
+"""The job profiler: which configuration of a new job to measure next, and how to judge a measurement (ANDREAS III).
 
-Nodes are set aside for it. A job runs there for a few epochs in each configuration it may get that they offer; the
-others are predicted (``prediction``), and all are corrected by what is seen while it runs (``speed``).
+Nodes are reserved for it. A job runs there for a few epochs in each of its configurations that they offer. The others
+are predicted (``scaling``), and all are corrected by the progress it reports while it runs (``epoch_timer``).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from commonwatt.control.engine import Outcome
-from commonwatt.control.speed import EpochClock
-from commonwatt.model.job_profile import MOST_GPU_W, Configuration, Unprofilable
+from commonwatt.control.epoch_timer import EpochTimer
+from commonwatt.model.job_file import MOST_GPU_W, Configuration, Unprofilable
 
 __all__ = ["Probed", "judge", "next_probe", "power_per_gpu_w"]
 
@@ -22,7 +22,7 @@ _CRASHES = 2
 
 @dataclass(frozen=True)
 class Probed:
-    """What a measurement found: seconds of an epoch, and over how many epochs."""
+    """Result of a measurement: seconds of an epoch, and over how many epochs."""
 
     epoch_s: float
     epochs: float
@@ -35,22 +35,22 @@ def next_probe(
     capacity: Mapping[str, int],
     known_types: Collection[str] = (),
 ) -> Configuration | Unprofilable | None:
-    """Return what to measure next, ``None`` if that is all, or why the job is not to be measured.
+    """Return what to measure next, ``None`` if nothing is left, or why the job cannot be measured.
 
-    First each type at its smallest count, the smallest of all first: that tells how the types compare. Then each type
-    at its largest count, which tells most of how it scales, those first whose scaling other jobs have not shown. Then
-    the count farthest from those that were tried, as a ratio.
+    First each type at its smallest count, the smallest of all first: that compares the types. Then each type at its
+    largest count, which shows best how it scales, types first whose scaling is not known from other jobs. Then the
+    count farthest from those that were tried, as a ratio.
 
     Parameters
     ----------
     configurations
-        What the job may get.
+        Those of the job.
     measured, failed
         Configurations that were measured, and those that could not be, with the reason.
     capacity
         GPUs of the largest profiling node by type.
     known_types
-        Types for which the scaling of jobs of its kind is known.
+        Types for which the scaling of its kind of jobs is known.
     """
     within = [there for there in configurations if there.gpus <= capacity.get(there.gpu_type, 0)]
     if not within:
@@ -78,41 +78,41 @@ def next_probe(
 
 
 def judge(
-    clock: EpochClock, elapsed_s: float, *, epochs: int, limit_s: float, ended: Outcome | None = None
+    timer: EpochTimer, elapsed_s: float, *, epochs: int, limit_s: float, ended: Outcome | None = None
 ) -> Probed | Unprofilable | None:
-    """Return what a measurement has found, why it will find nothing, or ``None`` while it goes on.
+    """Return the result of a measurement, why it has none, or ``None`` while it goes on.
 
     Parameters
     ----------
-    clock
-        What the job told since it was started for this.
+    timer
+        Progress of the job since it was started for this.
     elapsed_s
         Time since then.
     epochs
-        Epochs it is to be measured for; where it is more than one, the first is left out, as it has loading in it.
+        Epochs to measure; where there are more than one, the first is left out, as it has loading in it.
     limit_s
-        Longest time it may take. If that passes, or the job ends, parts of an epoch have to do.
+        Longest time it may take. After that, or if the job ends, parts of an epoch suffice.
     ended
         How the job ended, if it did.
     """
     if ended is Outcome.FAILED:
         return Unprofilable.CRASHED
-    if clock.done_epochs < epochs and ended is None and elapsed_s < limit_s:
+    if timer.done_epochs < epochs and ended is None and elapsed_s < limit_s:
         return None
-    if clock.rough_s is None:
+    if timer.rough_s is None:
         return Unprofilable.NO_PROGRESS
-    return Probed(clock.rough_s, clock.epochs or clock.done_epochs)
+    return Probed(timer.rough_s, timer.epochs or timer.done_epochs)
 
 
 def power_per_gpu_w(energy_j: float | None, seconds: float, idle_w: float, gpus: int) -> float | None:
-    """Return the power each of *gpus* added on a node used for nothing else, ``None`` if it was not metered.
+    """Return the power each of *gpus* added on a node with no other job, ``None`` if it was not metered.
 
     Parameters
     ----------
     energy_j
         Of the node over so many *seconds*.
     idle_w
-        What it draws with nothing to do, watts.
+        Power of the idle node, watts.
     """
     if energy_j is None or seconds <= 0:
         return None

@@ -1,7 +1,22 @@
-"""How training speeds up with GPUs: Amdahl's law fitted to measurements, of one job and of all jobs of a kind.
+"""Predicts the times of a job in its configurations from measurements of it and of other jobs of its kind.
 
-An epoch takes ``t(g) = a (1 - F) + a F / g`` seconds on ``g`` GPUs of one type: ``a`` on one of them, of which a part
-``F`` is shared out. Every type has its own ``a`` and ``F``.
+Measured times are kept. The others come from the best evidence there is, in this order:
+
+1. this job at two counts of the type: Amdahl's law through them;
+2. this job at one count of the type: from there by the F of its kind on this type, else its own F on another type,
+   else that of its kind;
+3. this job on another type: the ratio of the types from jobs of its kind measured on both;
+4. the declared time, times the ratio of measured to declared times of this job;
+5. this job at one count, its scaling unknown: no gain from more GPUs, full loss from fewer;
+6. jobs of its kind: their median;
+7. its time limit.
+
+Figures are clipped to bounds, so that they are finite and above 0 whatever was declared or measured.
+
+Training speeds up with GPUs by Amdahl's law, fitted to the measurements of one job and of all jobs of a kind.
+
+An epoch takes ``t(g) = a (1 - F) + a F / g`` seconds on ``g`` GPUs of one type: ``a`` on one GPU, of which a part ``F``
+runs in parallel. Every type has its own ``a`` and ``F``.
 """
 
 from __future__ import annotations
@@ -14,16 +29,27 @@ from statistics import median
 import numpy as np
 
 from commonwatt.model.arrays import Floats
-from commonwatt.model.job_profile import Measurement, bounded_s
+from commonwatt.model.job_file import MOST_GPU_W, Configuration, Figure, Measurement, Source, bounded_s
 
-__all__ = ["Curves", "JobScaling", "KindScaling", "Line", "curves_of", "fit_line", "lines_of", "shape", "stretch"]
+__all__ = [
+    "Curves",
+    "JobScaling",
+    "KindScaling",
+    "ScalingLine",
+    "curves_of",
+    "fit_line",
+    "lines_of",
+    "predict",
+    "shape",
+    "stretch",
+]
 
 Curves = Mapping[str, Mapping[int, float]]
 """Seconds of an epoch by GPU type and count."""
 
 
 @dataclass(frozen=True)
-class Line:
+class ScalingLine:
     """Seconds of an epoch, ``serial_s + parallel_s / g``."""
 
     serial_s: float
@@ -35,11 +61,11 @@ class Line:
 
     @property
     def fraction(self) -> float:
-        """The part F of the work that is shared out."""
+        """The part F of the work that runs in parallel."""
         return self.parallel_s / (self.serial_s + self.parallel_s)
 
 
-def fit_line(gpus: Floats, epoch_s: Floats) -> Line:
+def fit_line(gpus: Floats, epoch_s: Floats) -> ScalingLine:
     """Fit Amdahl's law by least squares of relative errors, both parts 0 or more.
 
     Parameters
@@ -47,17 +73,17 @@ def fit_line(gpus: Floats, epoch_s: Floats) -> Line:
     gpus, epoch_s
         Counts, of which two differ, and positive seconds. Shapes [M].
     """
-    # Columns of a least squares problem in two unknowns. If its solution has a negative part, convexity says that the
-    # best one without has a zero instead, in one of the two places.
+    # Least squares in two unknowns. If the solution has a negative part, by convexity the best solution without one
+    # has a zero in one of the two places.
     serial, parallel = 1.0 / epoch_s, 1.0 / (gpus * epoch_s)
     ss, sp, pp, s1, p1 = serial @ serial, serial @ parallel, parallel @ parallel, serial.sum(), parallel.sum()
     both = ss * pp - sp * sp
     if both > 0:  # rounding may leave nothing where one epoch took far longer than another
-        found = Line((s1 * pp - p1 * sp) / both, (p1 * ss - s1 * sp) / both)
+        found = ScalingLine((s1 * pp - p1 * sp) / both, (p1 * ss - s1 * sp) / both)
         if found.serial_s >= 0 and found.parallel_s >= 0 and found.serial_s + found.parallel_s > 0:
             return found
-    # What is explained of the sum of squares by either column alone.
-    return Line(s1 / ss, 0.0) if s1 * s1 / ss >= p1 * p1 / pp else Line(0.0, p1 / pp)
+    # The column that explains more of the sum of squares by itself.
+    return ScalingLine(s1 / ss, 0.0) if s1 * s1 / ss >= p1 * p1 / pp else ScalingLine(0.0, p1 / pp)
 
 
 def shape(fraction: float, gpus: float) -> float:
@@ -66,7 +92,7 @@ def shape(fraction: float, gpus: float) -> float:
 
 
 def stretch(fraction: float | None, known_gpus: int, gpus: int) -> float:
-    """Return the time on *gpus* relative to that on *known_gpus*; if F is not known, the most it can be."""
+    """Return the time on *gpus* relative to that on *known_gpus*; if F is unknown, the most it can be."""
     if fraction is None:
         return max(1.0, known_gpus / gpus)
     return shape(fraction, gpus) / shape(fraction, known_gpus)
@@ -80,7 +106,7 @@ def curves_of(measured: Iterable[Measurement]) -> dict[str, dict[int, float]]:
     return curves
 
 
-def lines_of(curves: Curves) -> dict[str, Line]:
+def lines_of(curves: Curves) -> dict[str, ScalingLine]:
     """Return the lines of the types that were measured at two counts or more."""
     return {
         gpu_type: fit_line(np.array(list(row), dtype=float), np.array(list(row.values())))
@@ -91,22 +117,22 @@ def lines_of(curves: Curves) -> dict[str, Line]:
 
 @dataclass(frozen=True)
 class JobScaling:
-    """Measurements of one job, and what they tell."""
+    """Measurements of one job, and the lines fitted to them."""
 
     rows: Sequence[Measurement]
     curves: Curves
-    lines: Mapping[str, Line]
+    lines: Mapping[str, ScalingLine]
 
     @classmethod
     def of(cls, rows: Iterable[Measurement]) -> JobScaling:
-        """Return what *rows*, of one job, tell."""
+        """Fit *rows*, measurements of one job."""
         kept = tuple(rows)
         curves = curves_of(kept)
         return cls(kept, curves, lines_of(curves))
 
 
 class KindScaling:
-    """What the jobs of one kind have in common.
+    """The scaling that jobs of one kind share.
 
     Parameters
     ----------
@@ -122,7 +148,7 @@ class KindScaling:
 
     @classmethod
     def of_jobs(cls, jobs: Mapping[int, JobScaling]) -> KindScaling:
-        """Return what jobs of one kind have in common, from what is known of each."""
+        """Return the scaling of a kind from that of each of its jobs."""
         made = cls(())
         made._jobs = dict(jobs)
         return made
@@ -151,7 +177,7 @@ class KindScaling:
         return float(median(ratios)) if ratios else None
 
     def epoch_s(self, gpu_type: str, gpus: int) -> float | None:
-        """Return the median epoch of its jobs in a configuration, ``None`` if nothing is known of it."""
+        """Return the median epoch of its jobs in a configuration, ``None`` if unknown."""
         times = []
         for job in self._jobs.values():
             known = job.curves.get(gpu_type, {}).get(gpus)
@@ -172,7 +198,7 @@ class KindScaling:
         return float(median([m.gpu_w for m in there if m.gpu_w is not None])) if there else None
 
     def _level_s(self, job: JobScaling, gpu_type: str) -> float | None:
-        """Return the epoch of a job on one GPU, as far as that can be told."""
+        """Return the epoch of a job on one GPU, ``None`` if unknown."""
         line = job.lines.get(gpu_type)
         if line is not None:
             return line.at(1)
@@ -190,3 +216,128 @@ class KindScaling:
         here, there = job.curves.get(gpu_type, {}), job.curves.get(known_type, {})
         common = sorted(here.keys() & there.keys())
         return float(median([here[gpus] / there[gpus] for gpus in common])) if common else None
+
+
+def predict(
+    configurations: Sequence[Configuration],
+    own: Iterable[Measurement],
+    kind: KindScaling | None = None,
+    *,
+    declared_s: Mapping[Configuration, float] | None = None,
+    declared_w: Mapping[str, float] | None = None,
+    limit_s: float,
+) -> list[Figure]:
+    """Return the figures of a job, one for each of *configurations*, in their order.
+
+    Parameters
+    ----------
+    configurations
+        Those of the job.
+    own
+        Measurements of this job.
+    kind
+        Scaling of other jobs of its kind; ``None`` if it is of no kind.
+    declared_s, declared_w
+        Seconds of an epoch by configuration, and watts per GPU by type, as its owner declared them.
+    limit_s
+        Its time limit, per epoch.
+    """
+    job = _Evidence(list(own), kind or KindScaling([]), dict(declared_s or {}), dict(declared_w or {}), limit_s)
+    return [job.figure(there) for there in configurations]
+
+
+class _Evidence:
+    """All evidence on one job."""
+
+    def __init__(
+        self, own: Sequence[Measurement], kind: KindScaling, declared_s: Mapping[Configuration, float],
+        declared_w: Mapping[str, float], limit_s: float,
+    ) -> None:  # fmt: skip
+        self._own, self._kind = own, kind
+        self._declared_s = {there: bounded_s(epoch_s) for there, epoch_s in declared_s.items()}
+        self._declared_w, self._limit_s = declared_w, limit_s
+        self._curves = curves_of(own)
+        self._lines = lines_of(self._curves)
+        self._own_fraction = float(median([line.fraction for line in self._lines.values()])) if self._lines else None
+
+    def figure(self, there: Configuration) -> Figure:
+        """Return time and power in one configuration."""
+        epoch_s, source = self._epoch_s(there)
+        gpu_w = self._gpu_w(there)
+        return Figure(there, bounded_s(epoch_s), None if gpu_w is None else min(gpu_w, MOST_GPU_W), source)
+
+    def _gpu_w(self, there: Configuration) -> float | None:
+        """Return watts per GPU: metered there, else on that type; of its kind; declared; else unknown."""
+        metered = sorted(
+            (m.gpus, m.measured_s, m.gpu_w) for m in self._own if m.gpu_type == there.gpu_type and m.gpu_w is not None
+        )
+        if metered:
+            here = [gpu_w for gpus, _, gpu_w in metered if gpus == there.gpus]
+            return here[-1] if here else float(median([gpu_w for _, _, gpu_w in metered]))
+        similar_w = self._kind.gpu_w(there.gpu_type, there.gpus)
+        return similar_w if similar_w is not None else self._declared_w.get(there.gpu_type)
+
+    def _epoch_s(self, there: Configuration) -> tuple[float, Source]:
+        row = self._curves.get(there.gpu_type)
+        if row is not None and there.gpus in row:
+            return row[there.gpus], Source.MEASURED
+        if there.gpu_type in self._lines:
+            return self._lines[there.gpu_type].at(there.gpus), Source.PREDICTED
+        found = self._along(there) if row else self._across(there)
+        if found is not None:
+            return found
+        declared_s = self._declared_s.get(there)
+        if declared_s is not None:
+            return declared_s * self._off(there.gpu_type), Source.DECLARED
+        if row:
+            ((known_gpus, known_s),) = row.items()
+            return known_s * stretch(None, known_gpus, there.gpus), Source.PREDICTED
+        if not self._curves:
+            similar_s = self._kind.epoch_s(there.gpu_type, there.gpus)
+            if similar_s is not None:
+                return similar_s, Source.SIMILAR
+        return self._limit_s, Source.TIME_LIMIT
+
+    def _along(self, there: Configuration) -> tuple[float, Source] | None:
+        """Predict from the one count it was measured at on this type."""
+        ((known_gpus, known_s),) = self._curves[there.gpu_type].items()
+        fraction, source = self._fraction(there.gpu_type)
+        return None if fraction is None else (known_s * stretch(fraction, known_gpus, there.gpus), source)
+
+    def _across(self, there: Configuration) -> tuple[float, Source] | None:
+        """Predict from other types it was measured on."""
+        fraction, _ = self._fraction(there.gpu_type)
+        times_s = []
+        for known_type, row in sorted(self._curves.items()):
+            ratio = self._kind.ratio(there.gpu_type, known_type)
+            if ratio is None:
+                continue
+            known_gpus, known_s = min(row.items())
+            known_fraction, _ = self._fraction(known_type)
+            if known_type in self._lines:
+                known_gpus, known_s, known_fraction = 1, self._lines[known_type].at(1), 0.0
+            if fraction is None or known_fraction is None:  # unknown for one of the two types
+                times_s.append(ratio * known_s * stretch(None, known_gpus, there.gpus))
+            else:
+                times_s.append(ratio * known_s / shape(known_fraction, known_gpus) * shape(fraction, there.gpus))
+        return (float(median(times_s)), Source.SIMILAR) if times_s else None
+
+    def _fraction(self, gpu_type: str) -> tuple[float | None, Source]:
+        """Return F on a type, ``None`` if unknown."""
+        of_kind = self._kind.fractions.get(gpu_type)
+        if of_kind is not None:
+            return of_kind, Source.SIMILAR
+        if self._own_fraction is not None:
+            return self._own_fraction, Source.PREDICTED
+        return self._kind.any_fraction, Source.SIMILAR
+
+    def _off(self, gpu_type: str) -> float:
+        """Return the ratio of measured to declared times: on this type if it was measured there, else on any."""
+        off = {
+            (known_type, gpus): known_s / self._declared_s[Configuration(known_type, gpus)]
+            for known_type, row in self._curves.items()
+            for gpus, known_s in row.items()
+            if Configuration(known_type, gpus) in self._declared_s
+        }
+        here = [value for (known_type, _), value in off.items() if known_type == gpu_type] or list(off.values())
+        return float(median(here)) if here else 1.0

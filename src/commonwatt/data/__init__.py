@@ -1,4 +1,4 @@
-"""Real input: job logs, measured profiles and generators in their likeness. None of it is in this repository.
+"""Real input: job logs, measured profiles, and generators of similar data. None of it is in this repository.
 
 - ``locate``: where third-party data lies on this machine.
 - ``catalog``: the public traces and profiles that can be read, where their publishers keep them.
@@ -9,6 +9,6 @@
 - ``readers``: Philly, Alibaba v2023, Helios, Slurm, SWF, CSV.
 - ``profiles``: speed against GPU type and count, and power: measured, or fitted scaling laws.
 - ``malleable``: from a job with one logged size and run time to one that may run on other GPUs.
-- ``generators``: a week in the likeness of Philly, the generator of ANDREAS, its validation on ARMIDA.
+- ``generators``: a week similar to Philly, the generator of ANDREAS, its validation on ARMIDA.
 - ``workload``: any workload a scenario can name, made into jobs and nodes.
 """

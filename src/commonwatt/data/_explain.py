@@ -1,8 +1,7 @@
-"""From what Pydantic found wrong to one line: field, value, expectation."""
+"""Pydantic's errors as one line: field, value, expectation."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
@@ -11,10 +10,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from commonwatt.model.errors import InputError
+from commonwatt.model.names import did_you_mean
 
 __all__ = ["explain", "numbers_in"]
 
-# what validators of our models write: "field: got VALUE, expected PHRASE"
+# the form of errors raised by validators of models: "field: got VALUE, expected PHRASE"
 _OURS = re.compile(r"(?:(?P<field>[\w.\-]+): )?(?:got (?P<value>.*?), )?expected (?P<expected>.*)", re.DOTALL)
 _LIMITS = {
     "greater_than": ("gt", "a number above {}"),
@@ -27,7 +27,7 @@ _LIMITS = {
     "string_pattern_mismatch": ("pattern", "text of the form {}"),
     "string_too_short": ("min_length", "text of at least {} character"),
 }
-_SECRET = {"key", "operator_key"}  # what such a field holds is not repeated
+_SECRET = {"key", "operator_key"}  # fields whose values are not repeated
 _KINDS = {
     "finite_number": "a finite number",
     "float": "a number",
@@ -42,7 +42,7 @@ _KINDS = {
 
 
 def explain(error: ValidationError, raw: object, model: type[BaseModel], file: object) -> InputError:
-    """Return the first thing that is wrong with *raw* as an ``InputError``."""
+    """Return the first error of *raw* as an ``InputError``."""
     first = _telling(error.errors(include_url=False), raw)
     field = ".".join(_place(first["loc"], raw))
     kind, context = first["type"], first.get("ctx", {})
@@ -52,7 +52,7 @@ def explain(error: ValidationError, raw: object, model: type[BaseModel], file: o
         return InputError("this field to be given", file=file, field=field)
     if kind == "union_tag_invalid":
         tag = str(context["discriminator"]).strip("'")
-        expected = f"one of {context['expected_tags']}"
+        expected = f"one of {context['expected_tags']}{_meant(context['tag'], context['expected_tags'])}"
         return InputError(expected, file=file, field=f"{field}.{tag}", value=context["tag"])
     if kind == "union_tag_not_found":
         tag = str(context["discriminator"]).strip("'")
@@ -60,11 +60,19 @@ def explain(error: ValidationError, raw: object, model: type[BaseModel], file: o
     if kind == "extra_forbidden":
         return InputError(_known(model, first["loc"]), file=file, field=field)
     value = "(hidden)" if field.rpartition(".")[2] in _SECRET else first["input"]
-    return InputError(_expectation(kind, context, first["msg"]), file=file, field=field or None, value=value)
+    expected = _expectation(kind, context, first["msg"])
+    if kind == "literal_error":
+        expected += _meant(value, context["expected"])
+    return InputError(expected, file=file, field=field or None, value=value)
+
+
+def _meant(value: object, quoted: str) -> str:
+    """Return which of the names *quoted*, as Pydantic lists them, *value* probably meant."""
+    return did_you_mean(value, re.findall("'([^']*)'", quoted))
 
 
 def _telling(errors: Sequence[ErrorDetails], raw: object) -> ErrorDetails:
-    """Pick the error to tell: the first; but a misspelt field rather than the one it leaves missing, and, where a
+    """Pick the error to report: the first; but a misspelt field rather than the one it leaves missing, and, where a
     value may be of several kinds, the error of the kind that got furthest.
     """  # noqa: D205
     first = errors[0]
@@ -101,7 +109,7 @@ def _ours(error: Exception, field: str, file: object) -> InputError:
 
 
 def _place(location: Sequence[int | str], raw: object) -> list[str]:
-    """Names along the way to the offending value; entries of a list go by their ``name`` if they have one.
+    """Return the path to the invalid value; entries of a list are named by their ``name`` if they have one.
 
     Pydantic puts the chosen member of a union in the way as if it were a key: what is not in *raw* is skipped,
     except at the end, where it is the missing field.
@@ -122,7 +130,7 @@ def _place(location: Sequence[int | str], raw: object) -> list[str]:
 
 
 def numbers_in(raw: object, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], float]]:
-    """Yield every number in a document and where it stands; entries of a list go by their ``name`` if they have one."""
+    """Yield every number in a document with its path; list entries go by their ``name`` if they have one."""
     if isinstance(raw, int | float) and not isinstance(raw, bool):
         yield place, raw
     elif isinstance(raw, Mapping):
@@ -141,7 +149,7 @@ def _key(raw: Mapping[Any, Any], part: int | str) -> object | None:
 
 
 def _known(model: type[BaseModel], location: Sequence[int | str]) -> str:
-    """The fields that were possible where *location* has an unknown one."""
+    """Return the possible fields in place of the unknown one at *location*."""
     candidates = [model]
     for part in location[:-1]:
         chosen = [m for m in candidates if isinstance(part, str) and part in m.model_fields]
@@ -149,10 +157,8 @@ def _known(model: type[BaseModel], location: Sequence[int | str]) -> str:
             candidates = [below for m in chosen for below in _models(m.model_fields[str(part)].annotation)]
         elif len(candidates) > 1:
             candidates = [m for m in candidates if _has_tag(m, part)] or candidates
-    names = list(dict.fromkeys(name for m in candidates for name in m.model_fields))
-    near = difflib.get_close_matches(str(location[-1]), names, n=1)
-    meant = f" (did you mean {near[0]}?)" if near else ""
-    return f"one of the fields {', '.join(names)}{meant}" if names else "no such field"
+    names = list(dict.fromkeys(info.alias or name for m in candidates for name, info in m.model_fields.items()))
+    return f"one of the fields {', '.join(names)}{did_you_mean(location[-1], names)}" if names else "no such field"
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:  # noqa: ANN401

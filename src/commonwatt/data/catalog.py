@@ -1,4 +1,4 @@
-"""The public traces and profiles that can be read.
+"""Public traces and profiles that can be read.
 
 This repository holds none of them: get them from their publishers.
 """
@@ -14,11 +14,11 @@ from commonwatt.data.profiles import gavel, zeus
 __all__ = ["CATALOG", "FORMATS", "Dataset"]
 
 FORMATS = {
-    "slurm": "Slurm accounting: sacct --json, or sacct --parsable2 with AllocTRES",
+    "slurm": "Slurm accounting: sacct --json, sacct --parsable2 with AllocTRES, or its table with nothing cut off",
     "swf": "Standard Workload Format, of the Parallel Workloads Archive; its processors are read as GPUs",
-    "csv": "any table with columns submit_s, duration_s and gpus, or others named with --column",
+    "csv": "any table with submit_s, duration_s and gpus, or start_s, end_s and gpus; --column renames them",
 }
-"""Formats of job logs beside those of the catalogue, and what they are."""
+"""Further formats of job logs, with descriptions."""
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,18 @@ class Dataset:
 
     name: str  # also of its format
     what: str
-    files: str  # what to get, and in which forms it is read
+    files: str  # files to download, and the formats that are read
     url: str
     licence: str
-    local_name: str  # of the tidied table, in the folder of traces; "" if there is none
+    local_name: str  # of the tidied table in the folder of traces; "": none
 
     def found(self) -> Path | None:
-        """Where it lies on this machine, or ``None``."""
+        """Return its path on this machine, or ``None``."""
         return locate.find(self.local_name) if self.local_name else None
 
     @property
     def kind(self) -> str:
-        """``job log`` or ``profiles``."""
+        """Return ``job log`` or ``profiles``."""
         return "profiles" if self.name in ("gavel", "zeus") else "job log"
 
 

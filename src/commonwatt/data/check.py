@@ -12,24 +12,25 @@ import yaml
 
 from commonwatt import __version__
 from commonwatt.data.catalog import CATALOG, FORMATS
+from commonwatt.data.demand import GpuUse, usage
 from commonwatt.data.guess import guess_format
 from commonwatt.data.log import JobLog
 from commonwatt.data.profiles import gavel, zeus
 from commonwatt.data.readers import READERS, read_log
-from commonwatt.data.usage import Usage, usage
 from commonwatt.data.workload import PUBLIC_LOGS
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
+from commonwatt.model.names import one_of
 from commonwatt.model.results import DataCheckResult, DataListResult, DatasetRow, FormatRow, LogSummary, SizeRow
 from commonwatt.model.units import DAY_S, HOUR_S
 
-__all__ = ["FORMAT_NAMES", "Checked", "check", "list_data", "locate_input", "summarize"]
+__all__ = ["FORMAT_NAMES", "CheckedFile", "check", "list_data", "locate_input", "summarize"]
 
 FORMAT_NAMES = (*READERS, "gavel", "zeus")
 _WEEK_S = 7 * DAY_S
 
 
-class Checked(NamedTuple):
+class CheckedFile(NamedTuple):
     """A file that was read: the answer, and the log if it is one."""
 
     result: DataCheckResult
@@ -57,8 +58,8 @@ def locate_input(given: str) -> tuple[Path, str | None]:
     path = Path(given)
     entry = next((entry for entry in CATALOG if entry.name == given), None)
     if entry is None and not path.suffix and path.name == given and not path.exists():
-        known = ", ".join(entry.name for entry in CATALOG)
-        raise InputError(f"a file that exists, or one of {known}", field="FILE", value=given)
+        known = one_of((entry.name for entry in CATALOG), given)
+        raise InputError(f"a file that exists, or {known}", field="FILE", value=given)
     if entry is None or path.exists():
         return path, None
     found = entry.found()
@@ -68,7 +69,7 @@ def locate_input(given: str) -> tuple[Path, str | None]:
     return found, entry.name
 
 
-def check(path: Path, source: str | None, columns: Mapping[str, str] | None = None) -> Checked:
+def check(path: Path, source: str | None, columns: Mapping[str, str] | None = None) -> CheckedFile:
     """Read *path* as the format *source*, guessed if ``None``; raises ``InputError`` if it cannot be read as that.
 
     *columns* says what a column of a CSV is called where it is not called as we do.
@@ -88,7 +89,7 @@ def check(path: Path, source: str | None, columns: Mapping[str, str] | None = No
         trainings = zeus.read_zeus(path)
         rows, types = len(trainings), {name for by_type in trainings.values() for name in by_type}
     else:
-        raise InputError(f"one of {', '.join(FORMAT_NAMES)}", field="--format", value=source)
+        raise InputError(one_of(FORMAT_NAMES, source), field="--format", value=source)
     result = DataCheckResult(
         version=__version__,
         input_digest=hashlib.sha256(path.read_bytes()).hexdigest(),
@@ -98,7 +99,7 @@ def check(path: Path, source: str | None, columns: Mapping[str, str] | None = No
         gpu_types=tuple(sorted(types)),
         log=summary,
     )
-    return Checked(result, log)
+    return CheckedFile(result, log)
 
 
 def summarize(log: JobLog, source: str, columns: Mapping[str, str]) -> LogSummary:
@@ -135,7 +136,7 @@ def summarize(log: JobLog, source: str, columns: Mapping[str, str]) -> LogSummar
     )
 
 
-def _in_use(held: Usage, first_s: float, last_s: float) -> tuple[float | None, int]:
+def _in_use(held: GpuUse, first_s: float, last_s: float) -> tuple[float | None, int]:
     """Mean GPUs in use between two moments, and how many were enough 95% of that time."""
     seconds, gpus = held.within(first_s, last_s)
     if not seconds.sum():

@@ -1,8 +1,8 @@
 """Demand for GPUs over time, from a job log.
 
-Two demands, by name: *running* counts a job from its start to its end, *wanted* from its submission to its end, that
-is while it runs or waits. Where a log does not tell starts, jobs count as started when they were submitted, and the
-two are one: the load that was asked for, not what a scheduler granted.
+*Running* demand counts a job from its start to its end, *wanted* demand from its submission to its end. If a log has no
+start times, jobs count as started when they were submitted, and the two are equal: the load requested, not what a
+scheduler granted.
 """
 
 from __future__ import annotations
@@ -12,12 +12,39 @@ from dataclasses import dataclass
 import numpy as np
 
 from commonwatt.data.log import JobLog
-from commonwatt.data.usage import usage
-from commonwatt.forecasting.series import DemandSeries
 from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.demand import DemandSeries
 from commonwatt.model.errors import InputError
 
-__all__ = ["LogDemand", "demand_of"]
+__all__ = ["GpuUse", "LogDemand", "demand_of", "usage"]
+
+
+@dataclass(frozen=True)
+class GpuUse:
+    """A step function: ``gpus[i]`` GPUs are in use from ``time_s[i]`` on; none before the first and after the last."""
+
+    time_s: Floats  # [T] increasing, on the clock of the log
+    gpus: Ints  # [T]; the last is 0
+    from_starts: bool  # whether the log has start times; else jobs count from their submission
+
+    def within(self, begin_s: float, end_s: float) -> tuple[Floats, Ints]:
+        """Return (seconds, GPUs) of every step between two moments, [S] each; empty if they are one."""
+        edges = np.unique(np.clip(np.concatenate((self.time_s, [begin_s, end_s])), begin_s, end_s))
+        in_use = np.concatenate(([0], self.gpus))
+        return np.diff(edges), in_use[np.searchsorted(self.time_s, edges[:-1], side="right")]
+
+
+def usage(log: JobLog) -> GpuUse:
+    """Return the GPUs in use over time: every job uses its GPUs for its run time from its start."""
+    known = np.isfinite(log.start_s)
+    from_starts = bool(known.mean() > 0.5)
+    begin_s = np.where(known & from_starts, log.start_s, log.submit_s)
+    moments = np.concatenate((begin_s, begin_s + log.duration_s))
+    time_s, index = np.unique(moments, return_inverse=True)
+    change = np.zeros(len(time_s), dtype=np.int64)
+    np.add.at(change, index, np.concatenate((log.gpus, -log.gpus)))
+    return GpuUse(time_s, np.cumsum(change), from_starts)
+
 
 _MOST_VALUES = 50_000_000
 
@@ -29,8 +56,8 @@ class LogDemand:
     Parameters
     ----------
     starts, sizes
-        Index of the first value that counts each job, and its GPUs, for the jobs that begin within; they say who is
-        served when too few GPUs are on. Shape [J].
+        Index of the first value that counts each job, and its GPUs, for the jobs that begin in the period: they say
+        which jobs are served when too few GPUs are on. Shape [J].
     """
 
     running: DemandSeries
@@ -44,13 +71,13 @@ class LogDemand:
 def demand_of(log: JobLog, step_s: float = 60.0, begin_s: float | None = None, end_s: float | None = None) -> LogDemand:
     """Count GPUs at whole steps: a value at t is the sum over jobs with ``begin <= t < end``, not capped.
 
-    A job that begins and ends between two instants does not show.
+    A job that begins and ends between two instants is not counted.
 
     Parameters
     ----------
     begin_s, end_s
-        Period on the clock of the log: ``[begin_s, end_s)``. If ``None`` from where the log is complete, until its last
-        submission, after which it thins out.
+        Period on the clock of the log: ``[begin_s, end_s)``. By default from where the log is complete to its last
+        submission.
 
     Raises
     ------
@@ -58,7 +85,7 @@ def demand_of(log: JobLog, step_s: float = 60.0, begin_s: float | None = None, e
         For a period without an instant.
     """
     origin_s = 0.0 if log.origin is None else log.origin.timestamp()
-    held = usage(log)
+    use = usage(log)
     first_s = log.whole_from_s if begin_s is None else begin_s
     last_s = log.span_s[1] if end_s is None else end_s
     first = int(np.ceil((first_s + origin_s) / step_s - 1e-9))
@@ -67,9 +94,9 @@ def demand_of(log: JobLog, step_s: float = 60.0, begin_s: float | None = None, e
         value = f"{log.moment(first_s)} to {log.moment(last_s)}"
         raise InputError(f"a period of 1 to {_MOST_VALUES:,} steps of {step_s:g} s", field="period", value=value)
     at_s: Floats = step_s * np.arange(first, stop, dtype=np.float64) - origin_s
-    counts = np.concatenate(([0], held.gpus))
-    running = counts[np.searchsorted(held.time_s, at_s, side="right")].astype(float)
-    begins_s = np.where(np.isfinite(log.start_s) & held.from_starts, log.start_s, log.submit_s)
+    counts = np.concatenate(([0], use.gpus))
+    running = counts[np.searchsorted(use.time_s, at_s, side="right")].astype(float)
+    begins_s = np.where(np.isfinite(log.start_s) & use.from_starts, log.start_s, log.submit_s)
     wanted = running + _waiting(log, begins_s, at_s)
     start_s = step_s * first
     begun = np.searchsorted(at_s, begins_s)
@@ -78,7 +105,7 @@ def demand_of(log: JobLog, step_s: float = 60.0, begin_s: float | None = None, e
     return LogDemand(
         running=DemandSeries(start_s, step_s, running),
         wanted=DemandSeries(start_s, step_s, wanted),
-        from_starts=held.from_starts,
+        from_starts=use.from_starts,
         dated=log.origin is not None,
         starts=begun[order].astype(np.int64),
         sizes=log.gpus[order],
@@ -90,7 +117,7 @@ def _at(at_s: Floats, index: np.ndarray) -> Floats:
 
 
 def _waiting(log: JobLog, begins_s: Floats, at_s: Floats) -> Floats:
-    """GPUs of jobs that are submitted and have not begun. Shape [T]."""
+    """GPUs of jobs that are submitted but not started. Shape [T]."""
     change = np.zeros(len(at_s) + 1)
     waits = begins_s > log.submit_s
     np.add.at(change, np.searchsorted(at_s, log.submit_s[waits]), log.gpus[waits])

@@ -1,10 +1,18 @@
-"""Files users write, into their models; and files we write, all at once or not at all."""
+"""Reads users' files into models, and writes files completely or not at all.
+
+YAML as people mean it: the core schema of YAML 1.2, and no key twice.
+
+PyYAML follows YAML 1.1, where ``off`` is false, ``1e-4`` is text, ``010`` is eight, ``12:30:00`` is 45000 and a date is
+no text. Users write ``state: off`` and ``begin: 2017-10-16``.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,29 +21,91 @@ import yaml
 from pydantic import ValidationError
 
 from commonwatt.data._explain import explain, numbers_in
-from commonwatt.data._yaml import DuplicateKeyError, parse_yaml
+from commonwatt.data.kinds import of_result, wrong_kind
 from commonwatt.data.table import read_table
 from commonwatt.data.text import read_text
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel
 
-__all__ = ["load_yaml", "read_series", "validate", "write_atomic"]
+__all__ = ["DuplicateKeyError", "load_yaml", "parse_yaml", "read_series", "validate", "write_atomic"]
+
+
+class DuplicateKeyError(ValueError):
+    """A mapping contains a key twice."""
+
+    def __init__(self, key: object, line: int | None) -> None:
+        super().__init__(f"{key!r} twice")
+        self.key, self.line = key, line
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:  # noqa: ANN401
+        try:
+            return super().construct_object(node, deep)
+        except (KeyError, TypeError, AttributeError, ArithmeticError):  # PyYAML's own, on `!!bool foo`
+            kind = node.tag.rpartition(":")[2]
+            raise yaml.constructor.ConstructorError(None, None, f"what is no {kind}", node.start_mark) from None
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:  # noqa: ANN401
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            if isinstance(key_node, yaml.ScalarNode) and key_node.tag != "tag:yaml.org,2002:merge":
+                key = self.construct_object(key_node)
+                if not isinstance(key, Hashable):
+                    break  # it is refused below
+                if key in seen:
+                    raise DuplicateKeyError(key, key_node.start_mark.line + 1)
+                seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _add(tag: str, pattern: str, first: str) -> None:
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"^(?:{pattern})$"), list(first) or [""])
+
+
+_add("bool", "true|True|TRUE|false|False|FALSE", "tTfF")
+_add("int", "[-+]?[0-9]+", "-+0123456789")
+_add("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789")
+_add("float", r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", "-+.")
+_add("null", "~|null|Null|NULL", "~nN")
+_add("null", "", "")
+_add("merge", "<<", "<")
+
+
+def _whole(loader: _Loader, node: Any) -> int:  # noqa: ANN401
+    return int(loader.construct_scalar(node))
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _whole)
+
+
+def parse_yaml(text: str) -> Any:  # noqa: ANN401
+    """Parse one document. Raises ``yaml.YAMLError``, ``DuplicateKeyError`` or ``RecursionError``."""
+    return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+
 
 Model = TypeVar("Model", bound=FileModel)
 
 LARGEST = 1e15
-"""No number of a file is larger: products of them stay finite, and a second is still seen beside 30 million years."""
+"""Largest number in a file: products stay finite, and a second still counts beside 30 million years."""
 
 
 def load_yaml(path: str | Path, model: type[Model]) -> Model:
     """Read a YAML or JSON file (by content, gzipped or not) into *model*.
 
     A price series named by ``electricity.series_file`` is read too and stands in ``electricity.series`` afterwards.
-    Raises one ``InputError`` naming file, field, value and what was expected.
+    The result of a command that answers with a *model* (``RESULTS``) is read as one. Raises one ``InputError`` naming
+    file, field, value and what was expected, or the command that reads a file of this kind.
     """
     path = Path(path)
-    loaded = validate(_parse(path), model, path)
+    raw = _parse(path)
+    try:
+        loaded = validate(of_result(raw, model), model, path)
+    except InputError as error:
+        raise (wrong_kind(raw, model, path) or error) from None
     electricity = getattr(loaded, "electricity", None)
     if isinstance(electricity, Electricity) and electricity.series_file:
         return loaded.model_copy(update={"electricity": read_series(electricity, path.parent)})
@@ -43,7 +113,7 @@ def load_yaml(path: str | Path, model: type[Model]) -> Model:
 
 
 def validate(raw: object, model: type[Model], file: object = None, *, strict: bool = False) -> Model:
-    """Validate what a file or request body holds; raises one ``InputError`` naming *file*.
+    """Validate the content of a file or request body; raises one ``InputError`` naming *file*.
 
     With *strict*, values are of the types of JSON they are said to be: no numbers written as text.
     """
@@ -103,12 +173,24 @@ def _parse(path: Path) -> Any:  # noqa: ANN401
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise _syntax(path, error) from None
     if not isinstance(raw, dict):
-        raise InputError("a mapping of fields at the top", file=path, value=raw)
+        raise _no_fields(path, raw)
     return raw
 
 
+def _no_fields(path: Path, raw: object) -> InputError:
+    """Return the error for a document without fields; it names the format of a job log."""
+    from commonwatt.data.guess import guess_format
+
+    try:
+        source = guess_format(path)
+    except InputError:
+        return InputError("a mapping of fields at the top", file=path, value=raw)
+    use = f"`commonwatt data check {path}`, which prints what a scenario says of it"
+    return InputError(f"a YAML or JSON file of fields; this is a log or table of format {source}: use {use}", file=path)
+
+
 def _parse_flow(path: Path, text: str) -> Any:  # noqa: ANN401
-    """Read YAML that begins with a brace but is no JSON."""
+    """Read YAML that begins with a brace but is not JSON."""
     try:
         return parse_yaml(text)
     except DuplicateKeyError as error:

@@ -1,25 +1,20 @@
-"""Fitted networks and trees as files: safetensors, their header as JSON in it. Reading one runs no code of the file."""
+"""Fitted networks and trees as safetensors files with a JSON header. Reading one runs no code of the file."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import numpy as np
 
 from commonwatt import __version__
 from commonwatt.data.files import validate, write_atomic
-from commonwatt.forecasting.blend import TREES_TOO, NetworkAndTrees
-from commonwatt.forecasting.forecast import FittedPredictor
-from commonwatt.forecasting.lightgbm_quantile import LightGbmQuantile
-from commonwatt.forecasting.networks import NetworkPredictor
+from commonwatt.forecasting import restore_predictor
+from commonwatt.model.demand import FittedPredictor
 from commonwatt.model.errors import InputError, MissingExtraError
-from commonwatt.model.forecast_file import FORMAT, BlendModelHeader, ForecastModelHeader, TreesModelHeader
+from commonwatt.model.forecast_file import FORMAT, ModelHeader, header_type
 
-__all__ = ["Header", "read_model", "write_model"]
-
-Header: TypeAlias = ForecastModelHeader | TreesModelHeader | BlendModelHeader
+__all__ = ["read_model", "write_model"]
 
 _KEY = "commonwatt"
 
@@ -39,14 +34,14 @@ def write_model(predictor: FittedPredictor, path: Path, seed: int) -> int:
     except ImportError:
         raise MissingExtraError("safetensors", "forecast") from None
     about, arrays = predictor.state()
-    header = _kind(about["kind"])(format=FORMAT, commonwatt=__version__, seed=seed, **about)
+    header = header_type(about["kind"])(format=FORMAT, commonwatt=__version__, seed=seed, **about)
     content = save({name: np.ascontiguousarray(a) for name, a in arrays.items()}, {_KEY: header.model_dump_json()})
     write_atomic(path, content)
     return len(content)
 
 
-def read_model(path: Path) -> tuple[FittedPredictor, Header]:
-    """Read a predictor as it was when written, the values it had seen included.
+def read_model(path: Path) -> tuple[FittedPredictor, ModelHeader]:
+    """Read a predictor as it was written, including the values it had observed.
 
     Raises
     ------
@@ -77,28 +72,14 @@ def read_model(path: Path) -> tuple[FittedPredictor, Header]:
     header = _header(raw, path, expected)
     about = header.model_dump(exclude={"format", "commonwatt", "seed"})
     try:
-        return _restored(about, arrays), header
+        return restore_predictor(about, arrays), header
     except ImportError as error:
         raise MissingExtraError(error.name or "torch", "forecast") from None
     except InputError as error:
         raise error.within(path) from None
 
 
-def _restored(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> FittedPredictor:
-    if about["kind"] == LightGbmQuantile.name:
-        return LightGbmQuantile.restored(about, arrays)
-    if about["kind"].endswith(TREES_TOO):
-        return NetworkAndTrees.restored(about, arrays)
-    return NetworkPredictor.restored(about, arrays)
-
-
-def _kind(name: object) -> type[Header]:
-    if name == LightGbmQuantile.name:
-        return TreesModelHeader
-    return BlendModelHeader if isinstance(name, str) and name.endswith(TREES_TOO) else ForecastModelHeader
-
-
-def _header(raw: str, path: Path, expected: str) -> Header:
+def _header(raw: str, path: Path, expected: str) -> ModelHeader:
     try:
         fields = json.loads(raw)
     except ValueError:
@@ -107,5 +88,5 @@ def _header(raw: str, path: Path, expected: str) -> Header:
     if found != FORMAT:
         by = fields.get("commonwatt") if isinstance(fields, dict) else None
         written = f"format {found} by commonwatt {by}"
-        raise InputError(f"a model file of format {FORMAT}: fit it anew", file=path, field="format", value=written)
-    return validate(fields, _kind(fields.get("kind")), path)
+        raise InputError(f"a model file of format {FORMAT}: fit it again", file=path, field="format", value=written)
+    return validate(fields, header_type(fields.get("kind")), path)

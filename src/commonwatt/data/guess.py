@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from commonwatt.data.catalog import CATALOG, FORMATS
+from commonwatt.data.readers.slurm import is_for_people
 from commonwatt.data.text import read_text
 from commonwatt.model.errors import InputError
 
@@ -24,7 +25,11 @@ _HEADERS = {  # columns that only this format has together
         {"model", "gpu_type", "power_limit_w", "time_per_epoch_s"},
         {"network", "power_limit", "time_per_epoch"},
     ),
-    "csv": ({"submit_s", "duration_s", "gpus"},),
+    "csv": (
+        {"submit_s", "duration_s", "gpus"},
+        {"start_s", "end_s", "gpus"},
+        {"start_time", "end_time", "gpus"},
+    ),
 }
 _HEAD = 4000  # characters that are looked at
 
@@ -59,5 +64,7 @@ def _by_lines(head: str) -> list[str]:
         return ["swf"]
     if head.startswith(";"):
         return ["swf"] if not numbers else []
+    if is_for_people(head):
+        return ["slurm"]
     columns = {cell.strip().strip('"') for cell in re.split(r"[,;\t|]", lines[0])}
     return [name for name, sets in _HEADERS.items() if any(wanted <= columns for wanted in sets)]

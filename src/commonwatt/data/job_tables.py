@@ -1,16 +1,17 @@
-"""Job tables from other tools: what every job asks of every sub-accelerator, as CSV or JSON.
+"""Job tables from other tools: latency and bandwidth of every job on every sub-accelerator, as CSV or JSON.
 
 A CSV has a row for each job on each sub-accelerator: ``job``, ``accelerator``, ``latency_cycles`` and either
 ``bandwidth_gbs`` or ``bytes`` (what the job moves: over its cycles at 1 GHz that is the bandwidth); ``energy_nj`` if it
-is known.
-Where a pair has no row, or no latency, the job cannot run there. Jobs and sub-accelerators stand in the order in which
-they first appear, or by number if all are whole numbers. A JSON file has the fields of ``table`` in a problem.
+is known. Where a pair has no row, or no latency, the job cannot run there. Jobs and sub-accelerators stand in the order
+in which they first appear, or by number if all are whole numbers. A JSON file has the fields of ``table`` in a problem;
+what ``map table --json`` prints is one.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from commonwatt.data.files import load_yaml
-from commonwatt.data.table import Table, read_table
+from commonwatt.data.table import TextTable, read_table
 from commonwatt.data.text import read_text
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError
@@ -30,7 +31,7 @@ COLUMNS = ("job", "accelerator", "latency_cycles", "bandwidth_gbs", "energy_nj")
 
 
 class NamedTable(NamedTuple):
-    """A job table, and what its rows and columns are called."""
+    """A job table with the names of its rows and columns."""
 
     table: MapTable
     jobs: tuple[str, ...]
@@ -49,13 +50,16 @@ def read_job_table(path: str | Path) -> NamedTable:
     text = read_text(path)
     if text.lstrip().startswith("{"):
         table = load_yaml(path, MapTable)
-        accelerators = max(len(row) for row in table.latency_cycles)
-        return NamedTable(table, numbered(len(table.latency_cycles)), numbered(accelerators))
+        shape = len(table.latency_cycles), max(len(row) for row in table.latency_cycles)
+        jobs, accelerators = (
+            _names(text, key, count) for key, count in zip(("jobs", "accelerators"), shape, strict=True)
+        )
+        return NamedTable(table, jobs, accelerators)
     return _from_rows(read_table(path, text=text))
 
 
 def from_arrays(latency: Floats, bandwidth: Floats, energy: Floats | None) -> MapTable:
-    """Return the tables ([J, A]) as a file has them: what is not finite in *latency* is null in all."""
+    """Return the tables ([J, A]) for a file: where *latency* is not finite, all are null."""
     here = np.isfinite(latency)
 
     def rows(values: Floats) -> tuple[tuple[float | None, ...], ...]:
@@ -86,11 +90,17 @@ def table_text(named: NamedTable) -> str:
 
 
 def numbered(count: int) -> tuple[str, ...]:
-    """Return the names of what has none: numbers from 0."""
+    """Return default names: numbers from 0."""
     return tuple(map(str, range(count)))
 
 
-def _from_rows(table: Table) -> NamedTable:
+def _names(text: str, key: str, count: int) -> tuple[str, ...]:
+    """Return the names in the result of ``map table --json``, or numbers."""
+    given = json.loads(text).get(key)
+    return tuple(map(str, given)) if given and len(given) == count else numbered(count)
+
+
+def _from_rows(table: TextTable) -> NamedTable:
     for name in ("job", "accelerator"):
         cells = table.text(name)
         if "" in cells:
@@ -122,13 +132,13 @@ def _order(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(first, key=int)) if all(name.isdecimal() for name in first) else first
 
 
-def _once(table: Table, pairs: np.ndarray) -> None:
+def _once(table: TextTable, pairs: np.ndarray) -> None:
     _, first = np.unique(pairs, return_index=True)
     for i in sorted(set(range(len(pairs))) - set(first.tolist()))[:1]:
         raise table.error(i, "accelerator", f"one row for job {table.columns['job'][i]} there")
 
 
-def _bandwidth(table: Table, latency: Floats, known: np.ndarray) -> Floats:
+def _bandwidth(table: TextTable, latency: Floats, known: np.ndarray) -> Floats:
     if "bytes" not in table:
         return _not_negative(table, "bandwidth_gbs", known)
     if "bandwidth_gbs" in table:
@@ -137,7 +147,7 @@ def _bandwidth(table: Table, latency: Floats, known: np.ndarray) -> Floats:
     return np.where(known, moved / np.where(known, latency, 1.0), np.inf)
 
 
-def _not_negative(table: Table, name: str, known: np.ndarray) -> Floats:
+def _not_negative(table: TextTable, name: str, known: np.ndarray) -> Floats:
     values = table.numbers(name, blank=np.nan)
     for i in np.flatnonzero(known & ~(values >= 0)).tolist()[:1]:
         raise table.error(i, name, "a number, 0 or more")

@@ -9,9 +9,10 @@ from typing import Literal, get_args
 import numpy as np
 
 from commonwatt.data.networks import network, network_layers, task_layers
-from commonwatt.mapping.layers import Kind, Layer, TaskClass
+from commonwatt.mapping.costs import Kind, Layer, TaskClass
 from commonwatt.model.errors import InputError
-from commonwatt.model.map_platform import BatchSpec
+from commonwatt.model.map_file import BatchSpec
+from commonwatt.model.names import one_of
 
 __all__ = ["CLASSES", "BatchClass", "as_published", "batch_of", "pool_of", "sample_batch"]
 
@@ -29,7 +30,7 @@ _WIDEST, _LARGEST = 4096, 224
 
 
 def pool_of(batch_class: BatchClass, *, products: bool = False) -> tuple[Layer, ...]:
-    """Return the layers a batch of this class is drawn from: all of its networks, as often as they occur.
+    """Return the layers from which a batch of this class is drawn: all of its networks, as often as they occur.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ def pool_of(batch_class: BatchClass, *, products: bool = False) -> tuple[Layer, 
 
 
 def sample_batch(batch_class: BatchClass, count: int, seed: int, *, products: bool = False) -> tuple[Layer, ...]:
-    """Draw *count* layers, each independently and with the same chance from :func:`pool_of`.
+    """Draw *count* layers, each independently and with equal probability from :func:`pool_of`.
 
     So are the published batches: shares of networks there agree with their numbers of layers. ``random`` is ours: each
     kind with the same chance, channels to 4096 and sides to 224 log-uniform, filters of 1, 3, 5 or 7, strides 1 or 2.
@@ -53,7 +54,7 @@ def sample_batch(batch_class: BatchClass, count: int, seed: int, *, products: bo
         For a class that is none, or a count below 1 or above 100,000.
     """
     if batch_class not in CLASSES:
-        raise InputError(f"one of {', '.join(CLASSES)}", field="class", value=batch_class)
+        raise InputError(one_of(CLASSES, batch_class), field="class", value=batch_class)
     if not 1 <= count <= _MOST:
         raise InputError(f"a whole number from 1 to {_MOST}", field="count", value=count)
     rng = np.random.default_rng(seed)
@@ -64,7 +65,7 @@ def sample_batch(batch_class: BatchClass, count: int, seed: int, *, products: bo
 
 
 def as_published(layers: Iterable[Layer]) -> tuple[Layer, ...]:
-    """Return *layers* as the published code has them, to compare with its numbers.
+    """Return *layers* in the form of the published code, for comparisons.
 
     Convolutions have neither stride nor padding (so a layer with stride 2 is four times as large), networks of vision
     have no fully connected layers, and there are no products of activations. With it the published cost model gives six
@@ -75,7 +76,7 @@ def as_published(layers: Iterable[Layer]) -> tuple[Layer, ...]:
 
 
 def batch_of(spec: BatchSpec) -> tuple[Layer, ...]:
-    """Return the batch a problem file asks for; raises ``InputError`` on a network that is none."""
+    """Return the batch of a problem file; raises ``InputError`` on an unknown network."""
     if spec.batch_class is not None:
         return sample_batch(spec.batch_class, spec.count, spec.seed, products=spec.products)
     found: list[Layer] = []

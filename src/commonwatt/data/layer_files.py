@@ -3,7 +3,8 @@
 Columns: ``model, layer, kind, k, c, y, x, r, s, stride, padding, groups, batch, task, repeat``, in any order (``name``
 may stand for ``layer``). Needed are ``kind``, ``k`` and ``c``, of a convolution also ``y``, ``x``, ``r``, ``s``, of a
 ``gemm`` ``y``; the others are 1 where they are blank or missing, ``padding`` 0. A row with ``repeat`` n stands for n
-layers. Files of the published reference batches have no header: ``thread, layer, d1..d6, type``.
+layers. Files of the published reference batches have no header: ``thread, layer, d1..d6, type``. What
+``map layers --json`` and ``map batch --json`` print is read too.
 """
 
 from __future__ import annotations
@@ -15,11 +16,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import cast
 
+from pydantic import ValidationError
+
 from commonwatt.data.files import write_atomic
-from commonwatt.data.table import Table, read_table
+from commonwatt.data.table import TextTable, read_table
 from commonwatt.data.text import read_text
-from commonwatt.mapping.layers import Kind, Layer, TaskClass
+from commonwatt.mapping.costs import Kind, Layer, TaskClass
 from commonwatt.model.errors import InputError
+from commonwatt.model.fields import ResultModel
+from commonwatt.model.map_results import MapLayer
+from commonwatt.model.names import one_of
 
 __all__ = ["COLUMNS", "layers_text", "read_layers", "write_layers"]
 
@@ -35,25 +41,29 @@ _NEEDED = {
     "depthwise": {"c", "y", "x", "r", "s"},
 }
 _REFERENCE = ("thread", "layer", "d1", "d2", "d3", "d4", "d5", "d6", "type")
-_MOST = 10**9  # no dimension beyond this is meant
+_MOST = 10**9  # larger dimensions are taken for mistakes
 _MOST_LAYERS = 10**6
 
 
+class _Layers(ResultModel):
+    layers: tuple[MapLayer, ...]
+
+
 def read_layers(path: str | Path) -> tuple[Layer, ...]:
-    """Read a list of layers, in the order of the file, each as often as its ``repeat`` says.
+    """Read a list of layers, in the order of the file, each repeated ``repeat`` times.
 
     Raises
     ------
     InputError
         For a file without layers, a column that is missing or unknown, a dimension that is missing, no whole number or
-        below 1, and whatever :class:`~commonwatt.mapping.layers.Layer` refuses. It names file, line, field and value.
+        below 1, and whatever :class:`~commonwatt.mapping.costs.Layer` refuses. It names file, line, field and value.
     """
     path = Path(path)
     text = read_text(path)
     first = next(line for line in text.splitlines() if line.strip())
     if _is_number(first.split(",")[0].strip()):
         return tuple(_reference_layers(path, text))
-    table = read_table(path, text=text)
+    table = _of_result(path, text) if first.lstrip().startswith("{") else read_table(path, text=text)
     if "name" in table and "layer" not in table:
         table.columns["layer"] = table.columns.pop("name")
     unknown = sorted(set(table.columns) - set(COLUMNS))
@@ -69,6 +79,22 @@ def read_layers(path: str | Path) -> tuple[Layer, ...]:
     return tuple(layers)
 
 
+def _of_result(path: Path, text: str) -> TextTable:
+    """Return the layers in the output of ``map layers --json`` or ``map batch --json``, as a table."""
+    try:
+        rows = _Layers.model_validate_json(text).layers
+    except ValidationError:
+        raise InputError("a CSV of layers, or what map layers --json or map batch --json prints", file=path) from None
+    if not rows:
+        raise InputError("at least one layer", file=path, field="layers", value="none")
+    columns = {
+        name: ["" if value is None else str(value) for value in (getattr(row, name) for row in rows)]
+        for name in MapLayer.model_fields
+        if name != "macs"
+    }
+    return TextTable(path, columns, list(range(1, len(rows) + 1)))
+
+
 def layers_text(layers: Iterable[Layer]) -> str:
     """Return the file that :func:`read_layers` reads back; equal layers in a row become one row with ``repeat``."""
     out = io.StringIO(newline="")
@@ -82,11 +108,11 @@ def layers_text(layers: Iterable[Layer]) -> str:
 
 
 def write_layers(path: str | Path, layers: Iterable[Layer]) -> None:
-    """Write *layers* to a file, all at once or not at all; raises ``InputError`` if it cannot be written."""
+    """Write *layers* to a file, completely or not at all; raises ``InputError`` if it cannot be written."""
     write_atomic(path, layers_text(layers))
 
 
-def _layer(table: Table, row: int) -> tuple[Layer, int]:
+def _layer(table: TextTable, row: int) -> tuple[Layer, int]:
     kind = _one_of(table, row, "kind", _KINDS)
     needed = _NEEDED[kind]
     sizes = {name: _size(table, row, name, needed=name in needed) for name in ("k", "c", "y", "x", "r", "s")}
@@ -103,18 +129,18 @@ def _layer(table: Table, row: int) -> tuple[Layer, int]:
     ), _size(table, row, "repeat", needed=False)
 
 
-def _cell(table: Table, row: int, name: str) -> str:
+def _cell(table: TextTable, row: int, name: str) -> str:
     return table.columns[name][row] if name in table else ""
 
 
-def _one_of(table: Table, row: int, name: str, allowed: tuple[str, ...]) -> str:
+def _one_of(table: TextTable, row: int, name: str, allowed: tuple[str, ...]) -> str:
     cell = _cell(table, row, name)
     if cell not in allowed:
-        raise table.error(row, name, f"one of {', '.join(allowed)}")
+        raise table.error(row, name, one_of(allowed, cell))
     return cell
 
 
-def _size(table: Table, row: int, name: str, *, needed: bool) -> int:
+def _size(table: TextTable, row: int, name: str, *, needed: bool) -> int:
     least = 0 if name == "padding" else 1
     if needed:
         table.text(name)
@@ -145,7 +171,7 @@ def _made(
 
 
 def _reference_layers(path: Path, text: str) -> Iterator[Layer]:
-    """Rows of the published batches: types 0 to 3 are FC, CONV, depth-wise CONV and GEMM, d1..d6 as each has them."""
+    """Yield rows of the published batches: types 0 to 3 are FC, CONV, depth-wise CONV and GEMM, with d1 to d6."""
     for line, row in enumerate(csv.reader(io.StringIO(text, newline="")), start=1):
         if not row:
             continue

@@ -1,4 +1,4 @@
-"""Where third-party data lies: under ``COMMONWATT_DATA``, else in ``../shared/data`` beside the current folder."""
+"""Paths of third-party data, under ``COMMONWATT_DATA`` or in ``../shared/data`` beside the current folder."""
 
 from __future__ import annotations
 

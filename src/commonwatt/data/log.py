@@ -17,9 +17,9 @@ from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.units import DAY_S
 
-__all__ = ["JobLog", "time_of", "utc", "window"]
+__all__ = ["JobLog", "plural", "time_of", "utc", "window"]
 
-_SPEAKABLE_S = 1e10  # beyond some three centuries a date says nothing, and in the end there is none
+_SPEAKABLE_S = 1e10  # beyond about three centuries a date is meaningless
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,17 @@ class JobLog:
     What the log does not say is "" (GPU type) or NaN (time limit, start).
     """
 
-    source: str  # where the jobs come from, in one sentence without a full stop
-    job: tuple[str, ...]  # [J] names, all different
+    source: str  # source of the jobs, as a sentence without a full stop
+    job: tuple[str, ...]  # [J] distinct names
     tenant: tuple[str, ...]  # [J]
     submit_s: Floats  # [J] increasing
-    duration_s: Floats  # [J] time it ran, above 0
+    duration_s: Floats  # [J] run time, above 0
     gpus: Ints  # [J] 1 or more
     gpu_type: tuple[str, ...]  # [J] as the log spells it
-    time_limit_s: Floats  # [J] run time its owner declared; infinity: unlimited
-    start_s: Floats  # [J] when it started, on the clock of submit_s
-    censored: Bools  # [J] still running when the log was taken, so that duration_s is too short
-    origin: datetime | None = None  # aware; what submit_s = 0 is
+    time_limit_s: Floats  # [J] declared run time; infinity: unlimited
+    start_s: Floats  # [J] time of the start, on the clock of submit_s
+    censored: Bools  # [J] still running at the end of the log, so that duration_s is too short
+    origin: datetime | None = None  # time of submit_s = 0, with a time zone
     dropped: Mapping[str, int] = field(default_factory=dict)  # records left out, by reason
     path: Path | None = None
     complete_from_s: float | None = None  # before this the log is known to lack jobs
@@ -93,18 +93,18 @@ class JobLog:
 
     @property
     def span_s(self) -> tuple[float, float]:
-        """First and last submission."""
+        """Return the first and last submission."""
         return float(self.submit_s[0]), float(self.submit_s[-1])
 
     @property
     def whole_from_s(self) -> float:
-        """First submission, or the later moment before which the log is known to lack jobs, if jobs follow it."""
+        """Return the first submission, or a later time before which the log lacks jobs, if jobs follow it."""
         first, last = self.span_s
         known = self.complete_from_s
         return known if known is not None and first < known < last else first
 
     def moment(self, time_s: float) -> str:
-        """Return a time of this log as people write it."""
+        """Return a time of this log as text."""
         if self.origin is None or abs(time_s) > _SPEAKABLE_S:
             return f"{time_s:.0f} s"
         return (self.origin + timedelta(seconds=round(time_s))).isoformat().replace("+00:00", "Z")
@@ -127,7 +127,7 @@ def _refuse_duplicates(names: Sequence[str], path: Path | None) -> None:
     if len(set(names)) == len(names):
         return
     twice = next(name for name, times in Counter(names).items() if times > 1)
-    raise InputError("job names that differ", file=path, field="job", value=twice)
+    raise InputError("distinct job names", file=path, field="job", value=twice)
 
 
 def window(log: JobLog, begin: str | None, days: float, *, carry_in: bool = True) -> JobLog:
@@ -155,7 +155,7 @@ def window(log: JobLog, begin: str | None, days: float, *, carry_in: bool = True
             field="workload.begin",
             value=f"{days:g} days from {log.moment(begin_s)}",
         )
-    started_s = np.fmax(log.start_s, log.submit_s)  # fmax: NaN gives way
+    started_s = np.fmax(log.start_s, log.submit_s)  # fmax ignores NaN
     ran_s = np.clip(begin_s - started_s, 0.0, None)
     carried = ~fresh & carry_in & (log.submit_s < begin_s) & (ran_s < log.duration_s)
     rows = np.flatnonzero(fresh | carried)
@@ -197,8 +197,8 @@ def time_of(log: JobLog, begin: str) -> float:
 
 
 def _sentence(log: JobLog, begin_s: float, end_s: float, fresh: int, carried: int) -> str:
-    length = _plural(round((end_s - begin_s) / DAY_S, 3), "day")
-    parts = [f"{log.source}, {length} from {log.moment(begin_s)}: {_plural(fresh, 'job')} submitted"]
+    length = plural(round((end_s - begin_s) / DAY_S, 3), "day")
+    parts = [f"{log.source}, {length} from {log.moment(begin_s)}: {plural(fresh, 'job')} submitted"]
     if carried:
         parts.append(f"and {carried} carried in from before")
     if log.complete_from_s is not None and begin_s < log.complete_from_s:
@@ -209,9 +209,10 @@ def _sentence(log: JobLog, begin_s: float, end_s: float, fresh: int, carried: in
     return " ".join(parts)
 
 
-def _plural(count: float, word: str) -> str:
+def plural(count: float, word: str) -> str:
+    """Return ``1 day``, ``2.5 days``."""
     shown = str(count) if isinstance(count, int) else f"{count:g}"
-    return f"{shown} {word}" if count == 1 else f"{shown} {word}s"
+    return f"{shown} {word}{'' if count == 1 else 's'}"
 
 
 def utc(seconds: float) -> datetime:

@@ -1,4 +1,4 @@
-"""How a log's jobs of one size become malleable.
+"""Makes a log's jobs of one size malleable.
 
 A log tells that a job ran for so long on so many GPUs of some type. It does not tell which model was trained, nor how
 long it would have taken elsewhere. Both are supplied here:
@@ -29,17 +29,17 @@ from commonwatt.data.log import JobLog
 from commonwatt.data.profiles import GPU_TYPES, Profiles, canonical, known_gpu_type
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
-from commonwatt.model.jobs import JobTable
+from commonwatt.model.jobs import JobArrays
 from commonwatt.model.scenario import LogWorkload, WeekWorkload
 
 __all__ = ["counts", "malleable"]
 
 
-_NODE = 8  # GPUs of the largest usual node
+_NODE = 8  # GPUs of the largest common node
 
 
 def counts(asked: int, largest_growth: float) -> list[int]:
-    """GPU counts a job that asked for *asked* may get, increasing.
+    """Return the possible GPU counts of a job that requested *asked*, increasing.
 
     >>> counts(2, 2.0), counts(3, 2.0), counts(16, 2.0), counts(12, 1.5)
     ([1, 2, 4], [1, 2, 3, 4], [8, 16, 32], [12])
@@ -75,7 +75,7 @@ class _Maker:
     largest_growth: float
 
     def kinds(self, ran_on: str, asked: int) -> list[int]:
-        """Kinds such a job may have."""
+        """Return the possible kinds of such a job."""
         return [
             i
             for i, kind in enumerate(self.profiles.kinds)
@@ -84,7 +84,7 @@ class _Maker:
         ]
 
     def template(self, kind: int, ran_on: str, asked: int) -> _Template:
-        """Configurations of such a job of that kind."""
+        """Return the configurations of such a job of that kind."""
         name = self.profiles.kinds[kind]
         logged = self.profiles.speed(name, ran_on, asked)
         rows: list[tuple[int, int, float, float]] = []
@@ -107,7 +107,7 @@ def malleable(
     profiles: Profiles,
     gpu_types: Sequence[str],
     rng: np.random.Generator,
-) -> JobTable:
+) -> JobArrays:
     """Make the jobs of *log* malleable on a cluster with *gpu_types*.
 
     Raises ``InputError`` on a GPU type, of the log or the cluster, whose speed is unknown.
@@ -125,7 +125,7 @@ def malleable(
     first = np.cumsum([0, *(len(t.type) for t in templates[:-1])])
     rows = np.arange(start[-1]) + np.repeat(first[which] - start[:-1], sizes)
     tenants = {name: i for i, name in enumerate(dict.fromkeys(log.tenant))}
-    return JobTable(
+    return JobArrays(
         names=log.job,
         tenants=tuple(tenants),
         gpu_types=tuple(gpu_types),
@@ -147,7 +147,7 @@ def malleable(
 
 
 def _ran_on(log: JobLog, spec: LogWorkload | WeekWorkload) -> Ints:
-    """Index into ``GPU_TYPES`` of what each job ran on."""
+    """Return the index into ``GPU_TYPES`` of each job's type."""
     otherwise = known_gpu_type(spec.logged_gpu_type, "workload.logged_gpu_type")
     name_of = {n: known_gpu_type(n, "gpu_type", log.path) if n else otherwise for n in dict.fromkeys(log.gpu_type)}
     return np.array([GPU_TYPES.index(name_of[name]) for name in log.gpu_type], dtype=np.int64)
@@ -170,7 +170,7 @@ def _draw_kinds(maker: _Maker, log: JobLog, ran_on: Ints, rng: np.random.Generat
 
 
 def _templates(maker: _Maker, log: JobLog, ran_on: Ints, kind: Ints) -> tuple[list[_Template], Ints]:
-    """One template for each combination that occurs, and which one each job has."""
+    """Return a template for each combination that occurs, and the template of each job."""
     different, which = np.unique(np.stack((kind, ran_on, log.gpus)), axis=1, return_inverse=True)
     return [maker.template(int(k), GPU_TYPES[t], int(g)) for k, t, g in different.T], which.reshape(-1)
 

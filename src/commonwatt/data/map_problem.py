@@ -11,20 +11,16 @@ from commonwatt.data.files import load_yaml
 from commonwatt.data.job_tables import NamedTable, from_arrays, numbered, read_job_table
 from commonwatt.data.layer_batches import batch_of
 from commonwatt.data.layer_files import read_layers
-from commonwatt.mapping.costs.cost import Array
-from commonwatt.mapping.costs.models import MODELS, ModelName
-from commonwatt.mapping.job_table import JobTable, job_table
-from commonwatt.mapping.layers import Layer
-from commonwatt.mapping.platforms import PLATFORMS
+from commonwatt.mapping.costs import MODELS, PLATFORMS, Array, JobTable, Layer, ModelName, job_table
 from commonwatt.model.errors import InputError
-from commonwatt.model.map_file import MapFile, MapTable
-from commonwatt.model.map_platform import AcceleratorSpec, BatchSpec, LayerSpec
+from commonwatt.model.map_file import AcceleratorSpec, BatchSpec, LayerSpec, MapFile, MapTable
+from commonwatt.model.names import one_of
 
-__all__ = ["Loaded", "arrays_of", "load_map", "load_problem"]
+__all__ = ["LoadedMapping", "arrays_of", "complete", "load_map", "load_problem"]
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedMapping:
     """A problem with its job table. *costs* and *arrays* are there if it was made from layers."""
 
     file: MapFile  # with the table filled in
@@ -48,26 +44,31 @@ def load_map(path: str | Path) -> MapFile:
     return load_problem(path).file
 
 
-def load_problem(path: str | Path, cost_model: ModelName | None = None) -> Loaded:
+def load_problem(path: str | Path, cost_model: ModelName | None = None) -> LoadedMapping:
     """Read a problem and all it names; *cost_model* stands for the file's. Raises ``InputError`` as ``load_map``."""
     path = Path(path)
     file = load_yaml(path, MapFile)
+    try:
+        return complete(file, path.parent, cost_model)
+    except InputError as error:
+        raise error.within(path) from None
+
+
+def complete(file: MapFile, folder: Path, cost_model: ModelName | None = None) -> LoadedMapping:
+    """Make the job table of *file*, whose paths are relative to *folder*. Raises ``InputError`` as ``load_map``."""
     if isinstance(file.table, str):
-        return _ready(file, read_job_table(path.parent / file.table))
+        return _ready(file, read_job_table(folder / file.table))
     if isinstance(file.table, MapTable):
         width = max(len(row) for row in file.table.latency_cycles)
         return _ready(file, NamedTable(file.table, numbered(len(file.table.latency_cycles)), numbered(width)))
-    try:
-        return _costed(file, path.parent, cost_model or file.cost_model)
-    except InputError as error:
-        raise error.within(path) from None
+    return _costed(file, folder, cost_model or file.cost_model)
 
 
 def arrays_of(platform: str | Sequence[AcceleratorSpec]) -> tuple[Array, ...]:
     """Return the sub-accelerators of a platform; raises ``InputError`` on a name that is none."""
     if isinstance(platform, str):
         if platform not in PLATFORMS:
-            raise InputError(f"one of {', '.join(PLATFORMS)}, or a list", field="platform", value=platform)
+            raise InputError(f"{one_of(PLATFORMS, platform)}, or a list", field="platform", value=platform)
         return PLATFORMS[platform]
     found: list[Array] = []
     for spec in platform:
@@ -80,14 +81,14 @@ def arrays_of(platform: str | Sequence[AcceleratorSpec]) -> tuple[Array, ...]:
     return tuple(found)
 
 
-def _ready(file: MapFile, named: NamedTable) -> Loaded:
+def _ready(file: MapFile, named: NamedTable) -> LoadedMapping:
     filled: dict[str, object] = {"table": named.table}
     if file.names is None and named.jobs != numbered(len(named.jobs)):
         filled["names"] = named.jobs
-    return Loaded(file.model_copy(update=filled), named, None, (), ())
+    return LoadedMapping(file.model_copy(update=filled), named, None, (), ())
 
 
-def _costed(file: MapFile, folder: Path, cost_model: ModelName) -> Loaded:
+def _costed(file: MapFile, folder: Path, cost_model: ModelName) -> LoadedMapping:
     assert file.platform is not None
     assert file.jobs is not None
     arrays = arrays_of(file.platform)
@@ -101,7 +102,7 @@ def _costed(file: MapFile, folder: Path, cost_model: ModelName) -> Loaded:
         filled["names"] = jobs
     if file.tenants is None and all(layer.model for layer in layers):
         filled["tenants"] = tuple(layer.model for layer in layers)
-    return Loaded(file.model_copy(update=filled), named, costs, arrays, layers)
+    return LoadedMapping(file.model_copy(update=filled), named, costs, arrays, layers)
 
 
 def _layers(specs: str | Sequence[LayerSpec] | BatchSpec, folder: Path) -> tuple[Layer, ...]:

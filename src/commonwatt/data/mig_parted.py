@@ -7,6 +7,7 @@ with certain PCI ids) MIG is on, and how many instances of each profile they are
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,13 @@ from typing import Any, Literal
 
 import yaml
 
-from commonwatt.data._yaml import DuplicateKeyError, parse_yaml
-from commonwatt.data.files import write_atomic
+from commonwatt.data.files import DuplicateKeyError, parse_yaml, write_atomic
 from commonwatt.data.text import read_text
 from commonwatt.model.errors import InputError
+from commonwatt.model.mig_results import MigAnswer
+from commonwatt.model.names import one_of
 
-__all__ = ["Entry", "MigParted", "read_mig_parted", "text_of", "write_mig_parted"]
+__all__ = ["Entry", "MigParted", "parted_of", "read_mig_parted", "text_of", "write_mig_parted"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class MigParted:
         ``None`` if no entry without a device filter is for it. Raises ``InputError`` if there is no such configuration.
         """
         if name not in self.configs:
-            raise InputError(f"one of {', '.join(self.configs)}", file=file, field="mig-configs", value=name)
+            raise InputError(one_of(self.configs, name), file=file, field="mig-configs", value=name)
         for entry in self.configs[name]:
             if entry.device_filter is None and (entry.devices == "all" or device in entry.devices):
                 return dict(entry.instances)
@@ -182,6 +184,16 @@ def _raw(entry: Entry) -> dict[str, Any]:
     if entry.enabled:
         raw["mig-devices"] = dict(entry.instances)
     return raw
+
+
+def parted_of(answer: MigAnswer) -> MigParted:
+    """Return the layouts of *answer* as a configuration called ``commonwatt``; GPUs are numbered as in the problem."""
+    alike: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    for place, gpu in enumerate(answer.gpus):
+        counts = Counter(instance.profile for instance in gpu.instances)
+        alike.setdefault(tuple(counts.items()), []).append(place)
+    entries = tuple(Entry(tuple(places), enabled=True, instances=dict(c)) for c, places in alike.items())
+    return MigParted({"commonwatt": entries})
 
 
 def write_mig_parted(document: MigParted, path: str | Path) -> None:

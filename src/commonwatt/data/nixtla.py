@@ -1,7 +1,7 @@
-"""The border to Nixtla's libraries: their long format in and out, as a pandas or a polars frame.
+"""Nixtla's long format, in and out, as a pandas or a polars frame.
 
 Rows are ``unique_id, ds, y``; quantile forecasts are columns ``NAME-q-0.95``; forecasts of a rolling origin carry
-``cutoff``, the instant of the last value seen. pandas is only imported where a pandas frame comes or goes.
+``cutoff``, the instant of the last value used. pandas is imported only for a pandas frame.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from commonwatt.data.series_files import LONGEST_GAP_S
-from commonwatt.forecasting.evaluate import Rolled
-from commonwatt.forecasting.forecast import QuantileForecast
-from commonwatt.forecasting.series import DemandSeries
+from commonwatt.data.series_files import LONGEST_GAP_S, step_of
+from commonwatt.forecasting import Rolled
 from commonwatt.model.arrays import Floats
+from commonwatt.model.demand import DemandSeries, QuantileForecast
 from commonwatt.model.errors import InputError, MissingExtraError
 
 __all__ = ["Kind", "from_long", "level_of", "quantile_column", "to_cross_validation", "to_forecast", "to_long"]
@@ -33,7 +32,7 @@ def quantile_column(name: str, level: float) -> str:
 
 
 def level_of(column: str) -> tuple[str, float] | None:
-    """Return model and level of a quantile column, or ``None`` if it is none."""
+    """Return model and level of a quantile column; ``None`` for another column."""
     name, mark, level = column.rpartition(_MARK)
     try:
         return (name, float(level)) if mark and name else None
@@ -53,13 +52,13 @@ def from_long(
     Parameters
     ----------
     longest_gap_s
-        Longest hole between two rows that is filled with unknown values, s.
+        Longest gap between two rows that is filled with unknown values, s.
 
     Raises
     ------
     InputError
-        For missing columns, no rows, a series without a name, an instant that is missing or there twice, instants off
-        the grid, a longer hole, or a demand that is no number, negative or infinite.
+        For missing columns, no rows, a series without a name, an instant that is missing or repeated, instants off the
+        grid, a longer gap, and demand that is no number, negative or infinite.
     """
     table = _polars(frame)
     for column in ("unique_id", "ds", "y"):
@@ -90,8 +89,7 @@ def _series(name: str, rows: pl.DataFrame, step_s: float | None, longest_gap_s: 
     if len(gaps) == 0 or (gaps <= 0).any():
         twice = "one row" if len(gaps) == 0 else str(rows["ds"][int(np.argmin(gaps))])
         raise InputError("two instants or more, each once", field=f"{name}.ds", value=twice)
-    sizes, counts = np.unique(np.round(gaps, 6), return_counts=True)
-    step = float(sizes[int(np.argmax(counts))])
+    step = step_of(times_s)
     index = np.rint((times_s - times_s[0]) / step).astype(np.int64)
     if (np.abs(times_s - times_s[0] - index * step) > 0.01 * step).any() or (np.diff(index) == 0).any():
         raise InputError(f"instants {step:g} s apart", field=f"{name}.ds", value="others")
@@ -138,7 +136,7 @@ def to_long(series: Mapping[str, DemandSeries], kind: Kind = "polars") -> Any:  
 def to_forecast(
     name: str, unique_id: str, series: DemandSeries, forecast: QuantileForecast, kind: Kind = "polars"
 ) -> Any:  # noqa: ANN401
-    """Return a frame ``unique_id, ds, NAME, NAME-q-...`` of what follows *series*; ``NAME`` is the median."""
+    """Return a frame ``unique_id, ds, NAME, NAME-q-...`` of the forecast after *series*; ``NAME`` is the median."""
     steps = np.arange(len(series), len(series) + len(forecast.gpus))
     frame = pl.DataFrame({"unique_id": [unique_id] * len(steps), "ds": _moments(series, steps), name: forecast.at(0.5)})
     columns = [pl.Series(quantile_column(name, float(q)), forecast.gpus[:, i]) for i, q in enumerate(forecast.levels)]
@@ -150,7 +148,7 @@ def to_cross_validation(
 ) -> Any:  # noqa: ANN401
     """Return a frame ``unique_id, ds, cutoff, y, NAME, NAME-q-...`` of rolling forecasts, all from the same origins.
 
-    Raises ``InputError`` if their origins or horizons differ, or there are none.
+    Raises ``InputError`` for no models, and for models whose origins or horizons differ.
     """
     rolled = list(models.values())
     if not rolled or any(not np.array_equal(r.origins, rolled[0].origins) for r in rolled):
@@ -187,7 +185,7 @@ def _polars(frame: Any) -> pl.DataFrame:  # noqa: ANN401
 
 
 def _column(column: Any) -> pl.Series:  # noqa: ANN401
-    """Through NumPy: the way through Arrow needs a package that need not be there."""
+    """Convert through NumPy: conversion through Arrow needs another package."""
     values = column.to_numpy()
     if values.dtype.kind == "M":
         return pl.Series(values.astype("datetime64[us]"))

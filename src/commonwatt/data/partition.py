@@ -10,8 +10,8 @@ from commonwatt.data.files import load_yaml
 from commonwatt.data.text import read_text
 from commonwatt.model.characterize_results import CharacterizeResult
 from commonwatt.model.errors import InputError
-from commonwatt.model.partition_file import PartitionFile
-from commonwatt.model.partition_laws import LawSpec
+from commonwatt.model.names import one_of
+from commonwatt.model.partition_file import LawSpec, PartitionFile
 
 __all__ = ["law_from", "load_partition"]
 
@@ -62,6 +62,6 @@ def law_from(path: Path, kernel: str | None, problem: object = None, field: str 
         kernel = next(iter(named))
     if kernel not in named:
         raise InputError(
-            f"kernel: one of {', '.join(named)} in {path.name}", file=problem, field=field, value=kernel or "none"
+            f"kernel: {one_of(named, kernel)} in {path.name}", file=problem, field=field, value=kernel or "none"
         )
     return LawSpec.model_validate(named[kernel].law)

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from commonwatt.forecasting.series import MOST_DEMAND, DemandSeries
 from commonwatt.model.arrays import Floats
+from commonwatt.model.demand import MOST_DEMAND, DemandSeries
 from commonwatt.model.errors import InputError
 
 __all__ = ["TOKEN_VARIABLE", "query_range"]
@@ -32,7 +32,7 @@ _MOST_STEPS = 10_000_000
 def query_range(
     url: str, query: str, begin_s: float, end_s: float, step_s: float = 60.0, timeout_s: float = 60.0
 ) -> DemandSeries:
-    """Return what *query* gave at every step in ``[begin_s, end_s)``.
+    """Return the values of *query* at every step in ``[begin_s, end_s)``.
 
     Parameters
     ----------
@@ -65,10 +65,10 @@ def query_range(
 
 
 class _Strict(urllib.request.HTTPRedirectHandler):
-    """Follows nobody elsewhere."""
+    """Does not follow redirects."""
 
     def redirect_request(self, *_: Any) -> None:  # noqa: ANN401
-        """Let the answer stand as an error."""
+        """Turn the redirect into an error."""
 
 
 def _ask(url: str, asked: dict[str, object], timeout_s: float) -> list[Any]:
@@ -100,7 +100,7 @@ def _ask(url: str, asked: dict[str, object], timeout_s: float) -> list[Any]:
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """Return what Prometheus says is wrong, or the status."""
+    """Return Prometheus' error message, or the status."""
     try:
         said = json.loads(error.read())
         return str(said["error"])

@@ -1,15 +1,15 @@
 """Demand series as files: CSV (gzipped or not) or Parquet, with a time column and one of GPUs.
 
-The time is ISO 8601 (UTC where no zone is given) or seconds; the first cell decides which. The step is the most
-frequent distance of two rows. What is stated and tested about defects:
+The time is ISO 8601 (UTC where no zone is given) or seconds; the first cell decides. The step is the most frequent
+distance of two rows. Defects:
 
-- a blank cell, ``nan`` or ``null`` is an unknown demand (NaN); so are missing rows, up to a stated length;
-- a longer hole, a time that occurs twice or goes backwards, or lies between steps is refused, and so are negative and
-  infinite demand.
+- a blank cell, ``nan`` or ``null`` is unknown demand (NaN), and so are missing rows, up to a given length;
+- a longer gap, a time that repeats, goes backwards or lies between steps, and negative or infinite demand are refused.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from commonwatt.data.files import write_atomic
-from commonwatt.data.table import MOMENT, Table, moment_s, read_table
-from commonwatt.forecasting.series import MOST_DEMAND, DemandSeries
+from commonwatt.data.table import MOMENT, TextTable, moment_s, read_table
 from commonwatt.model.arrays import Floats
+from commonwatt.model.demand import MOST_DEMAND, DemandSeries
 from commonwatt.model.errors import InputError
 from commonwatt.model.units import DAY_S
 
@@ -37,17 +37,18 @@ __all__ = [
     "iso_moment",
     "read_moment",
     "read_series",
+    "step_of",
     "write_series",
 ]
 
 TIME_COLUMNS = ("time", "t_s", "time_s", "ds", "timestamp")
-"""Names a time column is looked for under."""
+"""Names of a time column."""
 
 LONGEST_GAP_S = DAY_S
-"""Longest hole that is filled with unknown values."""
+"""Longest gap that is filled with unknown values."""
 
 FIRST_DATE_S = 1e8
-"""Seconds above this are dates (1973 on), below it they count from an origin of their own."""
+"""Seconds above this are dates (1973 on), below it they count from an unknown origin."""
 
 _UNKNOWN = {"", "nan", "null", "none", "na"}
 _OFF_GRID = 0.01  # of a step
@@ -62,7 +63,7 @@ class SeriesFile:
     dated
         Whether times are dates; else they are seconds from an unknown origin.
     holes
-        Rows that were missing and stand as unknown values now.
+        Missing rows, now unknown values.
     """
 
     series: DemandSeries
@@ -74,6 +75,12 @@ class SeriesFile:
         time_s = self.series.time_s(index)
         return iso_moment(time_s) if self.dated else f"{time_s:.15g}"
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the series as read."""
+        head = f"{self.series.start_s!r} {self.series.step_s!r} ".encode()
+        return hashlib.sha256(head + self.series.gpus.tobytes()).hexdigest()
+
 
 def iso_moment(time_s: float) -> str:
     """Return seconds since 1970 as ISO 8601 in UTC."""
@@ -83,7 +90,7 @@ def iso_moment(time_s: float) -> str:
 def read_moment(text: str, file: SeriesFile, field: str) -> int:
     """Return the index of the first value at or after the moment *text*: ISO 8601, or seconds as in the file.
 
-    Raises ``InputError``, naming *field*, if it cannot be read or lies outside the series.
+    Raises ``InputError`` naming *field* if it cannot be parsed or lies outside the series.
     """
     try:
         time_s = float(text)
@@ -112,16 +119,16 @@ def read_series(
     Parameters
     ----------
     time
-        The time column; the first of ``TIME_COLUMNS`` that is there if ``None``.
+        The time column; the first of ``TIME_COLUMNS`` in the file if ``None``.
     where
         Only rows with these texts in these columns: one tenant or virtual cluster of several.
     longest_gap_s
-        Longest hole between two rows that is filled with unknown values, s.
+        Longest gap between two rows that is filled with unknown values, s.
 
     Raises
     ------
     InputError
-        For whatever of the above is refused, naming file, line and column.
+        For the defects above, naming file, line and column.
     """
     path = Path(path)
     table = _table(path, column, time, where or {})
@@ -133,7 +140,7 @@ def read_series(
     if len(times_s) < 2:
         raise InputError("two rows or more, so that the step is known", file=path, value=len(times_s))
     _refuse_backwards(table, name, times_s, where or {})
-    step_s = _step(times_s)
+    step_s = step_of(times_s)
     index = _indices(table, name, times_s, step_s, longest_gap_s)
     values = np.full(int(index[-1]) + 1, np.nan)
     values[index] = gpus
@@ -148,7 +155,7 @@ def write_series(
 ) -> None:
     """Write *columns* with a time column, as CSV or, by the name, Parquet; unknown values stay blank.
 
-    Raises ``InputError`` if the file cannot be written; it is there whole or not at all.
+    The file is written whole or not at all. Raises ``InputError`` if it cannot be written.
     """
     import io
 
@@ -163,9 +170,9 @@ def write_series(
     if not dated and (times_s == np.rint(times_s)).all():
         frame = frame.with_columns(pl.col(name).cast(pl.Int64))
     if path.suffix.lower() == ".parquet":
-        held = io.BytesIO()
-        frame.write_parquet(held)
-        write_atomic(path, held.getvalue())
+        content = io.BytesIO()
+        frame.write_parquet(content)
+        write_atomic(path, content.getvalue())
     else:
         write_atomic(path, frame.write_csv())
 
@@ -179,14 +186,14 @@ def _tidy(values: Floats) -> pl.Series:
     return column.cast(pl.Int64) if (known == np.rint(known)).all() else column
 
 
-def _table(path: Path, column: str, time: str | None, where: Mapping[str, str]) -> Table:
+def _table(path: Path, column: str, time: str | None, where: Mapping[str, str]) -> TextTable:
     wanted = {column, *where, *([time] if time else TIME_COLUMNS)}
     table = _parquet(path, wanted) if path.suffix.lower() == ".parquet" else _csv(path, wanted)
     table.text(column)
     return table
 
 
-def _csv(path: Path, wanted: Collection[str]) -> Table:
+def _csv(path: Path, wanted: Collection[str]) -> TextTable:
     from commonwatt.data.text import read_text
 
     text = read_text(path)
@@ -198,7 +205,7 @@ def _csv(path: Path, wanted: Collection[str]) -> Table:
     return table
 
 
-def _parquet(path: Path, wanted: Collection[str]) -> Table:
+def _parquet(path: Path, wanted: Collection[str]) -> TextTable:
     import polars as pl
 
     if not path.is_file():
@@ -214,7 +221,7 @@ def _parquet(path: Path, wanted: Collection[str]) -> Table:
     if not len(frame):
         raise InputError("at least one row", file=path, value="none")
     columns = {name: _texts(frame[name]) for name in frame.columns if name in wanted}
-    return Table(path, columns, list(range(1, len(frame) + 1)))
+    return TextTable(path, columns, list(range(1, len(frame) + 1)))
 
 
 def _texts(column: pl.Series) -> list[str]:
@@ -226,7 +233,7 @@ def _texts(column: pl.Series) -> list[str]:
     return column.cast(pl.String).fill_null("").to_list()
 
 
-def _time_column(table: Table, time: str | None) -> str:
+def _time_column(table: TextTable, time: str | None) -> str:
     if time is not None:
         return time
     found = next((name for name in TIME_COLUMNS if name in table), None)
@@ -236,21 +243,21 @@ def _time_column(table: Table, time: str | None) -> str:
     return found
 
 
-def _rows_where(table: Table, where: Mapping[str, str]) -> Table:
+def _rows_where(table: TextTable, where: Mapping[str, str]) -> TextTable:
     rows = [
         row for row in range(len(table)) if all(table.text(name)[row] == value for name, value in where.items())
     ] if where else list(range(len(table)))  # fmt: skip
     if not rows:
         wanted = ", ".join(f"{name}={value}" for name, value in where.items())
-        raise InputError("a value that occurs in the file", file=table.path, field="--where", value=wanted)
+        raise InputError("a value that occurs in the file", file=table.path, field="where", value=wanted)
     if len(rows) == len(table):
         return table
     columns = {name: [cells[row] for row in rows] for name, cells in table.columns.items()}
-    return Table(table.path, columns, [table.lines[row] for row in rows])
+    return TextTable(table.path, columns, [table.lines[row] for row in rows])
 
 
-def _times(table: Table, name: str) -> tuple[Floats, bool]:
-    """Seconds, and whether they are dates: said so, or too large to be anything else."""
+def _times(table: TextTable, name: str) -> tuple[Floats, bool]:
+    """Return seconds, and whether they are dates: by their format, or by their size."""
     read: Callable[[str], float] = float
     expected = "a number of seconds, as in the first row"
     try:
@@ -280,7 +287,7 @@ def _demand(cell: str) -> float:
     return value
 
 
-def _refuse_backwards(table: Table, name: str, times_s: Floats, where: Mapping[str, str]) -> None:
+def _refuse_backwards(table: TextTable, name: str, times_s: Floats, where: Mapping[str, str]) -> None:
     wrong = np.flatnonzero(np.diff(times_s) <= 0)
     if not len(wrong):
         return
@@ -291,13 +298,13 @@ def _refuse_backwards(table: Table, name: str, times_s: Floats, where: Mapping[s
     raise table.error(row, name, expected)
 
 
-def _step(times_s: Floats) -> float:
-    """Most frequent distance of two rows, the smaller one of two that are."""
+def step_of(times_s: Floats) -> float:
+    """Return the most frequent distance of two rows, the smallest of several."""
     distances, counts = np.unique(np.round(np.diff(times_s), 6), return_counts=True)
     return float(distances[int(np.argmax(counts))])
 
 
-def _indices(table: Table, name: str, times_s: Floats, step_s: float, longest_gap_s: float) -> np.ndarray:
+def _indices(table: TextTable, name: str, times_s: Floats, step_s: float, longest_gap_s: float) -> np.ndarray:
     steps = (times_s - times_s[0]) / step_s
     index = np.rint(steps).astype(np.int64)
     off = np.flatnonzero((np.abs(steps - index) > _OFF_GRID) | (np.diff(index, prepend=-1) == 0))

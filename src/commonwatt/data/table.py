@@ -16,17 +16,18 @@ import numpy as np
 from commonwatt.data.text import read_text
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
+from commonwatt.model.names import did_you_mean
 
-__all__ = ["Table", "moment_s", "read_table"]
+__all__ = ["TextTable", "moment_s", "read_table"]
 
 
-MOST_GPUS = 1e9  # no count beyond this is meant
+MOST_GPUS = 1e9  # larger counts are taken for mistakes
 MOMENT = "a moment (ISO 8601), such as 2017-10-16T08:00:00Z"
 
 
 @dataclass(frozen=True)
-class Table:
-    """Columns of text, and the line of the file each row stands on."""
+class TextTable:
+    """Columns of text, and the line number of each row in the file."""
 
     path: Path
     columns: dict[str, list[str]]
@@ -39,14 +40,15 @@ class Table:
         return name in self.columns
 
     def text(self, name: str) -> list[str]:
-        """Cells of a column, without surrounding blanks; raises ``InputError`` if there is no such column."""
+        """Return the stripped cells of a column; raises ``InputError`` if there is no such column."""
         if name not in self.columns:
             here = ", ".join(self.columns)
-            raise InputError(f"a column of this name; the file has {here}", file=self.path, field=name)
+            near = did_you_mean(name, self.columns)
+            raise InputError(f"a column of this name; the file has {here}{near}", file=self.path, field=name)
         return self.columns[name]
 
     def error(self, row: int, name: str, expected: str) -> InputError:
-        """Return the error that says what is wrong with one cell."""
+        """Return the error for one cell."""
         return _at(self.path, self.lines[row], expected, name, self.columns[name][row] or "nothing")
 
     def parse(self, name: str, read: Callable[[str], float], expected: str, blank: float | None = None) -> Floats:
@@ -67,24 +69,24 @@ class Table:
         return values
 
     def seconds(self, name: str, blank: float | None = None) -> Floats:
-        """Durations in seconds, 0 or more."""
+        """Return durations in seconds, 0 or more."""
         return self.parse(name, _not_negative, "a number of seconds, 0 or more", blank)
 
     def numbers(self, name: str, blank: float | None = None) -> Floats:
-        """Finite numbers."""
+        """Return finite numbers."""
         return self.parse(name, _finite, "a finite number", blank)
 
     def counts(self, name: str, blank: int | None = None) -> Ints:
-        """Whole numbers, 0 or more."""
+        """Return whole numbers, 0 or more."""
         return self.parse(name, _count, "a whole number, 0 or more", blank).astype(np.int64)
 
     def moments(self, name: str, blank: float | None = None) -> Floats:
-        """Moments as seconds since 1970; those without a zone are read as UTC."""
+        """Return times as seconds since 1970; UTC without a time zone."""
         return self.parse(name, moment_s, MOMENT, blank)
 
 
-def read_table(path: str | Path, keep: Collection[str] | None = None, text: str | None = None) -> Table:
-    """Read a table with a header line, separated by commas, semicolons, tabs or bars: what the header has most of.
+def read_table(path: str | Path, keep: Collection[str] | None = None, text: str | None = None) -> TextTable:
+    """Read a table with a header line, separated by the most frequent in it of commas, semicolons, tabs and bars.
 
     Only the columns in *keep* are kept, if it is given; *text* is the content, where it has been read already.
     Raises ``InputError`` on a header with a name twice, a row of another length and a table without rows.
@@ -112,13 +114,13 @@ def read_table(path: str | Path, keep: Collection[str] | None = None, text: str 
         raise _at(path, rows.line_num, "a readable table", None, error) from None
     if not lines:
         raise InputError("at least one row below the header", file=path, value="none")
-    return Table(path, {header[i]: column for i, column in zip(wanted, cells, strict=True)}, lines)
+    return TextTable(path, {header[i]: column for i, column in zip(wanted, cells, strict=True)}, lines)
 
 
 def _check_header(path: Path, header: Sequence[str]) -> None:
     twice = [name for name in header if header.count(name) > 1]
     if twice:
-        raise InputError("column names that differ", file=path, field=twice[0])
+        raise InputError("distinct column names", file=path, field=twice[0])
 
 
 def _delimiter(text: str) -> str:

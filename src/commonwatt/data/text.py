@@ -1,4 +1,4 @@
-"""Text from a file that may be gzipped. Every way this can fail is an ``InputError`` of one line."""
+"""Text from a file that may be gzipped. Every failure is an ``InputError``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def read_text(path: str | Path) -> str:
-    """Return the text of *path*, gunzipped if its content (not its name) says so.
+    """Return the text of *path*, decompressed if its content (not its name) is gzip.
 
     Raises ``InputError`` if it is missing, a folder, unreadable, a damaged gzip, empty or not UTF-8.
     """

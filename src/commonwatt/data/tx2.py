@@ -13,7 +13,7 @@ from typing import Any
 from commonwatt.data.locate import find
 from commonwatt.data.text import read_text
 from commonwatt.model.errors import InputError
-from commonwatt.model.timeslice_profile import KernelProfile, ModelProfile, ProfilePoint
+from commonwatt.model.timeslice_file import KernelProfile, ModelProfile, ProfilePoint
 
 __all__ = ["TX2_DEVICE", "TX2_MODELS", "TX2_ROWS", "read_tx2_kernels", "tx2_profile"]
 
@@ -57,7 +57,7 @@ TX2_MODELS = tuple(TX2_ROWS)
 
 
 def tx2_profile(model: str, *, kernels: bool = True) -> ModelProfile:
-    """Return the profile of *model* (resnet18 or resnet50), kernel by kernel where the published file is at hand."""
+    """Return the profile of *model* (resnet18 or resnet50), by kernel if the published file is available."""
     file = find(f"tx2_profiles/{model}_profile.json") if kernels else None
     steps: dict[float, tuple[KernelProfile, ...]] = read_tx2_kernels(file) if file is not None else {}
     return ModelProfile(

@@ -1,4 +1,4 @@
-"""Any workload a scenario can name, made into jobs and nodes."""
+"""Jobs and nodes of a scenario's workload."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from commonwatt.data import locate
 from commonwatt.data.demand import demand_of
 from commonwatt.data.generators.andreas import generate_andreas
 from commonwatt.data.generators.week import generate_week
-from commonwatt.data.log import JobLog, time_of, window
+from commonwatt.data.log import JobLog, plural, time_of, window
 from commonwatt.data.malleable import malleable
 from commonwatt.data.profiles import canonical, load_profiles
 from commonwatt.data.readers import read_log
-from commonwatt.forecasting.series import DemandSeries
+from commonwatt.model.demand import DemandSeries
 from commonwatt.model.errors import InputError
-from commonwatt.model.jobs import Job, JobTable, read_times
+from commonwatt.model.jobs import Job, JobArrays, read_times
+from commonwatt.model.names import did_you_mean
 from commonwatt.model.nodes import NodeSpec
 from commonwatt.model.scenario import (
     AndreasWorkload,
@@ -35,20 +36,20 @@ from commonwatt.model.units import DAY_S
 __all__ = ["PUBLIC_LOGS", "Made", "demand_before", "make_workload", "period_begins_s", "read_workload_log"]
 
 PUBLIC_LOGS = {"philly": "philly_jobs.csv.gz", "alibaba": "alibaba_jobs.csv.gz"}
-"""Logs that are looked for in the folder of traces if a workload gives no path."""
+"""Logs in the folder of traces that are used if a workload gives no path."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """Jobs, and the nodes they run on."""
+    """Jobs and nodes."""
 
     nodes: tuple[NodeSpec, ...]
-    table: JobTable
-    sentence: str  # where the jobs come from
+    table: JobArrays
+    sentence: str  # source of the jobs
 
 
 def make_workload(scenario: Scenario, folder: Path, rng: np.random.Generator) -> Made:
-    """Make the jobs of *scenario*, whose paths are relative to *folder*.
+    """Return the jobs of *scenario*, whose paths are relative to *folder*.
 
     Raises ``InputError`` on whatever is wrong in the workload or its log.
     """
@@ -57,12 +58,12 @@ def make_workload(scenario: Scenario, folder: Path, rng: np.random.Generator) ->
         raise InputError("the jobs to simulate", field="workload", value="none")
     if isinstance(workload, AndreasWorkload):
         nodes, table = generate_andreas(workload, rng)
-        many = f"{len(table)} jobs on {workload.nodes} nodes, offered load {workload.load:g}"
+        many = f"{plural(len(table), 'job')} on {workload.nodes} nodes, offered load {workload.load:g}"
         return Made(nodes, table, f"generator of ANDREAS section V-B, scenario {workload.scenario}: {many}")
     gpu_types = tuple(dict.fromkeys(node.gpu_type for node in scenario.nodes))
     if isinstance(workload, JobsWorkload):
-        table = JobTable.of(_job(job, gpu_types) for job in workload.jobs)
-        return Made(scenario.nodes, table, f"{len(table)} jobs written out in the scenario")
+        table = JobArrays.of(_job(job, gpu_types) for job in workload.jobs)
+        return Made(scenario.nodes, table, f"{plural(len(table), 'job')} listed in the scenario")
     log = _log(workload, folder, rng)
     profiles = load_profiles(workload.profiles)
     table = malleable(log, workload, profiles, gpu_types, rng)
@@ -74,7 +75,7 @@ def _log(workload: LogWorkload | WeekWorkload, folder: Path, rng: np.random.Gene
         return generate_week(workload, rng)
     if _stands_in(workload):
         made = generate_week(WeekWorkload(source="week", days=workload.days), rng)
-        return replace(made, source=f"the Philly log is not at hand, {made.source}")
+        return replace(made, source=f"the Philly log is not available, {made.source}")
     return read_workload_log(workload, folder)
 
 
@@ -87,7 +88,7 @@ def read_workload_log(workload: LogWorkload, folder: Path) -> JobLog:
 def demand_before(
     workload: Workload, folder: Path, step_s: float, days: float, rng: np.random.Generator
 ) -> DemandSeries | None:
-    """Return the GPUs wanted in up to *days* before the period of *workload*, every *step_s*; ``None`` if unknown.
+    """Return the demand of up to *days* before the period of *workload*, every *step_s*; ``None`` if unknown.
 
     A generated week has another generated period before it; jobs written out and ANDREAS' generator have none.
     """
@@ -104,7 +105,7 @@ def demand_before(
 
 
 def period_begins_s(workload: Workload, folder: Path) -> float | None:
-    """Return when the period of a log begins, on the clock of ``demand_before``; ``None`` for what is no log."""
+    """Return the start of a log's period, on the clock of ``demand_before``; ``None`` for other workloads."""
     if not isinstance(workload, LogWorkload) or _stands_in(workload):
         return None
     log = read_log(workload.source, _path(workload, folder), workload.columns)
@@ -136,7 +137,7 @@ def _job(job: ScenarioJob, gpu_types: Sequence[str]) -> Job:
             raise InputError("a number of watts, 0 or more", field=f"{where}.gpu_w.{name}", value=watts)
     asked = job.requested_gpu_type and _gpu_type(job.requested_gpu_type, spelt, f"{where}.requested_gpu_type")
     if asked and asked not in times:
-        expected = f"a GPU type the job has times for ({', '.join(times)})"
+        expected = f"a GPU type the job has times for ({', '.join(times)}){did_you_mean(asked, times)}"
         raise InputError(expected, field=f"{where}.requested_gpu_type", value=asked)
     try:
         return Job(
@@ -157,9 +158,12 @@ def _job(job: ScenarioJob, gpu_types: Sequence[str]) -> Job:
 
 
 def _gpu_type(name: str, spelt: dict[str, str], field: str) -> str:
-    """Spell *name* as the cluster does; one it lacks may stand, unless it is no GPU type at all."""
+    """Return *name* in the cluster's spelling; a known GPU type that the cluster lacks is accepted."""
     if name.casefold() in spelt:
         return spelt[name.casefold()]
     if canonical(name) is None:
-        raise InputError(f"a GPU type of the cluster ({', '.join(spelt.values())})", field=field, value=name)
+        known = f"{', '.join(spelt.values())}"
+        raise InputError(
+            f"a GPU type of the cluster ({known}){did_you_mean(name, spelt.values())}", field=field, value=name
+        )
     return name

@@ -1,9 +1,9 @@
 """One shared device: what it is, how it is driven, what it measures.
 
-- ``base``: ``Device``, ``LoadedModel`` and ``Execution``, all that the loop knows; ``clock``: real and virtual time.
-- ``driver``: the scheduler and the device, a step at a time; ``session``: a configuration put together.
-- ``run``, ``load``, ``summary``: a workload for a while, and its numbers.
-- ``simulated``, ``profiles``: a device in virtual time. ``opening``, ``cpu``, ``cuda``, ``nvml``: real ones.
-- ``models``: ONNX and PyTorch models, cut into segments; ``tiny_models``: networks to try them with.
-- ``powers``, ``power_model``: power of each segment; ``profiler``: measured.
+- ``base``: the interfaces ``Device``, ``LoadedModel``, ``Execution`` and ``DeviceClock``.
+- ``driver``: runs the scheduler's choices on the device; ``session``: opens what a configuration asks for.
+- ``run``: runs a workload for a given time and summarises it.
+- ``simulated``: a device in virtual time; ``cpu`` and ``cuda``: real ones.
+- ``models``: ONNX and PyTorch models, cut into segments; ``tiny_models``: small networks to try them with.
+- ``profiles``: profiles and the power of each step; ``profiler``: measures them.
 """

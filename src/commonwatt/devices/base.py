@@ -1,19 +1,78 @@
-"""What a device is: it loads models, and runs each of their inferences step by step.
+"""The interface of a device: it loads models and runs their inferences step by step.
 
-A step (the paper's kernel) is the shortest piece of work a device does without a chance to switch tenants.
-The loop that drives a device (``commonwatt.devices.loop``) asks it for nothing else, so that a simulated device,
-a CPU and a GPU are driven by the same scheduler.
+A step (the paper's kernel) is the shortest piece of work that a device does without a chance to switch tenants. The
+driver (``commonwatt.devices.driver``) asks a device for nothing else, so one scheduler drives a simulated device, a CPU
+and a GPU. The clock is passed in: the driver cannot tell virtual time from real time.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Device", "Execution", "LoadedModel", "Tensor", "TensorSpec", "Work", "example_input"]
+__all__ = [
+    "Device",
+    "DeviceClock",
+    "Execution",
+    "LoadedModel",
+    "RealDeviceClock",
+    "StepWork",
+    "Tensor",
+    "TensorSpec",
+    "VirtualDeviceClock",
+    "example_inputs",
+]
+
+
+class DeviceClock(Protocol):
+    """Time in nanoseconds since an arbitrary start."""
+
+    def now_ns(self) -> int:
+        """Return the time."""
+        ...
+
+    def wait_until(self, time_ns: int) -> None:
+        """Let time pass until *time_ns*."""
+        ...
+
+
+class VirtualDeviceClock:
+    """Time that passes only on request."""
+
+    def __init__(self) -> None:
+        self._now_ns = 0
+
+    def now_ns(self) -> int:
+        """Return the time."""
+        return self._now_ns
+
+    def wait_until(self, time_ns: int) -> None:
+        """Jump to *time_ns*, if that is later."""
+        self._now_ns = max(self._now_ns, time_ns)
+
+    def advance(self, time_ns: int) -> None:
+        """Let *time_ns* pass."""
+        self._now_ns += time_ns
+
+
+class RealDeviceClock:
+    """The machine's monotonic clock."""
+
+    def now_ns(self) -> int:
+        """Return the time."""
+        return time.perf_counter_ns()
+
+    def wait_until(self, time_ns: int) -> None:
+        """Sleep until *time_ns*."""
+        left_ns = time_ns - time.perf_counter_ns()
+        if left_ns > 0:
+            time.sleep(left_ns * 1e-9)
+
 
 Tensor = NDArray[Any]
 
@@ -28,21 +87,21 @@ class TensorSpec:
 
 
 @dataclass(frozen=True)
-class Work:
-    """What one inference asks of a device, counted from shapes; basis of modelled power."""
+class StepWork:
+    """Work of one step, counted from shapes; the basis of modelled power."""
 
     flops: float  # floating-point operations; a multiply-add counts two
     bytes_moved: float  # weights, inputs and outputs of every operator, once each
 
 
 class Execution(Protocol):
-    """One inference under way."""
+    """One inference in progress."""
 
     def step(self) -> None:
         """Run the next step to its end.
 
-        Raises ``DeviceError`` if the device fails or is gone, and ``InputError`` if the model cannot compute these
-        inputs, though they fit (two lengths that do not go together).
+        Raises ``DeviceError`` if the device fails or has disappeared, and ``InputError`` if the model cannot compute
+        these inputs although their shapes fit (two lengths that do not match).
         """
         ...
 
@@ -59,15 +118,15 @@ class LoadedModel(Protocol):
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     step_names: tuple[str, ...]
-    step_times_s: tuple[float, ...]  # of each step, as measured when it was loaded; the length tells how many there are
-    work: tuple[Work, ...]  # of each step
+    step_times_s: tuple[float, ...]  # of each step, as measured when the model was loaded
+    work: tuple[StepWork, ...]  # of each step
 
     def begin(self, inputs: dict[str, Tensor]) -> Execution:
-        """Start an inference on *inputs*, which fit ``inputs``; nothing is computed yet."""
+        """Start an inference on *inputs*, which match the specification ``inputs``; nothing is computed yet."""
         ...
 
     def close(self) -> None:
-        """Give its memory back."""
+        """Free its memory."""
         ...
 
 
@@ -76,27 +135,31 @@ class Device(Protocol):
 
     kind: str  # simulated, cpu, cuda
     name: str  # of the hardware, as in profiles
-    enforcement: str  # what keeps shares: cooperative at segment boundaries
+    enforcement: str  # how shares are enforced, such as "cooperative at segment boundaries"
 
     def load(self, name: str, path: str) -> LoadedModel:
-        """Load the model in file *path*; raises ``InputError`` naming the file if it is none."""
+        """Load the model in file *path*; raises ``InputError`` naming a file that is not a model."""
         ...
 
     def set_clock(self, clock_mhz: float | None) -> None:
-        """Run what follows at *clock_mhz*; raises ``InputError`` where clocks cannot be set."""
+        """Run the following steps at *clock_mhz*; raises ``InputError`` if the clock cannot be set."""
         ...
 
     def energy_j(self) -> float | None:
-        """Return the reading of the device's energy meter; ``None`` if it has none."""
+        """Return the reading of the energy meter; ``None`` without a meter."""
         ...
 
     def close(self) -> None:
-        """Give everything back, clocks included."""
+        """Release everything, including a locked clock."""
         ...
 
 
-def example_input(spec: TensorSpec, rng: np.random.Generator) -> Tensor:
-    """Return an input that fits *spec*: random, 1 where any length will do."""
+def example_inputs(specs: Iterable[TensorSpec], rng: np.random.Generator) -> dict[str, Tensor]:
+    """Return random inputs that fit *specs*, by name; free dimensions have length 1."""
+    return {spec.name: _example(spec, rng) for spec in specs}
+
+
+def _example(spec: TensorSpec, rng: np.random.Generator) -> Tensor:
     shape = tuple(1 if length < 0 else length for length in spec.shape)
     kinds: dict[str, Any] = {
         "BOOL": np.bool_, "INT8": np.int8, "INT16": np.int16, "INT32": np.int32, "INT64": np.int64, "UINT8": np.uint8,

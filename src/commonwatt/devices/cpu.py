@@ -8,17 +8,18 @@ from pathlib import Path
 from commonwatt.devices.base import LoadedModel
 from commonwatt.devices.models.runtimes import Runtimes
 from commonwatt.model.errors import InputError
-from commonwatt.model.timeslice_config import CpuDevice as CpuSpec
+from commonwatt.model.timeslice_file import CpuDeviceSpec as CpuSpec
+from commonwatt.model.units import plural
 
 __all__ = ["CpuDevice", "cpu_model"]
 
 
 class CpuDevice:
-    """Runs ``.onnx`` files in ONNX Runtime and ``.pt2`` files in PyTorch, on so many threads of the CPU."""
+    """Runs ``.onnx`` files in ONNX Runtime and ``.pt2`` files in PyTorch, on a number of CPU threads."""
 
     def __init__(self, spec: CpuSpec) -> None:
         self.kind = "cpu"
-        self.name = f"{cpu_model()}, {spec.threads} thread{'s' if spec.threads > 1 else ''}"
+        self.name = f"{cpu_model()}, {plural(spec.threads, 'thread')}"
         self.enforcement = "cooperative at segment boundaries"
         self._runtimes = Runtimes(self.name, spec.segment_s, threads=spec.threads)
 
@@ -29,10 +30,10 @@ class CpuDevice:
     def set_clock(self, clock_mhz: float | None) -> None:
         """Refuse any clock but the CPU's own."""
         if clock_mhz is not None:
-            raise InputError("none, as clocks of a CPU are not set per tenant", field="clock_mhz", value=clock_mhz)
+            raise InputError("no clock, as a CPU has no clock per tenant", field="clock_mhz", value=clock_mhz)
 
     def energy_j(self) -> float | None:
-        """Return ``None``: CPUs' meters count everything that runs, so there is none."""
+        """Return ``None``: the meters of a CPU count everything that runs on it."""
         return None
 
     def close(self) -> None:
@@ -41,7 +42,7 @@ class CpuDevice:
 
 
 def cpu_model(file: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the name of the CPU, as far as it is known."""
+    """Return the name of the CPU, or of its architecture if that is all the system reports."""
     try:
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

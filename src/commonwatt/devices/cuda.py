@@ -1,17 +1,94 @@
-"""An NVIDIA GPU as a device."""
+"""An NVIDIA GPU as a device; its meter and clock are NVML's, through zeus."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from warnings import catch_warnings, simplefilter
 
 from commonwatt.devices.base import LoadedModel
+from commonwatt.devices.models.base import Foreign
 from commonwatt.devices.models.runtimes import Runtimes
-from commonwatt.devices.nvml import NvmlGpu
-from commonwatt.model.errors import InputError, MissingExtraError
-from commonwatt.model.timeslice_config import CudaDevice as CudaSpec
+from commonwatt.model.errors import DeviceError, InputError, MissingExtraError
+from commonwatt.model.timeslice_file import CudaDeviceSpec as CudaSpec
 
-__all__ = ["CudaDevice"]
+__all__ = ["CudaDevice", "NvmlGpu"]
+
+
+class NvmlGpu:
+    """Meter and clock of the GPU with this *index* among those visible to CUDA (``CUDA_VISIBLE_DEVICES``)."""
+
+    def __init__(self, index: int) -> None:
+        self._gpus, self._index = _gpus(), index
+        if index >= len(self._gpus):
+            raise InputError(f"a whole number below {len(self._gpus)}, the number of GPUs",
+                             field="device.index", value=index)  # fmt: skip
+        self.name = f"GPU {index}"
+        with self._asking():
+            self.name = str(self._gpus.get_name(index))
+            self._metered = bool(self._gpus.supports_get_total_energy_consumption(index))
+        self._clock_mhz: int | None = None
+
+    def energy_j(self) -> float | None:
+        """Return the reading of the GPU's energy meter; ``None`` if it has no meter (before Volta)."""
+        if not self._metered:
+            return None
+        with self._asking():
+            return float(self._gpus.get_total_energy_consumption(self._index)) / 1000
+
+    def set_clock(self, clock_mhz: float | None) -> None:
+        """Lock the GPU's clock, or unlock it with ``None``."""
+        wanted = None if clock_mhz is None else round(clock_mhz)
+        if wanted == self._clock_mhz:
+            return
+        with self._asking(wanted), catch_warnings():
+            simplefilter("ignore")  # zeus warns of a missing permission; our error names it
+            if wanted is None:
+                self._gpus.reset_gpu_locked_clocks(self._index)
+            else:
+                self._gpus.set_gpu_locked_clocks(self._index, wanted, wanted)
+        self._clock_mhz = wanted
+
+    def close(self) -> None:
+        """Unlock the clock."""
+        with suppress(DeviceError, InputError):  # a GPU that has disappeared has no clock to unlock
+            self.set_clock(None)
+
+    @contextmanager
+    def _asking(self, clock_mhz: int | None = None) -> Iterator[None]:
+        from zeus.device.gpu import common
+
+        try:
+            yield
+        except common.ZeusGPUNoPermissionError as error:
+            wanted = "permission to lock the clocks of GPUs (root or CAP_SYS_ADMIN, or zeusd running), or no clock"
+            raise InputError(wanted, field="clock_mhz", value=clock_mhz) from error
+        except common.ZeusGPUInvalidArgError as error:
+            raise InputError(f"a clock that {self.name} supports", field="clock_mhz", value=clock_mhz) from error
+        except (common.ZeusGPUNotSupportedError, common.ZeusGPUFunctionNotFoundError) as error:
+            wanted = f"no clock, as {self.name} or its driver cannot lock one"
+            raise InputError(wanted, field="clock_mhz", value=clock_mhz) from error
+        except common.ZeusBaseGPUError as error:
+            raise DeviceError(f"{self.name} (GPU {self._index}): {error}") from error
+
+
+def _gpus() -> Foreign:
+    try:
+        from zeus.device import get_gpus
+        from zeus.device.gpu import NVIDIAGPUs, ZeusGPUInitError
+    except ImportError as error:
+        raise MissingExtraError("zeus", "gpu") from error
+    wanted = "an NVIDIA GPU whose driver answers (NVML)"
+    try:
+        gpus = get_gpus()
+    except ZeusGPUInitError as error:
+        raise InputError(f"{wanted}; there is none", field="device.kind", value="cuda") from error
+    if not isinstance(gpus, NVIDIAGPUs) or not len(gpus):
+        raise InputError(f"{wanted}; there is none", field="device.kind", value="cuda")
+    return gpus
+
 
 _ONNX = "ONNX Runtime with its CUDA provider (package onnxruntime-gpu)"
 _TORCH = "PyTorch built for CUDA"
@@ -41,7 +118,7 @@ class CudaDevice:
         return self._runtimes.load(name, path)
 
     def set_clock(self, clock_mhz: float | None) -> None:
-        """Lock the GPU's clock, where that is permitted; ``None``: its own."""
+        """Lock the GPU's clock, where that is permitted; ``None`` unlocks it."""
         self._gpu.set_clock(clock_mhz)
 
     def energy_j(self) -> float | None:
@@ -49,7 +126,7 @@ class CudaDevice:
         return self._gpu.energy_j()
 
     def close(self) -> None:
-        """Close every model and let go of the clock."""
+        """Close every model and unlock the clock."""
         self._runtimes.close()
         self._gpu.close()
 

@@ -1,25 +1,22 @@
-"""One device driven by one scheduler, a step at a time: the same in virtual and in real time, for runs and servers."""
+"""Runs the scheduler's choices on one device, a step at a time; the same in virtual and real time."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 
-from commonwatt.devices.base import Device, Execution, LoadedModel, Tensor
-from commonwatt.devices.clock import Clock
-from commonwatt.devices.powers import StepPowers
+from commonwatt.devices.base import Device, DeviceClock, Execution, LoadedModel, Tensor
+from commonwatt.devices.profiles import StepPowers
 from commonwatt.model.errors import DeviceError
-from commonwatt.timeslicing.energy import EnergyLedger
-from commonwatt.timeslicing.scheduler import Scheduler
-from commonwatt.timeslicing.tasks import Task
+from commonwatt.timeslicing import EnergyLedger, Scheduler, Task
 
-__all__ = ["Driver", "Request"]
+__all__ = ["DeviceRequest", "Driver"]
 
-_UNKNOWN = -1.0  # no clock
+_UNKNOWN = -1.0  # no real clock, so that the next one is set
 
 
-class Request:
-    """One inference asked for. ``ended`` hears how it ended, on the driver's thread."""
+class DeviceRequest:
+    """A request for one inference; ``ended`` is called on the driver's thread when it is over."""
 
     __slots__ = ("at", "ended", "ended_ns", "error", "execution", "inputs", "model", "outputs", "powers")
 
@@ -38,12 +35,12 @@ class Request:
 
 
 class Driver:
-    """Runs what the scheduler picks, accounts for it, and settles energy with the meter every so often.
+    """Runs what the scheduler picks, accounts for it, and settles energy with the meter at intervals.
 
     Parameters
     ----------
     settle_ns
-        Length of a window of energy; a meter should answer many times in it.
+        Length of an energy window, ns; much longer than the meter's update interval.
 
     Notes
     -----
@@ -51,7 +48,7 @@ class Driver:
     """
 
     def __init__(
-        self, scheduler: Scheduler, device: Device, clock: Clock, ledger: EnergyLedger, settle_ns: int = 10**9
+        self, scheduler: Scheduler, device: Device, clock: DeviceClock, ledger: EnergyLedger, settle_ns: int = 10**9
     ) -> None:
         self.scheduler = scheduler
         self.device = device
@@ -59,35 +56,35 @@ class Driver:
         self.ledger = ledger
         self.lock = threading.Lock()
         self.clocks_mhz: dict[str, float | None] = {}  # by tenant; missing: the device's own
-        self.device_ns = 0  # spent in steps
-        self.busy_ns = 0  # spent in steps and between them, while there was work
+        self.device_ns = 0  # in steps
+        self.busy_ns = 0  # in and between steps while there was work
         self.decisions = 0
-        self.gone: DeviceError | None = None  # the device failed: nothing runs any more
+        self.gone: DeviceError | None = None  # the device failed: nothing runs from then on
         self._clock_mhz: float | None = None
         self._settle_ns = settle_ns
         self._window_ns = clock.now_ns()
         self._meter_j = device.energy_j()
 
     def restart(self) -> None:
-        """Begin to measure now."""
+        """Reset the measurements."""
         self._window_ns, self._meter_j = self.clock.now_ns(), self.device.energy_j()
         self.device_ns = self.busy_ns = self.decisions = 0
 
     def step(self) -> bool:
-        """Run the next step of the task whose turn it is; false if there is no work."""
+        """Run the next step of the task the scheduler picks; false without work."""
         began_ns = self.clock.now_ns()
         with self.lock:
             task = self.scheduler.next()
         if task is None:
             return False
-        request: Request = task.work
+        request: DeviceRequest = task.work
         if task.cancelled:
             self._end(task, request, 0, 0.0)
             return True
         before_ns = self.clock.now_ns()
         try:
             ended = self._run(task, request)
-        except Exception as error:  # whatever a model raises belongs to its request
+        except Exception as error:  # a model's errors belong to its request
             request.error = error
             ended = True
             if isinstance(error, DeviceError):
@@ -108,16 +105,16 @@ class Driver:
         return True
 
     def forget_clock(self) -> None:
-        """Set the clock anew before the next step: somebody else has touched it."""
+        """Set the clock again before the next step, as something else has changed it."""
         self._clock_mhz = _UNKNOWN
 
     def settle_if_due(self) -> None:
-        """Close the window of energy if it is long enough."""
+        """Close the energy window if it is long enough."""
         if self.clock.now_ns() - self._window_ns >= self._settle_ns:
             self.settle()
 
     def settle(self) -> None:
-        """Close the window of energy: tenants and idling sum to the meter; powers are what was learnt."""
+        """Close the energy window, so that tenants and idle time sum to the meter, and update the tenants' powers."""
         now_ns, meter_j = self.clock.now_ns(), self.device.energy_j()
         used_j = None if meter_j is None or self._meter_j is None else meter_j - self._meter_j
         added, powers = self.ledger.settle(now_ns - self._window_ns, used_j)
@@ -130,7 +127,7 @@ class Driver:
                 if abs(power_w / tenant.power_w - 1) > 0.005:
                     self.scheduler.update(tenant, power_w=power_w)
 
-    def _run(self, task: Task, request: Request) -> bool:
+    def _run(self, task: Task, request: DeviceRequest) -> bool:
         clock_mhz = self.clocks_mhz.get(task.tenant.name)
         if clock_mhz != self._clock_mhz:
             self.device.set_clock(clock_mhz)
@@ -142,10 +139,10 @@ class Driver:
         if request.at < len(request.model.step_names):
             return False
         request.outputs = request.execution.outputs()
-        request.execution = None  # giving memory back is work of this step
+        request.execution = None  # freeing memory is part of this step's time
         return True
 
-    def _end(self, task: Task, request: Request, took_ns: int, energy_j: float) -> None:
+    def _end(self, task: Task, request: DeviceRequest, took_ns: int, energy_j: float) -> None:
         request.execution = None
         with self.lock:
             self.scheduler.account(task, took_ns, energy_j, ended=True)

@@ -1,8 +1,8 @@
-"""Profiling a model on a device: time by kernel, and power (ETF section 5, "Application Profiling").
+"""Profiles a model on a device: time of each kernel, and power (ETF section 5, "Application Profiling").
 
 Inferences are repeated for five seconds at each clock. A measurement is the mean service time of the inferences in a
-window of a tenth of a second, which is as fine as power meters resolve; where the measurements of the five seconds
-have a coefficient of variation above 5%, all of it is done again, a few times.
+window of a tenth of a second, the resolution of power meters. If the measurements of the five seconds have a
+coefficient of variation above 5%, they are repeated, up to a limit.
 """
 
 from __future__ import annotations
@@ -12,23 +12,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from commonwatt.devices.base import Device, LoadedModel, Tensor, example_input
-from commonwatt.devices.clock import Clock
-from commonwatt.devices.powers import modelled_powers
+from commonwatt.devices.base import Device, DeviceClock, LoadedModel, Tensor, example_inputs
+from commonwatt.devices.profiles import modelled_powers
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import ProfileError
-from commonwatt.model.timeslice_config import PowerModelSpec
-from commonwatt.model.timeslice_profile import KernelProfile, ModelProfile, ProfilePoint
+from commonwatt.model.timeslice_file import KernelProfile, ModelProfile, PowerModelSpec, ProfilePoint
 
-__all__ = ["Settings", "profile_model"]
+__all__ = ["ProfilerSettings", "profile_model"]
 
 WINDOW_NS = 100_000_000
 WARM_UP = 3
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How to profile."""
+class ProfilerSettings:
+    """Length, number and required stability of the measurements."""
 
     seconds: float = 5.0  # at each clock
     tries: int = 5
@@ -37,14 +35,14 @@ class Settings:
 
 @dataclass
 class _Measured:
-    """What one stretch of repeated inferences showed."""
+    """Measurements of one series of inferences."""
 
     steps_ns: Floats  # [runs, steps]
-    joules: float | None  # by the meter, over the whole stretch
+    joules: float | None  # by the meter, over the whole series
     wall_ns: int
 
     def variation(self) -> float:
-        """Coefficient of variation of the means of windows; of inferences, where they are longer than a window."""
+        """Return the coefficient of variation of the window means; of inferences longer than a window."""
         whole = self.steps_ns.sum(axis=1)
         window = (np.cumsum(whole) // WINDOW_NS).astype(np.int64)
         _, at = np.unique(window, return_inverse=True)
@@ -56,27 +54,27 @@ class _Measured:
 
 def profile_model(
     device: Device,
-    clock: Clock,
+    clock: DeviceClock,
     model: LoadedModel,
     clocks_mhz: tuple[float | None, ...],
     power: PowerModelSpec,
-    settings: Settings,
+    settings: ProfilerSettings,
     rng: np.random.Generator,
-    heard: Callable[[float], None] = lambda _: None,
+    on_progress: Callable[[float], None] = lambda _: None,
 ) -> ModelProfile:
     """Profile *model* on *device* at each of *clocks_mhz* (``None``: the device's own).
 
-    Power is the meter's where the device has one, else what the stated model *power* says, and marked so.
-    *heard* is told how many clocks are done. Raises ``ProfileError`` if the measurements do not settle in
-    ``settings.tries`` tries, and ``InputError`` for a clock the device cannot be set to.
+    Power is the meter's if the device has one, else that of the model *power*, and marked as modelled. *on_progress*
+    is called with the number of clocks done. Raises ``ProfileError`` if the measurements do not stabilise within
+    ``settings.tries`` tries, and ``InputError`` for a clock that the device does not support.
     """
-    inputs = {spec.name: example_input(spec, rng) for spec in model.inputs}
+    inputs = example_inputs(model.inputs, rng)
     idle_w = _idle_w(device, clock)
     points = []
     for number, mhz in enumerate(clocks_mhz):
         device.set_clock(mhz)
         points.append(_point(device, clock, model, inputs, mhz, power, settings))
-        heard(number + 1)
+        on_progress(number + 1)
     return ModelProfile(
         model=model.name,
         model_digest=model.digest,
@@ -87,7 +85,7 @@ def profile_model(
     )
 
 
-def _idle_w(device: Device, clock: Clock, seconds: float = 1.0) -> float | None:
+def _idle_w(device: Device, clock: DeviceClock, seconds: float = 1.0) -> float | None:
     before = device.energy_j()
     if before is None:
         return None
@@ -99,8 +97,8 @@ def _idle_w(device: Device, clock: Clock, seconds: float = 1.0) -> float | None:
 
 
 def _point(
-    device: Device, clock: Clock, model: LoadedModel, inputs: dict[str, Tensor], mhz: float | None,
-    power: PowerModelSpec, settings: Settings,
+    device: Device, clock: DeviceClock, model: LoadedModel, inputs: dict[str, Tensor], mhz: float | None,
+    power: PowerModelSpec, settings: ProfilerSettings,
 ) -> ProfilePoint:  # fmt: skip
     seen = []
     for _ in range(settings.tries):
@@ -116,7 +114,9 @@ def _point(
     )
 
 
-def _measure(device: Device, clock: Clock, model: LoadedModel, inputs: dict[str, Tensor], seconds: float) -> _Measured:
+def _measure(
+    device: Device, clock: DeviceClock, model: LoadedModel, inputs: dict[str, Tensor], seconds: float
+) -> _Measured:
     for _ in range(WARM_UP):
         _infer(clock, model, inputs)
     before_j, began_ns = device.energy_j(), clock.now_ns()
@@ -128,7 +128,7 @@ def _measure(device: Device, clock: Clock, model: LoadedModel, inputs: dict[str,
     return _Measured(np.array(rows, dtype=float), joules, clock.now_ns() - began_ns)
 
 
-def _infer(clock: Clock, model: LoadedModel, inputs: dict[str, Tensor]) -> list[int]:
+def _infer(clock: DeviceClock, model: LoadedModel, inputs: dict[str, Tensor]) -> list[int]:
     execution = model.begin(inputs)
     times = []
     for _ in model.step_names:

@@ -1,52 +1,55 @@
-"""A configuration put together: device, models, powers, scheduler and driver."""
+"""Opens what a timeslicing configuration asks for: device, models, powers, scheduler and driver."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from commonwatt.devices.base import Device, LoadedModel
-from commonwatt.devices.clock import Clock, RealClock, VirtualClock
+from commonwatt.devices.base import Device, DeviceClock, LoadedModel, RealDeviceClock, VirtualDeviceClock
+from commonwatt.devices.cpu import CpuDevice
+from commonwatt.devices.cuda import CudaDevice
 from commonwatt.devices.driver import Driver
-from commonwatt.devices.opening import open_device
-from commonwatt.devices.powers import StepPowers, modelled_powers, profiled_powers, stated_powers
-from commonwatt.devices.profiles import KNOWN, check_fits, load_profile
+from commonwatt.devices.profiles import (
+    KNOWN,
+    StepPowers,
+    check_fits,
+    load_profile,
+    modelled_powers,
+    profiled_powers,
+    stated_powers,
+)
 from commonwatt.devices.simulated import SimulatedDevice
 from commonwatt.model.errors import InputError
-from commonwatt.model.timeslice_config import ServedModel, SharingTenant, TimesliceConfig
-from commonwatt.timeslicing.energy import EnergyLedger
-from commonwatt.timeslicing.fifo import FifoScheduler
-from commonwatt.timeslicing.policies import make
-from commonwatt.timeslicing.problem import Problem
-from commonwatt.timeslicing.scheduler import FairScheduler, Scheduler
+from commonwatt.model.timeslice_file import CpuDeviceSpec, CudaDeviceSpec, ServedModel, SharingTenant, TimesliceConfig
+from commonwatt.timeslicing import EnergyLedger, FairScheduler, FifoScheduler, QuantumProblem, Scheduler, make
 
-__all__ = ["Session", "open_session"]
+__all__ = ["DeviceSession", "open_device", "open_session"]
 
 
 @dataclass
-class Loaded:
+class LoadedTenant:
     """A model in a device's memory, and its power there."""
 
     model: LoadedModel
     powers: StepPowers
 
 
-class Session:
+class DeviceSession:
     """One shared device with its tenants' models; see ``open_session``."""
 
-    def __init__(self, config: TimesliceConfig, folder: Path, device: Device, clock: Clock) -> None:
+    def __init__(self, config: TimesliceConfig, folder: Path, device: Device, clock: DeviceClock) -> None:
         self.config = config
         self.device = device
         self.clock = clock
         self.folder = folder
         self.tenants = {tenant.name: tenant for tenant in config.tenants}
-        self.loaded: dict[tuple[str, str], Loaded] = {}  # by tenant and model
+        self.loaded: dict[tuple[str, str], LoadedTenant] = {}  # by tenant and model
         self.driver = Driver(_scheduler(config), device, clock, EnergyLedger(_idle_w(config)))
 
-    def load(self, tenant: SharingTenant, spec: ServedModel) -> Loaded:
-        """Load a model; the tenant is known to the scheduler from its first model on.
+    def load(self, tenant: SharingTenant, spec: ServedModel) -> LoadedTenant:
+        """Load a model.
 
-        Raises ``InputError`` for a file that is no model, or a profile that is not of this model, device and clock.
+        Raises ``InputError`` for a file that is not a model, or a profile of another model, device or clock.
         """
         model: LoadedModel
         if isinstance(self.device, SimulatedDevice):
@@ -54,49 +57,49 @@ class Session:
         else:
             model = self.device.load(spec.name, str(self.folder / str(spec.path)))
         try:
-            loaded = Loaded(model, self._powers(tenant, spec, model))
+            loaded = LoadedTenant(model, self._powers(tenant, spec, model))
         except InputError:
             model.close()
             raise
         self.loaded[tenant.name, spec.name] = loaded
         live = self.driver.scheduler.tenants.get(tenant.name)
-        if live is not None and live.time_ns == 0:  # nothing was known of its power until now
+        if live is not None and live.time_ns == 0:  # its power was unknown until now
             with self.driver.lock:
                 self.driver.scheduler.update(live, power_w=self._mean_w(tenant.name))
         return loaded
 
     def unload(self, tenant: str, model: str) -> None:
-        """Give a model's memory back."""
+        """Free a model's memory."""
         self.loaded.pop((tenant, model)).model.close()
 
     def admit(self, tenant: SharingTenant) -> None:
-        """Make *tenant* known to the scheduler, at the mean power of its models by time.
+        """Add *tenant* to the scheduler, at the mean power of its models by time.
 
-        Raises ``InputError`` for a clock the device cannot be set to.
+        Raises ``InputError`` for a clock that the device does not support.
         """
         if tenant.clock_mhz is not None:
-            self.device.set_clock(tenant.clock_mhz)  # refused here rather than in the middle of a request
+            self.device.set_clock(tenant.clock_mhz)  # refused now rather than during a request
             self.device.set_clock(None)
         mean_w = self._mean_w(tenant.name)
         self.driver.scheduler.add(tenant.name, tenant.weight, mean_w, tenant.queues, tenant.queue_limit)
         self.driver.clocks_mhz[tenant.name] = tenant.clock_mhz
 
     def power_source(self, tenant: str) -> str:
-        """Where the energy of *tenant* comes from: measured, or the least certain source of its models' power."""
+        """Return the source of the energy of *tenant*: measured, or the least certain source of its models' power."""
         if self.device.kind != "simulated" and self.device.energy_j() is not None:
             return "measured"
         order = ("modelled", "profile-modelled", "stated", "profile-measured")
-        found = {loaded.powers.source for (name, _), loaded in self.loaded.items() if name == tenant}
-        return next((source for source in order if source in found), "modelled")
+        sources = {loaded.powers.source for (name, _), loaded in self.loaded.items() if name == tenant}
+        return next((source for source in order if source in sources), "modelled")
 
     def close(self) -> None:
-        """Give everything back."""
+        """Unload all models and close the device."""
         for tenant, model in list(self.loaded):
             self.unload(tenant, model)
         self.device.close()
 
     def _mean_w(self, tenant: str) -> float:
-        """Mean power of its loaded models by time; of all loaded models, where it has none; at least something."""
+        """Mean power of its loaded models by time; of all loaded models if it has none; 1 W without any."""
         own = [loaded.powers for (name, _), loaded in self.loaded.items() if name == tenant]
         powers = own or [loaded.powers for loaded in self.loaded.values()]
         time_s = sum(power.time_s for power in powers)
@@ -119,19 +122,19 @@ class Session:
         return modelled_powers(model, device.power)
 
 
-def open_session(config: TimesliceConfig, folder: Path) -> Session:
-    """Open the device of *config* and load the models of all tenants; files are relative to *folder*.
+def open_session(config: TimesliceConfig, folder: Path) -> DeviceSession:
+    """Open the device of *config* and load the models of all tenants; paths are relative to *folder*.
 
-    Raises ``InputError`` or ``MissingExtraError``; nothing stays open then.
+    Raises ``InputError`` or ``MissingExtraError``, and leaves nothing open then.
     """
-    clock: Clock
+    clock: DeviceClock
     device: Device
     if config.device.kind == "simulated":
-        virtual = VirtualClock()
+        virtual = VirtualDeviceClock()
         clock, device = virtual, SimulatedDevice(config.device, virtual)
     else:
-        clock, device = RealClock(), open_device(config.device)
-    session = Session(config, folder, device, clock)
+        clock, device = RealDeviceClock(), open_device(config.device)
+    session = DeviceSession(config, folder, device, clock)
     try:
         for place, tenant in enumerate(config.tenants):
             for number, spec in enumerate(tenant.models):
@@ -146,8 +149,13 @@ def open_session(config: TimesliceConfig, folder: Path) -> Session:
     return session
 
 
+def open_device(spec: CpuDeviceSpec | CudaDeviceSpec) -> Device:
+    """Return the device of *spec*; raises ``InputError`` or ``MissingExtraError`` if it is not available here."""
+    return CpuDevice(spec) if isinstance(spec, CpuDeviceSpec) else CudaDevice(spec)
+
+
 class _placed:  # noqa: N801
-    """Says of an ``InputError`` without a place which tenant's model it was."""
+    """Adds the tenant and model to the field of an ``InputError``."""
 
     def __init__(self, *path: str) -> None:
         self._path = path
@@ -165,7 +173,7 @@ def _scheduler(config: TimesliceConfig) -> Scheduler:
     if config.policy == "fifo":
         return FifoScheduler()
     policy = make(config.policy, config.phi)
-    policy.slices(Problem.make(10, [1, 1], [1, 2]))  # loads what is compiled, before time is taken
+    policy.slices(QuantumProblem.make(10, [1, 1], [1, 2]))  # compiles before anything is timed
     return FairScheduler(policy, round(config.quantum_s * 1e9))
 
 

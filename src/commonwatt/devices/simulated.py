@@ -1,4 +1,4 @@
-"""A device in virtual time: its kernels take the time and power that profiles say, at the clock that is set."""
+"""A device in virtual time: its kernels take the time and power in profiles, at the current clock."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import hashlib
 
 import numpy as np
 
-from commonwatt.devices.base import Tensor, TensorSpec, Work
-from commonwatt.devices.clock import VirtualClock
+from commonwatt.devices.base import StepWork, Tensor, TensorSpec, VirtualDeviceClock
 from commonwatt.devices.profiles import load_profile, point_at
 from commonwatt.model.errors import InputError
-from commonwatt.model.timeslice_config import SimulatedDevice as Spec
-from commonwatt.model.timeslice_profile import ModelProfile, ProfilePoint
+from commonwatt.model.timeslice_file import ModelProfile, ProfilePoint
+from commonwatt.model.timeslice_file import SimulatedDeviceSpec as Spec
 
 __all__ = ["SimulatedDevice", "SimulatedModel"]
 
 
 class SimulatedModel:
-    """A profile in the place of a model: no tensors, and steps that take what its kernels took."""
+    """A profile in place of a model: no tensors, and steps with the time and power of its kernels."""
 
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
@@ -31,11 +30,11 @@ class SimulatedModel:
         first = self._steps(profile.points[0])
         self.step_names = tuple(name for name, _, _ in first)
         self.step_times_s = tuple(time_ns * 1e-9 for _, time_ns, _ in first)
-        self.work = (Work(0.0, 0.0),) * len(first)
+        self.work = (StepWork(0.0, 0.0),) * len(first)
         self._by_clock: dict[float | None, list[tuple[str, int, float]]] = {}
 
     def steps(self) -> list[tuple[str, int, float]]:
-        """Return name, time in ns and power in W of every step at the clock the device runs at."""
+        """Return name, time (ns) and power (W) of every step at the device's clock."""
         clock = self._device.clock_mhz
         if clock not in self._by_clock:
             self._by_clock[clock] = self._steps(point_at(self.profile, clock))
@@ -49,7 +48,7 @@ class SimulatedModel:
     def begin(self, inputs: dict[str, Tensor]) -> _Execution:
         """Start an inference; a simulated model takes no inputs."""
         if inputs:
-            raise InputError("no inputs, as the device is simulated", field="inputs", value=", ".join(inputs))
+            raise InputError("no inputs on a simulated device", field="inputs", value=", ".join(inputs))
         return _Execution(self._device, self)
 
     def close(self) -> None:
@@ -70,12 +69,12 @@ class _Execution:
 
 
 class SimulatedDevice:
-    """A device whose work is the passing of virtual time."""
+    """A device whose work consists of advancing a virtual clock."""
 
     kind = "simulated"
     enforcement = "simulated, switching at kernel boundaries"
 
-    def __init__(self, spec: Spec, clock: VirtualClock) -> None:
+    def __init__(self, spec: Spec, clock: VirtualDeviceClock) -> None:
         self.name = "simulated"
         self.kernel_level = spec.kernel_level
         self.idle_w = spec.idle_w
@@ -85,15 +84,15 @@ class SimulatedDevice:
         self._busy_j = 0.0
 
     def load(self, name: str, path: str) -> SimulatedModel:
-        """Take the profile called or stored in *path* for a model."""
+        """Use the built-in profile *path*, or the one in that file, as a model."""
         return self.take(name, load_profile(path))
 
     def take(self, name: str, profile: ModelProfile, power_w: float | None = None) -> SimulatedModel:
-        """Take *profile* for a model; it draws *power_w*, if that is given, instead of what the profile says."""
+        """Use *profile* as a model; *power_w*, if given, replaces the power in the profile."""
         return SimulatedModel(self, name, profile, power_w)
 
     def set_clock(self, clock_mhz: float | None) -> None:
-        """Run what follows at *clock_mhz*; a model whose profile lacks it is refused when it runs."""
+        """Run the following steps at *clock_mhz*; a model whose profile lacks it is refused when it runs."""
         self.clock_mhz = clock_mhz
 
     def work(self, time_ns: int, power_w: float) -> None:
@@ -103,7 +102,7 @@ class SimulatedDevice:
         self._busy_j += power_w * time_ns * 1e-9
 
     def energy_j(self) -> float:
-        """Return the energy so far, idling included."""
+        """Return the energy so far, idle time included."""
         return self._busy_j + self.idle_w * (self._clock.now_ns() - self._busy_ns) * 1e-9
 
     def close(self) -> None:

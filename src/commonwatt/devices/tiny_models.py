@@ -1,7 +1,7 @@
 """Tiny networks with random weights, as ONNX files: to try a device without downloading anything.
 
-``python -m commonwatt.devices.tiny_models FOLDER`` writes the three of them. ``--width`` and ``--depth`` make them
-wider (more channels) and deeper (more blocks), which is how a benchmark gets inferences of the length it wants.
+``python -m commonwatt.devices.tiny_models FOLDER`` writes all three. ``--width`` and ``--depth`` multiply the channels
+and blocks, so that a benchmark can choose the length of an inference.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commonwatt.devices.models.foreign import Foreign
+from commonwatt.devices.models.base import Foreign
 from commonwatt.model.errors import InputError, MissingExtraError
+from commonwatt.model.names import one_of
 
 __all__ = ["TINY_MODELS", "tiny_model", "write_tiny_models"]
 
@@ -45,7 +46,7 @@ class _Graph:
         return name
 
     def random(self, *shape: int, fan: int = 1, gain: float = 1.0) -> str:
-        """Random weights that keep the variance of what passes through them, so that outputs are not all about 0."""
+        """Random weights that preserve the variance of their input, so that outputs do not vanish."""
         return self.weight((self.rng.standard_normal(shape) * np.sqrt(gain / fan)).astype(np.float32))
 
     def conv(
@@ -147,7 +148,7 @@ TINY_MODELS: dict[str, Callable[[_Graph, int, int], str]] = {
 
 
 def tiny_model(kind: str, *, seed: int = 0, width: int = 1, depth: int = 1) -> Foreign:
-    """Return one of :data:`TINY_MODELS` as an ``onnx.ModelProto``; its batch may be of any size.
+    """Return one of :data:`TINY_MODELS` as an ``onnx.ModelProto`` with a free batch size.
 
     Parameters
     ----------
@@ -156,7 +157,7 @@ def tiny_model(kind: str, *, seed: int = 0, width: int = 1, depth: int = 1) -> F
     seed
         Of the random weights.
     width, depth
-        How many times as many channels and blocks as the smallest.
+        Multiples of the channels and blocks of the smallest network.
     """
     try:
         import onnx
@@ -164,7 +165,7 @@ def tiny_model(kind: str, *, seed: int = 0, width: int = 1, depth: int = 1) -> F
     except ImportError as error:
         raise MissingExtraError("onnx", "onnx") from error
     if kind not in TINY_MODELS:
-        raise InputError(f"one of {', '.join(TINY_MODELS)}", field="kind", value=kind)
+        raise InputError(one_of(TINY_MODELS, kind), field="kind", value=kind)
     graph = _Graph(seed)
     TINY_MODELS[kind](graph, width, depth)
     graph.nodes[-1].output[0] = "logits"
@@ -195,10 +196,10 @@ def write_tiny_models(
 
 def _main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m commonwatt.devices.tiny_models", description="Write tiny ONNX models.")
-    parser.add_argument("folder", type=Path, help="where the models are written")
-    parser.add_argument("--seed", type=int, default=0, help="of the random weights")
-    parser.add_argument("--width", type=int, default=1, help="how many times as many channels")
-    parser.add_argument("--depth", type=int, default=1, help="how many times as many blocks")
+    parser.add_argument("folder", type=Path, help="folder to write the models to")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random weights")
+    parser.add_argument("--width", type=int, default=1, help="multiple of the number of channels")
+    parser.add_argument("--depth", type=int, default=1, help="multiple of the number of blocks")
     parser.add_argument("--kind", action="append", choices=list(TINY_MODELS), help="only this one; may be repeated")
     given = parser.parse_args(arguments)
     kinds = given.kind or tuple(TINY_MODELS)

@@ -1,1 +1,1 @@
-"""Where work really runs. ``simulated`` is discrete-event simulation; every engine passes one contract test suite."""
+"""Where work runs: ``simulated``, ``local``, ``slurm``. Every engine passes one contract test suite."""

@@ -1,42 +1,34 @@
-"""Readings of nodes between comings and goings, in real time."""
+"""Meters of nodes in real time: readings between arrivals and departures of jobs, declared power, and NVML."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
-from commonwatt.control.engine import Holder, Reading
-from commonwatt.engines.local.folder import RunOrder
+from commonwatt.control.engine import Holder, MeterMark, Reading
+from commonwatt.engines.run_spec import RunSpec
+from commonwatt.model.errors import EngineError, InputError, MissingExtraError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import MICRO
 
-__all__ = ["DeclaredPower", "Mark", "Meters", "Since", "catch_up", "holders_of"]
+__all__ = ["DeclaredPower", "Meters", "Since", "catch_up", "holders_of", "nvml_energy_j"]
 
 
-class Mark(NamedTuple):
-    """When a node was read last, what its meter said then, joules, and whether it slept."""
-
-    read_s: float
-    read_j: float | None = None
-    asleep: bool = False
-
-
-Since = Mapping[int, Mark]
-"""How nodes were left by an engine before this one."""
+Since = Mapping[int, MeterMark]
+"""How an earlier engine read each node's meter last."""
 
 _JUMP_S = 1.0
-"""How far a clock may be off what a steady one says before it is taken to have been set."""
+"""By how much a clock may differ from a monotonic one before it counts as set."""
 
 
 class DeclaredPower:
-    """Power of nodes as their configuration declares it: what stands in for a meter where there is none."""
+    """Power of nodes as the configuration declares it, where there is no meter."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._kinds = [cluster.classes[k] for k in cluster.klass]
 
     def __call__(self, n: int, holders: Sequence[Holder], *, asleep: bool) -> float:
-        """Return the power of node *n* in watts; of a sleeping one that of its first state."""
+        """Return the power of node *n* in watts; if it is asleep, that of its first state."""
         kind = self._kinds[n]
         if asleep and kind.states and not holders:
             return kind.states[0].power_w
@@ -49,15 +41,15 @@ class Meters:
     Parameters
     ----------
     nodes
-        How many.
+        Their number.
     energy_j
         Reading of a node's meter in joules.
     power_w
-        Power of a node in watts by who is on it, where there is no meter. Without either, energy is unknown.
+        Declared power, where there is no meter. Without either, energy is unknown.
     now_s
         The time.
     steady_s
-        A clock nobody sets, by which time passes: where *now_s* jumped, a reading is as long as it really took.
+        A monotonic clock: where *now_s* jumped, a reading is as long as it really took.
     """
 
     def __init__(
@@ -72,24 +64,24 @@ class Meters:
         self._readings: list[Reading] = []
 
     def resume(self, n: int, since_s: float, since_j: float | None) -> None:
-        """Go on with a node that an earlier engine read at *since_s*, when its meter, if it has one, said *since_j*."""
+        """Continue from the last reading of an earlier engine: at *since_s*, of *since_j* if there is a meter."""
         if since_s < self._read_s[n]:
             self._read_at_s[n] -= self._read_s[n] - since_s
             self._read_s[n] = since_s
             if since_j is not None and since_j <= self._read_j[n]:
                 self._read_j[n] = since_j
 
-    def mark(self, n: int, *, asleep: bool = False) -> Mark:
-        """Return when node *n* was read last, what its meter said, and whether it sleeps, for who comes after us."""
-        return Mark(self._read_s[n], self._read_j[n] if self._energy_j else None, asleep)
+    def mark(self, n: int, *, asleep: bool = False) -> MeterMark:
+        """Return how node *n* was read last, for the next engine."""
+        return MeterMark(self._read_s[n], self._read_j[n] if self._energy_j else None, asleep)
 
     def close(
         self, n: int, holders: Sequence[Holder], *, waking: bool = False, asleep: bool = False,
         at_s: float | None = None,
     ) -> None:  # fmt: skip
-        """Close the reading of node *n* now, or at *at_s*; *holders* and its power state were so since the last.
+        """Close the reading of node *n* now, or at *at_s*; *holders* and its power state were the same since the last.
 
-        A meter is read now: of a reading that closes earlier, energy is what is due to its part of the time.
+        The meter is read now: a reading that closes earlier gets energy in proportion to its time.
         """
         now_s, steady_s = self.now_s(), self._steady_s()
         passed_s = steady_s - self._read_at_s[n]
@@ -116,25 +108,71 @@ class Meters:
         return readings
 
 
-def holders_of(cluster: Cluster, n: int, orders: Iterable[RunOrder]) -> list[Holder]:
-    """Return who of *orders* is on node *n*."""
+def holders_of(cluster: Cluster, n: int, specs: Iterable[RunSpec]) -> list[Holder]:
+    """Return the runs of *specs* that are on node *n*, as holders."""
     gpu_w = cluster.classes[cluster.klass[n]].gpu_w
-    return [Holder(o.handle, o.gpus_per_node, gpu_w, o.started_s) for o in orders if n in o.nodes]
+    return [Holder(s.handle, s.gpus_per_node, gpu_w, s.started_s) for s in specs if n in s.nodes]
 
 
 def catch_up(
-    meters: Meters, cluster: Cluster, since: Since, spans: Sequence[tuple[float, float, RunOrder]],
+    meters: Meters, cluster: Cluster, since: Since, spans: Sequence[tuple[float, float, RunSpec]],
     asleep: Collection[int] = (),
 ) -> None:  # fmt: skip
     """Close the readings of the time in which there was no engine.
 
-    *spans* are the runs ever ordered, each with its beginning and its end, infinite if it runs; *asleep* are the nodes
-    that slept meanwhile.
+    *spans* are all runs, each with its start and its end, infinite if it runs; *asleep* are the nodes that were asleep
+    meanwhile.
     """
     now_s = meters.now_s()
     for n, (since_s, since_j, _) in since.items():
         meters.resume(n, since_s, since_j)
         own = [span for span in spans if n in span[2].nodes and span[1] > since_s]
         for to_s in sorted({t for span in own for t in span[:2] if since_s < t < now_s} | {now_s}):
-            there = [order for begin_s, end_s, order in own if begin_s < to_s <= end_s]
+            there = [spec for begin_s, end_s, spec in own if begin_s < to_s <= end_s]
             meters.close(n, holders_of(cluster, n, there), asleep=n in asleep and not there, at_s=to_s)
+
+
+_FIELD = "live.local.meter"
+
+
+def nvml_energy_j(
+    cluster: Cluster, slots: Sequence[Sequence[int]], now_s: Callable[[], float] = time.time
+) -> Callable[[int], float]:
+    """Return a function that reads the meter of a node, in joules since some moment.
+
+    For node *n* it adds the energy counters of the GPUs *slots[n]* (NVML indices) and the declared idle power of the
+    node since 1970: only differences count. The counters have the idle power of GPUs, so ``idle_w`` should not.
+
+    Raises
+    ------
+    MissingExtraError
+        Without nvidia-ml-py.
+    InputError
+        If there are no such GPUs, or they have no energy counter (before Volta).
+    EngineError
+        Later, from the function returned, if the driver does not answer any more.
+    """
+    try:
+        import pynvml
+    except ImportError as error:
+        raise MissingExtraError("nvidia-ml-py", "gpu") from error
+    try:
+        pynvml.nvmlInit()
+        handles = [[pynvml.nvmlDeviceGetHandleByIndex(slot) for slot in own] for own in slots]
+        for own in handles:
+            for handle in own:
+                pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+    except pynvml.NVMLError as error:
+        expected = f"GPUs {sorted({slot for own in slots for slot in own})} with energy counters (NVML says: {error})"
+        raise InputError(expected, field=_FIELD, value="nvml") from None
+    idle_w = [cluster.classes[k].idle_w for k in cluster.klass]
+
+    def read(n: int) -> float:
+        try:
+            gpus_mj = sum(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) for handle in handles[n])
+        except pynvml.NVMLError as error:
+            msg = f"energy counters of node {cluster.names[n]}: NVML says: {error}"
+            raise EngineError(msg) from error
+        return float(gpus_mj) / 1000 + idle_w[n] * now_s()
+
+    return read

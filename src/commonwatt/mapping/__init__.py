@@ -1,8 +1,14 @@
 """G#: which layer job runs on which sub-accelerator, and in what order, under one shared bandwidth.
 
-- ``layers``, ``platforms``, ``costs``, ``job_table``: what layers take on sub-accelerators.
-- ``problem``: the job table; ``encoding``: a mapping as genes; ``evaluator``: Algorithm 1, makespans, the timeline.
-- ``lower_bound``: what no mapping can beat, with its proof.
-- ``operators``, ``gsharp``: the genetic search; ``local_search``: annealing; ``baselines``: rules without search.
-- ``search``: ask and tell, budgets; ``algorithms``: all by name, and ``auto``; ``explain``: a reason for each job.
+- ``answer``, ``evaluate``: map the jobs of a problem file; score a mapping of them.
+- ``MappingProblem``, ``Goal``: the job table, and what a mapping is judged by. ``Mapping``: two genes for every job.
+- ``timeline``, ``costs_of``, ``lower_bound``: what happens when (Algorithm 1), what mappings cost, what none can beat.
+- ``ALGORITHMS``: every way to map by its name; ``GSharp``, ``GSharpSettings``: the genetic search of the paper.
+- ``Transfer``, ``Transferred``: start from the mapping of another batch.
+
+What layers take on sub-accelerators is in ``commonwatt.mapping.costs``.
 """
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

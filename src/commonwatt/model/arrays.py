@@ -1,4 +1,4 @@
-"""Names of the array types used everywhere. Shapes stand in trailing comments, such as ``# [J]``."""
+"""Names of array types. Shapes are given in trailing comments, such as ``# [J]``."""
 
 import numpy as np
 from numpy.typing import NDArray

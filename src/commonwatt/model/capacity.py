@@ -12,12 +12,12 @@ CapacityName = Literal["always-on", "last-value", "threshold", "cuff", "foresigh
 
 
 class CapacitySpec(FileModel):
-    """A policy for the power states of unused nodes; instead of `unused_nodes`."""
+    """A policy for the power states of unused nodes; replaces `unused_nodes`."""
 
     policy: CapacityName = quantity(
-        "always-on: every node; last-value: what is wanted now; threshold: the forecaster's median and a margin; cuff: "
-        "what the promise needs, and beyond it the least expected cost; foresight: what will be wanted, known from a "
-        "run with every node on",
+        "always-on: every node; last-value: the demand of now; threshold: the forecaster's median and a margin; cuff: "
+        "what the promise needs, and beyond it the least expected cost; foresight: future demand, known from a run "
+        "with every node on",
         "-",
         "cuff",
     )
@@ -32,7 +32,7 @@ class CapacitySpec(FileModel):
     states: tuple[str, ...] | None = quantity("states that may be used, by name; all of a node's if null", "-", None)
     step_s: float = quantity("time between plans; of the demand series, too", "s", 60.0, gt=0)
     floor_gpus: int = quantity("GPUs that are always on", "GPUs", 0, ge=0)
-    hold_s: float = quantity("a node once promised stays promised so long (hysteresis)", "s", 0.0, ge=0)
+    hold_s: float = quantity("a promised node stays promised for this long (hysteresis)", "s", 0.0, ge=0)
     history_days: float = quantity(
         "length of the demand before the period a predictor is fitted to", "days", 21.0, gt=0
     )

@@ -1,7 +1,7 @@
 """Electricity: price and carbon intensity, constant or changing over time, and the site's PUE.
 
-``Electricity`` is what a user writes. ``Tariff`` is its compiled form; it integrates, so that a job that
-runs across a change of price pays each part at its own price.
+``Electricity`` is part of a file. ``Tariff`` is its compiled form; it integrates over time, so that a job running
+across a change of price pays each part at its own price.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ __all__ = ["Electricity", "ElectricityPoint", "StepIntegral", "Tariff"]
 class ElectricityPoint(FileModel):
     """Price and carbon intensity from one moment until the next point."""
 
-    from_s: float = quantity("when these values begin, on the scenario's clock", "s")
+    from_s: float = quantity("start of these values, on the scenario's clock", "s")
     price_per_kwh: float = quantity("price of electricity", "currency/kWh", ge=0)
-    carbon_g_per_kwh: float | None = quantity("carbon intensity; unknown if absent", "g/kWh", None, ge=0)
+    carbon_g_per_kwh: float | None = quantity("carbon intensity; absent: unknown", "g/kWh", None, ge=0)
 
 
 class Electricity(FileModel):
-    """What electricity costs at this site."""
+    """Price and carbon intensity of electricity at this site."""
 
-    price_per_kwh: float = quantity("price of electricity, where no series is given", "currency/kWh", 0.172, ge=0)
+    price_per_kwh: float = quantity("price of electricity, without a series", "currency/kWh", 0.172, ge=0)
     pue: float = quantity("power usage effectiveness: facility energy over IT energy", "-", 1.33, ge=1)
-    carbon_g_per_kwh: float | None = quantity("carbon intensity; unknown if absent", "g/kWh", None, ge=0)
-    currency: str = quantity("name of the currency all money is in", "-", "EUR", min_length=1)
+    carbon_g_per_kwh: float | None = quantity("carbon intensity; absent: unknown", "g/kWh", None, ge=0)
+    currency: str = quantity("currency of all costs", "-", "EUR", min_length=1)
     series: tuple[ElectricityPoint, ...] = quantity(
         "price and carbon intensity over time, in order; replaces the constants", "-", ()
     )
@@ -65,7 +65,7 @@ class Electricity(FileModel):
     def tariff(self) -> Tariff:
         """Compile. Raises ``InputError`` if ``series_file`` has not been read into ``series``."""
         if self.series_file and not self.series:
-            raise InputError("a series that was read", field="electricity.series_file", value=self.series_file)
+            raise InputError("a series read from its file", field="electricity.series_file", value=self.series_file)
         if not self.series:
             price = StepIntegral.constant(self.price_per_kwh)
             carbon = None if self.carbon_g_per_kwh is None else StepIntegral.constant(self.carbon_g_per_kwh)
@@ -78,7 +78,7 @@ class Electricity(FileModel):
         return Tariff(price, carbon, self.pue)
 
     def seen_from(self, moment_s: float) -> Electricity:
-        """Return the same electricity on a clock that begins at *moment_s* of this one."""
+        """Return the same electricity on a clock that starts at *moment_s* of this one."""
         if not self.series:
             return self
         shifted = [point.model_copy(update={"from_s": point.from_s - moment_s}) for point in self.series]
@@ -105,12 +105,12 @@ class StepIntegral:
 
     @classmethod
     def constant(cls, value: float) -> StepIntegral:
-        """A function with one value for ever."""
+        """Return a constant function."""
         return cls(np.zeros(1), np.array([float(value)]), np.zeros(1))
 
     @classmethod
     def of(cls, starts_s: ArrayLike, values: ArrayLike, period_s: float | None = None) -> StepIntegral:
-        """Steps beginning at *starts_s* [S], increasing, with *values* [S]."""
+        """Return steps that start at *starts_s* [S], increasing, with *values* [S]."""
         starts = np.asarray(starts_s, dtype=float)
         steps = np.asarray(values, dtype=float)
         areas = np.concatenate(([0.0], np.cumsum(steps[:-1] * np.diff(starts))))
@@ -128,7 +128,7 @@ class StepIntegral:
         return self._upto(np.asarray(to_s, dtype=float)) - self._upto(np.asarray(from_s, dtype=float))
 
     def minimum_from(self, from_s: ArrayLike) -> Floats:
-        """Smallest value the function takes at or after each of *from_s*."""
+        """Return the smallest value at or after each of *from_s*."""
         times = np.asarray(from_s, dtype=float)
         if self.period_s is not None or self.is_constant:
             return np.full(times.shape, self.values.min())
@@ -151,22 +151,22 @@ class StepIntegral:
 
 @dataclass(frozen=True)
 class Tariff:
-    """What a watt drawn for a while costs, PUE included."""
+    """Cost and carbon of power over time, including PUE."""
 
     price: StepIntegral  # currency per kWh
     carbon: StepIntegral | None  # grams per kWh; None: unknown
     pue: float
 
     def cost(self, power_w: ArrayLike, from_s: ArrayLike, to_s: ArrayLike) -> Floats:
-        """Money for drawing *power_w* from *from_s* to *to_s* (broadcast): ``P * pue * integral of price``."""
+        """Return the cost of *power_w* from *from_s* to *to_s* (broadcast): ``P * pue * integral of price``."""
         return np.asarray(np.asarray(power_w) * self.price.integral(from_s, to_s) * (self.pue / J_PER_KWH))
 
     def carbon_g(self, power_w: ArrayLike, from_s: ArrayLike, to_s: ArrayLike) -> Floats | None:
-        """Grams of CO2 for the same, or ``None`` if the intensity is unknown."""
+        """Return the grams of CO2 for the same; ``None`` if the intensity is unknown."""
         if self.carbon is None:
             return None
         return np.asarray(np.asarray(power_w) * self.carbon.integral(from_s, to_s) * (self.pue / J_PER_KWH))
 
     def least_cost_per_j(self, from_s: ArrayLike) -> Floats:
-        """Cheapest a joule can ever be bought for at or after *from_s*, PUE included."""
+        """Return the lowest price of a joule at or after *from_s*, including PUE."""
         return self.price.minimum_from(from_s) * (self.pue / J_PER_KWH)

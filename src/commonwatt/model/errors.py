@@ -1,20 +1,20 @@
-"""Every error this package raises on purpose.
+"""All errors that this package raises deliberately.
 
 ::
 
     CommonwattError
-    ├── InputError (ValueError)        something a user wrote is wrong; commands exit with 2
-    │   └── JobNeverFitsError          a job no node of this cluster can ever run
-    ├── MissingExtraError (ImportError)  an optional dependency is not installed
+    ├── InputError (ValueError)        invalid input; commands exit with 2
+    │   └── JobNeverFitsError          a job that no node of this cluster can run
+    ├── MissingExtraError (ImportError)  an optional dependency is not installed; commands exit with 2
     ├── SolverError (RuntimeError)     a solver could not produce a schedule
     ├── EngineError (RuntimeError)     an engine refused or failed a command
-    │   └── EngineDownError            an engine does not answer at all: nothing is wrong with the command
+    │   └── EngineDownError            an engine does not answer; the command itself may be right
     ├── StoreError (RuntimeError)      the database refused or failed
-    │   ├── StoreDownError             it does not answer, is busy or full: trying again later may help
-    │   └── ClaimLostError             another controller has claimed the store since
+    │   ├── StoreDownError             it does not answer, is busy or full; a retry may help
+    │   └── ClaimLostError             another controller has claimed the store
     ├── ServiceError (RuntimeError)    the control plane refused a request or cannot be reached
-    ├── DeviceError (RuntimeError)     a device failed or is gone
-    └── ProfileError (RuntimeError)    measurements of a model do not settle
+    ├── DeviceError (RuntimeError)     a device failed or disappeared
+    └── ProfileError (RuntimeError)    measurements of a model do not stabilise
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class CommonwattError(Exception):
 
 
 class InputError(CommonwattError, ValueError):
-    """Something a user wrote is wrong.
+    """Invalid input.
 
     Parameters
     ----------
     expected
-        What would have been right, as a phrase ("a number of seconds, 0 or more").
+        A phrase for valid input ("a number of seconds, 0 or more").
     file, field, value
-        Where the offending value stands and what it is; each may be absent when there is none.
+        Location of the invalid value, and the value itself; each may be absent.
 
     Notes
     -----
@@ -81,7 +81,7 @@ class InputError(CommonwattError, ValueError):
 
 
 def _again(kind: type[InputError], expected: str, file: object, field: str | None, value: object) -> InputError:
-    """Make an error anew that comes from another process."""
+    """Rebuild an error that was pickled in another process."""
     return kind(expected, file=file, field=field, value=value)
 
 
@@ -109,23 +109,23 @@ class EngineError(CommonwattError, RuntimeError):
 
 
 class EngineDownError(EngineError):
-    """An engine does not answer at all, or only that it is busy starting; trying again later may help."""
+    """An engine does not answer, or is still starting; a retry may help."""
 
 
 class StoreError(CommonwattError, RuntimeError):
-    """The database refused or failed, or cannot be reached; the message says what was tried."""
+    """The database refused or failed, or cannot be reached; the message names the operation."""
 
 
 class StoreDownError(StoreError):
-    """The database does not answer, is busy or full; trying the same again later may help."""
+    """The database does not answer, is busy or full; a retry may help."""
 
 
 class ClaimLostError(StoreError):
-    """Another controller has claimed the store since."""
+    """Another controller has claimed the store."""
 
 
 class ServiceError(CommonwattError, RuntimeError):
-    """The control plane refused a request or cannot be reached; ``status`` is that of HTTP, 0 without an answer."""
+    """The control plane refused a request or cannot be reached; ``status`` is the HTTP status, 0 without a response."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         self.status = status
@@ -133,8 +133,8 @@ class ServiceError(CommonwattError, RuntimeError):
 
 
 class DeviceError(CommonwattError, RuntimeError):
-    """A device failed in the middle of its work, or is gone; the message names it and the cause."""
+    """A device failed or disappeared; the message names it and the cause."""
 
 
 class ProfileError(CommonwattError, RuntimeError):
-    """A model's measurements vary too much to be a profile; the message says by how much."""
+    """A model's measurements vary too much for a profile; the message says by how much."""

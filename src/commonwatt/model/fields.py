@@ -1,11 +1,13 @@
-"""How a field of a file or result declares its unit and meaning.
+"""Fields of files and results, each declared with its unit and meaning.
 
-Each field is written down once, here in code; the JSON Schema (``commonwatt schema NAME``) and the data
-dictionary (``docs/dictionary.csv``) are both generated from it.
+Each field is declared once, here in code; the JSON Schema (``commonwatt schema NAME``), the data dictionary
+(``commonwatt schema --dictionary``) and the reference pages are generated from it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
 from functools import reduce
 from operator import or_
@@ -14,18 +16,30 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticUndefined
 
-__all__ = ["AnswerModel", "DictionaryRow", "FileModel", "FileVersion", "ResultModel", "dictionary_rows", "quantity"]
+from commonwatt import __version__
+
+__all__ = [
+    "AnswerModel",
+    "DictionaryRow",
+    "FileModel",
+    "FileVersion",
+    "ResultModel",
+    "dictionary_rows",
+    "digest",
+    "quantity",
+    "stamp",
+]
 
 
 def _known_version(value: Any) -> Any:  # noqa: ANN401
     if value != 1 or isinstance(value, bool):
-        msg = f"got {value!r}, expected 1, the only version there is"
+        msg = f"got {value!r}, expected 1, the only version"
         raise ValueError(msg)
     return value
 
 
 FileVersion = Annotated[Literal[1], BeforeValidator(_known_version)]
-"""Which version of its format a file is of."""
+"""Version of a file's format."""
 
 
 class FileModel(BaseModel):
@@ -37,7 +51,7 @@ class FileModel(BaseModel):
 
 
 class ResultModel(BaseModel):
-    """A document a command answers with. Unknown is ``None``, never 0."""
+    """A result of a command. Unknown is ``None``, never 0."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -51,11 +65,22 @@ def quantity(meaning: str, unit: str = "-", default: Any = ..., **constraints: A
 
 
 class AnswerModel(ResultModel):
-    """What every answer of a command that was given something says about itself."""
+    """A result with its provenance: version, seed and digest of the input."""
 
     version: str = quantity("version of commonwatt")
-    seed: int = quantity("seed of everything random")
-    input_digest: str = quantity("SHA-256 of the input as validated")
+    seed: int = quantity("seed of all random numbers")
+    input_digest: str = quantity("SHA-256 of the validated input")
+
+
+def digest(document: BaseModel) -> str:
+    """SHA-256 of a document as validated."""
+    text = json.dumps(document.model_dump(mode="json"), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def stamp(document: BaseModel, seed: int) -> dict[str, Any]:
+    """Return the fields of ``AnswerModel`` for an answer to *document*."""
+    return {"version": __version__, "seed": seed, "input_digest": digest(document)}
 
 
 class DictionaryRow(NamedTuple):
@@ -108,7 +133,7 @@ def _type_name(annotation: Any) -> str:  # noqa: ANN401
 
 
 def _bare(annotation: Any) -> Any:  # noqa: ANN401
-    """Return a type without what ``Annotated`` adds anywhere in it."""
+    """Return a type without its ``Annotated`` metadata."""
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _bare(args[0])

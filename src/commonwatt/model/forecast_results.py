@@ -1,4 +1,4 @@
-"""What ``commonwatt forecast demand`` and ``forecast evaluate`` answer with. Unknown is null, never 0."""
+"""Results of ``commonwatt forecast``. Unknown is null, never 0."""
 
 from __future__ import annotations
 
@@ -7,10 +7,118 @@ from commonwatt.model.fields import AnswerModel, ResultModel, quantity
 __all__ = [
     "ForecastDemandResult",
     "ForecastEvaluateResult",
+    "ForecastFitResult",
     "ForecastGpuHours",
+    "ForecastKnobPoint",
+    "ForecastPlanResult",
+    "ForecastPlanStep",
+    "ForecastPredictResult",
     "ForecastPromise",
     "ForecastQuantileScores",
+    "ForecastReplay",
+    "ForecastStep",
 ]
+
+
+class ForecastFitResult(AnswerModel):
+    """Answer of ``commonwatt forecast fit``."""
+
+    model: str = quantity("name of the predictor")
+    out: str = quantity("file it was written to")
+    file_bytes: int = quantity("size of that", "bytes")
+    n: int = quantity("values used for a forecast")
+    m: int = quantity("steps forecast")
+    step_s: float = quantity("time between two values", "s")
+    first: str = quantity("instant of the first training value; seconds where there are no dates")
+    last: str = quantity("instant of the last one")
+    values: int = quantity("training values")
+    members: int = quantity("networks trained and averaged; of lightgbm alone, its models, one a step and level")
+    interrupted: bool = quantity("whether training was interrupted; the file has the weights of that moment")
+    fit_s: float = quantity("time to fit", "s")
+
+
+class ForecastStep(ResultModel):
+    """Forecast for one instant."""
+
+    at: str = quantity("the instant; seconds where there are no dates")
+    gpus: tuple[float, ...] = quantity("demand at each level, not falling", "GPUs")
+
+
+class ForecastPredictResult(AnswerModel):
+    """Answer of ``commonwatt forecast predict``."""
+
+    model: str = quantity("name of the predictor")
+    n: int = quantity("values used for a forecast")
+    m: int = quantity("steps forecast")
+    step_s: float = quantity("time between two values", "s")
+    seen_until: str = quantity("instant of the last value used")
+    last_gpus: float | None = quantity("demand then; null if unknown", "GPUs")
+    levels: tuple[float, ...] = quantity("quantile levels, the lowest first")
+    steps: tuple[ForecastStep, ...] = quantity("forecasts, the next instant first")
+    predict_ms: float = quantity("time to forecast", "ms")
+
+
+class ForecastKnobPoint(ResultModel):
+    """A setting of the knob, and its scores over the history it was learned from."""
+
+    q: float = quantity("level of the quantile kept on; 1: everything")
+    extra_gpus: int = quantity("GPUs kept on beyond it", "GPUs")
+    mean_gpus_on: float = quantity("mean GPUs on", "GPUs")
+    performance: float = quantity("share of instants with enough GPUs on")
+    gpus_served: float = quantity("share of the GPUs wanted that were on")
+    energy_saving_pct: float = quantity("GPU time not kept on, of all GPUs", "%")
+
+
+class ForecastReplay(ResultModel):
+    """Scores of one way of keeping GPUs on, over the replay."""
+
+    name: str = quantity("calibrated, knob (the setting chosen), last-value or perfect-foresight")
+    performance: float = quantity("share of instants with enough GPUs on")
+    gpus_served: float = quantity("share of the GPUs wanted that were on")
+    mean_gpus_on: float = quantity("mean GPUs on", "GPUs")
+    energy_saving_pct: float = quantity("GPU time not kept on, of all GPUs", "%")
+
+
+class ForecastPlanStep(ResultModel):
+    """One step ahead of the last value."""
+
+    at: str = quantity("instant")
+    median_gpus: float = quantity("median demand forecast", "GPUs")
+    quantile_gpus: float = quantity("the forecast's own quantile at the target", "GPUs")
+    gpus_on: int = quantity("GPUs to keep on, calibrated", "GPUs")
+    nodes_on: int | None = quantity("whole nodes needed for them; null if the size of a node is not given")
+
+
+class ForecastPlanResult(AnswerModel):
+    """Answer of ``commonwatt forecast plan``."""
+
+    model: str = quantity("name of the predictor")
+    n: int = quantity("values used for a forecast")
+    m: int = quantity("steps forecast")
+    step_s: float = quantity("time between two values", "s")
+    target: float = quantity("share of instants with enough GPUs on that is promised")
+    total_gpus: int = quantity("all GPUs; if not given, the largest demand observed or forecast", "GPUs")
+    total_gpus_given: bool = quantity(
+        "whether that was given; else nothing is capped, and savings of the replay are relative to the largest demand "
+        "observed or forecast by then"
+    )
+    fitted_before: str | None = quantity("end of the training part; null for a model file")
+    calibrated_from: str = quantity("start of the history the knob and the calibration were learned from")
+    replayed_from: str = quantity("first instant replayed; nothing was learned from it before its time")
+    replayed: int = quantity("known values replayed")
+    fallback: int = quantity("of them at which everything stayed on because no promise could be made")
+    beyond_total: int | None = quantity(
+        "of them with more demand than all GPUs, which no plan serves; null if the total was not given"
+    )
+    knob: tuple[ForecastKnobPoint, ...] = quantity("settings by rising number of GPUs")
+    chosen: ForecastKnobPoint = quantity("setting with the fewest GPUs that met the target over the history")
+    replay: tuple[ForecastReplay, ...] = quantity("scores of each way over the replay")
+    promise_kept: bool = quantity(
+        "whether the promise can be kept now: not while everything stays on, and not if demand exceeded all GPUs at "
+        "more instants than the target allows, in the replay or in its last 120 instants"
+    )
+    promise: str = quantity("the reason, in one sentence")
+    plan: tuple[ForecastPlanStep, ...] = quantity("the next steps")
 
 
 class ForecastDemandResult(AnswerModel):
@@ -22,7 +130,7 @@ class ForecastDemandResult(AnswerModel):
     first: str = quantity("instant of the first value; seconds where there are no dates")
     last: str = quantity("instant of the last value")
     values: int = quantity("values")
-    unknown: int = quantity("values that are not known")
+    unknown: int = quantity("unknown values")
     counted_from: str | None = quantity(
         "starts: jobs count from their logged start; submissions: the log has no starts; null: no job log"
     )
@@ -43,49 +151,49 @@ class ForecastQuantileScores(ResultModel):
 
 
 class ForecastPromise(ResultModel):
-    """Whether a promised performance was kept over the test part, which nothing was fitted on."""
+    """Whether a promised performance was kept over the test part, on which nothing was fitted."""
 
     target: float = quantity("share of instants with enough GPUs on that was promised")
-    achieved: float | None = quantity("share that had enough, calibrated")
-    achieved_raw: float | None = quantity("share that the forecast's own quantile would have had")
+    achieved: float | None = quantity("share achieved, calibrated")
+    achieved_raw: float | None = quantity("share achieved by the forecast's own quantile")
     gpus_served: float | None = quantity("share of the GPUs wanted that were on, calibrated")
-    jobs_served: float | None = quantity("share of jobs that found their GPUs on when they began; null: no job log")
+    jobs_served: float | None = quantity("share of jobs whose GPUs were on when they began; null: no job log")
     mean_gpus_on: float | None = quantity("mean GPUs on", "GPUs")
-    fallback: int = quantity("instants scored at which everything stayed on because no promise could be made")
+    fallback: int = quantity("scored instants at which everything stayed on because no promise could be made")
     beyond_total: int | None = quantity(
-        "instants scored with more demand than all GPUs, which no plan serves; null without --total-gpus"
+        "scored instants with more demand than all GPUs, which no plan serves; null without --total-gpus"
     )
     calibrated: bool = quantity("whether a calibration decided; else the forecast's own quantile at the target did")
 
 
 class ForecastGpuHours(ResultModel):
-    """What one way costs at the performance promised, the whole test part long."""
+    """Cost of one way at the promised performance, over the whole test part."""
 
     name: str = quantity("the model, last-value, or perfect-foresight")
     performance: float | None = quantity("share of instants with enough GPUs on")
-    shift_gpus: float | None = quantity("GPUs added to its quantile so that it just has the performance", "GPUs")
-    gpu_hours: float | None = quantity("GPU time that is on", "GPU h")
-    energy_kwh: float | None = quantity("energy of that; null where the power of a GPU was not given", "kWh")
+    shift_gpus: float | None = quantity("GPUs added to its quantile to reach exactly that performance", "GPUs")
+    gpu_hours: float | None = quantity("GPU time kept on", "GPU h")
+    energy_kwh: float | None = quantity("energy of that; null if the power of a GPU was not given", "kWh")
 
 
 class ForecastEvaluateResult(AnswerModel):
     """Answer of ``commonwatt forecast evaluate``."""
 
     model: str = quantity("name of the predictor")
-    n: int = quantity("values seen before a forecast")
+    n: int = quantity("values used for a forecast")
     m: int = quantity("steps forecast; scores are of the last one")
     step_s: float = quantity("time between two values", "s")
     test_from: str = quantity("first instant that is scored")
     test_values: int = quantity("instants that are scored")
-    unknown: int = quantity("of them with unknown demand, which count nowhere")
+    unknown: int = quantity("of them with unknown demand, which are not scored")
     fits: int = quantity("how often the predictor was fitted; 0 for a model file")
     quantiles: tuple[ForecastQuantileScores, ...] = quantity("scores by level, the lowest first")
     crps: float | None = quantity("mean continuous ranked probability score", "GPUs")
-    promise: ForecastPromise = quantity("whether the target was kept")
+    promise: ForecastPromise = quantity("whether the target was met")
     equal_performance: tuple[ForecastGpuHours, ...] = quantity(
-        "GPU time at equal performance: each way's quantile shifted, knowing the outcome, until it has the target"
+        "GPU time at equal performance: each way's quantile shifted, with knowledge of the outcome, to meet the target"
     )
     energy_saving_pct: float | None = quantity("energy saved against all GPUs on; null without --total-gpus", "%")
     fit_s: float = quantity("time of the first fit; 0 for a model file", "s")
     predict_ms: float = quantity("time of one forecast, all levels and steps: median", "ms")
-    update_ms: float = quantity("time to see one more value: median", "ms")
+    update_ms: float = quantity("time to observe one more value: median", "ms")

@@ -1,4 +1,4 @@
-"""A histogram as Prometheus wants one."""
+"""A histogram in the form of Prometheus."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 
 class Histogram:
-    """How many values fell where, and their sum. By default for times in seconds."""
+    """Counts of values by bucket, and their sum; by default for times in seconds."""
 
     def __init__(self, bounds: Sequence[float] = BOUNDS_S) -> None:
         self.bounds = tuple(bounds)  # upper, each inclusive; one more bucket is above the last
@@ -25,12 +25,12 @@ class Histogram:
         self.sum += value
 
     def copy(self) -> Histogram:
-        """Return one that later values do not change."""
+        """Return an independent copy."""
         other = Histogram(self.bounds)
         other.counts, other.sum = list(self.counts), self.sum
         return other
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Return upper bounds as text and how many values are not above, as Prometheus wants them."""
+        """Return the upper bounds as text, with the cumulative counts, as Prometheus expects them."""
         names = [*map(repr, map(float, self.bounds)), "+Inf"]
         return list(zip(names, map(float, accumulate(self.counts)), strict=True))

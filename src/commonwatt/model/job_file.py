@@ -1,8 +1,11 @@
-"""The job file: what a person submits to the live control plane (``commonwatt submit``)."""
+"""The job file (``commonwatt submit``), and figures of a job's speed and power by configuration."""
 
 from __future__ import annotations
 
+import math
 import shlex
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from pydantic import field_validator, model_validator
@@ -10,16 +13,120 @@ from pydantic import field_validator, model_validator
 from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel, FileVersion, quantity
 
-__all__ = ["MOST_GPUS", "JobFile", "check_image"]
+__all__ = [
+    "LONGEST_EPOCH_S",
+    "MOST_GPUS",
+    "MOST_GPU_W",
+    "SHORTEST_EPOCH_S",
+    "Configuration",
+    "Figure",
+    "JobFile",
+    "Measurement",
+    "Source",
+    "Unprofilable",
+    "bounded_s",
+    "check_image",
+]
+
+SHORTEST_EPOCH_S, LONGEST_EPOCH_S, MOST_GPU_W = 1e-15, 1e15, 1e9
+"""Ranges of declared and reported epochs and GPU powers, within which computed figures neither overflow nor vanish."""
+
+
+def bounded_s(epoch_s: float) -> float:
+    """Return the seconds of an epoch, clipped to the shortest and the longest; NaN becomes the longest."""
+    return LONGEST_EPOCH_S if math.isnan(epoch_s) else min(max(epoch_s, SHORTEST_EPOCH_S), LONGEST_EPOCH_S)
+
+
+@dataclass(frozen=True, order=True)
+class Configuration:
+    """A GPU type and a number of GPUs."""
+
+    gpu_type: str
+    gpus: int
+
+
+class Source(StrEnum):
+    """Source of a figure, the most reliable first."""
+
+    MEASURED = "measured"
+    PREDICTED = "predicted"  # from measurements of this job alone
+    SIMILAR = "similar"  # from jobs of the same kind
+    DECLARED = "declared"  # by its owner; scaled if measurements show an error
+    TIME_LIMIT = "time limit"
+
+
+class Unprofilable(StrEnum):
+    """Reason why a job is not profiled. The store contains these values: they never change."""
+
+    NO_NODE = "no profiling node has a GPU type it may run on"
+    NO_PROGRESS = "it tells no progress"
+    CRASHED = "it ends with an error while it is measured"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Time and power of a job in one configuration.
+
+    Attributes
+    ----------
+    kind
+        Label of jobs that scale alike; "" for none.
+    job
+        Number of the job.
+    epoch_s
+        Seconds of an epoch.
+    gpu_w
+        Power added by each GPU, W; ``None`` without a meter.
+    epochs
+        Number of epochs measured.
+    measured_s
+        Time of the measurement; the latest of a configuration counts.
+    """
+
+    kind: str
+    job: int
+    gpu_type: str
+    gpus: int
+    epoch_s: float
+    gpu_w: float | None = None
+    epochs: float = 1.0
+    measured_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epoch_s < math.inf:
+            raise InputError("a number of seconds above 0", field="epoch_s", value=self.epoch_s)
+        if self.gpus < 1:
+            raise InputError("a GPU count of 1 or more", field="gpus", value=self.gpus)
+        if self.gpu_w is not None and not 0 <= self.gpu_w < math.inf:
+            raise InputError("a power of 0 W or more", field="gpu_w", value=self.gpu_w)
+
+    @property
+    def configuration(self) -> Configuration:
+        """Configuration of the measurement."""
+        return Configuration(self.gpu_type, self.gpus)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Expected speed and power of a job in one configuration.
+
+    ``epoch_s`` is the duration of an epoch; ``gpu_w`` the power added by each GPU (W), ``None`` for the node's figure.
+    """
+
+    configuration: Configuration
+    epoch_s: float
+    gpu_w: float | None
+    source: Source
+
 
 MOST_GPUS = 1024
 _LONGEST = 8192
 
 
 def check_image(image: str) -> str:
-    """Return *image*; raises ``InputError`` on one that a runtime could take for an option, or that no name can be."""
+    """Return *image*; raises ``InputError`` on a name that is invalid or looks like an option."""
     if not image or image.startswith("-") or any(not sign.isprintable() or sign.isspace() for sign in image):
-        raise InputError("the name of an image: no blanks, not beginning with '-'", field="image", value=image)
+        raise InputError("the name of an image, without blanks and not beginning with '-'", field="image", value=image)
     return image
 
 
@@ -28,29 +135,25 @@ class JobFile(FileModel):
 
     name: str = quantity("name of the job", "-", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
     command: tuple[str, ...] = quantity(
-        "program and arguments, run without a shell; a text is split as a shell would", "-", min_length=1
+        "program and arguments, run without a shell; a string is split like in a shell", "-", min_length=1
     )
     image: str | None = quantity(
         "container image to run the command in, by the site's command template", "-", None, min_length=1, max_length=512
     )
     folder: str | None = quantity(
-        "working directory, absolute; the site's, or one of the job's own, if absent", "-", None
+        "working directory, absolute; absent: the site's default, or a folder for this job", "-", None
     )
     environment: dict[str, str] = quantity("environment variables of the job", "-", dict)
-    snapshots: str | None = quantity(
-        "folder its snapshots are kept in, absolute; one of the site's if absent", "-", None
-    )
+    snapshots: str | None = quantity("folder for snapshots, absolute; absent: a folder of the site", "-", None)
     epochs: int = quantity("number of epochs; a snapshot is taken after each", "-", 1, ge=1, le=1_000_000_000)
-    due: str | None = quantity("when it should be finished (ISO 8601; UTC if no zone is given)", "-", None)
-    due_in_s: float | None = quantity("the same, counted from submission", "s", None, gt=0)
+    due: str | None = quantity("due date (ISO 8601; UTC without a time zone)", "-", None)
+    due_in_s: float | None = quantity("due date, as seconds from submission", "s", None, gt=0)
     tardiness_weight: float = quantity("cost of each second of lateness (omega)", "currency/s", 0.0, ge=0, le=1e9)
-    gpus: int = quantity("GPUs its owner asks for", "GPUs", 1, ge=1, le=MOST_GPUS)
-    gpu_type: str | None = quantity(
-        "GPU type its owner asks for; any if absent", "-", None, min_length=1, max_length=100
-    )
-    gpu_types: tuple[str, ...] | None = quantity("GPU types it may run on; all if absent", "-", None, min_length=1)
+    gpus: int = quantity("requested GPUs", "GPUs", 1, ge=1, le=MOST_GPUS)
+    gpu_type: str | None = quantity("requested GPU type; absent: any", "-", None, min_length=1, max_length=100)
+    gpu_types: tuple[str, ...] | None = quantity("allowed GPU types; absent: all", "-", None, min_length=1)
     gpu_counts: tuple[int, ...] | None = quantity(
-        "GPU counts it may run on; only `gpus`, if absent and no times are given", "GPUs", None, min_length=1
+        "allowed GPU counts; absent: only `gpus`, unless `times_s` is given", "GPUs", None, min_length=1
     )
     times_s: dict[str, tuple[float | None, ...] | dict[int, float]] | None = quantity(
         "run time of the whole job by GPU type, if known: a list for 1, 2, ... GPUs (null: not possible) or a map from "
@@ -59,9 +162,9 @@ class JobFile(FileModel):
         None,
     )
     time_limit_s: float | None = quantity(
-        "longest time it may run; by which it is planned if nothing else is known", "s", None, gt=0
+        "time limit of a run; used for planning if no times are known", "s", None, gt=0
     )
-    kind: str = quantity("free label: jobs of one kind are taken to scale alike", "-", "", max_length=100)
+    kind: str = quantity("free label; jobs of one kind are assumed to scale alike", "-", "", max_length=100)
     version: FileVersion = quantity("version of this format", "-", 1)
 
     @field_validator("command", mode="before")
@@ -72,7 +175,7 @@ class JobFile(FileModel):
         try:
             return tuple(shlex.split(value))
         except ValueError as error:
-            msg = f"got {value!r}, expected a command a shell could split ({error})"
+            msg = f"got {value!r}, expected a command that a shell can split ({error})"
             raise ValueError(msg) from None
 
     @model_validator(mode="after")
@@ -84,7 +187,7 @@ class JobFile(FileModel):
                 msg = f"{field}: expected text without NUL characters"
                 raise ValueError(msg)
             if sum(map(len, values)) > _LONGEST:
-                msg = f"{field}: expected {_LONGEST} characters at most"
+                msg = f"{field}: expected at most {_LONGEST} characters"
                 raise ValueError(msg)
         if not self.command[0]:
             msg = "command: expected the name of a program first"
@@ -98,7 +201,8 @@ class JobFile(FileModel):
             raise ValueError(msg)
         for name in self.environment:
             if not name or "=" in name or name.startswith(("COMMONWATT_", "SLURM_")) or name == "CUDA_VISIBLE_DEVICES":
-                msg = f"environment: got {name!r}, expected a name that is not ours, Slurm's or empty"
+                reserved = "COMMONWATT_*, SLURM_*, CUDA_VISIBLE_DEVICES"
+                msg = f"environment: got {name!r}, expected a name that is neither empty nor reserved ({reserved})"
                 raise ValueError(msg)
         if self.due is not None and self.due_in_s is not None:
             msg = "due_in_s: expected `due` or `due_in_s`, not both"

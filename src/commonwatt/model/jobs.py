@@ -1,7 +1,7 @@
 """Training jobs and the tenants who submit them.
 
-A job is malleable: ``times_s`` tells how long the whole of it takes on each GPU type and GPU count it may
-get. ``Job`` is one job as people think of it; ``JobTable`` is many in columns, as solvers and engines read them.
+A job is malleable: ``times_s`` is its run time on each GPU type and GPU count. ``Job`` is a single job; ``JobArrays``
+is a table of jobs in columns, for solvers and engines.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel, quantity
 
-__all__ = ["Job", "JobTable", "Tenant", "Times", "read_times"]
+__all__ = ["Job", "JobArrays", "Tenant", "Times", "read_times"]
 
 Times = Mapping[str, Mapping[int, float]]
 
 
 class Tenant(FileModel):
-    """Who shares the cluster."""
+    """A tenant of the cluster."""
 
     name: str = quantity("name of the tenant", "-", min_length=1)
-    weight: float = quantity("entitlement relative to the other tenants", "-", 1.0, gt=0)
+    weight: float = quantity("weight relative to the other tenants", "-", 1.0, gt=0)
 
 
 @dataclass(frozen=True)
@@ -35,21 +35,21 @@ class Job:
     Attributes
     ----------
     times_s
-        Run time of the whole job in seconds, by GPU type and total GPU count; what is missing cannot be had.
+        Run time of the whole job in seconds, by GPU type and total GPU count; missing ones are not possible.
     due_s
-        When it should be finished; infinity if it does not matter.
+        Due date; infinity for none.
     tardiness_weight
         Currency per second of lateness (omega of ANDREAS, Table I).
     epochs
-        Equal parts of the work; progress counts in them, and a snapshot is taken after each.
+        Equal parts of the work; progress is counted in epochs, and a snapshot is taken after each.
     gpu_w
-        Power each of its GPUs adds, by type, where it differs from the node's figure.
+        Power added by each of its GPUs, by type, where it differs from the node's figure.
     requested_gpus, requested_type
-        What its owner asked for: schedulers that do not resize jobs give exactly that. 0 or "" for no wish.
+        The owner's request, which schedulers that do not resize jobs allocate exactly. 0 or "" for none.
     time_limit_s
-        The run time its owner declared, for schedulers that plan with declared times; infinity if none.
+        Declared run time, for schedulers that plan with declared times; infinity for none.
     kind
-        Free label, such as the model class whose scaling it has.
+        Free label, such as the class of models that scale alike.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Job:
 def read_times(
     written: Mapping[str, Sequence[float | None] | Mapping[int, float]], where: str
 ) -> dict[str, dict[int, float]]:
-    """Normalise times as users write them: a list for 1, 2, ... GPUs (null: not possible) or a map by count.
+    """Normalise times in a file: a list for 1, 2, ... GPUs (null: not possible) or a map by count.
 
     Raises ``InputError``, naming *where*, on a time that is not positive and finite, a count below 1 or no time at all.
     """
@@ -106,7 +106,7 @@ def read_times(
 
 
 @dataclass(frozen=True)
-class JobTable:
+class JobArrays:
     """Many jobs in columns.
 
     ``J`` jobs and ``C`` configurations, those of job ``j`` being rows ``start[j]`` to ``start[j + 1]``.
@@ -120,8 +120,8 @@ class JobTable:
     due_s: Floats  # [J] infinity: none
     tardiness_weight: Floats  # [J] currency/s
     epochs: Ints  # [J]
-    requested_gpus: Ints  # [J] 0: no wish
-    requested_type: Ints  # [J] index into gpu_types; -1: no wish
+    requested_gpus: Ints  # [J] 0: none
+    requested_type: Ints  # [J] index into gpu_types; -1: none
     time_limit_s: Floats  # [J] infinity: none
     kinds: tuple[str, ...]  # [J]
     start: Ints  # [J + 1]
@@ -131,13 +131,13 @@ class JobTable:
     config_gpu_w: Floats  # [C] power per GPU; NaN: the node's figure
 
     @classmethod
-    def of(cls, jobs: Iterable[Job], tenants: Sequence[str] = ()) -> JobTable:
+    def of(cls, jobs: Iterable[Job], tenants: Sequence[str] = ()) -> JobArrays:
         """Tabulate *jobs*; *tenants* fixes the order of the first tenants. Raises on duplicate names."""
         rows = list(jobs)
         seen: set[str] = set()
         for job in rows:
             if job.name in seen:
-                raise InputError("job names that differ", field="jobs.name", value=job.name)
+                raise InputError("distinct job names", field="jobs.name", value=job.name)
             seen.add(job.name)
         tenant_at = {name: i for i, name in enumerate(dict.fromkeys([*tenants, *(job.tenant for job in rows)]))}
         named = (t for job in rows for t in (*job.times_s, *([job.requested_type] if job.requested_type else [])))

@@ -1,4 +1,4 @@
-"""What the API of the live control plane answers with. Times are seconds since 1970; unknown is null, never 0."""
+"""Requests and results of the control plane's API. Times are seconds since 1970; unknown is null, never 0."""
 
 from __future__ import annotations
 
@@ -9,36 +9,64 @@ from pydantic import ConfigDict
 from commonwatt.model.fields import AnswerModel, FileModel, ResultModel, quantity
 
 __all__ = [
-    "AuditEntry", "AuditPage", "ClusterState", "EventEntry", "EventPage", "Explanation", "Health", "JobConfiguration",
-    "JobDetail", "JobLog", "JobPage", "JobState", "JobsChanged", "LedgerEntry", "LedgerPage", "ModeOrder",
-    "ModeState", "NewToken", "NodePage", "NodeState", "Problem", "Sample", "SamplePage", "ServeResult",
-    "SubmittedJob", "TenantOrder", "TenantPage", "TenantState", "TokenEntry", "TokenOrder", "TokenPage", "WhoAmI",
+    "AuditEntry",
+    "AuditPage",
+    "ClusterSample",
+    "ClusterState",
+    "EventEntry",
+    "EventPage",
+    "Health",
+    "JobConfiguration",
+    "JobDetail",
+    "JobExplanation",
+    "JobOutput",
+    "JobPage",
+    "JobState",
+    "JobsChanged",
+    "LedgerEntry",
+    "LedgerPage",
+    "ModeOrder",
+    "ModeState",
+    "NewToken",
+    "NodePage",
+    "NodeState",
+    "ProblemDetail",
+    "SamplePage",
+    "ServeResult",
+    "SubmittedJob",
+    "TenantOrder",
+    "TenantPage",
+    "TenantState",
+    "TokenEntry",
+    "TokenOrder",
+    "TokenPage",
+    "WhoAmI",
 ]  # fmt: skip
 
 JobStatusName = Literal["waiting", "running", "completed", "failed", "cancelled"]
 
 
-class Problem(ResultModel):
-    """Why a request was refused (RFC 9457)."""
+class ProblemDetail(ResultModel):
+    """Refusal of a request (RFC 9457)."""
 
-    type: str = quantity("kind of problem, an address", default="about:blank")
-    title: str = quantity("the status in words")
-    status: int = quantity("status of HTTP")
-    detail: str = quantity("what is wrong, in one line")
-    field: str | None = quantity("field or parameter at fault", default=None)
-    value: str | None = quantity("what it held", default=None)
-    expected: str | None = quantity("what would have been right", default=None)
+    type: str = quantity("kind of problem, a URI", default="about:blank")
+    title: str = quantity("name of the status")
+    status: int = quantity("HTTP status")
+    detail: str = quantity("the problem, in one line")
+    field: str | None = quantity("invalid field or parameter", default=None)
+    value: str | None = quantity("its value", default=None)
+    expected: str | None = quantity("a valid value, as a phrase", default=None)
 
 
 class JobConfiguration(ResultModel):
-    """GPUs a job may run on, and what it is expected to take there."""
+    """A configuration of a job, with its expected run time and power."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     gpu_type: str = quantity("type of GPU")
     gpus: int = quantity("number of GPUs", "GPUs")
     time_s: float = quantity("run time of the whole job", "s")
-    gpu_w: float | None = quantity("power each of its GPUs adds", "W", None)
+    gpu_w: float | None = quantity("power added by each of its GPUs", "W", None)
     source: str = quantity("measured, predicted, similar, declared or time limit")
 
 
@@ -46,123 +74,127 @@ class JobState(ResultModel):
     """A job."""
 
     id: int = quantity("number of the job")
-    name: str = quantity("name its owner gave it")
-    tenant: str = quantity("tenant it belongs to")
-    status: JobStatusName = quantity("where it is in its life")
-    held: bool = quantity("whether it is kept from running until it is released")
-    submit_s: float = quantity("when it was accepted", "s")
-    due_s: float | None = quantity("when it should be finished; null: no due date", "s")
-    began_s: float | None = quantity("when it first ran; null if it has not", "s")
-    started_s: float | None = quantity("when its present or last run began; null if it has not run", "s")
-    ended_s: float | None = quantity("when it ended; null if it has not", "s")
-    attempts: int = quantity("times it was started")
-    nodes: tuple[str, ...] = quantity("nodes it runs on")
-    gpu_type: str | None = quantity("type of GPU it runs on; null if it does not run")
-    gpus: int = quantity("GPUs it holds, over all its nodes", "GPUs")
-    gpus_asked: int = quantity("GPUs its owner asks for", "GPUs")
-    epochs: int = quantity("epochs it has to do")
-    done_epochs: float = quantity("epochs it has done")
-    kept_epochs: float = quantity("epochs that are safe in a snapshot")
-    reason: str | None = quantity("typed reason of what it got or did not get; null before anything was decided")
-    sentence: str | None = quantity("the same in one sentence")
-    expected_start_s: float | None = quantity("when it is expected to start; null if it runs or is unknown", "s")
-    expected_end_s: float | None = quantity("when it is expected to end", "s")
-    late: bool | None = quantity("whether it ended, or is now, or is expected, after its due date; null: no due date")
+    name: str = quantity("name of the job")
+    tenant: str = quantity("its tenant")
+    status: JobStatusName = quantity("status of the job")
+    held: bool = quantity("whether the job is on hold: it does not start until it is released")
+    submit_s: float = quantity("time of submission", "s")
+    due_s: float | None = quantity("due date; null: none", "s")
+    began_s: float | None = quantity("time of its first start; null: never started", "s")
+    started_s: float | None = quantity("time of its latest start; null: never started", "s")
+    ended_s: float | None = quantity("time of its end; null: active", "s")
+    attempts: int = quantity("number of starts")
+    nodes: tuple[str, ...] = quantity("allocated nodes")
+    gpu_type: str | None = quantity("type of its allocated GPUs; null: not running")
+    gpus: int = quantity("allocated GPUs, over all its nodes", "GPUs")
+    gpus_asked: int = quantity("requested GPUs", "GPUs")
+    epochs: int = quantity("epochs of the whole job")
+    done_epochs: float = quantity("epochs done")
+    kept_epochs: float = quantity("epochs in a snapshot")
+    reason: str | None = quantity("typed reason of the last decision; null: none yet")
+    sentence: str | None = quantity("the reason as a sentence")
+    expected_start_s: float | None = quantity("expected start; null: running, or unknown", "s")
+    expected_end_s: float | None = quantity("expected end; null: unknown", "s")
+    late: bool | None = quantity(
+        "whether it ended, is running, or is expected to end after its due date; null: no due date"
+    )
 
 
 class SubmittedJob(JobState):
-    """A job just accepted."""
+    """An accepted job."""
 
-    warnings: tuple[str, ...] = quantity("what its owner may not have meant", default=())
+    warnings: tuple[str, ...] = quantity("fields that may have an unintended effect", default=())
 
 
 class JobDetail(JobState):
-    """Everything about one job; of its environment, the names only."""
+    """All about one job, except for the values of its environment variables."""
 
     command: tuple[str, ...] = quantity("program and arguments")
     image: str | None = quantity("container image")
     folder: str | None = quantity("working directory")
     snapshots: str | None = quantity("folder of its snapshots")
-    environment: tuple[str, ...] = quantity("names of the environment variables given")
+    environment: tuple[str, ...] = quantity("names of its environment variables")
     kind: str = quantity("label of jobs that scale alike")
     tardiness_weight: float = quantity("cost of each second of lateness", "currency/s")
-    time_limit_s: float | None = quantity("longest time it may run", "s")
-    configurations: tuple[JobConfiguration, ...] | None = quantity("GPUs it may run on; null before this is known")
-    energy_j: float | None = quantity("energy it is charged for so far; null: unknown", "J")
-    cost: float | None = quantity("cost of that energy", "currency")
-    carbon_g: float | None = quantity("carbon of it", "g")
-    gpu_s: float | None = quantity("GPU time it is charged for so far", "GPU s")
+    time_limit_s: float | None = quantity("time limit of a run", "s")
+    configurations: tuple[JobConfiguration, ...] | None = quantity("possible configurations; null: not computed yet")
+    energy_j: float | None = quantity("energy so far; null: unknown", "J")
+    cost: float | None = quantity("cost of that energy; null: unknown", "currency")
+    carbon_g: float | None = quantity("carbon emissions of that energy; null: unknown", "g")
+    gpu_s: float | None = quantity("GPU time so far", "GPU s")
 
 
 class JobPage(ResultModel):
-    """Jobs, a page at a time."""
+    """A page of jobs."""
 
     jobs: tuple[JobState, ...] = quantity("jobs")
-    next_cursor: int | None = quantity("`cursor` of the next page; null: this is the last")
-    counts: dict[str, int] = quantity("all jobs one may see, by status")
+    next_cursor: int | None = quantity("`cursor` of the next page; null: last page")
+    counts: dict[str, int] = quantity("number of visible jobs by status")
 
 
 class EventEntry(ResultModel):
-    """A line of the event log."""
+    """An entry of the event log."""
 
-    id: int = quantity("number of the event; later ones have larger numbers")
-    time_s: float = quantity("when it happened", "s")
+    id: int = quantity("number of the event; increasing")
+    time_s: float = quantity("time of the event", "s")
     kind: str = quantity("kind of event")
-    job: int | None = quantity("number of the job; null: of no job")
-    nodes: tuple[str, ...] = quantity("nodes concerned")
-    gpus: int = quantity("GPUs concerned", "GPUs")
-    reason: str = quantity("typed reason; empty if there is none")
-    sentence: str = quantity("the same in one sentence")
+    job: int | None = quantity("number of the job; null: none")
+    nodes: tuple[str, ...] = quantity("nodes of the event")
+    gpus: int = quantity("GPUs of the event", "GPUs")
+    reason: str = quantity("typed reason; empty: none")
+    sentence: str = quantity("the reason as a sentence")
+    lost_s: float | None = quantity("lost work since the last snapshot; null: none, or unknown", "s", None)
+    requester: str | None = quantity("requester of the change: tenant or operator; null: none, or unknown", "-", None)
 
 
 class EventPage(ResultModel):
-    """Events, a page at a time."""
+    """A page of events."""
 
-    events: tuple[EventEntry, ...] = quantity("events, oldest first unless asked for otherwise")
-    next_after: int = quantity("`after` of the events that come after these, none so far perhaps")
+    events: tuple[EventEntry, ...] = quantity("events, oldest first by default")
+    next_after: int = quantity("`after` of the next page, which may still be empty")
 
 
-class Explanation(ResultModel):
-    """Why a job runs where it does, or waits."""
+class JobExplanation(ResultModel):
+    """The reason why a job runs where it does, or waits."""
 
     job: int = quantity("number of the job")
     name: str = quantity("name of the job")
-    status: JobStatusName = quantity("where it is in its life")
+    status: JobStatusName = quantity("status of the job")
     reason: str = quantity("typed reason")
-    sentence: str = quantity("the same in one sentence")
-    expected_start_s: float | None = quantity("when it is expected to start; null if it runs or is unknown", "s")
-    expected_end_s: float | None = quantity("when it is expected to end; null: unknown", "s")
-    due_s: float | None = quantity("when it should be finished; null: no due date", "s")
-    configurations: tuple[JobConfiguration, ...] | None = quantity("GPUs it may run on; null before this is known")
-    history: tuple[EventEntry, ...] = quantity("what happened to it, oldest first; the last 1,000 events at most")
+    sentence: str = quantity("the reason as a sentence")
+    expected_start_s: float | None = quantity("expected start; null: running, or unknown", "s")
+    expected_end_s: float | None = quantity("expected end; null: unknown", "s")
+    due_s: float | None = quantity("due date; null: none", "s")
+    configurations: tuple[JobConfiguration, ...] | None = quantity("possible configurations; null: not computed yet")
+    history: tuple[EventEntry, ...] = quantity("its latest events, at most 1,000, oldest first")
 
 
 class TenantState(ResultModel):
-    """What a tenant is entitled to, and what it got."""
+    """Entitlement and usage of a tenant."""
 
     name: str = quantity("name of the tenant")
-    weight: float = quantity("entitlement relative to the other tenants")
-    entitlement: float = quantity("its part of the sum of all weights", "share")
+    weight: float = quantity("weight relative to the other tenants")
+    entitlement: float = quantity("weight over the sum of all weights", "share")
     jobs: dict[str, int] = quantity("its jobs by status")
     energy_j: float | None = quantity("energy of its jobs; null: unknown", "J")
-    cost: float | None = quantity("cost of that energy", "currency")
-    carbon_g: float | None = quantity("carbon of it", "g")
+    cost: float | None = quantity("cost of that energy; null: unknown", "currency")
+    carbon_g: float | None = quantity("carbon emissions of that energy; null: unknown", "g")
     gpu_s: float = quantity("GPU time of its jobs", "GPU s")
-    energy_share: float | None = quantity("its part of the energy of all jobs; null: unknown or none yet", "share")
-    gpu_share: float | None = quantity("its part of the GPU time of all jobs; null: none yet", "share")
+    energy_share: float | None = quantity("share of the energy of all jobs; null: unknown, or none used yet", "share")
+    gpu_share: float | None = quantity("share of the GPU time of all jobs; null: none used yet", "share")
 
 
 class TenantPage(ResultModel):
     """Tenants."""
 
-    tenants: tuple[TenantState, ...] = quantity("tenants one may see, by name")
+    tenants: tuple[TenantState, ...] = quantity("visible tenants, by name")
     currency: str = quantity("currency of costs")
 
 
 class TenantOrder(FileModel):
-    """What a tenant shall be entitled to."""
+    """New weight of a tenant."""
 
-    weight: float = quantity("entitlement relative to the other tenants", "-", 1.0, gt=0, le=1e9)
+    weight: float = quantity("weight relative to the other tenants", "-", 1.0, gt=0, le=1e9)
 
 
 class NodeState(ResultModel):
@@ -171,12 +203,12 @@ class NodeState(ResultModel):
     name: str = quantity("name of the node")
     gpu_type: str = quantity("type of its GPUs")
     gpus: int = quantity("number of its GPUs", "GPUs")
-    usable_gpus: int = quantity("GPUs our jobs may have", "GPUs")
-    held_gpus: int = quantity("GPUs our jobs hold", "GPUs")
+    usable_gpus: int = quantity("GPUs available to jobs", "GPUs")
+    held_gpus: int = quantity("GPUs allocated to jobs", "GPUs")
     state: str = quantity("on, waking, asleep or down")
-    drained: bool = quantity("whether it gets no further jobs until it is undrained")
-    jobs: tuple[int, ...] = quantity("numbers of the jobs on it that one may see")
-    power_w: float | None = quantity("power it draws; null: unknown", "W")
+    drained: bool = quantity("whether no further jobs start on it until it is undrained")
+    jobs: tuple[int, ...] = quantity("numbers of its visible jobs")
+    power_w: float | None = quantity("its power; null: unknown", "W")
 
 
 class NodePage(ResultModel):
@@ -188,50 +220,50 @@ class NodePage(ResultModel):
 class ClusterState(ResultModel):
     """The cluster after the last tick of the controller."""
 
-    time_s: float = quantity("when that was", "s")
-    mode: str = quantity("live, or dry-run: decisions are only written down")
-    engine: str = quantity("engine jobs run on")
-    healthy: bool = quantity("whether the controller works as it should")
-    trouble: str | None = quantity("what is wrong, for operators; null: nothing")
+    time_s: float = quantity("time of the tick", "s")
+    mode: str = quantity("live, or dry-run: decisions are only recorded")
+    engine: str = quantity("engine of the jobs")
+    healthy: bool = quantity("whether the last tick succeeded")
+    trouble: str | None = quantity("the problem of an unhealthy controller, for operators; null: none")
     power_w: float | None = quantity("power of all nodes; null: unknown", "W")
-    busy_gpus: int = quantity("GPUs jobs hold", "GPUs")
+    busy_gpus: int = quantity("GPUs allocated to jobs", "GPUs")
     total_gpus: int = quantity("GPUs of all nodes", "GPUs")
-    running: int = quantity("jobs that run; a tenant's own, for a tenant")
-    waiting: int = quantity("jobs that wait; a tenant's own, for a tenant")
-    tick_s: float | None = quantity("how long the last tick took; null before the first", "s")
-    ticks: int = quantity("ticks since the controller was started")
+    running: int = quantity("running jobs; for a tenant its own")
+    waiting: int = quantity("waiting jobs; for a tenant its own")
+    tick_s: float | None = quantity("duration of the last tick; null before the first", "s")
+    ticks: int = quantity("ticks since the start of the controller")
     saved: dict[str, float | str | None] | None = quantity(
         "estimated savings of all jobs against the baseline policy: energy_kwh, cost, baseline (its name), capacity "
-        "and baseline_capacity (the plans nodes were on by; null: all were on), no_forecast (why a plan was without "
-        "one), ...; null: not known, or asked for by a tenant"
+        "and baseline_capacity (the capacity plans; null: all nodes stay on), no_forecast (why a plan has no "
+        "forecast), ...; null: unknown, or hidden from tenants"
     )
     nodes: tuple[NodeState, ...] = quantity("all nodes")
 
 
 class ModeOrder(FileModel):
-    """Which mode to change to."""
+    """New mode."""
 
-    mode: Literal["live", "dry-run"] = quantity("live, or dry-run: decisions are only written down")
+    mode: Literal["live", "dry-run"] = quantity("live, or dry-run: decisions are only recorded")
 
 
 class ModeState(ResultModel):
     """Mode of the controller."""
 
-    mode: str = quantity("mode asked for; the controller takes it up with its next tick")
+    mode: str = quantity("requested mode, in effect from the controller's next tick")
 
 
-class JobLog(ResultModel):
-    """What a job printed."""
+class JobOutput(ResultModel):
+    """Output of a job."""
 
     job: int = quantity("number of the job")
-    text: str = quantity("the end of it; what is not UTF-8 is replaced")
+    text: str = quantity("end of the output; invalid UTF-8 is replaced")
 
 
 class LedgerEntry(ResultModel):
-    """Energy, cost, carbon and GPU time of a row of the ledger; of one tenant's jobs, or of no job."""
+    """A row of the ledger: energy, cost, carbon and GPU time of one tenant's jobs, or outside jobs."""
 
-    row: str = quantity("job, segment (jobs that still run), idle, starting, lost work, waking, asleep or meter")
-    tenant: str | None = quantity("tenant; null: of no job")
+    row: str = quantity("job, segment (running jobs), idle, starting, lost work, waking, asleep or meter")
+    tenant: str | None = quantity("tenant; null: outside jobs")
     energy_uj: int | None = quantity("energy; null: unknown", "µJ")
     cost_n: int | None = quantity("cost of that energy; null: unknown", "1e-9 currency")
     carbon_ug: int | None = quantity("carbon; null: unknown", "µg")
@@ -245,52 +277,52 @@ class LedgerPage(ResultModel):
     currency: str = quantity("currency of costs")
 
 
-class Sample(ResultModel):
-    """The cluster right after a tick."""
+class ClusterSample(ResultModel):
+    """The cluster after a tick."""
 
-    time_s: float = quantity("when that was", "s")
-    busy_gpus: int = quantity("GPUs jobs held", "GPUs")
+    time_s: float = quantity("time of the tick", "s")
+    busy_gpus: int = quantity("GPUs allocated to jobs", "GPUs")
     power_w: float | None = quantity("power of all nodes; null: unknown", "W")
-    running: int | None = quantity("jobs that ran; null: asked for by a tenant")
-    waiting: int | None = quantity("jobs that waited; null: asked for by a tenant")
-    on_gpus: int = quantity("GPUs of nodes that were on", "GPUs")
-    wanted_gpus: int | None = quantity("GPUs all jobs asked for; null: asked for by a tenant", "GPUs")
-    tick_s: float = quantity("how long the tick took", "s")
+    running: int | None = quantity("running jobs; null: hidden from tenants")
+    waiting: int | None = quantity("waiting jobs; null: hidden from tenants")
+    on_gpus: int = quantity("GPUs of nodes that are on", "GPUs")
+    wanted_gpus: int | None = quantity("GPUs requested by all jobs; null: hidden from tenants", "GPUs")
+    tick_s: float = quantity("duration of the tick", "s")
 
 
 class SamplePage(ResultModel):
     """The cluster over time."""
 
-    samples: tuple[Sample, ...] = quantity("samples, oldest first")
+    samples: tuple[ClusterSample, ...] = quantity("samples, oldest first")
 
 
 class AuditEntry(ResultModel):
-    """Who changed what, or tried to."""
+    """A change, or an attempted change."""
 
     id: int = quantity("number of the entry")
-    at_s: float = quantity("when", "s")
-    actor: str = quantity("whose token it was, and its number; on the store itself, the user who did it")
-    action: str = quantity("what was asked for")
-    target: str = quantity("what it was about")
-    outcome: str = quantity("done, or refused with a status of HTTP")
-    detail: dict[str, Any] | None = quantity("more about it")
+    at_s: float = quantity("time of the request", "s")
+    actor: str = quantity("owner and number of the token; for changes on the store itself, the operating system's user")
+    action: str = quantity("the requested action")
+    target: str = quantity("its target")
+    outcome: str = quantity("done, or refused with an HTTP status")
+    detail: dict[str, Any] | None = quantity("details of the action")
 
 
 class AuditPage(ResultModel):
-    """The audit log, a page at a time."""
+    """A page of the audit log."""
 
     audit: tuple[AuditEntry, ...] = quantity("entries, oldest first")
-    next_after: int = quantity("`after` of the next page, which may be empty so far")
+    next_after: int = quantity("`after` of the next page, which may still be empty")
 
 
 class TokenEntry(ResultModel):
     """A token, without its secret."""
 
     id: int = quantity("number of the token")
-    tenant: str | None = quantity("tenant it belongs to; null: an operator's")
-    label: str = quantity("what it is for")
-    created_s: float = quantity("when it was made", "s")
-    revoked_s: float | None = quantity("when it was revoked; null if it was not", "s")
+    tenant: str | None = quantity("its tenant; null: an operator's token")
+    label: str = quantity("label of the token")
+    created_s: float = quantity("time of creation", "s")
+    revoked_s: float | None = quantity("time of revocation; null: active", "s")
 
 
 class TokenPage(ResultModel):
@@ -300,34 +332,34 @@ class TokenPage(ResultModel):
 
 
 class TokenOrder(FileModel):
-    """A token to be made."""
+    """A token to be created."""
 
-    tenant: str | None = quantity("tenant it shall belong to; null: an operator's", "-", min_length=1, max_length=128)
-    label: str = quantity("what it is for", "-", "unnamed", min_length=1, max_length=100)
+    tenant: str | None = quantity("its tenant; null: an operator's token", "-", min_length=1, max_length=128)
+    label: str = quantity("label of the token", "-", "unnamed", min_length=1, max_length=100)
 
 
 class WhoAmI(ResultModel):
-    """Whose token it is."""
+    """The owner of a token."""
 
     token: int = quantity("number of the token")
-    label: str = quantity("what it is for")
-    tenant: str | None = quantity("tenant it belongs to; null: an operator's")
-    operator: bool = quantity("whether it may see and do everything")
+    label: str = quantity("label of the token")
+    tenant: str | None = quantity("its tenant; null: an operator's token")
+    operator: bool = quantity("whether the owner is an operator")
 
 
 class JobsChanged(ResultModel):
-    """Jobs something was asked for."""
+    """Jobs that a request changed."""
 
-    jobs: tuple[JobState, ...] = quantity("the jobs as they were just then")
+    jobs: tuple[JobState, ...] = quantity("state of the jobs at the time of the request")
 
 
 class NewToken(ResultModel):
-    """A token just made."""
+    """A new token."""
 
     id: int = quantity("number of the token")
-    tenant: str | None = quantity("tenant it belongs to; null: an operator's")
-    label: str = quantity("what it is for")
-    token: str = quantity("the token itself; it is shown once and kept nowhere")
+    tenant: str | None = quantity("its tenant; null: an operator's token")
+    label: str = quantity("label of the token")
+    token: str = quantity("the secret, which is shown once and not stored")
 
 
 class Health(ResultModel):
@@ -338,9 +370,9 @@ class Health(ResultModel):
 
 
 class ServeResult(AnswerModel):
-    """What ``commonwatt serve`` says of itself once it takes requests."""
+    """Report of ``commonwatt serve`` at its start."""
 
-    url: str = quantity("where it is served")
-    public_url: str | None = quantity("address people reach it by, if the configuration says so; null if it does not")
-    engine: str = quantity("engine that runs the jobs")
+    url: str = quantity("URL of the server")
+    public_url: str | None = quantity("URL for users from the configuration; null: none")
+    engine: str = quantity("engine of the jobs")
     nodes: int = quantity("number of nodes")

@@ -1,22 +1,65 @@
-"""Names of tenants and nodes in addresses of the API."""
+"""Names: segments of URLs, the name that was probably meant, and names of this machine."""
 
 from __future__ import annotations
 
+import difflib
+import ipaddress
 import re
+from collections.abc import Iterable
 
 from commonwatt.model.errors import InputError
 
-__all__ = ["check_in_address"]
+__all__ = ["check_in_address", "did_you_mean", "is_loopback", "one_of"]
 
+_SHORT = 4  # characters up to which a name with a number must be nearer
 _PART = re.compile(r"(?!\.{1,2}\Z)[^\x00-\x1f\x7f/]{1,128}")
 
 
 def check_in_address(name: str, field: str) -> str:
-    """Return *name*; raises ``InputError`` naming *field* if it cannot be one part of an address.
+    """Return *name*; raises ``InputError`` naming *field* if it cannot be one segment of a URL's path.
 
-    Servers and proxies undo the encoding of ``/`` before they look for a part.
+    Servers and proxies decode an encoded ``/`` before they split the path.
     """
     if not _PART.fullmatch(name):
         expected = "a name of up to 128 characters without '/' and control characters, not '.' or '..'"
         raise InputError(expected, field=field, value=name)
     return name
+
+
+def is_loopback(host: str | None) -> bool:
+    """Return whether *host*, a name or an address, is the loopback of this machine."""
+    if not host:
+        return False
+    try:
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost"
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def did_you_mean(value: object, names: Iterable[object]) -> str:
+    """Return `` (did you mean NAME?)`` for the one of *names* nearest to *value*, or an empty string if none is near.
+
+    Case is ignored. A name that begins with *value* is near. Different numbers are different things: H100 is not V100,
+    and RTX5000 is not RTX6000.
+    """
+    wanted = str(value).casefold()
+    near = {name.casefold(): name for name in map(str, names) if _same_number(wanted, name.casefold())}
+    cutoff = 0.8 if len(wanted) <= _SHORT and any(map(str.isdigit, wanted)) else 0.6
+    found = difflib.get_close_matches(wanted, near, n=1, cutoff=cutoff)
+    if not found and len(wanted) > 1:
+        found = sorted((name for name in near if name.startswith(wanted)), key=len)[:1]
+    return f" (did you mean {near[found[0]]}?)" if found else ""
+
+
+def _same_number(one: str, other: str) -> bool:
+    """Return whether the digits of one name begin those of the other."""
+    digits = [re.sub(r"\D", "", text) for text in (one, other)]
+    return digits[0].startswith(digits[1]) or digits[1].startswith(digits[0])
+
+
+def one_of(names: Iterable[object], value: object = None) -> str:
+    """Return ``one of A, B, C``and the name that *value* probably meant, for an ``InputError``."""
+    known = [str(name) for name in names]
+    return f"one of {', '.join(known)}{did_you_mean(value, known)}"

@@ -2,7 +2,7 @@
 
 A node draws ``idle_w + sum of the GPU power of its busy GPUs`` while any GPU is used, ``idle_w`` while it is on
 and unused, and the power of its state when it sleeps or is off. ``Cluster`` is the compiled form: nodes
-alike in type, size and power form one class, and solvers think in classes.
+of equal type, size and power form one class, and solvers work on classes.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ class PowerState(FileModel):
     """A low-power state an unused node can be put into."""
 
     name: str = quantity("name of the state, such as sleep or off", "-", min_length=1)
-    power_w: float = quantity("power drawn in this state", "W", 0.0, ge=0)
+    power_w: float = quantity("power in this state", "W", 0.0, ge=0)
     enter_s: float = quantity("time to enter the state, at idle power", "s", 0.0, ge=0)
-    wake_s: float = quantity("time to come back, at idle power", "s", 0.0, ge=0)
-    wake_j: float = quantity("energy of coming back beyond idle power", "J", 0.0, ge=0)
+    wake_s: float = quantity("time to wake, at idle power", "s", 0.0, ge=0)
+    wake_j: float = quantity("energy of waking beyond idle power", "J", 0.0, ge=0)
 
 
 OFF = PowerState(name="off")
 
 
 class NodeSpec(FileModel):
-    """A node, or `count` nodes alike."""
+    """A node, or `count` equal nodes."""
 
-    name: str = quantity("name of the node, or what its numbered copies are called", "-", min_length=1)
+    name: str = quantity("name of the node; with `count`, the prefix of the numbered names", "-", min_length=1)
     count: int = quantity(
-        "how many nodes alike; more than one are called NAME-1, NAME-2, ...", "-", 1, ge=1, le=1_000_000
+        "number of equal nodes; more than one are named NAME-1, NAME-2, ...", "-", 1, ge=1, le=1_000_000
     )
     gpu_type: str = quantity("type of its GPUs", "-", min_length=1)
     gpus: int = quantity("number of its GPUs", "GPUs", ge=1, le=1024)
-    idle_w: float = quantity("power while on, whatever its GPUs do", "W", ge=0)
-    gpu_w: float = quantity("power each busy GPU adds", "W", ge=0)
-    states: tuple[PowerState, ...] = quantity("low-power states for when it is unused", "-", (OFF,))
+    idle_w: float = quantity("power of the node while on, without its busy GPUs", "W", ge=0)
+    gpu_w: float = quantity("power added by each busy GPU", "W", ge=0)
+    states: tuple[PowerState, ...] = quantity("low-power states of an unused node", "-", (OFF,))
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class NodeClass:
     states: tuple[PowerState, ...] = (OFF,)
 
     def power_w(self, gpus: int) -> float:
-        """Power with *gpus* of its GPUs busy, at the class's own GPU power; on, if 0."""
+        """Return the power with *gpus* busy GPUs."""
         return self.idle_w + gpus * self.gpu_w
 
     def state(self, name: str) -> PowerState:
@@ -65,13 +65,13 @@ class NodeClass:
         for state in self.states:
             if state.name == name:
                 return state
-        known = ", ".join(state.name for state in self.states) or "no state"
-        raise InputError(f"a power state its nodes have ({known})", field="unused_nodes.state", value=name)
+        states = ", ".join(state.name for state in self.states) or "no state"
+        raise InputError(f"a power state of its nodes ({states})", field="unused_nodes.state", value=name)
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """All nodes, by index, and their classes, in order of first appearance."""
+    """All nodes by index, and their classes in order of first appearance."""
 
     names: tuple[str, ...]  # [N]
     klass: Ints  # [N] index into classes
@@ -94,7 +94,7 @@ class Cluster:
         seen: set[str] = set()
         for name in names:
             if name in seen:
-                raise InputError("node names that differ", field="nodes.name", value=name)
+                raise InputError("distinct node names", field="nodes.name", value=name)
             seen.add(name)
         return cls(tuple(names), np.array(klass, dtype=np.int64), tuple(classes))
 
@@ -117,7 +117,7 @@ class Cluster:
         return tuple(dict.fromkeys(kind.gpu_type for kind in self.classes))
 
     def without(self, names: Collection[str]) -> Cluster:
-        """Return the cluster of all other nodes; its classes are the same, though some may be empty."""
+        """Return the cluster of the other nodes, with the same classes, some of which may be empty."""
         kept = [n for n, name in enumerate(self.names) if name not in names]
         return Cluster(tuple(self.names[n] for n in kept), self.klass[kept], self.classes)
 
@@ -126,9 +126,9 @@ class Cluster:
         return np.bincount(self.klass, minlength=len(self.classes)).astype(np.int64)
 
     def shapes(self, gpu_type: str, gpus: int) -> list[tuple[int, int, int]]:
-        """Ways to give a job *gpus* GPUs of *gpu_type*: ``(class, nodes, GPUs on each)``.
+        """Return the ways to allocate *gpus* GPUs of *gpu_type*: ``(class, nodes, GPUs on each)``.
 
-        One node where they fit one; else a gang: the fewest nodes of one class with equally many GPUs each.
+        One node if they fit; else a gang: the fewest nodes of one class with equally many GPUs each.
         """
         sizes = self.class_sizes()
         found = []

@@ -71,8 +71,10 @@ class ConfigurationResult(ResultModel):
     entitlement_utilities: dict[str, float] = quantity(
         "speedup with the weight's part of every core cluster, by tenant"
     )
-    nash_welfare: float | None = quantity("product of the utilities; null: too large for a number")
-    welfare: float = quantity("the welfare that chose; for Nash its logarithm")
+    nash_welfare: float | None = quantity(
+        "product of the utilities, without weights (Definition 3.4.6); null: too large for a number"
+    )
+    welfare: float = quantity("the welfare that chose; for Nash the logarithm of the weighted geometric mean")
     rank: int = quantity("place by welfare, 1 is chosen")
     iterations: int = quantity("rounds of bidding and steps of Newton's method")
     rounds: int = quantity("of them rounds of bidding")
@@ -95,7 +97,7 @@ class PartitionResult(AnswerModel):
     shares: str = quantity("space or time")
     chosen: str = quantity("name of the chosen configuration")
     margin: float | None = quantity(
-        "its relative advantage over the next (for Nash: each tenant's on average); null: one"
+        "its relative advantage over the next (for Nash: of the weighted geometric mean); null: there is one only"
     )
     reason: str = quantity("typed reason of the choice: best-welfare, tie or only-one")
     sentence: str = quantity("the same in one sentence")
@@ -109,7 +111,9 @@ class SweepPoint(ResultModel):
     weight: float = quantity("weight of the tenant")
     chosen: str = quantity("name of the chosen configuration")
     margin: float | None = quantity("its relative advantage over the next; null: there is none")
-    welfare: dict[str, float] = quantity("welfare by configuration; for Nash its logarithm")
+    welfare: dict[str, float] = quantity(
+        "welfare by configuration; for Nash the logarithm of the weighted geometric mean"
+    )
     utilities: dict[str, float] = quantity("speedup by tenant in the chosen configuration")
 
 

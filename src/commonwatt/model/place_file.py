@@ -1,4 +1,4 @@
-"""The file ``commonwatt place`` reads: one rescheduling point, as ANDREAS section IV-A describes it."""
+"""The problem file of ``commonwatt place``: one rescheduling point of ANDREAS, section IV-A."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["CurrentPlacement", "PlaceFile", "PlaceJob", "PlaceTenant"]
 
 
 class CurrentPlacement(FileModel):
-    """Where a running job runs now, and how long it still takes if it is left alone."""
+    """Current allocation of a running job, and its remaining time there."""
 
-    nodes: tuple[str, ...] = quantity("nodes it runs on, with equally many GPUs on each", "-", min_length=1)
-    gpus: int = quantity("GPUs it holds over all its nodes", "GPUs", ge=1)
-    remaining_s: float = quantity("time to its end if it is left where it is", "s", gt=0)
+    nodes: tuple[str, ...] = quantity("its nodes, with equally many GPUs on each", "-", min_length=1)
+    gpus: int = quantity("allocated GPUs, over all its nodes", "GPUs", ge=1)
+    remaining_s: float = quantity("remaining time in this allocation", "s", gt=0)
 
 
 class PlaceJob(FileModel):
@@ -24,27 +24,29 @@ class PlaceJob(FileModel):
 
     name: str = quantity("name of the job", "-", min_length=1)
     tenant: str = quantity("tenant it belongs to", "-", "default", min_length=1)
-    submit_s: float = quantity("when it was submitted; 0 if it does not matter", "s", 0.0, ge=0)
-    due_s: float | None = quantity("when it should be finished; never late if absent", "s", None)
+    submit_s: float = quantity("time of submission; 0 if irrelevant", "s", 0.0, ge=0)
+    due_s: float | None = quantity("due date; absent: none", "s", None)
     tardiness_weight: float = quantity("cost of each second of lateness (omega)", "currency/s", ge=0)
     times_s: dict[str, tuple[float | None, ...] | dict[int, float]] = quantity(
-        "remaining time if it is started now, by GPU type: a list for 1, 2, ... GPUs (null: not possible) or a map "
+        "remaining time if started now, by GPU type: a list for 1, 2, ... GPUs (null: not possible) or a map "
         "from GPU count; for a running job this includes its restart and the work lost since its last snapshot",
         "s",
     )
-    gpu_w: dict[str, float] = quantity("power each of its GPUs adds, by type, where it differs", "W", dict)
-    current: CurrentPlacement | None = quantity("where it runs now; absent if it waits", "-", None)
-    requested_gpus: int = quantity("GPUs its owner asked for; 0 for no wish", "GPUs", 0, ge=0)
-    requested_gpu_type: str = quantity("GPU type its owner asked for; empty for no wish", "-", "")
-    time_limit_s: float | None = quantity("run time its owner declared, from now", "s", None, gt=0)
+    gpu_w: dict[str, float] = quantity(
+        "power added by each of its GPUs, by type, where it differs from the node's", "W", dict
+    )
+    current: CurrentPlacement | None = quantity("current allocation; absent for a waiting job", "-", None)
+    requested_gpus: int = quantity("requested GPUs; 0: none", "GPUs", 0, ge=0)
+    requested_gpu_type: str = quantity("requested GPU type; empty: none", "-", "")
+    time_limit_s: float | None = quantity("declared run time, from now on", "s", None, gt=0)
 
 
 class PlaceTenant(FileModel):
     """A tenant, for solvers that share by tenant."""
 
     name: str = quantity("name of the tenant", "-", min_length=1)
-    weight: float = quantity("entitlement relative to the other tenants", "-", 1.0, gt=0)
-    usage_gpu_s: float = quantity("GPU time it has used, decayed by the half-life", "GPU s", 0.0, ge=0)
+    weight: float = quantity("weight relative to the other tenants", "-", 1.0, gt=0)
+    usage_gpu_s: float = quantity("GPU time used, decayed by the half-life", "GPU s", 0.0, ge=0)
 
 
 class PlaceFile(FileModel):
@@ -56,8 +58,8 @@ class PlaceFile(FileModel):
         "weight of the worst-case tardiness of postponed jobs (rho)", "-", 100.0, ge=0
     )
     use_every_node: bool = quantity("force min(nodes, jobs) nodes into use, constraint (4n)", "-", False)  # noqa: FBT003
-    electricity: Electricity = quantity("what electricity costs", "-", Electricity)
-    nodes: tuple[NodeSpec, ...] = quantity("the cluster", "-", min_length=1)
+    electricity: Electricity = quantity("price and carbon intensity of electricity", "-", Electricity)
+    nodes: tuple[NodeSpec, ...] = quantity("nodes of the cluster", "-", min_length=1)
     jobs: tuple[PlaceJob, ...] = quantity("running and waiting jobs", "-")
     tenants: tuple[PlaceTenant, ...] = quantity("tenants with a weight other than 1, or usage", "-", ())
 

@@ -35,14 +35,14 @@ SolverName = Literal[
 
 
 class DueDates(FileModel):
-    """Due dates and tardiness weights for a log, which has none: drawn for each job with the scenario's seed."""
+    """Due dates and tardiness weights for a log, drawn for each job with the scenario's seed."""
 
     slack_factor: tuple[float, float] = quantity(
         "due = submission + least_slack_s + factor * logged run time, factor uniform between these", "-", (1.5, 4.0)
     )
-    least_slack_s: float = quantity("slack every job has, however short", "s", 600.0, ge=0)
+    least_slack_s: float = quantity("least slack of a job", "s", 600.0, ge=0)
     tardiness_weights: tuple[float, ...] = quantity(
-        "cost of a second of lateness for each GPU the job asked for; one is drawn for each job", "currency/s",
+        "cost per second of lateness and requested GPU; one value is drawn for each job", "currency/s",
         (0.0001, 0.0002, 0.0005), min_length=1,
     )  # fmt: skip
 
@@ -59,20 +59,18 @@ class DueDates(FileModel):
 
 
 class _FromLog(FileModel):
-    """What every workload of jobs with one logged size and run time says about making them malleable."""
+    """How jobs with one logged size and run time become malleable."""
 
-    logged_gpu_type: str = quantity(
-        "GPU type the logged run times were measured on, where the log does not say", "-", "P100"
-    )
+    logged_gpu_type: str = quantity("GPU type of the logged run times, where the log does not name one", "-", "P100")
     profiles: Literal["auto", "measured", "law"] = quantity(
-        "speeds on other GPU types and counts: the measured tables, the fitted scaling laws, or the tables where "
-        "they are at hand",
+        "speeds on other GPU types and counts: measured tables, fitted scaling laws, or (auto) the tables if they "
+        "are available",
         "-",
         "auto",
     )
-    largest_growth: float = quantity("most GPUs a job may get, as a multiple of what it asked for", "-", 2.0, ge=1)
+    largest_growth: float = quantity("largest number of GPUs of a job, as a multiple of its request", "-", 2.0, ge=1)
     due_dates: DueDates = quantity("due dates and tardiness weights", "-", DueDates)
-    epoch_s: float = quantity("run time between snapshots, as logged", "s", 600.0, gt=0)
+    epoch_s: float = quantity("time between snapshots, in logged run time", "s", 600.0, gt=0)
 
 
 class LogWorkload(_FromLog):
@@ -80,23 +78,25 @@ class LogWorkload(_FromLog):
 
     source: LogSource = quantity("format of the log", "-")
     path: str | None = quantity(
-        "the log, relative to this file; a public trace is looked for under COMMONWATT_DATA if absent", "-", None
+        "path of the log, relative to this file; absent: a public trace under COMMONWATT_DATA", "-", None
     )
     stand_in: bool = quantity(
-        "where the public Philly log is not at hand, generate a period of equal length in its likeness, and say so",
+        "generate a similar period of the same length if the public Philly log is not available, and report it",
         "-",
         False,  # noqa: FBT003
     )
     begin: str | None = quantity(
-        "first day or moment (ISO 8601), or seconds from the log's origin; its first submission if absent", "-", None
+        "start (ISO 8601), or seconds from the log's origin; absent: its first submission", "-", None
     )
     days: float = quantity("length of the period", "days", 7.0, gt=0)
-    carry_in: bool = quantity("also take the jobs running when the period begins, with what they have left", "-", True)  # noqa: FBT003
+    carry_in: bool = quantity("include jobs running at the start of the period, with their remaining time", "-", True)  # noqa: FBT003
     columns: dict[str, str] = quantity(
-        "csv: which column is job, tenant, submit_s, duration_s, gpus, gpu_type, time_limit_s", "-", dict
+        "csv: the columns for job, tenant, submit_s, duration_s (or start_s and end_s), gpus, gpu_type, time_limit_s",
+        "-",
+        dict,
     )
     time_limit_factor: float | None = quantity(
-        "give jobs without a declared time limit this multiple of their run time as one", "-", None, ge=1
+        "time limit of jobs without a declared one, as a multiple of their run time", "-", None, ge=1
     )
 
     @model_validator(mode="after")
@@ -108,9 +108,9 @@ class LogWorkload(_FromLog):
 
 
 class WeekWorkload(_FromLog):
-    """A generated week in the likeness of Philly: arrivals by hour, run times and GPU counts fitted to it."""
+    """A generated week similar to Philly: arrivals by hour, run times and GPU counts are fitted to it."""
 
-    source: Literal["week"] = quantity("generated in the likeness of Philly", "-")
+    source: Literal["week"] = quantity("generated, similar to Philly", "-")
     jobs_per_day: float = quantity("mean number of submissions a day", "1/day", 1100.0, gt=0)
     days: float = quantity("length of the period", "days", 7.0, gt=0)
     tenants: int = quantity("number of tenants", "-", 12, ge=1)
@@ -122,33 +122,35 @@ class AndreasWorkload(FileModel):
     source: Literal["andreas"] = quantity("the paper's generator", "-")
     nodes: int = quantity("N: number of nodes, half V100 and half T4", "-", 10, ge=2)
     scenario: Literal[1, 2] = quantity("1: nodes of 2 V100 or 1 T4; 2: nodes of 4 V100 or 2 T4", "-", 1)
-    load: float = quantity("offered load: work submitted over what the cluster can do meanwhile", "-", 1.0, gt=0)
+    load: float = quantity("offered load: submitted work over the capacity of the cluster", "-", 1.0, gt=0)
     jobs: int | None = quantity("J: number of jobs; 10 N if absent", "-", None, ge=1)
 
 
 class ScenarioJob(FileModel):
-    """A job written out by hand."""
+    """A job listed in the scenario."""
 
     name: str = quantity("name of the job", "-", min_length=1)
     tenant: str = quantity("tenant it belongs to", "-", "default", min_length=1)
-    submit_s: float = quantity("when it is submitted", "s", ge=0)
-    due_s: float | None = quantity("when it should be finished; never late if absent", "s", None)
+    submit_s: float = quantity("time of submission", "s", ge=0)
+    due_s: float | None = quantity("due date; absent: none", "s", None)
     tardiness_weight: float = quantity("cost of each second of lateness (omega)", "currency/s", 0.0, ge=0)
     times_s: dict[str, tuple[float | None, ...] | dict[int, float]] = quantity(
         "run time of the whole job by GPU type: a list for 1, 2, ... GPUs (null: not possible) or a map from GPU count",
         "s",
     )
     epochs: int = quantity("number of epochs; a snapshot is taken after each", "-", 1, ge=1)
-    gpu_w: dict[str, float] = quantity("power each of its GPUs adds, by type, where it differs", "W", dict)
-    requested_gpus: int = quantity("GPUs its owner asked for; 0 for no wish", "GPUs", 0, ge=0)
-    requested_gpu_type: str = quantity("GPU type its owner asked for; empty for no wish", "-", "")
-    time_limit_s: float | None = quantity("run time its owner declared", "s", None, gt=0)
+    gpu_w: dict[str, float] = quantity(
+        "power added by each of its GPUs, by type, where it differs from the node's", "W", dict
+    )
+    requested_gpus: int = quantity("requested GPUs; 0: none", "GPUs", 0, ge=0)
+    requested_gpu_type: str = quantity("requested GPU type; empty: none", "-", "")
+    time_limit_s: float | None = quantity("declared run time", "s", None, gt=0)
 
 
 class JobsWorkload(FileModel):
-    """Jobs written out in the scenario."""
+    """Jobs listed in the scenario."""
 
-    source: Literal["jobs"] = quantity("jobs written out here", "-")
+    source: Literal["jobs"] = quantity("jobs listed here", "-")
     jobs: tuple[ScenarioJob, ...] = quantity("the jobs", "-", min_length=1)
 
 
@@ -156,10 +158,10 @@ Workload = Annotated[LogWorkload | WeekWorkload | AndreasWorkload | JobsWorkload
 
 
 class Preemption(FileModel):
-    """What stopping and moving a job costs."""
+    """Cost of stopping and moving a job."""
 
-    allowed: bool = quantity("whether running jobs may be stopped or moved", "-", True)  # noqa: FBT003
-    restart_s: float = quantity("time a job holds its GPUs before it works again", "s", 60.0, ge=0)
+    allowed: bool = quantity("whether running jobs can be stopped or moved", "-", True)  # noqa: FBT003
+    restart_s: float = quantity("time from allocation until a restarted job makes progress", "s", 60.0, ge=0)
     lose_work: bool = quantity(
         "whether the work since the last snapshot is lost; false, with restart_s 0, is the simulator of ANDREAS",
         "-",
@@ -168,18 +170,18 @@ class Preemption(FileModel):
 
 
 class UnusedNodes(FileModel):
-    """What becomes of a node nobody uses."""
+    """Power state of unused nodes."""
 
-    state: str | None = quantity("low-power state it goes to (a name in its `states`); stays on if null", "-", "off")
-    after_s: float = quantity("how long it must be unused", "s", 0.0, ge=0)
+    state: str | None = quantity("low-power state (a name in the node's `states`); null: the node stays on", "-", "off")
+    after_s: float = quantity("time without jobs before it enters the state", "s", 0.0, ge=0)
 
 
 class NodeOutage(FileModel):
-    """A node that is down for a while; its jobs fall back to their last snapshots."""
+    """An outage of a node, whose jobs return to their last snapshots."""
 
     node: str = quantity("name of the node", "-")
-    from_s: float = quantity("when it goes down", "s", ge=0)
-    to_s: float = quantity("when it comes back", "s", ge=0)
+    from_s: float = quantity("start of the outage", "s", ge=0)
+    to_s: float = quantity("end of the outage", "s", ge=0)
 
     @model_validator(mode="after")
     def _check(self) -> NodeOutage:
@@ -192,24 +194,24 @@ class NodeOutage(FileModel):
 class PolicySpec(FileModel):
     """A policy to run the workload under."""
 
-    solver: SolverName = quantity("how jobs are placed", "-")
-    name: str | None = quantity("what it is called in the results; the solver's name if absent", "-", None)
+    solver: SolverName = quantity("solver that places jobs", "-")
+    name: str | None = quantity("name in the results; absent: the solver's name", "-", None)
     iterations: int = quantity("randomized greedy: candidates (MaxIt_RG); local search: steps", "-", 1000, ge=1)
     placements: int | None = quantity(
-        "randomized greedy: limit on job placements a decision, over all candidates; counted rather than timed, so "
-        "that results do not depend on the machine (10,000 take a few milliseconds); null: none",
+        "randomized greedy: limit of job placements per decision, over all candidates; counted rather than timed, so "
+        "that results do not depend on the machine (10,000 take a few milliseconds); null: no limit",
         "-", 10_000, ge=1,
     )  # fmt: skip
     aim: Literal["plan", "objective"] = quantity(
         "local search: the cost of a plan to the end of all jobs, or eq. (1) of ANDREAS", "-", "plan"
     )
     time_limit_s: float | None = quantity(
-        "exact: time limit of a decision; results then depend on the machine", "s", 10.0, gt=0
+        "exact: time limit of a decision, which makes results depend on the machine", "s", 10.0, gt=0
     )
     fair_share_weight: float = quantity("fair-share: weight of the fair-share factor; age has weight 1", "-", 2.0, ge=0)
     half_life_s: float = quantity("fair-share: half-life of a tenant's usage", "s", 7 * 86400.0, gt=0)
-    unused_nodes: UnusedNodes | None = quantity("instead of the scenario's", "-", None)
-    capacity: CapacitySpec | None = quantity("instead of the scenario's", "-", None)
+    unused_nodes: UnusedNodes | None = quantity("overrides the scenario's", "-", None)
+    capacity: CapacitySpec | None = quantity("overrides the scenario's", "-", None)
 
     @property
     def label(self) -> str:
@@ -227,30 +229,32 @@ class Scenario(FileModel):
     version: FileVersion = quantity("version of this format", "-", 1)
     name: str = quantity("name of the scenario", "-", "scenario", min_length=1)
     engine: Literal["simulated", "local", "slurm"] = quantity(
-        "where jobs run when it goes live; `simulate` runs it in a simulated cluster whatever stands here",
+        "engine of `serve`; `simulate` always uses a simulated cluster",
         "-",
         "simulated",
     )
-    live: LiveSpec = quantity("what `serve` needs to know besides", "-", LiveSpec)
-    workload: Workload | None = quantity("the jobs; not needed by `serve`, which takes them from people", "-", None)
-    nodes: tuple[NodeSpec, ...] = quantity("the cluster; empty only if the workload brings its own", "-", ())
+    live: LiveSpec = quantity("settings of `serve`", "-", LiveSpec)
+    workload: Workload | None = quantity("the jobs; not used by `serve`, where users submit them", "-", None)
+    nodes: tuple[NodeSpec, ...] = quantity("the nodes; empty only if the workload defines them", "-", ())
     tenants: tuple[Tenant, ...] = quantity("tenants with a weight other than 1", "-", ())
-    electricity: Electricity = quantity("what electricity costs", "-", Electricity)
+    electricity: Electricity = quantity("price and carbon intensity of electricity", "-", Electricity)
     interval_s: float = quantity(
         "time between rescheduling points (H), besides submissions and completions", "s", 300.0, gt=0
     )
     postponement_penalty: float = quantity(
         "weight of the worst-case tardiness of postponed jobs (rho)", "-", 100.0, ge=0
     )
-    preemption: Preemption = quantity("what stopping and moving a job costs", "-", Preemption)
-    unused_nodes: UnusedNodes = quantity("what becomes of a node nobody uses", "-", UnusedNodes)
-    capacity: CapacitySpec | None = quantity("how many nodes stay on, by a plan; instead of `unused_nodes`", "-", None)
+    preemption: Preemption = quantity("cost of stopping and moving a job", "-", Preemption)
+    unused_nodes: UnusedNodes = quantity("power state of unused nodes", "-", UnusedNodes)
+    capacity: CapacitySpec | None = quantity(
+        "capacity plan of the nodes that stay on; replaces `unused_nodes`", "-", None
+    )
     runtime_error: float = quantity(
         "standard deviation of the logarithm of true over expected run time", "-", 0.0, ge=0, le=2
     )
-    outages: tuple[NodeOutage, ...] = quantity("nodes that are down for a while", "-", ())
+    outages: tuple[NodeOutage, ...] = quantity("outages of nodes", "-", ())
     policies: tuple[PolicySpec, ...] = quantity(
-        "policies to compare; the first is ours", "-", _default_policies, min_length=1
+        "policies to compare; the first is the one under study", "-", _default_policies, min_length=1
     )
 
     @model_validator(mode="after")
@@ -258,12 +262,12 @@ class Scenario(FileModel):
         labels = [policy.label for policy in self.policies]
         twice = [label for label in labels if labels.count(label) > 1]
         if twice:
-            msg = f"policies: got two called {twice[0]!r}, expected names that differ"
+            msg = f"policies: got {twice[0]!r} twice, expected distinct names"
             raise ValueError(msg)
         brings = isinstance(self.workload, AndreasWorkload)
         if brings == bool(self.nodes):
             msg = (
-                "nodes: expected none, workload andreas brings its own"
+                "nodes: expected none, as workload andreas defines its nodes"
                 if brings
                 else "nodes: expected at least one node"
             )

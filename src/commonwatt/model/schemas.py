@@ -1,4 +1,4 @@
-"""Every file and result model by name: the source of the JSON Schemas and of the data dictionary."""
+"""All file and result models by name, the source of the JSON Schemas and of the data dictionary."""
 
 from __future__ import annotations
 
@@ -6,22 +6,33 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel
 
+from commonwatt.model.admin_results import (
+    CheckResult,
+    StoreBackupResult,
+    StoreCheckResult,
+    StoreRestoreResult,
+    StoreUpgradeResult,
+)
 from commonwatt.model.characterize_results import CharacterizeResult
-from commonwatt.model.check_results import CheckResult
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
 from commonwatt.model.forecast_file import BlendModelHeader, ForecastModelHeader, TreesModelHeader
-from commonwatt.model.forecast_network_results import ForecastFitResult, ForecastPredictResult
-from commonwatt.model.forecast_plan_results import ForecastPlanResult
-from commonwatt.model.forecast_results import ForecastDemandResult, ForecastEvaluateResult
+from commonwatt.model.forecast_results import (
+    ForecastDemandResult,
+    ForecastEvaluateResult,
+    ForecastFitResult,
+    ForecastPlanResult,
+    ForecastPredictResult,
+)
+from commonwatt.model.init_results import InitResult
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.live_results import (
     AuditPage,
     ClusterState,
     EventPage,
-    Explanation,
     Health,
     JobDetail,
-    JobLog,
+    JobExplanation,
+    JobOutput,
     JobPage,
     JobsChanged,
     LedgerPage,
@@ -29,7 +40,7 @@ from commonwatt.model.live_results import (
     ModeState,
     NewToken,
     NodePage,
-    Problem,
+    ProblemDetail,
     SamplePage,
     ServeResult,
     SubmittedJob,
@@ -40,8 +51,14 @@ from commonwatt.model.live_results import (
     WhoAmI,
 )
 from commonwatt.model.map_file import MapFile, MappingFile, MapTable, TransferFile
-from commonwatt.model.map_layer_results import MapBatchResult, MapLayersResult, MapNetworksResult
-from commonwatt.model.map_results import MapEvaluateResult, MapResult, MapTableResult
+from commonwatt.model.map_results import (
+    MapBatchResult,
+    MapEvaluateResult,
+    MapLayersResult,
+    MapNetworksResult,
+    MapResult,
+    MapTableResult,
+)
 from commonwatt.model.mig_file import MigFile
 from commonwatt.model.mig_results import MigResult
 from commonwatt.model.partition_file import PartitionFile
@@ -57,15 +74,7 @@ from commonwatt.model.results import (
     SweepResult,
 )
 from commonwatt.model.scenario import Scenario
-from commonwatt.model.store_results import (
-    StoreBackupResult,
-    StoreCheckResult,
-    StoreRestoreResult,
-    StoreUpgradeResult,
-)
-from commonwatt.model.timeslice_config import TimesliceConfig
-from commonwatt.model.timeslice_plan import PlanFile
-from commonwatt.model.timeslice_profile import ModelProfile
+from commonwatt.model.timeslice_file import ModelProfile, PlanFile, TimesliceConfig
 from commonwatt.model.timeslice_results import (
     TimeslicePlanResult,
     TimesliceProfileResult,
@@ -86,6 +95,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "place-result": PlaceResult,
     "simulation-result": SimulationResult,
     "sweep-result": SweepResult,
+    "init-result": InitResult,
     "data-list-result": DataListResult,
     "data-check-result": DataCheckResult,
     "reproduce-list-result": ReproduceListResult,
@@ -121,13 +131,13 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "forecast-blend-model": BlendModelHeader,
     "forecast-fit-result": ForecastFitResult,
     "forecast-predict-result": ForecastPredictResult,
-    "live-problem": Problem,
-    "live-log-result": JobLog,
+    "live-problem": ProblemDetail,
+    "live-log-result": JobOutput,
     "live-submit-result": SubmittedJob,
     "live-jobs-result": JobPage,
     "live-changed-result": JobsChanged,
     "live-job-result": JobDetail,
-    "live-explain-result": Explanation,
+    "live-explain-result": JobExplanation,
     "live-events-result": EventPage,
     "live-tenant": TenantOrder,
     "live-tenants-result": TenantPage,

@@ -1,9 +1,9 @@
-"""What the ``timeslice`` commands answer with. Unknown is null, never 0."""
+"""Results of the ``timeslice`` commands. Unknown is null, never 0."""
 
 from __future__ import annotations
 
 from commonwatt.model.fields import AnswerModel, ResultModel, quantity
-from commonwatt.model.timeslice_profile import ModelProfile
+from commonwatt.model.timeslice_file import ModelProfile
 
 __all__ = [
     "PlanTenantResult",
@@ -19,17 +19,17 @@ __all__ = [
 
 
 class PlanTenantResult(ResultModel):
-    """What one tenant gets of a quantum."""
+    """A tenant's slice of a quantum."""
 
     name: str = quantity("name of the tenant")
-    weight: float = quantity("entitlement relative to the other tenants (w)")
+    weight: float = quantity("weight relative to the other tenants (w)")
     power_w: float = quantity("power of the device while it works for this tenant (P)", "W")
-    demand: int | None = quantity("time it can use; null: backlogged", "time units")
-    guaranteed: int = quantity("time it has for certain", "time units")
-    time: int = quantity("its time slice", "time units")
-    energy_j: float = quantity("energy the device uses in its slice", "J")
+    demand: int | None = quantity("usable time; null: backlogged", "time units")
+    guaranteed: int = quantity("guaranteed time", "time units")
+    time: int = quantity("time slice", "time units")
+    energy_j: float = quantity("energy of the device during the slice", "J")
     reason: str = quantity("typed reason: no-demand, demand-met, guarantee-only or evened-out")
-    sentence: str = quantity("the same in one sentence")
+    sentence: str = quantity("the reason as a sentence")
 
 
 class TimeslicePlanResult(AnswerModel):
@@ -39,49 +39,49 @@ class TimeslicePlanResult(AnswerModel):
     phi: float = quantity("time-fair factor")
     quantum: int = quantity("length of the quantum (T)", "time units")
     unit_s: float = quantity("length of a time unit", "s")
-    phi_fair: float = quantity("largest phi at which ETF is still perfectly energy-fair, units being divisible")
+    phi_fair: float = quantity("largest phi with perfect energy fairness, for divisible units")
     tenants: tuple[PlanTenantResult, ...] = quantity("slices, in the order of the problem")
-    unused: int = quantity("units nobody asks for", "time units")
+    unused: int = quantity("units without demand", "time units")
     time_fairness: float | None = quantity(
-        "F_T: least over most time by weight, among tenants that want more than they got; null: nothing to compare"
+        "F_T: smallest over largest time per weight, among tenants with unmet demand; null: fewer than two"
     )
     energy_fairness: float | None = quantity("F_E: the same for energy")
     system_fairness: float | None = quantity("F_S: the smaller of the two")
-    enforcement: str = quantity("what keeps the slices", default="advisory")
+    enforcement: str = quantity("how the slices are enforced", default="advisory")
 
 
 class RunTenantResult(ResultModel):
-    """What one tenant got in a run."""
+    """Usage and service of a tenant in a run."""
 
     name: str = quantity("name of the tenant")
-    weight: float = quantity("entitlement relative to the other tenants (w)")
-    power_w: float = quantity("power its slices were computed from in the end", "W")
+    weight: float = quantity("weight relative to the other tenants (w)")
+    power_w: float = quantity("power used to compute its slices at the end of the run", "W")
     power_source: str = quantity(
-        "where its energy comes from: measured, profile-measured, profile-modelled, stated or modelled"
+        "source of its energy: measured, profile-measured, profile-modelled, stated or modelled"
     )
-    time_s: float = quantity("device time it used", "s")
+    time_s: float = quantity("device time used", "s")
     energy_j: float = quantity("energy of the device in that time", "J")
-    time_share: float | None = quantity("part of the time all tenants used; null: none used any")
-    planned_time_share: float | None = quantity("the part its slices promised; null: the policy promises nothing")
-    energy_share: float | None = quantity("part of the energy all tenants used")
-    planned_energy_share: float | None = quantity("the part its slices promised, at the powers of the plan")
+    time_share: float | None = quantity("share of the time used by all tenants; null: none used")
+    planned_time_share: float | None = quantity("share by its slices; null: the policy guarantees nothing")
+    energy_share: float | None = quantity("share of the energy used by all tenants")
+    planned_energy_share: float | None = quantity("share by its slices, at the planned powers")
     requests: int = quantity("requests answered")
     refused: int = quantity("requests refused because its queue was full")
-    throughput_per_s: float = quantity("requests answered each second of the run", "1/s")
-    latency_mean_s: float | None = quantity("mean time from arrival to answer; null: no request ended", "s")
-    latency_p50_s: float | None = quantity("median of it", "s")
-    latency_p99_s: float | None = quantity("99th percentile of it", "s")
+    throughput_per_s: float = quantity("requests answered per second", "1/s")
+    latency_mean_s: float | None = quantity("mean time from arrival to answer; null: no answers", "s")
+    latency_p50_s: float | None = quantity("median", "s")
+    latency_p99_s: float | None = quantity("99th percentile", "s")
 
 
 class RunIdle(ResultModel):
-    """The row of energy that is nobody's."""
+    """Idle time and energy."""
 
-    time_s: float = quantity("time the device did nothing", "s")
-    energy_j: float = quantity("energy meanwhile", "J")
+    time_s: float = quantity("idle time of the device", "s")
+    energy_j: float = quantity("energy during idle time", "J")
 
 
 class RunSample(ResultModel):
-    """What tenants had used by some moment."""
+    """Time and energy used so far, by tenant."""
 
     at_s: float = quantity("time since the start", "s")
     time_s: tuple[float, ...] = quantity("device time used so far, by tenant", "s")
@@ -93,53 +93,51 @@ class TimesliceRunResult(AnswerModel):
 
     device: str = quantity("name of the device")
     device_kind: str = quantity("simulated, cpu or cuda")
-    enforcement: str = quantity("what keeps the shares")
+    enforcement: str = quantity("how the shares are enforced")
     policy: str = quantity("policy that shared the device")
     phi: float = quantity("time-fair factor")
     quantum_s: float = quantity("length of the quantum", "s")
     duration_s: float = quantity("length of the run", "s")
-    tenants: tuple[RunTenantResult, ...] = quantity("what each tenant got")
-    idle: RunIdle = quantity("time and energy that are nobody's")
-    meter_j: float | None = quantity("energy by the device's meter, which all rows sum to; null: it has none", "J")
+    tenants: tuple[RunTenantResult, ...] = quantity("usage and service of each tenant")
+    idle: RunIdle = quantity("idle time and energy")
+    meter_j: float | None = quantity("energy by the device's meter, to which all rows sum; null: no meter", "J")
     time_fairness: float | None = quantity(
         "F_T among tenants backlogged for the whole run; null: fewer than two of them"
     )
     energy_fairness: float | None = quantity("F_E among them")
     system_fairness: float | None = quantity("F_S: the smaller of the two")
     steps: int = quantity("steps run, each after one decision")
-    scheduling_share: float | None = quantity(
-        "part of the busy wall time that was not spent in steps but between them; null in virtual time"
-    )
-    timeline: tuple[RunSample, ...] = quantity("use over time")
+    scheduling_share: float | None = quantity("fraction of the busy time spent between steps; null in virtual time")
+    timeline: tuple[RunSample, ...] = quantity("usage over time")
 
 
 class TimesliceProfileResult(AnswerModel):
     """Answer of ``commonwatt timeslice profile``."""
 
     profile: ModelProfile = quantity("the profile, as written to the file")
-    written: str | None = quantity("file it was written to; null: none was asked for")
-    wall_s: float = quantity("time it took", "s")
+    written: str | None = quantity("file of the profile; null: not written")
+    wall_s: float = quantity("wall-clock time", "s")
 
 
 class ServedModelResult(ResultModel):
-    """A model that is served."""
+    """A served model."""
 
-    tenant: str = quantity("tenant it belongs to")
+    tenant: str = quantity("its tenant")
     model: str = quantity("name of the model")
-    segments: int = quantity("segments it is cut into, between which tenants may be switched")
-    longest_segment_s: float = quantity("time of the longest of them, as measured when it was loaded", "s")
+    segments: int = quantity("number of segments, between which tenants can be switched")
+    longest_segment_s: float = quantity("longest segment, as measured when the model was loaded", "s")
     time_s: float = quantity("time of an inference", "s")
-    power_w: float = quantity("power of the device meanwhile", "W")
-    power_source: str = quantity("where the power comes from")
+    power_w: float = quantity("power of the device during an inference", "W")
+    power_source: str = quantity("source of the power")
 
 
 class TimesliceServeResult(AnswerModel):
-    """What ``commonwatt timeslice serve`` says once it serves."""
+    """Report of ``commonwatt timeslice serve`` at its start."""
 
     device: str = quantity("name of the device")
-    enforcement: str = quantity("what keeps the shares")
+    enforcement: str = quantity("how the shares are enforced")
     policy: str = quantity("policy that shares the device")
     phi: float = quantity("time-fair factor")
-    rest: str | None = quantity("host and port of the REST protocol; null: only checked")
-    grpc: str | None = quantity("host and port of the gRPC protocol; null: not served")
+    rest: str | None = quantity("host and port of REST; null: checked only")
+    grpc: str | None = quantity("host and port of gRPC; null: not served")
     models: tuple[ServedModelResult, ...] = quantity("models loaded at the start")

@@ -1,15 +1,13 @@
-"""Partitioning: which configuration of hardware for these tenants, and whose share of it.
+"""Partitioning: choose a hardware configuration for the tenants, and divide it among them.
 
-Core clusters, by a Fisher market with Amdahl utility:
+``answer`` solves a problem file: it divides every configuration by a Fisher market and picks the best by welfare.
+``sweep`` repeats that for a range of weights of one tenant. ``Market``, ``solve``, ``residual`` and ``bid`` are the
+market itself; ``weighted_equal_speedup``, ``utilization`` and ``choose`` compare divisions. ``characterize`` fits how a
+program scales, and ``law_of`` turns a fitted law into a function.
 
-- ``throughput``: PEs, core clusters, configurations; ``problem``: one configuration and its tenants; ``utility``.
-- ``market``: the equilibrium, by ``proportional`` response and ``newton``; ``best_response``: its judge.
-- ``fairness``, ``welfare``, ``mechanisms``: what is compared; ``schedule``: shares to execution; ``explain``.
-
-GPUs cut up by MIG:
-
-- ``mig_profiles``, ``mig_layouts``: what can be cut; ``mig_problem``, ``mig_market``, ``mig_integer``, ``mig_plan``,
-  ``mig_program``: the choice; ``linear_market``: prices of instances.
-
-How fast work gets with more PEs: ``parallel_fraction`` (F), ``scaling_laws`` (Amdahl, USL, tables).
+``commonwatt.partitioning.mig`` does the same for GPUs that MIG divides into instances.
 """
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -11,3 +11,7 @@
 - ``explain``: a typed reason and one sentence for each job.
 - ``solvers``: all solvers by name.
 """
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

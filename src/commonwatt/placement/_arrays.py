@@ -3,22 +3,25 @@
 Nodes of one class are kept in lists by *room*: the GPUs that are free and not claimed by a running job whose
 turn has not come. Taking the node with the least sufficient room (best fit) is then a short scan.
 
-Few arrays of records instead of many arrays: the loops then pass four arguments and touch few cache lines.
+Few arrays of records instead of many arrays: the loops then touch few cache lines.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from commonwatt.model.arrays import Ints
-from commonwatt.placement.problem import Problem, Schedule
+from commonwatt.optimize import ranked
+from commonwatt.placement._problem import PlacementProblem, Schedule
 
-__all__ = ["JOB", "NODE", "ROW", "Arrays", "Record", "Records", "prepare"]
+__all__ = [
+    "JOB", "NODE", "ROW", "Candidate", "Record", "Records", "can_stay", "change", "copy", "end_s", "ends_first", "give",
+    "keep", "pick", "prepare", "reset", "set_first", "tardiness", "withdraw_claim",
+]  # fmt: skip
 
 Records = NDArray[Any]  # an array of records
 Record = Any  # one of them
@@ -68,9 +71,12 @@ NODE = np.dtype(
 )
 
 
-@dataclass(frozen=True)
-class Arrays:
-    """One candidate, and everything needed to build it."""
+class Candidate(NamedTuple):
+    """One candidate schedule, and everything needed to build it.
+
+    Compiled loops take it as one argument and unpack it once: Numba counts references whenever an array is taken out
+    of a tuple, which would cost what is called in them half its speed.
+    """
 
     jobs: Records  # [J] of JOB
     rows: Records  # [C] of ROW
@@ -93,7 +99,7 @@ class Arrays:
         return np.where(choice >= 0, here[choice], -1) if len(here) else choice.copy()
 
 
-def prepare(problem: Problem) -> Arrays:
+def prepare(problem: PlacementProblem) -> Candidate:
     """Compile *problem* for the loops."""
     jobs = np.zeros(len(problem), JOB)
     jobs["first"], jobs["last"] = problem.start[:-1], problem.start[1:]
@@ -112,8 +118,8 @@ def prepare(problem: Problem) -> Arrays:
     _sort_rows(jobs, written, rows)
     nodes = np.zeros(len(problem.node_gpus), NODE)
     nodes["klass"], nodes["gpus"], nodes["wait_s"] = problem.node_class, problem.node_gpus, problem.node_wait_s
-    order = np.lexsort((np.arange(len(nodes)), problem.node_wait_s))[::-1]
-    return Arrays(
+    order = ranked(problem.node_wait_s)[::-1]
+    return Candidate(
         jobs=jobs,
         rows=rows,
         nodes=nodes,
@@ -194,16 +200,15 @@ def _unlink(nodes: Records, heads: Ints, klass: int, room: int, n: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def reset(jobs: Records, rows: Records, nodes: Records, lists: Ints, held: Ints, node_order: Ints) -> None:
-    """Nothing is given; every running job claims what it holds."""
+def reset(c: Candidate) -> None:
+    """Give nothing to anybody; every running job claims what is allocated to it."""
+    jobs, rows, nodes, lists, held, _, _, node_order = c
     lists[0] = -1
     lists[1] = 0
     for n in range(len(nodes)):
         nodes[n].free = nodes[n].gpus
         nodes[n].claimed = 0
-        nodes[n].first_end_s = np.inf
-        nodes[n].first_cost = 0.0
-        nodes[n].first_job = -1
+        set_first(nodes[n], -1, np.inf, 0.0)
     if len(held):
         for job in jobs:
             for i in range(job.stay_first, job.stay_last):
@@ -279,10 +284,37 @@ def can_stay(job: Record, rows: Records, nodes: Records, held: Ints, picked: Int
 
 @njit(cache=True, nogil=True)
 def withdraw_claim(job: Record, rows: Records, nodes: Records, lists: Ints, held: Ints) -> None:
-    """The turn of running *job* has come: it no longer claims what it holds."""
+    """The turn of running *job* has come: it no longer claims what is allocated to it."""
     per = rows[job.stay].per_node
     for i in range(job.stay_first, job.stay_last):
         change(nodes, lists, held[i], 0, -per)
+
+
+@njit(cache=True, nogil=True)
+def end_s(row: Record, nodes: Records, where: Ints, first: int) -> float:
+    """Time from now until a job ends in configuration *row* on the nodes ``where[first:]``, the last of which wakes."""
+    wait_s = 0.0
+    for i in range(first, first + row.width):
+        wait_s = max(wait_s, nodes[where[i]].wait_s)
+    return row.time_s + wait_s
+
+
+@njit(cache=True, nogil=True)
+def tardiness(job: Record, ends_s: float) -> float:
+    """Tardiness cost of *job* if it ends *ends_s* from now."""
+    return job.weight * (ends_s - job.slack_s) if ends_s > job.slack_s else 0.0
+
+
+@njit(cache=True, nogil=True)
+def ends_first(node: Record, j: int, ends_s: float) -> bool:
+    """Whether job *j*, which ends *ends_s* from now, is the first-ending job of *node*; ties go to the lower index."""
+    return ends_s < node.first_end_s or (ends_s == node.first_end_s and j < node.first_job)
+
+
+@njit(cache=True, nogil=True)
+def set_first(node: Record, j: int, ends_s: float, cost: float) -> None:
+    """Make job *j* the first-ending job of *node*."""
+    node.first_job, node.first_end_s, node.first_cost = j, ends_s, cost
 
 
 @njit(cache=True, nogil=True)
@@ -290,17 +322,26 @@ def give(jobs: Records, rows: Records, nodes: Records, lists: Ints, given: Ints,
     """Give job *j* the nodes in *picked* in configuration *r*; returns its tardiness cost."""
     job, row = jobs[j], rows[r]
     job.choice = r
-    wait_s = 0.0
-    for i in range(row.width):
-        wait_s = max(wait_s, nodes[picked[i]].wait_s)
-    end_s = row.time_s + wait_s
+    ends_s = end_s(row, nodes, picked, 0)
     for i in range(row.width):
         n = picked[i]
         given[job.slot + i] = n
         change(nodes, lists, n, -row.per_node, 0)
-        node = nodes[n]
-        if end_s < node.first_end_s or (end_s == node.first_end_s and j < node.first_job):
-            node.first_end_s = end_s
-            node.first_cost = row.node_cost
-            node.first_job = j
-    return job.weight * (end_s - job.slack_s) if end_s > job.slack_s else 0.0
+        if ends_first(nodes[n], j, ends_s):
+            set_first(nodes[n], j, ends_s, row.node_cost)
+    return tardiness(job, ends_s)
+
+
+@njit(cache=True, nogil=True)
+def copy(source: Ints, target: Ints) -> None:
+    """Copy without a slice, whose error message takes Numba 2 s to compile."""
+    for i in range(len(source)):
+        target[i] = source[i]
+
+
+@njit(cache=True, nogil=True)
+def keep(c: Candidate, choice: Ints, given: Ints) -> None:
+    """Copy the schedule of *c*."""
+    for j in range(len(c.jobs)):
+        choice[j] = c.jobs[j].choice
+    copy(c.given, given)

@@ -6,9 +6,9 @@ import numpy as np
 from numba import njit
 
 from commonwatt.model.arrays import Ints
-from commonwatt.placement._arrays import Record, Records, can_stay, give, pick, reset, withdraw_claim
+from commonwatt.placement._arrays import Candidate, Record, Records, can_stay, give, pick, reset, withdraw_claim
 
-__all__ = ["DISPLACE", "DISPLACE_LAST", "NEVER_DISPLACE", "construct", "place"]
+__all__ = ["DISPLACE", "DISPLACE_LAST", "NEVER_DISPLACE", "construct", "fits"]
 
 NEVER_DISPLACE = 0  # running jobs keep what they hold until their own turn
 DISPLACE_LAST = 1  # they lose it only to a job that would be postponed otherwise
@@ -41,19 +41,10 @@ def _draw(rows: Records, lo: int, among: int, rng: np.random.Generator) -> int:
 
 
 @njit(cache=True, nogil=True)
-def place(
-    jobs: Records,
-    rows: Records,
-    nodes: Records,
-    lists: Ints,
-    held: Ints,
-    given: Ints,
-    picked: Ints,
-    j: int,
-    displace: int,
-    explore: float,
-    rng: np.random.Generator,
-) -> float:
+def _place(
+    jobs: Records, rows: Records, nodes: Records, lists: Ints, held: Ints, given: Ints, picked: Ints,
+    j: int, displace: int, explore: float, rng: np.random.Generator,
+) -> float:  # fmt: skip
     """Give job *j* a configuration, or postpone it; returns its part of the objective but for node costs.
 
     The selected configuration is the cheapest of D*_j, else the fastest; with probability *explore* it is
@@ -80,25 +71,13 @@ def place(
 
 
 @njit(cache=True, nogil=True)
-def construct(
-    jobs: Records,
-    rows: Records,
-    nodes: Records,
-    lists: Ints,
-    held: Ints,
-    given: Ints,
-    picked: Ints,
-    node_order: Ints,
-    order: Ints,
-    displace: int,
-    explore: float,
-    rng: np.random.Generator,
-) -> float:
+def construct(c: Candidate, order: Ints, displace: int, explore: float, rng: np.random.Generator) -> float:
     """Build a candidate in *order*; returns its objective."""
-    reset(jobs, rows, nodes, lists, held, node_order)
+    reset(c)
+    jobs, rows, nodes, lists, held, given, picked, _ = c
     total = 0.0
     for j in order:
-        total += place(jobs, rows, nodes, lists, held, given, picked, j, displace, explore, rng)
+        total += _place(jobs, rows, nodes, lists, held, given, picked, j, displace, explore, rng)
     for n in range(len(nodes)):
         total += nodes[n].first_cost
     return total

@@ -1,4 +1,4 @@
-"""Callbacks of libraries that are loaded only when a callback is made."""
+"""Callbacks of libraries that are imported only when a callback is made."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Any, Self
 
 __all__ = ["LibraryCallback"]
 
-_known: dict[Any, Any] = {}  # our class: the joined one; just one each, so that copies are of the same type
+_joined_classes: dict[Any, Any] = {}  # by our class; one each, so that copies have the same type
 
 
 class LibraryCallback:
-    """A callback that becomes one of its library's own class when it is made.
+    """A callback that also becomes an instance of its library's own class when it is made.
 
-    Raises ``ModuleNotFoundError``, with what to install, if the library is not there.
+    Raises ``ModuleNotFoundError``, naming what to install, if the library is missing.
 
     Attributes
     ----------
     library, base
-        Module that must be loaded for it, and the name of the class in there.
+        The module to import, and the name of the class in it.
     """
 
     library: str
     base: str
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
-        """Make an object of a class that is this one and the library's."""
+        """Make an object of a class derived from this one and the library's."""
         return object.__new__(_joined(cls))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -38,9 +38,9 @@ def _made(kind: type[LibraryCallback]) -> LibraryCallback:
 
 
 def _joined(kind: Any) -> Any:
-    if kind not in _known:
-        _known[kind] = _join(kind)
-    return _known[kind]
+    if kind not in _joined_classes:
+        _joined_classes[kind] = _join(kind)
+    return _joined_classes[kind]
 
 
 def _join(kind: type[LibraryCallback]) -> Any:

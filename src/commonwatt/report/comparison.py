@@ -1,4 +1,4 @@
-"""Ours, the first policy, against the others."""
+"""The first policy against the others in words: a sentence for the terminal, a paragraph for the page."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from commonwatt.model.results import PolicyResult, SimulationResult
 from commonwatt.report import format as fmt
 
-__all__ = ["METRICS", "Metric", "Rivals", "bound_ratio", "change", "change_text", "rivals"]
+__all__ = ["METRICS", "Metric", "Rivals", "bound_ratio", "change", "change_text", "paragraph", "rivals", "summary"]
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A number of a policy that is better when smaller."""
+    """A number of a policy; smaller is better."""
 
     name: str
     of: Callable[[PolicyResult], float | None]
@@ -32,14 +32,14 @@ METRICS = (
 
 @dataclass(frozen=True)
 class Rivals:
-    """The other policies worth naming: the cheapest and, if it is another one, the most expensive."""
+    """The cheapest of the other policies and, if it is another one, the most expensive."""
 
     best: PolicyResult
     worst: PolicyResult | None
 
 
 def rivals(result: SimulationResult) -> Rivals | None:
-    """Return whom the first policy is compared with; ``None`` if it ran alone."""
+    """Return the policies to compare the first one with; ``None`` if it ran alone."""
     others = list(result.policies[1:])
     if not others:
         return None
@@ -52,9 +52,9 @@ def rivals(result: SimulationResult) -> Rivals | None:
 
 
 def change(ours: float | None, theirs: float | None) -> float | None:
-    """Return by what share ours differs from theirs (-0.2: a fifth less).
+    """Return the relative difference of ours from theirs (-0.2: a fifth less).
 
-    ``None`` if either is unknown, or theirs is 0 and ours is not.
+    ``None`` if either is unknown, or if theirs is 0 and ours is not.
     """
     if ours is None or theirs is None or not (fmt.known(ours) and fmt.known(theirs)):
         return None
@@ -64,7 +64,7 @@ def change(ours: float | None, theirs: float | None) -> float | None:
 
 
 def change_text(ours: float | None, theirs: float | None, whom: str = "") -> str:
-    """Return the difference in words: ``12.0% less``, ``3.50× as much``, ``the same``, unknown if it is.
+    """Return the difference in words: ``12.0% less``, ``3.50× as much``, ``the same``, or unknown.
 
     With *whom*: ``12.0% less than fifo``, ``3.50× as much as fifo``.
     """
@@ -89,3 +89,67 @@ def bound_ratio(policy: PolicyResult) -> float | None:
 
 def _total(policy: PolicyResult) -> float:
     return float("inf") if policy.total_cost is None else policy.total_cost
+
+
+def summary(result: SimulationResult) -> str:
+    """Return the outcome of the first policy, against the others, in one sentence."""
+    ours = result.policies[0]
+    ran = f"{ours.policy} ran {fmt.plural(ours.jobs, 'job')}"
+    if not fmt.known(ours.total_cost):
+        return f"{ran}; their cost is unknown."
+    parts = [f"{ran} for {fmt.money(ours.total_cost, result.currency)}{_of_bound(ours)}"]
+    against = rivals(result)
+    if against is not None:
+        named = [against.best] + ([against.worst] if against.worst else [])
+        parts += [_against(ours, other, result.currency) for other in named if fmt.known(other.total_cost)]
+    return ", ".join(parts[:2]) + (f" and {parts[2]}" if len(parts) > 2 else "") + "."
+
+
+def paragraph(result: SimulationResult) -> list[str]:
+    """Return the sentences of the summary at the top of the page."""
+    ours = result.policies[0]
+    return [
+        summary(result),
+        _made_of(ours, result.currency),
+        _compared(result, f"It used {fmt.energy(ours.energy_kwh)} at the nodes", lambda p: p.energy_kwh, fmt.energy),
+        _compared(
+            result,
+            f"{fmt.count(ours.late_jobs)} of {fmt.plural(ours.jobs, 'job')} ended after the due date",
+            lambda p: p.late_jobs,
+            fmt.count,
+        ),
+        _compared(
+            result,
+            f"A job waited {fmt.duration(ours.mean_wait_s)} on average before it first started",
+            lambda p: p.mean_wait_s,
+            fmt.duration,
+        ),
+    ]
+
+
+def _made_of(policy: PolicyResult, currency: str) -> str:
+    energy, late = fmt.money(policy.energy_cost, currency), fmt.money(policy.tardiness_cost, currency)
+    return f"That is {energy} for energy and {late} for jobs that ended late."
+
+
+def _of_bound(policy: PolicyResult) -> str:
+    ratio = bound_ratio(policy)
+    return "" if ratio is None else f" ({fmt.ratio(ratio)} the lower bound)"
+
+
+def _against(ours: PolicyResult, other: PolicyResult, currency: str) -> str:
+    text = change_text(ours.total_cost, other.total_cost, other.policy)
+    return f"{text} ({fmt.money(other.total_cost, currency)})"
+
+
+def _compared(
+    result: SimulationResult,
+    start: str,
+    of: Callable[[PolicyResult], float | None],
+    show: Callable[[float | None], str],
+) -> str:
+    against = rivals(result)
+    if against is None:
+        return f"{start}."
+    named = [against.best] + ([against.worst] if against.worst else [])
+    return f"{start} ({'; '.join(f'{other.policy}: {show(of(other))}' for other in named)})."

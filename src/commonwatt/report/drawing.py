@@ -1,4 +1,4 @@
-"""The parts of the static figures, each on matplotlib axes given by the caller."""
+"""Parts of the static figures, on the caller's matplotlib axes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ from numpy.typing import NDArray
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.results import SimulationResult
 from commonwatt.report import format as fmt
-from commonwatt.report.distribution import distribution
 from commonwatt.report.figures import DURATION_TICKS, short
-from commonwatt.report.heatmap import HeatMap
-from commonwatt.report.lanes import Bars, node_rows, to_bars
 from commonwatt.report.palette import OTHERS, TENANTS, policy_colour, policy_dash, tenant_colours
-from commonwatt.report.steps import Steps, shrink
-from commonwatt.report.timeline import Timeline, end_s, time_unit
+from commonwatt.report.reduction import HeatMap, Steps, distribution, shrink
+from commonwatt.report.timeline import Bars, TimeAxis, end_s, node_rows, time_unit, to_bars
 from commonwatt.simulation.record import Record, Segments
 
 if TYPE_CHECKING:
@@ -53,8 +50,8 @@ def cost(axes: Axes, result: SimulationResult) -> None:
     axes.set_xlabel(f"cost, {result.currency}")
 
 
-def gpus_in_use(axes: Axes, result: SimulationResult, records: Sequence[Record], axis: Timeline) -> None:
-    """Draw the GPUs held by jobs over time, and how many there are."""
+def gpus_in_use(axes: Axes, result: SimulationResult, records: Sequence[Record], axis: TimeAxis) -> None:
+    """Draw the GPUs allocated to jobs over time, and their total."""
     from matplotlib.ticker import MaxNLocator
 
     _curves(axes, result, records, axis, lambda r: r.samples.busy_gpus, 1.0)
@@ -64,7 +61,7 @@ def gpus_in_use(axes: Axes, result: SimulationResult, records: Sequence[Record],
     axes.set_title(f"GPUs in use, of {fmt.count(result.gpus)}")
 
 
-def power(axes: Axes, result: SimulationResult, records: Sequence[Record], axis: Timeline) -> None:
+def power(axes: Axes, result: SimulationResult, records: Sequence[Record], axis: TimeAxis) -> None:
     """Draw the power of all nodes over time."""
     known = [r.samples.power_w[np.isfinite(r.samples.power_w)] for r in records]
     unit, size = fmt.power_unit(max((float(w.max()) for w in known if len(w)), default=0.0))
@@ -90,7 +87,7 @@ def waiting(axes: Axes, result: SimulationResult, records: Sequence[Record]) -> 
     axes.set_title("Waiting: jobs that started within, %")
 
 
-def heat(axes: Axes, found: HeatMap, axis: Timeline) -> None:
+def heat(axes: Axes, found: HeatMap, axis: TimeAxis) -> None:
     """Draw the busy share of nodes over time."""
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -109,7 +106,7 @@ def heat(axes: Axes, found: HeatMap, axis: Timeline) -> None:
 
 
 def gantt_height(gpus: Ints) -> float:
-    """Return the height of a figure in which every GPU of a few nodes, or every one of many, is seen, inches."""
+    """Return the height of a figure in inches that shows every GPU of a few nodes, or every one of many nodes."""
     return float(np.clip(0.24 * node_rows(gpus)[1][-1], 1.2, 9.0) + 1.3)
 
 
@@ -117,9 +114,9 @@ def gantt(
     axes: Axes, nodes: Sequence[str], gpus: Ints, segments: Segments, jobs: Sequence[str], tenants: Sequence[str],
     zero_s: float, *, named: bool = True,
 ) -> None:  # fmt: skip
-    """Draw every stay of every job, in seconds since *zero_s*.
+    """Draw every segment of every job, in seconds since *zero_s*.
 
-    Few jobs have colours of their own and, if *named*, their names in the bars; many have those of their tenants.
+    A few jobs have their own colours and, if *named*, their names in the bars; many have the colours of their tenants.
     """
     from matplotlib.collections import PolyCollection
 
@@ -142,7 +139,7 @@ def gantt(
 
 
 def time_axis(axes: Axes, span_s: float, since: str) -> None:
-    """Label an axis in seconds from 0 to *span_s* in a unit that suits it."""
+    """Label an axis in seconds from 0 to *span_s* in a suitable unit."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     unit, size = time_unit(span_s)
@@ -188,7 +185,7 @@ def _bar_colours(
 
 
 def _curves(
-    axes: Axes, result: SimulationResult, records: Sequence[Record], axis: Timeline,
+    axes: Axes, result: SimulationResult, records: Sequence[Record], axis: TimeAxis,
     values: Callable[[Record], NDArray[Any]], size: float,
 ) -> None:  # fmt: skip
     for record in reversed(records):  # ours last, on top
@@ -205,7 +202,7 @@ def _curves(
     axes.set_xlabel(f"{axis.title}{_until(axis)}")
 
 
-def _until(axis: Timeline) -> str:
+def _until(axis: TimeAxis) -> str:
     if not axis.focused:
         return ""
     return f", of {fmt.duration(axis.end_s - axis.origin_s)}"

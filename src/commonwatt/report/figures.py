@@ -1,6 +1,6 @@
-"""The figures all policies share, as Plotly traces and layouts; ``report.js`` adds what depends on the screen.
+"""Figures of all policies together, as Plotly traces and layouts; ``report.js`` adapts them to the screen.
 
-Colours written ``var(--name)`` are looked up in the style sheet when a figure is drawn, in its light or dark form.
+Colours written ``var(--name)`` come from the style sheet, light or dark, when a figure is drawn.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from commonwatt.model.arrays import Floats
 from commonwatt.model.results import PolicyResult, SimulationResult
 from commonwatt.model.units import DAY_S, HOUR_S
 from commonwatt.report import format as fmt
-from commonwatt.report.distribution import distribution
 from commonwatt.report.palette import policy_colour, policy_dash
-from commonwatt.report.steps import Steps, shrink
-from commonwatt.report.timeline import Timeline, end_s
+from commonwatt.report.reduction import Steps, distribution, shrink
+from commonwatt.report.timeline import TimeAxis, end_s
 from commonwatt.simulation.record import Record
 
 __all__ = [
@@ -48,19 +47,19 @@ DURATION_TICKS = (
 
 
 def plain(text: str) -> str:
-    """Return *text* such that Plotly, which knows some HTML tags, shows it as it is."""
+    """Return *text* escaped for Plotly, which interprets some HTML tags."""
     return html.escape(text, quote=False)
 
 
 def short(text: str, most: int = 18) -> str:
-    """Return *text*, its middle left out if it is longer than *most* characters."""
+    """Return *text*, shortened in the middle to *most* characters."""
     if len(text) <= most:
         return text
     return f"{text[: (most - 1) // 2 + 1]}…{text[len(text) - most // 2 + 1 :]}"
 
 
 def rounded(values: Floats, digits: int) -> list[float | None]:
-    """Return *values* for JSON; what is unknown becomes ``null``."""
+    """Return *values* for JSON; unknown becomes ``null``."""
     return [None if not math.isfinite(v) else int(v) if v == int(v) else v for v in np.round(values, digits).tolist()]
 
 
@@ -100,7 +99,7 @@ def cost(result: SimulationResult) -> Figure:
 
 
 def energy_cost(result: SimulationResult) -> Figure:
-    """Cost of energy alone, readable however much lateness costs."""
+    """Cost of energy alone, readable at any tardiness cost."""
     values = [p.energy_cost for p in result.policies]
     high = _range(values)[1]
     title = f"cost of energy, {plain(result.currency)}"
@@ -110,8 +109,8 @@ def energy_cost(result: SimulationResult) -> Figure:
     }
 
 
-def gpus_in_use(result: SimulationResult, records: Sequence[Record], axis: Timeline) -> Figure:
-    """GPUs held by jobs over time, and how many there are."""
+def gpus_in_use(result: SimulationResult, records: Sequence[Record], axis: TimeAxis) -> Figure:
+    """GPUs allocated to jobs over time, and their total."""
     figure = _curves(result, records, axis, lambda r: r.samples.busy_gpus, "GPUs in use", "GPUs", 1.0)
     ends = figure["whole"]
     capacity = {
@@ -127,8 +126,8 @@ def gpus_in_use(result: SimulationResult, records: Sequence[Record], axis: Timel
     return figure
 
 
-def gpus_on(result: SimulationResult, records: Sequence[Record], axis: Timeline) -> Figure:
-    """GPUs of nodes that are on or waking, and as a thin line those jobs hold under the first policy."""
+def gpus_on(result: SimulationResult, records: Sequence[Record], axis: TimeAxis) -> Figure:
+    """GPUs of nodes that are on or waking, and as a thin line those allocated under the first policy."""
     figure = _curves(result, records, axis, lambda r: r.samples.on_gpus, "GPUs on", "GPUs on", 1.0)
     (used,) = _curves(result, records[:1], axis, lambda r: r.samples.busy_gpus, "", "GPUs in use", 1.0)["data"]
     used["name"] = f"in use, {used['name']}"
@@ -137,14 +136,14 @@ def gpus_on(result: SimulationResult, records: Sequence[Record], axis: Timeline)
     return figure
 
 
-def power(result: SimulationResult, records: Sequence[Record], axis: Timeline) -> Figure:
+def power(result: SimulationResult, records: Sequence[Record], axis: TimeAxis) -> Figure:
     """Power of all nodes over time."""
     watts = [r.samples.power_w[np.isfinite(r.samples.power_w)] for r in records]
     unit, size = fmt.power_unit(max((float(w.max()) for w in watts if len(w)), default=0.0))
     return _curves(result, records, axis, lambda r: r.samples.power_w, f"power, {unit}", unit, size)
 
 
-def queue(result: SimulationResult, records: Sequence[Record], axis: Timeline) -> Figure:
+def queue(result: SimulationResult, records: Sequence[Record], axis: TimeAxis) -> Figure:
     """Jobs waiting over time."""
     return _curves(result, records, axis, lambda r: r.samples.waiting, "jobs waiting", "jobs waiting", 1.0)
 
@@ -156,7 +155,7 @@ def spread(
     what: str,
     least_s: float = 1.0,
 ) -> Figure:
-    """Distribution over the jobs of a length of time, on a logarithmic axis from *least_s*."""
+    """Distribution of a duration over the jobs, on a logarithmic axis from *least_s*."""
     traces, high = [], least_s * 10
     found = [(r, distribution(seconds(r), least=least_s)) for r in records]
     high = max([high, *(float(d.value[-1]) for _, d in found if len(d.value))])
@@ -165,7 +164,7 @@ def spread(
     for record, spread_ in found:
         if not len(spread_.value):
             continue
-        # From 0 straight up at the first value, and on to the right end.
+        # A step from 0 at the first value, and a line to the right end.
         x = np.concatenate([spread_.value[:1], spread_.value, [high * 1.2]])
         y = np.concatenate([[0.0], spread_.share, [1.0]]) * 100
         trace = _line(result, record) | {"x": [float(f"{v:.5g}") for v in x], "y": rounded(y, 2)}
@@ -189,7 +188,7 @@ def spread(
 def _curves(
     result: SimulationResult,
     records: Sequence[Record],
-    axis: Timeline,
+    axis: TimeAxis,
     values: Callable[[Record], NDArray[Any]],
     title: str,
     unit: str,
@@ -239,7 +238,7 @@ def _line(result: SimulationResult, record: Record) -> dict[str, Any]:
 
 
 def _policy_axis(result: SimulationResult) -> dict[str, Any]:
-    """Policies from top to bottom, by number: names that are shortened could coincide."""
+    """Policies from top to bottom, by number, as shortened names could coincide."""
     number = len(result.policies)
     names = [plain(short(policy.policy)) for policy in result.policies]
     yaxis = {
@@ -272,7 +271,7 @@ def _bars(result: SimulationResult, name: str, values: Sequence[float | None], *
         "x": [v if fmt.known(v) else None for v in values],
         "width": 0.62,
         "marker": marker,
-    } | _told(result, name, values)
+    } | _hover(result, name, values)
 
 
 def _dots(result: SimulationResult, name: str, values: Sequence[float | None], symbol: str) -> dict[str, Any]:
@@ -284,12 +283,12 @@ def _dots(result: SimulationResult, name: str, values: Sequence[float | None], s
         "y": list(range(len(values))),
         "x": [v if v is not None and fmt.known(v) and v > 0 else None for v in values],
         "marker": {"color": colours, "symbol": symbol, "size": 13, "line": {"width": 2, "color": colours}},
-    } | _told(result, name, values)
+    } | _hover(result, name, values)
 
 
-def _told(result: SimulationResult, name: str, values: Sequence[float | None]) -> dict[str, Any]:
-    told = [plain(fmt.money(v, result.currency)) for v in values]
-    return {"customdata": told, "hovertemplate": f"{name}: %{{customdata}}<extra></extra>"}
+def _hover(result: SimulationResult, name: str, values: Sequence[float | None]) -> dict[str, Any]:
+    amounts = [plain(fmt.money(v, result.currency)) for v in values]
+    return {"customdata": amounts, "hovertemplate": f"{name}: %{{customdata}}<extra></extra>"}
 
 
 def _labels(values: Sequence[float | None], currency: str) -> dict[str, Any]:
@@ -306,7 +305,7 @@ def _labels(values: Sequence[float | None], currency: str) -> dict[str, Any]:
 
 
 def _bound_lines(policies: Sequence[PolicyResult]) -> list[dict[str, Any]]:
-    """Return one line across all policies if they share the lower bound, else a piece at each."""
+    """Return one line across all policies if they share the lower bound, else a line for each."""
     bounds = [policy.lower_bound_cost for policy in policies]
     line = {"color": "var(--ink)", "width": 2}
     one = max(bounds) - min(bounds) <= 1e-9 * abs(max(bounds))
@@ -319,7 +318,7 @@ def _bound_lines(policies: Sequence[PolicyResult]) -> list[dict[str, Any]]:
 
 
 def _range(values: Sequence[float | None]) -> tuple[float, float]:
-    """Return the smallest and largest positive value, (1, 10) if there is none."""
+    """Return the smallest and largest positive value; (1, 10) without one."""
     positive = [v for v in values if v is not None and fmt.known(v) and v > 0]
     return (min(positive), max(positive)) if positive else (1.0, 10.0)
 

@@ -1,4 +1,4 @@
-"""The folder a simulation leaves behind, written whole or not at all."""
+"""The output folder of a simulation, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ def check_folder(folder: Path, *, overwrite: bool) -> None:
     except NotADirectoryError:
         raise InputError("a folder", field="--out", value=folder) from None
     except OSError as error:
-        raise InputError(f"a folder that can be read ({error.strerror})", field="--out", value=folder) from None
+        raise InputError(f"a readable folder ({error.strerror})", field="--out", value=folder) from None
     if there and not overwrite:
         raise InputError("a new or empty folder, or --overwrite", field="--out", value=folder)
     if there - WRITTEN:
         other = sorted(there - WRITTEN)[0]
-        raise InputError(f"a folder with nothing but an earlier run, not {other}", field="--out", value=folder)
+        raise InputError(f"a folder with only the files of an earlier run, not {other}", field="--out", value=folder)
     above = next(parent for parent in target.parents if parent.exists())
     if not above.is_dir():
-        raise InputError("a folder in a folder", field="--out", value=folder)
+        raise InputError("a path below a folder", field="--out", value=folder)
     if not os.access(above, os.W_OK | os.X_OK):
-        raise InputError(f"a folder that can be written to, unlike {above}", field="--out", value=folder)
+        raise InputError(f"a writable folder, unlike {above}", field="--out", value=folder)
 
 
 def result_json(document: SimulationResult | SweepResult) -> str:
-    """Text of ``result.json``: the result without wall-clock times, so that it does not depend on the machine."""
+    """Return the text of ``result.json``: the result without wall-clock times, independent of the machine."""
     data = document.model_dump(mode="json")
     for run in data.get("runs", [data]):
         for policy in run["policies"]:
@@ -62,9 +62,9 @@ def write_run(
     folder: Path, scenario: Scenario, document: SimulationResult | SweepResult, result: SimulationResult,
     records: Sequence[Record],
 ) -> None:  # fmt: skip
-    """Write report, result, events, jobs and the scenario as run; *folder* is replaced once they are whole.
+    """Write report, result, events, jobs and the scenario as run; *folder* is replaced once all are complete.
 
-    Raises ``InputError`` if it cannot be written; what was there before stays.
+    Raises ``InputError`` if it cannot be written; an earlier folder stays then.
     """
     from commonwatt.report.html import render
 
@@ -93,7 +93,7 @@ def write_run(
         made = []
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
-        raise InputError(f"a folder that can be written to ({error.strerror})", field="--out", value=folder) from None
+        raise InputError(f"a writable folder ({error.strerror})", field="--out", value=folder) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         for parent in made:
@@ -116,8 +116,9 @@ def _events(records: Sequence[Record]) -> pl.DataFrame:
                     "gpus": record.events.gpus,
                     "reason": record.events.reason,
                     "sentence": record.events.sentence,
+                    "lost_s": record.events.lost_s,
                 }
-            )
+            ).with_columns(pl.col("lost_s").fill_nan(None))
             for record in records
         ]
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 
 from commonwatt.model.units import DAY_S, HOUR_S
 
 __all__ = [
     "UNKNOWN",
     "carbon",
+    "column",
     "count",
     "duration",
     "energy",
@@ -18,11 +20,13 @@ __all__ = [
     "plural",
     "power_unit",
     "ratio",
+    "typical",
 ]
 
 UNKNOWN = "unknown"
 _SPACE = "\N{NO-BREAK SPACE}"
 _MINUS = "\N{MINUS SIGN}"
+_TIMES = (("s", 1.0, 99.5), ("min", 60.0, 99.5 * 60), ("h", HOUR_S, 2 * DAY_S), ("days", DAY_S, math.inf))
 _SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£"}
 
 
@@ -55,14 +59,27 @@ def _million(size: float) -> str:
     return f"{size:,.0f}"
 
 
-def energy(kwh: float | None) -> str:
-    """Return energy given in kWh in the unit that suits it: Wh, kWh, MWh, GWh."""
-    return _scaled(kwh, (("GWh", 1e6), ("MWh", 1e3), ("kWh", 1.0), ("Wh", 1e-3)))
+def column(show: Callable[[float | None, float | None], str], values: Iterable[float | None]) -> list[str]:
+    """Return what *show* (``energy``, ``carbon``, ``duration``) makes of each of *values*, all in one unit."""
+    values = list(values)
+    like = typical(values)
+    return [show(value, like) for value in values]
 
 
-def carbon(kg: float | None) -> str:
-    """Return a mass given in kg in the unit that suits it: g, kg, t."""
-    return _scaled(kg, (("t", 1e3), ("kg", 1.0), ("g", 1e-3)))
+def typical(values: Iterable[float | None]) -> float | None:
+    """Return the geometric mean of the sizes that are known and not 0, whose unit suits all; ``None`` without any."""
+    logs = [math.log(abs(value)) for value in values if value and math.isfinite(value)]
+    return math.exp(sum(logs) / len(logs)) if logs else None
+
+
+def energy(kwh: float | None, like: float | None = None) -> str:
+    """Return energy given in kWh in the unit that suits it, or that suits *like*: Wh, kWh, MWh, GWh."""
+    return _scaled(kwh, (("GWh", 1e6), ("MWh", 1e3), ("kWh", 1.0), ("Wh", 1e-3)), like)
+
+
+def carbon(kg: float | None, like: float | None = None) -> str:
+    """Return a mass given in kg in the unit that suits it, or that suits *like*: g, kg, t."""
+    return _scaled(kg, (("t", 1e3), ("kg", 1.0), ("g", 1e-3)), like)
 
 
 def power_unit(watts: float) -> tuple[str, float]:
@@ -73,21 +90,15 @@ def power_unit(watts: float) -> tuple[str, float]:
     return "W", 1.0
 
 
-def duration(seconds: float | None) -> str:
-    """Return a length of time in its natural unit: ``42 s``, ``4.2 min``, ``3.1 h``, ``2.4 days``."""
+def duration(seconds: float | None, like: float | None = None) -> str:
+    """Return a length of time in the unit that suits it, or that suits *like*: ``42 s``, ``4.2 min``, ``2.4 days``."""
     if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
     size, sign = abs(seconds), _MINUS if seconds < 0 else ""
-    if size < 0.05:
-        return "0 s".replace(" ", _SPACE)
-    if size < 99.5:
-        text, unit = _digits(size) if size < 10 else f"{size:.0f}", "s"
-    elif size < 99.5 * 60:
-        text, unit = _digits(size / 60), "min"
-    elif size < 2 * DAY_S:
-        text, unit = _digits(size / HOUR_S), "h"
-    else:
-        text, unit = _digits(size / DAY_S), "days"
+    if like is None and size < 0.05:
+        return f"0{_SPACE}s"
+    unit, one = next((unit, one) for unit, one, upto in _TIMES if (size if like is None else like) < upto)
+    text = f"{size:,.0f}" if unit == "s" and size >= 10 else _digits(size / one)
     return f"{sign}{text}{_SPACE}{unit}"
 
 
@@ -120,12 +131,12 @@ def plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _scaled(value: float | None, units: tuple[tuple[str, float], ...]) -> str:
-    """Return *value* in the first unit it is at least one of, else the last."""
+def _scaled(value: float | None, units: tuple[tuple[str, float], ...], like: float | None) -> str:
+    """Return *value* in the first unit that it, or *like*, is at least one of, else the last."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     size, sign = abs(value), _MINUS if value < 0 else ""
-    unit, one = next((pair for pair in units if size >= 0.9995 * pair[1]), units[-1])
+    unit, one = next((pair for pair in units if (size if like is None else like) >= 0.9995 * pair[1]), units[-1])
     return f"{sign}{_digits(size / one)}{_SPACE}{unit}"
 
 

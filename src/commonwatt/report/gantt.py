@@ -1,4 +1,4 @@
-"""Who held which GPUs when, for one policy: every stay of every job, or a heat map where they are too many."""
+"""The Gantt chart of one policy: every segment of every job, or a heat map for large clusters."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from commonwatt.report.figures import plain, rounded, short
-from commonwatt.report.heatmap import heat_map
-from commonwatt.report.lanes import node_rows, to_bars
 from commonwatt.report.palette import OTHERS, TENANTS, tenant_colours
-from commonwatt.report.timeline import Timeline, end_s
+from commonwatt.report.reduction import heat_map
+from commonwatt.report.timeline import TimeAxis, end_s, node_rows, to_bars
 from commonwatt.simulation.record import Record
 
 __all__ = ["MOST_NODES", "MOST_SEGMENTS", "gantt", "tenants_by_use"]
@@ -28,23 +27,23 @@ def tenants_by_use(record: Record) -> list[str]:
     return sorted(use, key=lambda tenant: (-use[tenant], tenant))
 
 
-def gantt(record: Record, axis: Timeline, tenants: list[str], most_segments: int = MOST_SEGMENTS) -> dict[str, Any]:
-    """Return what ``report.js`` draws: ``kind`` is ``bars`` or ``heat``.
+def gantt(record: Record, axis: TimeAxis, tenants: list[str], most_segments: int = MOST_SEGMENTS) -> dict[str, Any]:
+    """Return the data that ``report.js`` draws: ``kind`` is ``bars`` or ``heat``.
 
-    *tenants* in the order that decides their colours, the same for all policies.
+    The order of *tenants* decides their colours, which are the same for all policies.
     """
     if len(record.cluster) > MOST_NODES or len(record.segments.job) > most_segments:
         return _heat(record, axis)
     return _bars(record, axis, tenants)
 
 
-def _bars(record: Record, axis: Timeline, tenants: list[str]) -> dict[str, Any]:
+def _bars(record: Record, axis: TimeAxis, tenants: list[str]) -> dict[str, Any]:
     cluster, segments, jobs = record.cluster, record.segments, record.jobs
     bars, (tops, bottoms) = to_bars(cluster.gpus, segments), node_rows(cluster.gpus)
     shown, inverse = np.unique(segments.job, return_inverse=True)
     colours = tenant_colours(tenants)
     ranks = {tenant: i for i, tenant in enumerate(tenants)}
-    alone = len(tenants) == 1  # one colour would show nothing: neighbouring jobs differ instead
+    alone = len(tenants) == 1  # then neighbouring jobs differ in colour
     legend = (
         [["", c] for c in TENANTS] if alone else [[plain(short(t, 24)), c] for t, c in colours.items() if c != OTHERS]
     )
@@ -77,7 +76,7 @@ def _bars(record: Record, axis: Timeline, tenants: list[str]) -> dict[str, Any]:
     }
 
 
-def _heat(record: Record, axis: Timeline) -> dict[str, Any]:
+def _heat(record: Record, axis: TimeAxis) -> dict[str, Any]:
     found = heat_map(record.cluster, record.segments, axis.edges_s(end_s(record)))
     rows, columns = found.share.shape
     percent = np.round(found.share * 100).astype(np.uint8)
@@ -95,7 +94,7 @@ def _heat(record: Record, axis: Timeline) -> dict[str, Any]:
     }
 
 
-def _ranges(record: Record, axis: Timeline) -> dict[str, Any]:
+def _ranges(record: Record, axis: TimeAxis) -> dict[str, Any]:
     end = end_s(record)
     shown = axis.to_axis(np.array([axis.origin_s, min(end, axis.focus_s), end]))
     first, focus, last = rounded(shown, 5)

@@ -1,4 +1,4 @@
-"""The HTML report: one file with everything in it, which asks the network for nothing."""
+"""The HTML report: one self-contained file that loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -11,17 +11,130 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from commonwatt.model.results import SimulationResult
-from commonwatt.report import figures, panels, sections
+from commonwatt.model.results import CapacityResult, PolicyResult, SimulationResult
+from commonwatt.report import figures, sections
 from commonwatt.report import format as fmt
-from commonwatt.report.capacity import capacity_section, plans_capacity
+from commonwatt.report.comparison import paragraph
 from commonwatt.report.gantt import MOST_SEGMENTS, gantt, tenants_by_use
 from commonwatt.report.palette import policy_colour
-from commonwatt.report.timeline import Timeline, timeline
-from commonwatt.report.words import paragraph
+from commonwatt.report.sections import Cell, Column, html_table, in_one_unit
+from commonwatt.report.timeline import TimeAxis, timeline
 from commonwatt.simulation.record import Record
 
-__all__ = ["render"]
+__all__ = ["capacity_section", "panel", "plans_capacity", "render", "tab", "tail_note"]
+
+_COLUMNS = (
+    ("Plan", "of capacity"), ("Mean GPUs on", "including waking nodes"), ("Mean GPUs in use", ""),
+    ("Instants served", "plans with enough GPUs on for the demand"), ("Energy", "at the nodes"),
+    ("All nodes on", "energy of the same schedule"), ("Saved", ""), ("Jobs delayed", "waited for nodes to wake"),
+    ("Mean delay", "of these"), ("Wakes", "of nodes"), ("Fallbacks", "plans with all nodes on, for lack of a promise"),
+)  # fmt: skip
+
+
+def plans_capacity(result: SimulationResult) -> bool:
+    """Return whether a policy planned capacity."""
+    return any(policy.capacity is not None for policy in result.policies)
+
+
+def capacity_section(result: SimulationResult) -> str:
+    """Return the section: figure and table."""
+    if not plans_capacity(result):
+        return ""
+    columns = [Column("", number=False), *(Column(name, note, number=i > 0) for i, (name, note) in enumerate(_COLUMNS))]
+    rows = in_one_unit(
+        (
+            [Cell(policy.policy, colour=policy_colour(i)), *_cells(policy.capacity, policy.energy_kwh)]
+            for i, policy in enumerate(result.policies)
+            if policy.capacity is not None
+        ),
+        {5: fmt.energy, 6: fmt.energy, 9: fmt.duration},
+    )
+    table = html_table("Capacity plans", columns, rows)
+    return f"""<section aria-labelledby="h-capacity">
+<h2 id="h-capacity">Nodes on</h2>
+<div class="grid">
+<figure class="card full"><figcaption><h3>GPUs on against GPUs in use</h3></figcaption>
+<div class="figure" id="fig-on" role="img" aria-label="GPUs of nodes that are on, over time, under each policy"></div>
+</figure>
+</div>
+{table}
+</section>"""
+
+
+def _cells(plan: CapacityResult, energy_kwh: float | None) -> list[Cell]:
+    saved = None if plan.saving_pct is None else plan.saving_pct / 100
+    return [
+        Cell(plan.policy if plan.forecaster is None else f"{plan.policy}, {plan.forecaster}"),
+        Cell(f"{plan.mean_gpus_on:,.1f}", plan.mean_gpus_on),
+        Cell(f"{plan.mean_gpus_used:,.1f}", plan.mean_gpus_used),
+        Cell(fmt.percent(plan.slots_served), plan.slots_served),
+        Cell(fmt.energy(energy_kwh), energy_kwh),
+        Cell(fmt.energy(plan.energy_all_on_kwh), plan.energy_all_on_kwh),
+        Cell(fmt.percent(saved), saved),
+        Cell(fmt.count(plan.jobs_delayed), plan.jobs_delayed),
+        Cell(fmt.UNKNOWN if plan.mean_delay_s is None else fmt.duration(plan.mean_delay_s), plan.mean_delay_s),
+        Cell(fmt.count(plan.wakes), plan.wakes),
+        Cell(fmt.count(plan.fallback_plans), plan.fallback_plans),
+    ]
+
+
+def tab(policy: PolicyResult, index: int) -> str:
+    """Return the button that shows the panel of the policy at *index*."""
+    chosen = "true" if index == 0 else "false"
+    return (
+        f'<button type="button" role="tab" id="tab-{index}" aria-controls="panel-{index}" aria-selected="{chosen}" '
+        f'tabindex="{0 if index == 0 else -1}"><i class="chip" style="background:{policy_colour(index)}"></i>'
+        f"{escape(policy.policy)}</button>"
+    )
+
+
+def panel(
+    policy: PolicyResult, index: int, currency: str, record: Record | None, chart: dict[str, Any] | None, axis: TimeAxis
+) -> str:
+    """Return Gantt chart, tenants, late jobs and ledger of a policy; without a record, tenants and ledger only."""
+    name = escape(policy.policy)
+    parts = [f'<h3 class="panel-title">{name}</h3>', "<h4>Nodes and GPUs over time</h4>"]
+    if record is None or chart is None:
+        parts.append('<p class="none">There is no record of this run.</p>')
+    else:
+        parts += [
+            f'<p class="note">{escape(_chart_note(record, chart))}</p>',
+            tail_note(axis),
+            _place_of_chart(index, name),
+        ]
+    parts += ["<h4>Tenants</h4>", sections.tenant_table(policy, currency)]
+    if record is not None:
+        parts += ["<h4>Late jobs</h4>", sections.late_table(record, currency)]
+    parts += ["<h4>Energy by account</h4>", sections.ledger_table(policy, currency)]
+    body = "\n".join(parts)
+    return f'<div class="panel" role="tabpanel" id="panel-{index}" aria-labelledby="tab-{index}">\n{body}\n</div>'
+
+
+def tail_note(axis: TimeAxis) -> str:
+    """Return the note and the button for a run that ends in a long tail; empty for any other."""
+    if not axis.focused:
+        return ""
+    shown, whole = (fmt.duration(end - axis.origin_s) for end in (axis.focus_s, axis.end_s))
+    note = f"Showing {shown} of {whole}, by when 99% of the jobs have ended under every policy."
+    return (
+        f'<p class="note focus">{escape(note)} '
+        '<button type="button" class="toggle whole" aria-pressed="false">Whole run</button></p>'
+    )
+
+
+def _place_of_chart(index: int, name: str) -> str:
+    label = f"Gantt chart of the nodes under {name}"
+    return f'<figure><div class="figure" id="gantt-{index}" role="img" aria-label="{label}"></div></figure>'
+
+
+def _chart_note(record: Record, chart: dict[str, Any]) -> str:
+    segments = f"{fmt.plural(len(record.segments.job), 'segment')} of jobs on {fmt.plural(len(record.cluster), 'node')}"
+    if chart["kind"] == "heat":
+        rows = chart["shape"][0]
+        per_row = "" if rows == len(record.cluster) else f" Each of the {rows} rows shows several neighbouring nodes."
+        return f"{segments}, too many to draw: the colour is the share of allocated GPUs.{per_row}"
+    colours = "Colours are tenants" if chart["named"] else "Colours only distinguish jobs"
+    return f"{segments}. The height of a bar is its number of GPUs. {colours}; point at a bar for details."
 
 
 def render(result: SimulationResult, records: Sequence[Record]) -> str:
@@ -30,15 +143,14 @@ def render(result: SimulationResult, records: Sequence[Record]) -> str:
     Parameters
     ----------
     result
-        The numbers of all policies; the first is ours.
+        The numbers of all policies; the first is the one under study.
     records
-        What the policies' runs left behind, matched by name. A policy without one has its numbers and tables, but
-        no curves and no Gantt chart.
+        Records of the policies' runs, matched by name. A policy without one has numbers and tables only.
 
     Returns
     -------
     str
-        The document. The same input gives the same bytes. It grows with the number of policies, hardly with the
+        The document; the same input gives the same bytes. Its size grows with the number of policies, hardly with the
         number of jobs: curves, distributions and heat maps have a fixed number of points.
     """
     by_name = {record.policy: record for record in records}
@@ -56,13 +168,13 @@ def render(result: SimulationResult, records: Sequence[Record]) -> str:
         tiles=sections.tiles(result),
         legend=_legend(result),
         bound=escape(_bound(result)),
-        focus=panels.tail_note(axis),
+        focus=tail_note(axis),
         capacity=capacity_section(result),
         policies=sections.policy_table(result),
         savings=sections.saving_table(result),
-        tabs="\n".join(panels.tab(policy, i) for i, policy in enumerate(result.policies)),
+        tabs="\n".join(tab(policy, i) for i, policy in enumerate(result.policies)),
         panels="\n".join(
-            panels.panel(policy, i, result.currency, by_name.get(policy.policy), charts.get(f"gantt-{i}"), axis)
+            panel(policy, i, result.currency, by_name.get(policy.policy), charts.get(f"gantt-{i}"), axis)
             for i, policy in enumerate(result.policies)
         ),
         made=_made(result),
@@ -72,8 +184,8 @@ def render(result: SimulationResult, records: Sequence[Record]) -> str:
     )
 
 
-def _shared(result: SimulationResult, records: Sequence[Record], axis: Timeline) -> dict[str, Any]:
-    """Return the figures of all policies together."""
+def _shared(result: SimulationResult, records: Sequence[Record], axis: TimeAxis) -> dict[str, Any]:
+    """Return the figures of all policies."""
     found = {"cost": figures.cost(result), "energy": figures.energy_cost(result)}
     if records:
         found |= {
@@ -88,12 +200,12 @@ def _shared(result: SimulationResult, records: Sequence[Record], axis: Timeline)
     return found
 
 
-def _charts(result: SimulationResult, records: Sequence[Record], axis: Timeline) -> dict[str, Any]:
+def _charts(result: SimulationResult, records: Sequence[Record], axis: TimeAxis) -> dict[str, Any]:
     """Return the Gantt chart of each policy, by the id of its place in the page."""
     if not records:
         return {}
     tenants = tenants_by_use(records[0])
-    # All charts together stay within what a browser draws in a moment and a mail attachment holds.
+    # All charts together stay small enough for a browser and for a mail attachment.
     most = min(MOST_SEGMENTS, 4 * MOST_SEGMENTS // len(records))
     names = [policy.policy for policy in result.policies]
     return {f"gantt-{names.index(r.policy)}": gantt(r, axis, tenants, most) for r in records}
@@ -128,13 +240,13 @@ def _made(result: SimulationResult) -> str:
 
 
 def _json(data: object) -> str:
-    """Return JSON that cannot end the script element it stands in."""
+    """Return JSON that cannot end its script element."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _plotly() -> str:
-    """Return plotly.js; nothing in it can end the script element either."""
+    """Return plotly.js, escaped so that it cannot end its script element."""
     from plotly.offline import get_plotlyjs
 
     text: str = get_plotlyjs()
@@ -142,7 +254,7 @@ def _plotly() -> str:
 
 
 def _digest(script: str) -> str:
-    """Return the digest by which the page's security policy lets *script* run, and no other."""
+    """Return the digest by which the page's security policy allows *script*."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
 
 

@@ -1,4 +1,4 @@
-"""The picture of a job log: submissions per hour and GPUs in use over its period."""
+"""Plot of a job log: submissions per hour and GPUs in use."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from commonwatt.data.demand import GpuUse, usage
 from commonwatt.data.log import JobLog
-from commonwatt.data.usage import Usage, usage
 from commonwatt.model.arrays import Floats
 from commonwatt.model.units import DAY_S, HOUR_S
 from commonwatt.report import format as fmt
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["save_log"]
 
 _BLUE, _ORANGE = "#0072B2", "#D55E00"
-_COLUMNS = 1500  # steps drawn: as many as can be told apart
+_COLUMNS = 1500  # steps drawn: as many as can be distinguished
 
 
 def save_log(log: JobLog, path: Path) -> None:
@@ -39,7 +39,7 @@ def save_log(log: JobLog, path: Path) -> None:
         _time_axis(below, log, first, end)
         for axes in (above, below):
             axes.yaxis.get_major_locator().set_params(integer=True)
-        title = f"{log.source}: {len(log):,} jobs, {fmt.plural(len(set(log.tenant)), 'tenant')}"
+        title = f"{log.source}: {fmt.plural(len(log), 'job')}, {fmt.plural(len(set(log.tenant)), 'tenant')}"
         figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
 
 
@@ -60,23 +60,23 @@ def _submissions(axes: Axes, log: JobLog, first: float, end: float) -> None:
     axes.set_ylim(bottom=0)
 
 
-def _in_use(axes: Axes, held: Usage, first: float, end: float) -> None:
+def _in_use(axes: Axes, use: GpuUse, first: float, end: float) -> None:
     edges = np.linspace(first, end, _COLUMNS + 1)
-    mean, most = _binned(held, edges)
+    mean, most = _binned(use, edges)
     axes.stairs(most, edges - first, color=_ORANGE, fill=True, linewidth=0, alpha=0.35, label="most in the interval")
     axes.stairs(mean, edges - first, color=_ORANGE, linewidth=1.0, baseline=None, label="mean")
-    peak = int(held.gpus.max())
+    peak = int(use.gpus.max())
     axes.axhline(peak, color="#5a6675", linestyle="--", linewidth=1, label=f"peak {peak:,}")
-    told = "as logged" if held.from_starts else "if every job started when it was submitted"
-    axes.set_title(f"GPUs in use, {told}")
+    basis = "as logged" if use.from_starts else "if every job started at its submission"
+    axes.set_title(f"GPUs in use, {basis}")
     axes.set_ylim(0, 1.22 * peak)
     axes.legend(loc="upper right", ncols=3)
 
 
-def _binned(held: Usage, edges: Floats) -> tuple[Floats, Floats]:
-    """Mean and most GPUs in use between neighbouring *edges*."""
-    time = np.concatenate(([min(edges[0], held.time_s[0]) - 1.0], held.time_s))
-    gpus = np.concatenate(([0], held.gpus)).astype(float)
+def _binned(use: GpuUse, edges: Floats) -> tuple[Floats, Floats]:
+    """Return the mean and the largest number of GPUs in use between neighbouring *edges*."""
+    time = np.concatenate(([min(edges[0], use.time_s[0]) - 1.0], use.time_s))
+    gpus = np.concatenate(([0], use.gpus)).astype(float)
     area = np.concatenate(([0.0], np.cumsum(gpus[:-1] * np.diff(time))))
     at = np.searchsorted(time, edges, side="right") - 1
     passed = area[at] + gpus[at] * (edges - time[at])

@@ -1,4 +1,4 @@
-"""Colours that stay apart for colour-blind readers; one fixed colour for each policy, by its place in the result.
+"""Colours that colour-blind readers can distinguish; each policy has a fixed colour by its place in the result.
 
 Policies: Okabe and Ito (2008), without the yellow that vanishes on white. Tenants: Paul Tol's "muted" scheme, its two
 darkest lightened to be seen on a dark page.
@@ -15,7 +15,7 @@ OTHERS = "#9A9A9A"
 
 
 def policy_colour(index: int) -> str:
-    """Return the colour of the policy at *index*; they repeat after seven, with another dash."""
+    """Return the colour of the policy at *index*; colours repeat after seven, with another dash."""
     return _POLICIES[index % len(_POLICIES)]
 
 

@@ -10,14 +10,15 @@ import numpy as np
 
 from commonwatt.model.results import SimulationResult
 from commonwatt.report import drawing, schedule_plot
+from commonwatt.report.format import plural
 from commonwatt.report.gantt import MOST_NODES, MOST_SEGMENTS
-from commonwatt.report.heatmap import heat_map
+from commonwatt.report.reduction import heat_map
 from commonwatt.report.saving import SUFFIXES, saved
 from commonwatt.report.timeline import end_s, timeline
 from commonwatt.simulation.record import Record
 
 if TYPE_CHECKING:
-    from commonwatt.placement.problem import Problem, Schedule
+    from commonwatt.placement import PlacementProblem, Schedule
 
 __all__ = ["SUFFIXES", "save_gantt", "save_overview", "save_schedule"]
 
@@ -41,7 +42,7 @@ def save_overview(result: SimulationResult, records: Sequence[Record], path: Pat
 
 
 def save_gantt(record: Record, path: Path) -> None:
-    """Draw who held which GPUs when, and save it to *path*; at large scale the busy share of the nodes.
+    """Draw the GPUs of jobs over time (for large clusters, the busy share of nodes), and save it to *path*.
 
     Raises ``InputError`` if the suffix is none of ``SUFFIXES``.
     """
@@ -60,7 +61,7 @@ def save_gantt(record: Record, path: Path) -> None:
         figure.suptitle(_gantt_title(record), x=0.01, ha="left", fontweight="bold")
 
 
-def save_schedule(problem: Problem, schedule: Schedule, path: Path) -> None:
+def save_schedule(problem: PlacementProblem, schedule: Schedule, path: Path) -> None:
     """Draw one placement decision from now to the expected end of each job, and save it to *path*.
 
     Raises ``InputError`` if the suffix is none of ``SUFFIXES``.
@@ -70,4 +71,4 @@ def save_schedule(problem: Problem, schedule: Schedule, path: Path) -> None:
 
 
 def _gantt_title(record: Record) -> str:
-    return f"{record.policy}: {len(record.jobs.name):,} jobs on {len(record.cluster):,} nodes"
+    return f"{record.policy}: {plural(len(record.jobs.name), 'job')} on {plural(len(record.cluster), 'node')}"

@@ -1,4 +1,4 @@
-"""Static figures as files: PNG, SVG, PDF. The same input gives the same bytes; a file is there whole or not at all."""
+"""Static figures as files: PNG, SVG, PDF. The same input gives the same bytes, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SUFFIXES", "check_plot", "saved"]
 
-# What to leave out of each format, so that a file does not depend on when it was made.
+# Metadata to omit from each format, so that a file does not depend on the time of its creation.
 _METADATA: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 SUFFIXES = tuple(_METADATA)
 _SETTINGS: Any = {
@@ -37,15 +37,15 @@ _SETTINGS: Any = {
 
 
 def check_plot(path: Path) -> str:
-    """Return the suffix of *path* in lower case, for callers to ask before they spend time on what is to be drawn.
+    """Return the suffix of *path* in lower case; callers check it before they spend time on the figure.
 
-    Raises ``InputError`` if no figure can be saved there: a wrong suffix, a folder, or no folder to be in.
+    Raises ``InputError`` if no figure can be saved there: a wrong suffix, a folder, or a missing folder.
     """
     suffix = Path(path).suffix.lower()
     if suffix not in _METADATA:
         raise InputError(f"a file ending in {', '.join(SUFFIXES)}", field="--plot", value=str(path))
     if not Path(path).absolute().parent.is_dir():
-        raise InputError("a file in a folder that exists", field="--plot", value=str(path))
+        raise InputError("a file in an existing folder", field="--plot", value=str(path))
     if Path(path).is_dir():
         raise InputError("a file, not a folder", field="--plot", value=str(path))
     return suffix
@@ -53,7 +53,7 @@ def check_plot(path: Path) -> str:
 
 @contextmanager
 def saved(path: Path, inches: tuple[float, float]) -> Iterator[Figure]:
-    """Give a figure to draw on, then save it. Nothing of matplotlib's own state is left changed.
+    """Yield a figure to draw on, then save it. Matplotlib's global state does not change.
 
     Raises ``InputError`` if the suffix is none of ``SUFFIXES`` or the file cannot be written.
     """

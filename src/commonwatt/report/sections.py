@@ -1,9 +1,10 @@
-"""The tables and tiles of the page."""
+"""Tables and tiles of the page. All input is escaped here."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 
 import numpy as np
@@ -12,13 +13,17 @@ from commonwatt.model.results import LedgerRow, PolicyResult, SimulationResult, 
 from commonwatt.model.units import HOUR_S, J_PER_KWH, MICRO, NANO
 from commonwatt.report import format as fmt
 from commonwatt.report.comparison import METRICS, bound_ratio, change, change_text, rivals
+from commonwatt.report.format import column as in_one
 from commonwatt.report.palette import policy_colour
-from commonwatt.report.tables import Cell, Column, html_table
 from commonwatt.simulation.record import Record
 
 __all__ = [
     "MOST_LATE",
     "MOST_TENANTS",
+    "Cell",
+    "Column",
+    "html_table",
+    "in_one_unit",
     "late_table",
     "ledger_table",
     "policy_table",
@@ -27,12 +32,93 @@ __all__ = [
     "tiles",
 ]
 
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its heading, its meaning, and whether it contains numbers."""
+
+    title: str
+    meaning: str = ""
+    number: bool = True
+    wide: bool = False  # sentences
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Text, number to sort by, colour of its mark, and note."""
+
+    text: str
+    sort: float | None = None
+    colour: str = ""
+    note: str = ""
+
+
+def in_one_unit(
+    rows: Iterable[Sequence[Cell]], shows: Mapping[int, Callable[[float | None, float | None], str]]
+) -> list[list[Cell]]:
+    """Return *rows* with the numbers of some columns in one unit each; *shows* formats them, by column."""
+    same = [list(row) for row in rows]
+    for i, show in shows.items():
+        for row, text in zip(same, in_one(show, [row[i].sort for row in same]), strict=True):
+            row[i] = replace(row[i], text=text)
+    return same
+
+
+def html_table(
+    caption: str,
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[Cell]],
+    *,
+    empty: str = "",
+    sortable: bool = True,
+    last_is_sum: bool = False,
+) -> str:
+    """Return a table in a region that scrolls sideways and is reachable by keyboard.
+
+    The first cell of a row is its heading. Without rows, the sentence *empty* takes its place.
+    """
+    body = "\n".join(_row(row, columns) for row in rows)
+    if not body:
+        return f'<p class="none">{escape(empty)}</p>'
+    scroll = "scroll tall" if sortable else "scroll"
+    kind = ' class="sortable"' if sortable else ' class="summed"' if last_is_sum else ""
+    heads = "".join(
+        f'<th scope="col"{_class(column)}{_title(column)}>{escape(column.title)}</th>' for column in columns
+    )
+    return (
+        f'<div class="{scroll}" role="region" tabindex="0" aria-label="{escape(caption)}">\n<table{kind}>\n'
+        f"<caption>{escape(caption)}</caption>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody>\n"
+        "</table>\n</div>"
+    )
+
+
+def _row(row: Sequence[Cell], columns: Sequence[Column]) -> str:
+    first, *rest = zip(row, columns, strict=True)
+    cells = "".join(_cell("td", cell, column) for cell, column in rest)
+    return "<tr>" + _cell('th scope="row"', *first) + cells + "</tr>"
+
+
+def _cell(tag: str, cell: Cell, column: Column) -> str:
+    value = "" if cell.sort is None or not math.isfinite(cell.sort) else f" data-v={cell.sort:.6g}"
+    chip = f'<i class="chip" style="background:{cell.colour}"></i>' if cell.colour else ""
+    note = f"<small>{escape(cell.note)}</small>" if cell.note else ""
+    return f"<{tag}{_class(column)}{value}>{chip}{escape(cell.text)}{note}</{tag.split()[0]}>"
+
+
+def _class(column: Column) -> str:
+    return "" if column.number else " class=wide" if column.wide else " class=text"
+
+
+def _title(column: Column) -> str:
+    return f' title="{escape(column.meaning)}"' if column.meaning else ""
+
+
 MOST_LATE = 200
 MOST_TENANTS = 200
 
 
 def tiles(result: SimulationResult) -> str:
-    """Return the headline numbers of the first policy, each against the policies worth naming."""
+    """Return the headline numbers of the first policy, compared with its rivals."""
     ours, money = result.policies[0], result.currency
     bound = bound_ratio(ours)
     tiles_ = [
@@ -48,7 +134,7 @@ def tiles(result: SimulationResult) -> str:
         (
             "Total cost over lower bound",
             fmt.ratio(bound),
-            [f"no scheduler can do it for less than {fmt.money(ours.lower_bound_cost, money)}"],
+            [f"a lower bound for any scheduler: {fmt.money(ours.lower_bound_cost, money)}"],
         ),
     ]
     return "\n".join(
@@ -60,17 +146,17 @@ def tiles(result: SimulationResult) -> str:
 
 
 def policy_table(result: SimulationResult) -> str:
-    """Return all numbers, one row for each, one column for each policy."""
+    """Return all numbers, a row each, with a column for each policy."""
     columns = [Column("", number=False), *(Column(policy.policy) for policy in result.policies)]
     rows = [
         [Cell(name, note=meaning), *(Cell(show(policy)) for policy in result.policies)]
-        for name, meaning, show in _numbers(result.currency)
+        for name, meaning, show in _numbers(result)
     ]
     return html_table("All numbers of each policy", columns, rows, sortable=False)
 
 
 def saving_table(result: SimulationResult) -> str:
-    """Return what the first policy saves against each other one; nothing if it ran alone."""
+    """Return the savings of the first policy against each other one; empty if it ran alone."""
     ours = result.policies[0]
     if len(result.policies) < 2:
         return ""
@@ -85,7 +171,7 @@ def saving_table(result: SimulationResult) -> str:
 
 
 def tenant_table(policy: PolicyResult, currency: str) -> str:
-    """Return one row for each tenant, most GPU time first."""
+    """Return a row for each tenant, most GPU time first."""
     columns = [
         Column("Tenant", number=False), Column("Jobs"), Column("Late jobs"), Column("GPU hours"), Column("Energy"),
         Column("Energy cost"), Column("Tardiness cost"), Column("Mean waiting"), Column("Mean completion"),
@@ -94,8 +180,11 @@ def tenant_table(policy: PolicyResult, currency: str) -> str:
     table = html_table(
         f"Tenants under {policy.policy}",
         columns,
-        [_tenant_row(tenant, currency) for tenant in tenants[:MOST_TENANTS]],
-        empty="No tenants were recorded.",
+        in_one_unit(
+            (_tenant_row(tenant, currency) for tenant in tenants[:MOST_TENANTS]),
+            {4: fmt.energy, 7: fmt.duration, 8: fmt.duration},
+        ),
+        empty="There are no tenants.",
     )
     rest = tenants[MOST_TENANTS:]
     if not rest:
@@ -106,7 +195,7 @@ def tenant_table(policy: PolicyResult, currency: str) -> str:
 
 
 def late_table(record: Record, currency: str) -> str:
-    """Return the late jobs that cost most, and a line on the others."""
+    """Return the most costly late jobs, and a note on the others."""
     jobs = record.jobs
     late_s, cost = np.nan_to_num(jobs.late_s), np.nan_to_num(jobs.tardiness_cost)
     rows = np.flatnonzero(late_s > 0)
@@ -115,12 +204,15 @@ def late_table(record: Record, currency: str) -> str:
         Column("Job", number=False), Column("Tenant", number=False), Column("Cost"), Column("Late by"),
         Column("Submitted at", "since the first submission"), Column("Due after", "its submission"),
         Column("Waited", "from submission to first start"), Column("Least run time", "on the fastest GPUs"),
-        Column("Starts", "moves and restarts included"), Column("Why it was late", number=False, wide=True),
+        Column("Starts", "including moves and restarts"), Column("Reason", number=False, wide=True),
     ]  # fmt: skip
     table = html_table(
         f"Late jobs under {record.policy}, most costly first",
         columns,
-        [_late_row(record, i, currency) for i in rows[:MOST_LATE].tolist()],
+        in_one_unit(
+            (_late_row(record, i, currency) for i in rows[:MOST_LATE].tolist()),
+            dict.fromkeys(range(3, 8), fmt.duration),
+        ),
         empty="No job was late.",
     )
     rest = rows[MOST_LATE:]
@@ -134,18 +226,18 @@ def late_table(record: Record, currency: str) -> str:
 
 
 def ledger_table(policy: PolicyResult, currency: str) -> str:
-    """Return who the energy, cost, carbon and GPU time went to."""
+    """Return energy, cost, carbon and GPU time by account."""
     columns = [
         Column("Account", number=False), Column("Energy"), Column("Share of energy"), Column("Cost"), Column("Carbon"),
         Column("GPU hours"),
     ]  # fmt: skip
     total = next((row.energy_uj for row in policy.ledger if row.row == "total"), None)
-    rows = [_ledger_row(row, total, currency) for row in policy.ledger]
+    rows = in_one_unit((_ledger_row(row, total, currency) for row in policy.ledger), {1: fmt.energy, 4: fmt.carbon})
     return html_table(
         f"Ledger of {policy.policy}",
         columns,
         rows,
-        empty="No ledger was kept.",
+        empty="There is no ledger.",
         sortable=False,
         last_is_sum=True,
     )
@@ -160,27 +252,35 @@ def _against(result: SimulationResult, name: str) -> list[str]:
     return [change_text(of(result.policies[0]), of(other), other.policy) for other in named]
 
 
-def _numbers(currency: str) -> list[tuple[str, str, Callable[[PolicyResult], str]]]:
-    """Return name, meaning and text of every number of a policy."""
+def _numbers(result: SimulationResult) -> list[tuple[str, str, Callable[[PolicyResult], str]]]:
+    """Return name, meaning and formatter of every number, in one unit for all policies."""
+    currency = result.currency
+
+    def alike(
+        show: Callable[[float | None, float | None], str], of: Callable[[PolicyResult], float | None]
+    ) -> Callable[[PolicyResult], str]:
+        like = fmt.typical(map(of, result.policies))
+        return lambda p: show(of(p), like)
+
     return [
         ("Total cost", "energy and tardiness", lambda p: fmt.money(p.total_cost, currency)),
-        ("Energy cost", "PUE included", lambda p: fmt.money(p.energy_cost, currency)),
+        ("Energy cost", "including PUE", lambda p: fmt.money(p.energy_cost, currency)),
         ("Tardiness cost", "", lambda p: fmt.money(p.tardiness_cost, currency)),
-        ("Lower bound", "no scheduler can do it for less", lambda p: fmt.money(p.lower_bound_cost, currency)),
+        ("Lower bound", "on the total cost of any scheduler", lambda p: fmt.money(p.lower_bound_cost, currency)),
         ("Total cost over lower bound", "", lambda p: fmt.ratio(bound_ratio(p))),
-        ("Energy", "at the nodes", lambda p: fmt.energy(p.energy_kwh)),
-        ("Carbon", "PUE included", lambda p: fmt.carbon(p.carbon_kg)),
+        ("Energy", "at the nodes", alike(fmt.energy, lambda p: p.energy_kwh)),
+        ("Carbon", "including PUE", alike(fmt.carbon, lambda p: p.carbon_kg)),
         ("Late jobs", "ended after their due date", lambda p: fmt.count(p.late_jobs)),
-        ("Mean waiting", "submission to first start", lambda p: fmt.duration(p.mean_wait_s)),
-        ("95th percentile of waiting", "", lambda p: fmt.duration(p.p95_wait_s)),
-        ("Mean completion time", "submission to end", lambda p: fmt.duration(p.mean_jct_s)),
-        ("95th percentile of completion time", "", lambda p: fmt.duration(p.p95_jct_s)),
-        ("Makespan", "first submission to last end", lambda p: fmt.duration(p.makespan_s)),
-        ("GPU utilization", "GPU time held by jobs", lambda p: fmt.percent(p.gpu_utilization)),
+        ("Mean waiting", "submission to first start", alike(fmt.duration, lambda p: p.mean_wait_s)),
+        ("95th percentile of waiting", "", alike(fmt.duration, lambda p: p.p95_wait_s)),
+        ("Mean completion time", "submission to end", alike(fmt.duration, lambda p: p.mean_jct_s)),
+        ("95th percentile of completion time", "", alike(fmt.duration, lambda p: p.p95_jct_s)),
+        ("Makespan", "first submission to last end", alike(fmt.duration, lambda p: p.makespan_s)),
+        ("GPU utilization", "allocated GPU time", lambda p: fmt.percent(p.gpu_utilization)),
         ("Preemptions", "running jobs stopped to wait", lambda p: fmt.count(p.preemptions)),
         ("Migrations", "running jobs moved or resized", lambda p: fmt.count(p.migrations)),
         ("Decisions", "rescheduling points", lambda p: fmt.count(p.decisions)),
-        ("Time spent deciding", "wall clock", lambda p: fmt.duration(p.scheduler_s)),
+        ("Scheduler time", "wall clock", alike(fmt.duration, lambda p: p.scheduler_s)),
     ]
 
 

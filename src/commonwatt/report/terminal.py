@@ -1,4 +1,4 @@
-"""The result in the terminal."""
+"""The result as a table in the terminal."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from commonwatt.model.results import PolicyResult, SimulationResult
 from commonwatt.report import format as fmt
-from commonwatt.report.comparison import change
-from commonwatt.report.words import summary
+from commonwatt.report.comparison import change, summary
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from rich.table import Table
 
 __all__ = ["summary", "table"]
@@ -23,7 +24,7 @@ _SHORT = {
 
 
 def table(result: SimulationResult) -> Table:
-    """Return one row for each policy, and what the first one saves against it. Fits 80 columns."""
+    """Return a row for each policy, with the savings of the first policy against it. Fits 80 columns."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -35,8 +36,7 @@ def table(result: SimulationResult) -> Table:
     shown.add_column("Policy", overflow="fold", min_width=min(14, max(len(p.policy) for p in result.policies)))
     for title in _TITLES:
         shown.add_column(title, justify="right", overflow="fold")
-    for policy in result.policies:
-        cells = _cells(policy, result.currency)
+    for policy, cells in zip(result.policies, _cells(result.policies, result.currency), strict=True):
         saved = "" if policy is ours else _saved(ours, policy)
         style = "bold" if policy is ours else ""
         shown.add_row(*(Text(cell, style=style) for cell in (*cells, saved)))
@@ -48,20 +48,23 @@ def _caption(result: SimulationResult) -> str:
 
     bounds = {fmt.money(policy.lower_bound_cost, result.currency) for policy in result.policies}
     bound = f"Lower bound on the total cost: {bounds.pop()}. " if len(bounds) == 1 else ""
-    others = f"Saved: by {result.policies[0].policy}, of the total cost. " if len(result.policies) > 1 else ""
-    return escape(f"{bound}{others}The rest of the total is energy. ?: unknown.")
+    ours = result.policies[0].policy
+    others = f"Saved: by {ours}, of the policy's total cost. " if len(result.policies) > 1 else ""
+    return escape(f"{bound}{others}Total cost = energy cost + late cost. ?: unknown.")
 
 
-def _cells(policy: PolicyResult, currency: str) -> tuple[str, ...]:
-    numbers = (
-        fmt.energy(policy.energy_kwh),
-        fmt.money(policy.tardiness_cost, currency),
-        fmt.money(policy.total_cost, currency),
-        fmt.count(policy.late_jobs),
-        fmt.duration(policy.mean_wait_s),
-        fmt.duration(policy.mean_jct_s),
+def _cells(policies: Sequence[PolicyResult], currency: str) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each row; each column has one unit."""
+    columns = (
+        fmt.column(fmt.energy, [p.energy_kwh for p in policies]),
+        [fmt.money(p.tardiness_cost, currency) for p in policies],
+        [fmt.money(p.total_cost, currency) for p in policies],
+        [fmt.count(p.late_jobs) for p in policies],
+        fmt.column(fmt.duration, [p.mean_wait_s for p in policies]),
+        fmt.column(fmt.duration, [p.mean_jct_s for p in policies]),
     )
-    return policy.policy, *(_brief(number) for number in numbers)
+    for policy, *numbers in zip(policies, *columns, strict=True):
+        yield policy.policy, *map(_brief, numbers)
 
 
 def _brief(text: str) -> str:

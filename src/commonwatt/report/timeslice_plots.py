@@ -1,4 +1,4 @@
-"""Static figures of sharing one device: a quantum divided (ETF Fig. 3), and shares over time (Fig. 9)."""
+"""Static figures of a shared device: a quantum divided (ETF Fig. 3), and shares over time (Fig. 9)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["piecewise_shares", "save_plan", "save_run", "shares_over_time"]
 
 
 def save_plan(result: TimeslicePlanResult, path: Path) -> None:
-    """Draw time and energy of each tenant; what is guaranteed is hatched. Raises ``InputError`` as ``saved``."""
+    """Draw time and energy of each tenant; the guaranteed part is hatched. Raises ``InputError`` as ``saved``."""
     names = [tenant.name for tenant in result.tenants]
     colours = list(tenant_colours(names).values())
     sure = np.array([tenant.guaranteed for tenant in result.tenants], dtype=float)
@@ -53,7 +53,7 @@ def save_run(result: TimesliceRunResult, path: Path) -> None:
 
 
 def shares_over_time(axes: Axes, result: TimesliceRunResult, what: str, *, legend: bool = True) -> None:
-    """Draw who used what part of the *what* (time or energy), stacked, over pieces of the run."""
+    """Draw the tenants' shares of *what* (time or energy), stacked, over intervals of the run."""
     names = [tenant.name for tenant in result.tenants]
     at = np.array([sample.at_s for sample in result.timeline])
     used = np.array([sample.time_s if what == "time" else sample.energy_j for sample in result.timeline])
@@ -68,7 +68,7 @@ def shares_over_time(axes: Axes, result: TimesliceRunResult, what: str, *, legen
 
 
 def piecewise_shares(at_s: Floats, used: Floats, pieces: int = 40) -> tuple[Floats, Floats]:
-    """Turn cumulative use ([M, N] at *at_s*, [M]) into shares of each of about so many pieces ([K + 1, N])."""
+    """Turn cumulative use ([M, N] at *at_s*, [M]) into shares in each of about *pieces* intervals ([K + 1, N])."""
     step = max(1, (len(at_s) - 1) // pieces)
     picked = np.unique(np.append(np.arange(0, len(at_s), step), len(at_s) - 1))
     grown = np.diff(used[picked], axis=0)

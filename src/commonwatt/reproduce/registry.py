@@ -1,15 +1,16 @@
-"""All topics by name, and one of them run."""
+"""All topics by name, and the run of one.
+
+This module is light to import: a topic's code is imported when the topic runs.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import pkgutil
-from importlib import import_module
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from commonwatt.reproduce import papers
-from commonwatt.reproduce.topic import Answer, Request, Topic
+from commonwatt.reproduce.topic import Topic, TopicAnswer, TopicRequest
 
 if TYPE_CHECKING:
     from commonwatt.model.results import ReproduceListResult, ReproduceResult
@@ -17,27 +18,222 @@ if TYPE_CHECKING:
 __all__ = ["find", "listed", "reproduce", "topics"]
 
 
+# -- ANDREAS: scheduling of training jobs on a GPU cluster
+
+_ANDREAS = "ANDREAS (Filippini, Ardagna, Lattuada, Amaldi and others, 2021)"
+
+
+def _sweep(request: TopicRequest, scenario: int) -> TopicAnswer:
+    from commonwatt.reproduce.papers.andreas_sweep import run
+
+    return run(request, scenario)
+
+
+def _table_3(request: TopicRequest) -> TopicAnswer:
+    from commonwatt.reproduce.papers.andreas_armida import table_3
+
+    return table_3(request)
+
+
+def _figure_4(request: TopicRequest) -> TopicAnswer:
+    from commonwatt.reproduce.papers.andreas_armida import figure_4
+
+    return figure_4(request)
+
+
+_ANDREAS_TOPICS = (
+    Topic(
+        "andreas-scenario-1",
+        "Costs, time to complete all jobs and optimizer time against the number of nodes; nodes of 2 V100 or 1 T4",
+        f"{_ANDREAS}, section V-B, Fig. 3 by the text (the captions of Fig. 2 and 3 are swapped)",
+        "reduction of the total cost by randomized greedy against FIFO, EDF and PS (62%), optimizer time (0.1 s)",
+        partial(_sweep, scenario=1),
+        "energy cost, total cost, makespan and optimizer time against the number of nodes",
+    ),
+    Topic(
+        "andreas-scenario-2",
+        "Costs, time to complete all jobs and optimizer time against the number of nodes; nodes of 4 V100 or 2 T4",
+        f"{_ANDREAS}, section V-B, Fig. 2 by the text (the captions of Fig. 2 and 3 are swapped)",
+        "reduction of the total cost by randomized greedy against FIFO, EDF and PS (30%), optimizer time (0.01 s)",
+        partial(_sweep, scenario=2),
+        "energy cost, total cost, makespan and optimizer time against the number of nodes",
+    ),
+    Topic(
+        "andreas-table-3",
+        "Validation on ARMIDA: three nodes, eight jobs",
+        f"{_ANDREAS}, section V-C, Tables II, III and V",
+        "energy cost, predicted and measured; due dates; GPU sharing and preemption; the baselines on this instance",
+        _table_3,
+        "costs of all policies, GPUs in use, waiting and power",
+    ),
+    Topic(
+        "andreas-armida",
+        "Trace of job executions on ARMIDA",
+        f"{_ANDREAS}, appendix B, Fig. 4",
+        "which job ran where with how many GPUs, and when",
+        _figure_4,
+        "nodes and GPUs over time",
+    ),
+)
+
+
+# -- CUFF: forecasts of GPU demand by quantiles, and a knob
+
+
+def _run_cuff(request: TopicRequest) -> TopicAnswer:
+    from commonwatt.reproduce.papers.cuff import answer
+
+    return answer(request)
+
+
+_CUFF_TOPICS = (
+    Topic(
+        "cuff",
+        "GPU demand of public clusters: networks trained on quantiles and on squared error, performance against saving",
+        "CUFF (Mammen, Bashir, Kolluri, Lee, Shenoy), Tables 2 to 4, Fig. 3 to 5",
+        "energy overhead of delays, MAE and under-prediction of three networks, performance against energy saving",
+        _run_cuff,
+        "an average day, MAE and under-prediction by level, performance against saving",
+    ),
+)
+
+
+# -- ETF: energy-time fairness on one GPU
+
+_ETF = "ETF (Liang, Hanafy, Bashir, Irwin, Shenoy, SEC 2023)"
+_ETF_FIGURES = {
+    "2": ("Unfairness of time-fair and energy-fair schedulers", "time and energy of two tenants"),
+    "3": ("The example of section 4.3", "time slices and energies of three tenants"),
+    "5": ("Two tenants under TF, EF and ETF", "F_T, F_E and F_S; improvement of ETF (2x)"),
+    "6": ("System fairness against power disparity, 13 clocks", "power ratio (7.9), improvement of ETF (2x, 1.6x)"),
+    "7": ("Time and energy against phi", "largest phi with perfect energy fairness (0.3)"),
+    "8": ("Time and energy against phi at the power ratio of an A10G (2.2)", "that it lies higher than in Fig. 7"),
+    "9": ("Three tenants that come and go", "guaranteed shares, power ratios (1.5, 2.5), use of the device"),
+    "10": ("Incentive to save energy", "throughput (1.3x) and latency (-10%) of the tenant that lowers its clock"),
+    "11": ("Weights 2 to 1 against phi", "largest phi with perfect energy fairness (0.6), energy in the ratio 2"),
+}
+
+
+def _run_etf(request: TopicRequest, figures: tuple[str, ...]) -> TopicAnswer:
+    from commonwatt.reproduce.papers.etf_figures import answer
+
+    return answer(request, figures)
+
+
+_ETF_TOPICS = (
+    Topic(
+        "etf",
+        "All figures of the evaluation, on profiles of a Jetson TX2 in virtual time",
+        f"{_ETF}, Fig. 2, 3 and 5 to 11",
+        "every number the paper prints about them",
+        partial(_run_etf, figures=tuple(_ETF_FIGURES)),
+        "the nine figures on one page",
+    ),
+    *(
+        Topic(
+            f"etf-figure-{number}", title, f"{_ETF}, Fig. {number}", compares, partial(_run_etf, figures=(number,)),
+            "the figure",
+        )
+        for number, (title, compares) in _ETF_FIGURES.items()
+    ),
+)  # fmt: skip
+
+
+# -- G#: mapping layers of many networks onto unequal sub-accelerators under one bandwidth
+
+_GSHARP = "G# (Kao, Krishna, Domain-specific Genetic Algorithm for Multi-tenant DNN Accelerator Scheduling)"
+_GSHARP_PARTS = {
+    "figure-6": ("Cycles and bandwidth of layers on both dataflows", "means of six networks and three classes"),
+    "figure-7": ("Makespans on S1, S2, S4 and S5", "how much longer other methods take, and where that comes from"),
+    "figure-8": ("Makespans against bandwidth", "that G# is never behind"),
+    "figure-9": ("Homogeneous, heterogeneous and BigLittle", "which is best at 1 and at 256 GB/s"),
+    "figure-10": ("Sixteen sub-accelerators", "how much longer other methods take"),
+    "figure-11": ("Fixed and flexible arrays", "mean cycles and bandwidth of jobs, makespans"),
+    "figure-12": ("Ablation of the genetic operators", "that each makes the search converge sooner"),
+    "figure-13": ("A schedule and its bandwidth", "bandwidth in use under FCFS-OLB and G#"),
+    "figure-14": ("Satisfaction of a target order", "24% before and 96% after the search"),
+    "table-6": ("Transfer to other batches", "makespans over the full search's after 0, 1 and 30 epochs"),
+    "table-7": ("Search time and makespan", "makespans over those of heuristics, seconds to converge"),
+    "searches": ("Other searches with nevergrad and learning", "their makespans and times; all of it with --full only"),
+    "cost-models": ("The same conclusions under a physically honest cost model", "which of Fig. 9 to 11 still hold"),
+}
+
+
+def _run_gsharp(request: TopicRequest, parts: tuple[str, ...]) -> TopicAnswer:
+    from commonwatt.reproduce.papers.gsharp import answer
+
+    return answer(request, parts)
+
+
+def _run_gsharp_all(request: TopicRequest) -> TopicAnswer:
+    """Run all parts; the other searches, which take hours in full and say little in part, only with the full extent."""
+    return _run_gsharp(request, tuple(part for part in _GSHARP_PARTS if part != "searches" or request.extent == "full"))
+
+
+def _gsharp_where(part: str) -> str:
+    kind, _, number = part.partition("-")
+    known = {"figure": f"Fig. {number}", "table": f"Table {number}", "searches": "Fig. 7, Table 7"}
+    return known.get(kind, "Fig. 9 to 11")
+
+
+_GSHARP_TOPICS = (
+    Topic(
+        "gsharp",
+        "The evaluation: layers, makespans, platforms, flexible arrays, operators, satisfaction, transfer, search time",
+        f"{_GSHARP}, Fig. 6 to 14, Tables 6 and 7",
+        "every number the paper prints about them, and the published code's",
+        _run_gsharp_all,
+        "the figures on one page",
+    ),
+    *(
+        Topic(
+            f"gsharp-{part}", title, f"{_GSHARP}, {_gsharp_where(part)}", compares,
+            partial(_run_gsharp, parts=(part,)), "the figure",
+        )
+        for part, (title, compares) in _GSHARP_PARTS.items()
+    ),
+)  # fmt: skip
+
+
+# -- Fair hardware sharing by a Fisher market: a thesis' case study on a configurable GPU
+
+
+def _run_market(request: TopicRequest) -> TopicAnswer:
+    from commonwatt.reproduce.papers.market import answer
+
+    return answer(request)
+
+
+_MARKET_TOPICS = (
+    Topic(
+        "market",
+        "Three configurations, three user sets: convergence, shares, speedups, utilization, and other mechanisms",
+        "Thesis on sharing hardware accelerators by a Fisher market, Fig. 5.3 to 5.10, Tables 5.1 to 5.6",
+        "every claim of chapter 5, and in how many draws of the unprinted inputs it holds",
+        _run_market,
+        "prices, speedups of each user set, ratio to the entitlement, utilization of three mechanisms",
+    ),
+)
+
+
 def topics() -> tuple[Topic, ...]:
-    """Return the topics of all papers, by paper."""
-    found: list[Topic] = []
-    for module in sorted(pkgutil.iter_modules(papers.__path__), key=lambda info: info.name):
-        if not module.name.startswith("_"):
-            found += import_module(f"{papers.__name__}.{module.name}").TOPICS
-    return tuple(found)
+    """Return the topics of all papers."""
+    return (*_ANDREAS_TOPICS, *_CUFF_TOPICS, *_ETF_TOPICS, *_GSHARP_TOPICS, *_MARKET_TOPICS)
 
 
 def find(name: str) -> Topic:
     """Return the topic called *name*; raises ``InputError`` if there is none."""
     from commonwatt.model.errors import InputError
+    from commonwatt.model.names import one_of
 
     known = {topic.name: topic for topic in topics()}
     if name not in known:
-        raise InputError(f"one of {', '.join(known)}", field="NAME", value=name)
+        raise InputError(one_of(known, name), field="NAME", value=name)
     return known[name]
 
 
 def listed() -> ReproduceListResult:
-    """Return what can be run again."""
+    """Return the list of topics."""
     from commonwatt import __version__
     from commonwatt.model.results import ReproduceListResult, ReproduceTopic
 
@@ -50,7 +246,7 @@ def listed() -> ReproduceListResult:
     )
 
 
-def reproduce(topic: Topic, request: Request) -> tuple[ReproduceResult, Answer]:
+def reproduce(topic: Topic, request: TopicRequest) -> tuple[ReproduceResult, TopicAnswer]:
     """Run *topic*; return the document, and the answer with the picture."""
     from commonwatt import __version__
     from commonwatt.model.results import ReproduceResult

@@ -1,8 +1,8 @@
-"""What a topic is, what it is asked for, and what it answers."""
+"""A topic (a figure or table of a paper), its request and its answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,25 +11,32 @@ from typing import TYPE_CHECKING, Literal, Protocol
 if TYPE_CHECKING:
     from commonwatt.model.results import ReproducePoint, ReproduceRow
 
-__all__ = ["Answer", "Bar", "Extent", "Request", "Topic"]
+__all__ = ["Bar", "Extent", "Topic", "TopicAnswer", "TopicRequest"]
 
 Extent = Literal["quick", "default", "full"]
 
 
 class Bar(Protocol):
-    """Hears how far runs are; see ``commonwatt.cli.output.Progress``."""
+    """Shows the progress of runs; see ``commonwatt.cli.output.Progress``."""
 
     def at(self, policy: str, time_s: float) -> None:
-        """Hear that a run has come to *time_s*."""
+        """Report that a run has reached *time_s*."""
+        ...
+
+    def follow(self, times_s: Callable[[], Iterable[float]]) -> None:
+        """Set the function that returns how far runs in other processes have come."""
         ...
 
     def done(self) -> None:
-        """Hear that a run has ended."""
+        """Report the end of a run."""
         ...
 
 
 class _Silent:
     def at(self, policy: str, time_s: float) -> None:
+        pass
+
+    def follow(self, times_s: Callable[[], Iterable[float]]) -> None:
         pass
 
     def done(self) -> None:
@@ -41,19 +48,19 @@ def _silent(runs: int, length_s: float) -> AbstractContextManager[Bar]:  # noqa:
 
 
 @dataclass(frozen=True)
-class Request:
-    """How a topic is to be run."""
+class TopicRequest:
+    """Extent, seeds and parallelism of a topic's run."""
 
     extent: Extent = "default"
     seed: int = 0
-    seeds: int | None = None  # how many, from ``seed`` on; ``None``: what suits the extent
+    seeds: int | None = None  # number of seeds, from ``seed`` on; ``None``: that of the extent
     jobs: int = 1  # runs at a time
-    progress: Callable[[int, float], AbstractContextManager[Bar]] = _silent  # given the runs and the length of one, s
+    progress: Callable[[int, float], AbstractContextManager[Bar]] = _silent  # of the number of runs and their length, s
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came out. ``draw`` saves the picture to a file."""
+class TopicAnswer:
+    """Result of a topic. ``draw`` saves its plot to a file."""
 
     seeds: tuple[int, ...]
     digests: tuple[str, ...]  # SHA-256 of every input
@@ -67,11 +74,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Topic:
-    """A figure or table of a paper that can be run again."""
+    """A figure or table of a paper that can be reproduced."""
 
     name: str
     title: str
     paper: str  # where the paper has it
     compares: str
-    run: Callable[[Request], Answer]
-    draws: str = ""  # what --plot draws; empty: nothing
+    run: Callable[[TopicRequest], TopicAnswer]
+    draws: str = ""  # subject of --plot; empty: no plot

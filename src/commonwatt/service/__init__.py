@@ -1,5 +1,5 @@
-"""The REST API of the live control plane, and the server it runs in.
+"""The REST API of the live control plane, and the server that runs it.
 
-``desk.py`` is what it needs of the rest of the process; ``app.py`` puts the resources together, one file each;
-``guard.py`` says who may use them, ``envelope.py`` what surrounds every answer, ``server.py`` runs it.
+``context`` names what the service needs of the process around it. ``app`` assembles the resources, one module each;
+``auth`` checks tokens and roles, ``middleware`` surrounds every response, and ``server`` runs the application.
 """

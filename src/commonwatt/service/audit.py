@@ -1,4 +1,4 @@
-"""Every changing request is written down: who, what, on what, with which outcome. Never tokens or environments."""
+"""The audit log: who changed what, and the outcome. It never contains tokens or environment variables."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from commonwatt.model.errors import InputError, ServiceError, StoreError
-from commonwatt.service.desk import Desk
-from commonwatt.service.guard import Caller
+from commonwatt.service.auth import Caller
+from commonwatt.service.context import ServiceContext
 
 __all__ = ["AuditedRoute", "about", "actor_of", "noted"]
 
@@ -26,25 +26,25 @@ _log = logging.getLogger("commonwatt.audit")
 
 
 def about(request: Request, target: str, **detail: Any) -> None:  # noqa: ANN401
-    """Say what a request was about, where its address does not."""
+    """Set the target of a request for the audit log, if its path does not name it."""
     request.state.audited = (target, detail or None)
 
 
 def actor_of(caller: Caller) -> str:
-    """Return what the audit log calls one who makes a request."""
+    """Return the name of *caller* in the audit log."""
     return caller.name[:_LONGEST]
 
 
 def noted(request: Request) -> None:
-    """Say that a request has written its line itself, together with what it did."""
+    """Mark a request whose audit entry was written in the transaction of the change."""
     request.state.noted = True
 
 
 class AuditedRoute(APIRoute):
-    """A route whose changing requests are written down, whatever comes of them, once it is known who makes them."""
+    """A route that writes its changing requests to the audit log, whatever their outcome, once the caller is known."""
 
     def get_route_handler(self) -> Handler:
-        """Return the handler, with its audit around it."""
+        """Return the handler, wrapped in the audit."""
         handler = super().get_route_handler()
         if set(self.methods or ()) <= _READS:
             return handler
@@ -65,15 +65,15 @@ class AuditedRoute(APIRoute):
 async def _note(request: Request, action: str, status: int) -> None:
     caller = getattr(request.state, "caller", None)
     if caller is None:
-        return  # the log of requests has it
+        return  # in the access log only
     if status < 400 and getattr(request.state, "noted", False):
         return
-    desk: Desk = request.app.state.desk
+    context: ServiceContext = request.app.state.context
     target, detail = getattr(request.state, "audited", None) or (_target(request), None)
     outcome = "done" if status < 400 else f"refused {status}"
     actor, target = actor_of(caller), _clean(target)
     try:
-        await run_in_threadpool(desk.store.note, time.time(), actor, action[:32], target, outcome, detail)
+        await run_in_threadpool(context.store.note, time.time(), actor, action[:32], target, outcome, detail)
     except StoreError as error:
         _log.error("not written to the audit log: %s: %s %s: %s (%s)", actor, action, target, outcome, error)
 

@@ -1,4 +1,4 @@
-"""Bodies of requests: JSON into a model, with the same messages as files."""
+"""Request bodies: JSON into a model, with the same errors as for files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from commonwatt.data.files import validate
 from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel
-from commonwatt.service.problems import Refusal
+from commonwatt.service.problems import ApiRefusal
 
 __all__ = ["body_of", "described"]
 
@@ -27,21 +27,21 @@ def body_of(model: type[M]) -> Callable[[Request], Awaitable[M]]:
     async def read(request: Request) -> M:
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media_type != "application/json":
-            raise Refusal(415, f"got a body of type {media_type[:80]!r}, expected application/json")
+            raise ApiRefusal(415, f"got a body of type {media_type[:80]!r}, expected application/json")
         try:
             async with asyncio.timeout(_LONGEST_S):
                 raw = await request.body()
         except TimeoutError:
-            raise Refusal(408, "the body did not arrive in time") from None
+            raise ApiRefusal(408, "the body did not arrive in time") from None
         except ClientDisconnect:
-            raise Refusal(400, "the connection ended within the body") from None
+            raise ApiRefusal(400, "the connection ended before the end of the body") from None
         return validate(_parsed(raw), model, strict=True)
 
     return read
 
 
 def described(model: type[FileModel]) -> dict[str, Any]:
-    """Describe the body for OpenAPI; the schema itself is among its components."""
+    """Return the body's description for OpenAPI, which refers to a schema among the components."""
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
@@ -51,21 +51,21 @@ def _parsed(raw: bytes) -> dict[str, Any]:
         document = json.loads(raw.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_constant)
         json.dumps(document, ensure_ascii=False).encode("utf-8")
     except InputError as error:
-        raise Refusal(400, str(error), field=error.field, expected=error.expected) from None
+        raise ApiRefusal(400, str(error), field=error.field, expected=error.expected) from None
     except UnicodeError:
-        raise Refusal(400, "expected JSON of valid UTF-8") from None
+        raise ApiRefusal(400, "expected JSON in valid UTF-8") from None
     except RecursionError:
-        raise Refusal(400, "expected JSON that is not nested so deeply") from None
+        raise ApiRefusal(400, "expected JSON with less nesting") from None
     except ValueError as error:
-        raise Refusal(400, f"expected JSON: {error}") from None
+        raise ApiRefusal(400, f"expected JSON: {error}") from None
     if not isinstance(document, dict):
-        raise Refusal(422, "expected a JSON object of fields", expected="a JSON object of fields")
+        raise ApiRefusal(422, "expected a JSON object of fields", expected="a JSON object of fields")
     return document
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    document = dict(pairs)
+    if len(document) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
         raise InputError("each key once", field=twice)
@@ -74,9 +74,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise InputError("text without NUL characters", field=key.replace("\0", "?"))
         if isinstance(value, list) and any(isinstance(entry, str) and "\0" in entry for entry in value):
             raise InputError("text without NUL characters", field=key)
-    return found
+    return document
 
 
 def _no_constant(name: str) -> float:
-    msg = f"{name} is no number of JSON"
+    msg = f"{name} is not a JSON number"
     raise ValueError(msg)

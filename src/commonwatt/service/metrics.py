@@ -1,33 +1,33 @@
-"""What Prometheus reads: the cluster after the last tick, sums of the store, and what this process counted.
+"""Metrics for Prometheus: the cluster after the last tick, totals of the store, and counters of this process.
 
-Names are those docs/operations.md lists. Unknown is absent, never 0. Energy, money, GPU time and events are totals of
-the store, so they never go down, whatever is restarted; durations and errors are this process's and begin anew with it.
+Unknown is absent, never 0. Energy, money, GPU time and events are totals of the store and survive restarts; durations
+and errors are counted from the start of the process.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter as Tallied
+from collections import Counter as Tally
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from commonwatt import __version__
-from commonwatt.live.board import EVENT_KINDS, Board, BoardNode, is_late
-from commonwatt.live.tally import Counts
+from commonwatt.controlplane.counters import TickCounts
+from commonwatt.controlplane.snapshot import EVENT_KINDS, Snapshot, SnapshotNode, is_late
 from commonwatt.model.errors import MissingExtraError, StoreError
 from commonwatt.model.units import J_PER_KWH, MICRO, NANO
-from commonwatt.service.http_times import HttpTimes
-from commonwatt.store.store import Store
-from commonwatt.store.totals import event_counts, lateness, queue
+from commonwatt.service.middleware import HttpTimes
+from commonwatt.store.api_store import ApiStore
+from commonwatt.store.queries import event_counts, lateness, queue
 
 __all__ = ["metrics_page"]
 
 PREFIX = "commonwatt_"
 NODE_STATES = ("on", "waking", "asleep", "down")
 CONTROLLER_ERRORS = {
-    "engine": "Errors of the engine that ended a tick, since the process started",
-    "store": "Errors of the database that ended a tick, since the process started",
-    "other": "Other errors that ended a tick, since the process started",
+    "engine": "Ticks that ended with an error of the engine, since the process started",
+    "store": "Ticks that ended with an error of the database, since the process started",
+    "other": "Ticks that ended with another error, since the process started",
 }
 
 Metric = Any
@@ -35,25 +35,25 @@ Metric = Any
 
 
 def metrics_page(
-    *, board: Callable[[], Board], store: Store, counts: Callable[[], Counts], http: HttpTimes,
+    *, snapshot: Callable[[], Snapshot], store: ApiStore, counts: Callable[[], TickCounts], http: HttpTimes,
     currency: str, set_aside: Collection[str] = (), now_s: Callable[[], float] = time.time,
 ) -> Callable[[], tuple[bytes, str]]:  # fmt: skip
-    """Return a function that gives Prometheus' text and its content type.
+    """Return a function that returns Prometheus' text and its content type.
 
     Parameters
     ----------
-    board
-        Gives the cluster after the last tick.
+    snapshot
+        Returns the cluster after the last tick.
     store
-        Where sums are kept. If it does not answer, its families are absent and ``commonwatt_store_up`` is 0.
+        Source of the totals. If it does not answer, their families are absent and ``commonwatt_store_up`` is 0.
     counts
-        Gives what the controller counted of itself.
+        Returns the controller's counters.
     http
         Durations of requests.
     currency
-        Of all money.
+        Currency of all costs.
     set_aside
-        Nodes on which new jobs are only measured.
+        Nodes reserved for profiling new jobs.
     """
     try:
         import prometheus_client
@@ -61,61 +61,59 @@ def metrics_page(
         raise MissingExtraError("prometheus-client", "live") from error
     registry = prometheus_client.CollectorRegistry()
     prometheus_client.ProcessCollector(registry=registry)
-    registry.register(_Collector(board, store, counts, http, currency, set_aside, now_s))
+    registry.register(_Collector(snapshot, store, counts, http, currency, set_aside, now_s))
     return lambda: (prometheus_client.generate_latest(registry), str(prometheus_client.CONTENT_TYPE_LATEST))
 
 
 class _Collector:
-    """All families, made when asked."""
+    """Collects all families at each scrape."""
 
     def __init__(
-        self, board: Callable[[], Board], store: Store, counts: Callable[[], Counts], http: HttpTimes,
+        self, snapshot: Callable[[], Snapshot], store: ApiStore, counts: Callable[[], TickCounts], http: HttpTimes,
         currency: str, set_aside: Collection[str], now_s: Callable[[], float],
     ) -> None:  # fmt: skip
-        self._board, self._store, self._counts, self._http = board, store, counts, http
+        self._snapshot, self._store, self._counts, self._http = snapshot, store, counts, http
         self._currency, self._set_aside, self._now_s = currency, set_aside, now_s
 
     def describe(self) -> list[Metric]:
-        """Nothing, so that registering asks nobody."""
+        """Return nothing, so that registering reads nothing."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Ask everybody and tell it."""
+        """Yield all families."""
         yield _gauge("build_info", "Version of commonwatt", {("version",): {(__version__,): 1.0}})
-        board = self._board()
-        yield from _controller(board)
-        yield from _cluster(board, self._set_aside)
-        yield from self._saved(board.saved)
+        snapshot = self._snapshot()
+        yield from _controller(snapshot)
+        yield from _cluster(snapshot, self._set_aside)
+        yield from self._saved(snapshot.saved)
         yield from self._process()
         try:
-            families = [*self._queue(board), *self._ledger(), *self._events()]
+            families = [*self._queue(snapshot), *self._ledger(), *self._events()]
         except StoreError:
             families = []
-        yield _gauge("store_up", "Whether the database answered just now", float(bool(families)))
+        yield _gauge("store_up", "Whether the database answers", float(bool(families)))
         yield from families
 
     def _saved(self, saved: Mapping[str, float | str | None] | None) -> Iterator[Metric]:
         energy_kwh, cost = (saved or {}).get("energy_kwh"), (saved or {}).get("cost")
         if isinstance(energy_kwh, float):
             yield _gauge(
-                "saved_energy_joules", "Energy saved, by an estimate, against the baseline policy",
+                "saved_energy_joules", "Estimated energy saved against the baseline policy",
                 energy_kwh * J_PER_KWH,
             )  # fmt: skip
         if isinstance(cost, float):
             yield _gauge(
-                "saved_cost", "Money saved, by an estimate, against the baseline policy",
+                "saved_cost", "Estimated cost saved against the baseline policy",
                 {("currency",): {(self._currency,): cost}},
             )  # fmt: skip
         if isinstance(period_s := (saved or {}).get("period_s"), float):
-            yield _gauge("saved_period_seconds", "Time the estimate of what is saved is about", period_s)
+            yield _gauge("saved_period_seconds", "Period covered by the estimate of savings", period_s)
 
     def _process(self) -> Iterator[Metric]:
         from prometheus_client.core import HistogramMetricFamily
 
         counts = self._counts()
-        duration = HistogramMetricFamily(
-            f"{PREFIX}tick_duration_seconds", "Duration of a tick: observe, decide, command"
-        )
+        duration = HistogramMetricFamily(f"{PREFIX}tick_duration_seconds", "Duration of a tick: observe, decide, act")
         duration.add_metric([], counts.ticks.buckets(), sum_value=counts.ticks.sum)
         yield duration
         yield _counter("ticks", "Ticks since the process started", float(sum(counts.ticks.counts)))
@@ -123,42 +121,44 @@ class _Collector:
             name = "controller" if source == "other" else source
             yield _counter(f"{name}_errors", CONTROLLER_ERRORS[source], float(number))
         requests = HistogramMetricFamily(
-            f"{PREFIX}http_request_duration_seconds", "From a request's arrival to the end of its answer",
+            f"{PREFIX}http_request_duration_seconds", "Duration of a request, from arrival to the end of the response",
             labels=["method", "route", "status"],
         )  # fmt: skip
         for labels, times in self._http.snapshot().items():
             requests.add_metric(list(labels), times.buckets(), sum_value=times.sum)
         yield requests
 
-    def _queue(self, board: Board) -> Iterator[Metric]:
+    def _queue(self, snapshot: Snapshot) -> Iterator[Metric]:
         jobs = {(status,): float(number) for status, number in self._store.counts().items()}
         yield _gauge("jobs", "Jobs by status", {("status",): jobs})
         now_s = self._now_s()
         standing = queue(self._store.database)
         wait_s = 0.0 if standing.oldest_submit_s is None else max(0.0, now_s - standing.oldest_submit_s)
         yield _gauge(
-            "queue_oldest_wait_seconds", "Age of the oldest job that waits and is not held; 0 if none waits", wait_s
+            "queue_oldest_wait_seconds", "Age of the oldest waiting job that is not on hold; 0 without one", wait_s
         )
-        yield _gauge("jobs_on_hold", "Waiting jobs that are held", float(standing.held))
-        yield _gauge("requests_pending", "Requests of people not dealt with yet", float(standing.requests))
-        yield _gauge("intents_open", "Commands to the engine of unknown outcome", float(standing.intents))
+        yield _gauge("jobs_on_hold", "Waiting jobs on hold", float(standing.held))
+        yield _gauge(
+            "requests_pending", "User requests that the controller has yet to handle", float(standing.requests)
+        )
+        yield _gauge("intents_open", "Commands to the engine with unknown outcome", float(standing.intents))
         late = lateness(self._store.database, now_s)
-        yield _gauge("late_jobs", "Active jobs beyond their due dates", float(late.late))
+        yield _gauge("late_jobs", "Active jobs past their due dates", float(late.late))
         expected = sum(
-            is_late(board.rows[job.id].due_s, now_s, job.expected_end_s)
-            for job in board.jobs.values() if job.id in board.rows
+            is_late(snapshot.rows[job.id].due_s, now_s, job.expected_end_s)
+            for job in snapshot.jobs.values() if job.id in snapshot.rows
         )  # fmt: skip
-        yield _gauge("expected_late_jobs", "Active jobs that are late, or will be as things stand", float(expected))
+        yield _gauge("expected_late_jobs", "Active jobs that are late or expected to be late", float(expected))
         cost = {("currency",): {(self._currency,): late.cost}}
-        yield _gauge("tardiness_cost", "Weighted lateness of active jobs so far", cost)
+        yield _gauge("tardiness_cost", "Tardiness cost of active jobs so far", cost)
 
     def _ledger(self) -> Iterator[Metric]:
-        """Rows of the ledger; a running job's share since its last start may still be lost: gauges, apart."""
+        """Yield rows of the ledger; the work since a running job's last start may be lost, so it is a gauge."""
         rows = self._store.ledger()
         quantities = (
             ("energy_uj", "energy", "joules", MICRO, "Energy"),
-            ("cost_n", "cost", "", NANO, "Money for electricity"),
-            ("carbon_ug", "carbon", "grams", MICRO, "Carbon dioxide of electricity"),
+            ("cost_n", "cost", "", NANO, "Cost of electricity"),
+            ("carbon_ug", "carbon", "grams", MICRO, "Carbon emissions of electricity"),
             ("gpu_us", "gpu", "seconds", MICRO, "GPU time"),
         )
         for column, name, unit, scale, text in quantities:
@@ -179,11 +179,11 @@ class _Collector:
                     settled[*money, row["row"], tenant] = value
             suffix = f"_{unit}" if unit else ""
             yield _counter(
-                f"{name}{suffix}", f"{text} by row of the ledger, and by tenant where it is a job's",
+                f"{name}{suffix}", f"{text} by row of the ledger, and by tenant for jobs",
                 {(*names, "row", "tenant"): settled},
             )  # fmt: skip
             yield _gauge(
-                f"pending_{name}{suffix}", f"{text} of running jobs since they last started, not yet in the ledger",
+                f"pending_{name}{suffix}", f"{text} of running jobs since their last start, not yet in the ledger",
                 {(*names, "tenant"): pending},
             )  # fmt: skip
             if metered is not None:
@@ -193,46 +193,48 @@ class _Collector:
                 )  # fmt: skip
 
     def _events(self) -> Iterator[Metric]:
-        counts = dict.fromkeys(EVENT_KINDS, 0) | event_counts(self._store.database)  # 0 is no gap in a series
+        counts = dict.fromkeys(EVENT_KINDS, 0) | event_counts(self._store.database)  # 0 leaves no gap in a series
         yield _counter("job_events", "Events of jobs by kind", {("kind",): {(k,): float(n) for k, n in counts.items()}})
-        yield _counter("preemptions", "Running jobs stopped to wait", float(counts.get("preempted", 0)))
+        yield _counter("preemptions", "Running jobs that were stopped to wait", float(counts.get("preempted", 0)))
         moved = counts.get("migrated", 0) + counts.get("resized", 0)
-        yield _counter("migrations", "Running jobs moved, or given another number of GPUs", float(moved))
+        yield _counter("migrations", "Running jobs that were moved or resized", float(moved))
 
 
-def _controller(board: Board) -> Iterator[Metric]:
-    info = {("engine", "mode"): {(board.engine, board.mode): 1.0}}
-    yield _gauge("controller_info", "The engine, and whether decisions are carried out", info)
-    yield _gauge("controller_healthy", "Whether the last tick was carried out", float(board.healthy))
-    yield _gauge("controller_last_tick_timestamp_seconds", "When the last tick was", board.time_s)
+def _controller(snapshot: Snapshot) -> Iterator[Metric]:
+    info = {("engine", "mode"): {(snapshot.engine, snapshot.mode): 1.0}}
+    yield _gauge("controller_info", "Engine and mode", info)
+    yield _gauge("controller_healthy", "Whether the last tick was carried out", float(snapshot.healthy))
+    yield _gauge("controller_last_tick_timestamp_seconds", "Time of the last tick", snapshot.time_s)
 
 
-def _cluster(board: Board, set_aside: Collection[str]) -> Iterator[Metric]:
-    nodes = board.nodes
+def _cluster(snapshot: Snapshot, set_aside: Collection[str]) -> Iterator[Metric]:
+    nodes = snapshot.nodes
     yield _gauge("gpus", "GPUs of the cluster", float(sum(node.gpus for node in nodes)))
-    yield _gauge("gpus_usable", "GPUs that may be used", float(sum(node.usable_gpus for node in nodes)))
-    yield _gauge("gpus_held", "GPUs our jobs hold", float(sum(node.held_gpus for node in nodes)))
+    yield _gauge(
+        "gpus_usable", "GPUs of the cluster that are available", float(sum(node.usable_gpus for node in nodes))
+    )
+    yield _gauge("gpus_held", "GPUs allocated to jobs", float(sum(node.held_gpus for node in nodes)))
     shut = {node.name for node in nodes if node.drained or node.name in set_aside}
     free = sum(max(0, node.usable_gpus - node.held_gpus) for node in nodes if node.name not in shut)
-    yield _gauge("gpus_free", "GPUs any job could get now: not of nodes that are drained, or only measure", float(free))
-    if board.power_w is not None:
-        yield _gauge("power_watts", "Power of the cluster", board.power_w)
-    states = Tallied(node.state for node in nodes)
+    yield _gauge("gpus_free", "Free GPUs of nodes that are neither drained nor reserved for profiling", float(free))
+    if snapshot.power_w is not None:
+        yield _gauge("power_watts", "Power of the cluster", snapshot.power_w)
+    states = Tally(node.state for node in nodes)
     by_state = {(state,): float(states[state]) for state in NODE_STATES}
     yield _gauge("nodes", "Nodes by state", {("state",): by_state})
     up = {(node.name,): float(node.state != "down") for node in nodes}
-    yield _gauge("node_up", "Whether the node is not down", {("node",): up})
+    yield _gauge("node_up", "Whether the node is up", {("node",): up})
     drained = {(node.name,): float(node.drained) for node in nodes}
-    yield _gauge("node_drained", "Whether no new job goes there", {("node",): drained})
+    yield _gauge("node_drained", "Whether the node is drained", {("node",): drained})
     yield _gauge(
-        "node_gpus", "GPUs of a node: held by our jobs, free, or not to be used",
+        "node_gpus", "GPUs of a node by state: held (allocated to jobs), free or unusable",
         {("node", "gpu_type", "state"): dict(row for node in nodes for row in _shares(node))},
     )  # fmt: skip
     power = {(node.name,): node.power_w for node in nodes if node.power_w is not None}
     yield _gauge("node_power_watts", "Power of a node", {("node",): power})
 
 
-def _shares(node: BoardNode) -> Iterator[tuple[tuple[str, ...], float]]:
+def _shares(node: SnapshotNode) -> Iterator[tuple[tuple[str, ...], float]]:
     free = max(0, node.usable_gpus - node.held_gpus)
     states = {"held": node.held_gpus, "free": free, "unusable": max(0, node.gpus - node.held_gpus - free)}
     for state, gpus in states.items():
@@ -240,7 +242,7 @@ def _shares(node: BoardNode) -> Iterator[tuple[tuple[str, ...], float]]:
 
 
 _Values = float | Mapping[Any, Mapping[Any, float]]
-"""One value, or names of labels and values by their values."""
+"""One value, or values by labels: ``{label names: {label values: value}}``."""
 
 
 def _gauge(name: str, text: str, values: _Values) -> Metric:

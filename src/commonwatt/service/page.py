@@ -1,4 +1,4 @@
-"""The dashboard: one page, its scripts, and plotly.js out of the installed package. Nothing comes from elsewhere."""
+"""The dashboard: one page, its scripts, and plotly.js from the installed package. It loads nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _answer(request: Request, name: str) -> Response:
 
 @cache
 def _sources() -> Mapping[str, Callable[[], bytes]]:
-    """Return what reads each file there is, by name: nothing else can be asked for."""
+    """Return a reader for each file by name; no other file can be requested."""
     folder = resources.files("commonwatt.service").joinpath("static")
     return {file.name: file.read_bytes for file in folder.iterdir()} | {"plotly.js": _plotly}
 

@@ -1,4 +1,4 @@
-"""Everything that is refused is refused the same way: ``application/problem+json`` (RFC 9457)."""
+"""Every refusal has the form ``application/problem+json`` (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from commonwatt.model.errors import EngineError, InputError, ServiceError, StoreError
-from commonwatt.model.live_results import Problem
+from commonwatt.model.live_results import ProblemDetail
 
-__all__ = ["MEDIA_TYPE", "Refusal", "install", "problem", "refusals"]
+__all__ = ["MEDIA_TYPE", "ApiRefusal", "install", "problem", "refusals"]
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_S = 5
@@ -23,8 +23,8 @@ _LONGEST = 1000
 _log = logging.getLogger("commonwatt.service")
 
 
-class Refusal(HTTPException):
-    """A refusal by one of our routes."""
+class ApiRefusal(HTTPException):
+    """A refusal raised by a route."""
 
     def __init__(
         self, status: int, detail: str, *, field: str | None = None, value: object = None, expected: str | None = None,
@@ -38,12 +38,12 @@ def problem(
     status: int, detail: str, *, field: str | None = None, value: object = None, expected: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:  # fmt: skip
-    """Return a refusal."""
-    document = Problem(
+    """Return the response of a refusal."""
+    document = ProblemDetail(
         title=HTTPStatus(status).phrase, status=status, detail=_short(detail), field=field,
         value=None if value is None else _short(str(value)), expected=expected,
     )  # fmt: skip
-    content = json.dumps(document.model_dump(mode="json"))  # ASCII: whatever the text holds can be sent
+    content = json.dumps(document.model_dump(mode="json"))  # ASCII, so that any text can be sent
     return Response(content, status, dict(headers or {}), MEDIA_TYPE)
 
 
@@ -59,7 +59,7 @@ _REFERENCE = {"$ref": "#/components/schemas/Problem"}
 
 
 def install(app: FastAPI) -> None:
-    """Let *app* answer every error with a problem."""
+    """Let *app* answer every error with a problem document."""
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(InputError, _input)
@@ -71,31 +71,31 @@ def install(app: FastAPI) -> None:
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
-    if isinstance(error, Refusal):
+    if isinstance(error, ApiRefusal):
         return problem(
             error.status_code, error.detail, field=error.field, value=error.value, expected=error.expected,
             headers=headers,
         )  # fmt: skip
     if error.status_code == HTTPStatus.NOT_FOUND:
-        return problem(404, "there is nothing at this address; /api/v1/openapi.json lists what there is")
+        return problem(404, "no such resource; /api/v1/openapi.json lists all resources")
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         headers = {"Allow": _allowed(request, headers)}
-        return problem(405, f"this address takes {headers['Allow']}", headers=headers)
+        return problem(405, f"this resource supports {headers['Allow']}", headers=headers)
     return problem(error.status_code, str(error.detail), headers=headers)
 
 
 def _allowed(request: Request, headers: Mapping[str, str]) -> str:
-    """Methods an address takes, over all routes with it: the framework names those of the first only."""
-    found = set(headers.get("allow", headers.get("Allow", "")).replace(" ", "").split(",")) - {""}
+    """Return the methods of a path over all its routes; the framework names those of the first only."""
+    methods = set(headers.get("allow", headers.get("Allow", "")).replace(" ", "").split(",")) - {""}
     for route in request.app.state.routes:
         match = getattr(route, "path_regex", None)
         if match is not None and match.match(request.url.path):
-            found |= set(getattr(route, "methods", None) or ())
-    return ", ".join(sorted(found))
+            methods |= set(getattr(route, "methods", None) or ())
+    return ", ".join(sorted(methods))
 
 
 async def _invalid(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    """Parameters of path, query and headers; bodies are validated by ``body.py``."""
+    """Refuse a parameter of path, query or header; ``body`` validates bodies."""
     assert isinstance(error, RequestValidationError)
     first: Mapping[str, Any] = error.errors()[0]
     place: Sequence[Any] = first["loc"]
@@ -105,8 +105,8 @@ async def _invalid(request: Request, error: Exception) -> Response:  # noqa: ARG
     value = None if first["type"] == "missing" else first.get("input")
     if first["type"] == "missing":
         expected = "this parameter to be given"
-    told = InputError(expected, field=field, value=value)
-    return problem(422, str(told), field=field, value=value, expected=expected)
+    detail = str(InputError(expected, field=field, value=value))
+    return problem(422, detail, field=field, value=value, expected=expected)
 
 
 async def _input(request: Request, error: Exception) -> Response:  # noqa: ARG001
@@ -122,7 +122,7 @@ async def _service(request: Request, error: Exception) -> Response:  # noqa: ARG
 async def _away(request: Request, error: Exception) -> Response:
     _log.error("%s %s: %s", request.method, request.scope["path"], error)
     what = "database" if isinstance(error, StoreError) else "engine"
-    detail = f"the {what} does not answer just now; try again"
+    detail = f"the {what} does not answer; try again"
     return problem(503, detail, headers={"Retry-After": str(RETRY_S)})
 
 

@@ -1,4 +1,4 @@
-"""Runs the application in this process until it is told to stop."""
+"""Runs the application in this process until a signal stops it."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ __all__ = ["bound", "run_server"]
 
 _GRACE_S = 5
 _TURN_S = 5e-4
-"""How long a thread may keep the interpreter from others that want it: requests pass it on several times each, and
-would otherwise wait 5 ms (Python's default) every time while the controller decides."""
+"""Switch interval of the interpreter: a request changes threads several times, and with Python's default would wait
+5 ms each time while the controller decides."""
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on *host* and *port* (0: any free one); raises ``InputError`` if there is none."""
+    """Return a socket that listens on *host* and *port* (0: any free port); raises ``InputError`` if that fails."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = addresses[0]
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen(1024)
     except (OSError, ValueError, OverflowError) as error:
         raise InputError(
-            f"an address that can be listened on ({error})", field="live.server", value=f"{host}:{port}"
+            f"an address of this machine with a free port ({error})", field="live.server", value=f"{host}:{port}"
         ) from None
     return listening
 
 
 def run_server(app: FastAPI, listening: socket.socket, on_ready: Callable[[str], None] = lambda _: None) -> None:
-    """Serve *app* on *listening* until SIGTERM or SIGINT; *on_ready* is told its address once it answers."""
+    """Serve *app* on *listening* until SIGTERM or SIGINT; *on_ready* is called with its URL once it answers."""
     host, port = listening.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     config = uvicorn.Config(
         app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=_GRACE_S, lifespan="off"
     )
     server = _Server(config, lambda: on_ready(f"http://{shown}:{port}"))
-    app.openapi()  # parameters are checked against it: nobody shall wait for it to be made
+    app.openapi()  # built now, as the first request would wait for it
     sys.setswitchinterval(_TURN_S)
     with _signals_end_only_the_server():
         server.run(sockets=[listening])
@@ -54,7 +54,7 @@ def run_server(app: FastAPI, listening: socket.socket, on_ready: Callable[[str],
 
 @contextmanager
 def _signals_end_only_the_server() -> Iterator[None]:
-    """Keep uvicorn from ending the whole process by the signal it ended by: what comes after it is still to be done."""
+    """Keep uvicorn from raising its signal again when it ends, so that the caller can clean up."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

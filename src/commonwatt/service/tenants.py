@@ -1,4 +1,4 @@
-"""``/tenants``: entitlements, and what came of them."""
+"""``/tenants``: entitlements and usage."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from fastapi import APIRouter, Depends, Path, Request
 
 from commonwatt.model.live_results import TenantOrder, TenantPage, TenantState
 from commonwatt.service.audit import AuditedRoute, about
+from commonwatt.service.auth import Member, Operator
 from commonwatt.service.body import body_of, described
-from commonwatt.service.desk import Desk
-from commonwatt.service.guard import Member, Operator
-from commonwatt.service.parameters import PREFIX, desk_of, recent_of
-from commonwatt.service.problems import Refusal, refusals
+from commonwatt.service.context import PREFIX, ServiceContext, cache_of, context_of
+from commonwatt.service.problems import ApiRefusal, refusals
 
 __all__ = ["router"]
 
 router = APIRouter(prefix=f"{PREFIX}/tenants", tags=["tenants"], route_class=AuditedRoute)
 
 _NOT_DOTS = r"^([^\x00-\x1f\x7f/.]|\.[^\x00-\x1f\x7f/.]|\.\.[^\x00-\x1f\x7f/])[^\x00-\x1f\x7f/]*$"
-"""Neither `.` nor `..`, which no address can hold (``check_in_address``)."""
+"""Neither `.` nor `..`, which cannot be a segment of a path (``check_in_address``)."""
 Name = Annotated[str, Path(min_length=1, max_length=128, pattern=_NOT_DOTS, description="Name of the tenant.")]
 _COLUMNS = ("energy_uj", "cost_n", "carbon_ug", "gpu_us")
 
 
 @router.get("", response_model=TenantPage)
 async def tenants(request: Request, caller: Member) -> TenantPage:
-    """List tenants with their entitlement, energy and GPU time: all, or one's own."""
-    desk = desk_of(request)
-    states = await recent_of(request).get("tenants", lambda: _states(desk))
+    """List tenants with their entitlement, energy and GPU time; a tenant sees only itself."""
+    context = context_of(request)
+    states = await cache_of(request).get("tenants", lambda: _states(context))
     return TenantPage(
-        tenants=tuple(state for state in states if caller.sees(state.name)), currency=desk.config.electricity.currency
+        tenants=tuple(state for state in states if caller.sees(state.name)),
+        currency=context.config.electricity.currency,
     )
 
 
 @router.get("/{tenant}", response_model=TenantState, responses=refusals(404))
 def tenant(request: Request, caller: Member, tenant: Name) -> TenantState:
     """Return one tenant."""
-    found = next((state for state in _states(desk_of(request)) if state.name == tenant), None)
-    if found is None or not caller.sees(tenant):
-        raise Refusal(404, f"there is no tenant {tenant!r}", field="tenant", value=tenant)
-    return found
+    state = next((state for state in _states(context_of(request)) if state.name == tenant), None)
+    if state is None or not caller.sees(tenant):
+        raise ApiRefusal(404, f"there is no tenant {tenant!r}", field="tenant", value=tenant)
+    return state
 
 
 @router.put(
@@ -53,25 +53,25 @@ def set_tenant(
     request: Request, caller: Operator, tenant: Name,  # noqa: ARG001
     order: Annotated[TenantOrder, Depends(body_of(TenantOrder))],
 ) -> TenantState:  # fmt: skip
-    """Enter a tenant, or change its weight."""
-    desk = desk_of(request)
+    """Add a tenant, or change its weight."""
+    context = context_of(request)
     about(request, f"tenant {tenant}", weight=order.weight)
-    desk.store.add_tenant(tenant, order.weight, time.time())
-    desk.wake()
-    recent_of(request).forget()
-    return next(state for state in _states(desk) if state.name == tenant)
+    context.store.add_tenant(tenant, order.weight, time.time())
+    context.wake()
+    cache_of(request).forget()
+    return next(state for state in _states(context) if state.name == tenant)
 
 
-def _states(desk: Desk) -> list[TenantState]:
-    weights = desk.store.tenants()
+def _states(context: ServiceContext) -> list[TenantState]:
+    weights = context.store.tenants()
     accounts: dict[str, dict[str, int | None]] = {name: dict.fromkeys(_COLUMNS, 0) for name in weights}
-    for row in desk.store.ledger():
+    for row in context.store.ledger():
         if row["tenant"] in accounts:
             _add(accounts[row["tenant"]], row)
     everything: dict[str, int | None] = dict.fromkeys(_COLUMNS, 0)
     for account in accounts.values():
         _add(everything, account)
-    total, counts = sum(weights.values()), desk.store.counts_by_tenant()
+    total, counts = sum(weights.values()), context.store.counts_by_tenant()
     return [
         TenantState(
             name=name, weight=weight, entitlement=weight / total, jobs=counts[name],

@@ -1,8 +1,7 @@
-"""A model server for tenants over the Open Inference Protocol v2, with a timeslicing scheduler behind it.
+"""A model server that speaks the Open Inference Protocol v2 and shares one device among tenants.
 
-- ``backend``: what the protocol's fronts know of what is behind them; ``sharing``: that, on a shared device.
-- ``worker``, ``calls``: the thread that computes, and requests on their way there and back.
-- ``server``, ``front``, ``rest`` (``_body``, ``_read``), ``grpc_front``, ``tensors``, ``checks``, ``answers``,
-  ``refusals``: the protocol.
-- ``keys``: who may do what. ``settings``, ``status``, ``metrics``: for the operator.
+- ``backend``: the interface behind the protocol; ``sharing``: its implementation on a shared device.
+- ``worker``: the thread that drives the device, and the requests it computes.
+- ``server``, ``front``, ``rest``, ``rest_body``, ``grpc_front``, ``tensors``, ``refusals``: the protocol.
+- ``keys``: API keys. ``settings``, ``metrics``: for the operator.
 """

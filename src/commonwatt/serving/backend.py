@@ -1,6 +1,6 @@
-"""What stands behind the protocol's front: models of tenants, and requests to them.
+"""The interface behind REST and gRPC: tenants' models, and requests to them.
 
-The fronts (REST, gRPC) know this interface only; they turn its errors into the protocol's.
+REST and gRPC use nothing else, and turn its errors into those of their protocol.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = [
 
 
 class BackendError(Exception):
-    """A request that cannot be served; its text is for the client."""
+    """A request that cannot be served; the client sees the text."""
 
 
 class UnknownModelError(BackendError):
@@ -35,7 +35,7 @@ class NotReadyError(BackendError):
 
 
 class TooManyRequestsError(BackendError):
-    """The tenant's queues are full (REST 429, gRPC RESOURCE_EXHAUSTED; both say when to try again)."""
+    """The tenant's queues are full (REST 429, gRPC RESOURCE_EXHAUSTED, with the time to retry after)."""
 
     def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message)
@@ -43,26 +43,26 @@ class TooManyRequestsError(BackendError):
 
 
 class UnavailableError(BackendError):
-    """The server drains or the device is gone (REST 503, gRPC UNAVAILABLE)."""
+    """The server drains or the device has failed (REST 503, gRPC UNAVAILABLE)."""
 
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """A model as its tenant may see it."""
+    """A model as its tenant sees it."""
 
     name: str
     platform: str  # onnxruntime_onnx or pytorch_pt2
     ready: bool
-    inputs: tuple[TensorSpec, ...]  # empty while it has never been loaded
+    inputs: tuple[TensorSpec, ...]  # empty until it is first loaded
     outputs: tuple[TensorSpec, ...]
     reason: str = ""  # why it is not ready
 
 
 class Backend(Protocol):
-    """Models of tenants, and requests to them. Tenants are named as in the configuration; keys are the front's."""
+    """Tenants' models, and requests to them. Tenants are named as in the configuration; the front checks keys."""
 
     def ready(self) -> bool:
-        """Whether requests are taken: not while the server starts or drains, nor when the device is gone."""
+        """Return whether requests are accepted: not while the server starts or drains, nor after the device failed."""
         ...
 
     def models(self, tenant: str) -> tuple[ModelDescription, ...]:
@@ -70,27 +70,27 @@ class Backend(Protocol):
         ...
 
     def model(self, tenant: str, name: str) -> ModelDescription:
-        """Return one of them; raises ``UnknownModelError``."""
+        """Return a model of *tenant*; raises ``UnknownModelError``."""
         ...
 
     async def load(self, tenant: str, name: str) -> None:
-        """Load it; nothing happens if it is loaded. Raises ``BackendError`` if its file is not right."""
+        """Load a model unless it is loaded. Raises ``BackendError`` if its file cannot be loaded."""
         ...
 
     async def unload(self, tenant: str, name: str) -> None:
-        """Unload it once the requests under way are answered."""
+        """Unload a model after its requests in progress are answered."""
         ...
 
     async def infer(self, tenant: str, name: str, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Run one inference; *inputs* fit the model's. Cancelling the awaiting task gives the request up."""
+        """Run one inference on *inputs* that fit the model. Cancelling the awaiting task cancels the request."""
         ...
 
     def settings(self) -> dict[str, Any]:
-        """Return what may be changed while it runs: policy, phi, quantum_s; weight and clock_mhz of each tenant."""
+        """Return the settings an operator can change: policy, phi, quantum_s; each tenant's weight and clock_mhz."""
         ...
 
     def change(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Change settings (the same shape, any part of it); all or nothing. Raises ``InputError``."""
+        """Change any of the settings, all or nothing; returns all of them. Raises ``InputError``."""
         ...
 
     def status(self) -> dict[str, Any]:
@@ -98,5 +98,5 @@ class Backend(Protocol):
         ...
 
     def measurements(self) -> Measurements:
-        """Return the same as a snapshot for Prometheus."""
+        """Return the same for Prometheus."""
         ...

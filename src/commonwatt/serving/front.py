@@ -1,4 +1,4 @@
-"""What both protocols do alike: let tenants in, find their models, run their requests, and stop without losing any."""
+"""Shared by REST and gRPC: authentication, lookup of models, running requests, and draining."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from commonwatt.serving.backend import (
     UnavailableError,
     UnknownModelError,
 )
-from commonwatt.serving.checks import shown_name
 from commonwatt.serving.keys import Keys
 from commonwatt.serving.refusals import BoundedLog, GoneError, Refusal, UnauthenticatedError
+from commonwatt.serving.tensors import shown_name
 
 __all__ = ["EXTENSIONS", "NAME", "VERSION", "Front"]
 
 NAME = "commonwatt"
-VERSION = "1"  # of every model; there is no other
+VERSION = "1"  # of every model
 EXTENSIONS = ("binary_tensor_data", "model_repository")
 
 T = TypeVar("T")
 
 
 class Front:
-    """A backend, who may use it, and the requests under way."""
+    """A backend, the keys that open it, and the requests in progress."""
 
     def __init__(self, backend: Backend, keys: Keys) -> None:
         self.backend, self.keys = backend, keys
@@ -40,14 +40,14 @@ class Front:
         self._accepted = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._in_progress: set[asyncio.Task[Any]] = set()
 
     def ready(self) -> bool:
-        """Whether requests are taken."""
+        """Return whether requests are accepted."""
         return not self._stopping and self.backend.ready()
 
     def stopping(self) -> bool:
-        """Whether the server was told to stop."""
+        """Return whether the server is stopping."""
         return self._stopping
 
     def server(self) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class Front:
         return {"name": NAME, "version": __version__, "extensions": list(EXTENSIONS)}
 
     def tenant(self, key: str | None) -> str:
-        """Return whose *key* it is; raises ``UnauthenticatedError``."""
+        """Return the tenant of *key*; raises ``UnauthenticatedError``."""
         tenant = self.keys.tenant_of(key)
         if tenant is None:
             got = "an unknown key" if key else "no key"
@@ -63,7 +63,7 @@ class Front:
         return tenant
 
     def model(self, tenant: str, name: str, version: str = "") -> ModelDescription:
-        """Return a model of *tenant*; other tenants' models are as unknown as those that do not exist."""
+        """Return a model of *tenant*; another tenant's model raises ``UnknownModelError`` as a missing one does."""
         try:
             model = self.backend.model(tenant, name)
         except UnknownModelError:
@@ -73,16 +73,16 @@ class Front:
         return model
 
     def ready_model(self, tenant: str, name: str, version: str = "") -> ModelDescription:
-        """Return a model that takes requests; raises ``NotReadyError`` if it does not."""
+        """Return a model that accepts requests; raises ``NotReadyError`` for one that is not loaded."""
         model = self.model(tenant, name, version)
         if not model.ready:
             why = f": {model.reason}" if model.reason else ""
-            raise NotReadyError(f"model {shown_name(name)} is not loaded{why}")
+            raise NotReadyError(f"model {shown_name(name)} is not ready{why}")
         return model
 
     @contextmanager
     def accepted(self) -> Iterator[None]:
-        """Accept a request: from here to the end of the block a server that stops waits for it."""
+        """Accept a request; a stopping server waits for the end of the block."""
         if self._stopping:
             raise UnavailableError("the server is stopping")
         self._accepted += 1
@@ -95,9 +95,9 @@ class Front:
                 self._idle.set()
 
     async def run(self, work: Coroutine[Any, Any, T], gone: Coroutine[Any, Any, None] | None = None) -> T:
-        """Run *work* to its end, unless the server must stop (``UnavailableError``) or *gone* ends (``GoneError``)."""
+        """Run *work*, unless the server must stop (``UnavailableError``) or *gone* ends first (``GoneError``)."""
         task = asyncio.create_task(work)
-        self._under_way.add(task)
+        self._in_progress.add(task)
         task.add_done_callback(self._forget)
         if self._expired:
             task.cancel()
@@ -115,17 +115,17 @@ class Front:
                 watch.cancel()
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
-        self._under_way.discard(task)
+        self._in_progress.discard(task)
         if not task.cancelled():
-            task.exception()  # seen, even if whoever waited for it is gone
+            task.exception()  # retrieved, even if nobody waits for it
 
     async def drain(self, longest_s: float, at_once: asyncio.Event) -> None:
-        """Take no more requests; wait for those accepted, then refuse what is left."""
+        """Accept no more requests; wait for those accepted, then refuse the rest."""
         self._stopping = True
         waits = [asyncio.create_task(self._idle.wait()), asyncio.create_task(at_once.wait())]
         await asyncio.wait(waits, timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
         self._expired = True
-        for task in list(self._under_way):
+        for task in list(self._in_progress):
             task.cancel()
         waits[1].cancel()
         await asyncio.wait(waits, timeout=1.0)  # until they are answered
@@ -134,6 +134,6 @@ class Front:
     def log(self, refusal: Refusal, error: Exception, what: str) -> None:
         """Log that *what* was refused, at a bounded rate."""
         if refusal.unexpected:
-            self._failures.tell(f"{what}: unexpected {type(error).__name__}", error)
+            self._failures.warning(f"{what}: unexpected {type(error).__name__}", error)
         else:
-            self._refusals.tell(f"{what}: refused with {refusal.status}: {refusal.text!a}")
+            self._refusals.warning(f"{what}: refused with {refusal.status}: {refusal.text!a}")

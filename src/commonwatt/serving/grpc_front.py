@@ -8,19 +8,22 @@ from typing import Any
 
 from commonwatt.devices.base import Tensor
 from commonwatt.serving.backend import ModelDescription
-from commonwatt.serving.checks import Given, checked_inputs, checked_outputs, shown_name
 from commonwatt.serving.front import VERSION, Front
 from commonwatt.serving.keys import presented_key
 from commonwatt.serving.optional import Foreign, wanted
 from commonwatt.serving.refusals import Refusal, RequestError, refusal_of
 from commonwatt.serving.tensors import (
     CONTENTS,
+    Given,
     TensorError,
     checked_datatype,
+    checked_inputs,
+    checked_outputs,
     checked_shape,
     datatype_of,
     from_raw,
     from_typed,
+    shown_name,
     to_raw,
 )
 
@@ -28,14 +31,14 @@ __all__ = ["grpc_server"]
 
 
 def grpc_server(front: Front, largest: int) -> Foreign:
-    """Return a gRPC server that listens nowhere yet; messages of more than *largest* bytes are refused."""
+    """Return a gRPC server without a port; it refuses messages of more than *largest* bytes."""
     messages = wanted("tritonclient.grpc.service_pb2")
     services = wanted("tritonclient.grpc.service_pb2_grpc")
     aio, grpc = wanted("grpc.aio"), wanted("grpc")
     options = [
         ("grpc.max_receive_message_length", largest),
         ("grpc.max_send_message_length", -1),
-        ("grpc.so_reuseport", 0),  # a port that is in use is an error
+        ("grpc.so_reuseport", 0),  # a port in use is an error
     ]
     server = aio.server(options=options)
     servicer = _Servicer(front, messages, grpc.StatusCode)
@@ -44,7 +47,7 @@ def grpc_server(front: Front, largest: int) -> Foreign:
 
 
 class _Servicer:
-    """The calls, by the names the protocol gives them; any other call is refused with a sentence."""
+    """The protocol's calls by name; any other call is refused with a message."""
 
     def __init__(self, front: Front, messages: Foreign, codes: Foreign) -> None:
         self._front, self._messages, self._codes = front, messages, codes
@@ -86,7 +89,7 @@ class _Servicer:
         return await self._answer(self._unload, request, context)
 
     async def _answer(self, work: Callable[[str, Any], Awaitable[Any]], request: Foreign, context: Foreign) -> Foreign:
-        """Let the tenant in and do *work*; errors become statuses."""
+        """Authenticate the tenant and do *work*; errors become statuses."""
         try:
             return await work(self._front.tenant(_key(context)), request)
         except Exception as error:
@@ -139,7 +142,7 @@ class _Servicer:
     async def _load(self, tenant: str, request: Foreign) -> Foreign:
         self._front.model(tenant, request.model_name)
         if request.parameters:
-            raise RequestError("got parameters, expected none: a model is loaded as the server's file says")
+            raise RequestError("got parameters, expected none: the server's file says how a model is loaded")
         with self._front.accepted():
             await self._front.run(self._front.backend.load(tenant, request.model_name))
         return self._messages.RepositoryModelLoadResponse()

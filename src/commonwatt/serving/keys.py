@@ -1,37 +1,23 @@
-"""Who may do what: keys of tenants and of the operator."""
+"""API keys of tenants and of the operator."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from commonwatt.model.errors import InputError
-from commonwatt.model.timeslice_config import TimesliceConfig
+from commonwatt.model.names import is_loopback
+from commonwatt.model.timeslice_file import TimesliceConfig
 
-__all__ = ["Keys", "is_loopback", "presented_key", "resolve_keys"]
+__all__ = ["Keys", "presented_key", "resolve_keys"]
 
 SHORTEST = 8
 
 
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
-
-
-def is_loopback(host: str | None) -> bool:
-    """Whether *host* is this machine's loopback, by address or as ``localhost``."""
-    if host is None:
-        return False
-    if host == "localhost":
-        return True
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback
 
 
 def presented_key(authorization: str | None, api_key: str | None) -> str | None:
@@ -44,11 +30,11 @@ def presented_key(authorization: str | None, api_key: str | None) -> str | None:
 
 @dataclass(frozen=True)
 class Keys:
-    """Digests of keys; the keys themselves are kept nowhere, and comparing takes the same time for all of them."""
+    """Digests of keys, compared in constant time; the keys themselves are not kept."""
 
     tenants: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)
-    operator: bytes | None = field(default=None, repr=False)  # None: loopback clients may do what the operator may
-    open_tenant: str | None = None  # the only tenant there is, served without a key
+    operator: bytes | None = field(default=None, repr=False)  # None: loopback clients count as the operator
+    open_tenant: str | None = None  # a single tenant, served without a key
 
     @classmethod
     def of(cls, tenants: Mapping[str, str], operator: str | None = None) -> Keys:
@@ -58,35 +44,35 @@ class Keys:
 
     @classmethod
     def without(cls, tenant: str, operator: str | None = None) -> Keys:
-        """Return keys that let everyone in as *tenant*."""
+        """Return keys that accept everyone as *tenant*."""
         return cls((), None if operator is None else _digest(operator), tenant)
 
     def tenant_of(self, key: str | None) -> str | None:
-        """Return whose *key* it is, ``None`` if nobody's."""
+        """Return the tenant of *key*; ``None`` for an unknown key."""
         if self.open_tenant is not None:
             return self.open_tenant
-        found = None
+        tenant = None
         shown = _digest(key or "")
         for name, digest in self.tenants:  # never stops early
             if hmac.compare_digest(shown, digest):
-                found = name
-        return found if key else None
+                tenant = name
+        return tenant if key else None
 
     def opens_operation(self, key: str | None, client_host: str | None) -> bool:
-        """Whether *key*, presented from *client_host*, lets one see metrics and change settings."""
+        """Return whether *key*, presented from *client_host*, gives access to metrics and settings."""
         if self.operator is None:
             return is_loopback(client_host)
         return hmac.compare_digest(_digest(key or ""), self.operator) and bool(key)
 
 
 def resolve_keys(config: TimesliceConfig, environment: Mapping[str, str]) -> Keys:
-    """Return the keys *config* gives, those in environment variables read from *environment*.
+    """Return the keys in *config* and in the variables of *environment* that it names.
 
     Raises
     ------
     InputError
-        If a variable is not set or holds no key, if two keys are the same, or if a tenant has no key though there are
-        others or the server can be reached from elsewhere.
+        If a variable is not set or contains no key, if two keys are equal, or if a tenant has no key although there are
+        other tenants or the server can be reached from other machines.
     """
     server = config.server
     operator = _key(server.operator_key, server.operator_key_env, "server.operator_key", environment)
@@ -98,26 +84,28 @@ def resolve_keys(config: TimesliceConfig, environment: Mapping[str, str]) -> Key
             if len(config.tenants) == 1 and is_loopback(server.host):
                 return Keys.without(tenant.name, operator)
             raise InputError(
-                f"a key for tenant '{tenant.name}': set key or key_env (no key is needed only by a single tenant of a "
-                "server that listens on 127.0.0.1)",
+                f"a key for tenant '{tenant.name}': set key or key_env (only a single tenant of a server that listens "
+                "on 127.0.0.1 needs none)",
                 field=where,
             )
         if key in keys.values() or key == operator:
-            raise InputError("a key that nobody else has", field=where if tenant.key else f"{where}_env")
+            raise InputError(
+                "a key that no other tenant or operator has", field=where if tenant.key else f"{where}_env"
+            )
         keys[tenant.name] = key
     return Keys.of(keys, operator)
 
 
 def _key(key: str | None, variable: str | None, where: str, environment: Mapping[str, str]) -> str | None:
     if key is not None and variable is not None:
-        raise InputError("one of the two, not key and key_env at once", field=f"{where}_env")
+        raise InputError("either key or key_env, not both", field=f"{where}_env")
     if variable is not None:
         where = f"{where}_env"
         key = environment.get(variable)
         if key is None:
             raise InputError("an environment variable that is set", field=where, value=variable)
         if len(key) < SHORTEST:
-            raise InputError(f"a variable that holds {SHORTEST} characters or more", field=where, value=variable)
+            raise InputError(f"a variable with {SHORTEST} characters or more", field=where, value=variable)
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
         raise InputError("a key of printable ASCII characters without spaces", field=where, value=variable)
     return key

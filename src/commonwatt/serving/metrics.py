@@ -1,4 +1,4 @@
-"""What Prometheus reads: a plain snapshot of time, energy, shares and requests, made when it asks."""
+"""Metrics for Prometheus: time, energy, shares and requests, collected at each scrape."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PREFIX = "commonwatt_timeslice_"
 
 @dataclass(frozen=True)
 class TenantMeasurements:
-    """What one tenant got since the server started."""
+    """Totals of one tenant since the server started."""
 
     tenant: str
     time_s: float  # of the device
@@ -25,7 +25,7 @@ class TenantMeasurements:
     time_share: float  # of the time and energy of all tenants, 0 to 1
     energy_share: float
     entitlement: float  # its weight by the sum of weights
-    guaranteed_share: float  # phi times that, or what the policy guarantees
+    guaranteed_share: float  # of the time, while it has work
     queue_length: int  # requests that wait or run
     requests: Mapping[str, int]  # finished, by outcome (OUTCOMES)
     latency: Histogram = field(default_factory=Histogram)  # from arrival to outputs, of requests that were served
@@ -33,7 +33,7 @@ class TenantMeasurements:
 
 @dataclass(frozen=True)
 class Measurements:
-    """What all tenants got, and what nobody did."""
+    """Totals of all tenants, and idle time and energy."""
 
     tenants: tuple[TenantMeasurements, ...]
     idle_time_s: float
@@ -44,7 +44,7 @@ class Measurements:
 
 
 def metrics_page(measurements: Callable[[], Measurements]) -> Callable[[], tuple[bytes, str]]:
-    """Return a function that gives Prometheus' text and its content type, reading *measurements* each time."""
+    """Return a function that returns Prometheus' text and its content type, from *measurements* at each call."""
     prometheus = wanted("prometheus_client")
     registry = prometheus.CollectorRegistry()
     registry.register(_Collector(wanted("prometheus_client.core"), measurements))
@@ -58,11 +58,11 @@ class _Collector:
         self._core, self._measurements = core, measurements
 
     def describe(self) -> list[Any]:
-        """Nothing, so that registering asks for no snapshot."""
+        """Return nothing, so that registering takes no measurements."""
         return []
 
     def collect(self) -> Iterator[Any]:
-        """Take a snapshot and tell it."""
+        """Yield all families."""
         now = self._measurements()
         yield from self._of_all(now)
         yield from self._of_shares(now)
@@ -71,16 +71,16 @@ class _Collector:
 
     def _of_all(self, now: Measurements) -> Iterator[Any]:
         gauge, counter = self._core.GaugeMetricFamily, self._core.CounterMetricFamily
-        info = gauge(f"{PREFIX}info", "The policy, and where power comes from", labels=["policy", "power_source"])
+        info = gauge(f"{PREFIX}info", "Policy and source of power", labels=["policy", "power_source"])
         info.add_metric([now.policy, now.power_source], 1)
         yield info
-        yield gauge(f"{PREFIX}phi_ratio", "Time-fair factor: the guaranteed part of a fair share", value=now.phi)
-        yield counter(f"{PREFIX}idle_seconds", "Time of the device that nobody used", value=now.idle_time_s)
-        idle = counter(f"{PREFIX}idle_joules", "Energy of the device while nobody used it", labels=["power_source"])
+        yield gauge(f"{PREFIX}phi_ratio", "Time-fair factor: guaranteed fraction of the fair share", value=now.phi)
+        yield counter(f"{PREFIX}idle_seconds", "Idle time of the device", value=now.idle_time_s)
+        idle = counter(f"{PREFIX}idle_joules", "Energy of the device while idle", labels=["power_source"])
         idle.add_metric([now.power_source], now.idle_energy_j)
         yield idle
-        time = counter(f"{PREFIX}device_seconds", "Time of the device that a tenant got", labels=["tenant"])
-        energy = counter(f"{PREFIX}energy_joules", "Energy of a tenant's work", labels=["tenant", "power_source"])
+        time = counter(f"{PREFIX}device_seconds", "Device time of a tenant", labels=["tenant"])
+        energy = counter(f"{PREFIX}energy_joules", "Energy of a tenant", labels=["tenant", "power_source"])
         for tenant in now.tenants:
             time.add_metric([tenant.tenant], tenant.time_s)
             energy.add_metric([tenant.tenant, now.power_source], tenant.energy_j)
@@ -89,11 +89,15 @@ class _Collector:
 
     def _of_shares(self, now: Measurements) -> Iterator[Any]:
         rows = (
-            ("time_share_ratio", "A tenant's part of the time of all tenants", "time_share"),
-            ("energy_share_ratio", "A tenant's part of the energy of all tenants", "energy_share"),
-            ("entitlement_ratio", "A tenant's weight by the sum of weights", "entitlement"),
-            ("guaranteed_share_ratio", "The part a tenant is guaranteed while it has work", "guaranteed_share"),
-            ("queue_length", "Requests of a tenant that wait or run", "queue_length"),
+            ("time_share_ratio", "Fraction of the time of all tenants", "time_share"),
+            ("energy_share_ratio", "Fraction of the energy of all tenants", "energy_share"),
+            ("entitlement_ratio", "Weight of a tenant over the sum of weights", "entitlement"),
+            (
+                "guaranteed_share_ratio",
+                "Fraction of the time guaranteed to a tenant while it has work",
+                "guaranteed_share",
+            ),
+            ("queue_length", "Requests of a tenant that are queued or running", "queue_length"),
         )
         for name, text, attribute in rows:
             family = self._core.GaugeMetricFamily(f"{PREFIX}{name}", text, labels=["tenant"])
@@ -112,7 +116,7 @@ class _Collector:
 
     def _latencies(self, now: Measurements) -> Foreign:
         family = self._core.HistogramMetricFamily(
-            f"{PREFIX}request_duration_seconds", "From arrival to outputs, of requests that were served",
+            f"{PREFIX}request_duration_seconds", "Duration of successful requests, from arrival to outputs",
             labels=["tenant"],
         )  # fmt: skip
         for tenant in now.tenants:

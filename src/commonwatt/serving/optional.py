@@ -1,4 +1,4 @@
-"""Modules of the ``serve`` extra, imported only when a server starts."""
+"""Modules of the ``serve`` extra, imported when a server starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request is refused with: one table for both protocols, and a log of refusals that nobody can flood."""
+"""Refusals of requests: one table of statuses for both protocols, and a rate-limited log."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ LONGEST_TEXT = 1000
 
 
 class RequestError(BackendError):
-    """The request is not what the protocol or the model asks for."""
+    """The request does not match the protocol or the model."""
 
 
 class UnauthenticatedError(BackendError):
-    """No key, or not one that opens this."""
+    """The key is missing or does not give access."""
 
 
 class TooLargeError(BackendError):
-    """The request is larger than the server takes."""
+    """The request is larger than the server accepts."""
 
 
 class SlowClientError(BackendError):
-    """The client stopped in the middle of its request."""
+    """The client stopped sending its request."""
 
 
 class GoneError(Exception):
-    """The client is gone; nobody is left to answer."""
+    """The client has disconnected."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """An error as the protocols say it."""
+    """An error in the terms of both protocols."""
 
     status: int  # HTTP
     code: str  # of gRPC
     text: str
     retry_after_s: int | None = None
-    unexpected: bool = False  # a defect of ours: log it
+    unexpected: bool = False  # a defect of the server: log it
 
 
 TABLE: tuple[tuple[type[BackendError], int, str], ...] = (
@@ -75,7 +75,7 @@ TABLE: tuple[tuple[type[BackendError], int, str], ...] = (
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """Return how *error* is told to a client; whatever is not a ``BackendError`` is told without its text."""
+    """Return the refusal for *error*; a client sees the text of a ``BackendError`` only."""
     for kind, status, code in TABLE:
         if isinstance(error, kind):
             text = str(error)
@@ -92,28 +92,28 @@ def _retry_after(error: BackendError) -> int | None:
 
 
 class BoundedLog:
-    """Warnings at a bounded rate; what was left out is counted in the next line."""
+    """A rate-limited log of warnings; each line counts those suppressed before it."""
 
     def __init__(
         self, log: logging.Logger, *, every_s: float = 1.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._log, self._every_s, self._clock = log, every_s, clock
         self._last = -math.inf
-        self._left_out = 0
+        self._suppressed = 0
 
-    def tell(self, message: str, error: Exception | None = None) -> None:
-        """Log *message*, with the traceback of *error*, unless the last line is too recent."""
+    def warning(self, message: str, error: Exception | None = None) -> None:
+        """Log *message* with the traceback of *error*, unless the last line is too recent."""
         now = self._clock()
         if now - self._last < self._every_s:
-            self._left_out += 1
+            self._suppressed += 1
             return
-        more = f" ({self._left_out} more left out before this)" if self._left_out else ""
-        self._last, self._left_out = now, 0
+        more = f" ({self._suppressed} more suppressed before this)" if self._suppressed else ""
+        self._last, self._suppressed = now, 0
         self._log.warning("%s%s", message, more, exc_info=error)
 
 
 class BoundedFilter(logging.Filter):
-    """Lets a warning of another package pass at most this often; errors always pass."""
+    """Limits the rate of another package's warnings; errors always pass."""
 
     def __init__(self, *, every_s: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class BoundedFilter(logging.Filter):
         self._last = -math.inf
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether *record* is logged."""
+        """Return whether *record* is logged."""
         if record.levelno != logging.WARNING:
             return True
         now = self._clock()

@@ -2,34 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from commonwatt.devices.base import TensorSpec
 from commonwatt.model.errors import InputError
-from commonwatt.serving.answers import Answer, json_answer, refusal_answer
 from commonwatt.serving.backend import ModelDescription
-from commonwatt.serving.checks import checked_inputs, checked_outputs
 from commonwatt.serving.front import VERSION, Front
 from commonwatt.serving.keys import presented_key
 from commonwatt.serving.optional import Foreign, wanted
 from commonwatt.serving.refusals import GoneError, Refusal, RequestError, UnauthenticatedError, refusal_of
-from commonwatt.serving.rest_body import decode_infer, decode_json, encode_infer
-from commonwatt.serving.rest_read import header_length_of, read_body, until_gone
+from commonwatt.serving.rest_body import (
+    decode_infer,
+    decode_json,
+    encode_infer,
+    header_length_of,
+    read_body,
+    until_gone,
+)
+from commonwatt.serving.tensors import checked_inputs, checked_outputs
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
 
-__all__ = ["rest_application"]
+__all__ = ["HttpAnswer", "json_answer", "refusal_answer", "rest_application"]
 
-Endpoint = Callable[["Request"], Awaitable[Answer]]
+
+@dataclass(frozen=True)
+class HttpAnswer:
+    """A response; as an ASGI application it sends itself."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    async def __call__(self, scope: Foreign, receive: Foreign, send: Callable[[Any], Awaitable[None]]) -> None:  # noqa: ARG002
+        """Send it."""
+        headers = [(b"content-length", b"%d" % len(self.body)), (b"content-type", self.content_type.encode())]
+        headers += [(name.lower().encode(), value.encode("latin-1")) for name, value in self.headers.items()]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else self.body})
+
+    def last(self) -> HttpAnswer:
+        """Return the same response with ``Connection: close``, so that a client sends no further request on it."""
+        return replace(self, headers={**self.headers, "Connection": "close"})
+
+
+def json_answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpAnswer:
+    """Return *value* as JSON."""
+    return HttpAnswer(status, json.dumps(value).encode(), headers=headers or {})
+
+
+def refusal_answer(refusal: Refusal) -> HttpAnswer:
+    """Return the protocol's error body."""
+    headers = {}
+    if refusal.retry_after_s is not None:
+        headers["Retry-After"] = str(refusal.retry_after_s)
+    if refusal.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return json_answer({"error": refusal.text}, refusal.status, headers)
+
+
+Endpoint = Callable[["Request"], Awaitable[HttpAnswer]]
 
 LARGEST_DOCUMENT = 1_000_000  # bytes of a body that holds no tensors
 
 
 def rest_application(front: Front, largest: int, metrics: Callable[[], tuple[bytes, str]]) -> Starlette:
-    """Return the application; bodies of more than *largest* bytes are refused, *metrics* is Prometheus' page."""
+    """Return the application; it refuses bodies of more than *largest* bytes. *metrics* returns Prometheus' page."""
     applications, routing = wanted("starlette.applications"), wanted("starlette.routing")
     rest = _Rest(front, largest, metrics)
     model = "/v2/models/{model}"
@@ -65,17 +109,17 @@ async def _no_route(request: Request, error: Exception) -> Foreign:
 def _answering(front: Front, endpoint: Endpoint) -> Endpoint:
     """Return *endpoint* with its errors answered as the protocol says."""
 
-    async def answered(request: Request) -> Answer:
+    async def answered(request: Request) -> HttpAnswer:
         try:
             return await endpoint(request)
         except GoneError:
-            return Answer(499)  # to nobody
+            return HttpAnswer(499)  # the client has disconnected
         except Exception as error:
             refusal = refusal_of(error)
             front.log(refusal, error, f"{request.method} {ascii(request.url.path)[:200]}")
             return refusal_answer(refusal)
 
-    async def answer(request: Request) -> Answer:
+    async def answer(request: Request) -> HttpAnswer:
         made = await answered(request)
         return made.last() if front.stopping() else made
 
@@ -88,17 +132,17 @@ class _Rest:
     def __init__(self, front: Front, largest: int, metrics: Callable[[], tuple[bytes, str]]) -> None:
         self._front, self._largest, self._metrics = front, largest, metrics
 
-    async def server(self, _: Request) -> Answer:
+    async def server(self, _: Request) -> HttpAnswer:
         return json_answer(self._front.server())
 
-    async def live(self, _: Request) -> Answer:
+    async def live(self, _: Request) -> HttpAnswer:
         return json_answer({"live": True})
 
-    async def ready(self, _: Request) -> Answer:
+    async def ready(self, _: Request) -> HttpAnswer:
         ready = self._front.ready()
         return json_answer({"ready": ready}, 200 if ready else 503)
 
-    async def metadata(self, request: Request) -> Answer:
+    async def metadata(self, request: Request) -> HttpAnswer:
         model = self._front.model(self._tenant(request), *_named(request))
         return json_answer(
             {
@@ -107,15 +151,15 @@ class _Rest:
             }
         )  # fmt: skip
 
-    async def model_ready(self, request: Request) -> Answer:
+    async def model_ready(self, request: Request) -> HttpAnswer:
         model = self._front.model(self._tenant(request), *_named(request))
         return json_answer({"name": model.name, "ready": model.ready}, 200 if model.ready else 400)
 
-    async def config(self, request: Request) -> Answer:
+    async def config(self, request: Request) -> HttpAnswer:
         self._front.model(self._tenant(request), *_named(request))
-        return json_answer({"error": "model configurations are not served; the model's metadata are"}, 501)
+        return json_answer({"error": "model configurations are not served; use the model's metadata"}, 501)
 
-    async def infer(self, request: Request) -> Answer:
+    async def infer(self, request: Request) -> HttpAnswer:
         tenant = self._tenant(request)
         model = self._front.ready_model(tenant, *_named(request))
         with self._front.accepted():
@@ -128,28 +172,28 @@ class _Rest:
             outputs = await self._front.run(work, until_gone(request.receive))
             answer, length = encode_infer(model, VERSION, body, outputs)
         if length is None:
-            return Answer(200, answer)
-        return Answer(200, answer, "application/octet-stream", {"Inference-Header-Content-Length": str(length)})
+            return HttpAnswer(200, answer)
+        return HttpAnswer(200, answer, "application/octet-stream", {"Inference-Header-Content-Length": str(length)})
 
-    async def index(self, request: Request) -> Answer:
+    async def index(self, request: Request) -> HttpAnswer:
         tenant = self._tenant(request)
         only_ready = (await self._document(request)).get("ready", False)
         if not isinstance(only_ready, bool):
-            raise RequestError("got ready that is not true or false, expected one of them")
+            raise RequestError("got a value of ready that is not a boolean, expected true or false")
         models = self._front.backend.models(tenant)
         return json_answer([_row(model) for model in models if model.ready or not only_ready])
 
-    async def load(self, request: Request) -> Answer:
+    async def load(self, request: Request) -> HttpAnswer:
         name = request.path_params["model"]
         tenant = self._tenant(request)
         self._front.model(tenant, name)
         with self._front.accepted():
             if (await self._document(request)).get("parameters"):
-                raise RequestError("got parameters, expected none: a model is loaded as the server's file says")
+                raise RequestError("got parameters, expected none: the server's file says how a model is loaded")
             await self._front.run(self._front.backend.load(tenant, name))
         return json_answer({})
 
-    async def unload(self, request: Request) -> Answer:
+    async def unload(self, request: Request) -> HttpAnswer:
         name = request.path_params["model"]
         tenant = self._tenant(request)
         self._front.model(tenant, name)
@@ -157,15 +201,15 @@ class _Rest:
             await self._front.run(self._front.backend.unload(tenant, name))
         return json_answer({})
 
-    async def metrics(self, request: Request) -> Answer:
+    async def metrics(self, request: Request) -> HttpAnswer:
         self._operator(request)
-        return Answer(200, *self._metrics())
+        return HttpAnswer(200, *self._metrics())
 
-    async def settings(self, request: Request) -> Answer:
+    async def settings(self, request: Request) -> HttpAnswer:
         self._operator(request)
         return json_answer(self._front.backend.settings())
 
-    async def change(self, request: Request) -> Answer:
+    async def change(self, request: Request) -> HttpAnswer:
         self._operator(request)
         settings = await self._document(request)
         try:
@@ -173,7 +217,7 @@ class _Rest:
         except InputError as error:
             raise RequestError(str(error)) from None
 
-    async def status(self, request: Request) -> Answer:
+    async def status(self, request: Request) -> HttpAnswer:
         self._operator(request)
         return json_answer(self._front.backend.status())
 
@@ -184,8 +228,8 @@ class _Rest:
         host = request.client.host if request.client else None
         if not self._front.keys.opens_operation(_key(request), host):
             raise UnauthenticatedError(
-                "expected the operator's key (server.operator_key), or a client on the server's own machine if there "
-                "is no such key"
+                "expected the operator's key (server.operator_key), or, without such a key, a client on the server's "
+                "own machine"
             )
 
     async def _document(self, request: Request) -> dict[str, Any]:

@@ -1,41 +1,136 @@
-"""Bodies of inference over REST: JSON, with or without binary data behind it, to tensors and back. Pure."""
+"""Bodies of REST requests: read within limits of size and time, decoded to tensors and encoded again.
+
+A body is JSON, with or without binary data behind it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+import zlib
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from commonwatt.devices.base import Tensor
 from commonwatt.serving.backend import ModelDescription
-from commonwatt.serving.checks import Given, shown_name
-from commonwatt.serving.refusals import RequestError, TooLargeError
+from commonwatt.serving.refusals import GoneError, RequestError, SlowClientError, TooLargeError
 from commonwatt.serving.tensors import (
+    Given,
     TensorError,
     checked_datatype,
     checked_shape,
     datatype_of,
     from_json,
     from_raw,
+    shown_name,
     to_json,
     to_raw,
 )
 
-__all__ = ["InferBody", "decode_infer", "decode_json", "encode_infer"]
+__all__ = [
+    "InferBody",
+    "decode_infer",
+    "decode_json",
+    "encode_infer",
+    "header_length_of",
+    "inflate",
+    "read_body",
+    "until_gone",
+]
 
-LARGEST_JSON = 8_000_000  # bytes; some 20 ns each, while no other tenant is served
+Receive = Callable[[], Awaitable[Any]]
+
+PATIENCE_S = 60.0  # longest wait for the next piece of a body
+LARGE = 65536  # bytes of compressed data from which on a thread inflates them
+ENCODINGS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
+ALIGNMENT = 16
+
+
+async def read_body(receive: Receive, headers: Mapping[str, str], largest: int) -> memoryview:
+    """Return the body, decompressed; raises ``TooLargeError`` as soon as it exceeds *largest* bytes."""
+    declared = headers.get("content-length")
+    if declared is not None and declared.isdecimal() and int(declared[:20]) > largest:
+        raise _too_large(largest)
+    coding = headers.get("content-encoding", "identity").strip().lower()
+    if coding not in {"identity", *ENCODINGS}:
+        raise RequestError("got an unknown Content-Encoding, expected gzip, deflate or identity")
+    lead = -(header_length_of(headers) or 0) % ALIGNMENT  # padding, so that the data behind the JSON are aligned
+    if coding == "identity":
+        pieces = [b" " * lead, *await _pieces(receive, largest)]
+        return memoryview(b"".join(pieces))[lead:]
+    packed = b"".join(await _pieces(receive, largest))
+    if len(packed) < LARGE:
+        return inflate(packed, coding, largest)
+    return await asyncio.to_thread(inflate, packed, coding, largest)
+
+
+def inflate(packed: bytes, coding: str, largest: int) -> memoryview:
+    """Decompress *packed*; raises ``TooLargeError`` beyond *largest* bytes."""
+    unpacking = zlib.decompressobj(ENCODINGS[coding])
+    try:
+        body = unpacking.decompress(packed, largest + 1)
+    except zlib.error:
+        raise RequestError(f"got a body that is not {coding}, expected {coding} as Content-Encoding says") from None
+    if len(body) > largest:
+        raise _too_large(largest)
+    if not unpacking.eof or unpacking.unused_data:
+        raise RequestError(f"got {coding} data that are truncated or have trailing bytes, expected one whole stream")
+    return memoryview(body)
+
+
+def header_length_of(headers: Mapping[str, str]) -> int | None:
+    """Return the length of the JSON before binary data; ``None`` if the body is all JSON."""
+    text = headers.get("inference-header-content-length")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= 15):
+        raise RequestError("got an Inference-Header-Content-Length that is not a number of bytes")
+    return int(text)
+
+
+async def until_gone(receive: Receive) -> None:
+    """Return when the client disconnects."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _pieces(receive: Receive, largest: int) -> list[bytes]:
+    pieces: list[bytes] = []
+    total = 0
+    while True:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                message = await receive()
+        except TimeoutError:
+            raise SlowClientError(f"got no data of the body for {PATIENCE_S:.0f} s") from None
+        if message["type"] == "http.disconnect":
+            raise GoneError
+        piece = message.get("body", b"")
+        total += len(piece)
+        if total > largest:
+            raise _too_large(largest)
+        pieces.append(piece)
+        if not message.get("more_body", False):
+            return pieces
+
+
+def _too_large(largest: int) -> TooLargeError:
+    return TooLargeError(f"got a body of more than {largest} bytes, expected at most that (server.largest_request_mb)")
+
+
+LARGEST_JSON = 8_000_000  # bytes; decoding takes about 20 ns each, during which no other request is served
 
 
 @dataclass(frozen=True)
 class InferBody:
-    """An inference as a client asks for it."""
+    """A request for an inference."""
 
     id: str | None
     inputs: tuple[Given, ...]
     outputs: dict[str, bool]  # name and whether as binary data; empty: all
-    binary: bool  # as binary data where an output does not say
+    binary: bool  # default for outputs that do not say
 
 
 def decode_json(text: bytes | memoryview) -> dict[str, Any]:
@@ -66,7 +161,7 @@ def decode_infer(body: memoryview, header_length: int | None, model: str) -> Inf
     document = decode_json(body[:end])
     identity = document.get("id")
     if identity is not None and not isinstance(identity, str):
-        raise RequestError("got an id that is not text, expected text")
+        raise RequestError("got an id that is not a string, expected a string")
     binary = _flag(_parameters(document, "the request"), "binary_data_output", "the request") or False
     rest = body[end:] if header_length is not None else None
     return InferBody(identity, _inputs(document, rest, f"model {shown_name(model)}"), _outputs(document), binary)
@@ -75,7 +170,7 @@ def decode_infer(body: memoryview, header_length: int | None, model: str) -> Inf
 def encode_infer(
     model: ModelDescription, version: str, body: InferBody, outputs: Mapping[str, Tensor]
 ) -> tuple[bytes, int | None]:
-    """Return the answer to *body*, and the length of its JSON if binary data follow."""
+    """Return the response to *body*, and the length of its JSON if binary data follow."""
     described: list[dict[str, Any]] = []
     parts: list[bytes | memoryview] = []
     for name in body.outputs or outputs:
@@ -99,7 +194,7 @@ def encode_infer(
 
 
 def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _parameters(holder: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -117,7 +212,7 @@ def _parameters(holder: Mapping[str, Any], where: str) -> dict[str, Any]:
 def _flag(parameters: Mapping[str, Any], name: str, where: str) -> bool | None:
     value = parameters.get(name)
     if value is not None and not isinstance(value, bool):
-        raise RequestError(f"{where}: got {name} that is not true or false, expected one of them")
+        raise RequestError(f"{where}: got a value of {name} that is not a boolean, expected true or false")
     return value
 
 
@@ -152,7 +247,7 @@ def _inputs(document: Mapping[str, Any], rest: memoryview | None, model: str) ->
         place += len(raw)
         given.append(Given(row["name"], datatype, shape, partial(from_raw, raw, datatype, shape)))
     if rest is not None and place != len(rest):
-        raise RequestError(f"{model}: got {len(rest)} bytes of binary data, expected {place} as its inputs say")
+        raise RequestError(f"{model}: got {len(rest)} bytes of binary data, expected the {place} of its inputs")
     return tuple(given)
 
 
@@ -160,12 +255,12 @@ def _binary(row: Mapping[str, Any], size: object, rest: memoryview | None, where
     if "data" in row:
         raise RequestError(f"{where}: got both data and binary_data_size, expected one of them")
     if type(size) is not int or size < 0:
-        raise RequestError(f"{where}: got binary_data_size that is no number of bytes, expected one")
+        raise RequestError(f"{where}: got a binary_data_size that is not a number of bytes")
     if rest is None:
         raise RequestError(f"{where}: got binary_data_size without the header Inference-Header-Content-Length")
     if size > len(rest):
         got = size if size < 10**18 else "more than 10^18"
-        raise RequestError(f"{where}: got binary_data_size {got}, expected at most the {len(rest)} bytes left")
+        raise RequestError(f"{where}: got binary_data_size {got}, expected at most the remaining {len(rest)} bytes")
     return rest[:size]
 
 

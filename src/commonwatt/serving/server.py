@@ -1,4 +1,4 @@
-"""The server: both protocols in one loop, from binding their ports to the last answer."""
+"""The server: runs REST and gRPC in one event loop, from binding the ports to the last response."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from commonwatt.model.errors import InputError
-from commonwatt.model.timeslice_config import ServerSpec
+from commonwatt.model.timeslice_file import ModelServerSpec
 from commonwatt.serving.backend import Backend
 from commonwatt.serving.front import Front
 from commonwatt.serving.grpc_front import grpc_server
@@ -25,7 +25,7 @@ from commonwatt.serving.rest import rest_application
 
 __all__ = ["Addresses", "serve"]
 
-LAST_WORDS_S = 2.0  # for answers that are written when everything is decided
+LAST_WORDS_S = 2.0  # for responses still being written when the server stops
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -50,7 +50,7 @@ class Addresses:
 
 @dataclass(frozen=True)
 class _Stops:
-    """Ways to stop: with an end to everything accepted, or at once."""
+    """Requests to stop: after all accepted requests are answered, or at once."""
 
     gently: asyncio.Event
     at_once: asyncio.Event
@@ -59,25 +59,25 @@ class _Stops:
 async def serve(
     backend: Backend,
     keys: Keys,
-    spec: ServerSpec,
+    spec: ModelServerSpec,
     *,
     on_ready: Callable[[Addresses], None],
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Serve *backend* until told to stop, then finish what was accepted.
+    """Serve *backend* until a request to stop, then finish the accepted requests.
 
     Parameters
     ----------
     on_ready
-        Called once both ports take requests.
+        Called once both ports accept requests.
     stop
-        Set it to stop (from another thread by ``loop.call_soon_threadsafe(stop.set)``). Without it, SIGTERM and SIGINT
-        stop the server if this is the main thread: the first gently, the second at once.
+        Event that stops the server (set it from another thread by ``loop.call_soon_threadsafe(stop.set)``). Without it,
+        in the main thread, the first SIGTERM or SIGINT drains the server and the second stops it at once.
 
     Raises
     ------
     InputError
-        If a port is in use or the host is not this machine.
+        If a port is in use or the host is another machine.
     MissingExtraError
         If the ``serve`` extra is not installed.
     """
@@ -106,7 +106,7 @@ def _listen(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except (OSError, UnicodeError):
-        raise InputError("a name or an address of this machine", field="server.host", value=host) from None
+        raise InputError("a host name or address of this machine", field="server.host", value=host) from None
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -115,17 +115,17 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.settimeout(0)
     except OSError as error:
         listener.close()
-        raise InputError(f"a port free on {host} ({error.strerror})", field="server.rest_port", value=port) from None
+        raise InputError(f"a free port on {host} ({error.strerror})", field="server.rest_port", value=port) from None
     return listener
 
 
-def _bind_grpc(server: Foreign, spec: ServerSpec) -> int:
+def _bind_grpc(server: Foreign, spec: ModelServerSpec) -> int:
     try:
         port = int(server.add_insecure_port(_joined(spec.host, spec.grpc_port or 0)))
     except RuntimeError:
         port = 0
     if not port:
-        raise InputError(f"a port free on {spec.host}", field="server.grpc_port", value=spec.grpc_port)
+        raise InputError(f"a free port on {spec.host}", field="server.grpc_port", value=spec.grpc_port)
     return port
 
 
@@ -134,7 +134,7 @@ def _joined(host: str, port: int) -> str:
 
 
 def _uvicorn(application: Foreign) -> Foreign:
-    """Return uvicorn's server, its signal handlers, access log and trust in proxies taken away."""
+    """Return uvicorn's server without its signal handlers, access log and trust in proxies."""
     uvicorn = wanted("uvicorn")
     config = uvicorn.Config(
         application, log_config=None, log_level=logging.WARNING, access_log=False, lifespan="off", ws="none",
@@ -167,7 +167,7 @@ def _stops(stop: asyncio.Event | None) -> Iterator[_Stops]:
 
 @contextlib.contextmanager
 def _few_warnings() -> Iterator[None]:
-    """Bound the rate at which uvicorn tells of requests that are not HTTP."""
+    """Limit the rate of uvicorn's warnings about requests that are not HTTP."""
     log, bound = logging.getLogger("uvicorn.error"), BoundedFilter()
     log.addFilter(bound)
     try:
@@ -184,10 +184,10 @@ async def _started(rest: Foreign, serving: asyncio.Task[None]) -> None:
 
 
 async def _first(stop: asyncio.Event, serving: asyncio.Task[None]) -> None:
-    """Wait for *stop*, or for the end of a server that ends by itself, which is an error."""
-    told = asyncio.create_task(stop.wait())
-    await asyncio.wait((told, serving), return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
+    """Wait for *stop*; raises the error of a server that ends by itself."""
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
     if serving.done():
         serving.result()
 
@@ -199,6 +199,6 @@ async def _finish(rest: Foreign, serving: asyncio.Task[None] | None, rpc: Foreig
     if rpc is not None:
         ends.append(rpc.stop(0.1 if at_once else LAST_WORDS_S))
     await asyncio.gather(*ends, return_exceptions=True)
-    for connection in list(rest.server_state.connections):  # of clients that do not read what they asked for
+    for connection in list(rest.server_state.connections):  # of clients that do not read their responses
         connection.transport.abort()
     await asyncio.sleep(0)  # until they are closed

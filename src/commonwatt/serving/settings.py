@@ -1,16 +1,15 @@
-"""What an operator may change while a server runs."""
+"""Settings that an operator can change while the server runs."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from commonwatt.devices.session import Session
+from commonwatt.devices.session import DeviceSession
 from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel, quantity
-from commonwatt.model.timeslice_config import PolicyName
+from commonwatt.model.timeslice_file import PolicyName
 from commonwatt.serving.worker import Worker
-from commonwatt.timeslicing.policies import make
-from commonwatt.timeslicing.scheduler import FairScheduler
+from commonwatt.timeslicing import FairScheduler, make
 
 __all__ = ["ServerSettings", "TenantSettings", "change", "settings"]
 
@@ -18,21 +17,21 @@ __all__ = ["ServerSettings", "TenantSettings", "change", "settings"]
 class TenantSettings(FileModel):
     """Settings of one tenant."""
 
-    weight: float | None = quantity("entitlement relative to the other tenants (w)", "-", None, gt=0)
-    clock_mhz: float | None = quantity("clock its work runs at; null: the device's own", "MHz", None, gt=0)
+    weight: float | None = quantity("weight relative to the other tenants (w)", "-", None, gt=0)
+    clock_mhz: float | None = quantity("clock for the tenant's work; null: the device's own", "MHz", None, gt=0)
 
 
 class ServerSettings(FileModel):
-    """Settings of the server; what is absent stays as it is."""
+    """Settings of the server; a field that is absent keeps its value."""
 
-    policy: PolicyName | None = quantity("how to share", "-", None)
+    policy: PolicyName | None = quantity("sharing policy", "-", None)
     phi: float | None = quantity("time-fair factor", "-", None, ge=0, le=1)
     quantum_s: float | None = quantity("length of the quantum", "s", None, gt=0)
     tenants: dict[str, TenantSettings] = quantity("tenants by name", "-", dict)
 
 
-def settings(session: Session) -> dict[str, Any]:
-    """Return the settings as they are."""
+def settings(session: DeviceSession) -> dict[str, Any]:
+    """Return the current settings."""
     driver, config = session.driver, session.config
     return {
         "policy": config.policy,
@@ -45,8 +44,8 @@ def settings(session: Session) -> dict[str, Any]:
     }
 
 
-def change(session: Session, worker: Worker, changed: dict[str, Any]) -> dict[str, Any]:
-    """Change settings, all or nothing; returns them as they are then. Raises ``InputError`` naming the field."""
+def change(session: DeviceSession, worker: Worker, changed: dict[str, Any]) -> dict[str, Any]:
+    """Change settings, all or nothing, and return all of them. Raises ``InputError`` naming the field."""
     wanted = _checked(session, changed)
     config, driver = session.config, session.driver
     new = {
@@ -69,22 +68,22 @@ def change(session: Session, worker: Worker, changed: dict[str, Any]) -> dict[st
     return settings(session)
 
 
-def _checked(session: Session, changed: dict[str, Any]) -> ServerSettings:
+def _checked(session: DeviceSession, changed: dict[str, Any]) -> ServerSettings:
     from commonwatt.data.files import validate
 
     wanted = validate(changed, ServerSettings)
     for name in wanted.tenants:
         if name not in session.tenants:
-            known = ", ".join(session.tenants)
-            raise InputError(f"one of the tenants {known}", field=f"tenants.{name}", value=name)
+            expected = f"one of the tenants {', '.join(session.tenants)}"
+            raise InputError(expected, field=f"tenants.{name}", value=name)
     now = session.config.policy
     if wanted.policy is not None and (wanted.policy == "fifo") != (now == "fifo"):
-        raise InputError("a restart, to begin or end serving without sharing", field="policy", value=wanted.policy)
+        raise InputError(f"{now}: switching to or from fifo needs a restart", field="policy", value=wanted.policy)
     return wanted
 
 
-def _try_clocks(session: Session, clocks: dict[str, float | None]) -> None:
-    """Set each clock once, so that one the device lacks is refused now and not in the middle of somebody's request."""
+def _try_clocks(session: DeviceSession, clocks: dict[str, float | None]) -> None:
+    """Set each clock once, so that an unsupported one is refused now rather than during a request."""
     for name, clock_mhz in clocks.items():
         try:
             session.device.set_clock(clock_mhz)

@@ -6,11 +6,13 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from commonwatt.devices.base import Tensor, TensorSpec
-from commonwatt.devices.driver import Request
-from commonwatt.devices.session import Loaded, Session
+from commonwatt.devices.driver import DeviceRequest
+from commonwatt.devices.session import DeviceSession, LoadedTenant
 from commonwatt.model.errors import DeviceError, InputError
-from commonwatt.model.timeslice_config import ServedModel, SharingTenant
+from commonwatt.model.timeslice_file import ServedModel, SharingTenant
 from commonwatt.serving.backend import (
     BackendError,
     ModelDescription,
@@ -19,36 +21,34 @@ from commonwatt.serving.backend import (
     UnavailableError,
     UnknownModelError,
 )
-from commonwatt.serving.calls import Call, Counts
-from commonwatt.serving.metrics import Measurements
+from commonwatt.serving.metrics import Measurements, TenantMeasurements
 from commonwatt.serving.settings import change, settings
-from commonwatt.serving.status import measurements, status
-from commonwatt.serving.worker import Worker
-from commonwatt.timeslicing.tasks import Task
+from commonwatt.serving.worker import InferenceCall, RequestCounts, Worker
+from commonwatt.timeslicing import QuantumProblem, Task, TenantQueue, make
 
 __all__ = ["SharingBackend"]
 
 
 @dataclass
 class _Served:
-    """A model of a tenant, whether it is loaded or not."""
+    """A model of a tenant, loaded or not."""
 
     spec: ServedModel
     state: Literal["absent", "loading", "ready", "unloading"] = "absent"
-    reason: str = "it was not loaded"
+    reason: str = "not loaded at start"
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
-    under_way: int = 0
+    in_progress: int = 0
 
 
 class SharingBackend:
-    """A ``Backend`` over an open session; ``start`` before use, ``close`` in the end."""
+    """A ``Backend`` over an open session; call ``start`` before use and ``close`` at the end."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: DeviceSession) -> None:
         self.session = session
-        self.counts = {name: Counts() for name in session.tenants}
+        self.counts = {name: RequestCounts() for name in session.tenants}
         self.worker = Worker(session.driver, self._gone)
-        self._calls: set[Call] = set()
+        self._calls: set[InferenceCall] = set()
         self._failure: DeviceError | None = None
         self._served: dict[str, dict[str, _Served]] = {}
         for tenant in session.config.tenants:
@@ -58,17 +58,17 @@ class SharingBackend:
                     _now_ready(served, session.loaded[tenant.name, name])
 
     def start(self) -> None:
-        """Begin to take requests."""
+        """Start to accept requests."""
         self.worker.start()
 
     def close(self) -> None:
-        """Stop computing; whoever still waits is refused."""
+        """Stop computing, and refuse the requests in progress."""
         self.worker.end()
         self._refuse_all("the server has stopped")
         self.session.close()
 
     def ready(self) -> bool:
-        """Whether requests are taken: not once the device has failed."""
+        """Return whether requests are accepted: not after the device has failed."""
         return self._failure is None
 
     def models(self, tenant: str) -> tuple[ModelDescription, ...]:
@@ -76,17 +76,17 @@ class SharingBackend:
         return tuple(_described(served) for served in self._served[tenant].values())
 
     def model(self, tenant: str, name: str) -> ModelDescription:
-        """Return one of them; raises ``UnknownModelError``."""
+        """Return a model of *tenant*; raises ``UnknownModelError``."""
         return _described(self._find(tenant, name))
 
     async def load(self, tenant: str, name: str) -> None:
-        """Load it; nothing happens if it is loaded. Raises ``BackendError`` if its file is not right."""
+        """Load a model unless it is loaded. Raises ``BackendError`` if its file cannot be loaded."""
         served = self._find(tenant, name)
         if served.state == "ready":
             return
         if served.state != "absent":
             raise NotReadyError(f"model {name!r} is {served.state}")
-        served.state, served.reason = "loading", "it is being loaded"
+        served.state, served.reason = "loading", "loading"
         try:
             loaded = await asyncio.to_thread(self.session.load, self.session.tenants[tenant], served.spec)
         except Exception as error:
@@ -97,28 +97,28 @@ class SharingBackend:
         _now_ready(served, loaded)
 
     async def unload(self, tenant: str, name: str) -> None:
-        """Unload it once the requests under way are answered."""
+        """Unload a model after its requests in progress are answered."""
         served = self._find(tenant, name)
         if served.state == "absent":
             return
         if served.state != "ready":
             raise NotReadyError(f"model {name!r} is {served.state}")
-        served.state, served.reason = "unloading", "it is being unloaded"
-        while served.under_way:
+        served.state, served.reason = "unloading", "unloading"
+        while served.in_progress:
             await asyncio.sleep(0.005)
         await asyncio.to_thread(self.session.unload, tenant, name)
-        served.state, served.reason = "absent", "it was unloaded"
+        served.state, served.reason = "absent", "unloaded on request"
 
     async def infer(self, tenant: str, name: str, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Run one inference; cancelling the awaiting task gives the request up."""
+        """Run one inference; cancelling the awaiting task cancels the request."""
         served = self._find(tenant, name)
         if served.state != "ready":
-            raise NotReadyError(f"model {name!r} is not loaded: {served.reason}")
+            raise NotReadyError(f"model {name!r} is not ready: {served.reason}")
         loaded = self.session.loaded[tenant, name]
-        call = Call(self.counts[tenant])
+        call = InferenceCall(self.counts[tenant])
         task = self._submit(self.session.tenants[tenant], loaded, inputs, call)
         self._calls.add(call)
-        served.under_way += 1
+        served.in_progress += 1
         try:
             return await call.answer
         except asyncio.CancelledError:
@@ -128,32 +128,34 @@ class SharingBackend:
             raise
         finally:
             self._calls.discard(call)
-            served.under_way -= 1
+            served.in_progress -= 1
 
     def settings(self) -> dict[str, Any]:
-        """Return what may be changed while it runs: policy, phi, quantum_s; weight and clock_mhz of each tenant."""
+        """Return the settings an operator can change: policy, phi, quantum_s; each tenant's weight and clock_mhz."""
         return settings(self.session)
 
     def change(self, changed: dict[str, Any]) -> dict[str, Any]:
-        """Change settings (the same shape, any part of it); all or nothing. Raises ``InputError``."""
+        """Change any of the settings, all or nothing; returns all of them. Raises ``InputError``."""
         return change(self.session, self.worker, changed)
 
     def status(self) -> dict[str, Any]:
         """Return time, energy, shares and queues of every tenant, for the operator."""
-        return status(self.session, self.counts, self._failure)
+        return _status(self.session, self.counts, self._failure)
 
     def measurements(self) -> Measurements:
-        """Return the same as a snapshot for Prometheus."""
-        return measurements(self.session, self.counts)
+        """Return the same for Prometheus."""
+        return _measurements(self.session, self.counts)
 
     def _find(self, tenant: str, name: str) -> _Served:
         if name not in self._served[tenant]:
             raise UnknownModelError(f"unknown model {name!r}")
         return self._served[tenant][name]
 
-    def _submit(self, spec: SharingTenant, loaded: Loaded, inputs: dict[str, Tensor], call: Call) -> Task:
+    def _submit(
+        self, spec: SharingTenant, loaded: LoadedTenant, inputs: dict[str, Tensor], call: InferenceCall
+    ) -> Task:
         driver = self.session.driver
-        request = Request(loaded.model, loaded.powers, inputs, call.ended)
+        request = DeviceRequest(loaded.model, loaded.powers, inputs, call.ended)
         with driver.lock:
             if self._failure is not None:
                 raise UnavailableError(f"the device has failed: {self._failure}")
@@ -165,7 +167,7 @@ class SharingBackend:
             self.counts[spec.name].requests["refused"] += 1
             weights = sum(other.weight for other in driver.scheduler.tenants.values())
             raise TooManyRequestsError(
-                f"{spec.queue_limit * spec.queues} requests of this tenant are waiting already",
+                f"the queues of this tenant are full ({spec.queue_limit * spec.queues} requests)",
                 loaded.powers.time_s * weights / tenant.weight,
             )
         self.worker.wake()
@@ -182,7 +184,7 @@ class SharingBackend:
                 call.refuse(UnavailableError(why))
 
 
-def _now_ready(served: _Served, loaded: Loaded) -> None:
+def _now_ready(served: _Served, loaded: LoadedTenant) -> None:
     served.state, served.reason = "ready", ""
     served.inputs, served.outputs = loaded.model.inputs, loaded.model.outputs
 
@@ -193,3 +195,85 @@ def _described(served: _Served) -> ModelDescription:
     return ModelDescription(
         served.spec.name, platform, served.state == "ready", served.inputs, served.outputs, served.reason
     )
+
+
+def _measurements(session: DeviceSession, counts: dict[str, RequestCounts]) -> Measurements:
+    """Take a snapshot."""
+    driver = session.driver
+    with driver.lock:
+        driver.scheduler.book()
+        tenants = list(driver.scheduler.tenants.values())
+        whole_ns = sum(tenant.time_ns for tenant in tenants)
+        whole_j = sum(tenant.energy_j for tenant in tenants)
+        sure = _guaranteed_shares(session, tenants)
+        weights = sum(tenant.weight for tenant in tenants)
+        rows = tuple(
+            TenantMeasurements(
+                tenant=tenant.name,
+                time_s=tenant.time_ns * 1e-9,
+                energy_j=tenant.energy_j,
+                time_share=tenant.time_ns / whole_ns if whole_ns else 0.0,
+                energy_share=tenant.energy_j / whole_j if whole_j else 0.0,
+                entitlement=tenant.weight / weights,
+                guaranteed_share=share,
+                queue_length=tenant.waiting + (tenant.running is not None),
+                requests=dict(counts[tenant.name].requests),
+                latency=counts[tenant.name].latency.copy(),
+            )
+            for tenant, share in zip(tenants, sure, strict=True)
+        )
+        return Measurements(
+            rows, driver.ledger.idle_ns * 1e-9, driver.ledger.idle_j, session.config.phi, session.config.policy,
+            _power_source(session),
+        )  # fmt: skip
+
+
+def _guaranteed_shares(session: DeviceSession, tenants: list[TenantQueue]) -> list[float]:
+    """Return the fraction of the time that the policy guarantees to each tenant while it has work."""
+    if session.config.policy == "fifo":
+        return [0.0] * len(tenants)
+    whole = 10**9
+    problem = QuantumProblem.make(whole, [t.weight for t in tenants], [t.power_w for t in tenants])
+    sure = make(session.config.policy, session.config.phi).guarantee(problem)
+    return [float(share) for share in np.asarray(sure) / whole]
+
+
+def _status(session: DeviceSession, counts: dict[str, RequestCounts], failure: DeviceError | None) -> dict[str, Any]:
+    """Return the same as a JSON document; unknown is null."""
+    now = _measurements(session, counts)
+    driver = session.driver
+    return {
+        "device": session.device.name,
+        "device_kind": session.device.kind,
+        "device_failure": None if failure is None else str(failure),
+        "enforcement": session.device.enforcement,
+        "policy": now.policy,
+        "phi": now.phi,
+        "quantum_s": session.config.quantum_s,
+        "power_source": now.power_source,
+        "meter_j": driver.ledger.meter_j,
+        "scheduling_share": 1 - driver.device_ns / driver.busy_ns if driver.busy_ns else None,
+        "idle": {"time_s": now.idle_time_s, "energy_j": now.idle_energy_j},
+        "tenants": {
+            tenant.tenant: {
+                "weight": live.weight,
+                "power_w": live.power_w,
+                "power_source": session.power_source(tenant.tenant),
+                "time_s": tenant.time_s,
+                "energy_j": tenant.energy_j,
+                "time_share": tenant.time_share,
+                "planned_time_s": None if now.policy == "fifo" else live.entitled_ns * 1e-9,
+                "energy_share": tenant.energy_share,
+                "entitlement": tenant.entitlement,
+                "guaranteed_share": tenant.guaranteed_share,
+                "queue_length": tenant.queue_length,
+                "requests": dict(tenant.requests),
+            }
+            for tenant, live in zip(now.tenants, driver.scheduler.tenants.values(), strict=True)
+        },
+    }
+
+
+def _power_source(session: DeviceSession) -> str:
+    sources = {session.power_source(name) for name in session.tenants}
+    return next(iter(sources)) if len(sources) == 1 else "modelled" if "modelled" in sources else "mixed"

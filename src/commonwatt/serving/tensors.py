@@ -1,30 +1,39 @@
-"""Tensors of the Open Inference Protocol to and from NumPy: JSON, binary data, typed contents. Pure.
+"""Tensors of the Open Inference Protocol: checked against the model, and converted between JSON, binary data, typed
+contents and NumPy. Pure.
 
-Strings (``BYTES``) are arrays of dtype ``object`` that hold ``bytes``. Arrays made from binary data share its memory
-and cannot be written to. No amount of memory is ever taken because of a shape alone; the data have to be there.
-"""
+Strings (``BYTES``) are arrays of dtype ``object`` whose elements are ``bytes``. Arrays made from binary data share its
+memory and are read-only. A shape alone never allocates memory; the data must be present.
+"""  # noqa: D205
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from commonwatt.devices.base import Tensor
+from commonwatt.devices.base import Tensor, TensorSpec
+from commonwatt.model.units import plural
+from commonwatt.serving.backend import ModelDescription
+from commonwatt.serving.refusals import RequestError
 
 __all__ = [
     "CONTENTS",
+    "Given",
     "TensorError",
     "checked_datatype",
+    "checked_inputs",
+    "checked_outputs",
     "checked_shape",
     "datatype_of",
     "from_json",
     "from_raw",
     "from_typed",
+    "shown_name",
     "to_json",
     "to_raw",
 ]
@@ -44,26 +53,26 @@ CONTENTS: dict[str, str] = {
 }  # fmt: skip
 """Field of ``InferTensorContents`` for each datatype; FP16 has none."""
 
-LARGEST = 2**60  # bytes of a shape, counting dimensions of 0 as 1; NumPy refuses little above
+LARGEST = 2**60  # bytes of a shape, with dimensions of 0 counted as 1; just below NumPy's limit
 MOST_DIMENSIONS = 32
-MOST_ITEMS = 1_000_000  # elements that Python takes one by one, while no other tenant is served
+MOST_ITEMS = 1_000_000  # elements converted one by one in Python, during which no other request is served
 
 
 class TensorError(ValueError):
-    """A tensor is not what its client says it is; the text says what was got and what was expected."""
+    """A tensor does not match its description; the text says what was received and what was expected."""
 
 
 def checked_datatype(datatype: object) -> str:
-    """Return *datatype* if tensors of it can be taken; raises ``TensorError``."""
+    """Return *datatype* if it is supported; raises ``TensorError``."""
     if datatype == "BF16":
-        raise TensorError("got datatype BF16, expected another one, as BF16 is not supported; send FP32 or FP16")
+        raise TensorError("got datatype BF16, which is not supported; send FP32 or FP16")
     if not isinstance(datatype, str) or datatype not in KINDS:
         raise TensorError(f"got datatype {_shown(datatype)}, expected one of {', '.join(KINDS)}")
     return datatype
 
 
 def checked_shape(shape: object, datatype: str) -> tuple[int, ...]:
-    """Return *shape* as a tuple if it is one; raises ``TensorError``."""
+    """Return *shape* as a tuple; raises ``TensorError`` if it is not a shape."""
     if not isinstance(shape, list | tuple) or not all(type(length) is int for length in shape):
         raise TensorError(f"got shape {_shown(shape)}, expected a list of whole numbers")
     if any(length < 0 for length in shape):
@@ -71,12 +80,12 @@ def checked_shape(shape: object, datatype: str) -> tuple[int, ...]:
     if len(shape) > MOST_DIMENSIONS:
         raise TensorError(f"got a shape of {len(shape)} dimensions, expected at most {MOST_DIMENSIONS}")
     if prod(max(length, 1) for length in shape) * KINDS[datatype].itemsize > LARGEST:
-        raise TensorError(f"got shape {_shown(list(shape))}, expected one that a machine can hold")
+        raise TensorError(f"got shape {_shown(list(shape))}, expected at most {LARGEST} bytes")
     return tuple(shape)
 
 
 def datatype_of(tensor: Tensor) -> str:
-    """Return the protocol's name for the elements of *tensor*; raises ``TypeError`` if it has none."""
+    """Return the protocol's datatype of *tensor*; raises ``TypeError`` if there is none."""
     kind = tensor.dtype
     if kind.kind in "OSU":
         return "BYTES"
@@ -87,7 +96,7 @@ def datatype_of(tensor: Tensor) -> str:
 
 
 def from_raw(data: bytes | memoryview, datatype: str, shape: tuple[int, ...]) -> Tensor:
-    """Return the tensor whose elements stand in *data*, in row-major order and little-endian; copies nothing."""
+    """Return the tensor with the elements in *data*, in row-major order and little-endian; copies nothing."""
     count = prod(shape)
     if datatype == "BYTES":
         _check_count(count, "strings")
@@ -95,7 +104,8 @@ def from_raw(data: bytes | memoryview, datatype: str, shape: tuple[int, ...]) ->
     kind = KINDS[datatype]
     if len(data) != count * kind.itemsize:
         raise TensorError(
-            f"got {len(data)} bytes of data, expected {count * kind.itemsize} for {datatype} of shape {list(shape)}"
+            f"got {plural(len(data), 'byte')} of data, expected {count * kind.itemsize} for {datatype} of shape "
+            f"{list(shape)}"
         )
     if count == 0:
         return np.empty(shape, kind)
@@ -106,7 +116,7 @@ def from_raw(data: bytes | memoryview, datatype: str, shape: tuple[int, ...]) ->
 
 
 def to_raw(tensor: Tensor) -> bytes | memoryview:
-    """Return the elements of *tensor*, row-major and little-endian; copies only what is laid out otherwise."""
+    """Return the elements of *tensor*, row-major and little-endian; copies only another layout."""
     if datatype_of(tensor) == "BYTES":
         items = _items(tensor)
         return b"".join(chain.from_iterable((struct.pack("<I", len(item)), item) for item in items))
@@ -117,14 +127,14 @@ def to_raw(tensor: Tensor) -> bytes | memoryview:
 
 
 def from_json(data: object, datatype: str, shape: tuple[int, ...]) -> Tensor:
-    """Return the tensor of nested lists *data*, or of one list of all its elements in row-major order."""
+    """Return the tensor of nested lists *data*, or of one flat list in row-major order."""
     flat = _flat(data, shape)
     if datatype == "BYTES":
         _expect_types(flat, {str}, "text for each BYTES")
         try:
             return _strings([text.encode() for text in flat], shape)
         except UnicodeEncodeError:
-            raise TensorError("got half a surrogate pair, expected text that UTF-8 can carry") from None
+            raise TensorError("got half a surrogate pair, expected text that UTF-8 can encode") from None
     if datatype == "BOOL":
         _expect_types(flat, {bool}, "true or false for each BOOL")
         return np.array(flat, KINDS["BOOL"]).reshape(shape)
@@ -136,15 +146,15 @@ def from_json(data: object, datatype: str, shape: tuple[int, ...]) -> Tensor:
 
 
 def to_json(tensor: Tensor) -> list[Any]:
-    """Return the elements of *tensor* in row-major order; raises ``TensorError`` if JSON cannot carry them."""
+    """Return the elements of *tensor* in row-major order; raises ``TensorError`` if JSON cannot represent them."""
     datatype = datatype_of(tensor)
     if datatype == "BYTES":
         try:
             return [item.decode() for item in _items(tensor)]
         except UnicodeDecodeError:
-            raise TensorError("holds bytes that are no UTF-8 text; ask for it with binary_data: true") from None
+            raise TensorError("contains bytes that are not UTF-8 text; request it with binary_data: true") from None
     if datatype.startswith("FP") and not bool(np.isfinite(tensor).all()):
-        raise TensorError("holds NaN or infinity, which JSON has no word for; ask for it with binary_data: true")
+        raise TensorError("contains NaN or infinity, which JSON cannot represent; request it with binary_data: true")
     return tensor.ravel().tolist()
 
 
@@ -152,7 +162,7 @@ def from_typed(values: Sequence[Any], datatype: str, shape: tuple[int, ...]) -> 
     """Return the tensor of *values*, the typed contents (:data:`CONTENTS`) of a gRPC request."""
     _check_count(len(values), "elements in typed contents")
     if len(values) != prod(shape):
-        raise TensorError(f"got {len(values)} elements, expected {prod(shape)} for shape {list(shape)}")
+        raise TensorError(f"got {plural(len(values), 'element')}, expected {prod(shape)} for shape {list(shape)}")
     if datatype == "BYTES":
         return _strings(list(values), shape)
     if datatype in {"INT8", "INT16", "UINT8", "UINT16"}:
@@ -173,7 +183,7 @@ def _flat(data: object, shape: tuple[int, ...]) -> list[Any]:
     if not any(type(item) is list for item in data):
         if len(data) == prod(shape):
             return data
-        raise TensorError(f"got {len(data)} elements, expected {prod(shape)} for shape {list(shape)}")
+        raise TensorError(f"got {plural(len(data), 'element')}, expected {prod(shape)} for shape {list(shape)}")
     level: list[Any] = [data]
     for depth, length in enumerate(shape):
         for row in level:
@@ -232,17 +242,18 @@ def _split(data: bytes | memoryview, count: int, shape: tuple[int, ...]) -> list
     while place < len(data):
         begin = place + 4
         if begin > len(data):
-            raise TensorError(f"got {len(data) - place} bytes at the end, expected 4 that tell the length of a string")
+            left = plural(len(data) - place, "byte")
+            raise TensorError(f"got {left} at the end, expected the 4 bytes of a string's length")
         (length,) = struct.unpack_from("<I", data, place)
         place = begin + length
         if place > len(data):
-            raise TensorError(f"got {len(data) - begin} bytes of a string, expected {length} as its length says")
+            raise TensorError(f"got {plural(len(data) - begin, 'byte')} of a string of length {length}")
         items.append(bytes(data[begin:place]))
         if len(items) > count:
             break
     if len(items) != count:
-        got = f"more than {count}" if len(items) > count else f"{len(items)}"
-        raise TensorError(f"got {got} strings, expected {count} for shape {list(shape)}")
+        got = f"more than {plural(count, 'string')}" if len(items) > count else plural(len(items), "string")
+        raise TensorError(f"got {got}, expected {count} for shape {list(shape)}")
     return items
 
 
@@ -251,3 +262,68 @@ def _shown(value: object) -> str:
         return f"a {'list' if isinstance(value, list) else 'dict'} of {len(value)}"
     text = ascii(value) if not isinstance(value, int) or abs(value) < 10**30 else "a number of more than 30 digits"
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def shown_name(name: str) -> str:
+    """Return *name* for messages: quoted, in ASCII, shortened."""
+    text = ascii(name)
+    return text if len(text) <= 80 else f"{text[:76]}...'"
+
+
+@dataclass(frozen=True)
+class Given:
+    """An input in a request."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    decode: Callable[[], Tensor]  # raises TensorError
+
+
+def checked_inputs(model: ModelDescription, given: Sequence[Given]) -> dict[str, Tensor]:
+    """Return the tensors by name; raises ``RequestError`` naming the model and the tensor that does not fit."""
+    specs = {spec.name: spec for spec in model.inputs}
+    tensors: dict[str, Tensor] = {}
+    where = f"model {shown_name(model.name)}"
+    for tensor in given:
+        spec = specs.get(tensor.name)
+        if spec is None:
+            raise RequestError(f"{where}: got input {shown_name(tensor.name)}, expected {_listed(specs)}")
+        if tensor.name in tensors:
+            raise RequestError(f"{where}: got input {shown_name(tensor.name)} twice, expected it once")
+        try:
+            _check_fit(tensor, spec)
+            tensors[tensor.name] = tensor.decode()
+        except TensorError as error:
+            raise RequestError(f"{where}, input {shown_name(tensor.name)}: {error}") from None
+    missing = [name for name in specs if name not in tensors]
+    if missing:
+        raise RequestError(f"{where}: got no input {shown_name(missing[0])}, expected {_listed(specs)}")
+    return tensors
+
+
+def checked_outputs(model: ModelDescription, names: Sequence[str]) -> None:
+    """Raise ``RequestError`` unless *names* are different outputs of *model*."""
+    outputs = [spec.name for spec in model.outputs]
+    where = f"model {shown_name(model.name)}"
+    for place, name in enumerate(names):
+        if name not in outputs:
+            raise RequestError(f"{where}: got output {shown_name(name)}, expected {_listed(outputs)}")
+        if name in names[:place]:
+            raise RequestError(f"{where}: got output {shown_name(name)} twice, expected it once")
+
+
+def _check_fit(tensor: Given, spec: TensorSpec) -> None:
+    if tensor.datatype != spec.datatype:
+        raise TensorError(f"got datatype {tensor.datatype}, expected {spec.datatype}")
+    fits = len(tensor.shape) == len(spec.shape) and all(
+        wanted < 0 or wanted == length for length, wanted in zip(tensor.shape, spec.shape, strict=True)
+    )
+    if not fits:
+        free = " (-1: any length)" if any(length < 0 for length in spec.shape) else ""
+        raise TensorError(f"got shape {list(tensor.shape)}, expected {list(spec.shape)}{free}")
+
+
+def _listed(names: Sequence[str] | dict[str, TensorSpec]) -> str:
+    listed = [shown_name(name) for name in names]
+    return " and ".join([", ".join(listed[:-1]), listed[-1]] if len(listed) > 1 else listed) or "none"

@@ -1,27 +1,94 @@
-"""The thread that drives a device while a server runs: it waits where there is no work, and ends when it is told to."""
+"""The thread that drives the device of a server, and the requests that the event loop hands to it."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import TypeVar
 
-from commonwatt.devices.driver import Driver
+from commonwatt.devices.base import Tensor
+from commonwatt.devices.driver import DeviceRequest, Driver
 from commonwatt.model.errors import DeviceError
+from commonwatt.model.histogram import Histogram
+from commonwatt.serving.backend import BackendError, UnavailableError
+from commonwatt.serving.metrics import OUTCOMES
+from commonwatt.timeslicing import Task
 
-__all__ = ["Worker"]
+__all__ = ["InferenceCall", "RequestCounts", "Worker"]
+
+
+@dataclass
+class RequestCounts:
+    """Outcomes and durations of a tenant's requests."""
+
+    requests: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
+    latency: Histogram = field(default_factory=Histogram)
+
+
+class InferenceCall:
+    """One request: a future of the event loop, set once from any thread."""
+
+    def __init__(self, counts: RequestCounts) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[dict[str, Tensor]] = self._loop.create_future()
+        self.answer.add_done_callback(_seen)
+        self._counts = counts
+
+    def ended(self, task: Task) -> None:
+        """Set the result of *task*; called on the device's thread, without a lock."""
+        request: DeviceRequest = task.work
+        if request.outputs is not None and not task.cancelled:
+            self._counts.requests["ok"] += 1
+            self._counts.latency.observe((request.ended_ns - task.submitted_ns) * 1e-9)
+            self._answer(request.outputs)
+        elif task.cancelled:
+            self._counts.requests["cancelled"] += 1
+        elif isinstance(request.error, DeviceError):
+            self._counts.requests["failed"] += 1
+            self._answer(UnavailableError(str(request.error)))
+        else:
+            self._counts.requests["failed"] += 1
+            self._answer(BackendError(f"the model failed: {request.error}"))
+
+    def refuse(self, error: BackendError) -> None:
+        """Answer with *error* instead of computing."""
+        self._counts.requests["failed"] += 1
+        self._answer(error)
+
+    def _answer(self, result: dict[str, Tensor] | BackendError) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._set, result)
+        except RuntimeError:  # the loop is closed: nobody waits
+            return
+
+    def _set(self, result: dict[str, Tensor] | BackendError) -> None:
+        if self.answer.done():
+            return
+        if isinstance(result, BackendError):
+            self.answer.set_exception(result)
+        else:
+            self.answer.set_result(result)
+
+
+def _seen(answer: asyncio.Future[dict[str, Tensor]]) -> None:
+    """Retrieve the error, as nobody may be waiting for it."""
+    if not answer.cancelled():
+        answer.exception()
+
 
 T = TypeVar("T")
 
 IDLE_S = 0.5
-"""Longest time between two looks at the meter while there is no work."""
+"""Longest time between two readings of the meter while there is no work."""
 
 
 class Worker:
-    """Drives *driver* on a thread of its own; *gone* is called there if the device fails for good."""
+    """Runs *driver* on its own thread; *gone* is called there if the device fails."""
 
     def __init__(self, driver: Driver, gone: Callable[[DeviceError], None]) -> None:
         self._driver = driver
@@ -32,22 +99,22 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name="commonwatt-device", daemon=True)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the thread."""
         self._driver.restart()
         self._thread.start()
 
     def wake(self) -> None:
-        """Say that there is work."""
+        """Wake the thread, as there is work."""
         self._wake.set()
 
     def ask(self, errand: Callable[[], T], timeout_s: float = 30.0) -> T:
-        """Run *errand* between two steps, and return what it returns or raise what it raises."""
+        """Run *errand* between two steps; returns its result or raises its error."""
         answer: Future[T] = Future()
 
         def run() -> None:
             try:
                 answer.set_result(errand())
-            except Exception as error:  # told to whoever asked
+            except Exception as error:  # raised where the errand was asked for
                 answer.set_exception(error)
 
         if not self._thread.is_alive():
@@ -58,7 +125,7 @@ class Worker:
         return answer.result(timeout_s)
 
     def end(self) -> None:
-        """Finish the step under way and end."""
+        """Finish the current step and end."""
         self._ending = True
         self.wake()
         if self._thread.is_alive():
@@ -78,7 +145,7 @@ class Worker:
                     return
         except DeviceError as error:
             self._gone(error)
-        except Exception as error:  # a defect; nobody must wait for a thread that has ended
+        except Exception as error:  # a defect: refuse the requests that wait for this thread
             logging.getLogger("commonwatt.serving").exception("a defect in the thread that drives the device")
             self._gone(DeviceError(f"{type(error).__name__}: {error}"))
         finally:

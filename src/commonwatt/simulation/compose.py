@@ -1,4 +1,4 @@
-"""Engine, clock and controller put together for one run."""
+"""Builds engine, clock and controller for one run."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from commonwatt.control.book import JobBook, Rules
 from commonwatt.control.controller import Controller
+from commonwatt.control.job_registry import JobRegistry, Rules
 from commonwatt.control.loop import run
 from commonwatt.control.policy import Policy
-from commonwatt.engines.simulated.clock import VirtualClock
+from commonwatt.engines.clocks import VirtualClock
 from commonwatt.engines.simulated.engine import Outage, SimulatedEngine, World
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
-from commonwatt.model.jobs import JobTable
+from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import PolicySpec, Scenario
-from commonwatt.simulation.capacity import Past, demand_in, make_capacity
+from commonwatt.planning.capacity import Past, demand_of_run, make_capacity
 
-__all__ = ["Run", "TableSource", "check_runs", "run_policy", "slowdowns"]
+__all__ = ["PolicyRun", "TableSource", "check_runs", "run_policy", "slowdowns"]
 
 
 class TableSource:
-    """Submits the jobs of a table when their time comes."""
+    """Submits the jobs of a table at their times."""
 
-    def __init__(self, table: JobTable) -> None:
+    def __init__(self, table: JobArrays) -> None:
         self._table = table
         self._order = np.argsort(table.submit_s, kind="stable").astype(np.int64)
         self._times = table.submit_s[self._order]
         self._next = 0
 
     def next_s(self) -> float | None:
-        """Time of the next submission."""
+        """Return the time of the next submission."""
         return float(self._times[self._next]) if self._next < len(self._times) else None
 
-    def poll(self, now_s: float) -> tuple[JobTable, Ints] | None:
-        """Submissions up to *now_s* not yet handed out."""
+    def poll(self, now_s: float) -> tuple[JobArrays, Ints] | None:
+        """Return new submissions up to *now_s*."""
         upto = int(np.searchsorted(self._times, now_s, side="right"))
         if upto == self._next:
             return None
@@ -48,8 +48,8 @@ class TableSource:
 
 
 @dataclass(frozen=True)
-class Run:
-    """A finished run: the controller with everything it knows, and the time it spent deciding."""
+class PolicyRun:
+    """A finished run: the controller with its state, and the time spent deciding."""
 
     controller: Controller
     scheduler_s: float
@@ -57,39 +57,39 @@ class Run:
 
 
 def slowdowns(scenario: Scenario, jobs: int, seed: int) -> Floats:
-    """Factor of true over expected run time of each job, [J], or empty if there is none; same for all policies."""
+    """Return true over expected run time of each job, [J], the same for all policies; empty without an error."""
     if not scenario.runtime_error:
         return np.zeros(0)
     rng = np.random.default_rng([seed, 2])
     return np.exp(rng.normal(0.0, scenario.runtime_error, jobs))
 
 
-def check_runs(scenario: Scenario, cluster: Cluster, table: JobTable) -> None:
-    """Raise ``InputError`` on what would stop a run: jobs that never fit, unknown nodes or power states."""
+def check_runs(scenario: Scenario, cluster: Cluster, table: JobArrays) -> None:
+    """Raise ``InputError`` on jobs that never fit, and unknown nodes or power states."""
     _outages(scenario, cluster)
     for policy in scenario.policies:
         unused = policy.unused_nodes or scenario.unused_nodes
         if unused.state is not None and (policy.capacity or scenario.capacity) is None:
             for kind in cluster.classes:
                 kind.state(unused.state)
-    JobBook(cluster).add(table, np.arange(len(table)))
+    JobRegistry(cluster).add(table, np.arange(len(table)))
 
 
 def run_policy(
-    scenario: Scenario, spec: PolicySpec, cluster: Cluster, table: JobTable, seed: int,
+    scenario: Scenario, spec: PolicySpec, cluster: Cluster, table: JobArrays, seed: int,
     on_tick: Callable[[float], None] = lambda _: None, past: Past | None = None, until_s: float = math.inf,
-) -> Run:  # fmt: skip
-    """Run the workload under one policy; ``check_runs`` tells beforehand whether it can be.
+) -> PolicyRun:  # fmt: skip
+    """Run the workload under one policy, after ``check_runs``.
 
-    *past* is the demand before the period, for a capacity plan that forecasts. One with foresight runs twice.
-    The run ends with its last job, or, whatever runs then or does not any more, at *until_s*.
+    *past* is the demand before the period, for a capacity plan that forecasts. A plan with foresight runs twice.
+    The run ends with its last job, at the latest at *until_s*.
     """
     unused = spec.unused_nodes or scenario.unused_nodes
     plan = spec.capacity or scenario.capacity
     foreseen = None
     if plan is not None and plan.policy == "foresight":
         first = spec.model_copy(update={"capacity": CapacitySpec(policy="always-on", step_s=plan.step_s)})
-        foreseen = demand_in(
+        foreseen = demand_of_run(
             run_policy(scenario, first, cluster, table, seed, until_s=until_s).controller.samples, plan.step_s
         )
     world = World(
@@ -118,7 +118,7 @@ def run_policy(
         capacity=None if plan is None else make_capacity(plan, cluster, past or Past(), seed, foreseen),
     )
     spent_s = run(controller, VirtualClock(engine), TableSource(table), on_tick, until_s)
-    return Run(controller, spent_s, plan)
+    return PolicyRun(controller, spent_s, plan)
 
 
 def _outages(scenario: Scenario, cluster: Cluster) -> tuple[Outage, ...]:

@@ -1,4 +1,4 @@
-"""What a run leaves behind, in columns. Reports, results and files are made from it, never from live objects."""
+"""Data of a run in columns, from which reports, results and files are made."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["EventColumns", "JobColumns", "Record", "SampleColumns", "Segments"]
 
 @dataclass(frozen=True)
 class JobColumns:
-    """One row per job, in order of submission."""
+    """Jobs, in order of submission."""
 
     name: tuple[str, ...]
     tenant: tuple[str, ...]
@@ -24,11 +24,11 @@ class JobColumns:
     began_s: Floats  # first start
     ended_s: Floats
     tardiness_weight: Floats  # currency/s
-    starts: Ints  # times it was started, moves and restarts included
+    starts: Ints  # including moves and restarts
     energy_j: Floats  # NaN: unknown; without overhead
     energy_cost: Floats  # currency; NaN: unknown
     gpu_s: Floats
-    fastest_s: Floats  # least run time it could have had
+    fastest_s: Floats  # shortest possible run time
     why_late: tuple[str, ...]  # one sentence for a late job, else ""
 
     @property
@@ -44,7 +44,7 @@ class JobColumns:
 
 @dataclass(frozen=True)
 class Segments:
-    """Who held which GPUs when: one row per job, node and uninterrupted stay; for the Gantt chart."""
+    """Allocations over time for the Gantt chart: a row for each job, node and uninterrupted allocation."""
 
     job: Ints  # row in JobColumns
     node: Ints  # index into the cluster
@@ -55,7 +55,7 @@ class Segments:
 
 @dataclass(frozen=True)
 class SampleColumns:
-    """The cluster right after each rescheduling point; values hold until the next one."""
+    """The cluster after each rescheduling point; values are valid until the next one."""
 
     time_s: Floats
     busy_gpus: Ints
@@ -63,7 +63,7 @@ class SampleColumns:
     running: Ints
     waiting: Ints
     on_gpus: Ints  # of nodes that are on or waking
-    wanted_gpus: Ints  # held, or asked for by waiting jobs that are not held back
+    wanted_gpus: Ints  # allocated, or requested by waiting jobs that are not held back
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,7 @@ class EventColumns:
     gpus: Ints
     reason: tuple[str, ...]
     sentence: tuple[str, ...]
+    lost_s: Floats  # work since the last snapshot that is lost; NaN: none can be lost
 
 
 @dataclass(frozen=True)

@@ -1,34 +1,39 @@
-"""All policies of a scenario, and all seeds, side by side."""
+"""Runs all policies and seeds of a scenario, in parallel."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
 from commonwatt import __version__
+from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import MissingExtraError
-from commonwatt.model.jobs import JobTable
+from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.results import PolicyResult, SimulationResult, Spread, SweepPolicy, SweepResult
 from commonwatt.model.scenario import PolicySpec, Scenario
-from commonwatt.placement.lower_bound import job_bound, load_bound
-from commonwatt.simulation.capacity import Past
+from commonwatt.placement import lower_bound
+from commonwatt.planning.capacity import Past
 from commonwatt.simulation.compose import run_policy, slowdowns
 from commonwatt.simulation.record import Record
 from commonwatt.simulation.summary import record_of
 from commonwatt.simulation.warm import warm_up
 
-__all__ = ["Backend", "Listener", "Prepared", "run_seeds", "sweep_result"]
+__all__ = ["Backend", "Listener", "Prepared", "RunsInterruptedError", "run_seeds", "sweep_result"]
 
 Backend = Literal["loky", "ray"]
 T = TypeVar("T")
 
-LOAD_BOUND_ROWS = 500  # configurations up to which the sharper bound takes seconds
 SPREAD_OF = (
     "energy_kwh", "energy_cost", "tardiness_cost", "total_cost", "lower_bound_cost", "late_jobs", "mean_jct_s",
     "p95_jct_s", "mean_wait_s", "makespan_s", "preemptions", "migrations", "gpu_utilization",
@@ -36,32 +41,36 @@ SPREAD_OF = (
 
 
 class Listener(Protocol):
-    """Hears how far the runs are."""
+    """Receives the progress of runs."""
 
     def at(self, policy: str, time_s: float) -> None:
-        """Hear that a run has come to *time_s*; only from runs in this process."""
+        """Report that the run in this process has reached *time_s*."""
+        ...
+
+    def follow(self, times_s: Callable[[], Floats]) -> None:
+        """Set the function that returns the times of runs in other processes; 0 before the start and after the end."""
         ...
 
     def done(self) -> None:
-        """Hear that a run has ended."""
+        """Report the end of a run."""
         ...
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A scenario with its jobs and cluster made for one seed."""
+    """A scenario with its jobs and cluster for one seed."""
 
     scenario: Scenario
     cluster: Cluster
-    table: JobTable
-    sentence: str  # where the jobs come from
+    table: JobArrays
+    sentence: str  # source of the jobs
     seed: int
     past: Past = field(default_factory=Past)
 
     def digest(self) -> str:
-        """SHA-256 of the scenario, wherever its log lies, of the jobs it led to and of the models it forecasts by."""
-        said = self.scenario.model_dump(mode="json", exclude={"workload": {"path"}})
-        sha = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
+        """Return the SHA-256 of the scenario (without the path of its log), of its jobs and of its forecast models."""
+        document = self.scenario.model_dump(mode="json", exclude={"workload": {"path"}})
+        sha = hashlib.sha256(json.dumps(document, sort_keys=True).encode())
         for column in vars(self.table).values():
             sha.update(column.tobytes() if isinstance(column, np.ndarray) else repr(column).encode())
         for demand in self.past.demands.values():
@@ -71,12 +80,21 @@ class Prepared:
         return sha.hexdigest()
 
     def lower_bound(self) -> float:
-        """Lower bound on total cost; the sharper, dearer one where its program stays small."""
+        """Return the lower bound on total cost."""
         tariff = self.scenario.electricity.tariff()
         slowdown = slowdowns(self.scenario, len(self.table), self.seed)
-        if len(self.table.config_time_s) <= LOAD_BOUND_ROWS:
-            return load_bound(self.table, self.cluster, tariff, slowdown)
-        return float(job_bound(self.table, self.cluster, tariff, slowdown).sum())
+        return lower_bound(self.table, self.cluster, tariff, slowdown)
+
+
+class RunsInterruptedError(KeyboardInterrupt):
+    """Ctrl-C during runs; *results* and *records* are those finished before, as of ``run_seeds``.
+
+    Of one seed these are the policies that had ended; of several, the seeds of which every policy had.
+    """
+
+    def __init__(self, results: list[SimulationResult], records: list[Record]) -> None:
+        self.results, self.records = results, records
+        super().__init__()
 
 
 def run_seeds(
@@ -84,7 +102,8 @@ def run_seeds(
 ) -> tuple[list[SimulationResult], list[Record]]:
     """Run every policy of every prepared seed, *jobs* at a time.
 
-    Returns one result per seed, and the records of the first seed. Neither depends on *jobs* or *backend*.
+    Returns one result per seed, and the records of the first seed. Neither depends on *jobs* or *backend*. Raises
+    ``RunsInterruptedError`` on Ctrl-C.
     """
     if backend == "ray":
         _register_ray()
@@ -94,38 +113,76 @@ def run_seeds(
         for k, (p, bound) in enumerate(zip(prepared, bounds, strict=True))
         for spec in p.scenario.policies
     ]
-    if jobs == 1 or len(runs) == 1:
-        finished: Iterable[Record | PolicyResult] = (_one(*run, listener) for run in runs)
-    else:
-        finished = _stream([(_one, run) for run in runs], jobs, backend)
-    records: list[Record] = []
-    results: list[list[PolicyResult]] = [[] for _ in prepared]
-    for k, outcome in enumerate(finished):
-        if isinstance(outcome, Record):
-            records.append(outcome)
-        results[k // len(prepared[0].scenario.policies)].append(
-            outcome.result if isinstance(outcome, Record) else outcome
-        )
-        if listener is not None:
-            listener.done()
-    return [_result(p, own) for p, own in zip(prepared, results, strict=True)], records
+    outcomes: dict[int, Record | PolicyResult] = {}
+    with ExitStack() as stack:
+        if jobs == 1 or len(runs) == 1:
+            finished: Iterator[tuple[int, Record | PolicyResult]] = (
+                (k, _one(*run, on_tick=_on_tick(listener, run[1].label))) for k, run in enumerate(runs)
+            )
+        else:
+            board = Path(stack.enter_context(TemporaryDirectory())) / "times_s"
+            np.zeros(len(runs)).tofile(board)
+            if listener is not None:
+                listener.follow(partial(np.fromfile, board))
+            tasks = [(_elsewhere, (k, board, *run)) for k, run in enumerate(runs)]
+            finished = _pool(tasks, jobs, backend, ordered=False)
+        try:
+            for k, outcome in finished:
+                outcomes[k] = outcome
+                if listener is not None:
+                    listener.done()
+        except KeyboardInterrupt:
+            raise RunsInterruptedError(*_collected(prepared, outcomes)) from None
+    return _collected(prepared, outcomes)
+
+
+def _collected(
+    prepared: Sequence[Prepared], outcomes: dict[int, Record | PolicyResult]
+) -> tuple[list[SimulationResult], list[Record]]:
+    """Return results of the seeds with all policies (of a single seed, any), and the records of the first seed."""
+    policies = len(prepared[0].scenario.policies)
+    results = []
+    for s, p in enumerate(prepared):
+        ended = [outcomes[k] for k in range(s * policies, (s + 1) * policies) if k in outcomes]
+        if len(ended) == policies or (ended and len(prepared) == 1):
+            results.append(_result(p, [run.result if isinstance(run, Record) else run for run in ended]))
+        elif s == 0:
+            return [], []
+    records = [outcomes[k] for k in range(policies) if k in outcomes]
+    return results, [record for record in records if isinstance(record, Record)]
+
+
+def _on_tick(listener: Listener | None, label: str) -> Callable[[float], None]:
+    return (lambda _: None) if listener is None else partial(listener.at, label)
+
+
+def _elsewhere(
+    k: int, board: Path, prepared: Prepared, spec: PolicySpec, bound: float, keep: bool
+) -> tuple[int, Record | PolicyResult]:
+    """Run in a process of a pool, which ignores Ctrl-C so that the parent can collect finished runs."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if not board.exists():  # another machine
+        return k, _one(prepared, spec, bound, keep)
+    times_s = np.memmap(board, dtype=float, mode="r+")
+    try:
+        return k, _one(prepared, spec, bound, keep, on_tick=partial(times_s.__setitem__, k))
+    finally:
+        times_s[k] = 0.0
 
 
 def _one(
-    prepared: Prepared, spec: PolicySpec, bound: float, keep: bool, listener: Listener | None = None
+    prepared: Prepared, spec: PolicySpec, bound: float, keep: bool, on_tick: Callable[[float], None] = lambda _: None
 ) -> Record | PolicyResult:
-    label = spec.label
-    on_tick = (lambda _: None) if listener is None else (lambda time_s: listener.at(label, time_s))
     warm_up(spec)
     run = run_policy(prepared.scenario, spec, prepared.cluster, prepared.table, prepared.seed, on_tick, prepared.past)
-    record = record_of(run, label, prepared.table, bound)
+    record = record_of(run, spec.label, prepared.table, bound)
     return record if keep else record.result
 
 
 def _parallel(tasks: list[tuple[Callable[..., T], tuple[Any, ...]]], jobs: int, backend: Backend) -> list[T]:
     if jobs == 1 or len(tasks) == 1:
         return [function(*arguments) for function, arguments in tasks]
-    return list(_stream(tasks, jobs, backend))
+    return list(_pool(tasks, jobs, backend, ordered=True))
 
 
 def _register_ray() -> None:
@@ -136,16 +193,18 @@ def _register_ray() -> None:
     register_ray()
 
 
-def _stream(tasks: list[tuple[Callable[..., T], tuple[Any, ...]]], jobs: int, backend: Backend) -> Iterable[T]:
-    """Results in the order of *tasks*, each as soon as it and those before it are there."""
+def _pool(
+    tasks: Sequence[tuple[Callable[..., T], tuple[Any, ...]]], jobs: int, backend: Backend, *, ordered: bool
+) -> Iterator[T]:
+    """Yield the results of *tasks*, in order or as they finish."""
     from joblib import Parallel, delayed, parallel_config
 
     calls = [delayed(function)(*arguments) for function, arguments in tasks]
     with parallel_config(backend=backend, n_jobs=jobs):
-        if backend == "ray":  # its backend hands out results all at once
+        if backend == "ray":  # returns all results at once
             yield from Parallel()(calls)
         else:
-            yield from Parallel(return_as="generator")(calls)
+            yield from Parallel(return_as="generator" if ordered else "generator_unordered")(calls)
 
 
 def _result(prepared: Prepared, policies: list[PolicyResult]) -> SimulationResult:
@@ -164,7 +223,7 @@ def _result(prepared: Prepared, policies: list[PolicyResult]) -> SimulationResul
 
 
 def sweep_result(runs: Sequence[SimulationResult]) -> SweepResult:
-    """Mean and spread over the seeds of *runs*."""
+    """Return mean and spread over the seeds of *runs*."""
     policies = []
     for k, first in enumerate(runs[0].policies):
         own = [run.policies[k] for run in runs]

@@ -1,4 +1,4 @@
-"""From a finished run to its record and its numbers."""
+"""The record and the numbers of a finished run."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from commonwatt.control.controller import Controller
 from commonwatt.control.events import Event, EventKind
 from commonwatt.control.ledger import Account
 from commonwatt.model.arrays import Floats
-from commonwatt.model.jobs import JobTable
+from commonwatt.model.jobs import JobArrays
 from commonwatt.model.results import CapacityResult, LedgerRow, PolicyResult, TenantResult
-from commonwatt.model.units import HOUR_S, J_PER_KWH, MICRO, NANO
-from commonwatt.simulation.compose import Run
+from commonwatt.model.units import HOUR_S, J_PER_KWH, MICRO, NANO, plural
+from commonwatt.simulation.compose import PolicyRun
 from commonwatt.simulation.record import EventColumns, JobColumns, Record, SampleColumns, Segments
 
 __all__ = ["record_of"]
@@ -21,13 +21,13 @@ _BEGINS = {EventKind.STARTED, EventKind.RESUMED, EventKind.RESIZED, EventKind.MI
 _ENDS = {EventKind.COMPLETED, EventKind.FAILED, EventKind.PREEMPTED, EventKind.INTERRUPTED}
 
 
-def record_of(run: Run, policy: str, table: JobTable, lower_bound: float) -> Record:
-    """Gather what the run left behind."""
+def record_of(run: PolicyRun, policy: str, table: JobArrays, lower_bound: float) -> Record:
+    """Return the record of a finished run."""
     controller = run.controller
     events = controller.log.since(0)
     fastest_s = np.minimum.reduceat(table.config_time_s, table.start[:-1])
     row_of = {name: j for j, name in enumerate(table.names)}
-    fastest_s = fastest_s[[row_of[name] for name in controller.book.names]]
+    fastest_s = fastest_s[[row_of[name] for name in controller.registry.names]]
     jobs = _jobs(controller, fastest_s, events)
     samples = _samples(controller)
     return Record(
@@ -46,15 +46,15 @@ def _known(value: int | None, unit: float) -> float:
 
 
 def _jobs(controller: Controller, fastest_s: Floats, events: list[Event]) -> JobColumns:
-    book, ledger = controller.book, controller.ledger
-    count = len(book)
+    registry, ledger = controller.registry, controller.ledger
+    count = len(registry)
     accounts = [ledger.jobs.get(handle, Account()) for handle in range(count)]
-    columns = {name: np.array(book.job(name), dtype=float) for name in ("submit_s", "due_s", "began_s", "ended_s")}
+    columns = {name: np.array(registry.job(name), dtype=float) for name in ("submit_s", "due_s", "began_s", "ended_s")}
     return JobColumns(
-        name=tuple(book.names),
-        tenant=tuple(book.tenants[t] for t in book.job("tenant")),
-        tardiness_weight=np.array(book.job("weight"), dtype=float),
-        starts=np.array(book.job("starts"), dtype=np.int64),
+        name=tuple(registry.names),
+        tenant=tuple(registry.tenants[t] for t in registry.job("tenant")),
+        tardiness_weight=np.array(registry.job("weight"), dtype=float),
+        starts=np.array(registry.job("starts"), dtype=np.int64),
         energy_j=np.array([_known(account.energy_uj, MICRO) for account in accounts]),
         energy_cost=np.array([_known(account.cost_n, NANO) for account in accounts]),
         gpu_s=np.array([account.gpu_us / MICRO for account in accounts]),
@@ -83,13 +83,13 @@ def _why_late(columns: dict[str, Floats], fastest_s: Floats, events: list[Event]
         ran_s = columns["ended_s"][j] - columns["began_s"][j]
         parts = []
         if columns["submit_s"][j] + fastest_s[j] > columns["due_s"][j]:
-            parts.append("its due date could not be met even alone on the cluster")
+            parts.append("its due date cannot be met even alone on the cluster")
         if waited_s > 0:
             parts.append(f"it waited {waited_s / HOUR_S:.1f} h to start")
         if stops[j]:
-            parts.append(f"it was stopped {stops[j]} times")
+            parts.append(f"it was stopped {plural(int(stops[j]), 'time')}")
         if ran_s > 1.01 * fastest_s[j]:
-            parts.append(f"it took {ran_s / HOUR_S:.1f} h, where {fastest_s[j] / HOUR_S:.1f} h is its fastest")
+            parts.append(f"it took {ran_s / HOUR_S:.1f} h instead of {fastest_s[j] / HOUR_S:.1f} h on the fastest GPUs")
         because = f" ({first_wait[j]})" if j in first_wait else ""
         reasons.append(
             f"{over_s / HOUR_S:.1f} h late: {'; '.join(parts) or 'its run took longer than expected'}{because}"
@@ -140,17 +140,18 @@ def _events(controller: Controller, events: list[Event]) -> EventColumns:
         gpus=np.array([e.gpus for e in events], dtype=np.int64),
         reason=tuple(str(e.reason) for e in events),
         sentence=tuple(e.sentence for e in events),
+        lost_s=np.array([np.nan if e.lost_s is None else e.lost_s for e in events]),
     )
 
 
-def _result(run: Run, policy: str, jobs: JobColumns, samples: SampleColumns, lower_bound: float) -> PolicyResult:
+def _result(run: PolicyRun, policy: str, jobs: JobColumns, samples: SampleColumns, lower_bound: float) -> PolicyResult:
     controller = run.controller
     meter = controller.ledger.meter
     jct_s, wait_s = jobs.ended_s - jobs.submit_s, jobs.began_s - jobs.submit_s
     end_s, first_s = float(jobs.ended_s.max()), float(jobs.submit_s.min())
     tardiness = float(jobs.tardiness_cost.sum())
     cost = None if meter.cost_n is None else meter.cost_n / NANO
-    held_gpu_s = float(np.sum(samples.busy_gpus[:-1] * np.diff(samples.time_s)))
+    allocated_gpu_s = float(np.sum(samples.busy_gpus[:-1] * np.diff(samples.time_s)))
     return PolicyResult(
         policy=policy,
         energy_kwh=None if meter.energy_uj is None else meter.energy_uj / MICRO / J_PER_KWH,
@@ -168,7 +169,7 @@ def _result(run: Run, policy: str, jobs: JobColumns, samples: SampleColumns, low
         makespan_s=end_s - first_s,
         preemptions=controller.preemptions,
         migrations=controller.migrations,
-        gpu_utilization=held_gpu_s / (controller.cluster.total_gpus * (end_s - first_s)),
+        gpu_utilization=allocated_gpu_s / (controller.cluster.total_gpus * (end_s - first_s)),
         decisions=len(samples.time_s),
         scheduler_s=run.scheduler_s,
         tenants=_tenants(jobs),
@@ -177,7 +178,7 @@ def _result(run: Run, policy: str, jobs: JobColumns, samples: SampleColumns, low
     )
 
 
-def _capacity(run: Run, samples: SampleColumns) -> CapacityResult | None:
+def _capacity(run: PolicyRun, samples: SampleColumns) -> CapacityResult | None:
     planned, spec = run.controller.capacity, run.capacity
     if planned is None or spec is None:
         return None

@@ -1,7 +1,8 @@
-"""Compile and load what a solver needs before its time is taken."""
+"""Compile and load the code of solvers before their time is taken."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 
 import numpy as np
@@ -9,9 +10,15 @@ import numpy as np
 from commonwatt.control.policy import Policy
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.scenario import PolicySpec
-from commonwatt.placement.problem import Problem
+from commonwatt.placement import PlacementProblem
 
-__all__ = ["warm_up"]
+__all__ = ["warm_up", "warm_up_all"]
+
+
+def warm_up_all(specs: Iterable[PolicySpec]) -> None:
+    """Warm up each solver of *specs* once, so that no process compiles what another compiles at the same time."""
+    for spec in {(spec.solver, spec.aim): spec for spec in specs}.values():
+        warm_up(spec)
 
 
 @cache
@@ -25,4 +32,4 @@ def warm_up(spec: PolicySpec) -> None:
             "jobs": [{"name": str(i), **job} for i in range(4)],
         }
     )
-    Policy.of(spec).decide(Problem.of(file), np.random.default_rng(0))
+    Policy.of(spec).decide(PlacementProblem.of(file), np.random.default_rng(0))

@@ -1,4 +1,4 @@
-"""From a scenario file to the cluster and the jobs of one seed."""
+"""The cluster and the jobs of a scenario for one seed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 from commonwatt.data.series_files import FIRST_DATE_S, iso_moment
 from commonwatt.data.workload import demand_before, make_workload, period_begins_s
-from commonwatt.forecasting.predictors import PREDICTORS
+from commonwatt.forecasting import PREDICTORS
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
-from commonwatt.simulation.capacity import Past, check_capacity, is_model
+from commonwatt.planning.capacity import Past, check_capacity, is_model
 from commonwatt.simulation.compose import check_runs
 from commonwatt.simulation.runner import Prepared
 
@@ -22,15 +22,15 @@ __all__ = ["prepare"]
 
 
 def prepare(scenario: Scenario, folder: Path, seed: int) -> Prepared:
-    """Make the jobs and the cluster of *scenario*, whose paths are relative to *folder*.
+    """Return the jobs and the cluster of *scenario*, whose paths are relative to *folder*.
 
-    Raises ``InputError`` on whatever is wrong in the workload, and on jobs no node could ever run.
+    Raises ``InputError`` on an invalid workload, and on jobs that no node can run.
     """
     made = make_workload(scenario, folder, np.random.default_rng([seed, 0]))
     cluster = Cluster.of(made.nodes)
     named = [tenant.name for tenant in scenario.tenants]
     if twice := [name for name in named if named.count(name) > 1]:
-        raise InputError("tenant names that differ", field="tenants.name", value=twice[0])
+        raise InputError("distinct tenant names", field="tenants.name", value=twice[0])
     for tenant in sorted(set(named) - set(made.table.tenants)):
         raise InputError(f"a tenant of the workload ({', '.join(made.table.tenants)})", field="tenants", value=tenant)
     check_runs(scenario, cluster, made.table)
@@ -45,7 +45,7 @@ def prepare(scenario: Scenario, folder: Path, seed: int) -> Prepared:
 
 
 def _check_fitted_before(path: Path, begin_s: float | None) -> None:
-    """Raise ``InputError`` for a model that has seen the period; where one of the two has dates only, nobody knows."""
+    """Raise ``InputError`` for a model fitted on the period; a model or log without dates cannot be checked."""
     from commonwatt.data.forecast_model import read_model
 
     predictor, _ = read_model(path)
@@ -53,7 +53,7 @@ def _check_fitted_before(path: Path, begin_s: float | None) -> None:
     if begin_s is None or (begin_s > FIRST_DATE_S) != (until_s > FIRST_DATE_S) or until_s - predictor.step_s < begin_s:
         return
     begin, until = (iso_moment(at) if at > FIRST_DATE_S else f"{at:.15g} s" for at in (begin_s, until_s))
-    expected = f"a model fitted on what lies before the period, which begins at {begin}"
+    expected = f"a model fitted only on data before the period, which begins at {begin}"
     raise InputError(expected, file=path, field="capacity.forecaster", value=f"one fitted until {until}")
 
 
@@ -63,7 +63,7 @@ def _plans(scenario: Scenario) -> list[CapacitySpec]:
 
 
 def _past(scenario: Scenario, folder: Path, seed: int) -> Past:
-    """Make the demand before the period for every plan that forecasts."""
+    """Return the demand before the period for every plan that forecasts."""
     demands = {}
     for step_s, days in sorted({(plan.step_s, plan.history_days) for plan in _plans(scenario) if plan.forecasts}):
         rng = np.random.default_rng([seed, 3])

@@ -1,4 +1,5 @@
 """The store of the live control plane: SQLite, MariaDB or PostgreSQL.
 
-``tables.py`` is the schema; ``store.py`` what may be done to it, each state change in one transaction.
+``tables`` is the schema, ``api_store`` what the API does to it, ``controller_store`` what the controller does: each
+state change in one transaction.
 """

@@ -1,9 +1,12 @@
 """A whole store in one file, and back: the same file for SQLite, MariaDB and PostgreSQL.
 
-The file is gzipped text, a JSON document a line: a head; for each table a line that names it and its columns, then its
-rows; a foot with the number of rows of each table and the SHA-256 of all lines before. It is read in one snapshot while
-the store is in use, and is there whole or not at all. It holds what is secret (environments of jobs), so only its owner
+The file is gzipped text, one JSON document per line: a head; for each table a line with its name and columns, then its
+rows; a foot with the number of rows of each table and the SHA-256 of all lines before. The store is read in one
+snapshot while it is in use; the file is complete or absent. It has secrets (environments of jobs), so only its owner
 may read it.
+
+A backup also has the last row number of each table. Readers of events and requests ask for what follows the last number
+they saw, so no number may be given again, even if its row was pruned before the backup.
 """
 
 from __future__ import annotations
@@ -14,23 +17,75 @@ import json
 import os
 import secrets
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import sqlalchemy as sa
 
 from commonwatt.model.errors import InputError
 from commonwatt.store import tables
+from commonwatt.store.claim import claim_store
 from commonwatt.store.database import Database
-from commonwatt.store.migrate import head, revision
-from commonwatt.store.row_numbers import give_on, last_given, last_given_before
+from commonwatt.store.migrate import head, later_steps, revision
+from commonwatt.store.tables import metadata
 
-__all__ = ["OWN_SETTINGS", "back_up", "check_backup", "restore"]
+__all__ = ["OWN_SETTINGS", "back_up", "check_backup", "give_on", "last_given", "last_given_before", "restore"]
+
+_NUMBERED = tuple(table for table in metadata.sorted_tables if "id" in table.c)
+
+
+def last_given(c: sa.Connection) -> dict[str, int]:
+    """Return the last number given to a row of each table that numbers them; 0: none yet."""
+    if c.dialect.name == "postgresql":
+        return {table.name: _last_of_sequence(c, table) for table in _NUMBERED}
+    if c.dialect.name == "sqlite":
+        found = {row[0]: int(row[1]) for row in c.exec_driver_sql("SELECT name, seq FROM sqlite_sequence")}
+    else:
+        text = "SELECT table_name, auto_increment - 1 FROM information_schema.tables WHERE table_schema = database()"
+        found = {row[0]: int(row[1] or 0) for row in c.execute(sa.text(text))}
+    return {table.name: found.get(table.name, 0) for table in _NUMBERED}
+
+
+def last_given_before(database: Database, last: Mapping[str, int]) -> None:
+    """Continue row numbers after *last* where that cannot be part of a transaction (MariaDB)."""
+    if database.backend != "mariadb":
+        return
+    with database.transaction(what="row numbers") as c:
+        now = last_given(c)
+        for table in _NUMBERED:
+            wanted = last.get(table.name, 0)
+            if wanted > now[table.name]:
+                c.execute(sa.text(f"ALTER TABLE {table.name} AUTO_INCREMENT = {int(wanted) + 1}"))
+
+
+def give_on(c: sa.Connection, last: Mapping[str, int]) -> None:
+    """Continue row numbers after *last*, and after all existing rows."""
+    for table in _NUMBERED:
+        there = int(c.scalar(sa.select(sa.func.coalesce(sa.func.max(table.c.id), 0))) or 0)
+        wanted = max(there, last.get(table.name, 0))
+        if c.dialect.name == "postgresql" and wanted > _last_of_sequence(c, table):
+            c.execute(sa.select(sa.func.setval(sa.func.pg_get_serial_sequence(table.name, "id"), wanted)))
+        elif c.dialect.name == "sqlite":
+            sequence = sa.table("sqlite_sequence", sa.column("name"), sa.column("seq"))
+            own = sequence.c.name == table.name
+            before = c.scalar(sa.select(sequence.c.seq).where(own))
+            if before is None:
+                c.execute(sequence.insert().values(name=table.name, seq=wanted))
+            elif before < wanted:
+                c.execute(sequence.update().where(own).values(seq=wanted))
+
+
+def _last_of_sequence(c: sa.Connection, table: sa.Table) -> int:
+    name = c.scalar(sa.select(sa.func.pg_get_serial_sequence(table.name, "id")))
+    row = c.exec_driver_sql(f"SELECT last_value, is_called FROM {name}").one()  # noqa: S608  # quoted by the server
+    return int(row[0]) if row[1] else 0
+
 
 FORMAT = 1
-OWN_SETTINGS = ("claim", "tick")  # of the controller that runs just now
+OWN_SETTINGS = ("claim", "tick")  # of the running controller
 _PAGE = 1000
 
 
@@ -64,32 +119,35 @@ def restore(database: Database, path: Path, *, overwrite: bool = False) -> dict[
     """Fill *database*, prepared and empty, from the backup *path*; returns the number of rows of each table.
 
     All or nothing, while no controller runs on it. Tokens revoked in the store before stay revoked. Raises
-    ``InputError`` if the store is not empty (unless *overwrite*: what was in it is then deleted), or if the file is no
-    backup, not whole, or of another revision of the tables.
+    ``InputError`` if the store is not empty (unless *overwrite*: its rows are then deleted), or if the file is no
+    backup, incomplete, or of a later revision of the tables.
     """
     check_backup(path)
     lines = _lines(path)
-    line = next(lines, b"")
-    numbers = _numbers(path, _head(path, line))
-    with database.claim():
+    first, steps = _head(path, next(lines, b""))
+    numbers = _numbers(path, first)
+    with claim_store(database):
         last_given_before(database, numbers)
         with database.transaction(what="restore") as c:
             if not overwrite:
-                _hold_empty(database, c)
+                _check_empty(database, c)
             revoked = _revoked(c)
             for table in reversed(tables.metadata.sorted_tables):
                 c.execute(table.delete())
-            rows = _read(c, path, lines)
+            rows = _read(c, path, lines, steps)
+            for step in steps:
+                if hasattr(step, "fill"):
+                    step.fill(c)
             _revoke(c, revoked)
             give_on(c, numbers)
     return rows
 
 
 def check_backup(path: Path) -> None:
-    """Raise ``InputError`` if *path* is no whole backup of this revision of the tables."""
+    """Raise ``InputError`` unless *path* is a complete backup of a revision this version can read."""
     lines = _lines(path)
     line = next(lines, b"")
-    _numbers(path, _head(path, line))
+    _numbers(path, _head(path, line)[0])
     digest, last = hashlib.sha256(line), b""
     for line in lines:
         digest.update(last)
@@ -139,7 +197,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def _broken(path: Path) -> InputError:
-    return InputError("a whole file that `commonwatt store backup` wrote", file=path)
+    return InputError("a complete file that `commonwatt store backup` wrote", file=path)
 
 
 def _parse(path: Path, line: bytes) -> Any:  # noqa: ANN401
@@ -149,16 +207,18 @@ def _parse(path: Path, line: bytes) -> Any:  # noqa: ANN401
         raise _broken(path) from None
 
 
-def _head(path: Path, line: bytes) -> dict[str, Any]:
+def _head(path: Path, line: bytes) -> tuple[dict[str, Any], list[ModuleType]]:
+    """Return the head of a backup, and the migrations that are later than it."""
     first = _parse(path, line)
     if not isinstance(first, dict) or first.get("commonwatt store") is None:
         raise _broken(path)
-    if first["commonwatt store"] != FORMAT or first.get("revision") != head():
+    steps = later_steps(first.get("revision"))
+    if first["commonwatt store"] != FORMAT or steps is None:
         raise InputError(
-            f"a backup of revision {head()} of the tables, as this version of commonwatt writes them", file=path,
+            f"a backup of this version of commonwatt, or an older one (newest known revision: {head()})", file=path,
             field="revision", value=f"{first.get('revision')} of commonwatt {first.get('version')}",
         )  # fmt: skip
-    return first
+    return first, steps
 
 
 def _numbers(path: Path, first: dict[str, Any]) -> dict[str, int]:
@@ -170,14 +230,14 @@ def _numbers(path: Path, first: dict[str, Any]) -> dict[str, int]:
     return numbers
 
 
-def _hold_empty(database: Database, c: sa.Connection) -> None:
+def _check_empty(database: Database, c: sa.Connection) -> None:
     for table in tables.metadata.sorted_tables:
         query = sa.select(sa.literal(1)).select_from(table)
         if table is tables.settings:
             query = query.where(table.c.name.not_in(OWN_SETTINGS))
         if c.execute(query.limit(1)).first() is not None:
             raise InputError(
-                "a store with nothing in it (or --overwrite, which deletes what is)",
+                "an empty store (or --overwrite, which deletes its rows)",
                 field="live.store", value=f"{database} with rows in {table.name}",
             )  # fmt: skip
 
@@ -197,10 +257,12 @@ def _revoke(c: sa.Connection, revoked: Mapping[str, float]) -> None:
             c.execute(t.update().where(t.c.id == row.id).values(revoked_s=revoked[row.digest]))
 
 
-def _read(c: sa.Connection, path: Path, lines: Iterator[bytes]) -> dict[str, int]:
+def _read(c: sa.Connection, path: Path, lines: Iterator[bytes], steps: Sequence[ModuleType]) -> dict[str, int]:
+    """Insert the rows of a backup, which lacks the columns that *steps* added later; returns how many, by table."""
     left = list(tables.metadata.sorted_tables)
     rows: dict[str, int] = {}
     table: sa.Table | None = None
+    columns: list[str] = []
     waiting: list[dict[str, Any]] = []
 
     def flush() -> None:
@@ -218,13 +280,17 @@ def _read(c: sa.Connection, path: Path, lines: Iterator[bytes]) -> dict[str, int
         if isinstance(document, dict):
             flush()
             table = left.pop(0) if left else None
-            if table is None or document != {"table": table.name, "columns": [c.name for c in table.columns]}:
+            if table is None:
+                raise _broken(path)
+            added = {name for step in steps for name in getattr(step, "ADDED", {}).get(table.name, ())}
+            columns = [column.name for column in table.columns if column.name not in added]
+            if document != {"table": table.name, "columns": columns}:
                 raise _broken(path)
             rows[table.name] = 0
-        elif table is None or not isinstance(document, list) or len(document) != len(table.columns):
+        elif table is None or not isinstance(document, list) or len(document) != len(columns):
             raise _broken(path)
         else:
-            waiting.append(dict(zip(table.columns.keys(), document, strict=True)))
+            waiting.append(dict(zip(columns, document, strict=True)))
             rows[table.name] += 1
             if len(waiting) == _PAGE:
                 flush()

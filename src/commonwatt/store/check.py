@@ -1,4 +1,4 @@
-"""Looking for what must not be in a store."""
+"""Consistency checks of a store."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import sqlalchemy as sa
 
 from commonwatt.model.errors import StoreError
 from commonwatt.store import tables
+from commonwatt.store.api_store import job_row
 from commonwatt.store.claim import claimed
+from commonwatt.store.columns import total
 from commonwatt.store.database import Database
 from commonwatt.store.migrate import head
 from commonwatt.store.records import ACTIVE, JobRow, JobStatus
-from commonwatt.store.store import job_row
-from commonwatt.store.whole import total
+from commonwatt.store.settings import get_setting
 
-__all__ = ["Checked", "Problem", "check"]
+__all__ = ["CheckedStore", "Defect", "check"]
 
 _SUMS = ("energy_uj", "cost_n", "carbon_ug", "gpu_us")
 _LAST = {JobStatus.COMPLETED: "completed", JobStatus.FAILED: "failed", JobStatus.CANCELLED: "cancelled"}
@@ -24,8 +25,8 @@ _PAGE = 1000
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Something that must not be."""
+class Defect:
+    """An inconsistency."""
 
     table: str
     job: int | None
@@ -33,8 +34,8 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Checked:
-    """What a look at a whole store found."""
+class CheckedStore:
+    """Result of a check of a whole store."""
 
     revision: str
     controller: bool
@@ -42,11 +43,11 @@ class Checked:
     jobs: dict[str, int]
     ledger_exact: bool
     open_intents: int
-    problems: tuple[Problem, ...]
+    problems: tuple[Defect, ...]
 
 
-def check(database: Database) -> Checked:
-    """Look through all of *database*, which must be prepared, in one snapshot; raises ``StoreError``."""
+def check(database: Database) -> CheckedStore:
+    """Check all of *database*, which must be prepared, in one snapshot; raises ``StoreError``."""
     controller = claimed(database)
     with database.reading(what="check", snapshot=True) as c:
         rows = {
@@ -60,24 +61,24 @@ def check(database: Database) -> Checked:
         problems = [*_engine(c), *ledger, *_jobs(c), *_events(c), *_strays(c)]
         if open_intents and not controller:
             said = f"{open_intents} commands have no known outcome and no controller runs; `serve` settles them"
-            problems.append(Problem("intents", None, said))
+            problems.append(Defect("intents", None, said))
     jobs = {status.value: found.get(status, 0) for status in JobStatus}
-    return Checked(head(), controller, rows, jobs, not ledger, open_intents, tuple(problems))
+    return CheckedStore(head(), controller, rows, jobs, not ledger, open_intents, tuple(problems))
 
 
-def _engine(c: sa.Connection) -> Iterator[Problem]:
-    """SQLite's own look at its file."""
+def _engine(c: sa.Connection) -> Iterator[Defect]:
+    """SQLite's own checks of its file."""
     if c.dialect.name != "sqlite":
         return
     for row in c.exec_driver_sql("PRAGMA integrity_check(20)"):
         if row[0] != "ok":
-            yield Problem("database", None, str(row[0]))
+            yield Defect("database", None, str(row[0]))
     for row in c.exec_driver_sql("PRAGMA foreign_key_check"):
-        yield Problem(str(row[0]), None, f"row {row[1]} names a row of {row[2]} that does not exist")
+        yield Defect(str(row[0]), None, f"row {row[1]} names a row of {row[2]} that does not exist")
 
 
-def _ledger(c: sa.Connection) -> Iterator[Problem]:
-    """All rows add up to the meter; where one of them is unknown, so is the meter."""
+def _ledger(c: sa.Connection) -> Iterator[Defect]:
+    """All rows add up to the meter; if one of them is unknown, so is the meter."""
     t = tables.ledger.c
     for name in _SUMS:
         sums: dict[bool, int | None] = {True: 0, False: 0}  # the meter; everything else
@@ -85,14 +86,14 @@ def _ledger(c: sa.Connection) -> Iterator[Problem]:
             before = sums[row == "meter"]
             sums[row == "meter"] = None if before is None or added is None else before + added
         if sums[True] != sums[False]:
-            yield Problem("ledger", None, f"{name}: the meter says {_said(sums[True])}, its rows {_said(sums[False])}")
+            yield Defect("ledger", None, f"{name}: the meter says {_said(sums[True])}, its rows {_said(sums[False])}")
 
 
 def _said(value: int | None) -> str:
     return "unknown" if value is None else str(value)
 
 
-def _jobs(c: sa.Connection) -> Iterator[Problem]:
+def _jobs(c: sa.Connection) -> Iterator[Defect]:
     t, last, i = tables.jobs, 0, tables.intents.c
     ordered = set(c.execute(sa.select(i.job).where(i.kind == "start", i.outcome.is_(None))).scalars())
     while True:
@@ -102,29 +103,29 @@ def _jobs(c: sa.Connection) -> Iterator[Problem]:
                 problems = list(_of_job(job_row(row), ordered=row["id"] in ordered))
             except StoreError as error:
                 problems = [str(error)]
-            yield from (Problem("jobs", row["id"], problem) for problem in problems)
+            yield from (Defect("jobs", row["id"], problem) for problem in problems)
         if len(rows) < _PAGE:
             return
         last = rows[-1]["id"]
 
 
 def _of_job(job: JobRow, *, ordered: bool) -> Iterator[str]:
-    """Of a job that is *ordered* to start it is not known whether it did: its place may still be in use."""
+    """Check a job; whether one that is *ordered* to start did so is unknown: its place may still be in use."""
     running = job.status is JobStatus.RUNNING
     if running != bool(job.nodes):
-        yield f"it is {job.status} and holds {len(job.nodes)} nodes"
+        yield f"it is {job.status} and has {len(job.nodes)} nodes"
     elif running and not ((job.attempts or ordered) and job.started_s is not None and job.gpus):
         yield "it runs, but was never started or has no GPUs"
     if (job.status in ACTIVE) != (job.ended_s is None):
-        yield f"it is {job.status}, and when it ended is {'not ' if job.ended_s is None else ''}known"
+        yield f"it is {job.status}, and has {'no' if job.ended_s is None else 'an'} end time"
     if job.settled > job.attempts:
         yield f"{job.settled} of its runs are accounted for, but it was started {job.attempts} times"
     if not 0 <= job.kept_epochs <= max(job.done_epochs, job.file.epochs):
         yield f"{job.kept_epochs:g} epochs of it are kept, {job.done_epochs:g} done"
 
 
-def _events(c: sa.Connection) -> Iterator[Problem]:
-    """A job ends once: with the event of its status, and nothing happens to it afterwards."""
+def _events(c: sa.Connection) -> Iterator[Defect]:
+    """A job ends once, with the event of its status, and has no later event."""
     e, j = tables.events.c, tables.jobs.c
     ends = sa.case((e.kind.in_(tuple(_LAST.values())), 1), else_=0)
     each = (
@@ -133,7 +134,7 @@ def _events(c: sa.Connection) -> Iterator[Problem]:
             sa.func.max(sa.case((ends == 1, e.id))).label("end"),
         ).where(e.job.is_not(None)).group_by(e.job).subquery()
     )  # fmt: skip
-    pruned = c.scalar(sa.select(tables.settings.c.value).where(tables.settings.c.name == "pruned_s"))
+    pruned = get_setting(c, "pruned_s")
     query = sa.select(j.id, j.status, j.ended_s, each.c.ends, each.c.last, each.c.end, e.kind).select_from(
         tables.jobs.outerjoin(each, each.c.job == j.id).outerjoin(tables.events, e.id == each.c.end)
     ).order_by(j.id)  # fmt: skip
@@ -141,24 +142,24 @@ def _events(c: sa.Connection) -> Iterator[Problem]:
         number, status, ended_s, ends_seen, last, end, kind = row
         if status in ACTIVE:
             if ends_seen:
-                yield Problem("events", number, f"it is {status}, but an event says it has {kind}")
+                yield Defect("events", number, f"it is {status}, but an event says it has {kind}")
         elif not ends_seen:
             if pruned is None or (ended_s or 0.0) >= float(pruned):
-                yield Problem("events", number, f"it is {status}, but no event says so")
+                yield Defect("events", number, f"it is {status}, but no event says so")
         elif ends_seen > 1:
-            yield Problem("events", number, f"it ended {int(ends_seen)} times")
+            yield Defect("events", number, f"it ended {int(ends_seen)} times")
         elif kind != _LAST.get(JobStatus(status)):
-            yield Problem("events", number, f"it is {status}, but an event says it is {kind}")
+            yield Defect("events", number, f"it is {status}, but an event says it is {kind}")
         elif last != end:
-            yield Problem("events", number, "something happened to it after it ended")
+            yield Defect("events", number, "it has an event after its end")
 
 
-def _strays(c: sa.Connection) -> Iterator[Problem]:
-    """Rows of jobs there are not."""
+def _strays(c: sa.Connection) -> Iterator[Defect]:
+    """Rows of jobs that do not exist."""
     for table in (tables.events, tables.intents, tables.ledger, tables.requests):
         t, j = table.c, tables.jobs.c
         query = sa.select(t.job).distinct().select_from(table.outerjoin(tables.jobs, t.job == j.id)).where(
             j.id.is_(None), t.job.is_not(None), t.job != 0
         ).limit(20)  # fmt: skip
         for (job,) in c.execute(query):
-            yield Problem(table.name, job, "there is no such job")
+            yield Defect(table.name, job, "there is no such job")

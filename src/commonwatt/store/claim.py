@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, Self
 import sqlalchemy as sa
 
 from commonwatt.model.errors import ClaimLostError, StoreError
-from commonwatt.store import tables
 from commonwatt.store.database import Database
+from commonwatt.store.settings import get_setting, put_setting
 
-__all__ = ["Claim", "claimed", "take"]
+__all__ = ["Claim", "claim_store", "claimed"]
 
 _KEY = 0x636F6D6D6F6E7774  # "commonwt": PostgreSQL names its locks by number
 _IDLE_S = 1800
@@ -29,9 +29,9 @@ _SETTING = "claim"
 class Claim:
     """A store claimed by this process.
 
-    The lock (a file beside SQLite's, ``GET_LOCK``, an advisory lock of PostgreSQL) goes when its process or its
-    connection ends. A controller whose connection broke without its noticing is kept from writing by the token in the
-    table ``settings``: whoever claims the store next puts another one there.
+    The lock (a file beside SQLite's, ``GET_LOCK``, an advisory lock of PostgreSQL) ends with its process or its
+    connection. A controller that did not notice that its connection broke is kept from writing by the token in the
+    table ``settings``: the next claim replaces it.
     """
 
     def __init__(self, database: Database, token: str, lock: _Lock) -> None:
@@ -39,18 +39,17 @@ class Claim:
         self._lock = lock
 
     def held(self) -> bool:
-        """Whether the lock is still held; asking also keeps the server from ending an idle connection (30 minutes)."""
+        """Whether the lock is still ours; asking also keeps the server from ending an idle connection (30 minutes)."""
         return self._lock.alive()
 
     def check(self, c: sa.Connection) -> None:
-        """Hold, within a transaction, that nobody else has claimed the store since; raises ``ClaimLostError``.
+        """Check, within a transaction, that nobody else has claimed the store; raises ``ClaimLostError``.
 
         If only the lock was lost (the server was restarted), it is taken again.
         """
-        t = tables.settings.c
-        row = c.execute(sa.select(t.value).where(t.name == _SETTING).with_for_update()).first()
-        if row is None or row[0].get("token") != self.token:
-            who = "somebody" if row is None else _holder(row[0])
+        value = get_setting(c, _SETTING, lock=True)
+        if value is None or value.get("token") != self.token:
+            who = "somebody" if value is None else _holder(value)
             raise ClaimLostError(f"this controller has lost its claim on the store: {who} has taken it over")
         if not self.held():
             self.release()
@@ -60,7 +59,7 @@ class Claim:
             self._lock = lock
 
     def release(self) -> None:
-        """Give the store free for another controller."""
+        """Release the store for another controller."""
         self._lock.release()
 
     def __enter__(self) -> Self:
@@ -72,21 +71,22 @@ class Claim:
         self.release()
 
 
-def take(database: Database) -> Claim:
-    """Claim *database*; raises ``StoreError`` if another controller has."""
+def claim_store(database: Database) -> Claim:
+    """Claim *database* for one controller, until the claim is released or this process ends.
+
+    Raises ``StoreError`` if another controller runs on it.
+    """
     lock = _lock(database)
     if lock is None:
         with database.reading(what="claim") as c:
-            row = c.execute(sa.select(tables.settings.c.value).where(tables.settings.c.name == _SETTING)).first()
-        who = "another controller" if row is None else f"another controller, {_holder(row[0])},"
+            value = get_setting(c, _SETTING)
+        who = "another controller" if value is None else f"another controller, {_holder(value)},"
         raise StoreError(f"{who} runs on the store {database}; only one may")
     token = secrets.token_hex(16)
     try:
         value = {"token": token, "pid": os.getpid(), "host": socket.gethostname()}
         with database.transaction(what="claim") as c:
-            own = tables.settings.c.name == _SETTING
-            if c.execute(tables.settings.update().where(own).values(value=value)).rowcount == 0:
-                c.execute(tables.settings.insert().values(name=_SETTING, value=value))
+            put_setting(c, _SETTING, value)
     except BaseException:
         lock.release()
         raise
@@ -94,7 +94,7 @@ def take(database: Database) -> Claim:
 
 
 def claimed(database: Database) -> bool:
-    """Whether a controller runs on *database* just now."""
+    """Whether a controller runs on *database* now."""
     if database.backend == "sqlite":
         try:
             with _claim_file(database).open("rb") as file:
@@ -162,7 +162,7 @@ def _lock_server(database: Database) -> _Lock | None:
         before = ["SET tcp_keepalives_idle=15", "SET tcp_keepalives_interval=5", "SET tcp_keepalives_count=3"]
         locked = holds = sa.select(sa.func.pg_try_advisory_lock(_KEY))
         mine = sa.select(sa.literal(1))
-    with database.told("claim"):
+    with database.raising("claim"):
         connection = database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         raw: Any = connection.connection.driver_connection
         connection.detach()  # never goes back to the pool: closing it frees the lock
@@ -192,7 +192,7 @@ def _lock_server(database: Database) -> _Lock | None:
     def release() -> None:
         with suppress(Exception):  # a connection that broke is as good as closed
             connection.close()
-        with suppress(Exception):  # once it broke, nobody else closes one that was detached
+        with suppress(Exception):  # nobody else closes a detached connection that broke
             raw.close()
 
     return _Lock(alive, release)

@@ -1,4 +1,4 @@
-"""Opening a database and its transactions, the same for SQLite, MariaDB and PostgreSQL."""
+"""Databases and their transactions, the same for SQLite, MariaDB and PostgreSQL; addresses of databases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import sqlalchemy as sa
@@ -27,34 +26,49 @@ from sqlalchemy.exc import (
 )
 
 from commonwatt.model.errors import InputError, MissingExtraError, StoreDownError, StoreError
-from commonwatt.store.reach import within_reach
 
-if TYPE_CHECKING:
-    from commonwatt.store.claim import Claim
+__all__ = ["Database", "address", "within_reach"]
 
-__all__ = ["Database", "address"]
+
+def within_reach(path: Path, field: str) -> Path:
+    """Return *path*, whether or not it exists.
+
+    Raises ``InputError`` naming *field* if it cannot be accessed: its name is too long or has NUL characters, or it is
+    in a folder this process may not enter.
+    """
+    expected = "a path this process can access"
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    except OSError as error:
+        raise InputError(f"{expected} ({error.strerror})", field=field, value=path) from None
+    except ValueError:
+        raise InputError(f"{expected} (without NUL characters)", field=field, value=path) from None
+    return path
+
 
 _KNOWN = {
     "sqlite": "sqlite+pysqlite", "mysql": "mariadb+pymysql", "mariadb": "mariadb+pymysql",
     "postgresql": "postgresql+psycopg",
 }  # fmt: skip
-_PASSING = (OperationalError, InterfaceError, sa.exc.TimeoutError)
+_TRANSIENT = (OperationalError, InterfaceError, sa.exc.TimeoutError)
 _AT_FAULT = frozenset({1054, 1118, 1153, 1292, 1364, 1365, 1411, 1690, 1916, 1918, 4025})
-"""Numbers of MariaDB's errors that its driver calls operational, though what was to be stored is at fault."""
-_LONGEST_TEXT = 1 << 24  # that MariaDB puts together; what it is set to may be 1024, and it cuts without an error
+"""Errors of MariaDB that its driver calls operational, although the stored values are at fault."""
+_LONGEST_TEXT = 1 << 24  # that MariaDB concatenates; its default is 1024, beyond which it cuts without an error
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
 def address(text: str, folder: Path) -> URL:
-    """Return the address *text* stands for: a URL, or a file of SQLite relative to *folder*.
+    """Return the address that *text* names: a URL, or a file of SQLite relative to *folder*.
 
-    Environment variables (``$NAME``, ``${NAME}``) are put in, so that passwords need not stand in files; in the part
-    before the ``@`` they may hold any character. Raises ``InputError`` on one that is not set, on databases we do not
-    know, on one in memory, which would be lost, and on a file that is out of this process's reach.
+    Environment variables (``$NAME``, ``${NAME}``) are substituted, so that passwords need not be in files; before the
+    ``@`` they may contain any character. Raises ``InputError`` on a variable that is not set, on unsupported databases,
+    on one in memory, which would be lost, and on a file this process cannot access.
     """
     kind, found, rest = text.partition("://")
     who, at, where = rest.rpartition("@")
-    text = _put_in(kind) + found + _put_in(who, partial(quote, safe="")) + at + _put_in(where)
+    text = _substitute(kind) + found + _substitute(who, partial(quote, safe="")) + at + _substitute(where)
     if "://" not in text:
         return URL.create("sqlite+pysqlite", database=_file(folder / text))
     expected = "a file, or an address beginning with sqlite:///, mysql+pymysql:// or postgresql+psycopg://"
@@ -80,7 +94,7 @@ def _file(path: Path) -> str:
 class Database:
     """Connections to one database. Safe to use from several threads.
 
-    *patience_s* is how long a transaction waits for others to end, and how long it is tried to connect; *answer_s* how
+    *patience_s* is how long a transaction waits for others to end, and how long to try to connect; *answer_s* is how
     long a server may take for a statement.
     """
 
@@ -90,7 +104,7 @@ class Database:
         self._patience_s = patience_s
         self._writing = threading.Lock() if self.backend == "sqlite" else None
         options: dict[str, object] = {"pool_pre_ping": self.backend != "sqlite", "pool_size": 16, "max_overflow": 16}
-        options["pool_use_lifo"] = True  # the connection used last has pages of the file at hand
+        options["pool_use_lifo"] = True  # the connection used last has pages of the file in its cache
         options["hide_parameters"] = True  # environments of jobs may be secret, and errors are logged
         options |= {"json_serializer": _as_json, "pool_timeout": patience_s}
         wait_s = max(1, round(patience_s))
@@ -126,13 +140,13 @@ class Database:
 
     @contextmanager
     def transaction(self, *, what: str = "transaction") -> Iterator[sa.Connection]:
-        """Do all or nothing; raises ``StoreError`` saying *what* failed, with nothing of it done."""
-        with self.told(what), self._turn(), self.engine.begin() as connection:
+        """Do all or nothing; raises ``StoreError`` saying *what* failed, with nothing done."""
+        with self.raising(what), self._turn(), self.engine.begin() as connection:
             yield connection
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Wait for others of this process: who waits for SQLite looks only every 0.1 s whether it is free."""
+        """Wait for other threads here: waiting for SQLite itself polls only every 0.1 s."""
         taken = self._writing is not None and self._writing.acquire(timeout=self._patience_s)
         try:
             yield
@@ -142,58 +156,33 @@ class Database:
 
     @contextmanager
     def reading(self, *, what: str = "query", snapshot: bool = False) -> Iterator[sa.Connection]:
-        """Read; with *snapshot*, all queries see one and the same state."""
+        """Read; with *snapshot*, all queries see the same state."""
         options: dict[str, object] = {"commonwatt_read": True}
-        if snapshot and self.backend != "sqlite":  # where it is so in any case
+        if snapshot and self.backend != "sqlite":  # which always does
             options["isolation_level"] = "REPEATABLE READ"
-        with self.told(what), self.engine.connect() as connection:
+        with self.raising(what), self.engine.connect() as connection:
             yield connection.execution_options(**options)
-
-    def prepare(self) -> None:
-        """Create the tables of a new database; hold that those of an old one are this version's.
-
-        May be called by several processes at once. Raises ``InputError`` on a store of another version or a database
-        that holds something else.
-        """
-        from commonwatt.store.migrate import prepare
-
-        prepare(self)
-
-    def upgrade(self) -> tuple[str | None, str]:
-        """Bring an older store to this version; returns the revisions before (``None``: it was new) and after."""
-        from commonwatt.store.migrate import upgrade
-
-        return upgrade(self)
-
-    def claim(self) -> Claim:
-        """Claim the store for one controller, until the claim is released or its process ends.
-
-        Raises ``StoreError`` if another controller runs on it.
-        """
-        from commonwatt.store.claim import take
-
-        return take(self)
 
     def close(self) -> None:
         """Close all connections."""
         self.engine.dispose()
 
     @contextmanager
-    def told(self, what: str) -> Iterator[None]:
+    def raising(self, what: str) -> Iterator[None]:
         """Turn errors of the database into ``StoreError`` (``StoreDownError``) that say *what* failed."""
         try:
             yield
         except SQLAlchemyError as error:
             cause = str(error.orig) if isinstance(error, DBAPIError) else str(error)
-            kind = StoreDownError if _passing(error) else StoreError
+            kind = StoreDownError if _transient(error) else StoreError
             raise kind(f"{what}: the database {self} says: {_first_line(cause)}") from error
         except (UnicodeEncodeError, OverflowError) as error:  # of SQLite's driver, which does not declare them
             raise StoreError(f"{what}: the database {self} cannot store it: {error}") from error
 
 
-def _passing(error: SQLAlchemyError) -> bool:
-    """Whether trying the same again may help. Drivers also call errors operational that come again each time."""
-    if not isinstance(error, _PASSING):
+def _transient(error: SQLAlchemyError) -> bool:
+    """Whether a retry may help. Drivers also call errors operational that come again each time."""
+    if not isinstance(error, _TRANSIENT):
         return False
     cause = error.orig if isinstance(error, DBAPIError) else None
     if (code := getattr(cause, "sqlite_errorcode", None)) is not None:
@@ -203,7 +192,7 @@ def _passing(error: SQLAlchemyError) -> bool:
     return not (cause is not None and cause.args and cause.args[0] in _AT_FAULT)
 
 
-def _put_in(text: str, written: Callable[[str], str] = str) -> str:
+def _substitute(text: str, written: Callable[[str], str] = str) -> str:
     def value(found: re.Match[str]) -> str:
         name = found[1] or found[2]
         if name not in os.environ:
@@ -216,7 +205,7 @@ def _put_in(text: str, written: Callable[[str], str] = str) -> str:
 def _as_json(value: object) -> str:
     try:
         return json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError) as error:  # PostgreSQL's driver calls this and would pass it on
+    except (TypeError, ValueError) as error:  # PostgreSQL's driver calls this and would let it through
         raise StoreError(f"not a JSON value: {error}") from None
 
 

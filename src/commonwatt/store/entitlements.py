@@ -1,4 +1,4 @@
-"""Tenants a configuration names: entered when they are new; later, what somebody set by the API is not set back."""
+"""Tenants of a configuration: added when they are new; weights that were set by the API later are kept."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import sqlalchemy as sa
 
 from commonwatt.store import tables
+from commonwatt.store.columns import check_name
 from commonwatt.store.database import Database
-from commonwatt.store.texts import check_name
+from commonwatt.store.settings import get_setting, put_setting
 
 __all__ = ["enter_tenants"]
 
@@ -16,17 +17,16 @@ _APPLIED = "configured_weights"  # of the configuration, as they were last appli
 
 
 def enter_tenants(database: Database, weights: Mapping[str, float], now_s: float, *, only_new: bool = False) -> None:
-    """Enter tenants with their *weights*, and apply those that the configuration did not have when it was last read.
+    """Add tenants with their *weights*, and apply weights that have changed in the configuration.
 
-    With *only_new*, tenants that are there already are left as they are. Raises ``InputError`` on a name that cannot
+    With *only_new*, existing tenants stay as they are. Raises ``InputError`` on a name that cannot
     be stored, ``StoreError``.
     """
     for name in weights:
         check_name(name, "tenants.name")
-    t, s = tables.tenants, tables.settings
+    t = tables.tenants
     with database.transaction(what="tenants") as c:
-        kept = c.execute(sa.select(s.c.value).where(s.c.name == _APPLIED)).first()
-        applied: dict[str, float] = {} if kept is None else kept[0]
+        applied: dict[str, float] = get_setting(c, _APPLIED, {})
         known = set(c.execute(sa.select(t.c.name)).scalars())
         new = {name: weight for name, weight in weights.items() if name not in known}
         others = {} if only_new else {name: weight for name, weight in weights.items() if name in known}
@@ -36,7 +36,5 @@ def enter_tenants(database: Database, weights: Mapping[str, float], now_s: float
         if new:
             c.execute(t.insert(), [{"name": n, "weight": weight, "created_s": now_s} for n, weight in new.items()])
         after = applied | new | others
-        if kept is None:
-            c.execute(s.insert().values(name=_APPLIED, value=after))
-        elif after != applied:
-            c.execute(s.update().where(s.c.name == _APPLIED).values(value=after))
+        if after != applied:
+            put_setting(c, _APPLIED, after)

@@ -1,4 +1,4 @@
-"""Versions of the store: a new database gets the newest, an older one is brought there when asked to."""
+"""Versions of the store: a new database gets the newest; an older one is upgraded on request."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 
 import sqlalchemy as sa
 from alembic import command
@@ -17,12 +18,12 @@ from commonwatt.store.claim import claimed
 from commonwatt.store.database import Database
 from commonwatt.store.tables import metadata
 
-__all__ = ["VERSION_TABLE", "head", "prepare", "revision", "upgrade"]
+__all__ = ["VERSION_TABLE", "head", "later_steps", "prepare", "revision", "upgrade"]
 
 VERSION_TABLE = "commonwatt_version"
 _LONG_S = 86400.0  # a large table may take its time
 _KEY = 0x636F6D6D6F6E7773
-_ONE_AT_A_TIME = threading.Lock()  # alembic keeps what it is at in global variables
+_ONE_AT_A_TIME = threading.Lock()  # alembic keeps its context in global variables
 
 
 def head() -> str:
@@ -30,8 +31,18 @@ def head() -> str:
     return str(ScriptDirectory.from_config(_config()).get_current_head())
 
 
+def later_steps(known: object) -> list[ModuleType] | None:
+    """Return the migrations that come after the revision *known*, in order; ``None`` if there is no such revision."""
+    steps: list[ModuleType] = []
+    for step in ScriptDirectory.from_config(_config()).walk_revisions():  # the newest first
+        if step.revision == known:
+            return steps[::-1]
+        steps.append(step.module)
+    return None
+
+
 def revision(c: sa.Connection) -> str | None:
-    """Return the revision of the tables in a database; ``None`` if it has none of ours."""
+    """Return the revision of the tables in a database; ``None`` if it has no store."""
     if not sa.inspect(c).has_table(VERSION_TABLE):
         return None
     found: str | None = c.scalar(sa.select(sa.column("version_num")).select_from(sa.table(VERSION_TABLE)))
@@ -39,7 +50,11 @@ def revision(c: sa.Connection) -> str | None:
 
 
 def prepare(database: Database) -> None:
-    """Create a new store; raises ``InputError`` on one that is not of this version, and if its folder is missing."""
+    """Create the tables of a new database; check that those of an old one are of this version.
+
+    Several processes may call it at once. Raises ``InputError`` on a store of another version, a database with other
+    tables, or a missing folder.
+    """
     newest = head()
     _make_private(database)
     with database.reading(what="version") as c:
@@ -59,7 +74,7 @@ def prepare(database: Database) -> None:
 
 
 def upgrade(database: Database) -> tuple[str | None, str]:
-    """Bring a store to the newest version; returns the revisions before and after.
+    """Upgrade a store to the newest version; returns the revisions before (``None``: it was new) and after.
 
     Raises ``InputError`` as ``prepare`` does, ``StoreError`` while a controller runs on the store.
     """
@@ -80,18 +95,17 @@ def upgrade(database: Database) -> tuple[str | None, str]:
 
 
 def _make_private(database: Database) -> None:
-    """Let only its owner read a new file of SQLite: it holds environments of jobs."""
+    """Let only its owner read a new file of SQLite: it has environments of jobs."""
     if database.backend == "sqlite":
         path = Path(str(database.url.database))
         if not path.parent.is_dir():
-            raise InputError("a file in a folder that exists", field="live.store", value=path)
+            raise InputError("a file in an existing folder", field="live.store", value=path)
         with suppress(OSError):  # opening it says why it cannot be made
             path.touch(mode=0o600)
 
 
 def _refuse_unknown(database: Database, found: str) -> None:
-    known = {step.revision for step in ScriptDirectory.from_config(_config()).walk_revisions()}
-    if found not in known:
+    if later_steps(found) is None:
         raise InputError(
             f"a store of this version of commonwatt, or an older one (newest known revision: {head()})",
             field="live.store", value=f"revision {found} in {database}",
@@ -100,15 +114,15 @@ def _refuse_unknown(database: Database, found: str) -> None:
 
 def _migrate(database: Database, c: sa.Connection, found: str | None) -> None:
     if found is None:
-        _hold_new(database, c)
+        _check_new(database, c)
     config = _config()
     config.attributes["connection"] = c
     with _ONE_AT_A_TIME:
         command.upgrade(config, "head")
 
 
-def _hold_new(database: Database, c: sa.Connection) -> None:
-    """Hold that nothing is in the way of new tables."""
+def _check_new(database: Database, c: sa.Connection) -> None:
+    """Check that nothing is in the way of new tables."""
     if database.backend == "postgresql" and c.scalar(sa.text("SHOW server_encoding")) != "UTF8":
         raise InputError("a database whose encoding is UTF8", field="live.store", value=str(database))
     there = set(sa.inspect(c).get_table_names())
@@ -126,7 +140,7 @@ def _hold_new(database: Database, c: sa.Connection) -> None:
 
 @contextmanager
 def _alone(database: Database) -> Iterator[sa.Connection]:
-    """Begin a transaction nobody else migrates in meanwhile; SQLite's are exclusive anyway."""
+    """Begin a transaction during which nobody else migrates; SQLite's are exclusive anyway."""
     with database.transaction(what="version") as c:
         if database.backend == "postgresql":
             c.execute(sa.select(sa.func.pg_advisory_xact_lock(_KEY)))

@@ -1,4 +1,4 @@
-"""Rows of the store as the rest of the house sees them."""
+"""Rows of the store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = [
 
 
 class JobStatus(StrEnum):
-    """Where a job is in its life."""
+    """Status of a job."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -27,7 +27,7 @@ ACTIVE = (JobStatus.WAITING, JobStatus.RUNNING)
 
 
 class RequestKind(StrEnum):
-    """What people ask of the controller."""
+    """Kinds of requests to the controller."""
 
     SUBMIT = "submit"
     CANCEL = "cancel"
@@ -63,19 +63,20 @@ class JobRow:
     kept_epochs: float
     times: list[dict[str, Any]] | None
     reason: str | None
-    sentence: str | None
+    sentence: str | None  # where there are no facts to make one of
+    facts: dict[str, Any] | None  # of the reason: a ``PlacementExplanation``, and ``lost_s``
     expected_start_s: float | None
     expected_end_s: float | None
 
     @property
     def gpus(self) -> int:
-        """GPUs it holds now."""
+        """GPUs it has now."""
         return len(self.nodes) * self.gpus_per_node
 
 
 @dataclass(frozen=True)
 class RequestRow:
-    """Something asked of the controller."""
+    """A request to the controller."""
 
     id: int
     kind: RequestKind
@@ -84,10 +85,16 @@ class RequestRow:
     value: Any
     at_s: float
 
+    @property
+    def by(self) -> str | None:
+        """Who asked: ``tenant`` or ``operator``; ``None``: not recorded."""
+        by = self.value.get("by") if isinstance(self.value, dict) else None
+        return by if by in ("tenant", "operator") else None
+
 
 @dataclass(frozen=True)
 class IntentRow:
-    """A command to the engine that was written down before it was given."""
+    """A command to the engine, written down before it was given."""
 
     key: str
     kind: str
@@ -102,7 +109,7 @@ class IntentRow:
 
 @dataclass(frozen=True)
 class EventRow:
-    """A line of the event log."""
+    """A line of the event log; ``lost_s`` and ``requester`` as in ``control.events.Event``."""
 
     id: int
     time_s: float
@@ -112,6 +119,8 @@ class EventRow:
     gpus: int
     reason: str
     sentence: str
+    lost_s: float | None = None
+    requester: str | None = None
 
 
 @dataclass(frozen=True)
@@ -130,7 +139,7 @@ class SampleRow:
 
 @dataclass(frozen=True)
 class TokenOwner:
-    """Whom a token belongs to."""
+    """Owner of a token."""
 
     token: int
     label: str

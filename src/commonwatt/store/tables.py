@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-from commonwatt.store.whole import Whole
+from commonwatt.store.columns import Whole
 
 __all__ = [
     "audit", "events", "intents", "jobs", "ledger", "metadata", "profiles", "requests", "samples", "settings",
@@ -27,7 +27,7 @@ _BIG = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 _NAME = sa.String(128)
 _TEXT = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mariadb")
 _REAL: sa.Double[float] = sa.Double()
-# Numbers of rows are not given again, whatever is pruned; texts are compared byte by byte, blanks at the end too.
+# Row numbers are never given again, even after pruning; texts are compared byte by byte, with trailing blanks.
 _HOW: dict[str, Any] = {
     "sqlite_autoincrement": True, "mariadb_engine": "InnoDB", "mariadb_default_charset": "utf8mb4",
     "mariadb_collate": "utf8mb4_nopad_bin",
@@ -81,8 +81,8 @@ jobs = sa.Table(
     sa.Column("submit_s", _REAL, nullable=False),
     sa.Column("due_s", _REAL, nullable=True),
     sa.Column("attempts", sa.Integer, nullable=False, default=0),  # times it was started
-    sa.Column("settled", sa.Integer, nullable=False, default=0),  # last attempt whose end is taken account of
-    sa.Column("failures", sa.Integer, nullable=False, default=0),  # interruptions since it last got on
+    sa.Column("settled", sa.Integer, nullable=False, default=0),  # last attempt whose end was processed
+    sa.Column("failures", sa.Integer, nullable=False, default=0),  # interruptions since it last made progress
     sa.Column("began_s", _REAL, nullable=True),
     sa.Column("started_s", _REAL, nullable=True),  # of its present or last run
     sa.Column("ended_s", _REAL, nullable=True),
@@ -91,9 +91,10 @@ jobs = sa.Table(
     sa.Column("gpus_per_node", sa.Integer, nullable=False, default=0),
     sa.Column("done_epochs", _REAL, nullable=False, default=0.0),
     sa.Column("kept_epochs", _REAL, nullable=False, default=0.0),
-    sa.Column("times", sa.JSON, nullable=True),  # configurations with time, power and where they are known from
+    sa.Column("times", sa.JSON, nullable=True),  # configurations with time, power and their source
     sa.Column("reason", _NAME, nullable=True),
     sa.Column("sentence", _TEXT, nullable=True),
+    sa.Column("facts", sa.JSON, nullable=True),  # of the reason, where a sentence is made of them when it is asked for
     sa.Column("expected_start_s", _REAL, nullable=True),
     sa.Column("expected_end_s", _REAL, nullable=True),
     sa.UniqueConstraint("tenant", "idempotency_key"),
@@ -118,7 +119,7 @@ requests = sa.Table(
     sa.Index("ix_requests_done_id", "done", "id"),
     **_HOW,
 )
-"""What people asked of the controller and it has not dealt with yet: submit, cancel, hold, release, drain, ..."""
+"""Requests to the controller: submit, cancel, hold, release, drain, ..."""
 
 intents = sa.Table(
     "intents",
@@ -149,6 +150,8 @@ events = sa.Table(
     sa.Column("gpus", sa.Integer, nullable=False),
     sa.Column("reason", _NAME, nullable=False),
     sa.Column("sentence", _TEXT, nullable=False),
+    sa.Column("lost_s", _REAL, nullable=True),  # work since the last snapshot that is lost; null: unknown, or none
+    sa.Column("requester", sa.String(16), nullable=True),  # tenant, operator; null: nobody, or unknown
     sa.Index("ix_events_job_id", "job", "id"),
     sa.Index("ix_events_time_s", "time_s"),
     **_HOW,

@@ -1,4 +1,4 @@
-"""What every engine must do. Needs pytest.
+"""Contract tests for engines: what each must do. Needs pytest.
 
 An engine's own test module inherits all of it::
 
@@ -7,7 +7,7 @@ An engine's own test module inherits all of it::
         def lab(self):
             return Lab(engine, clock, cluster, table, unit_s=0.1)
 
-The lab has two nodes alike with 2 GPUs each and the jobs of ``contract_jobs``, whose times are in ``unit_s``.
+The lab has two nodes of one class with 2 GPUs each and the jobs of ``contract_jobs``, whose times are in ``unit_s``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import pytest
@@ -25,43 +26,43 @@ from commonwatt.control.engine import (
     Engine,
     JobEnded,
     JobInterrupted,
+    LiveEngine,
     Outcome,
-    PatientEngine,
     Reading,
     SetPower,
     Start,
     Stop,
 )
 from commonwatt.model.errors import EngineError
-from commonwatt.model.jobs import Job, JobTable
+from commonwatt.model.jobs import Job, JobArrays
 from commonwatt.model.nodes import Cluster, NodeSpec
 
 __all__ = ["EngineContract", "Lab", "contract_cluster", "contract_jobs"]
 
 
 def contract_cluster() -> Cluster:
-    """Two nodes alike with 2 GPUs each."""
+    """Two nodes of one class with 2 GPUs each."""
     return Cluster.of([NodeSpec(name="n", count=2, gpu_type="V100", gpus=2, idle_w=100, gpu_w=50)])
 
 
-def contract_jobs(unit_s: float) -> JobTable:
+def contract_jobs(unit_s: float) -> JobArrays:
     """Jobs of 10 epochs that take 10, 20 and 30 units on one GPU, and a gang of 4 GPUs."""
     jobs = [
         Job(f"j{k}", "t", 0.0, np.inf, 0.0, {"V100": {1: 10.0 * k * unit_s, 2: 6.0 * k * unit_s}}, epochs=10)
         for k in (1, 2, 3)
     ]
     gang = Job("gang", "t", 0.0, np.inf, 0.0, {"V100": {4: 8.0 * unit_s}}, epochs=4)
-    return JobTable.of([*jobs, gang])
+    return JobArrays.of([*jobs, gang])
 
 
 @dataclass
 class Lab:
-    """An engine to try things on."""
+    """An engine under test."""
 
     engine: Engine
     clock: Clock
     cluster: Cluster
-    table: JobTable
+    table: JobArrays
     unit_s: float
 
     def start(self, name: str, nodes: tuple[int, ...], gpus_per_node: int = 1) -> int:
@@ -85,16 +86,16 @@ class Lab:
 
 
 class EngineContract:
-    """Tests every engine inherits."""
+    """Tests that every engine inherits."""
 
     def test_a_new_engine_is_empty(self, lab: Lab) -> None:
-        """All GPUs are there, nothing has happened."""
+        """All GPUs are usable, and nothing has happened."""
         assert lab.engine.nodes().usable_gpus.tolist() == [2, 2]
         assert list(lab.engine.poll()) == []
         assert lab.engine.progress(np.arange(4)).done_epochs.tolist() == [0, 0, 0, 0]
 
     def test_a_job_runs_to_its_end_and_ends_once(self, lab: Lab) -> None:
-        """One change tells its end; nothing comes after it."""
+        """One change reports its end; none follows."""
         handle = lab.start("j1", (0,))
         changes = lab.pass_time(15)
         assert [(type(c), c.handle) for c in changes] == [(JobEnded, handle)]
@@ -121,19 +122,19 @@ class EngineContract:
         ("nodes", "gpus"), [((0,), 3), ((0, 1), 3)], ids=["more than the node has", "a gang that does not fit"]
     )
     def test_refuses_what_does_not_fit(self, lab: Lab, nodes: tuple[int, ...], gpus: int) -> None:
-        """And changes nothing."""
+        """A refusal changes nothing."""
         with pytest.raises(EngineError):
             lab.start("j1", nodes, gpus)
         lab.start("gang", (0, 1), 2)  # everything is still free
 
     def test_refuses_to_share_a_gpu(self, lab: Lab) -> None:
-        """GPUs are given to one job at a time."""
+        """A GPU is allocated to one job at a time."""
         lab.start("j1", (0,), 2)
         with pytest.raises(EngineError):
             lab.start("j2", (0,), 1)
 
     def test_refuses_to_start_twice_and_to_stop_what_does_not_run(self, lab: Lab) -> None:
-        """Commands that make no sense are errors, not silence."""
+        """Commands that make no sense are errors."""
         handle = lab.start("j1", (0,))
         with pytest.raises(EngineError):
             lab.start("j1", (1,))
@@ -142,7 +143,7 @@ class EngineContract:
             lab.engine.apply([Stop(handle)])
 
     def test_a_stopped_job_goes_on_from_its_last_snapshot(self, lab: Lab) -> None:
-        """Work since the snapshot is lost and told; it can go on on another node with other GPUs."""
+        """Work since the snapshot is lost and reported; the job can continue on another node with other GPUs."""
         handle = lab.start("j1", (0,))
         lab.pass_time(4.5)
         before = lab.done(handle)
@@ -156,28 +157,28 @@ class EngineContract:
         assert lab.done(handle) == kept
         assert [c.handle for c in lab.pass_time(15)] == [handle]
 
-    def test_a_job_that_was_told_to_stop_leaves_without_anybody_waiting_for_it(self, lab: Lab) -> None:
-        """It holds its GPUs until a poll says that it is gone, once, and can go on from its snapshot then."""
-        engine = lab.engine
-        if not isinstance(engine, PatientEngine):
-            pytest.skip("stops of this engine are over at once, or waited for")
+    def test_a_job_that_is_asked_to_stop_leaves_without_anybody_waiting_for_it(self, lab: Lab) -> None:
+        """It keeps its GPUs until a poll reports, once, that it is gone; then it can continue from its snapshot."""
+        engine = cast("LiveEngine", lab.engine)
+        if not engine.capabilities.deferred_stop:
+            pytest.skip("this engine stops jobs at once, or waits for them")
         handle, other = lab.start("j2", (0,), 2), lab.table.names.index("j3")
         while not lab.done(handle):
             assert lab.pass_time(1) == []
-        assert engine.room((1,), 2)
-        assert not engine.room((0, 1), 1)
-        assert list(engine.tell([handle, other])) == [handle]
+        assert engine.has_room((1,), 2)
+        assert not engine.has_room((0, 1), 1)
+        assert list(engine.request_stop([handle, other])) == [handle]
         changes: list[Change] = []
         while not changes:
             changes = lab.pass_time(1)
         assert [(type(c), c.handle) for c in changes] == [(JobInterrupted, handle)]
-        assert engine.room((0, 1), 2)
-        assert list(engine.tell([handle])) == []
+        assert engine.has_room((0, 1), 2)
+        assert list(engine.request_stop([handle])) == []
         lab.start("j2", (1,))
         assert lab.done(handle) == np.floor(lab.done(handle))
 
-    def test_a_gang_holds_all_its_nodes(self, lab: Lab) -> None:
-        """And gives all of them back."""
+    def test_a_gang_has_all_its_nodes(self, lab: Lab) -> None:
+        """It releases all of them at its end."""
         handle = lab.start("gang", (0, 1), 2)
         with pytest.raises(EngineError):
             lab.start("j1", (1,))
@@ -185,7 +186,7 @@ class EngineContract:
         lab.start("j1", (1,), 2)
 
     def test_readings_cover_all_time_once(self, lab: Lab) -> None:
-        """For each node: no gap, no overlap, and the holders who were there."""
+        """For each node: no gap, no overlap, and the right holders."""
         began_s = lab.clock.now_s()
         lab.start("j1", (0,), 2)
         lab.pass_time(3)
@@ -195,10 +196,10 @@ class EngineContract:
         for node in (0, 1):
             own = [r for r in readings if r.node == node]
             _assert_seamless(own, began_s, lab.clock.now_s())
-        held = {(r.node, h.handle, h.gpus) for r in readings for h in r.holders}
-        assert held == {(0, 0, 2), (1, 1, 1)}
+        allocated = {(r.node, h.handle, h.gpus) for r in readings for h in r.holders}
+        assert allocated == {(0, 0, 2), (1, 1, 1)}
 
-    def test_energy_is_known_or_said_to_be_unknown(self, lab: Lab) -> None:
+    def test_energy_is_known_or_reported_as_unknown(self, lab: Lab) -> None:
         """Never 0 for a node that is on."""
         lab.start("j1", (0,), 2)
         lab.pass_time(3)
@@ -210,7 +211,7 @@ class EngineContract:
                 assert reading.energy_uj > 0
 
     def test_nodes_sleep_and_wake_when_told(self, lab: Lab) -> None:
-        """Where the engine can: a sleeping node says so and runs a job once woken; telling twice changes nothing."""
+        """A node that is asleep says so, and runs a job once woken; repeated commands change nothing."""
         if not lab.engine.capabilities.power_states:
             pytest.skip("this engine leaves all nodes on")
         state = lab.cluster.classes[0].states[0]
@@ -230,7 +231,7 @@ class EngineContract:
         )
 
     def test_a_node_in_use_cannot_be_put_to_sleep(self, lab: Lab) -> None:
-        """Nor can one be put into a state it does not have."""
+        """Nor can a node be put into a state it does not have."""
         if not lab.engine.capabilities.power_states:
             pytest.skip("this engine leaves all nodes on")
         lab.start("j1", (0,))

@@ -5,3 +5,7 @@
 - ``tasks``, ``scheduler``, ``fifo``: the run-time scheduler, and what it is measured against.
 - ``energy``: a meter's reading divided among tenants, and what that teaches about power.
 """
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

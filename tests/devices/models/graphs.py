@@ -7,7 +7,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from commonwatt.devices.base import example_input
+from commonwatt.devices.base import example_inputs
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
@@ -50,7 +50,7 @@ def run_plainly(path, inputs):
 
 def inputs_of(model, batch=3, seed=0):
     rng = np.random.default_rng(seed)
-    given = {spec.name: example_input(spec, rng) for spec in model.inputs}
+    given = example_inputs(model.inputs, rng)
     dynamic = {spec.name for spec in model.inputs if spec.shape and spec.shape[0] == -1}
     return {name: np.concatenate([x] * batch) * 1 if name in dynamic else x for name, x in given.items()}
 

@@ -55,6 +55,7 @@ def test_a_part_that_hands_nothing_on_joins_its_neighbour():
 TIMES = st.lists(st.floats(1e-6, 1e-2), min_size=1, max_size=30)
 
 
+@pytest.mark.slow
 @given(TIMES, st.floats(1e-4, 1e-2))
 def test_parts_are_about_as_long_as_asked_where_cuts_are_free(times, segment):
     cuts = choose_cuts(times, [0.0] * (len(times) + 1), range(1, len(times)), segment)

@@ -48,6 +48,7 @@ def graphs(draw):
     return model_of(nodes, inputs, [info(name) for name in outputs], weights)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(graphs(), st.sets(st.integers(0, 16)), st.integers(1, 3))
 def test_cut_or_not_it_is_the_same(graph, cuts, batch):

@@ -6,8 +6,8 @@ onnx = pytest.importorskip("onnx")
 
 from onnx import helper  # noqa: E402
 
-from commonwatt.devices.base import Work  # noqa: E402
-from commonwatt.devices.models.onnx_work import Value, work_of, work_together  # noqa: E402
+from commonwatt.devices.base import StepWork  # noqa: E402
+from commonwatt.devices.models.onnx_graph import Value, work_of, work_together  # noqa: E402
 
 CASES = {
     "conv": ("Conv", {}, [(2, 3, 8, 8), (16, 3, 3, 3), (16,)], (2, 16, 8, 8), 2 * (2 * 16 * 64) * 27),
@@ -35,14 +35,14 @@ def test_operations_and_bytes(case):
     node = helper.make_node(op, names, ["y"], **attributes)
     known = zip((*names, "y"), (*shapes, out), strict=True)
     values = {name: Value(shape, 4) for name, shape in known if shape is not None}
-    assert work_of(node, values) == Work(flops, 4 * sum(value.size for value in values.values()))
+    assert work_of(node, values) == StepWork(flops, 4 * sum(value.size for value in values.values()))
 
 
 def test_an_input_read_twice_is_moved_once_and_one_left_out_not_at_all():
     node = helper.make_node("Clip", ["x", "", "x"], ["y"])
-    assert work_of(node, {"x": Value((5,), 2), "y": Value((5,), 2)}) == Work(5, 20)
+    assert work_of(node, {"x": Value((5,), 2), "y": Value((5,), 2)}) == StepWork(5, 20)
 
 
 def test_work_adds_up():
-    assert work_together([Work(1, 2), Work(3, 4)]) == Work(4, 6)
-    assert work_together([]) == Work(0, 0)
+    assert work_together([StepWork(1, 2), StepWork(3, 4)]) == StepWork(4, 6)
+    assert work_together([]) == StepWork(0, 0)

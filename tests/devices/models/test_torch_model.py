@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from commonwatt.devices.base import example_input  # noqa: E402
+from commonwatt.devices.base import example_inputs  # noqa: E402
 from commonwatt.devices.models.torch_model import TorchRuntime, load_torch  # noqa: E402
 from commonwatt.model.errors import DeviceError, InputError  # noqa: E402
 from tests.devices.models.programs import saved  # noqa: E402
@@ -24,7 +24,7 @@ def programs(tmp_path_factory):
 
 def inputs_of(model, batch=2, seed=0):
     rng = np.random.default_rng(seed)
-    given = {spec.name: example_input(spec, rng) for spec in model.inputs}
+    given = example_inputs(model.inputs, rng)
     dynamic = {spec.name for spec in model.inputs if spec.shape[0] == -1}
     return {name: np.concatenate([x] * batch) if name in dynamic else x for name, x in given.items()}
 
@@ -43,6 +43,7 @@ def run_plainly(path, inputs):
     return {f"output_{i}": value.numpy() for i, value in enumerate(found)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("cuts", [range(1000), [2], [1, 4]], ids=str)
 def test_cut_or_not_it_is_the_same(name, cuts, programs):
@@ -61,6 +62,7 @@ def test_cut_or_not_it_is_the_same(name, cuts, programs):
     assert sum(work.bytes_moved for work in cut.work) == whole.work[0].bytes_moved > 0
 
 
+@pytest.mark.slow
 def test_work_is_counted(programs):
     model = load_torch("m", programs["convolutions"], CPU, None, cuts=range(1000))
     works = dict(zip(model.step_names, model.work, strict=True))
@@ -107,7 +109,7 @@ def test_values_are_freed_and_outputs_come_last(programs):
     model = load_torch("m", programs["convolutions"], CPU, None, cuts=range(1000))
     execution = model.begin(inputs_of(model))
     execution.step()
-    with pytest.raises(RuntimeError, match="steps are left"):
+    with pytest.raises(RuntimeError, match="steps not run yet"):
         execution.outputs()
     for _ in model.step_names[1:]:
         execution.step()

@@ -10,6 +10,7 @@ import pytest
 
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.settings import SlurmSettings
+from tests.machine import lacking
 
 from .site import Site, missing
 
@@ -19,7 +20,7 @@ SETTINGS = {"python": sys.executable, "grace_s": 3.0, "lag_s": 1.0, "look_s": 0.
 @pytest.fixture(scope="session")
 def running_site():
     if reason := missing():
-        pytest.skip(reason)
+        lacking("slurm", reason)
     with tempfile.TemporaryDirectory(prefix="slurm", ignore_cleanup_errors=True) as folder:  # of a short name: sockets
         site = Site(Path(folder))
         try:

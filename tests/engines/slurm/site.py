@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +11,8 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+
+from tests.machine import which
 
 NODES = {"n-1": "gpu:v100:2", "n-2": "gpu:v100:2", "spare": "gpu:1"}
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "sinfo", "scancel", "scontrol")
@@ -86,7 +87,7 @@ RESUME = 'subprocess.run(["slurmd", "-b", "-N", name])'
 
 def missing() -> str:
     """Why there can be no Slurm here; empty if there can."""
-    gone = [program for program in PROGRAMS if shutil.which(program, path=_path()) is None]
+    gone = [program for program in PROGRAMS if which("slurm", program, _path()) is None]
     return f"no {', '.join(gone)} on this machine: install Slurm" if gone else ""
 
 

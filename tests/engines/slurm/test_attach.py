@@ -6,14 +6,14 @@ import time
 
 import pytest
 
-from commonwatt.control.engine import Found, JobInterrupted, Outcome, Start
-from commonwatt.engines.local.folder import End, RunFolder, RunOrder
-from commonwatt.engines.meters import Mark
+from commonwatt.control.engine import JobInterrupted, MeterMark, Outcome, RecordedRun, Start
+from commonwatt.engines.local.folder import End, RunFolder
+from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.engine import SlurmEngine
-from commonwatt.engines.slurm.reading import SlurmJob, SlurmNode
+from commonwatt.engines.slurm.parsing import SlurmJob, SlurmNode
 from commonwatt.engines.slurm.run import comment_of
-from commonwatt.engines.state import make_identity
+from commonwatt.engines.state_folder import make_identity
 from commonwatt.model.errors import EngineDownError
 from commonwatt.testing.engine_contract import contract_cluster
 
@@ -56,7 +56,7 @@ def left(tmp_path):
 
     def write(handle, end=None, ago_s=DAY_S):
         began_s = time.time() - ago_s
-        order = RunOrder(handle, 1, "j", (0,), 1, ((),), began_s, 0.0, ("x",), "/", {}, 1.0, epochs=1.0)
+        order = RunSpec(handle, 1, "j", (0,), 1, ((),), began_s, 0.0, ("x",), "/", {}, 1.0, epochs=1.0)
         folder = RunFolder.create(tmp_path / "runs", order)
         if end is not None:
             folder.finish(End(end.exit_code, end.stopped, began_s + 5.0, end.cause, end.ran_s))
@@ -84,9 +84,9 @@ def test_nothing_is_charged_to_jobs_that_ended_before_the_engine_began(left, eng
     """There are as many readings as nodes, not as jobs, too."""
     for handle in range(1, 9):
         left(handle, DONE)
-    engine = engine_over(since={0: Mark(time.time() - 1.0)})
+    engine = engine_over(since={0: MeterMark(time.time() - 1.0)})
     assert holders(engine) == [set(), set(), set()]  # caught up, and both nodes
-    assert [found.nodes for found in engine.found()] == [()] * 8
+    assert [found.nodes for found in engine.recorded_runs()] == [()] * 8
     assert {change.outcome for change in engine.poll()} == {Outcome.COMPLETED}
     assert holders(engine) == [set(), set()]
     assert engine.power_w() == 200.0
@@ -98,7 +98,7 @@ def test_a_job_that_ended_and_that_slurm_has_still_is_charged_until_it_has_not(l
     left(2, DONE)
     slurm = Pretended(tmp_path, j1="COMPLETING", j2="COMPLETED")
     engine = engine_over(slurm)
-    assert engine.found() == [Found(1, 1, (0,), 1), Found(2, 1, (), 0)]
+    assert engine.recorded_runs() == [RecordedRun(1, 1, (0,), 1), RecordedRun(2, 1, (), 0)]
     holders(engine)
     (change,) = engine.poll()
     assert change.handle == 2
@@ -127,7 +127,7 @@ def test_a_job_is_found_running_if_its_end_is_yet_to_be_told(left, engine_over, 
     left(1, end, ago_s=5.0)
     slurm = Pretended(tmp_path, **({} if state is None else {"j1": state}))
     engine = engine_over(slurm, now_s=lambda: time.time() - set_back_s)
-    assert engine.found() == [Found(1, 1, (0,) if runs else (), 1 if runs else 0)]
+    assert engine.recorded_runs() == [RecordedRun(1, 1, (0,) if runs else (), 1 if runs else 0)]
     assert [type(change) for change in engine.poll()] == ([] if runs else [JobInterrupted])
 
 
@@ -142,7 +142,7 @@ def test_a_node_that_slept_before_and_after_slept_while_there_was_no_engine(
     slurm, since_s = Pretended(tmp_path), time.time() - 1000.0
     left(1, DONE, ago_s=500.0)
     slurm.down, slurm.off = sleeps is None, {"n-1"} if sleeps else set()
-    engine = engine_over(slurm, cluster=CLUSTER, since={0: Mark(since_s, None, slept), 1: Mark(since_s)})
+    engine = engine_over(slurm, cluster=CLUSTER, since={0: MeterMark(since_s, None, slept), 1: MeterMark(since_s)})
     before, there, after, other = engine.readings()
     assert [reading.asleep for reading in (before, there, after, other)] == [meanwhile, False, meanwhile, False]
     assert before.energy_uj == pytest.approx((0.0 if meanwhile else 100.0) * 1e6 * (before.to_s - before.from_s))
@@ -165,6 +165,6 @@ def test_with_a_real_slurm_a_job_that_has_ended_is_charged_nothing(site, slurm, 
     assert [type(change) for change in ends(first, 2)] == [JobInterrupted] * 2
     for _ in range(2):  # well within the time in which a record may be late
         engine = engine_over(slurm, since=first.marks())
-        assert engine.found() == [Found(1, 1, (), 0), Found(2, 1, (), 0)]
+        assert engine.recorded_runs() == [RecordedRun(1, 1, (), 0), RecordedRun(2, 1, (), 0)]
         assert {change.handle for change in engine.poll()} == {1, 2}
         assert not any(holders(engine))

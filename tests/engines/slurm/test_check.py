@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from commonwatt.live.check_power import power_saving
+from commonwatt.controlplane.preflight_engines import power_saving
 from commonwatt.model.errors import EngineDownError
 from commonwatt.model.nodes import Cluster, NodeSpec
 from tests.cli.console import run, write
@@ -36,7 +36,7 @@ def test_slurm_is_asked_what_nodes_it_has(check, site):
     assert "node states" not in lines
     wrong = check([{"name": "n-1", **V100 | {"gpus": 4}}, {"name": "x", **V100}])["nodes"]
     assert wrong["verdict"] == "failed"
-    assert wrong["found"].startswith("node n-1: declared with 4 GPUs, has 2; node x: Slurm knows no node")
+    assert wrong["found"].startswith("node n-1: declared with 4 GPUs, has 2; node x: Slurm has no node")
     site.ask("scontrol", "update", "NodeName=n-2", "State=DRAIN", "Reason=test")
     assert "1 of 2 take no jobs now: n-2" in check([{"name": "n", "count": 2, **V100}])["node states"]["found"]
     planned = check([{"name": "n", "count": 2, **V100}], capacity={"policy": "cuff"})
@@ -68,7 +68,7 @@ class Said:
 @pytest.mark.parametrize(
     ("settings", "verdict", "found"),
     [
-        ({}, "ok", "by itself puts none"),
+        ({}, "ok", "puts none of these nodes"),
         ({"SuspendTime": "INFINITE"}, "warning", "SuspendTime is INFINITE"),
         (
             {"SuspendTime": "NONE", "SuspendProgram": "(null)"},
@@ -76,7 +76,7 @@ class Said:
             "SuspendProgram is not set, Suspend",
         ),
         ({"SuspendTime": "600 sec"}, "warning", "idle for 600 s, even those a plan keeps on: n-1, n-2"),
-        ({"SuspendTime": "600 sec", "SuspendExcNodes": "n-[1-2],x"}, "ok", "by itself puts none"),
+        ({"SuspendTime": "600 sec", "SuspendExcNodes": "n-[1-2],x"}, "ok", "puts none of these nodes"),
         ({"SuspendTime": "600 sec", "SuspendExcNodes": "n-[1-2]:1"}, "warning", "n-1, n-2"),
         ({"SuspendTime": "600 sec", "SuspendExcParts": "gpu"}, "warning", "plan keeps on: n-2"),
         ({"SuspendExcNodes": "n-[x]"}, "warning", ""),

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from commonwatt.control.engine import Found, JobEnded, JobLeft, Outcome, SetPower, Start, Stop, Stopped
+from commonwatt.control.engine import JobEnded, JobLeft, Outcome, RecordedRun, SetPower, Start, Stop, Stopped
 from commonwatt.engines.slurm.engine import SlurmEngine
 from commonwatt.model.errors import EngineError
 from commonwatt.model.nodes import Cluster, NodeSpec, PowerState
@@ -33,12 +33,12 @@ def test_a_job_that_ended_long_ago_runs_as_long_as_slurm_has_it(site, slurm, set
     until(lambda: states(site) == ["COMPLETING"])
     time.sleep(settings.lag_s + 0.1)
     engine = SlurmEngine(contract_cluster(), tmp_path, lambda name: sleeper(0), slurm=slurm, settings=settings)
-    assert engine.found() == [Found(1, 1, (0,), 2)]
+    assert engine.recorded_runs() == [RecordedRun(1, 1, (0,), 2)]
     assert engine.poll() == []
     assert engine.nodes().usable_gpus.tolist() == [2, 2]  # for what runs there
-    engine.forget([1])
-    assert engine.found() == [Found(1, 1, (0,), 2)]
-    assert engine.tell([1]) == [1]
+    engine.prune([1])
+    assert engine.recorded_runs() == [RecordedRun(1, 1, (0,), 2)]
+    assert engine.request_stop([1]) == [1]
     assert engine.apply([Stop(1)]) == [Stopped(1, 0.0, later=True)]
     view = engine.nodes()
     assert view.usable_gpus.tolist() == [0, 2]  # whoever had it stopped takes it for gone
@@ -62,7 +62,7 @@ def test_a_job_that_does_not_leave_is_not_waited_for(site, slurm, settings, tmp_
     assert engine.apply([Stop(1)]) == [Stopped(1, 0.0, later=True)]
     assert engine.poll() == []
     assert engine.nodes().usable_gpus.tolist() == [1, 2]
-    assert not engine.room((0,), 2)
+    assert not engine.has_room((0,), 2)
     site.hold(jobs=False)
     (seen,) = ends(engine)
     assert (type(seen), seen.handle, seen.lost_s > 0) == (JobLeft, 1, True)

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from commonwatt.engines.local.clock import RealClock
+from commonwatt.engines.clocks import RealClock
+from commonwatt.engines.run_spec import JobWork
 from commonwatt.engines.slurm.engine import SlurmEngine
-from commonwatt.engines.work import Work
 from commonwatt.model.nodes import Cluster, NodeSpec, PowerState
 from commonwatt.testing.engine_contract import EngineContract, Lab, contract_jobs
 
 from ..test_local import JOBS, WORKER
 from .site import until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 OFF = PowerState(name="off", wake_s=2.0)
 CLUSTER = Cluster.of([NodeSpec(name="n", count=2, gpu_type="V100", gpus=2, idle_w=100, gpu_w=50, states=(OFF,))])
@@ -27,9 +27,9 @@ UNIT_S = {"test_a_stopped_job_goes_on_from_its_last_snapshot": 0.4}  # a stop co
 FASTER = {"j3": {"epochs": 10, "times": {"1": 30, "2": 8}}}  # by more than a round of Slurm's scheduler
 
 
-def work(name: str, unit_s: float) -> Work:
+def work(name: str, unit_s: float) -> JobWork:
     spec = {**(JOBS | FASTER)[name], "unit_s": unit_s}
-    return Work((sys.executable, "-I", str(WORKER), json.dumps(spec)), Path("/"), spec["epochs"])
+    return JobWork((sys.executable, "-I", str(WORKER), json.dumps(spec)), Path("/"), spec["epochs"])
 
 
 class PatientLab(Lab):

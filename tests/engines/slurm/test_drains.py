@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from commonwatt.engines.slurm.commands import Slurm
-from commonwatt.engines.slurm.drains import Drains
-from commonwatt.engines.slurm.reading import SlurmNode
-from commonwatt.engines.slurm.sight import Sight, look
+from commonwatt.engines.slurm.node_control import Drains
+from commonwatt.engines.slurm.parsing import SlurmNode
+from commonwatt.engines.slurm.snapshot import SlurmSnapshot, look
 from commonwatt.model.errors import EngineDownError, EngineError
 
 from .site import until
@@ -38,7 +38,7 @@ class Nodes(Slurm):
         self.why[name] = reason or self.why[name]
 
     def set(self, *drained):
-        sight = Sight(0.0, {n: SlurmNode(n, frozenset(s), {}, {}, 8, 0) for n, s in self.states.items()}, {})
+        sight = SlurmSnapshot(0.0, {n: SlurmNode(n, frozenset(s), {}, {}, 8, 0) for n, s in self.states.items()}, {})
         Drains(self, ("a", "b", "c"), "lab:1").set(drained, sight)
 
     def drained(self):

@@ -9,7 +9,7 @@ import pytest
 
 from .site import until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def test_nodes_take_jobs_again_after_the_controller_has_lost_its_memory(site):

@@ -14,17 +14,15 @@ import numpy as np
 import pytest
 
 from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome, Start, Stop
-from commonwatt.engines.images import Images
-from commonwatt.engines.local.folder import End, RunFolder, RunOrder
+from commonwatt.engines.local.folder import End, RunFolder
+from commonwatt.engines.run_spec import Images, JobWork, RunSpec
 from commonwatt.engines.slurm.commands import Slurm
-from commonwatt.engines.slurm.discover import FoundNode, differences, discover
+from commonwatt.engines.slurm.connect import Difference, DiscoveredNode, differences, discover, open_slurm
 from commonwatt.engines.slurm.engine import SlurmEngine
-from commonwatt.engines.slurm.open import open_slurm
-from commonwatt.engines.slurm.power import NodePower
-from commonwatt.engines.slurm.reading import SlurmJob, SlurmNode
+from commonwatt.engines.slurm.node_control import NodePower
+from commonwatt.engines.slurm.parsing import SlurmJob, SlurmNode
 from commonwatt.engines.slurm.run import SlurmRun, await_end
-from commonwatt.engines.slurm.sight import Sight, look, own_jobs
-from commonwatt.engines.work import Work
+from commonwatt.engines.slurm.snapshot import SlurmSnapshot, look, own_jobs
 from commonwatt.model.errors import EngineDownError, EngineError, InputError
 from commonwatt.model.live import SlurmSpec
 from commonwatt.model.nodes import Cluster, NodeSpec, PowerState
@@ -57,14 +55,14 @@ def output(folder: Path, run: str) -> str:
     return (folder / "runs" / run / "output.log").read_text()
 
 
-def sleeper(seconds: float = 600.0) -> Work:
-    return Work(("sleep", str(seconds)), Path("/"))
+def sleeper(seconds: float = 600.0) -> JobWork:
+    return JobWork(("sleep", str(seconds)), Path("/"))
 
 
 def test_a_job_gets_its_gpus_its_image_and_nothing_of_our_environment(slurm, settings, tmp_path, monkeypatch):
     """And its exit code decides."""
     monkeypatch.setenv("DB_PASSWORD", "secret")
-    work = Work((sys.executable, "-c", TELL), Path("/"), environment={"MINE": "a b"}, image="some:image")
+    work = JobWork((sys.executable, "-c", TELL), Path("/"), environment={"MINE": "a b"}, image="some:image")
     images = Images(("env", "RUN_IN={image}", "{command}"))
     engine = SlurmEngine(contract_cluster(), tmp_path, lambda name: work, slurm=slurm, settings=settings, images=images)
     engine.apply([Start(1, "say 'it'", (1,), 2)])
@@ -132,46 +130,48 @@ def test_old_records_are_forgotten_or_put_aside(site, slurm, settings, tmp_path)
     engine = SlurmEngine(contract_cluster(), tmp_path, lambda name: sleeper(0), slurm=slurm, settings=settings)
     engine.apply([Start(1, "a", (0,), 1), Start(2, "b", (1,), 1)])
     ends(engine, 2)
-    assert engine.remembered() == [1, 2]
-    engine.forget([2])
+    assert engine.prunable() == [1, 2]
+    engine.prune([2])
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["1-1"]
     assert (tmp_path / "jobs" / "2").is_dir()
     (tmp_path / "jobs" / "1" / "progress").write_text("3")
 
     work = dataclasses.replace(sleeper(), mark="another")
     after = SlurmEngine(contract_cluster(), tmp_path, lambda name: work, slurm=slurm, settings=settings)
-    until(lambda: not after.found()[0].nodes)
-    after.forget([1], aside=True)
+    until(lambda: not after.recorded_runs()[0].nodes)
+    after.prune([1], aside=True)
     assert after.poll() == []
-    assert after.found() == []
+    assert after.recorded_runs() == []
     assert sorted(path.name for path in (tmp_path / "aside").glob("*/*")) == ["jobs-1", "runs-1-1"]
     after.apply([Start(1, "a", (0,), 1)])
     until((tmp_path / "runs" / "1-1" / "runner.json").exists)
     time.sleep(settings.lag_s + 0.5)
     assert after.poll() == []
-    (found,) = after.found()
+    (found,) = after.recorded_runs()
     assert (found.attempts, found.nodes, found.mark) == (1, (0,), "another")
-    after.forget([1])  # it runs
-    assert after.found() == [found]
+    after.prune([1])  # it runs
+    assert after.recorded_runs() == [found]
     after.apply([Stop(1)])
 
 
 def test_a_declared_cluster_is_checked_against_what_is_there(slurm):
     found = discover(slurm)
     assert found == [
-        FoundNode("n-1", "v100", 2, ("pretended",)), FoundNode("n-2", "v100", 2, ("pretended",)),
-        FoundNode("spare", None, 1, ("pretended",)),
+        DiscoveredNode("n-1", "v100", 2, ("pretended",)), DiscoveredNode("n-2", "v100", 2, ("pretended",)),
+        DiscoveredNode("spare", None, 1, ("pretended",)),
     ]  # fmt: skip
-    assert differences(contract_cluster(), found) == ["node spare: not declared"]
+    assert differences(contract_cluster(), found) == [
+        Difference("spare", declared=False, sentence="node spare: not declared")
+    ]
 
     def declared(name, gpu_type, gpus):
         return NodeSpec(name=name, gpu_type=gpu_type, gpus=gpus, idle_w=1, gpu_w=1)
 
     specs = [declared("n-1", "V100", 4), declared("n-2", "A100", 2), declared("spare", "T4", 1), declared("x", "T4", 1)]
-    assert differences(Cluster.of(specs), found) == [
+    assert [one.sentence for one in differences(Cluster.of(specs), found)] == [
         "node n-1: declared with 4 GPUs, has 2",
         "node n-2: declared with GPUs of type A100, has v100",
-        "node x: Slurm knows no node of this name with GPUs",
+        "node x: Slurm has no node of this name with GPUs",
     ]
 
 
@@ -189,7 +189,7 @@ def test_what_slurm_refuses_is_refused_at_once(site, slurm, settings, tmp_path):
 
 def test_a_configuration_opens_the_engine(site, tmp_path):
     spec = SlurmSpec(conf=str(site.conf), state="here", cluster_id="lab", python=sys.executable, poll_s=0.2)
-    engine = open_slurm(spec, contract_cluster(), tmp_path, lambda name: Work(("true",), Path("/")))
+    engine = open_slurm(spec, contract_cluster(), tmp_path, lambda name: JobWork(("true",), Path("/")))
     engine.apply([Start(4, "j", (0,), 1)])
     identity = (tmp_path / "here" / "identity").read_text()
     assert identity.startswith("lab:")
@@ -228,7 +228,7 @@ def test_a_name_slurm_could_read_as_several_nodes_is_refused(tmp_path, name):
 
 
 def run_in(folder: Path, end: End | None = None) -> SlurmRun:
-    order = RunOrder(1, 1, "j", (0,), 1, ((),), 0.0, 0.0, ("x",), "/", {}, 1.0)
+    order = RunSpec(1, 1, "j", (0,), 1, ((),), 0.0, 0.0, ("x",), "/", {}, 1.0)
     run = SlurmRun(RunFolder.create(folder, order), order)
     if end is not None:
         run.folder.finish(end)
@@ -241,11 +241,11 @@ def run_in(folder: Path, end: End | None = None) -> SlurmRun:
         ("NODE_FAIL", None, "a node of it failed (NODE_FAIL)"),
         ("PREEMPTED", None, "Slurm gave its place to another job (PREEMPTED)"),
         ("TIMEOUT", None, "Slurm ended it at the time limit of its partition (TIMEOUT)"),
-        ("CANCELLED", None, "it was cancelled in Slurm, not by us (CANCELLED)"),
+        ("CANCELLED", None, "it was cancelled in Slurm, not by commonwatt (CANCELLED)"),
         ("OUT_OF_MEMORY", 137, "it used more memory than Slurm gave it (OUT_OF_MEMORY)"),
-        ("FAILED", None, "its batch script ended before it could write how (FAILED)"),
-        ("COMPLETED", 0, "completed, says Slurm"),
-        (None, None, "Slurm knows nothing of it, and it left no record"),
+        ("FAILED", None, "its batch script ended without a record (FAILED)"),
+        ("COMPLETED", 0, "completed, by Slurm's account"),
+        (None, None, "it is not in Slurm, and left no record"),
     ],
 )
 def test_without_a_record_slurm_says_how_it_ended(tmp_path, state, code, cause):
@@ -261,7 +261,7 @@ def test_without_a_record_slurm_says_how_it_ended(tmp_path, state, code, cause):
     ("state", "end", "cause"),
     [
         ("PREEMPTED", End(-15, stopped=True, at_s=1.0, cause="x"), "Slurm gave its place to another job (PREEMPTED)"),
-        ("COMPLETED", End(0, stopped=True, at_s=1.0, cause="exit code 0"), "somebody told it to stop: exit code 0"),
+        ("COMPLETED", End(0, stopped=True, at_s=1.0, cause="x"), "it was told to stop by another: x"),
         ("NODE_FAIL", End(0, stopped=False, at_s=1.0, cause="exit code 0"), "exit code 0"),  # it had ended before
         (None, End(2, stopped=False, at_s=1.0, cause="exit code 2"), "exit code 2"),  # Slurm has forgotten it
     ],
@@ -276,7 +276,7 @@ def test_the_record_of_an_end_counts_before_what_slurm_says(tmp_path, state, end
     [
         ("NODE_FAIL", None, "a node of it failed (NODE_FAIL)"),
         ("PREEMPTED", None, "Slurm gave its place to another job (PREEMPTED)"),
-        ("CANCELLED", None, "it was cancelled in Slurm, not by us (CANCELLED)"),
+        ("CANCELLED", None, "it was cancelled in Slurm, not by commonwatt (CANCELLED)"),
         ("OUT_OF_MEMORY", -9, "killed by SIGKILL"),
         ("FAILED", -9, "killed by SIGKILL"),
         (None, -9, "killed by SIGKILL"),
@@ -309,7 +309,7 @@ def test_a_job_we_have_slurm_kill_was_stopped_though_its_runner_saw_it_killed(tm
 )
 def test_an_end_lies_between_its_order_and_now_wherever_the_clock_was(tmp_path, settings, at_s, ran_s, told_s):
     """Nodes, or a clock that was set, may be off the controller's."""
-    order = RunOrder(1, 1, "j", (0,), 1, ((),), 100.0, 0.0, ("x",), "/", {}, 1.0)
+    order = RunSpec(1, 1, "j", (0,), 1, ((),), 100.0, 0.0, ("x",), "/", {}, 1.0)
     run = SlurmRun(RunFolder.create(tmp_path, order), order, now_s=lambda: 150.0)
     assert run.ended_s() == math.inf
     assert not run.just_ended(60.0)
@@ -350,10 +350,10 @@ def test_a_job_that_is_over_ends_no_other_run_of_the_same_number(tmp_path):
     run = run_in(tmp_path)
     run.number, run.waiting_s = 6, 100.0
     assert run.ended(over, lag_s=0.0, seen_s=99.0) is None  # submitted since
-    assert run.ended(over, lag_s=0.0, seen_s=101.0).cause == "Slurm knows nothing of it, and it left no record"
+    assert run.ended(over, lag_s=0.0, seen_s=101.0).cause == "it is not in Slurm, and left no record"
     run = run_in(tmp_path / "b")
     run.number = 5
-    assert run.ended(over, lag_s=0.0).cause == "completed, says Slurm"
+    assert run.ended(over, lag_s=0.0).cause == "completed, by Slurm's account"
 
 
 class Listing(Slurm):
@@ -401,7 +401,7 @@ class Refusing(Slurm):
 def test_a_node_slurm_will_not_wake_is_not_asked_for_for_ever():
     def sight(*states):
         node = SlurmNode("n-1", frozenset(states), {"": 2}, {"": 0}, 8, 0)
-        return Sight(0.0, {"n-1": node}, {})
+        return SlurmSnapshot(0.0, {"n-1": node}, {})
 
     power = NodePower(Refusing(), contract_cluster(), may_sleep=True)
     power.wake(0, sight("idle", "powering_down").nodes["n-1"])  # does not hear it: asked again when it is down
@@ -430,7 +430,7 @@ def test_a_job_slurm_puts_back_into_its_queue_is_taken_out_of_it(tmp_path):
     assert not run.misplaced(dataclasses.replace(waits, state="RUNNING"), 0.0)
     assert run.misplaced(waits, 0.0)
     assert not run.misplaced(waits, 0.0)  # once
-    assert run.why == "Slurm did not start it within 0 s: BeginTime"
+    assert run.stop_cause == "Slurm did not start it within 0 s: BeginTime"
 
 
 def test_a_change_nobody_asked_for_is_told_with_its_cause(site, slurm, settings, tmp_path):
@@ -441,7 +441,7 @@ def test_a_change_nobody_asked_for_is_told_with_its_cause(site, slurm, settings,
     site.ask("scancel", site.ask("squeue", "--noheader", "--format=%A").strip())
     (seen,) = ends(engine)
     assert isinstance(seen, JobInterrupted)
-    assert seen.cause == "it was cancelled in Slurm, not by us (CANCELLED)"
+    assert seen.cause == "it was cancelled in Slurm, not by commonwatt (CANCELLED)"
     engine.apply([Start(1, "j", (1,), 2)])
-    assert engine.found()[0].attempts == 2
+    assert engine.recorded_runs()[0].attempts == 2
     engine.apply([Stop(1)])

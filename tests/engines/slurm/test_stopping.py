@@ -7,8 +7,11 @@ import time
 import pytest
 
 from commonwatt.control.engine import JobLeft, Stop, Stopped
-from commonwatt.engines.local.folder import End, RunFolder, RunOrder
-from commonwatt.engines.slurm import engine, power, run, sight
+from commonwatt.engines.local.folder import End, RunFolder
+from commonwatt.engines.run_spec import RunSpec
+from commonwatt.engines.slurm import engine, run
+from commonwatt.engines.slurm import node_control as power
+from commonwatt.engines.slurm import snapshot as sight
 from commonwatt.engines.slurm.engine import SlurmEngine
 from commonwatt.model.errors import EngineDownError
 from commonwatt.testing.engine_contract import contract_cluster
@@ -65,7 +68,7 @@ def clock(monkeypatch):
 def deaf(tmp_path, settings, clock):
     """Four jobs that run, and the engine that has taken them up."""
     for job in JOBS:
-        order = RunOrder(job, 1, "j", (0,), 1, ((),), time.time() - 100.0, 0.0, ("x",), "/", {}, 1.0, epochs=1.0)
+        order = RunSpec(job, 1, "j", (0,), 1, ((),), time.time() - 100.0, 0.0, ("x",), "/", {}, 1.0, epochs=1.0)
         RunFolder.create(tmp_path / "runs", order)
     slurm = Deaf(tmp_path, **STATES)
     return slurm, SlurmEngine(contract_cluster(), tmp_path, lambda name: sleeper(), slurm=slurm, settings=settings)
@@ -79,7 +82,7 @@ def stop_each(over) -> list[Stopped]:
 @pytest.mark.parametrize("state", ["RUNNING", "COMPLETING"])
 def test_what_is_overdue_is_killed_at_once_and_nobody_waits_for_it(deaf, clock, settings, state):
     slurm, over = deaf
-    assert list(over.tell(JOBS)) == JOBS
+    assert list(over.request_stop(JOBS)) == JOBS
     slurm.states.update(dict.fromkeys(STATES, state))
     clock.at_s += settings.kill_s - 0.1
     assert over.poll() == []
@@ -87,7 +90,7 @@ def test_what_is_overdue_is_killed_at_once_and_nobody_waits_for_it(deaf, clock, 
     clock.at_s += 0.2
     assert over.poll() == []
     assert slurm.killed == ALL
-    clock.at_s = 1000.0 + over.stop_s + 0.1
+    clock.at_s = 1000.0 + over.capabilities.stop_s + 0.1
     assert over.poll() == []
     asked, began_s = slurm.asked, clock.at_s
     assert stop_each(over) == LATER
@@ -104,15 +107,15 @@ def test_what_is_overdue_is_killed_at_once_and_nobody_waits_for_it(deaf, clock, 
 def test_jobs_that_were_told_together_are_waited_for_together(deaf, clock, settings):
     """A controller that begins stops one after the other what has no place any more."""
     slurm, over = deaf
-    over.tell(JOBS)
+    over.request_stop(JOBS)
     assert stop_each(over) == LATER
     assert slurm.killed == ALL
-    assert clock.at_s < 1000.0 + over.stop_s + 1.0  # each alone would add a second
+    assert clock.at_s < 1000.0 + over.capabilities.stop_s + 1.0  # each alone would add a second
 
 
 def test_a_kill_that_slurm_did_not_hear_is_tried_again(deaf, clock, settings):
     slurm, over = deaf
-    over.tell(JOBS)
+    over.request_stop(JOBS)
     clock.at_s += settings.kill_s + 0.1
     slurm.down = True
     with pytest.raises(EngineDownError):

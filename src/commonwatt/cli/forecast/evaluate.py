@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.forecast._numbers import NumberRange
-from commonwatt.cli.forecast._series import MOST_GPUS, series_options, window_options
-from commonwatt.cli.output import json_option, print_json, seed_option
+from commonwatt.cli.forecast._options import (
+    MOST_GPUS,
+    NumberRange,
+    load,
+    naming_options,
+    series_options,
+    window_options,
+)
+from commonwatt.cli.output import json_option, print_json, progress_bar, seed_option
 
 if TYPE_CHECKING:
     from commonwatt.model.forecast_results import ForecastEvaluateResult
@@ -26,7 +32,7 @@ __all__ = ["evaluate"]
     show_default=True,
     metavar="NAME",
     help="gru, bilstm, cnn, gru-point, ..., last-value, seasonal-naive, moving-max, lightgbm, auto-ets, "
-    "or a file that forecast fit wrote.",
+    "or a file written by forecast fit.",
 )
 @click.option("--test-from", required=True, metavar="TIME", help="First instant scored: ISO 8601, or seconds.")
 @click.option(
@@ -34,18 +40,18 @@ __all__ = ["evaluate"]
     type=NumberRange(0, 1, min_open=True),
     default=0.98,
     show_default=True,
-    help="Share of instants with enough GPUs on that is promised.",
+    help="Promised share of instants with enough GPUs on.",
 )
-@click.option("--total-gpus", type=click.IntRange(1, MOST_GPUS), metavar="N", help="GPUs there are.")
+@click.option("--total-gpus", type=click.IntRange(1, MOST_GPUS), metavar="N", help="All GPUs.")
 @click.option("--gpu-w", type=NumberRange(0, 1e6), metavar="W", help="Power of a GPU that is on, for energies.")
 @click.option(
     "--margin",
     type=NumberRange(0, 1e6),
     metavar="PERCENT",
-    help="The threshold method: so much above the median (the point forecast), at every level.",
+    help="The threshold method: add this to the median (the point forecast), at every level.",
 )
 @click.option(
-    "--refit-every", type=click.IntRange(1), metavar="STEPS", help="Fit anew after so many steps; no model file."
+    "--refit-every", type=click.IntRange(1), metavar="STEPS", help="Refit after so many steps; not with a model file."
 )
 @window_options
 @series_options
@@ -56,7 +62,7 @@ def evaluate(
     margin: float | None, refit_every: int | None, look_back: int | None, horizon: int | None, column: str,
     time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Fit on SERIES before TIME, forecast every instant after it with what was known then, and score that.
+    """Fit on SERIES before TIME, forecast every later instant from the values known then, and score that.
 
     SERIES is CSV or Parquet with a time column and one of GPUs, or a job log. Forecasts are rounded up to whole GPUs
     before any score; scores are of the last step of the horizon.
@@ -66,33 +72,28 @@ def evaluate(
       commonwatt forecast evaluate demand.csv --test-from 2024-01-13 --model last-value --total-gpus 1000
       commonwatt forecast evaluate demand.csv --test-from 2024-01-13 --model gru --target 0.95 --json
     """
-    from commonwatt.cli.forecast._evaluation import answer
-    from commonwatt.cli.forecast._fitted import Fitted, named_or_fitted
-    from commonwatt.cli.forecast._series import load_series
-    from commonwatt.cli.output import blamed_on
     from commonwatt.data.series_files import read_moment
-    from commonwatt.model.errors import InputError
+    from commonwatt.planning.evaluation import evaluate_series
+    from commonwatt.planning.predictors import load_predictor
 
-    predictor = named_or_fitted(name, look_back, horizon)
-    fitted = isinstance(predictor, Fitted)
-    if fitted and refit_every is not None:
-        expected = "no --refit-every with a model file, which is not fitted anew; give a predictor by its name"
-        raise InputError(expected, field="--refit-every", value=refit_every)
-    if margin is not None:
-        from commonwatt.forecasting.threshold import Threshold
-
-        predictor = Threshold(predictor, margin / 100)
-    loaded = load_series(series, column, time_column, where, max_gap)
+    with naming_options():
+        predictor = load_predictor(name, look_back, horizon)
+    loaded = load(series, column, time_column, where, max_gap)
     begin = read_moment(test_from, loaded.file, "--test-from")
-    with blamed_on(series):
-        result = answer(loaded, predictor, begin, target, total_gpus, gpu_w, refit_every, seed, fitted=fitted)
+    with naming_options(series), progress_bar(f"fitting {predictor.name}", 1, 1.0) as bar:
+        result = evaluate_series(
+            loaded, predictor, begin, target=target, total_gpus=total_gpus, gpu_w=gpu_w,
+            margin=None if margin is None else margin / 100, refit_every=refit_every, seed=seed,
+            progress=lambda part: bar.at(predictor.name, part),
+        )  # fmt: skip
+        bar.done()
     if as_json:
         print_json(result)
     else:
-        _tell(result)
+        _show(result)
 
 
-def _tell(result: ForecastEvaluateResult) -> None:
+def _show(result: ForecastEvaluateResult) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -102,12 +103,12 @@ def _tell(result: ForecastEvaluateResult) -> None:
         table.add_column(heading, justify="right")
     for row in result.quantiles:
         table.add_row(
-            f"{row.q:g}", _shown(row.mae), _shown(row.under_prediction_pct, "%"), _shown(row.pinball),
-            _shown(row.coverage_error_pp, " pp"),
+            f"{row.q:g}", _number(row.mae), _number(row.under_prediction_pct, "%"), _number(row.pinball),
+            _number(row.coverage_error_pp, " pp"),
         )  # fmt: skip
     Console().print(table)
     promise = result.promise
-    click.echo(f"CRPS        {_shown(result.crps)} GPUs, {result.test_values:,} instants, {result.unknown:,} unknown")
+    click.echo(f"CRPS        {_number(result.crps)} GPUs, {result.test_values:,} instants, {result.unknown:,} unknown")
     click.echo(f"promise     {100 * promise.target:g}% of instants with enough GPUs on")
     click.echo(f"achieved    {_percent(promise.achieved)} (its own quantile: {_percent(promise.achieved_raw)})")
     known = result.test_values - result.unknown
@@ -129,7 +130,7 @@ def _tell(result: ForecastEvaluateResult) -> None:
     click.echo(f"{fit}, forecast {result.predict_ms:.2f} ms, update {result.update_ms:.3f} ms")
 
 
-def _shown(value: float | None, unit: str = "") -> str:
+def _number(value: float | None, unit: str = "") -> str:
     return "unknown" if value is None else f"{value:.3f}{unit}"
 
 

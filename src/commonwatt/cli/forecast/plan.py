@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.forecast._numbers import NumberRange
-from commonwatt.cli.forecast._series import MOST_GPUS, series_options
+from commonwatt.cli.forecast._options import MOST_GPUS, NumberRange, load, naming_options, series_options
 from commonwatt.cli.output import json_option, plot_option, print_json, say, seed_option
 
 if TYPE_CHECKING:
-    from commonwatt.data.series_files import SeriesFile
-    from commonwatt.model.forecast_plan_results import ForecastPlanResult
+    from commonwatt.model.forecast_results import ForecastPlanResult
 
 __all__ = ["plan"]
 
@@ -25,7 +23,7 @@ __all__ = ["plan"]
     type=NumberRange(0, 1, min_open=True),
     default=0.98,
     show_default=True,
-    help="Share of instants with enough GPUs on that is promised; 1 keeps everything on.",
+    help="Promised share of instants with enough GPUs on; 1 keeps everything on.",
 )
 @click.option(
     "--model",
@@ -33,7 +31,7 @@ __all__ = ["plan"]
     default="last-value",
     show_default=True,
     metavar="NAME",
-    help="A predictor, fitted here (gru, lightgbm, ...), or a file of forecast fit.",
+    help="A predictor, fitted here (gru, lightgbm, ...), or a file written by forecast fit.",
 )
 @click.option(
     "--test-from", metavar="TIME", help="Replay from here: ISO 8601, or seconds.  [default: the last seventh]"
@@ -42,12 +40,12 @@ __all__ = ["plan"]
     "--total-gpus",
     type=click.IntRange(1, MOST_GPUS),
     metavar="N",
-    help="GPUs there are.  [default: no limit; savings against the most wanted]",
+    help="All GPUs.  [default: no limit; savings against peak demand]",
 )
 @click.option(
     "--node-gpus", type=click.IntRange(1, MOST_GPUS), metavar="N", help="GPUs of a node, to plan whole nodes."
 )
-@plot_option("fan chart with what came true, GPUs on against used, the knob with the chosen point, and savings")
+@plot_option("fan chart with actual demand, GPUs on against used, the knob with the chosen point, and savings")
 @series_options
 @seed_option
 @json_option
@@ -56,46 +54,39 @@ def plan(
     plot: Path | None, column: str, time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Plan how many GPUs must be on after the end of SERIES so that a promise is kept, and show how it was kept lately.
+    """Plan how many GPUs stay on after the end of SERIES to keep a promise, and replay the plan from TIME on.
 
-    The predictor learns from what lies more than a week before TIME, the knob and the calibration from that week;
-    what follows is replayed as it would have been, each forecast made a horizon ahead of the instant it is for.
+    The predictor learns from the values more than a week before TIME, the knob and the calibration from that week.
+    The replay forecasts each instant a horizon ahead.
 
     \b
     Examples:
       commonwatt forecast plan demand.csv --target 0.98 --total-gpus 1000 --plot plan.png
       commonwatt forecast plan demand.csv --model gru.safetensors --target 0.95 --node-gpus 8 --json
     """
-    from commonwatt.cli.forecast._fitted import Fitted, named_or_fitted
-    from commonwatt.cli.forecast._planning import plan as planned
-    from commonwatt.cli.forecast._series import load_series
-    from commonwatt.cli.output import blamed_on
     from commonwatt.data.series_files import read_moment
+    from commonwatt.planning.predictors import load_predictor
+    from commonwatt.planning.replay import plan_series
 
-    predictor = named_or_fitted(name, None, None)
-    file = load_series(series, column, time_column, where, max_gap).file
-    begin = len(file.series) * 6 // 7 if test_from is None else read_moment(test_from, file, "--test-from")
-    with blamed_on(series):
-        found = planned(
-            file, predictor, begin, target, total_gpus, node_gpus, seed, fitted=isinstance(predictor, Fitted)
+    predictor = load_predictor(name)
+    file = load(series, column, time_column, where, max_gap).file
+    begin = None if test_from is None else read_moment(test_from, file, "--test-from")
+    with naming_options(series):
+        replayed = plan_series(
+            file, predictor, begin, target=target, total_gpus=total_gpus, node_gpus=node_gpus, seed=seed
         )
     if plot is not None:
-        from commonwatt.report.plan_plot import save_plan
+        from commonwatt.report.forecast_plots import save_plan
 
-        save_plan(found.result, found.actual, found.quantiles, found.on, found.ahead, _dates(file, found.begin), plot)
+        save_plan(replayed, file, plot)
         say(f"written: {plot}")
     if as_json:
-        print_json(found.result)
+        print_json(replayed.result)
     else:
-        _tell(found.result)
+        _show(replayed.result)
 
 
-def _dates(file: SeriesFile, begin: int) -> float:
-    """Return when the replay begins, seconds since 1970; NaN where the series has no dates."""
-    return file.series.time_s(begin) if file.dated else float("nan")
-
-
-def _tell(result: ForecastPlanResult) -> None:
+def _show(result: ForecastPlanResult) -> None:
     from rich.console import Console
     from rich.table import Table
 

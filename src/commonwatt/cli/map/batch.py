@@ -38,7 +38,7 @@ def batch(batch_class: BatchClass, *, jobs: int, products: bool, out: Path | Non
 
     from commonwatt import __version__
     from commonwatt.data.layer_batches import sample_batch
-    from commonwatt.model.map_layer_results import MapBatchResult
+    from commonwatt.model.map_results import MapBatchResult
 
     drawn = sample_batch(batch_class, jobs, seed, products=products)
     if out is not None:

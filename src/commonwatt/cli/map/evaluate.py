@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from commonwatt.cli.map.show import described, read_mapping, tell
+from commonwatt.cli.map.show import read_mapping, tell
 from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, say, seed_option
 
 __all__ = ["evaluate"]
@@ -26,13 +26,11 @@ def evaluate(problem: Path, mapping: Path, *, plot: Path | None, seed: int, as_j
       commonwatt map evaluate examples/map.yaml mapping.json --json
     """
     from commonwatt.data.map_problem import load_map
-    from commonwatt.mapping.problem import Problem
-    from commonwatt.model.map_results import MapEvaluateResult
+    from commonwatt.mapping import evaluate as score
 
     file = load_map(problem)
     with blamed_on(problem):
-        table = Problem.of(file)
-    result = MapEvaluateResult(**described(file, table, read_mapping(mapping, table), seed))
+        result = score(file, read_mapping(mapping, file), seed=seed)
     if plot is not None:
         from commonwatt.report.map_plots import save_map
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from commonwatt.cli.output import say
 
 if TYPE_CHECKING:
-    from commonwatt.mapping.layers import Layer
-    from commonwatt.model.map_layer_results import MapLayer
+    from commonwatt.mapping.costs import Layer
+    from commonwatt.model.map_results import MapLayer
 
 __all__ = ["digest_of", "rows_of", "tell_layers"]
 
@@ -26,7 +26,7 @@ def rows_of(layers: Sequence[Layer]) -> tuple[MapLayer, ...]:
     """Return the rows of an answer."""
     from dataclasses import asdict
 
-    from commonwatt.model.map_layer_results import MapLayer
+    from commonwatt.model.map_results import MapLayer
 
     fields = set(MapLayer.model_fields) - {"macs"}
     return tuple(

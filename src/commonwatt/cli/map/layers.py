@@ -55,7 +55,7 @@ def layers(
         write_layers(out, made)
         say(f"written: {out}")
     from commonwatt import __version__
-    from commonwatt.model.map_layer_results import MapLayersResult
+    from commonwatt.model.map_results import MapLayersResult
 
     result = MapLayersResult(
         version=__version__,
@@ -124,7 +124,7 @@ def _tell_networks(*, as_json: bool) -> None:
 
     from commonwatt import __version__
     from commonwatt.data.networks import networks
-    from commonwatt.model.map_layer_results import MapNetwork, MapNetworksResult
+    from commonwatt.model.map_results import MapNetwork, MapNetworksResult
 
     rows = tuple(MapNetwork(**asdict(found)) for found in networks())
     if as_json:

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.map.show import described, read_mapping, tell
+from commonwatt.cli.compiling import compiling
+from commonwatt.cli.map.show import read_mapping, tell
 from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, say, seed_option
 
 if TYPE_CHECKING:
+    from commonwatt.mapping import Transferred
+    from commonwatt.model.map_file import MapFile
     from commonwatt.model.map_results import MapResult
 
 __all__ = ["solve"]
@@ -25,7 +28,6 @@ OTHERS = (
     "exact", "standard-ga", "de", "one-plus-one", "cma", "tbpsa", "pso", "cauchy-lhs", "halton", "hammersley",
     "portfolio", "a2c", "ppo",
 )  # fmt: skip
-EXACT_S = 60.0
 
 
 @click.command()
@@ -51,9 +53,14 @@ EXACT_S = 60.0
     "--start", type=click.Path(path_type=Path), metavar="MAPPING", help="Search from this mapping; auto and gsharp."
 )
 @click.option(
-    "--save-transfer", type=click.Path(path_type=Path), metavar="FILE", help="Keep what is learnt for other batches."
+    "--save-transfer",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Save the mapping for use with other batches.",
 )
-@click.option("--transfer", type=click.Path(path_type=Path), metavar="FILE", help="Map by what another batch taught.")
+@click.option(
+    "--transfer", type=click.Path(path_type=Path), metavar="FILE", help="Start from the mapping of another batch."
+)
 @click.option(
     "--epochs", type=click.IntRange(min=0), help="With --transfer: generations of fine-tuning, 0 if not given."
 )
@@ -112,51 +119,45 @@ def _check_options(
 
 
 def _solve(
-    path: Path,
-    name: str,
-    budget: int,
-    time_limit: float | None,
-    objective: str | None,
-    start: Path | None,
-    learnt: tuple[Path, int, str] | None,
-    save_to: Path | None,
-    seed: int,
-) -> MapResult:
-    from time import perf_counter
-
-    import numpy as np
-
-    from commonwatt.cli.map.transfers import save_transfer, transferred
+    path: Path, name: str, budget: int, time_limit: float | None, objective: str | None, start: Path | None,
+    learnt: tuple[Path, int, str] | None, save_to: Path | None, seed: int,
+) -> MapResult:  # fmt: skip
     from commonwatt.data.map_problem import load_map
-    from commonwatt.mapping.algorithms import warmed
-    from commonwatt.mapping.methods import METHODS
-    from commonwatt.mapping.problem import Problem
-    from commonwatt.model.map_results import MapProgress, MapResult
+    from commonwatt.mapping import answer
 
     file = load_map(path)
     if objective is not None:
         file = file.model_copy(update={"objective": objective})
     with blamed_on(path):
-        problem = Problem.of(file)
-    algorithm = METHODS[name](budget) if learnt is None else transferred(learnt[0], problem, *learnt[1:])
-    if start is not None:
-        with blamed_on(start):
-            algorithm = warmed(algorithm, read_mapping(start, problem))
-    if name == "exact" and time_limit is None:
-        time_limit = EXACT_S
-    began = perf_counter()
-    with blamed_on(path):
-        search = algorithm.solve(
-            problem, np.random.default_rng(seed), lambda: time_limit is None or perf_counter() - began < time_limit
-        )
-    search_s = perf_counter() - began
+        algorithm = name if learnt is None else _transferred(file, *learnt)
+        first = None if start is None else read_mapping(start, file)
+    with blamed_on(path if start is None else start), compiling(f"algorithm {name}") as watch:
+        result = answer(
+            file, clock=lambda: watch.elapsed_s, algorithm=algorithm, budget=budget, time_limit_s=time_limit,
+            start=first, seed=seed,
+        )  # fmt: skip
     if save_to is not None:
-        save_transfer(save_to, problem, search.mapping)
-    return MapResult(
-        **described(file, problem, search.mapping, seed),
-        algorithm=name if learnt is None else "transfer",
-        evaluations=search.evaluations,
-        history=tuple(MapProgress(evaluations=spent, best=best) for spent, best in search.history),
-        optimal=True if search.proven else None,
-        search_s=search_s,
-    )
+        _save_transfer(save_to, file, result)
+    return result
+
+
+def _transferred(file: MapFile, path: Path, epochs: int, match: str) -> Transferred:
+    """Read a transfer of another batch; raises ``InputError`` if it does not suit this one."""
+    from commonwatt.data.files import load_yaml
+    from commonwatt.mapping import MappingProblem, Transfer, Transferred
+    from commonwatt.model.map_file import TransferFile
+
+    learnt, problem = load_yaml(path, TransferFile), MappingProblem.of(file)
+    with blamed_on(path):
+        return Transferred(Transfer.of(learnt, problem), epochs, "rank" if match == "rank" else "nearest")
+
+
+def _save_transfer(path: Path, file: MapFile, result: MapResult) -> None:
+    from commonwatt.data.files import write_atomic
+    from commonwatt.mapping import Mapping, MappingProblem, Transfer
+    from commonwatt.model.map_file import MappingFile
+
+    problem = MappingProblem.of(file)
+    mapping = Mapping.of(MappingFile(accelerator=result.accelerator, priority=result.priority), problem)
+    write_atomic(path, Transfer.learn(problem, mapping).file().model_dump_json(indent=1) + "\n")
+    say(f"written: {path}")

@@ -10,8 +10,8 @@ import click
 from commonwatt.cli.output import digest, json_option, print_json, say
 
 if TYPE_CHECKING:
-    from commonwatt.data.map_problem import Loaded
-    from commonwatt.mapping.costs.models import ModelName
+    from commonwatt.data.map_problem import LoadedMapping
+    from commonwatt.mapping.costs import ModelName
     from commonwatt.model.arrays import Floats
     from commonwatt.model.map_results import MapTableResult
 
@@ -53,12 +53,12 @@ def table(problem: Path, *, cost_model: ModelName | None, out: Path | None, as_j
         _tell(result)
 
 
-def _result(loaded: Loaded) -> MapTableResult:
+def _result(loaded: LoadedMapping) -> MapTableResult:
     from commonwatt import __version__
-    from commonwatt.mapping.problem import Problem
+    from commonwatt.mapping import MappingProblem
     from commonwatt.model.map_results import MapTableResult
 
-    Problem.of(loaded.file)
+    MappingProblem.of(loaded.file)
     costs, given = loaded.costs, loaded.named.table
     return MapTableResult(
         version=__version__,
@@ -81,7 +81,7 @@ def _rows(values: Floats) -> tuple[tuple[float, ...], ...]:
     return tuple(map(tuple, values.tolist()))
 
 
-def _write(loaded: Loaded, out: Path) -> None:
+def _write(loaded: LoadedMapping, out: Path) -> None:
     from commonwatt.data.files import write_atomic
     from commonwatt.data.job_tables import table_text
 

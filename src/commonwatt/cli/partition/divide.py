@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, say, seed_option
+from commonwatt.partitioning import MECHANISMS, WELFARES
 
 if TYPE_CHECKING:
-    from commonwatt.model.partition_results import ConfigurationResult, PartitionResult
+    from commonwatt.model.partition_file import PartitionFile
+    from commonwatt.model.partition_results import ConfigurationResult, PartitionResult, PartitionSweepResult
 
 __all__ = ["divide"]
 
-MECHANISMS = ("fisher", "entitlement", "weighted-equal-speedup")
-WELFARES = ("nash", "weighted-nash", "utilitarian", "egalitarian")
+_OLD_NAMES = {"weighted-nash": "nash"}
+_MOST_POINTS = 1000
 
 
 @click.command(hidden=True)
 @click.argument("problem", type=click.Path(path_type=Path))
-@click.option("--mechanism", type=click.Choice(MECHANISMS), default="fisher", show_default=True, help="What divides.")
-@click.option("--welfare", type=click.Choice(WELFARES), default="nash", show_default=True, help="What chooses.")
+@click.option("--mechanism", type=click.Choice(MECHANISMS), default="fisher", show_default=True,
+              help="Divides each configuration.")  # fmt: skip
+@click.option("--welfare", type=click.Choice((*WELFARES, *_OLD_NAMES)), default="nash", show_default=True,
+              help="Chooses the configuration; weighted-nash is the older name of nash.")  # fmt: skip
 @click.option("--tolerance", type=click.FloatRange(0, min_open=True), default=1e-7, show_default=True,
               help="Largest residual of an equilibrium.")  # fmt: skip
 @click.option("--iterations", type=click.IntRange(1), help="Rounds of bidding at most.  [default: 30000]")
@@ -36,27 +40,21 @@ def divide(
     explain: bool,     plot: Path | None, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Choose a configuration for the tenants of PROBLEM (YAML or JSON), and divide it among them."""
-    from commonwatt.cli.partition._answer import answer
     from commonwatt.data.partition import load_partition
+    from commonwatt.partitioning import answer, sweep
 
     file = load_partition(problem)
+    how: dict[str, Any] = {
+        "mechanism": mechanism, "welfare": _OLD_NAMES.get(welfare, welfare), "tolerance": tolerance,
+        "iterations": iterations, "seed": seed,
+    }  # fmt: skip
     if sweep_weight is not None:
-        from commonwatt.cli.partition._sweep import sweep, tell
-
         with blamed_on(problem):
-            swept = sweep(file, sweep_weight, mechanism, welfare, seed, tolerance, iterations)
-        if plot is not None:
-            from commonwatt.report.partition_plots import save_sweep
-
-            save_sweep(swept, plot)
-            say(f"written: {plot}")
-        if as_json:
-            print_json(swept)
-        else:
-            tell(swept)
+            swept = sweep(file, *_range(file, sweep_weight), **how)
+        _show_sweep(swept, plot, as_json=as_json)
         return
     with blamed_on(problem):
-        result = answer(file, mechanism, welfare, seed, tolerance, iterations)
+        result = answer(file, **how)
     if plot is not None:
         from commonwatt.report.partition_plots import save_partition
 
@@ -66,6 +64,48 @@ def divide(
         print_json(result)
     else:
         _tell(result, explain=explain)
+
+
+def _range(file: PartitionFile, text: str) -> tuple[str, list[float]]:
+    """Return the tenant and its weights from TENANT=FROM:TO:N; raises ``InputError``."""
+    import numpy as np
+
+    from commonwatt.model.errors import InputError
+
+    tenant, _, span = text.rpartition("=")
+    words = span.split(":")
+    wanted = "TENANT=FROM:TO:N, such as user1=0.1:10:9, with weights above 0 and N of 2 or more"
+    try:
+        low, high, count = float(words[0]), float(words[1]), int(words[2])
+    except (ValueError, IndexError):
+        raise InputError(wanted, field="--sweep-weight", value=text) from None
+    if not (0 < low < high < np.inf) or not 2 <= count <= _MOST_POINTS or len(words) != 3:
+        raise InputError(wanted, field="--sweep-weight", value=text)
+    if tenant not in (names := [one.name for one in file.tenants]):
+        raise InputError(f"one of the tenants {', '.join(names)}", field="--sweep-weight", value=tenant)
+    return tenant, np.geomspace(low, high, count).tolist()
+
+
+def _show_sweep(result: PartitionSweepResult, plot: Path | None, *, as_json: bool) -> None:
+    if plot is not None:
+        from commonwatt.report.partition_plots import save_sweep
+
+        save_sweep(result, plot)
+        say(f"written: {plot}")
+    if as_json:
+        print_json(result)
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{result.mechanism}, {result.welfare} welfare, by the weight of {result.tenant}")
+    for heading in ("weight", "chosen", "margin", *(f"speedup {name}" for name in result.points[0].utilities)):
+        table.add_column(heading, justify="left" if heading == "chosen" else "right")
+    for point in result.points:
+        margin = "unknown" if point.margin is None else f"{100 * point.margin:.2f}%"
+        table.add_row(f"{point.weight:.4g}", point.chosen, margin, *(f"{u:.3f}" for u in point.utilities.values()))
+    Console().print(table)
+    say(result.sentence)
 
 
 def _tell(result: PartitionResult, *, explain: bool) -> None:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import blamed_on, digest, json_option, plot_option, print_json, say, seed_option
+from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, say, seed_option
 
 if TYPE_CHECKING:
-    from commonwatt.model.timeslice_plan import PlanFile
     from commonwatt.model.timeslice_results import TimeslicePlanResult
 
 __all__ = ["plan"]
@@ -36,13 +35,12 @@ def plan(problem: Path, *, policy: str, phi: float | None, plot: Path | None, se
       commonwatt timeslice plan examples/quantum.yaml --phi 0.7 --json
     """
     from commonwatt.data.files import load_yaml
-    from commonwatt.model.timeslice_plan import PlanFile
+    from commonwatt.model.timeslice_file import PlanFile
+    from commonwatt.timeslicing import answer
 
     file = load_yaml(problem, PlanFile)
-    if phi is not None:
-        file = file.model_copy(update={"phi": phi})
     with blamed_on(problem):
-        result = _plan(file, policy, seed)
+        result = answer(file, policy=policy, phi=phi, seed=seed)
     if plot is not None:
         from commonwatt.report.timeslice_plots import save_plan
 
@@ -52,43 +50,6 @@ def plan(problem: Path, *, policy: str, phi: float | None, plot: Path | None, se
         print_json(result)
     else:
         _tell(result)
-
-
-def _plan(file: PlanFile, policy_name: str, seed: int) -> TimeslicePlanResult:
-    from commonwatt import __version__
-    from commonwatt.model.timeslice_results import PlanTenantResult, TimeslicePlanResult
-    from commonwatt.timeslicing.explain import explain
-    from commonwatt.timeslicing.fairness import fairness, phi_fair
-    from commonwatt.timeslicing.policies import make
-    from commonwatt.timeslicing.problem import Problem
-
-    problem = Problem.of(file)
-    policy = make(policy_name, file.phi)
-    slices = policy.slices(problem)
-    why = explain(problem, policy, slices)
-    energies = slices * file.unit_s * problem.powers_w
-    fair = fairness(slices.astype(float), energies, problem.weights, ~problem.unmet(slices))
-    return TimeslicePlanResult(
-        version=__version__,
-        seed=seed,
-        input_digest=digest(file),
-        policy=policy_name,
-        phi=file.phi,
-        quantum=file.quantum,
-        unit_s=file.unit_s,
-        phi_fair=phi_fair(problem),
-        tenants=tuple(
-            PlanTenantResult(
-                name=t.name, weight=t.weight, power_w=t.power_w, demand=t.demand, guaranteed=e.guaranteed, time=units,
-                energy_j=joules, reason=e.reason, sentence=e.sentence,
-            )
-            for t, units, joules, e in zip(file.tenants, slices.tolist(), energies.tolist(), why, strict=True)
-        ),
-        unused=file.quantum - int(slices.sum()),
-        time_fairness=fair.time,
-        energy_fairness=fair.energy,
-        system_fairness=fair.system,
-    )  # fmt: skip
 
 
 def _tell(result: TimeslicePlanResult) -> None:
@@ -106,7 +67,7 @@ def _tell(result: TimeslicePlanResult) -> None:
         f"of both {_shown(result.system_fairness)}; energy can be perfectly fair up to phi {result.phi_fair:.3f}"
     )
     if result.unused:
-        say(f"{result.unused} units are not used: nobody asks for them")
+        say(f"{result.unused} units are not used: all demand is met")
 
 
 def _shown(value: float | None) -> str:

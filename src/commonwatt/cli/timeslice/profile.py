@@ -11,8 +11,8 @@ from commonwatt.cli.output import json_option, print_json, progress_bar, say, se
 
 if TYPE_CHECKING:
     from commonwatt.devices.base import Device
-    from commonwatt.devices.profiler import Settings
-    from commonwatt.model.timeslice_config import CpuDevice, CudaDevice
+    from commonwatt.devices.profiler import ProfilerSettings
+    from commonwatt.model.timeslice_file import CpuDeviceSpec, CudaDeviceSpec
     from commonwatt.model.timeslice_results import TimesliceProfileResult
 
 __all__ = ["profile"]
@@ -60,18 +60,18 @@ def profile(
     Example:
       commonwatt timeslice profile resnet.onnx --threads 1 --out resnet.profile.json
     """
-    from commonwatt.devices.opening import open_device
-    from commonwatt.devices.profiler import Settings
-    from commonwatt.model.timeslice_config import CpuDevice, CudaDevice
+    from commonwatt.devices.profiler import ProfilerSettings
+    from commonwatt.devices.session import open_device
+    from commonwatt.model.timeslice_file import CpuDeviceSpec, CudaDeviceSpec
 
     spec = (
-        CpuDevice(kind="cpu", threads=threads, segment_s=segment)
+        CpuDeviceSpec(kind="cpu", threads=threads, segment_s=segment)
         if kind == "cpu"
-        else CudaDevice(kind="cuda", index=index, segment_s=segment)
+        else CudaDeviceSpec(kind="cuda", index=index, segment_s=segment)
     )
     device = open_device(spec)
     try:
-        result = _measure(device, spec, model, clocks, Settings(seconds, tries, variation), out, seed)
+        result = _measure(device, spec, model, clocks, ProfilerSettings(seconds, tries, variation), out, seed)
     finally:
         device.close()
     if as_json:
@@ -81,7 +81,8 @@ def profile(
 
 
 def _measure(
-    device: Device, spec: CpuDevice | CudaDevice, path: Path, clocks: tuple[float, ...], settings: Settings,
+    device: Device, spec: CpuDeviceSpec | CudaDeviceSpec, path: Path, clocks: tuple[float, ...],
+    settings: ProfilerSettings,
     out: Path | None, seed: int,
 ) -> TimesliceProfileResult:  # fmt: skip
     from time import perf_counter
@@ -90,7 +91,7 @@ def _measure(
 
     from commonwatt import __version__
     from commonwatt.data.files import write_atomic
-    from commonwatt.devices.clock import RealClock
+    from commonwatt.devices.base import RealDeviceClock
     from commonwatt.devices.profiler import profile_model
     from commonwatt.model.timeslice_results import TimesliceProfileResult
 
@@ -100,7 +101,7 @@ def _measure(
     try:
         with progress_bar("profile", 1, float(len(at))) as bar:
             found = profile_model(
-                device, RealClock(), loaded, at, spec.power, settings, np.random.default_rng(seed),
+                device, RealDeviceClock(), loaded, at, spec.power, settings, np.random.default_rng(seed),
                 lambda done: bar.at("", done),
             )  # fmt: skip
     finally:

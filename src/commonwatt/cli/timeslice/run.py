@@ -48,11 +48,11 @@ def run(
       commonwatt timeslice run examples/edge.yaml --policy tf --duration 60 --json
     """
     from commonwatt.data.files import load_yaml
-    from commonwatt.model.timeslice_config import TimesliceConfig
+    from commonwatt.model.timeslice_file import TimesliceConfig
 
     changed = {"policy": policy, "phi": phi, "duration_s": duration}
     file = load_yaml(config, TimesliceConfig).model_copy(update={k: v for k, v in changed.items() if v is not None})
-    from commonwatt.devices.summary import measure
+    from commonwatt.devices.run import measure
 
     with blamed_on(config), progress_bar("run", 1, file.duration_s) as bar:
         result = measure(file, config.parent, seed, lambda time_s: bar.at("", time_s))

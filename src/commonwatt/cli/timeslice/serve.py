@@ -10,8 +10,8 @@ import click
 from commonwatt.cli.output import blamed_on, json_option, print_json, say, seed_option
 
 if TYPE_CHECKING:
-    from commonwatt.devices.session import Session
-    from commonwatt.model.timeslice_config import TimesliceConfig
+    from commonwatt.devices.session import DeviceSession
+    from commonwatt.model.timeslice_file import TimesliceConfig
     from commonwatt.model.timeslice_results import TimesliceServeResult
     from commonwatt.serving.server import Addresses
 
@@ -36,7 +36,7 @@ def serve(config: Path, *, check: bool, seed: int, as_json: bool) -> None:
 
     from commonwatt.data.files import load_yaml
     from commonwatt.devices.session import open_session
-    from commonwatt.model.timeslice_config import TimesliceConfig
+    from commonwatt.model.timeslice_file import TimesliceConfig
     from commonwatt.serving.keys import resolve_keys
     from commonwatt.serving.optional import wanted
 
@@ -77,7 +77,7 @@ def _refuse_simulated() -> NoReturn:
     raise InputError("cpu or cuda, as a simulated device answers nothing", field="device.kind", value="simulated")
 
 
-def _document(file: TimesliceConfig, session: Session, seed: int) -> TimesliceServeResult:
+def _document(file: TimesliceConfig, session: DeviceSession, seed: int) -> TimesliceServeResult:
     from commonwatt import __version__
     from commonwatt.cli.output import digest
     from commonwatt.model.timeslice_results import ServedModelResult, TimesliceServeResult

@@ -1,4 +1,4 @@
-"""A demand series in the likeness of public clusters, from a seed.
+"""A generated demand series, similar to those of public clusters.
 
 Jobs are drawn as in ``week`` (jumps of up to 32 GPUs at once, days and weeks, bursts), thinned so that the level drifts
 upwards; then an outage (everything to 0, and back over hours) and gaps (unknown values) are put in.
@@ -13,8 +13,8 @@ import numpy as np
 from commonwatt.data.demand import demand_of
 from commonwatt.data.generators.week import generate_week
 from commonwatt.data.log import JobLog
-from commonwatt.forecasting.series import DemandSeries
 from commonwatt.model.arrays import Floats
+from commonwatt.model.demand import DemandSeries
 from commonwatt.model.errors import InputError
 from commonwatt.model.scenario import WeekWorkload
 from commonwatt.model.units import DAY_S, HOUR_S
@@ -27,7 +27,7 @@ START_S = 1_704_067_200.0  # 2024-01-01T00:00:00Z, a Monday
 
 @dataclass(frozen=True)
 class DemandSpec:
-    """What is generated.
+    """Parameters of a generated series.
 
     Parameters
     ----------

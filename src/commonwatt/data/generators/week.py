@@ -1,4 +1,4 @@
-"""A week of jobs in the likeness of Philly, from a seed.
+"""A generated week of jobs, similar to Philly.
 
 Submissions are Poisson within each hour; the rate of an hour is the profile (hour of day times day of week) times a
 gamma-distributed burst, drawn anew each hour. GPU count, run time (a mixture of lognormals for the count) and tenant
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from commonwatt.data.log import JobLog
+from commonwatt.data.log import JobLog, plural
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.scenario import WeekWorkload
@@ -76,7 +76,7 @@ def generate_week(spec: WeekWorkload, rng: np.random.Generator, model: WeekModel
     tenant = _tenants(gpus, spec.tenants, rng, model)
     digits = len(str(spec.tenants))
     return JobLog.of(
-        f"generated in the likeness of Philly: {count} jobs in {spec.days:g} days",
+        f"generated, similar to Philly: {plural(count, 'job')} in {plural(spec.days, 'day')}",
         job=[f"job-{i:0{len(str(count))}}" for i in range(1, count + 1)],
         tenant=[f"tenant-{i + 1:0{digits}}" for i in tenant],
         submit_s=submit_s,

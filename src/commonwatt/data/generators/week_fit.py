@@ -1,4 +1,4 @@
-"""The figures of ``week``, fitted again to the Philly log.
+"""Fits the figures of ``week`` to the Philly log.
 
 ``python -m commonwatt.data.generators.week_fit`` prints them. The period is the six whole weeks from Monday 2017-10-02
 (56,266 jobs), times in UTC.
@@ -38,7 +38,7 @@ _ROUNDS = 500
 
 
 def philly_weeks() -> JobLog:
-    """Return the period the figures are fitted to; raises ``InputError`` if the log is not at hand."""
+    """Return the period of the fit; raises ``InputError`` if the log is not available."""
     path = locate.find("philly_jobs.csv.gz")
     if path is None:
         raise InputError(f"philly_jobs.csv.gz in the folder {locate.VARIABLE} names", value="none")
@@ -95,7 +95,7 @@ def mixture(logs: Floats, components: int) -> tuple[tuple[float, float, float], 
 
 
 def _zipf(log: JobLog, rows: Bools) -> float:
-    """Exponent s of share ~ rank**-s that makes the tenants' job counts most likely."""
+    """Return the exponent s of share ~ rank**-s with the largest likelihood of the tenants' job counts."""
     names = Counter(log.tenant[i] for i in np.flatnonzero(rows))
     count = np.array(sorted(names.values(), reverse=True), dtype=float)
     rank = np.log(np.arange(1, len(count) + 1))
@@ -105,7 +105,7 @@ def _zipf(log: JobLog, rows: Bools) -> float:
 
 
 def main() -> None:
-    """Print the figures as they are typed into ``week``."""
+    """Print the figures in the form of ``week``."""
     log = philly_weeks()
     model = fit_week(log)
     begin = datetime.fromisoformat(BEGIN)

@@ -1,4 +1,4 @@
-"""Layers of a model that somebody else wrote: an ONNX file, a PyTorch module or an exported program.
+"""Layers of a model in an ONNX file, a PyTorch module or an exported program.
 
 Products of matrices and convolutions become layers; norms, activations, pooling, look-ups and copies are not layers of
 any cost model here and count nothing.

@@ -1,4 +1,4 @@
-"""Layers from the shapes of the tensors an operator reads and writes, whatever format they come from."""
+"""Layers from the shapes of an operator's tensors, for all formats."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeAlias
 
-from commonwatt.mapping.layers import Kind, Layer
+from commonwatt.mapping.costs import Kind, Layer
 from commonwatt.model.errors import InputError
 
-__all__ = ["Collection", "Foreign", "Window"]
+__all__ = ["Collection", "Foreign", "SlidingWindow"]
 
 Foreign: TypeAlias = Any
-"""An object of ONNX or PyTorch, which need not be installed."""
+"""An object of ONNX or PyTorch, which may not be installed."""
 
 Shape = Sequence[int]
 
 
 @dataclass(frozen=True)
-class Window:
+class SlidingWindow:
     """How a filter moves: strides, padding before and after, and dilations, one for each direction."""
 
     strides: Shape
@@ -32,7 +32,7 @@ class Window:
 
 @dataclass
 class Collection:
-    """What has been found so far.
+    """Layers collected so far.
 
     Parameters
     ----------
@@ -64,12 +64,12 @@ class Collection:
         matrices = 1 if shared else prod(b[:-2])
         rows = a[-2] * prod(_broadcast(a[:-2], b[:-2])) // matrices
         if 0 in (rows, matrices, a[-1], b[-1]):
-            return  # nothing is multiplied
+            return  # an empty product
         k, c = matrices * b[-1], matrices * a[-1]
         kind: Kind = "fc" if rows == 1 and matrices == 1 else "gemm"
         self.layers.append(Layer(kind, k, c, y=rows, groups=matrices, name=self._name(name), model=self.model))
 
-    def convolution(self, name: str, x: Shape, weight: Shape, out: Shape, window: Window) -> None:
+    def convolution(self, name: str, x: Shape, weight: Shape, out: Shape, window: SlidingWindow) -> None:
         """Add a convolution of *x*, (batch, c, ...), with *weight*, (k, c / groups, ...), to *out*, (batch, k, ...).
 
         One direction is a picture of height 1. A third direction and more make the operator unsupported.
@@ -108,11 +108,11 @@ class Collection:
             Layer("conv", k, x[1], y, wide, groups=groups, batch=x[0], name=self._name(name), model=self.model)
         )
 
-    def _sizes(self, name: str, x: Shape, taps: Shape, out: Shape, window: Window) -> tuple[int, ...]:
+    def _sizes(self, name: str, x: Shape, taps: Shape, out: Shape, window: SlidingWindow) -> tuple[int, ...]:
         """Return y, x, r, s, stride and padding of a convolution as a layer has them, the same in both directions."""
         if len(x) == 1:
             x, taps, out = (1, *x), (1, *taps), (1, *out)
-            window = Window(
+            window = SlidingWindow(
                 (window.strides[0],) * 2, (0, *window.before), (0, *window.after), (1, *window.dilations), window.groups
             )
         pads = (*window.before, *window.after)
@@ -140,7 +140,7 @@ class Collection:
         if self.unsupported and not ignore_unsupported:
             listed = ", ".join(f"{name} ({count})" for name, count in sorted(self.unsupported.items()))
             raise InputError(
-                "only operators that are layers here, or --ignore-unsupported to count these as nothing: " + listed,
+                "only supported operators, or --ignore-unsupported to ignore these: " + listed,
                 file=file,
                 field="operators",
             )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from pathlib import Path
 
-from commonwatt.data.model_layers.collecting import Collection, Foreign, Window
+from commonwatt.data.model_layers.collecting import Collection, Foreign, SlidingWindow
 from commonwatt.data.model_layers.onnx_shapes import Shaped, load_shaped
 from commonwatt.model.errors import InputError
 
@@ -18,7 +18,7 @@ _UNSUPPORTED = {
     "DeformConv", "DFT", "STFT", "If", "Loop", "Scan", "SequenceMap", "GridSample", "RoiAlign", "MaxRoiPool", "Det",
     "AffineGrid",
 }  # fmt: skip
-"""Operators of ONNX itself that hold graphs of their own, or compute sums of products that are no layer here."""
+"""Standard operators with subgraphs, or with products that no layer represents."""
 _LIKE_MOVES = {"com.microsoft": {
     "Gelu", "FastGelu", "BiasGelu", "QuickGelu", "LayerNormalization", "SkipLayerNormalization", "RotaryEmbedding",
     "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization", "QuantizeLinear",
@@ -55,7 +55,7 @@ class _Node:
         self.values = {attribute.name: attribute for attribute in node.attribute}
 
     def collect(self) -> None:
-        """Add its layers, if it has any."""
+        """Add its layers, if any."""
         own = self.node.domain in ("", "ai.onnx")
         handler = _HANDLERS.get(self.node.op_type) if own or self.node.domain == "com.microsoft" else None
         if handler is not None:
@@ -78,7 +78,7 @@ class _Node:
         return str(self.values[name].s.decode()) if name in self.values else default
 
     def shape(self, place: int, *, output: bool = False) -> Shape:
-        """Return the shape of an input or output; raises ``InputError`` if it is not known."""
+        """Return the shape of an input or output; raises ``InputError`` if it is unknown."""
         names = self.node.output if output else self.node.input
         name = names[place] if place < len(names) else ""
         if name not in self.shaped.shapes:
@@ -91,7 +91,7 @@ class _Node:
         return self.shaped.shapes[name]
 
     def stored(self, place: int) -> bool:
-        """Return whether an input lies in the file."""
+        """Return whether an input is stored in the file."""
         return self.node.input[place] in self.shaped.weights
 
 
@@ -110,7 +110,7 @@ def _conv(node: _Node, x_at: int = 0, weight_at: int = 1) -> None:
         both = [max(0, (made - 1) * stride + taps - side) for side, made, stride, taps in sides]
         less, more = tuple(pad // 2 for pad in both), tuple(pad - pad // 2 for pad in both)
         before, after = (less, more) if automatic == "SAME_UPPER" else (more, less)
-    window = Window(strides, before, after, dilations, node.whole("group", 1))
+    window = SlidingWindow(strides, before, after, dilations, node.whole("group", 1))
     node.found.convolution(node.name, x, weight, out, window)
 
 

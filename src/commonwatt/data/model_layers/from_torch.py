@@ -1,4 +1,4 @@
-"""Layers of a PyTorch module or exported program: it is followed with tensors that have shapes but no values."""
+"""Layers of a PyTorch module or exported program, traced with tensors that have shapes but no values."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from commonwatt.data.model_layers.collecting import Collection, Foreign, Window
-from commonwatt.mapping.layers import Layer
+from commonwatt.data.model_layers.collecting import Collection, Foreign, SlidingWindow
+from commonwatt.mapping.costs import Layer
 from commonwatt.model.errors import InputError, MissingExtraError
+from commonwatt.model.names import one_of
 
 __all__ = ["collect_module", "collect_program", "layers_of"]
 
@@ -19,7 +20,7 @@ _HEAVY = re.compile(
     r"mm(_|$)|mv$|^v?dot$|^addr$|conv|attention|attn|lstm|gru|rnn|transformer|linear|linalg|fft|cdist|cholesky|grid_sampler"
 )
 _LIGHT = re.compile(r"^upsample|norm$|linalg_cross")
-"""Operators of PyTorch that accumulate products by their names, and those that only sound like it."""
+"""Operators of PyTorch whose names suggest products, and those that compute none."""
 _COUNTLESS = {"prim", "prims", "aten", "profiler"}
 
 
@@ -58,7 +59,7 @@ def layers_of(
 def collect_module(
     module: Foreign, inputs: Sequence[Foreign] | Mapping[str, Foreign], *, model: str = ""
 ) -> Collection:
-    """Follow *module* as :func:`layers_of` does; return everything found, unsupported operators among it."""
+    """Trace *module* like :func:`layers_of`; returns all layers and unsupported operators."""
     torch = _torch()
     found = Collection(model or type(module).__name__)
     path: list[str] = []
@@ -79,7 +80,7 @@ def collect_module(
 
 
 def collect_program(path: str | Path, dims: Mapping[str, int]) -> Collection:
-    """Follow a program saved by ``torch.export.save``; such a file can hold pickled data: load only what you trust.
+    """Trace a program saved by ``torch.export.save``. Such a file can contain pickled data: load only trusted files.
 
     Parameters
     ----------
@@ -130,7 +131,7 @@ def _loaded(torch: Foreign, path: Path) -> Foreign:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return torch.export.load(path)
-    except Exception as error:  # whatever PyTorch raises on what is no program
+    except Exception as error:  # any error of PyTorch means that it is not a program
         raise InputError("a PyTorch program saved by torch.export.save", file=path, value=_cause(error)) from None
 
 
@@ -148,13 +149,13 @@ def _sizes(nodes: Sequence[Foreign], dims: Mapping[str, int]) -> dict[str, int]:
         raise InputError(f"fixed shapes; give a size to {listed}, as in {give}", field="shape", value="dynamic")
     unknown = sorted(set(dims) - set(asked))
     if unknown:
-        raise InputError(f"one of {', '.join(asked) or 'no dynamic dimensions'}", field="dim", value=unknown[0])
+        raise InputError(one_of(asked or ["no dynamic dimensions"], unknown[0]), field="dim", value=unknown[0])
     return {name: dims[name] for name in asked}
 
 
 @contextmanager
 def _followed(torch: Foreign, found: Collection, name: Callable[[], str]) -> Iterator[Callable[[Foreign], Foreign]]:
-    """Follow what runs inside; give what turns a tensor into one that has its shape only."""
+    """Trace the operators that run inside; yields a function that reduces a tensor to its shape."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils.flop_counter import flop_registry
@@ -180,8 +181,8 @@ def _followed(torch: Foreign, found: Collection, name: Callable[[], str]) -> Ite
             yield shaped
     except InputError:
         raise
-    except Exception as error:  # modules raise what they like
-        expected = "a module that can be followed by shapes alone, and inputs that fit it"
+    except Exception as error:  # modules can raise any error
+        expected = "a module that can be traced with shapes alone, and inputs that fit it"
         raise InputError(expected, value=_cause(error)) from None
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
@@ -219,7 +220,9 @@ def _convolution(found: Collection, name: str, args: Sequence[Foreign], out: For
     if transposed:
         found.transposed(name, x.shape, weight.shape, groups)
     else:
-        found.convolution(name, x.shape, weight.shape, out.shape, Window(strides, padding, padding, dilations, groups))
+        found.convolution(
+            name, x.shape, weight.shape, out.shape, SlidingWindow(strides, padding, padding, dilations, groups)
+        )
 
 
 def _enter(path: list[str], name: str) -> Callable[..., None]:

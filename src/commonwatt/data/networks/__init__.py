@@ -10,8 +10,9 @@ from typing import cast
 
 from commonwatt.data.layer_files import read_layers
 from commonwatt.data.table import read_table
-from commonwatt.mapping.layers import Layer, TaskClass
+from commonwatt.mapping.costs import Layer, TaskClass
 from commonwatt.model.errors import InputError
+from commonwatt.model.names import one_of
 
 __all__ = ["Network", "network", "network_layers", "networks", "task_layers"]
 
@@ -70,8 +71,7 @@ def network(name: str) -> Network:
     for found in networks():
         if wanted in (found.model, found.title.lower()):
             return found
-    known = ", ".join(found.model for found in networks())
-    raise InputError(f"one of {known}", field="network", value=name)
+    raise InputError(one_of((found.model for found in networks()), name), field="network", value=name)
 
 
 @cache

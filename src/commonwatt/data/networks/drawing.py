@@ -1,18 +1,18 @@
-"""A network being drawn: its layers one after another, and how many parameters it has."""
+"""Builders of networks: they collect layers in order and count parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from commonwatt.mapping.layers import Kind, Layer, TaskClass
+from commonwatt.mapping.costs import Kind, Layer, TaskClass
 
 __all__ = ["Drawing", "Picture", "Text"]
 
 
 @dataclass
 class Drawing:
-    """What has been drawn so far; layers get the network's name and task.
+    """A network built layer by layer; layers get its name and task.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class Drawing:
         Parameters
         ----------
         sizes
-            Further dimensions of :class:`~commonwatt.mapping.layers.Layer`.
+            Further dimensions of :class:`~commonwatt.mapping.costs._layers.Layer`.
         trained
             Whether its weights are parameters of its own, and not activations or those of an earlier layer.
         extra
@@ -52,7 +52,7 @@ class Drawing:
 
 @dataclass
 class Picture(Drawing):
-    """A network of convolutions; *channels* and *side* are the shape of what flows, which is square."""
+    """A network of convolutions; *channels* and *side* are the current shape, which is square."""
 
     channels: int = 3
     side: int = 224
@@ -82,12 +82,12 @@ class Picture(Drawing):
         self.channels, self.side = k, self.layers[-1].out_y
 
     def pool(self, r: int, stride: int, *, padding: int = 0, up: bool = False) -> None:
-        """Shrink the picture as a pooling layer does; *up* rounds the new size up."""
+        """Shrink the image like a pooling layer; *up* rounds the new size up."""
         room = self.side + 2 * padding - r
         self.side = (-(-room // stride) if up else room // stride) + 1
 
     def at(self, channels: int, side: int) -> None:
-        """Go on from another place of the network."""
+        """Continue from another point of the network."""
         self.channels, self.side = channels, side
 
 
@@ -109,7 +109,7 @@ class Text(Drawing):
         self.add("gemm", name, heads * columns, heads * depth, {"y": rows, "groups": heads}, trained=False)
 
     def attention(self, name: str, heads: int, size: int, keys: int | None = None) -> None:
-        """Add the two products of attention with heads of *size*: queries by keys, and what comes out by values."""
+        """Add the two products of attention with heads of *size*: queries by keys, and scores by values."""
         keys = self.tokens if keys is None else keys
         self.product(f"{name}.scores", heads, self.tokens, size, keys)
         self.product(f"{name}.context", heads, self.tokens, keys, size)

@@ -1,4 +1,4 @@
-"""The vision networks of G#'s Table 3 and ShuffleNet-V2, as torchvision defines them: one 224 x 224 picture."""
+"""The vision networks of G#'s Table 3 and ShuffleNet-V2, as torchvision defines them, for one 224 x 224 image."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Speed against GPU type and count, and power, by kind of model.
 
-- ``base``: ``Profiles``, what every set of profiles answers; ``gpu_types``: names of GPU types.
-- ``gavel``, ``zeus``, ``sia``: readers of the measured tables.
-- ``measured``: profiles from the tables; ``law``: fitted scaling laws; ``fit``: how they were fitted.
+- ``base``: ``Profiles``, the interface of profiles; ``gpu_types``: names of GPU types.
+- ``gavel``, ``zeus``: readers of the measured tables.
+- ``measured``: profiles from the tables; ``law``: fitted scaling laws; ``fit``: the fit, from these tables and Sia's.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ __all__ = ["GPU_TYPES", "LAW", "Profiles", "canonical", "known_gpu_type", "load_
 
 
 def load_profiles(choice: str = "auto") -> Profiles:
-    """Return the profiles a workload names: ``measured``, ``law``, or ``auto``, measured where the table is at hand.
+    """Return the profiles of a workload: ``measured``, ``law``, or ``auto``: measured if the table is available.
 
-    Raises ``InputError`` if ``measured`` is asked for and there is no table of Gavel's.
+    Raises ``InputError`` if ``measured`` is requested without Gavel's table.
     """
     if choice not in ("auto", "measured", "law"):
         raise InputError("one of auto, measured, law", field="profiles", value=choice)

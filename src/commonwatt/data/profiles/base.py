@@ -1,10 +1,34 @@
-"""What a set of profiles answers."""
+"""The interface of profiles, and the representatives of each class of models in the measured tables."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Profiles"]
+__all__ = ["CLASSES", "Profiles", "Stand"]
+
+_BERT = (("squad", "bert_base_uncased", "adamw"), ("sentiment140", "bert_base_uncased", "adamw"))
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Representatives of a class in each table."""
+
+    gavel: str | None
+    zeus: tuple[tuple[str, str, str], ...]  # (dataset, model, optimizer)
+    sia: str
+    sia_scales: bool = True  # whether the class scales like Sia's model
+
+
+CLASSES = {
+    "resnet18": Stand("ResNet-18", (("cifar100", "shufflenetv2", "adadelta"),), "cifar10"),
+    "resnet50": Stand("ResNet-50", (("imagenet", "resnet50", "adadelta"),), "imagenet"),
+    "transformer": Stand("Transformer", _BERT, "bert"),
+    "bert": Stand(None, _BERT, "bert"),
+    # an LSTM: BERT scales better
+    "lm": Stand("LM", (("librispeech", "deepspeech2", "adamw"),), "bert", sia_scales=False),
+    "recommendation": Stand("Recommendation", (("movielens-1m", "ncf", "adam"),), "ncf"),
+}
 
 
 class Profiles(Protocol):
@@ -15,14 +39,14 @@ class Profiles(Protocol):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Kinds of model there are figures for."""
+        """Return the kinds of model with figures."""
 
     @property
     def source(self) -> str:
-        """Where the figures come from, in one sentence without a full stop."""
+        """Return the source of the figures, as a sentence without a full stop."""
 
     def speed(self, kind: str, gpu_type: str, gpus: int) -> float | None:
-        """Samples per second relative to those of one P100 on the same kind; ``None`` if unknown."""
+        """Return samples per second relative to one P100 on the same kind; ``None`` if unknown."""
 
     def gpu_w(self, kind: str, gpu_type: str) -> float | None:
-        """Power of one GPU's board while it trains, watts; ``None`` if unknown."""
+        """Return the power of one GPU's board during training, W; ``None`` if unknown."""

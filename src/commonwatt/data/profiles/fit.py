@@ -1,4 +1,4 @@
-"""The scaling laws of ``law``, fitted again from the measured tables.
+"""Fits the scaling laws of ``law`` to the measured tables.
 
 ``python -m commonwatt.data.profiles.fit`` prints them with their misfit. For each class of model:
 
@@ -8,7 +8,7 @@
   at most 1.
 - Power: median of the board power over batch sizes at the highest power limit (Zeus).
 
-Where a table has not the class itself, the nearest it has stands in: ``classes`` says which.
+Where a table lacks a class, the most similar model in it is used, as listed in ``base.CLASSES``.
 """
 
 from __future__ import annotations
@@ -21,12 +21,40 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt.data import locate
-from commonwatt.data.profiles import gavel, sia, zeus
-from commonwatt.data.profiles.classes import CLASSES, Stand
+from commonwatt.data.profiles import gavel, zeus
+from commonwatt.data.profiles.base import CLASSES, Stand
+from commonwatt.data.profiles.gpu_types import known_gpu_type
 from commonwatt.data.profiles.law import Law
+from commonwatt.data.table import read_table
 from commonwatt.model.errors import InputError
 
-__all__ = ["Fitted", "fit_law", "main"]
+__all__ = ["SIA_FILE", "FittedLaw", "SiaStep", "fit_law", "main", "read_sia"]
+
+SIA_FILE = "sia_scaling.csv.gz"
+_CLUSTERS = {"aws", "rtx", "quad", "dgx"}  # azure names no GPU type; dgx-ext is the same GPU, partly extrapolated
+
+
+@dataclass(frozen=True)
+class SiaStep:
+    """A training step of *model* with *batch* samples on each GPU."""
+
+    model: str
+    batch: float
+
+
+def read_sia(path: Path) -> dict[SiaStep, dict[tuple[str, int], float]]:
+    """Samples per second of each step by ``(GPU type, GPUs)``, all GPUs in one node."""
+    table = read_table(path)
+    nodes, gpus = table.counts("num_nodes"), table.counts("num_gpus")
+    batch, time_s = table.seconds("local_bsz"), table.seconds("step_time_s")
+    models, clusters, types, tables = (table.text(name) for name in ("model", "cluster", "gpu_type", "table"))
+    found: dict[SiaStep, dict[tuple[str, int], float]] = {}
+    for row in np.flatnonzero(nodes == 1):
+        if clusters[row] in _CLUSTERS and tables[row] == "placements":
+            key = known_gpu_type(types[row], "gpu_type", path), int(gpus[row])
+            found.setdefault(SiaStep(models[row], float(batch[row])), {})[key] = gpus[row] * batch[row] / time_s[row]
+    return found
+
 
 Speeds = Mapping[tuple[str, int], float]
 _GAVEL_TYPES = ("K80", "P100", "V100")
@@ -36,9 +64,9 @@ _SIA_TYPES = ("T4", "RTX2080Ti", "A100")
 
 @dataclass(frozen=True)
 class _Tables:
-    gavel: Mapping[gavel.Run, Speeds]
+    gavel: Mapping[gavel.GavelRun, Speeds]
     zeus: Mapping[zeus.Training, Mapping[str, tuple[float, float]]]
-    sia: Mapping[sia.Step, Speeds]
+    sia: Mapping[SiaStep, Speeds]
 
     def of_gavel(self, stand: Stand) -> list[Speeds]:
         return [speeds for run, speeds in self.gavel.items() if run.model == stand.gavel]
@@ -51,24 +79,24 @@ class _Tables:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedLaw:
     """A law and, by class and GPU type, the root mean square of ``ln(measured / law)`` of its scaling."""
 
     law: Law
     misfit: Mapping[str, Mapping[str, float]]
 
 
-def fit_law(folder: Path) -> Fitted:
+def fit_law(folder: Path) -> FittedLaw:
     """Fit to the tables in *folder*; raises ``InputError`` if one is missing."""
     tables = _Tables(
-        gavel.read_gavel(folder / gavel.FILE), zeus.read_zeus(folder / zeus.FILE), sia.read_sia(folder / sia.FILE)
+        gavel.read_gavel(folder / gavel.FILE), zeus.read_zeus(folder / zeus.FILE), read_sia(folder / SIA_FILE)
     )
     speed = {kind: _speeds(tables, stand) for kind, stand in CLASSES.items()}
     scaling = {kind: _scaling(tables, stand) for kind, stand in CLASSES.items()}
     exponent = {kind: {t: min(1.0, a) for t, (a, _) in by_type.items()} for kind, by_type in scaling.items()}
     misfit = {kind: {t: rms for t, (_, rms) in by_type.items()} for kind, by_type in scaling.items()}
     power_w = {kind: _power(tables, stand) for kind, stand in CLASSES.items()}
-    return Fitted(Law(speed, exponent, power_w), misfit)
+    return FittedLaw(Law(speed, exponent, power_w), misfit)
 
 
 def _speeds(tables: _Tables, stand: Stand) -> dict[str, float]:
@@ -110,7 +138,7 @@ def _scaling(tables: _Tables, stand: Stand) -> dict[str, tuple[float, float]]:
         found |= {name: _exponent([stepped], [name]) for name in elsewhere}
     else:
         found |= dict.fromkeys(elsewhere, _exponent([own], list(_GAVEL_TYPES)))
-    return found | {"A40": found["RTX6000"]}  # nobody measured the A40 on several GPUs
+    return found | {"A40": found["RTX6000"]}  # there is no measurement of several A40
 
 
 def _exponent(tables: Iterable[Iterable[Speeds]], types: list[str]) -> tuple[float, float]:
@@ -135,7 +163,7 @@ def _power(tables: _Tables, stand: Stand) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print the fitted figures as they are typed into ``law``."""
+    """Print the fitted figures in the form of ``law``."""
     root = locate.folder()
     if root is None:
         raise InputError(f"a folder of measured tables in {locate.VARIABLE}", value="none")

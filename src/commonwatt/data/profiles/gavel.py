@@ -20,7 +20,7 @@ from commonwatt.data.table import read_table
 from commonwatt.data.text import read_text
 from commonwatt.model.errors import InputError
 
-__all__ = ["FILE", "Run", "Throughputs", "read_gavel"]
+__all__ = ["FILE", "GavelRun", "Throughputs", "read_gavel"]
 
 FILE = "gavel_throughputs.csv"
 
@@ -28,14 +28,14 @@ _JOB = re.compile(r"\('(?P<model>.+?)(?: \(batch size (?P<batch>\d+)\))?', (?P<g
 
 
 @dataclass(frozen=True)
-class Run:
+class GavelRun:
     """A model at one batch size per GPU; A3C and CycleGAN have none (0)."""
 
     model: str
     batch_size: int
 
 
-Throughputs = dict[Run, dict[tuple[str, int], float]]
+Throughputs = dict[GavelRun, dict[tuple[str, int], float]]
 
 
 def read_gavel(path: Path) -> Throughputs:
@@ -59,7 +59,7 @@ def _tidied(path: Path, text: str) -> Throughputs:
         speed = float(samples[row] if batch[row] else steps[row])
         if speed > 0:
             key = known_gpu_type(types[row], "gpu_type", f"{path}, line {table.lines[row]}"), int(gpus[row])
-            found.setdefault(Run(models[row], int(batch[row])), {})[key] = speed
+            found.setdefault(GavelRun(models[row], int(batch[row])), {})[key] = speed
     return found
 
 
@@ -82,5 +82,5 @@ def _published(path: Path, text: str) -> Throughputs:
             if steps > 0:
                 batch = int(match["batch"] or 0)
                 speed = float(steps) * (batch or 1)
-                found.setdefault(Run(match["model"], batch), {})[gpu_type, int(match["gpus"])] = speed
+                found.setdefault(GavelRun(match["model"], batch), {})[gpu_type, int(match["gpus"])] = speed
     return found

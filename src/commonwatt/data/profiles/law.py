@@ -1,4 +1,4 @@
-"""Scaling laws per class of model, for where the measured tables are not at hand.
+"""Scaling laws per class of models, used if the measured tables are not available.
 
 ``speed(class, type, g) = speed_of_one[class][type] * g ** exponent[class][type]``, relative to one P100.
 
@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from commonwatt.data.profiles.gpu_types import known_gpu_type
 from commonwatt.model.errors import InputError
+from commonwatt.model.names import one_of
 
 __all__ = ["LAW", "Law"]
 
@@ -44,7 +45,7 @@ class Law:
 
     @property
     def source(self) -> str:
-        """Where the figures come from."""
+        """Return the source of the figures."""
         return "scaling laws fitted to Gavel's, Sia's and Zeus' measurements"
 
     def speed(self, kind: str, gpu_type: str, gpus: int) -> float | None:
@@ -60,7 +61,7 @@ class Law:
     @staticmethod
     def _row(table: Mapping[str, _ByType], kind: str) -> _ByType:
         if kind not in table:
-            raise InputError(f"one of {', '.join(table)}", field="kind", value=kind)
+            raise InputError(one_of(table, kind), field="kind", value=kind)
         return table[kind]
 
 

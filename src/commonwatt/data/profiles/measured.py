@@ -18,10 +18,11 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt.data.profiles import gavel, zeus
-from commonwatt.data.profiles.classes import CLASSES
+from commonwatt.data.profiles.base import CLASSES
 from commonwatt.data.profiles.gpu_types import known_gpu_type
 from commonwatt.data.profiles.law import LAW
 from commonwatt.model.errors import InputError
+from commonwatt.model.names import one_of
 
 __all__ = ["Measured"]
 
@@ -44,7 +45,7 @@ class Measured:
 
     @classmethod
     def read(cls, gavel_path: Path, zeus_path: Path | None = None) -> Measured:
-        """Read the tables; a run never measured on one P100 is left out, as nothing could be related to it."""
+        """Read the tables, without runs that were never measured on one P100, the unit of speed."""
         table = gavel.read_gavel(gavel_path)
         runs = {
             _kind(run): _Run(_CLASS_OF.get(run.model), run.batch_size, speeds)
@@ -62,12 +63,12 @@ class Measured:
 
     @property
     def source(self) -> str:
-        """Where the figures come from."""
+        """Return the source of the figures."""
         power = "power by Zeus" if self.trainings else "power by the fitted laws"
         return f"speeds measured by Gavel, elsewhere by scaling laws; {power}"
 
     def speed(self, kind: str, gpu_type: str, gpus: int) -> float | None:
-        """Samples per second relative to one P100; ``None`` if neither the table nor a law tells."""
+        """Samples per second relative to one P100; ``None`` if neither the table nor a law has it."""
         name, run = known_gpu_type(gpu_type), self._run(kind)
         of_p100 = run.speeds["P100", 1]
         if (name, gpus) in run.speeds:
@@ -82,7 +83,7 @@ class Measured:
         return None if by_law is None else run.speeds[near] / of_p100 * wanted / by_law
 
     def gpu_w(self, kind: str, gpu_type: str) -> float | None:
-        """Power of one GPU's board while it trains, watts; ``None`` if neither Zeus nor a law tells."""
+        """Power of one GPU's board while it trains, watts; ``None`` if neither Zeus nor a law has it."""
         name, run = known_gpu_type(gpu_type), self._run(kind)
         if run.of_class is None:
             return None
@@ -96,10 +97,10 @@ class Measured:
 
     def _run(self, kind: str) -> _Run:
         if kind not in self.runs:
-            raise InputError(f"one of {', '.join(self.runs)}", field="kind", value=kind)
+            raise InputError(one_of(self.runs, kind), field="kind", value=kind)
         return self.runs[kind]
 
 
-def _kind(run: gavel.Run) -> str:
+def _kind(run: gavel.GavelRun) -> str:
     name = run.model.lower().replace("-", "")
     return f"{name}-b{run.batch_size}" if run.batch_size else name

@@ -14,6 +14,7 @@ from pathlib import Path
 from commonwatt.data.log import JobLog
 from commonwatt.data.readers import alibaba, helios, philly, plain, slurm, swf
 from commonwatt.model.errors import InputError
+from commonwatt.model.names import one_of
 
 __all__ = ["READERS", "read_log"]
 
@@ -33,7 +34,7 @@ def read_log(source: str, path: str | Path, columns: Mapping[str, str] | None = 
     Raises ``InputError`` on an unknown format, columns where the format fixes them, and whatever is wrong in the file.
     """
     if source not in READERS:
-        raise InputError(f"one of {', '.join(READERS)}", field="source", value=source)
+        raise InputError(one_of(READERS, source), field="source", value=source)
     if not columns:
         return READERS[source](Path(path))
     if source != "csv":

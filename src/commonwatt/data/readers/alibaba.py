@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt.data.log import JobLog
-from commonwatt.data.table import Table, read_table
+from commonwatt.data.table import TextTable, read_table
 from commonwatt.model.arrays import Bools, Floats
 
 __all__ = ["read"]
@@ -55,7 +55,7 @@ def read(path: Path) -> JobLog:
     )
 
 
-def _ends(table: Table, column: str, submit_s: Floats, start_s: Floats) -> tuple[Floats, Bools]:
+def _ends(table: TextTable, column: str, submit_s: Floats, start_s: Floats) -> tuple[Floats, Bools]:
     end_s = table.seconds(column, blank=np.nan)
     censored = np.isnan(end_s)
     if "censored" in table:

@@ -1,25 +1,40 @@
 """Any table with a submission, a run time and a GPU count for each job.
 
-Columns, under these names or others given to ``read``: ``submit_s`` (seconds, or ISO 8601 moments), ``duration_s``
-and ``gpus`` must be there; ``job`` (row number if absent), ``tenant`` ("default"), ``gpu_type`` and ``time_limit_s``
-may. Jobs with 0 GPUs or no run time are left out.
+Columns, under these names or others given to ``read``: ``gpus``, and either ``submit_s`` and ``duration_s``, or
+``start_s`` and ``end_s``, must be there; ``job`` (row number if absent), ``tenant`` ("default"), ``gpu_type`` and
+``time_limit_s`` may, and ``submit_s`` beside ``start_s``, which otherwise stands for it. ``submit_time``,
+``start_time`` and ``end_time`` are other names of the three. Times are seconds, or ISO 8601 moments. Jobs with 0 GPUs,
+no run time or no start are left out; one without an end was running at the last moment in the file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from commonwatt.data.log import JobLog, utc
-from commonwatt.data.table import Table, read_table
-from commonwatt.model.arrays import Floats
+from commonwatt.data.table import TextTable, read_table
+from commonwatt.model.arrays import Bools, Floats
 from commonwatt.model.errors import InputError
+from commonwatt.model.names import one_of
 
 __all__ = ["COLUMNS", "read"]
 
-COLUMNS = ("job", "tenant", "submit_s", "duration_s", "gpus", "gpu_type", "time_limit_s")
+COLUMNS = ("job", "tenant", "submit_s", "start_s", "end_s", "duration_s", "gpus", "gpu_type", "time_limit_s")
+_ALSO = {"submit_s": "submit_time", "start_s": "start_time", "end_s": "end_time"}
+
+
+class _Times(NamedTuple):
+    """Submissions, starts and run times, and the moment that is 0, if the file has moments."""
+
+    submit_s: Floats
+    start_s: Floats | None
+    duration_s: Floats
+    censored: Bools | None
+    origin_s: float | None
 
 
 def read(path: Path, columns: Mapping[str, str] | None = None) -> JobLog:
@@ -27,45 +42,75 @@ def read(path: Path, columns: Mapping[str, str] | None = None) -> JobLog:
     named = dict(columns or {})
     for name in named:
         if name not in COLUMNS:
-            raise InputError(f"one of {', '.join(COLUMNS)}", field="columns", value=name)
-    called = {name: named.get(name, name) for name in COLUMNS}
+            raise InputError(one_of(COLUMNS, name), field="columns", value=name)
     table = read_table(path)
     for name in named.values():
         table.text(name)
-    submit_s, origin_s = _submissions(table, called["submit_s"])
-    duration_s, gpus = table.seconds(called["duration_s"]), table.counts(called["gpus"])
+    called = {name: named.get(name, name) for name in COLUMNS}
+    for name, also in _ALSO.items():
+        if called[name] not in table and also in table:
+            called[name] = also
+    times, gpus = _times(table, called), table.counts(called["gpus"])
     count = len(table)
+    never = np.zeros(count, bool) if times.start_s is None else np.isnan(times.start_s)
     return JobLog.of(
         f"job log {path.name}",
         job=_or(table, called["job"], [f"row-{i}" for i in range(1, count + 1)]),
         tenant=_or(table, called["tenant"], ["default"] * count),
-        submit_s=submit_s,
-        duration_s=duration_s,
+        submit_s=times.submit_s,
+        duration_s=times.duration_s,
         gpus=gpus,
         gpu_type=_or(table, called["gpu_type"], [""] * count),
         time_limit_s=_limits(table, called["time_limit_s"]),
-        origin=None if origin_s is None else utc(origin_s),
-        reasons={"without a GPU": gpus == 0, "without run time": duration_s == 0},
+        start_s=times.start_s,
+        censored=times.censored,
+        origin=None if times.origin_s is None else utc(times.origin_s),
+        reasons={"without a GPU": gpus == 0, "never started": never, "without run time": times.duration_s == 0},
         path=path,
     )
 
 
-def _or(table: Table, name: str, otherwise: list[str]) -> list[str]:
+def _times(table: TextTable, called: Mapping[str, str]) -> _Times:
+    submit, start, end = (called[name] for name in ("submit_s", "start_s", "end_s"))
+    if called["duration_s"] in table or not (start in table and end in table):
+        submit_s, origin_s = _clock(table, submit)
+        return _Times(submit_s, None, table.seconds(called["duration_s"]), None, origin_s)
+    start_s, origin_s = _clock(table, start, blank=np.nan)
+    end_s = _on(table, end, origin_s)
+    submit_s = _on(table, submit, origin_s) if submit in table else start_s
+    submit_s = np.where(np.isnan(submit_s), start_s, submit_s)
+    for name, earlier, later in ((start, submit_s, start_s), (end, start_s, end_s)):
+        if (rows := np.flatnonzero(later < earlier)).size:
+            raise table.error(int(rows[0]), name, "no earlier moment than those before it")
+    running = np.isnan(end_s) & ~np.isnan(start_s)
+    last_s = max(np.nanmax(times_s, initial=0.0) for times_s in (submit_s, start_s, end_s))
+    duration_s = np.nan_to_num(np.where(running, last_s, end_s) - start_s)
+    first_s = 0.0 if origin_s is None or np.isnan(submit_s).all() else float(np.nanmin(submit_s))
+    since_s = None if origin_s is None else origin_s + first_s
+    return _Times(np.nan_to_num(submit_s - first_s), start_s - first_s, duration_s, running, since_s)
+
+
+def _on(table: TextTable, name: str, origin_s: float | None) -> Floats:
+    """Read a column on the clock of another one, whose origin is *origin_s* if it has moments."""
+    return table.seconds(name, np.nan) if origin_s is None else table.moments(name, np.nan) - origin_s
+
+
+def _or(table: TextTable, name: str, otherwise: list[str]) -> list[str]:
     if name not in table:
         return otherwise
     return [cell or other for cell, other in zip(table.text(name), otherwise, strict=True)]
 
 
-def _submissions(table: Table, name: str) -> tuple[Floats, float | None]:
-    """Times and, if they were moments, the first of them; the first cell decides which they are."""
-    first = table.text(name)[0]
+def _clock(table: TextTable, name: str, blank: float | None = None) -> tuple[Floats, float | None]:
+    """Times and, if they are moments, the first of them; the first cell that is not blank decides which they are."""
+    first = next(filter(None, table.text(name)), "0")
     try:
         float(first)
     except ValueError:
-        moments_s = table.moments(name)
-        return moments_s - moments_s.min(), float(moments_s.min())
-    return table.seconds(name), None
+        moments_s = table.moments(name, blank)
+        return moments_s - np.nanmin(moments_s), float(np.nanmin(moments_s))
+    return table.seconds(name, blank), None
 
 
-def _limits(table: Table, name: str) -> Floats | None:
+def _limits(table: TextTable, name: str) -> Floats | None:
     return table.seconds(name, blank=np.nan) if name in table else None

@@ -1,25 +1,282 @@
-"""Slurm accounting: ``sacct --json``, or ``sacct --parsable2`` with its header.
+"""Slurm accounting: ``sacct --json``, ``sacct --parsable2`` with its header, or its table for people.
 
-For the latter ask for ``--format=JobID,Account,User,Submit,Start,Elapsed,Timelimit,State,AllocTRES,ReqTRES``. The
+For the latter two ask for ``--format=JobID,Account,User,Submit,Start,Elapsed,Timelimit,State,AllocTRES,ReqTRES``. The
 account is the tenant, else the user is. Job steps are skipped. A requeued job counts once: its first submission and
 its last run. A job still running counts with the time it has run so far. Times without a zone are read as UTC
 (``sacct`` prints local time: a change to summer time shifts the rest of the log by an hour).
+
+What both forms of Slurm accounting say about a job.
+
+``sacct --json`` of Slurm 21 to 24: the same facts in slowly changing shapes.
+
+``sacct --parsable2``, a header and rows separated by bars; or its table for people, if nothing in it is cut off.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from commonwatt.data.log import JobLog, utc
-from commonwatt.data.readers._sacct import SacctJob
-from commonwatt.data.readers._sacct_json import read_json
-from commonwatt.data.readers._sacct_table import read_rows
+from commonwatt.data.table import MOMENT, MOST_GPUS, TextTable, moment_s, read_table
 from commonwatt.data.text import read_text
+from commonwatt.model.arrays import Floats
+from commonwatt.model.errors import InputError
 
-__all__ = ["read"]
+__all__ = ["ASK", "SacctJob", "duration_s", "gpus_of", "is_for_people", "read", "read_json", "read_rows"]
+
+
+@dataclass(frozen=True)
+class SacctJob:
+    """One run of one job."""
+
+    name: str
+    tenant: str
+    submit_s: float  # since 1970
+    start_s: float  # since 1970; NaN: never started
+    elapsed_s: float
+    limit_s: float  # infinity: unlimited; NaN: not said
+    gpus: int
+    gpu_type: str  # "": not said, or several
+    running: bool
+
+
+def gpus_of(resources: Iterable[tuple[str, int]]) -> tuple[int, str]:
+    """GPU count and type from trackable resources, such as ``("gres/gpu:v100", 4)``.
+
+    Slurm counts typed GPUs twice, once with their type and once without: the plain entry is the total. Raises
+    ``ValueError`` on a count that cannot be one.
+    """
+    total, typed = 0, {}
+    for name, count in resources:
+        if not 0 <= count <= MOST_GPUS:
+            raise ValueError(f"{name}={count}")
+        match = re.fullmatch(r"(?:gres/)?gpu(?::(.+))?", name)
+        if match and match[1]:
+            typed[match[1]] = count
+        elif match:
+            total = count
+    used = [gpu_type for gpu_type, count in typed.items() if count]
+    return total or sum(typed.values()), used[0] if len(used) == 1 else ""
+
+
+_YEAR_10000_S = 253402300800.0  # a moment computers can name lies before it
+
+
+def read_json(path: Path, text: str) -> list[SacctJob]:
+    """Read every job of the document."""
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError("valid JSON", file=f"{path}, line {error.lineno}", value=error.msg) from None
+    records = document.get("jobs")
+    if not isinstance(records, list):
+        raise InputError("a list of jobs, as sacct --json prints", file=path, field="jobs", value=records)
+    return [_job(path, i, record) for i, record in enumerate(records)]
+
+
+def _job(path: Path, index: int, record: dict[str, Any]) -> SacctJob:
+    where = f"jobs[{index}]"
+    try:
+        times, tres = record["time"], record["tres"]
+        states = _states(record.get("state"))
+        gpus, gpu_type = gpus_of(_resources(tres.get("allocated")))
+        if not gpus:
+            gpus, gpu_type = gpus_of(_resources(tres.get("requested")))
+        submit_s, start_s, elapsed_s = (_number(times.get(k)) for k in ("submission", "start", "elapsed"))
+        limit_s = _number(times.get("limit")) * 60  # Slurm counts limits in minutes
+        name, tenant = _name(record), _tenant_of_json(record)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        expected = "a job with job_id, time and tres, as sacct --json prints"
+        raise InputError(expected, file=path, field=where, value=repr(error)) from None
+    if not 0 < submit_s < _YEAR_10000_S:
+        raise InputError(
+            "seconds since 1970", file=path, field=f"{where}.time.submission", value=times.get("submission")
+        )
+    for name_, seconds in (("start", start_s), ("elapsed", elapsed_s)):
+        if not (math.isnan(seconds) or 0 <= seconds < _YEAR_10000_S):
+            expected = "a number of seconds, 0 or more"
+            raise InputError(expected, file=path, field=f"{where}.time.{name_}", value=times.get(name_))
+    return SacctJob(
+        name=name,
+        tenant=tenant,
+        submit_s=submit_s,
+        start_s=start_s if start_s > 0 else math.nan,
+        elapsed_s=0.0 if math.isnan(elapsed_s) else elapsed_s,
+        limit_s=limit_s if limit_s > 0 else math.nan,
+        gpus=gpus,
+        gpu_type=gpu_type,
+        running="RUNNING" in states or "SUSPENDED" in states,
+    )
+
+
+def _number(value: Any) -> float:  # noqa: ANN401
+    """Read a number, or the record newer versions wrap it in; NaN if it is not set."""
+    if isinstance(value, dict):
+        if value.get("infinite"):
+            return math.inf
+        value = value.get("number") if value.get("set", True) else None
+    return math.nan if value is None else float(value)
+
+
+def _states(state: Any) -> list[str]:  # noqa: ANN401
+    current = state.get("current") if isinstance(state, dict) else state
+    return [current] if isinstance(current, str) else list(current or ())
+
+
+def _resources(entries: list[dict[str, Any]] | None) -> list[tuple[str, int]]:
+    gres = (e for e in entries or () if e.get("type") == "gres")
+    return [(str(e.get("name")), int(_number(e.get("count")))) for e in gres]
+
+
+def _name(record: dict[str, Any]) -> str:
+    array = record.get("array") or {}
+    task = _number(array.get("task_id"))
+    if array.get("job_id") and not math.isnan(task):
+        return f"{array['job_id']}_{task:.0f}"
+    return str(record["job_id"])
+
+
+def _tenant_of_json(record: dict[str, Any]) -> str:
+    association = record.get("association") or {}
+    return str(record.get("account") or association.get("account") or record.get("user") or "unknown")
+
+
+ASK = (
+    "sacct --allusers --starttime=now-7days --parsable2 "
+    "--format=JobID,Account,User,Submit,Start,Elapsed,Timelimit,State,AllocTRES,ReqTRES > jobs.txt"
+)
+"""The command that prints what is read."""
+_NEEDED = ("JobID", "Submit", "Start", "State")
+_CUT = {"JobID", "Account", "User", "Submit", "Start", "Elapsed", "AllocTRES", "ReqTRES"}  # useless when cut off
+_UNKNOWN = {"", "Unknown", "None", "N/A"}
+_DURATION = "a time such as 1-02:03:04 or 02:03:04"
+_Read = Callable[[str], float]
+_CLOCK = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)(?:\.\d+)?")
+
+
+def read_rows(path: Path, text: str) -> list[SacctJob]:
+    """Read every job, leaving out its steps."""
+    table = read_table(path, text=_with_bars(path, text) if is_for_people(text) else text)
+    missing = [name for name in _NEEDED if name not in table]
+    if missing:
+        raise InputError(f"this column; run: {ASK}", file=path, field=missing[0])
+    elapsed_s = _one_of(table, {"ElapsedRaw": (1.0, _plain), "Elapsed": (1.0, duration_s)})
+    limit_s = _one_of(table, {"TimelimitRaw": (60.0, _limit), "Timelimit": (1.0, _limit)}, np.nan)
+    submit_s = table.parse("Submit", moment_s, MOMENT)
+    start_s = table.parse("Start", _started, MOMENT)
+    ids, states = table.text("JobID"), table.text("State")
+    resources = [table.text(name) for name in ("AllocTRES", "ReqTRES") if name in table]
+    if not resources:
+        raise InputError(f"this column or ReqTRES; run: {ASK}", file=path, field="AllocTRES")
+    jobs = []
+    for row, name in enumerate(ids):
+        if "." in name:
+            continue
+        gpus, gpu_type = _gpus(table, row, [column[row] for column in resources])
+        jobs.append(
+            SacctJob(
+                name=name,
+                tenant=_tenant(table, row),
+                submit_s=submit_s[row],
+                start_s=start_s[row],
+                elapsed_s=elapsed_s[row],
+                limit_s=limit_s[row],
+                gpus=gpus,
+                gpu_type=gpu_type,
+                running=states[row].startswith(("RUNNING", "SUSPENDED")),
+            )
+        )
+    return jobs
+
+
+def is_for_people(text: str) -> bool:
+    """Whether *text* is a table with a line of dashes below its header, as ``sacct`` prints it by default."""
+    lines = text.splitlines()
+    return len(lines) > 1 and "JobID" in lines[0] and re.fullmatch(r"-+( +-+)* *", lines[1]) is not None
+
+
+def _with_bars(path: Path, text: str) -> str:
+    """Return the table for people as ``--parsable2`` would have it; the dashes say where columns are."""
+    header, dashes, *rows = text.splitlines()
+    spans: list[tuple[int, int | None]] = [match.span() for match in re.finditer("-+", dashes)]
+    spans[-1] = spans[-1][0], None
+    names = [header[a:b].strip() for a, b in spans]
+    lines = ["|".join(names), ""]
+    for number, row in enumerate(rows, start=3):
+        cells = [row[a:b].strip() for a, b in spans]
+        for name, cell in zip(names, cells, strict=True):
+            if name in _CUT and cell.endswith("+"):
+                expected = f"whole values, but sacct has cut this off; run: {ASK}"
+                raise InputError(expected, file=f"{path}, line {number}", field=name, value=cell)
+        lines.append("|".join(cells) if any(cells) else "")
+    return "\n".join(lines) + "\n"
+
+
+def duration_s(text: str) -> float:
+    """Read Slurm's ``[[days-]hours:]minutes:seconds``; raises ``ValueError``."""
+    match = _CLOCK.fullmatch(text)
+    if match is None:
+        raise ValueError(_DURATION)
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return ((days * 24.0 + hours) * 60 + minutes) * 60 + seconds
+
+
+def _limit(text: str) -> float:
+    if text.upper() in ("UNLIMITED", "INFINITE"):
+        return math.inf
+    if text in _UNKNOWN or text == "Partition_Limit":
+        return math.nan
+    return _plain(text) if text.isdecimal() else duration_s(text)
+
+
+def _plain(text: str) -> float:
+    if not text.isdecimal():
+        raise ValueError
+    return float(text)
+
+
+def _started(text: str) -> float:
+    return math.nan if text in _UNKNOWN else moment_s(text)
+
+
+def _one_of(table: TextTable, columns: Mapping[str, tuple[float, _Read]], blank: float | None = None) -> Floats:
+    for name, (unit_s, read) in columns.items():
+        if name in table:
+            return table.parse(name, read, _DURATION, blank) * unit_s
+    if blank is not None:
+        return np.full(len(table), blank)
+    raise InputError(f"this column; run: {ASK}", file=table.path, field=list(columns)[-1])
+
+
+def _gpus(table: TextTable, row: int, cells: list[str]) -> tuple[int, str]:
+    """Allocated GPUs, or requested ones where none were allocated."""
+    for cell in cells:
+        entries = (part.partition("=") for part in cell.split(",") if part)
+        try:
+            gpus, gpu_type = gpus_of((name, int(count)) for name, _, count in entries if "gpu" in name)
+        except ValueError:
+            raise InputError(
+                "resources such as cpu=8,gres/gpu=4", file=f"{table.path}, line {table.lines[row]}",
+                field="AllocTRES", value=cell,
+            ) from None  # fmt: skip
+        if gpus:
+            return gpus, gpu_type
+    return 0, ""
+
+
+def _tenant(table: TextTable, row: int) -> str:
+    for name in ("Account", "User"):
+        if name in table and table.text(name)[row]:
+            return table.text(name)[row]
+    return "unknown"
 
 
 def read(path: Path) -> JobLog:

@@ -1,4 +1,4 @@
-"""Where a program of nodes may be cut, where it is, and what every part then reads, hands on and frees.
+"""Where to cut a program of nodes, and what each part reads, writes and frees.
 
 Pure: nodes are numbers in their order of execution, values are names. Boundary ``b`` lies before node ``b``.
 """
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 __all__ = ["Flow", "Part", "choose_cuts", "live_values", "parts_of"]
 
-_SHORTEST, _LONGEST = 0.7, 1.15  # of a part, relative to what was asked for, where there is a choice
+_SHORTEST, _LONGEST = 0.7, 1.15  # preferred length of a part, relative to the requested one
 
 
 @dataclass(frozen=True)
 class Flow:
-    """What every node reads and writes (weights aside), and what comes in and goes out of the whole."""
+    """Values that each node reads and writes (without weights), and inputs and outputs of the program."""
 
     reads: tuple[tuple[str, ...], ...]
     writes: tuple[tuple[str, ...], ...]
@@ -25,16 +25,16 @@ class Flow:
 
 @dataclass(frozen=True)
 class Part:
-    """Consecutive nodes that run as one."""
+    """Consecutive nodes that run as one step."""
 
     nodes: range
     reads: tuple[str, ...]
-    writes: tuple[str, ...]  # what later parts read, and outputs
-    frees: tuple[str, ...]  # what nobody needs once this part has run
+    writes: tuple[str, ...]  # values that later parts read, and outputs
+    frees: tuple[str, ...]  # values that no later part needs
 
 
 def live_values(flow: Flow) -> list[frozenset[str]]:
-    """Return, for every boundary from 0 to the number of nodes, the values made before it and needed after it."""
+    """Return the values computed before and needed after each boundary, from 0 to the number of nodes."""
     needed = set(flow.outputs)
     live = [frozenset(needed)]
     for reads, writes in zip(reversed(flow.reads), reversed(flow.writes), strict=True):
@@ -46,14 +46,14 @@ def live_values(flow: Flow) -> list[frozenset[str]]:
 def choose_cuts(
     times_s: Sequence[float], live_bytes: Sequence[float], allowed: Collection[int], segment_s: float
 ) -> tuple[int, ...]:
-    """Return boundaries that cut nodes taking *times_s* into parts of about *segment_s*.
+    """Return boundaries that cut nodes with *times_s* into parts of about *segment_s*.
 
     Parameters
     ----------
     live_bytes
-        Of every boundary; among boundaries about as good, the one where fewest bytes are live is taken.
+        Live bytes at every boundary; among similar boundaries, the one with the fewest is chosen.
     allowed
-        Boundaries where it may be cut at all.
+        Boundaries at which a cut is possible.
     """
     ends = [0.0]
     for time_s in times_s:
@@ -75,11 +75,11 @@ def choose_cuts(
 
 
 def parts_of(flow: Flow, cuts: Sequence[int]) -> tuple[Part, ...]:
-    """Return the parts between *cuts*; a part that would hand nothing on becomes one with its neighbour."""
+    """Return the parts between *cuts*; a part without outputs is merged with its neighbour."""
     live = live_values(flow)
     last = len(flow.reads)
     parts: list[Part] = []
-    first, held = 0, set(flow.inputs)
+    first, kept = 0, set(flow.inputs)
     for end in sorted({*cuts, last} - {0}):
         nodes = range(first, end)
         made = {name for node in nodes for name in flow.writes[node]}
@@ -89,9 +89,9 @@ def parts_of(flow: Flow, cuts: Sequence[int]) -> tuple[Part, ...]:
         if not writes and parts:
             return parts_of(flow, [part.nodes.stop for part in parts[:-1]])
         reads = {name for node in nodes for name in flow.reads[node]} - made
-        held |= writes
-        frees = held - live[end]
-        held -= frees
+        kept |= writes
+        frees = kept - live[end]
+        kept -= frees
         parts.append(Part(nodes, tuple(sorted(reads)), tuple(sorted(writes)), tuple(sorted(frees))))
         first = end
     return tuple(parts)

@@ -1,6 +1,7 @@
-"""The graph of an ONNX model as ONNX Runtime has optimised it, what flows in it, and how long each node takes.
+"""The graph of an ONNX model after ONNX Runtime's optimisation: data flow, work and time of each node.
 
-Fusions need the whole graph, so it is optimised first and cut afterwards.
+Fusions need the whole graph, so it is optimised first and cut afterwards. Work is counted from the shapes of a node's
+inputs and outputs.
 """
 
 from __future__ import annotations
@@ -8,19 +9,100 @@ from __future__ import annotations
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from time import perf_counter
 
-from commonwatt.devices.base import Tensor
+from commonwatt.devices.base import StepWork, Tensor
+from commonwatt.devices.models.base import Foreign
 from commonwatt.devices.models.cutting import Flow
-from commonwatt.devices.models.foreign import Foreign
 from commonwatt.devices.models.onnx_runtime import OnnxRuntime
-from commonwatt.devices.models.onnx_work import Value
 from commonwatt.model.errors import MissingExtraError
 
-__all__ = ["OnnxGraph", "names_read", "observed_values", "optimised_graph", "profiled_times", "weight_values"]
+__all__ = [
+    "OnnxGraph",
+    "Value",
+    "names_read",
+    "observed_values",
+    "optimised_graph",
+    "profiled_times",
+    "weight_values",
+    "work_of",
+    "work_together",
+]
+
+_MATMULS = {"MatMul", "FusedMatMul", "FusedMatMulActivation", "MatMulInteger", "QLinearMatMul", "MatMulIntegerToFloat",
+            "DynamicQuantizeMatMul", "MatMulNBits", "TransposeMatMul"}  # fmt: skip
+_GEMMS = {"Gemm", "FusedGemm", "GemmFastGelu", "QGemm", "GemmFloat8"}
+_CONVS = {"Conv", "FusedConv", "NhwcConv", "NhwcFusedConv", "ConvInteger", "QLinearConv"}
+
+
+@dataclass(frozen=True)
+class Value:
+    """Shape and element size of a tensor in one inference."""
+
+    shape: tuple[int, ...]
+    itemsize: int
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+
+def work_of(node: Foreign, values: Mapping[str, Value]) -> StepWork:
+    """Return the work of *node*: of a matrix product by its shapes, of any other node one operation per output element.
+
+    Unknown values count as 0. A node with subgraphs (If, Loop) does not count as a matrix product.
+    """
+    names = {name for name in (*node.input, *node.output) if name in values}
+    moved = sum(values[name].size * values[name].itemsize for name in names)
+    plain = sum(values[name].size for name in node.output if name in values)
+    return StepWork(_products(node, values) or float(plain), float(moved))
+
+
+def work_together(parts: Sequence[StepWork]) -> StepWork:
+    """Return the work of nodes that run one after another."""
+    return StepWork(sum(part.flops for part in parts), sum(part.bytes_moved for part in parts))
+
+
+def _products(node: Foreign, values: Mapping[str, Value]) -> float:
+    """Operations of a node that multiplies matrices; 0 for other nodes and missing shapes."""
+    inputs = [values.get(name, Value((), 0)) for name in node.input]
+    out = values.get(node.output[0], Value((), 0)) if node.output else Value((), 0)
+    ranks = [len(value.shape) for value in inputs[:5]]
+    quantised = node.op_type in {"QLinearConv", "QLinearMatMul"}
+    if node.op_type in _CONVS and len(ranks) > 1:
+        weight = inputs[3 if quantised else 1]
+        return 2.0 * out.size * prod(weight.shape[1:]) if len(weight.shape) > 2 else 0.0
+    if node.op_type == "ConvTranspose" and ranks[1] > 2:
+        return 2.0 * inputs[0].size * prod(inputs[1].shape[1:])
+    if node.op_type in _GEMMS and ranks[0] == 2:
+        return 2.0 * out.size * inputs[0].shape[0 if _flag(node, "transA") else 1]
+    if node.op_type in _MATMULS and ranks[0] > 0:
+        across = ranks[0] > 1 and _flag(node, "transA")
+        return 2.0 * out.size * inputs[0].shape[-2 if across else -1]
+    return _attention(node, inputs)
+
+
+def _attention(node: Foreign, inputs: Sequence[Value]) -> float:
+    """Operations of ONNX Runtime's fused attention: its projections, if included, and the two products."""
+    if node.op_type == "Attention" and len(inputs[0].shape) == 3:
+        batch, length, size = inputs[0].shape
+        projected = inputs[1].shape[-1] if inputs[1].shape else 3 * size
+        return 2.0 * batch * length * size * projected + 4.0 * batch * length * length * (projected // 3)
+    if node.op_type == "MultiHeadAttention" and len(inputs[0].shape) == 3 and len(inputs) > 1:
+        batch, length, size = inputs[0].shape
+        others = inputs[1].shape[1] if len(inputs[1].shape) == 3 else length
+        return 4.0 * batch * length * others * size
+    return 0.0
+
+
+def _flag(node: Foreign, name: str) -> int:
+    return next((attribute.i for attribute in node.attribute if attribute.name == name), 0)
+
 
 _LOG = logging.getLogger(__name__)
 _NODE = "commonwatt_node_"
@@ -30,11 +112,11 @@ _WARM_UP, _RUNS, _BUDGET_S = 2, 5, 1.0
 
 @dataclass(frozen=True)
 class OnnxGraph:
-    """An optimised graph; its weights lie in a file beside it."""
+    """An optimised graph, with its weights in a file beside it."""
 
     folder: Path
     model: Foreign  # onnx.ModelProto
-    names: tuple[str, ...]  # of the nodes, for people
+    names: tuple[str, ...]  # of the nodes, as displayed
     flow: Flow
     weights: dict[str, Foreign]  # TensorProto by name
 
@@ -45,9 +127,9 @@ class OnnxGraph:
 
 
 def optimised_graph(source: Path, folder: Path, runtime: OnnxRuntime) -> tuple[OnnxGraph | None, Foreign]:
-    """Return the graph of *source*, optimised into *folder*, and the session that did it, which can run it whole.
+    """Optimise the graph of *source* into *folder*; returns the graph and a session that runs the whole model.
 
-    The graph is ``None`` if it cannot be cut at all.
+    The graph is ``None`` if it cannot be cut.
     """
     try:
         import onnx
@@ -72,14 +154,14 @@ def _graph(model: Foreign, folder: Path, inputs: tuple[str, ...]) -> OnnxGraph |
     made = {name for node in model.graph.node for name in node.output}
     if model.graph.sparse_initializer or not set(outputs) <= made | set(inputs):
         return None  # an output that is a weight belongs to no part
-    asked = [value for value in model.graph.input if value.name in inputs]
-    del model.graph.input[:]  # old models list weights too, and optimising leaves behind some that are no more
-    model.graph.input.extend(asked)
+    real = [value for value in model.graph.input if value.name in inputs]
+    del model.graph.input[:]  # old models also list weights, some of which the optimisation removed
+    model.graph.input.extend(real)
     names = []
     for place, node in enumerate(model.graph.node):
         names.append(node.name or f"{node.op_type}_{place}")
         node.name = f"{_NODE}{place}"
-        if node.op_type.startswith("Memcpy"):  # the sessions of the parts add their own
+        if node.op_type.startswith("Memcpy"):  # each part's session adds its own
             node.op_type, node.domain = "Identity", ""
     reads = tuple(_reads(node, made | set(inputs)) for node in model.graph.node)
     writes = tuple(tuple(name for name in node.output if name) for node in model.graph.node)
@@ -87,12 +169,12 @@ def _graph(model: Foreign, folder: Path, inputs: tuple[str, ...]) -> OnnxGraph |
 
 
 def _reads(node: Foreign, values: set[str]) -> tuple[str, ...]:
-    """Values that *node*, or any graph inside it, takes from outside, weights left out."""
+    """Values that *node* or its subgraphs read from outside, without weights."""
     return tuple(sorted({name for name in names_read(node) if name in values}))
 
 
 def names_read(node: Foreign) -> Iterator[str]:
-    """Every name *node* takes from outside: its inputs, and what the graphs inside it capture."""
+    """Yield every name that *node* reads from outside: its inputs, and the captures of its subgraphs."""
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
         for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
@@ -104,9 +186,9 @@ def names_read(node: Foreign) -> Iterator[str]:
 
 
 def observed_values(graph: OnnxGraph, runtime: OnnxRuntime, inputs: dict[str, Tensor]) -> dict[str, tuple[Value, int]]:
-    """Return shape, element size and ONNX element type of every value that is a tensor, as in one inference.
+    """Return shape, element size and ONNX element type of every tensor in one inference.
 
-    Empty where the model cannot be run with all its values showing; such a model is not cut.
+    The result is empty if the model cannot run with all values as outputs; such a model is not cut.
     """
     import onnx
     from onnxruntime import OrtValue
@@ -124,16 +206,16 @@ def observed_values(graph: OnnxGraph, runtime: OnnxRuntime, inputs: dict[str, Te
         names = [output.name for output in session.get_outputs()]
         given = {name: OrtValue.ortvalue_from_numpy(tensor) for name, tensor in inputs.items()}
         results = session.run_with_ort_values(names, given)
-    except Exception:  # whatever it is, it only means that the model stays whole
-        _LOG.warning("a model cannot be run with all its values showing; it is not cut", exc_info=True)
+    except Exception:  # the only consequence is that the model stays whole
+        _LOG.warning("a model cannot run with all its values as outputs; it is not cut", exc_info=True)
         return {}
-    found: dict[str, tuple[Value, int]] = {}
+    observed: dict[str, tuple[Value, int]] = {}
     for name, value in (*zip(names, results, strict=True), *given.items()):
         if value.has_value() and value.is_tensor() and value.data_type() != "tensor(string)":
             kind = value.element_type()
             itemsize = onnx.helper.tensor_dtype_to_np_dtype(kind).itemsize
-            found[name] = (Value(tuple(value.shape()), itemsize), kind)
-    return found
+            observed[name] = (Value(tuple(value.shape()), itemsize), kind)
+    return observed
 
 
 def weight_values(graph: OnnxGraph) -> dict[str, Value]:
@@ -145,7 +227,7 @@ def weight_values(graph: OnnxGraph) -> dict[str, Value]:
 
 
 def profiled_times(graph: OnnxGraph, runtime: OnnxRuntime, inputs: dict[str, Tensor]) -> list[float]:
-    """Return the time of every node, in seconds: the least of a few inferences, by ONNX Runtime's own profile."""
+    """Return the shortest time of every node over a few inferences, in seconds, by ONNX Runtime's profiler."""
     file = graph.folder / "profiled.onnx"
     file.write_bytes(graph.model.SerializeToString())
     options = runtime.options()

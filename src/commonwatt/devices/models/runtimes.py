@@ -1,4 +1,4 @@
-"""Which runtime loads a file, by its ending."""
+"""The runtimes of a device; the suffix of a file decides which one loads it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["Runtimes"]
 
 
 class Runtimes:
-    """The runtimes of one device, and what they have loaded."""
+    """The runtimes of one device, and the models they have loaded."""
 
     def __init__(
         self, device: str, segment_s: float | None, *, threads: int = 1, cuda_index: int | None = None
     ) -> None:
         self._segment_s = segment_s
-        self._loaded = WeakSet[LoadedModel]()  # those that are still in use
+        self._loaded = WeakSet[LoadedModel]()  # still in use
         self._onnx = OnnxRuntime(device, threads, cuda_index)
         self._torch = TorchRuntime(device, threads, cuda_index)
 
@@ -33,7 +33,7 @@ class Runtimes:
             case ".pt2":
                 model = load_torch(name, path, self._torch, self._segment_s)
             case ending:
-                raise InputError("a file that ends in .onnx or .pt2", file=path, value=ending)
+                raise InputError("a file name that ends in .onnx or .pt2", file=path, value=ending)
         self._loaded.add(model)
         return model
 

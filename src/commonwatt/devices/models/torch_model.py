@@ -1,6 +1,6 @@
-"""A PyTorch program, as saved by ``torch.export.save``, that is run part by part.
+"""A PyTorch program saved by ``torch.export.save``, run part by part.
 
-Its inputs have the names they were exported with; its outputs are ``output_0``, ``output_1``, and so on.
+Inputs keep the names of the export; outputs are named ``output_0``, ``output_1`` and so on.
 """
 
 from __future__ import annotations
@@ -12,17 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from commonwatt.devices.base import Tensor, TensorSpec, Work, example_input
-from commonwatt.devices.models.failures import failure_of
-from commonwatt.devices.models.foreign import Foreign
-from commonwatt.devices.models.measuring import measure_steps
-from commonwatt.devices.models.model_file import checked_file, digest_of
+from commonwatt.devices.base import Tensor, TensorSpec
+from commonwatt.devices.models.base import Foreign, SegmentedModel, checked_file, failure_of, sample_inputs
 from commonwatt.devices.models.torch_split import TorchStep, torch_graph
 from commonwatt.model.errors import InputError, MissingExtraError
 
 __all__ = ["TorchModel", "TorchRuntime", "load_torch"]
 
-_Take = Callable[[dict[str, Foreign]], Foreign]  # takes an output from the values of an execution
+_Take = Callable[[dict[str, Foreign]], Foreign]  # extracts an output from the values of an execution
 
 _DATATYPES = {
     "bool": "BOOL", "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64", "uint8": "UINT8",
@@ -33,7 +30,7 @@ _DATATYPES = {
 
 @dataclass(frozen=True)
 class TorchRuntime:
-    """Where and how programs run: the name of the device, threads on a CPU, index of the GPU (``None``: the CPU)."""
+    """Device on which programs run: its name in errors, threads of a CPU, index of a GPU (``None``: the CPU)."""
 
     device: str
     threads: int = 1
@@ -41,7 +38,7 @@ class TorchRuntime:
 
     @property
     def place(self) -> str:
-        """The device, as PyTorch calls it."""
+        """PyTorch's name of the device."""
         return "cpu" if self.cuda_index is None else f"cuda:{self.cuda_index}"
 
     def synchronise(self) -> None:
@@ -51,45 +48,35 @@ class TorchRuntime:
 
     @contextmanager
     def running(self, name: str) -> Iterator[None]:
-        """Turn errors of PyTorch into such as tell a failed device from inputs the model cannot compute."""
+        """Turn errors of PyTorch into a ``DeviceError``, or an ``InputError`` about the inputs."""
         try:
             yield
         except (RuntimeError, ValueError, TypeError, IndexError, AssertionError, MemoryError) as error:
             raise failure_of(error, _cause(error), device=self.device, model=name) from error
 
 
-class TorchModel:
+class TorchModel(SegmentedModel):
     """A loaded program; made by :func:`load_torch`."""
 
     def __init__(
         self, name: str, path: Path, runtime: TorchRuntime, module: Foreign, steps: Sequence[TorchStep]
     ) -> None:
-        self.name, self.digest = name, digest_of(path)
-        self.inputs, self.outputs, self.results = _inputs(module, path), *_outputs(module, path)
-        self.runtime, self.steps = runtime, tuple(steps)
-        self.step_names: tuple[str, ...] = tuple(step.name for step in steps)
-        self.work: tuple[Work, ...] = tuple(step.work for step in steps)
-        self.step_times_s: tuple[float, ...] = ()
+        outputs, self.results = _outputs(module, path)
+        super().__init__(name, path, _inputs(module, path), outputs, steps)
+        self.runtime = runtime
         self.places = [node.name for node in module.graph.nodes if node.op == "placeholder"]
 
-    def begin(self, inputs: dict[str, Tensor]) -> TorchExecution:
-        """Start an inference."""
-        if not self.steps:
-            raise RuntimeError(f"model {self.name} is closed")
+    def _execution(self, inputs: dict[str, Tensor]) -> TorchExecution:
         return TorchExecution(self, inputs)
 
-    def measure(self) -> None:
-        """Warm up and measure every step."""
-        examples = _examples(self.inputs)
-        self.step_times_s = measure_steps(lambda: self.begin(examples), len(self.steps))
-
     def close(self) -> None:
-        """Give its memory back, as soon as no inference is under way."""
-        self.steps, self.results = (), ()
+        """Free its memory as soon as no inference is in progress."""
+        super().close()
+        self.results = ()
 
 
 class TorchExecution:
-    """One inference; what no later step needs is freed on the way."""
+    """One inference; values are freed when no later step needs them."""
 
     def __init__(self, model: TorchModel, inputs: dict[str, Tensor]) -> None:
         self._model, self._steps, self._results, self._next = model, model.steps, model.results, 0
@@ -114,7 +101,7 @@ class TorchExecution:
     def outputs(self) -> dict[str, Tensor]:
         """Return the outputs by name."""
         if self._next < len(self._steps):
-            raise RuntimeError(f"{len(self._steps) - self._next} steps are left")
+            raise RuntimeError(f"steps not run yet: {len(self._steps) - self._next}")
         with self._model.runtime.running(self._model.name):
             pairs = zip(self._model.outputs, self._results, strict=True)
             return {spec.name: result(self._values).cpu().numpy() for spec, result in pairs}
@@ -125,14 +112,15 @@ def load_torch(
 ) -> TorchModel:
     """Load an exported program and cut it.
 
-    Such a file can hold pickled data: load only what you trust. The number of threads is set for the whole process.
+    Such a file can contain pickled data: load only files that you trust. The number of threads applies to the whole
+    process.
 
     Parameters
     ----------
     segment_s
-        Length of a part; ``None``: the program stays whole.
+        Length of a part; ``None`` leaves the program whole.
     cuts
-        Cut before these nodes of the graph instead.
+        Nodes of the graph to cut before instead.
     """
     file = checked_file(path, "a PyTorch program saved by torch.export.save")
     torch = _torch()
@@ -140,10 +128,10 @@ def load_torch(
         torch.set_num_threads(runtime.threads)
     module = _module(file, runtime)
     graph = torch_graph(module)
-    examples = _examples(_inputs(module, file))
+    samples = sample_inputs(_inputs(module, file))
     try:
         with runtime.running(name):
-            seen = graph.observe([_placed(tensor, runtime.place) for tensor in examples.values()], runtime.synchronise)
+            seen = graph.observe([_placed(tensor, runtime.place) for tensor in samples.values()], runtime.synchronise)
         chosen = cuts if cuts is not None else () if segment_s is None else graph.cuts(seen, segment_s)
         inside = [cut for cut in chosen if 0 < cut < len(graph.nodes)]
         model = TorchModel(name, file, runtime, module, graph.steps(inside, seen.works))
@@ -154,7 +142,7 @@ def load_torch(
 
 
 def _module(file: Path, runtime: TorchRuntime) -> Foreign:
-    """Read a program; whatever goes wrong inside PyTorch then, the file is none it can read."""
+    """Read a program; any error inside PyTorch means that the file is not one."""
     torch = _torch()
     try:
         program = torch.export.load(str(file))
@@ -174,11 +162,11 @@ def _inputs(module: Foreign, path: Path) -> tuple[TensorSpec, ...]:
 
 
 def _outputs(module: Foreign, path: Path) -> tuple[tuple[TensorSpec, ...], tuple[_Take, ...]]:
-    """Describe the outputs, and how to take each from the values of an execution."""
+    """Return the outputs, and a function for each that extracts it from the values of an execution."""
     (end,) = (node for node in module.graph.nodes if node.op == "output")
     specs, results = [], []
-    found = end.args[0] if isinstance(end.args[0], tuple | list) else [end.args[0]]
-    for place, node in enumerate(found):
+    nodes = end.args[0] if isinstance(end.args[0], tuple | list) else [end.args[0]]
+    for place, node in enumerate(nodes):
         value = getattr(node, "meta", {}).get("val")
         specs.append(_spec(f"output_{place}", value, path))
         results.append(_weight(module, node) if node.op == "get_attr" else _value(node.name))
@@ -190,28 +178,23 @@ def _value(name: str) -> _Take:
 
 
 def _weight(module: Foreign, node: Foreign) -> _Take:
-    found = module
+    weight = module
     for part in str(node.target).split("."):
-        found = getattr(found, part)
-    return lambda _: found.detach()
+        weight = getattr(weight, part)
+    return lambda _: weight.detach()
 
 
 def _spec(name: str, value: Foreign, path: Path) -> TensorSpec:
     kind = str(getattr(value, "dtype", type(value).__name__)).removeprefix("torch.")
     if kind not in _DATATYPES:
-        raise InputError("tensors of numbers only", file=path, field=name, value=kind)
+        raise InputError("numeric tensors only", file=path, field=name, value=kind)
     shape = tuple(length if isinstance(length, int) else -1 for length in value.shape)
     return TensorSpec(name, _DATATYPES[kind], shape)
 
 
 def _placed(tensor: Tensor, place: str) -> Foreign:
-    """A copy, as programs may write into their inputs."""
+    """Return a copy on the device, as programs may write to their inputs."""
     return _torch().from_numpy(np.array(tensor, order="C")).to(place)
-
-
-def _examples(specs: Sequence[TensorSpec]) -> dict[str, Tensor]:
-    rng = np.random.default_rng(0)
-    return {spec.name: example_input(spec, rng) for spec in specs}
 
 
 def _torch() -> Foreign:

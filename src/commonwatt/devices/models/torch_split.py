@@ -1,4 +1,4 @@
-"""Cutting the graph of an exported PyTorch program into parts, each a module of its own."""
+"""Cuts the graph of an exported PyTorch program into parts, with a module each."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
-from commonwatt.devices.base import Work
+from commonwatt.devices.base import StepWork
+from commonwatt.devices.models.base import Foreign
 from commonwatt.devices.models.cutting import Flow, Part, choose_cuts, live_values, parts_of
-from commonwatt.devices.models.foreign import Foreign
-from commonwatt.devices.models.onnx_work import work_together
+from commonwatt.devices.models.onnx_graph import work_together
 
 __all__ = ["TorchGraph", "TorchStep", "torch_graph"]
 
@@ -24,20 +24,20 @@ class TorchStep:
     name: str
     module: Foreign
     part: Part
-    work: Work
+    work: StepWork
 
 
 @dataclass(frozen=True)
 class TorchGraph:
-    """The graph of a program, and what flows in it."""
+    """The graph of a program and its data flow."""
 
     module: Foreign  # torch.fx.GraphModule
     nodes: tuple[Any, ...]  # that compute something
     by_name: dict[str, Foreign]  # these, and the inputs
     flow: Flow
 
-    def steps(self, cuts: Sequence[int], works: Sequence[Work]) -> tuple[TorchStep, ...]:
-        """Return the parts between *cuts*, given the work of every node."""
+    def steps(self, cuts: Sequence[int], works: Sequence[StepWork]) -> tuple[TorchStep, ...]:
+        """Return the parts between *cuts*; *works* is the work of every node."""
         steps = []
         for part in parts_of(self.flow, cuts):
             first, last = self.nodes[part.nodes[0]].name, self.nodes[part.nodes[-1]].name
@@ -60,8 +60,8 @@ class TorchGraph:
         return fx.GraphModule(self.module, graph)
 
     def observe(self, inputs: Sequence[Any], synchronise: Callable[[], None]) -> Observation:
-        """Run the program node by node on *inputs*; returns what was seen."""
-        seen = Observation([float("inf")] * len(self.nodes), [Work(0.0, 0.0)] * len(self.nodes))
+        """Run the program node by node on *inputs*; returns times, work and sizes."""
+        seen = Observation([float("inf")] * len(self.nodes), [StepWork(0.0, 0.0)] * len(self.nodes))
         _counted(self, seen, inputs)
         started = perf_counter()
         for run in range(_WARM_UP + _RUNS):
@@ -77,15 +77,15 @@ class TorchGraph:
 
 @dataclass
 class Observation:
-    """What was seen when a program ran node by node."""
+    """Measurements of a program run node by node."""
 
     times_s: list[float]  # of every node, the least of a few runs
-    works: list[Work]
+    works: list[StepWork]
     sizes: dict[str, float] = field(default_factory=dict)  # bytes, by value
 
 
 def torch_graph(module: Foreign) -> TorchGraph:
-    """Return the graph of *module*, the guards that came with it left out."""
+    """Return the graph of *module* without its guards."""
     nodes, inputs = [], []
     for node in module.graph.nodes:
         if node.op == "placeholder":
@@ -120,7 +120,7 @@ def _counted(graph: TorchGraph, seen: Observation, inputs: Sequence[Any]) -> Non
             seen.sizes[node.name] = _bytes(result)
             if node in places:
                 flops = counter.get_total_flops() or _elements(result)
-                seen.works[places[node]] = Work(float(flops), read + _bytes(result))
+                seen.works[places[node]] = StepWork(float(flops), read + _bytes(result))
             return result
 
     with torch.no_grad():
@@ -128,7 +128,7 @@ def _counted(graph: TorchGraph, seen: Observation, inputs: Sequence[Any]) -> Non
 
 
 def _timed(graph: TorchGraph, seen: Observation, inputs: Sequence[Any], synchronise: Callable[[], None]) -> None:
-    """Keep the least time of every node so far."""
+    """Keep the shortest time of every node so far."""
     import torch
 
     places = {node: place for place, node in enumerate(graph.nodes)}

@@ -1,8 +1,8 @@
 """An ``Engine`` whose jobs are processes on this machine.
 
-Nodes are declared: each has so many slots, which are GPUs where there are any (``CUDA_VISIBLE_DEVICES``), else just
-a number of jobs that may run side by side. What was ordered and how it ended is on disk (``folder.py``), so another
-engine on the same folder, after a crash of the first, goes on where that was: ``found`` tells what it found.
+Nodes are declared: each has a number of slots, which are GPUs where there are any (``CUDA_VISIBLE_DEVICES``), else
+just a limit on jobs that run side by side. Every run and its end are on disk (``folder``): after a crash, another
+engine on the same folder continues.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from commonwatt.control.engine import (
     Capabilities,
     Change,
     Command,
-    Found,
     JobEnded,
+    JobProgress,
+    LiveEngine,
+    MeterMark,
     NodeView,
-    Progress,
     Reading,
+    RecordedRun,
     SetPower,
     Start,
     Stop,
     Stopped,
 )
-from commonwatt.engines.images import Images
-from commonwatt.engines.local.folder import End, RunFolder, RunOrder
-from commonwatt.engines.local.run import PATIENCE_S, Run, await_any, reap
-from commonwatt.engines.meters import DeclaredPower, Mark, Meters, Since, catch_up, holders_of
-from commonwatt.engines.orders import Orders
-from commonwatt.engines.past import Past
+from commonwatt.engines.local.folder import End, RunFolder
+from commonwatt.engines.local.run import PATIENCE_S, LocalRun, await_any, reap
+from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, holders_of
 from commonwatt.engines.reports import Reports
-from commonwatt.engines.work import Work
+from commonwatt.engines.run_history import RunHistory, RunPlanner
+from commonwatt.engines.run_spec import Images, JobWork, RunSpec
 from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.nodes import Cluster
@@ -47,7 +47,7 @@ __all__ = ["LocalEngine"]
 log = logging.getLogger("commonwatt.engines")
 
 
-class LocalEngine:
+class LocalEngine(LiveEngine):
     """Jobs as processes on this machine.
 
     Parameters
@@ -57,7 +57,7 @@ class LocalEngine:
     state
         Folder of its own, made if need be; one engine at a time.
     work_of
-        What the job of a given name runs.
+        Returns the work of the job of a given name.
     slots
         GPU indices of each node; counted through if not given.
     grace_s
@@ -67,31 +67,33 @@ class LocalEngine:
     images
         How jobs that name an image are run; they cannot be if not given.
     declared_power
-        Take the power the cluster declares for a meter where there is none.
+        Use the declared power where there is no meter.
     since
-        When nodes were read last by an engine before this one, and what their meters said (``marks``).
+        How an earlier engine read each node's meter last (``marks``).
     now_s, steady_s
-        The time, and a clock nobody sets.
+        The time, and a monotonic clock.
     """
 
     def __init__(
-        self, cluster: Cluster, state: Path, work_of: Callable[[str], Work], *,
+        self, cluster: Cluster, state: Path, work_of: Callable[[str], JobWork], *,
         slots: Sequence[Sequence[int]] | None = None, grace_s: float = 10.0,
         node_energy_j: Callable[[int], float] | None = None, images: Images | None = None,
         declared_power: bool = False, since: Since | None = None, now_s: Callable[[], float] = time.time,
         steady_s: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         energy = node_energy_j is not None or declared_power
-        self.capabilities = Capabilities(preempt=True, gangs=True, energy=energy)
-        self._cluster, self._state, self._grace_s = cluster, state.absolute(), grace_s
+        self.capabilities = Capabilities(
+            preempt=True, gangs=True, energy=energy, deferred_stop=True, stop_s=grace_s + PATIENCE_S, prune=True
+        )
+        self._cluster, self._state = cluster, state.absolute()
         self._slots = [list(own) for own in slots] if slots is not None else _counted(cluster.gpus)
         self._reports = Reports(self._state / "jobs", work_of)
         self._declared = DeclaredPower(cluster) if declared_power and node_energy_j is None else None
         self._meters = Meters(len(cluster), node_energy_j, self._declared, now_s=now_s, steady_s=steady_s)
         self._now_s = now_s
-        self._runs: dict[int, Run] = {}  # running, or ended but not yet reported
-        self._past = Past(self._state, self._reports, now_s)
-        self._orders = Orders(cluster, self._reports, self._past, images or Images(), grace_s, now_s)
+        self._runs: dict[int, LocalRun] = {}  # running, or ended but not yet reported
+        self._history = RunHistory(self._state, self._reports, now_s)
+        self._planner = RunPlanner(cluster, self._reports, self._history, images or Images(), grace_s, now_s)
         self._changes: list[Change] = []
         (self._state / "jobs").mkdir(parents=True, exist_ok=True)
         self._attach(since or {})
@@ -99,34 +101,34 @@ class LocalEngine:
     # -- the Engine interface
 
     def nodes(self) -> NodeView:
-        """All nodes are always on; what cannot be killed keeps its GPUs from others."""
+        """All nodes are always on; a run that cannot be killed keeps its GPUs."""
         nodes, usable = len(self._cluster), self._cluster.gpus.copy()
         for run in self._runs.values():
             if run.stuck():
-                usable[list(run.order.nodes)] -= run.order.gpus_per_node
+                usable[list(run.spec.nodes)] -= run.spec.gpus_per_node
         states, up = np.full(nodes, -1, dtype=np.int64), np.ones(nodes, dtype=bool)
         return NodeView(usable, np.zeros(nodes), states, up=up)
 
-    def progress(self, handles: Ints) -> Progress:
-        """Epochs as the jobs report them; nothing is known of how soon they begin to work."""
-        return self._reports.progress(handles, self._order_of)
+    def progress(self, handles: Ints) -> JobProgress:
+        """Epochs as the jobs report them; when they begin to work is unknown."""
+        return self._reports.progress(handles, self._spec_of)
 
     def poll(self) -> Sequence[Change]:
         """What changed since the last poll."""
         for handle, run in list(self._runs.items()):
             if (end := run.glance()) is not None:
                 self._vacate(handle)
-                end = end.timely(run.order, self._now_s())
-                self._changes.append(self._reports.change(run.order, end, begun=run.folder.begun(end)))
+                end = end.timely(run.spec, self._now_s())
+                self._changes.append(self._reports.change(run.spec, end, begun=run.folder.begun(end)))
         reap()
         changes, self._changes = self._changes, []
         return changes
 
     def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
-        """Execute *commands*; raises ``EngineError`` on one that cannot be. Jobs to be stopped are all told at once."""
+        """Execute *commands*; raises ``EngineError`` on one that is impossible. Jobs to stop are all told at once."""
         for command in commands:
             if isinstance(command, Stop) and command.handle in self._runs:
-                self._runs[command.handle].tell()
+                self._runs[command.handle].terminate()
         stopped = []
         for command in commands:
             match command:
@@ -139,19 +141,14 @@ class LocalEngine:
                     raise EngineError(msg)
         return stopped
 
-    @property
-    def stop_s(self) -> float:
-        """How long a job that was told may take to be gone."""
-        return self._grace_s + PATIENCE_S
-
-    def tell(self, handles: Collection[int]) -> Collection[int]:
-        """Tell jobs to stop; those of whose runner nothing is known (yet) may not have heard it."""
+    def request_stop(self, handles: Collection[int]) -> Collection[int]:
+        """Ask jobs to stop; returns those whose runner can be reached."""
         runs = {handle: self._runs[handle] for handle in handles if handle in self._runs}
         for run in runs.values():
-            run.tell()
+            run.terminate()
         return [handle for handle, run in runs.items() if run.watched >= 0 or run.orphaned_s is not None]
 
-    def room(self, nodes: Collection[int], gpus_per_node: int) -> bool:
+    def has_room(self, nodes: Collection[int], gpus_per_node: int) -> bool:
         """Whether so many GPUs of each of *nodes* are free."""
         return all(len(self._free(n)) >= gpus_per_node for n in nodes)
 
@@ -163,39 +160,39 @@ class LocalEngine:
         return self._meters.take()
 
     def power_w(self) -> float | None:
-        """Return the declared power, where that stands for a meter; unknown otherwise: meters read energy."""
+        """Return the declared power, where that is used; else ``None``: meters read energy."""
         if self._declared is None:
             return None
-        orders = [run.order for run in self._runs.values()]
+        specs = [run.spec for run in self._runs.values()]
         nodes = range(len(self._cluster))
-        return sum(self._declared(n, holders_of(self._cluster, n, orders), asleep=False) for n in nodes)
+        return sum(self._declared(n, holders_of(self._cluster, n, specs), asleep=False) for n in nodes)
 
-    # -- what an engine adds that survives its controller
+    # -- what survives a controller
 
-    def found(self) -> Sequence[Found]:
-        """Every job that was ever ordered here, as it stands: for a controller that has just come (back) to life."""
-        return self._past.found({handle: run.order for handle, run in self._runs.items()})
+    def recorded_runs(self) -> Sequence[RecordedRun]:
+        """Return every job ever started here."""
+        return self._history.recorded_runs({handle: run.spec for handle, run in self._runs.items()})
 
     def attempts(self, handle: int) -> int:
-        """How often a job was ordered to run."""
-        return self._past.next_attempt(handle) - 1
+        """How often a job was started."""
+        return self._history.next_attempt(handle) - 1
 
-    def remembered(self) -> Sequence[int]:
-        """Return the jobs that do not run."""
-        return self._past.others(self._runs)
+    def prunable(self) -> Sequence[int]:
+        """Return the jobs that do not run and have records."""
+        return self._history.not_running(self._runs)
 
-    def forget(self, handles: Collection[int], *, aside: bool = False) -> None:
-        """Delete the records of runs of jobs that do not run, or move them *aside* with all these jobs have left."""
-        gone = self._past.forget(set(handles) - self._runs.keys(), aside=aside)
+    def prune(self, handles: Collection[int], *, aside: bool = False) -> None:
+        """Delete the records of jobs that do not run, or move them *aside* with everything else of these jobs."""
+        gone = self._history.prune(set(handles) - self._runs.keys(), aside=aside)
         self._changes = [change for change in self._changes if change.handle not in gone]
 
     def close(self) -> None:
-        """Let go of what runs; it goes on."""
+        """Close what this process has open; running jobs go on."""
         for run in self._runs.values():
-            run.forsake()
+            run.unwatch()
 
-    def marks(self) -> dict[int, Mark]:
-        """Return when each node was read last, and what its meter said: for the engine after this one."""
+    def marks(self) -> dict[int, MeterMark]:
+        """Return how each node's meter was read last: for the next engine."""
         return {n: self._meters.mark(n) for n in range(len(self._cluster))}
 
     def wait(self, seconds: float, waker: int = -1) -> None:
@@ -209,7 +206,7 @@ class LocalEngine:
         current = self._runs.get(command.handle)
         if current is not None or any(isinstance(c, JobEnded) and c.handle == command.handle for c in self._changes):
             if current is None or current.folder.end() is not None:
-                return  # it has ended by itself, which the next poll will tell: there is nothing to start
+                return  # it has ended by itself, which the next poll reports
             msg = f"start {command.name}: it is running already"
             raise EngineError(msg)
         slots = []
@@ -222,15 +219,15 @@ class LocalEngine:
             slots.append(tuple(free[: command.gpus_per_node]))
         gpus = ",".join(str(slot) for row in slots for slot in row)
         visible = {"CUDA_VISIBLE_DEVICES": gpus, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-        order = self._orders.order(command, tuple(slots), visible)
-        if not Path(order.folder).is_dir():
-            msg = f"start {command.name}: its folder {order.folder} is not there"
+        spec = self._planner.spec(command, tuple(slots), visible)
+        if not Path(spec.folder).is_dir():
+            msg = f"start {command.name}: its folder {spec.folder} does not exist"
             raise EngineError(msg)
-        folder = RunFolder.create(self._state / "runs", order)
-        self._past.note(order)
+        folder = RunFolder.create(self._state / "runs", spec)
+        self._history.add(spec)
         for n in command.nodes:
             self._meter(n)
-        run = self._runs[command.handle] = Run(folder, order)
+        run = self._runs[command.handle] = LocalRun(folder, spec)
         run.launch()
 
     def _stop(self, handle: int) -> Stopped:
@@ -238,19 +235,19 @@ class LocalEngine:
         if run is None:
             msg = f"stop job {handle}: it is not running"
             raise EngineError(msg)
-        end = run.await_end().timely(run.order, self._now_s())
+        end = run.await_end().timely(run.spec, self._now_s())
         self._vacate(handle)
-        if self._reports.by_itself(run.order, end):
-            self._changes.append(self._reports.change(run.order, end))
+        if self._reports.by_itself(run.spec, end):
+            self._changes.append(self._reports.change(run.spec, end))
             return Stopped(handle, 0.0)
-        return Stopped(handle, self._reports.interrupted(run.order, end.at_s, end.ran_s))
+        return Stopped(handle, self._reports.interrupted(run.spec, end.at_s, end.ran_s))
 
-    def _order_of(self, handle: int) -> RunOrder | None:
-        return self._runs[handle].order if handle in self._runs else None
+    def _spec_of(self, handle: int) -> RunSpec | None:
+        return self._runs[handle].spec if handle in self._runs else None
 
     def _vacate(self, handle: int) -> None:
         run = self._runs[handle]
-        for n in run.order.nodes:
+        for n in run.spec.nodes:
             self._meter(n)
         del self._runs[handle]
         run.close()
@@ -261,7 +258,7 @@ class LocalEngine:
         taken = {
             slot
             for run in self._runs.values()
-            for node, slots in zip(run.order.nodes, run.order.slots, strict=True)
+            for node, slots in zip(run.spec.nodes, run.spec.slots, strict=True)
             if node == n
             for slot in slots
         }
@@ -269,54 +266,52 @@ class LocalEngine:
 
     def _meter(self, n: int) -> None:
         """Close the reading of node *n* at this moment."""
-        self._meters.close(n, holders_of(self._cluster, n, [run.order for run in self._runs.values()]))
+        self._meters.close(n, holders_of(self._cluster, n, [run.spec for run in self._runs.values()]))
 
     def _attach(self, since: Since) -> None:
-        """Take up what an engine before us left: what runs, and what ended without anybody noticing is reported."""
+        """Take over the runs of an earlier engine: those that ended unnoticed are reported."""
         spans, now_s = [], self._now_s()
-        ended: dict[int, tuple[RunFolder, RunOrder, End]] = {}
-        for folder, ordered in RunFolder.all_in(self._state / "runs"):
-            order, end = ordered.placed(self._cluster.names), folder.end()
-            self._past.note(order)
+        ended: dict[int, tuple[RunFolder, RunSpec, End]] = {}
+        for folder, recorded in RunFolder.all_in(self._state / "runs"):
+            spec, end = recorded.placed(self._cluster.names), folder.end()
+            self._history.add(spec)
             if end is None:
-                self._runs[order.handle] = Run(folder, order)
-                spans.append((order.started_s, math.inf, order))
+                self._runs[spec.handle] = LocalRun(folder, spec)
+                spans.append((spec.started_s, math.inf, spec))
             else:
-                ended[order.handle] = folder, order, end.timely(order, now_s)
-                spans.append((order.started_s, ended[order.handle][2].at_s, order))
-            self._reports.know(order)
+                ended[spec.handle] = folder, spec, end.timely(spec, now_s)
+                spans.append((spec.started_s, ended[spec.handle][2].at_s, spec))
+            self._reports.add(spec)
         catch_up(self._meters, self._cluster, since, spans)
         for handle in ended.keys() - self._runs.keys():
-            folder, order, end = ended[handle]
-            self._changes.append(self._reports.change(order, end, begun=folder.begun(end)))
+            folder, spec, end = ended[handle]
+            self._changes.append(self._reports.change(spec, end, begun=folder.begun(end)))
 
-    def clear_out(self, *, dry: bool) -> Collection[int]:
-        """Return what an engine before us started in a place that is not in the configuration any more, stopped or not.
-
-        In a *dry* run it goes on.
-        """
-        gone = [handle for handle, run in self._runs.items() if not self._has_place(run.order)]
+    def evict_unplaced(self, *, dry: bool) -> Collection[int]:
+        """Stop runs of an earlier engine in places the configuration does not have; in a *dry* run they go on."""
+        unplaced = [handle for handle, run in self._runs.items() if not self._has_place(run.spec)]
         if dry:
-            return gone
-        for handle in gone:
-            self._runs[handle].tell()
-        for handle in gone:
+            return unplaced
+        for handle in unplaced:
+            self._runs[handle].terminate()
+        for handle in unplaced:
             run = self._runs[handle]
             try:
-                end = run.await_end().timely(run.order, self._now_s())
+                end = run.await_end().timely(run.spec, self._now_s())
             except EngineDownError:
                 raise
-            except EngineError as error:  # it is in nobody's way but that of its own next run
-                log.warning("what has no place any more goes on", extra={"job": handle, "cause": str(error)})
+            except EngineError as error:  # it blocks only its own next run
+                extra = {"job": handle, "cause": str(error)}
+                log.warning("a run without a place in the configuration cannot be stopped", extra=extra)
                 continue
             self._vacate(handle)
-            told = replace(end, cause="its place is not in the configuration any more") if end.stopped else end
-            self._changes.append(self._reports.change(run.order, told))
-        return gone
+            end = replace(end, cause="its place is not in the configuration any more") if end.stopped else end
+            self._changes.append(self._reports.change(run.spec, end))
+        return unplaced
 
-    def _has_place(self, order: RunOrder) -> bool:
-        places = zip(order.nodes, order.slots, strict=True)
-        return bool(order.nodes) and all(set(slots) <= set(self._slots[n]) for n, slots in places)
+    def _has_place(self, spec: RunSpec) -> bool:
+        places = zip(spec.nodes, spec.slots, strict=True)
+        return bool(spec.nodes) and all(set(slots) <= set(self._slots[n]) for n, slots in places)
 
 
 def _counted(gpus: Ints) -> list[list[int]]:

@@ -1,14 +1,14 @@
-"""What is kept on disk of one run of a job, and who may say that it is alive.
+"""The records of one run of a job on disk, and the lock that tells whether its runner is alive.
 
 ::
 
     STATE/jobs/HANDLE/progress      epochs done and kept, written by the job
     STATE/runs/HANDLE-ATTEMPT/
-        run.json       what was asked for: written whole before anything starts
-        lock           held by the runner as long as it lives
+        run.json       its spec: written whole before anything starts
+        lock           locked by the runner as long as it lives
         runner.json    processes of the runner and of the job
         end.json       how it ended: written once
-        lost.json      seconds of its work that were lost, where ``progress`` does not tell any more
+        lost.json      seconds of its work that were lost, once ``progress`` has been reset
         output.log     what the job printed
 """
 
@@ -20,59 +20,24 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from commonwatt.engines.files import read_json, write_record
 from commonwatt.engines.local.processes import Process
+from commonwatt.engines.run_spec import RunSpec
+from commonwatt.engines.state_folder import read_json, write_record
 from commonwatt.model.errors import EngineDownError, EngineError
 
-__all__ = ["End", "Processes", "RunFolder", "RunOrder"]
+__all__ = ["End", "Processes", "RunFolder"]
 
 log = logging.getLogger("commonwatt.engine")
 
 _NAME = re.compile(r"[0-9]{1,18}-[0-9]{1,9}")
 _MOST_BYTES = 65_536
-_MOST_ORDER_BYTES = 64 << 20  # it holds the job's command and environment
-
-
-@dataclass(frozen=True)
-class RunOrder:
-    """What a runner is told: all of it, so that it needs nobody afterwards."""
-
-    handle: int
-    attempt: int
-    name: str
-    nodes: tuple[int, ...]
-    gpus_per_node: int
-    slots: tuple[tuple[int, ...], ...]  # of each node
-    started_s: float
-    base_epochs: float
-    command: tuple[str, ...]
-    folder: str  # the job's working directory
-    environment: dict[str, str]
-    grace_s: float
-    limit_s: float | None = None  # longest time it may run
-    lock: str | None = None  # a file only one run of the job may hold: it waits for the run before to be gone
-    look_s: float | None = None  # how often to look whether the run was given up
-    node_names: tuple[str, ...] = ()  # by which the nodes are known again when the configuration has changed
-    epochs: float | None = None  # of the job
-    mark: str = ""  # of its ``Work``
-
-    def placed(self, names: Sequence[str]) -> RunOrder:
-        """Return the order with its nodes as they are counted in *names*; with none, if one of them is not there."""
-        if not self.node_names:
-            return self
-        at = {name: n for n, name in enumerate(names)}
-        there = all(name in at for name in self.node_names)
-        return replace(
-            self,
-            nodes=tuple(at[name] for name in self.node_names) if there else (),
-            slots=self.slots if there else (),
-        )
+_MOST_SPEC_BYTES = 64 << 20  # it has the job's command and environment
 
 
 @dataclass(frozen=True)
@@ -83,15 +48,15 @@ class End:
     stopped: bool
     at_s: float
     cause: str
-    ran_s: float | None = None  # by a clock nobody sets
+    ran_s: float | None = None  # by a monotonic clock
     over_limit: bool = False  # of time
 
-    def timely(self, order: RunOrder, now_s: float) -> End:
-        """Return the end within the time between the order and now, wherever the clock was when it was written."""
+    def timely(self, spec: RunSpec, now_s: float) -> End:
+        """Return the end at a time between the start and now, whatever the clock was when it was written."""
         at_s = self.at_s
-        if self.ran_s is not None and not order.started_s <= at_s <= now_s:
-            at_s = order.started_s + self.ran_s
-        return replace(self, at_s=max(order.started_s, min(at_s, now_s)))
+        if self.ran_s is not None and not spec.started_s <= at_s <= now_s:
+            at_s = spec.started_s + self.ran_s
+        return replace(self, at_s=max(spec.started_s, min(at_s, now_s)))
 
 
 @dataclass(frozen=True)
@@ -109,55 +74,55 @@ class RunFolder:
     path: Path
 
     def begun(self, end: End) -> bool:
-        """Whether a run that came to this *end* got as far as its command."""
+        """Whether a run with this *end* got as far as its command."""
         return end.ran_s is not None or self.processes() is not None
 
     @classmethod
-    def create(cls, runs: Path, order: RunOrder) -> RunFolder:
-        """Write down *order* in a folder of its own; raises ``EngineDownError`` if that cannot be."""
-        folder = cls(runs / f"{order.handle}-{order.attempt}")
+    def create(cls, runs: Path, spec: RunSpec) -> RunFolder:
+        """Write *spec* to a folder of its own; raises ``EngineDownError`` if that fails."""
+        folder = cls(runs / f"{spec.handle}-{spec.attempt}")
         try:
-            runs.mkdir(mode=0o700, parents=True, exist_ok=True)  # for us alone: an order holds the job's environment
-            folder.path.mkdir(exist_ok=True)  # of an order that could not be written before
-            write_record(folder.path / "run.json", asdict(order))
+            runs.mkdir(mode=0o700, parents=True, exist_ok=True)  # for us alone: a spec contains the job's environment
+            folder.path.mkdir(exist_ok=True)  # it exists if an earlier spec could not be written
+            write_record(folder.path / "run.json", asdict(spec))
         except OSError as error:
-            msg = f"start {order.name}: its records cannot be written: {error}"
+            msg = f"start {spec.name}: its records cannot be written: {error}"
             raise EngineDownError(msg) from error
         return folder
 
     @classmethod
-    def all_in(cls, runs: Path) -> list[tuple[RunFolder, RunOrder]]:
-        """Return every run that was ordered, by handle and attempt.
+    def all_in(cls, runs: Path) -> list[tuple[RunFolder, RunSpec]]:
+        """Return every run, by handle and attempt.
 
-        Records nobody can read (any more) are put aside. Raises ``EngineError`` if what they tell of still runs.
+        Unreadable records are moved aside. Raises ``EngineError`` if their run is still alive.
         """
         if not runs.is_dir():
             return []
-        with suppress(OSError):  # made by a version that left it open to others
+        with suppress(OSError):  # made by an earlier version, which let others read it
             runs.chmod(0o700)
         folders = [cls(path) for path in runs.iterdir() if _NAME.fullmatch(path.name) and (path / "run.json").exists()]
         found = []
         for folder in sorted(folders, key=lambda folder: tuple(int(part) for part in folder.path.name.split("-"))):
             try:
-                found.append((folder, folder.order()))
+                found.append((folder, folder.spec()))
             except EngineError as error:
-                folder.put_aside(runs.parent / "aside", error)
+                folder.move_aside(runs.parent / "aside", error)
         return found
 
-    def order(self) -> RunOrder:
-        """Return what was asked for; raises ``EngineError`` if that cannot be read."""
+    def spec(self) -> RunSpec:
+        """Return the spec; raises ``EngineError`` if it cannot be read."""
         try:
-            raw = read_json(self.path / "run.json", _MOST_ORDER_BYTES)
+            raw = read_json(self.path / "run.json", _MOST_SPEC_BYTES)
             for name in ("nodes", "command", "node_names"):
                 raw[name] = tuple(raw.get(name, ()))
             raw["slots"] = tuple(tuple(slots) for slots in raw["slots"])
-            return RunOrder(**raw)
+            return RunSpec(**raw)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             msg = f"{self.path / 'run.json'} is gone or damaged"
             raise EngineError(msg) from error
 
     def end(self) -> End | None:
-        """Return how it ended; ``None`` if that is not written (yet), or cannot be read."""
+        """Return how the run ended; ``None`` if that is not written (yet), or cannot be read."""
         raw = self._read("end.json")
         if raw is None:
             return None
@@ -168,7 +133,7 @@ class RunFolder:
         return End(code, stopped, float(at_s), str(raw.get("cause", "")), ran_s, over_limit)
 
     def finish(self, end: End) -> None:
-        """Write down how it ended, for a runner that cannot; raises ``EngineDownError`` if that cannot be."""
+        """Write down how the run ended, for a runner that cannot; raises ``EngineDownError`` if that fails."""
         try:
             write_record(self.path / "end.json", asdict(end))
         except OSError as error:
@@ -189,9 +154,9 @@ class RunFolder:
 
     @contextmanager
     def without_runner(self) -> Iterator[bool]:
-        """Say whether no runner is alive, and keep one from coming to life meanwhile.
+        """Yield whether no runner is alive, and keep one from starting meanwhile.
 
-        Raises ``EngineDownError`` if that cannot be known.
+        Raises ``EngineDownError`` if that cannot be determined.
         """
         path = self.path / "lock"
         try:
@@ -209,8 +174,8 @@ class RunFolder:
         finally:
             os.close(lock)
 
-    def put_aside(self, aside: Path, error: EngineError) -> None:
-        """Move records that cannot be read out of the way; raises *error* if a runner is alive."""
+    def move_aside(self, aside: Path, error: EngineError) -> None:
+        """Move unreadable records aside; raises *error* if a runner is alive."""
         with self.without_runner() as dead:
             if not dead:
                 raise error
@@ -221,7 +186,7 @@ class RunFolder:
             except OSError as moved:
                 msg = f"{self.path} cannot be moved to {there}: {moved}"
                 raise EngineDownError(msg) from moved
-        log.warning("records of a run were put aside", extra={"cause": str(error), "folder": str(there)})
+        log.warning("records of a run were moved aside", extra={"cause": str(error), "folder": str(there)})
 
     def _read(self, name: str) -> dict[str, Any] | None:
         try:

@@ -1,4 +1,4 @@
-"""Processes of this machine, told from others that were given the same number after them."""
+"""Processes of this machine, distinguished from later ones with the same number."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _BLINK_S = 0.01
 
 @dataclass(frozen=True)
 class Process:
-    """A process, as somebody wrote it down.
+    """A process, as it was written down.
 
     Attributes
     ----------
     pid
         Its number.
     boot
-        Which time the machine was on; empty if that was not written.
+        Boot of the machine; empty if that was not written.
     began
-        When it began, in clock ticks since then.
+        When it started, in clock ticks since that boot.
     """
 
     pid: int
@@ -35,13 +35,13 @@ class Process:
     began: int | None = None
 
     @property
-    def known(self) -> bool:
-        """Whether it can be told from another of its number."""
+    def identified(self) -> bool:
+        """Whether it can be distinguished from another of its number."""
         return self.began is not None and bool(self.boot)
 
     def there(self) -> bool:
-        """Whether it is there now; never for one that is not known."""
-        if not self.known:
+        """Whether it exists now; never for one that is not identified."""
+        if not self.identified:
             return False
         try:
             boot = _BOOT.read_text(encoding="ascii").strip()
@@ -52,22 +52,22 @@ class Process:
 
 
 def opened(process: Process, last_argument: str) -> int:
-    """Return a descriptor of *process* if it is there, else -1.
+    """Return a descriptor of *process* if it exists, else -1.
 
-    One that is not known has to be called with *last_argument*.
+    One that is not identified must have *last_argument* on its command line.
     """
     try:
         number = os.pidfd_open(process.pid)
     except (OSError, OverflowError):
         return -1
-    if process.there() or (not process.known and _called_with(process.pid, last_argument)):
+    if process.there() or (not process.identified and _called_with(process.pid, last_argument)):
         return number
     os.close(number)
     return -1
 
 
 def end_marked(mark: str) -> bool:
-    """Kill every process in whose environment *mark* (``NAME=VALUE``) is; returns whether none is left."""
+    """Kill every process with *mark* (``NAME=VALUE``) in its environment; returns whether none is left."""
     until_s = time.monotonic() + _GONE_S
     while _kill_marked(os.fsencode(mark)):
         if time.monotonic() > until_s:
@@ -77,7 +77,7 @@ def end_marked(mark: str) -> bool:
 
 
 def none_marked(mark: str) -> bool:
-    """Kill as ``end_marked`` does, and do not wait for it; returns whether there was none."""
+    """Kill as ``end_marked`` does, without waiting; returns whether there was none."""
     return not _kill_marked(os.fsencode(mark))
 
 

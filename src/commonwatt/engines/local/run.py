@@ -1,4 +1,4 @@
-"""One run of a job, seen from the engine: starting its runner, hearing of its end, stopping it."""
+"""One run of a job, as the engine handles it: starting its runner, watching for its end, stopping it."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from commonwatt.engines.local import runner
-from commonwatt.engines.local.folder import End, Processes, RunFolder, RunOrder
+from commonwatt.engines.local.folder import End, Processes, RunFolder
 from commonwatt.engines.local.processes import end_marked, none_marked, opened
+from commonwatt.engines.run_spec import RunSpec
 from commonwatt.model.errors import EngineError
 
-__all__ = ["PATIENCE_S", "Run", "await_any", "passed_on", "reap"]
+__all__ = ["PATIENCE_S", "LocalRun", "await_any", "passed_on", "reap"]
 
 _children: set[int] = set()
-"""Runners that are processes of ours, and of whose end nobody has taken note."""
+"""Runners that are children of this process, and were not reaped yet."""
 
 PATIENCE_S = 5.0
 """How long a runner may take beyond a job's grace time before it is killed itself, and then to be gone."""
 
 _BLINK_S = 0.02
-"""How often to look at a run whose process is not known (yet)."""
+"""How often to look at a run whose process is unknown (yet)."""
 
 _AGAIN_S = 1.0
-"""How often to look for what a dead runner has left and what does not die, killed."""
+"""How often to look for processes of a dead runner that survive being killed."""
 
 _LONGEST_WAIT_S = 3600.0
-"""The system counts a wait in milliseconds, of which it cannot take more than 24.8 days."""
+"""The system counts a wait in milliseconds, and takes 24.8 days at most."""
 
 _MARK = "COMMONWATT_PROGRESS"
-"""A variable by which the processes of a job are known: each job has a file of its own."""
+"""A variable that identifies the processes of a job: each job has a file of its own."""
 
 _PASSED_ON = frozenset(
     {"CONDA_DEFAULT_ENV", "CONDA_PREFIX", "HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SHELL"}
@@ -45,16 +46,16 @@ _PASSED_ON_FAMILIES = ("CUDA_", "LC_", "NCCL_", "NVIDIA_", "OMP_", "PYTHON", "XD
 
 
 @dataclass(slots=True)
-class Run:
-    """A run that was ordered, and of whose end nobody has been told yet."""
+class LocalRun:
+    """A run whose end was not reported yet."""
 
     folder: RunFolder
-    order: RunOrder
+    spec: RunSpec
     watched: int = -1  # a descriptor that becomes readable when the runner ends
-    child: int | None = None  # the runner, until it is known to have ended, if it is a process of ours
-    told_s: float | None = None  # when it was first asked to stop
-    orphaned_s: float | None = None  # since when its runner is dead, and what that has left, though killed, is not
-    again_s: float = -math.inf  # when to look for that next
+    child: int | None = None  # the runner, until it was reaped, if it is a child of this process
+    asked_s: float | None = None  # when it was first asked to stop
+    orphaned_s: float | None = None  # since when its runner is dead, and processes of the job survive
+    again_s: float = -math.inf  # when to look for these next
 
     def launch(self) -> None:
         """Start the runner."""
@@ -68,12 +69,12 @@ class Run:
             self.folder.finish(End(None, stopped=False, at_s=time.time(), cause=f"no runner could be started: {error}"))
 
     def stuck(self) -> bool:
-        """Whether it is there still though it was killed."""
-        killed_s = math.inf if self.told_s is None else self.told_s + self.order.grace_s + PATIENCE_S
+        """Whether it survived being killed."""
+        killed_s = math.inf if self.asked_s is None else self.asked_s + self.spec.grace_s + PATIENCE_S
         return time.monotonic() > killed_s + PATIENCE_S
 
     def watch(self) -> None:
-        """Get a descriptor of the runner's process, once it has one and as long as it lives."""
+        """Get a descriptor of the runner's process, if there is one."""
         if self.watched >= 0 or self.orphaned_s is not None:
             return
         if self.folder.end() is not None:
@@ -81,23 +82,23 @@ class Run:
         if self.child is not None:
             with suppress(ProcessLookupError):
                 self.watched = os.pidfd_open(self.child)
-        elif (known := self.folder.processes()) is not None:
-            self.watched = opened(known.runner, str(self.folder.path))
+        elif (processes := self.folder.processes()) is not None:
+            self.watched = opened(processes.runner, str(self.folder.path))
 
-    def tell(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Ask the runner to stop its job; with SIGKILL both die at once."""
-        self.told_s = time.monotonic() if self.told_s is None else self.told_s
+    def terminate(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Ask the runner to stop its job; SIGKILL kills both at once."""
+        self.asked_s = time.monotonic() if self.asked_s is None else self.asked_s
         self.watch()
         if self.watched >= 0:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.watched, number)
 
     def glance(self) -> End | None:
-        """Return how the run ended, as ``ended`` does, but look for what a dead runner has left only now and then."""
+        """Return how the run ended, as ``ended`` does, but look for orphaned processes only now and then."""
         return None if time.monotonic() < self.again_s else self.ended()
 
     def ended(self) -> End | None:
-        """Return how the run ended, writing it down for a runner that died without doing so."""
+        """Return how the run ended; written down here if its runner died before it could."""
         end = self.folder.end()
         if end is not None:
             return end
@@ -109,48 +110,49 @@ class Run:
                 return None
             end = self.folder.end()
             if end is None:
-                known = self.folder.processes()
-                if not self._cleared(known):
-                    self.forsake()  # the end of a runner, once come, would be told for ever
+                processes = self.folder.processes()
+                if not self._cleared(processes):
+                    self.unwatch()  # the descriptor of a dead runner stays readable
                     now_s = time.monotonic()
                     self.orphaned_s, self.again_s = self.orphaned_s or now_s, now_s + _AGAIN_S
                     return None
-                cause = "its runner died" if known else "it never began"
+                cause = "its runner died" if processes else "it never began"
                 end = End(None, stopped=False, at_s=time.time(), cause=cause)
                 self.folder.finish(end)
         return end
 
-    def _cleared(self, known: Processes | None) -> bool:
-        """Kill what the job has left: it died with its runner, what it started may not have; says whether all is gone.
+    def _cleared(self, processes: Processes | None) -> bool:
+        """Kill processes that outlived the runner; returns whether none is left.
 
-        Numbers of processes are given again: only what is surely of this job is killed.
+        The job died with its runner, its children may not have. Process numbers are reused: only processes that surely
+        belong to this job are killed.
         """
-        if known is not None and known.job.there():
+        if processes is not None and processes.job.there():
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(known.job.pid, signal.SIGKILL)
-        own = self.order.environment.get(_MARK)
+                os.killpg(processes.job.pid, signal.SIGKILL)
+        own = self.spec.environment.get(_MARK)
         gone = end_marked if self.orphaned_s is None else none_marked
         return own is None or gone(f"{_MARK}={own}")
 
     def await_end(self) -> End:
-        """Return how the run ended that was told to; raises ``EngineError`` if its processes do not end even killed."""
+        """Wait for the end of a run that was asked to stop; raises ``EngineError`` if it survives being killed."""
         now_s = time.monotonic()
-        kill_s = max(now_s, (now_s if self.told_s is None else self.told_s) + self.order.grace_s + PATIENCE_S)
+        kill_s = max(now_s, (now_s if self.asked_s is None else self.asked_s) + self.spec.grace_s + PATIENCE_S)
         while (end := self.ended()) is None:
             kill_s = kill_s if self.orphaned_s is None else min(kill_s, self.orphaned_s)
             left_s = kill_s - time.monotonic()
             if left_s < -PATIENCE_S:
-                msg = f"stop {self.order.name}: its processes do not end, even killed"
+                msg = f"stop {self.spec.name}: its processes do not end, even killed"
                 raise EngineError(msg)
             if left_s <= 0 or self.watched < 0:
-                self.tell(signal.SIGKILL if left_s <= 0 else signal.SIGTERM)
+                self.terminate(signal.SIGKILL if left_s <= 0 else signal.SIGTERM)
                 time.sleep(_BLINK_S)
             else:
                 select.select([self.watched], [], [], min(left_s, _LONGEST_WAIT_S))
         return end
 
     def close(self) -> None:
-        """Let go of a run that has ended."""
+        """Release a run that has ended."""
         if self.watched >= 0:
             os.close(self.watched)
             self.watched = -1
@@ -158,51 +160,51 @@ class Run:
             _reaped(self.child, 0)
             self.child = None
 
-    def forsake(self) -> None:
-        """Let go of a run that goes on without us."""
+    def unwatch(self) -> None:
+        """Stop watching a run."""
         if self.watched >= 0:
             os.close(self.watched)
             self.watched = -1
 
 
 def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what jobs get of *environment*, that of the controller, which may hold secrets."""
+    """Return what jobs get of *environment*, that of the controller, which may contain secrets."""
     return {
         name: value for name, value in environment.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_FAMILIES)
     }
 
 
 def reap() -> None:
-    """Take note of runners that have ended, also of those an engine before us started in this process."""
+    """Reap runners that have ended, also those an earlier engine started in this process."""
     for child in tuple(_children):
         if _reaped(child, os.WNOHANG):
             _children.discard(child)
 
 
-def await_any(runs: Collection[Run], seconds: float, waker: int = -1) -> None:
+def await_any(runs: Collection[LocalRun], seconds: float, waker: int = -1) -> None:
     """Return after so long, as soon as one of *runs* has ended, or when the descriptor *waker* is readable."""
     until_s = time.monotonic() + seconds
     while (left_s := until_s - time.monotonic()) > 0:
         waiting = select.poll()
         if waker >= 0:
             waiting.register(waker, select.POLLIN)
-        blind = []
+        unwatched = []
         for run in runs:
             run.watch()
             if run.watched < 0:
-                blind.append(run)
+                unwatched.append(run)
             else:
                 waiting.register(run.watched, select.POLLIN)
-        if any(run.glance() for run in blind):
+        if any(run.glance() for run in unwatched):
             return
         now_s = time.monotonic()
-        longest_s = min([left_s, _LONGEST_WAIT_S, *(max(_BLINK_S, run.again_s - now_s) for run in blind)])
+        longest_s = min([left_s, _LONGEST_WAIT_S, *(max(_BLINK_S, run.again_s - now_s) for run in unwatched)])
         if waiting.poll(1000 * longest_s):
             return
 
 
 def _reaped(child: int, how: int) -> bool:
-    """Take note of the end of a process of ours; with ``WNOHANG`` says whether it has come."""
+    """Reap a child; with ``WNOHANG`` returns whether it had ended."""
     try:
         return os.waitpid(child, how)[0] == child
     except ChildProcessError:

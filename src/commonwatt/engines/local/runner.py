@@ -1,8 +1,8 @@
-"""Runs one job: started detached by the engine, it outlives it, and writes down how the job ended.
+"""Runs one job: started detached by the engine, it outlives the engine, and writes down how the job ended.
 
 A program of its own, ``python runner.py FOLDER``, on the standard library alone, so that it starts in milliseconds and
-a change of commonwatt under a running job does not touch it. Where the engine is on another machine, it tells a run
-that it was given up by writing down its end.
+an upgrade of commonwatt does not affect a running job. An engine on another machine gives up a run by writing down its
+end.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ __all__ = ["main"]
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_OVER_LIMIT = 124  # what timeout(1) says, too
+_OVER_LIMIT = 124  # as timeout(1) does
 _AGAIN_S = 0.5  # how often to try to write down the end
-_TURN_S = 0.2  # how often to look whether the run before is gone
-_KILL_AGAIN_S = 0.05  # how often to look for what is left of a job
-_IN_VAIN = 20  # so often, before what may not be killed is left alone
+_TURN_S = 0.2  # how often to check whether the run before is gone
+_KILL_AGAIN_S = 0.05  # how often to look for processes that are left of a job
+_IN_VAIN = 20  # attempts before processes that cannot be killed are left alone
 _LONGEST_WAIT_S = 3600.0  # poll() takes milliseconds, 24.8 days at most
 
 
@@ -48,7 +48,7 @@ def _die_with_the_runner() -> None:
 
 
 def _take_in_orphans() -> None:
-    """Have whatever the job leaves without a parent become our child, so that nothing of it gets out of sight."""
+    """Become the parent of orphans of the job, so that all its processes can be found."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, *map(ctypes.c_ulong, (1, 0, 0, 0)))
 
@@ -59,7 +59,7 @@ def _stat(pid: int) -> list[bytes]:
 
 
 def _began(pid: int) -> int | None:
-    """Return when a process began, in clock ticks since the machine did."""
+    """Return when a process started, in clock ticks since boot."""
     try:
         return int(_stat(pid)[19])
     except (OSError, IndexError):
@@ -74,7 +74,7 @@ def _boot() -> str:
 
 
 def _descendants() -> dict[int, int]:
-    """Return the processes that came from us, however far, and when each began."""
+    """Return our descendants, and when each started."""
     children: dict[int, list[int]] = {}
     began: dict[int, int] = {}
     try:
@@ -94,11 +94,11 @@ def _descendants() -> dict[int, int]:
     return found
 
 
-class _Told:
-    """Hears SIGTERM: the engine wants the job off its GPUs; and of the ends of children."""
+class _Signals:
+    """Handles SIGTERM, by which the engine stops the job, and SIGCHLD."""
 
     def __init__(self) -> None:
-        self.at_s: float | None = None
+        self.stop_s: float | None = None
         self.job: subprocess.Popen[bytes] | None = None
         self.woken, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
@@ -107,21 +107,21 @@ class _Told:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGCHLD})
 
     def _hear(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        if self.at_s is None:
-            self.at_s = time.monotonic()
+        if self.stop_s is None:
+            self.stop_s = time.monotonic()
             self.pass_on(signal.SIGTERM)
 
     def rest(self) -> None:
-        """Forget what woke us."""
+        """Clear the wake-up pipe."""
         with suppress(BlockingIOError):
             os.read(self.woken, 4096)
 
     def pass_on(self, number: signal.Signals) -> bool:
-        """Send a signal to the job and all it started; says whether anything got it."""
+        """Send a signal to the job and all its descendants; returns whether any process got it."""
         if self.job is None:
             return False
         got, group = False, self.job.pid if self.job.returncode is None else 0
-        if group:  # at once, so that none of it can have a child meanwhile that does not get it
+        if group:  # all at once, so that no process can start a child meanwhile that does not get it
             with suppress(OSError):
                 os.killpg(group, number)
                 got = True
@@ -133,7 +133,7 @@ class _Told:
 
 
 def _send(pid: int, began: int, number: signal.Signals) -> bool:
-    """Send a signal to the process that has had this number since *began*."""
+    """Send a signal to the process with this number, if it started at *began*."""
     process = os.pidfd_open(pid)
     try:
         same = _began(pid) == began
@@ -145,29 +145,29 @@ def _send(pid: int, began: int, number: signal.Signals) -> bool:
 
 
 def main(folder: Path) -> int:
-    """Run the job ordered in *folder*; returns its exit code, as a shell would, once its end is written down."""
-    told = _Told()
+    """Run the job of *folder*; returns its exit code, as a shell would, once its end is written down."""
+    signals = _Signals()
     number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     if Path("/proc/self/fd").is_dir():
-        folder = Path(f"/proc/self/fd/{number}")  # by which it is found, too, once it was moved
+        folder = Path(f"/proc/self/fd/{number}")  # which still works when the folder is moved
     lock = (folder / "lock").open("a")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return 1  # another runner has it, or the engine is just giving it up
+        return 1  # another runner has the lock, or the engine is giving the run up
     if (folder / "end.json").exists():
         return 1
-    if (folder / "runner.json").exists():  # a run is begun once; what runs it may not know that it had
-        _write(folder / "end.json", _end(None, told, "its runner died"))
+    if (folder / "runner.json").exists():  # a run begins once: Slurm may have requeued it
+        _write(folder / "end.json", _end(None, signals, "its runner died"))
         return 1
-    order = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    spec = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     began_s = time.monotonic()
-    code, cause, over_limit = _run(order, folder, told)
-    end = _end(code, told, cause) | {"ran_s": time.monotonic() - began_s, "over_limit": over_limit}
+    code, cause, over_limit = _run(spec, folder, signals)
+    end = _end(code, signals, cause) | {"ran_s": time.monotonic() - began_s, "over_limit": over_limit}
     while not (folder / "end.json").exists():  # else it was given up meanwhile
         try:
             _write(folder / "end.json", end)
-        except OSError:  # a full disk: as long as this is not written, the run is not over
+        except OSError:  # a full disk: the run is over once this is written
             if _is_deleted(number):
                 return 1
             time.sleep(_AGAIN_S)
@@ -176,49 +176,49 @@ def main(folder: Path) -> int:
     else:
         return 1
     if code is None:
-        return 0 if told.at_s is not None else 1
+        return 0 if signals.stop_s is not None else 1
     return code if code >= 0 else 128 - code
 
 
 def _is_deleted(number: int) -> bool:
-    """Whether the open folder *number* is nowhere any more: nobody will ever ask how this ended."""
+    """Whether the open folder *number* was deleted: then nobody needs the end."""
     try:
         return os.fstat(number).st_nlink == 0
     except OSError:
         return False
 
 
-def _end(code: int | None, told: _Told, cause: str) -> dict[str, Any]:
-    return {"exit_code": code, "stopped": told.at_s is not None, "at_s": time.time(), "cause": cause}
+def _end(code: int | None, signals: _Signals, cause: str) -> dict[str, Any]:
+    return {"exit_code": code, "stopped": signals.stop_s is not None, "at_s": time.time(), "cause": cause}
 
 
-def _await_turn(path: str, folder: Path, told: _Told) -> IO[str] | None:
-    """Wait until no other run of the job is alive; ``None`` if this one is told to stop, or is given up, before."""
+def _await_turn(path: str, folder: Path, signals: _Signals) -> IO[str] | None:
+    """Wait until no other run of the job is alive; ``None`` if this one is stopped, or given up, before."""
     lock = Path(path).open("a")  # noqa: SIM115
     waiting = select.poll()
-    waiting.register(told.woken, select.POLLIN)
-    while told.at_s is None and not (folder / "end.json").exists():
+    waiting.register(signals.woken, select.POLLIN)
+    while signals.stop_s is None and not (folder / "end.json").exists():
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             waiting.poll(1000 * _TURN_S)
-            told.rest()
+            signals.rest()
         else:
             return lock
     return None
 
 
-def _run(order: dict[str, Any], folder: Path, told: _Told) -> tuple[int | None, str, bool]:
-    turn = _await_turn(order["lock"], folder, told) if order.get("lock") else None  # held as long as we live
-    if told.at_s is not None or (turn is None and order.get("lock")):
+def _run(spec: dict[str, Any], folder: Path, signals: _Signals) -> tuple[int | None, str, bool]:
+    turn = _await_turn(spec["lock"], folder, signals) if spec.get("lock") else None  # locked as long as we live
+    if signals.stop_s is not None or (turn is None and spec.get("lock")):
         return None, "stopped before it began", False
     _take_in_orphans()
     with (folder / "output.log").open("ab") as output:
         try:
             job = subprocess.Popen(  # noqa: S603
-                order["command"],
-                cwd=order["folder"],
-                env={**os.environ, **order["environment"]},
+                spec["command"],
+                cwd=spec["folder"],
+                env={**os.environ, **spec["environment"]},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -227,51 +227,51 @@ def _run(order: dict[str, Any], folder: Path, told: _Told) -> tuple[int | None, 
             )
         except OSError as error:
             return None, f"could not be started: {error}", False
-    told.job = job
+    signals.job = job
     try:
         began = {"runner_began": _began(os.getpid()), "job_began": _began(job.pid)}
         _write(folder / "runner.json", {"runner": os.getpid(), "job": job.pid, "boot": _boot(), **began})
     except OSError as error:
-        _clear(job, told)
+        _clear(job, signals)
         return None, f"its records cannot be written: {error}", False
-    if told.at_s is not None:
-        told.pass_on(signal.SIGTERM)
-    over = _wait(job, told, order, folder / "end.json")
-    code = _clear(job, told)
+    if signals.stop_s is not None:
+        signals.pass_on(signal.SIGTERM)
+    over = _wait(job, signals, spec, folder / "end.json")
+    code = _clear(job, signals)
     if over:
-        return _OVER_LIMIT, f"its time limit of {order['limit_s']:g} s was over", True
+        return _OVER_LIMIT, f"its time limit of {spec['limit_s']:g} s was over", True
     return code, f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}", False
 
 
-def _wait(job: subprocess.Popen[bytes], told: _Told, order: dict[str, Any], end: Path) -> bool:
-    """Return when the job has ended, or is to be killed; says whether its time was over.
+def _wait(job: subprocess.Popen[bytes], signals: _Signals, spec: dict[str, Any], end: Path) -> bool:
+    """Return when the job has ended, or has to be killed; returns whether its time limit was over.
 
-    It is to be killed if it is told to stop, or its time is over, and it or anything it started does not end within
-    its grace time, and at once if the engine gave this run up.
+    It has to be killed if it, or a process it started, does not end within its grace time after it was told to stop or
+    its time limit was over; at once if the engine gave the run up.
     """
-    limit_s, look_s = order.get("limit_s"), order.get("look_s")
+    limit_s, look_s = spec.get("limit_s"), spec.get("look_s")
     over_s = math.inf if limit_s is None else time.monotonic() + limit_s
     warned = False
     waiting = select.poll()
-    waiting.register(told.woken, select.POLLIN)
+    waiting.register(signals.woken, select.POLLIN)
     while True:
         left = _reap(job)
-        if job.returncode is not None and not (left and (warned or told.at_s is not None)):
+        if job.returncode is not None and not (left and (warned or signals.stop_s is not None)):
             return warned
         now_s = time.monotonic()
-        if told.at_s is None and now_s >= over_s and not warned:
+        if signals.stop_s is None and now_s >= over_s and not warned:
             warned = True
-            told.pass_on(signal.SIGTERM)
-        kill_s = min(over_s, math.inf if told.at_s is None else told.at_s) + order["grace_s"]
+            signals.pass_on(signal.SIGTERM)
+        kill_s = min(over_s, math.inf if signals.stop_s is None else signals.stop_s) + spec["grace_s"]
         if now_s >= kill_s or (look_s is not None and end.exists()):
             return warned
         next_s = min(kill_s if warned else min(over_s, kill_s), math.inf if look_s is None else now_s + look_s)
         waiting.poll(1000 * min(_LONGEST_WAIT_S, max(0.0, next_s - now_s)))
-        told.rest()
+        signals.rest()
 
 
 def _reap(job: subprocess.Popen[bytes]) -> bool:
-    """Take note of the ends of children; says whether there are any left."""
+    """Reap children; returns whether any are left."""
     while True:
         try:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -286,14 +286,14 @@ def _reap(job: subprocess.Popen[bytes]) -> bool:
                 os.waitpid(ended.si_pid, os.WNOHANG)
 
 
-def _clear(job: subprocess.Popen[bytes], told: _Told) -> int:
-    """Kill the job and whatever it has started, as far as that may be, until nothing is left; returns its exit code."""
+def _clear(job: subprocess.Popen[bytes], signals: _Signals) -> int:
+    """Kill the job and all its descendants until none is left, if possible; returns the job's exit code."""
     waiting, in_vain = select.poll(), 0
-    waiting.register(told.woken, select.POLLIN)
+    waiting.register(signals.woken, select.POLLIN)
     while _reap(job) and in_vain < _IN_VAIN:
-        in_vain = 0 if told.pass_on(signal.SIGKILL) else in_vain + 1
+        in_vain = 0 if signals.pass_on(signal.SIGKILL) else in_vain + 1
         waiting.poll(1000 * _KILL_AGAIN_S)
-        told.rest()
+        signals.rest()
     return job.wait()
 
 

@@ -2,5 +2,5 @@
 
 - ``events``: the event queue, totally ordered by (time, priority, sequence).
 - ``engine``: jobs progressing by epochs, snapshots, preemption, outages, node power.
-- ``clock``: virtual time.
+- ``live``: the same in real time.
 """

@@ -1,7 +1,7 @@
 """A simulated cluster.
 
 A job works at the speed its configuration gives it, epoch by epoch. Stopped, it falls back to its last snapshot, taken
-at the end of each epoch; started again, it holds its GPUs for ``restart_s`` before it works. Nodes draw the power of
+at the end of each epoch; started again, it has its GPUs for ``restart_s`` before it works. Nodes draw the power of
 their class and the GPU power of the jobs on them; unused, they go to a low-power state after a while.
 """
 
@@ -19,9 +19,9 @@ from commonwatt.control.engine import (
     Holder,
     JobEnded,
     JobInterrupted,
+    JobProgress,
     NodeView,
     Outcome,
-    Progress,
     Reading,
     SetPower,
     Start,
@@ -32,7 +32,7 @@ from commonwatt.engines.simulated.events import EventQueue, Priority, Scheduled
 from commonwatt.engines.simulated.speeds import Speeds
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import EngineError
-from commonwatt.model.jobs import JobTable
+from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster, PowerState
 from commonwatt.model.units import MICRO
 
@@ -50,18 +50,18 @@ class Outage:
 
 @dataclass(frozen=True)
 class World:
-    """What is true in the simulation, whatever the controller believes.
+    """What is true in the simulation, whatever the controller assumes.
 
     Attributes
     ----------
     restart_s
-        Time a job holds its GPUs before it works when it is not started for the first time.
+        Time a job has its GPUs before it works, except at its first start.
     lose_work
         Whether stopping a job loses the work since its last snapshot; without, ANDREAS' own simulator.
     unused_state, unused_after_s
-        Low-power state an unused node goes to, and after how long; stays on if ``None``.
+        Low-power state an unused node enters, and after how long; ``None``: it stays on.
     slowdown
-        Factor by which each job's real run time exceeds what its table says, by row; none if empty.
+        Factor by which the real run time of each job exceeds that of its table, by row; none if empty.
     outages
         When nodes are down.
     """
@@ -89,7 +89,7 @@ class _Node:
     state: PowerState | None = None
     changed_s: float = 0.0  # end of the transition it is in
     version: int = 0
-    outages: int = 0  # those under way
+    outages: int = 0  # current ones
     surplus_uj: int = 0  # drawn beyond its power since it was metered
     rousing: bool = False  # waking with nobody on it
 
@@ -97,7 +97,7 @@ class _Node:
 class SimulatedEngine:
     """An ``Engine`` in virtual time."""
 
-    def __init__(self, cluster: Cluster, jobs: JobTable, world: World, *, now_s: float = 0.0) -> None:
+    def __init__(self, cluster: Cluster, jobs: JobArrays, world: World, *, now_s: float = 0.0) -> None:
         self.capabilities = Capabilities(preempt=True, gangs=True, energy=True, power_states=True)
         self.now_s = now_s
         self._cluster, self._world = cluster, world
@@ -124,8 +124,8 @@ class SimulatedEngine:
             self._queue.push(outage.from_s, Priority.NODE_DOWN, outage.node)
             self._queue.push(outage.to_s, Priority.NODE_UP, outage.node)
 
-    def add(self, jobs: JobTable, last_handle: int) -> None:
-        """Let more jobs be started, whose handles are *last_handle* at most."""
+    def add(self, jobs: JobArrays, last_handle: int) -> None:
+        """Add jobs, whose handles are *last_handle* at most."""
         self._jobs |= {name: (jobs, j) for j, name in enumerate(jobs.names)}
         self._speeds.grow(last_handle + 1)
 
@@ -137,14 +137,14 @@ class SimulatedEngine:
         wait_s = np.where(self._left_s < self.now_s, wait_s, 0.0)
         return NodeView(self._usable.copy(), wait_s, self._power_state.copy())
 
-    def progress(self, handles: Ints) -> Progress:
+    def progress(self, handles: Ints) -> JobProgress:
         """Progress of *handles* now."""
         speeds, now_s = self._speeds, self.now_s
         done = speeds.done(handles, now_s)
         running = np.isfinite(speeds.epoch_s[handles])
         kept = speeds.kept(handles, now_s) if self._world.lose_work else done
         until_s = np.where(running, np.maximum(0.0, speeds.work_from_s[handles] - now_s), 0.0)
-        return Progress(done, kept, until_s)
+        return JobProgress(done, kept, until_s)
 
     def poll(self) -> Sequence[Change]:
         """What changed since the last poll."""
@@ -152,7 +152,7 @@ class SimulatedEngine:
         return changes
 
     def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
-        """Execute *commands*; raises ``EngineError`` on one that cannot be."""
+        """Execute *commands*; raises ``EngineError`` on one that is impossible."""
         stopped = []
         for command in commands:
             if isinstance(command, Stop):
@@ -178,11 +178,11 @@ class SimulatedEngine:
     # -- virtual time
 
     def next_s(self) -> float | None:
-        """When something will happen by itself."""
+        """When the next event is."""
         return self._queue.next_s()
 
     def advance(self, time_s: float) -> None:
-        """Let time pass to *time_s*, or to the first moment at which there is something to report."""
+        """Advance to *time_s*, or to the first moment at which there is something to report."""
         while (upcoming := self._queue.next_s()) is not None and upcoming <= time_s:
             if self._changes and upcoming > self.now_s:
                 return
@@ -291,7 +291,7 @@ class SimulatedEngine:
         node.metered_s = self.now_s
 
     def _left_alone(self, n: int) -> None:
-        """Node *n* has become unused: plan its going to sleep."""
+        """Node *n* has become unused: schedule its sleep."""
         if self._world.unused_state is None:
             return
         node = self._nodes[n]
@@ -300,7 +300,7 @@ class SimulatedEngine:
         self._queue.push(self.now_s + self._world.unused_after_s, Priority.POWER, n, node.version)
 
     def _power_event(self, n: int) -> None:
-        """Node *n* has entered its state, has become awake, or has been unused for long enough."""
+        """Node *n* has entered its state, is awake, or has been unused for long enough."""
         node = self._nodes[n]
         if node.state is not None:
             self._meter(n)
@@ -334,7 +334,7 @@ class SimulatedEngine:
         self._sleep(n, command.state)
 
     def _sleep(self, n: int, state: str) -> None:
-        """Node *n*, which is on, begins to enter *state*, which takes a while at idle power."""
+        """Let node *n*, which is on, enter *state*, which takes a while at idle power."""
         node = self._nodes[n]
         self._meter(n)
         node.state = self._kinds[n].state(state)
@@ -348,7 +348,7 @@ class SimulatedEngine:
             self._power_w[n] = node.state.power_w
 
     def _wake(self, n: int) -> float:
-        """Make sure node *n* is on or waking; returns when it is ready: at once, if it would go to sleep only now."""
+        """Wake node *n* unless it is on; returns when it is ready: at once, if it began to sleep at this moment."""
         node = self._nodes[n]
         node.version, node.rousing = -1, False  # no longer about to sleep
         if node.state is not None:
@@ -387,7 +387,7 @@ class SimulatedEngine:
         self._left_alone(n)
 
 
-def _config(table: JobTable, row: int, gpu_type: str, gpus: int) -> int:
+def _config(table: JobArrays, row: int, gpu_type: str, gpus: int) -> int:
     for c in range(int(table.start[row]), int(table.start[row + 1])):
         if table.config_gpus[c] == gpus and table.gpu_types[table.config_type[c]] == gpu_type:
             return c

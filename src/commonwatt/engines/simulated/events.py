@@ -20,7 +20,7 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, order=True, slots=True)
 class Scheduled:
-    """An event that will happen; *subject* is a job's or node's number, *version* tells stale events."""
+    """A future event; *subject* is the number of a job or node, *version* identifies stale events."""
 
     time_s: float
     priority: Priority
@@ -31,7 +31,7 @@ class Scheduled:
 
 @dataclass
 class EventQueue:
-    """Events to come, by (time, priority, sequence)."""
+    """Future events, by (time, priority, sequence)."""
 
     _heap: list[Scheduled] = field(default_factory=list)
     _sequence: int = 0

@@ -1,18 +1,20 @@
-"""Simulated work in real time: a cluster to try the control plane on, with nothing to install and nothing at stake."""
+"""Simulated work in real time: a cluster to try the control plane on, without any installation."""
 
 from __future__ import annotations
 
 import select
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from commonwatt.control.engine import (
     Change,
     Command,
-    Found,
     JobInterrupted,
+    JobProgress,
+    LiveEngine,
     NodeView,
-    Progress,
     Reading,
+    RecordedRun,
     SetPower,
     Start,
     Stop,
@@ -20,30 +22,31 @@ from commonwatt.control.engine import (
 )
 from commonwatt.engines.simulated.engine import SimulatedEngine, World
 from commonwatt.model.arrays import Ints
-from commonwatt.model.jobs import JobTable
+from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster
 
 __all__ = ["VirtualWork"]
 
 
-class VirtualWork(SimulatedEngine):
+class VirtualWork(SimulatedEngine, LiveEngine):
     """A simulated cluster whose clock is *now*, seconds since 1970.
 
-    It remembers nothing when its process ends: jobs that ran then are found to run nowhere.
+    It has no records once its process ends: jobs that ran then run nowhere.
     """
 
     def __init__(self, cluster: Cluster, world: World, now: Callable[[], float]) -> None:
         self._now = now
         self._attempts: dict[int, int] = {}
         self._ends: dict[int, Change] = {}  # of the last run of each job that does not run
-        super().__init__(cluster, JobTable.of([]), world, now_s=now())
+        super().__init__(cluster, JobArrays.of([]), world, now_s=now())
+        self.capabilities = replace(self.capabilities, prune=True)
 
     def nodes(self) -> NodeView:
         """State of the nodes."""
         self._catch_up()
         return super().nodes()
 
-    def progress(self, handles: Ints) -> Progress:
+    def progress(self, handles: Ints) -> JobProgress:
         """Progress of *handles* now."""
         self._speeds.grow(int(handles.max(initial=-1)) + 1)
         self._catch_up()
@@ -55,9 +58,9 @@ class VirtualWork(SimulatedEngine):
         return super().poll()
 
     def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
-        """Execute *commands*; raises ``EngineError`` on one that cannot be.
+        """Execute *commands*; raises ``EngineError`` on one that is impossible.
 
-        A job that has ended without anybody having been told yet is neither stopped nor started: the next poll tells.
+        A job whose end was not reported yet is neither stopped nor started: the next poll reports it.
         """
         self._catch_up()
         answers = []
@@ -80,25 +83,25 @@ class VirtualWork(SimulatedEngine):
         self._catch_up()
         return super().readings(up_to_now=up_to_now)
 
-    def found(self) -> Sequence[Found]:
-        """Return every job started in this process; how those ended that do not run comes with the next poll."""
+    def recorded_runs(self) -> Sequence[RecordedRun]:
+        """Return every job started in this process; the next poll reports how those ended that do not run."""
         self._catch_up()
         self._changes = list(self._ends.values())
-        found = []
+        runs = []
         for handle, attempts in sorted(self._attempts.items()):
             run = self._running.get(handle)
-            found.append(Found(handle, attempts, run.nodes if run else (), run.gpus_per_node if run else 0))
-        return found
+            runs.append(RecordedRun(handle, attempts, run.nodes if run else (), run.gpus_per_node if run else 0))
+        return runs
 
     def attempts(self, handle: int) -> int:
         """How often a job was started."""
         return self._attempts.get(handle, 0)
 
-    def remembered(self) -> Sequence[int]:
+    def prunable(self) -> Sequence[int]:
         """Return the jobs that were started and do not run."""
         return sorted(self._ends)
 
-    def forget(self, handles: Collection[int], *, aside: bool = False) -> None:  # noqa: ARG002
+    def prune(self, handles: Collection[int], *, aside: bool = False) -> None:  # noqa: ARG002
         """Forget jobs that do not run."""
         gone = {handle for handle in handles if handle in self._ends}
         for handle in gone:
@@ -115,10 +118,10 @@ class VirtualWork(SimulatedEngine):
             select.select([waker] if waker >= 0 else [], [], [], until_s)
 
     def _catch_up(self) -> None:
-        """Let happen what has happened by now."""
+        """Simulate up to now."""
         now_s, changes = self._now(), self._changes
         while self.now_s < now_s:
-            self._changes = []  # else time would stand at the first of them
+            self._changes = []  # else time would stop at the first of them
             self.advance(now_s)
             for change in self._changes:
                 self._ends[change.handle] = change

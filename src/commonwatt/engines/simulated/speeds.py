@@ -1,4 +1,4 @@
-"""How far jobs are, in columns."""
+"""Progress of simulated jobs, in columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Speeds:
     """Progress of all jobs in columns, by handle; infinite epoch time for those that do not run."""
 
     def __init__(self, jobs: int) -> None:
-        self.base_epochs = np.zeros(jobs)  # done when last started, or kept when stopped
+        self.base_epochs = np.zeros(jobs)  # done at the last start, or kept at the last stop
         self.work_from_s = np.zeros(jobs)
         self.epoch_s = np.full(jobs, np.inf)
         self.epochs = np.ones(jobs)
@@ -34,5 +34,5 @@ class Speeds:
         return np.asarray(np.minimum(self.base_epochs[handles] + worked, self.epochs[handles]))
 
     def kept(self, handles: Ints | int, now_s: float) -> Floats:
-        """Epochs *handles* would go on from if they were stopped at *now_s*."""
+        """Epochs *handles* would continue from if they were stopped at *now_s*."""
         return np.asarray(np.maximum(self.base_epochs[handles], np.floor(self.done(handles, now_s) + 1e-9)))

@@ -1,1 +1,1 @@
-"""Jobs of a real Slurm: ``commands`` talks to it, ``reading`` understands it, ``engine`` is the engine over both."""
+"""Jobs of a real Slurm: ``commands`` talks to it, ``parsing`` reads its answers, ``engine`` is the engine over both."""

@@ -1,4 +1,4 @@
-"""Slurm's own client programs: argument lists, never a shell; each has a timeout and an error that says what failed."""
+"""Slurm's client programs: argument lists, never a shell; each with a timeout and an error that says what failed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from commonwatt.engines.slurm.reading import (
+from commonwatt.engines.slurm.parsing import (
     JOB_FIELDS,
     NODE_FIELDS,
     SlurmJob,
@@ -39,35 +39,35 @@ class Slurm:
     Parameters
     ----------
     conf
-        Its ``slurm.conf``; the usual one of this machine if not given.
+        Its ``slurm.conf``; the default one of this machine if not given.
     timeout_s
-        How long one command may take.
+        Longest time of one command.
     use_json
-        Whether to ask for JSON first; without it, only the plain output is read.
+        Whether to ask for JSON first; without it, only plain output is read.
     """
 
     def __init__(self, conf: Path | None = None, *, timeout_s: float = 30.0, use_json: bool = True) -> None:
         self._timeout_s = timeout_s
         self._json = {"squeue": use_json, "sinfo": use_json, "scontrol": use_json}
-        # options for the clients, and, where we run inside a job, that job, are nothing to go by
+        # neither options in the environment, nor the job we may run inside of, may change the commands
         self._env = {k: v for k, v in os.environ.items() if not k.startswith(_FORGET) or k == "SLURM_CONF"}
         if conf is not None:
             self._env["SLURM_CONF"] = str(conf)
 
-    # -- questions
+    # -- queries
 
     def ping(self) -> None:
-        """Raise ``EngineDownError`` if no controller is there: any other command would try again for a while."""
-        said = self._run("scontrol", "ping").stdout.decode(errors="replace")
-        if "is DOWN" in said and "is UP" not in said:
-            msg = f"slurmctld does not answer ({' '.join(said.split())[:80]})"
+        """Raise ``EngineDownError`` if no controller answers: any other command would retry for a while."""
+        output = self._run("scontrol", "ping").stdout.decode(errors="replace")
+        if "is DOWN" in output and "is UP" not in output:
+            msg = f"slurmctld does not answer ({' '.join(output.split())[:80]})"
             raise EngineDownError(msg)
 
     def jobs(self, user: str | None = None) -> list[SlurmJob]:
-        """Jobs of *user*, or of everybody, that Slurm knows, with those that ended within its ``MinJobAge``.
+        """Return the jobs of *user*, or of everybody, that Slurm has; also those that ended within its ``MinJobAge``.
 
-        The JSON of Slurm 22.05 lists everybody's in any case, which takes its time. Without ``--all``, those of a
-        hidden partition are not shown, not even to who submitted them.
+        The JSON of Slurm 22.05 has everybody's jobs in any case, which takes time. Without ``--all``, jobs of a hidden
+        partition are left out, even for their owner.
         """
         of = ["--states=all", "--all"] if user is None else ["--states=all", "--all", f"--user={user}"]
         found = self._ask_json(("squeue", *of, "--json"), jobs_of_json)
@@ -77,60 +77,59 @@ class Slurm:
         return [job for job in found if user in (None, job.user)]
 
     def nodes(self) -> list[SlurmNode]:
-        """All nodes Slurm knows."""
+        """Return all nodes of Slurm."""
         found = self._ask_json(("sinfo", "--json"), nodes_of_json)
-        if found is None:  # since 23.11, this is where they are
+        if found is None:  # since 23.11, they are there
             found = self._ask_json(("scontrol", "show", "nodes", "--json"), nodes_of_json)
         if found is not None:
             return found
         return nodes_of_text(self.run("sinfo", "--noheader", "--all", "--Node", f"--Format={NODE_FIELDS}"))
 
     def reasons(self) -> dict[str, str]:
-        """Why nodes are in the state they are in, by name, as whoever put them there said."""
-        mark = secrets.token_hex(4)  # a reason may hold anything, even what looks like a further line
-        said = self.run("sinfo", "--noheader", "--Node", "--all", f"--format={mark}|%N|%E")
-        rows = (line.split("|", 2) for line in said.splitlines() if line.startswith(f"{mark}|"))
+        """Return the reason of each node's state, by name, as it was set."""
+        mark = secrets.token_hex(4)  # a reason may contain anything, even what looks like a further line
+        output = self.run("sinfo", "--noheader", "--Node", "--all", f"--format={mark}|%N|%E")
+        rows = (line.split("|", 2) for line in output.splitlines() if line.startswith(f"{mark}|"))
         return {row[1]: row[2] for row in rows if len(row) == 3}
 
-    # -- orders
+    # -- commands
 
     def submit(self, options: Sequence[str], script: Path, argument: str) -> int:
         """Submit *script*; returns the id of the job."""
-        said = self.run("sbatch", "--parsable", *options, "--", str(script), argument)
-        number = said.strip().partition(";")[0]
+        output = self.run("sbatch", "--parsable", *options, "--", str(script), argument)
+        number = output.strip().partition(";")[0]
         if not number.isdigit():
-            msg = f"sbatch: its answer is no job: {said.strip()[:80]!r}"
+            msg = f"sbatch: its answer is not a job id: {output.strip()[:80]!r}"
             raise EngineDownError(msg)
         return int(number)
 
     def terminate(self, jobs: Sequence[int]) -> None:
-        """Send SIGTERM to the batch scripts of *jobs*; one that is gone, or not there yet, does not hear it."""
-        self._tell("scancel", "--signal=TERM", "--batch", *map(str, jobs))
+        """Send SIGTERM to the batch scripts of *jobs*; those that are gone, or do not run yet, do not get it."""
+        self._run_lenient("scancel", "--signal=TERM", "--batch", *map(str, jobs))
 
     def cancel(self, jobs: Sequence[int]) -> None:
-        """Take *jobs* out of Slurm, killed after its ``KillWait`` if need be."""
-        self._tell("scancel", *map(str, jobs))
+        """Cancel *jobs*; Slurm kills them after its ``KillWait`` if need be."""
+        self._run_lenient("scancel", *map(str, jobs))
 
     def update_node(self, name: str, state: str | None, reason: str | None = None) -> None:
-        """Change the state of a node, or why it is in it; takes the rights of an operator of Slurm."""
+        """Change the state of a node, or its reason; requires an operator of Slurm."""
         changed = {"State": state, "Reason": reason}
-        said = [f"{key}={value}" for key, value in changed.items() if value is not None]
-        self.run("scontrol", "update", f"NodeName={name}", *said)
+        output = [f"{key}={value}" for key, value in changed.items() if value is not None]
+        self.run("scontrol", "update", f"NodeName={name}", *output)
 
-    # -- how
+    # -- running programs
 
     def run(self, program: str, *arguments: str) -> str:
         """Run a client program; returns what it printed.
 
-        Raises ``EngineDownError`` if the controller does not answer, when what was asked of it may have been done, or
-        not, and ``EngineError`` if it refuses, or if there is no
-        such program.
+        Raises ``EngineDownError`` if the controller does not answer: the command may have been carried out, or not.
+        Raises ``EngineError`` if it refuses, or if there is no such program.
         """
         done = self._run(program, *arguments)
         if done.returncode:
-            said = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
-            words = " ".join(said.split()).removeprefix(f"{program}: ").removeprefix("error: ")[:300]
-            if any(sign in said.lower() for sign in _SILENCE):
+            output = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
+            words = " ".join(output.split()).removeprefix(f"{program}: ").removeprefix("error: ")[:300]
+            if any(sign in output.lower() for sign in _SILENCE):
                 msg = f"{program}: slurmctld does not answer ({words})"
                 raise EngineDownError(msg)
             msg = f"{program}: {words}"
@@ -151,7 +150,7 @@ class Slurm:
             raise EngineError(msg) from error
 
     def _ask_json(self, command: Sequence[str], read: Callable[[str], list[_T]]) -> list[_T] | None:
-        """Ask for JSON; ``None`` where that is not to be had, and the plain output may say more."""
+        """Ask for JSON; ``None`` if there is none, where plain output may help."""
         if not self._json[command[0]]:
             return None
         try:
@@ -159,16 +158,16 @@ class Slurm:
         except EngineDownError:
             raise
         except EngineError as error:
-            if "option" in str(error):  # this version has none
+            if "option" in str(error):  # this version has no JSON
                 self._json[command[0]] = False
             return None
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def _tell(self, program: str, *arguments: str) -> None:
+    def _run_lenient(self, program: str, *arguments: str) -> None:
         try:
             self.run(program, *arguments)
         except EngineDownError:
             raise
-        except EngineError:  # it is over already, or not to be signalled yet: whoever asked looks again
+        except EngineError:  # it is over already, or cannot be signalled yet: the caller looks again
             return

@@ -1,4 +1,4 @@
-"""One run of a job, seen from the engine: its order on disk, its job in Slurm, and how it ended."""
+"""One run of a job, as the engine handles it: its records on disk, its job in Slurm, and how it ended."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from commonwatt.control.engine import Change, JobInterrupted, JobLeft, Stopped
-from commonwatt.engines.local.folder import End, RunFolder, RunOrder
+from commonwatt.engines.local.folder import End, RunFolder
+from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.slurm.commands import Slurm
-from commonwatt.engines.slurm.reading import SlurmJob
+from commonwatt.engines.slurm.parsing import SlurmJob
 from commonwatt.engines.slurm.settings import GONE_S, SlurmSettings
 
-__all__ = ["SlurmRun", "await_end", "comment_of", "kill_overdue", "out_of_place", "run_of", "strays", "told"]
+__all__ = ["SlurmRun", "await_end", "change_of", "comment_of", "evicted", "kill_overdue", "run_of", "unplaced_runs"]
 
 _BLINK_S = 0.05
 _AGAIN_S = 1.0
 
 _CAUSES = {
     "BOOT_FAIL": "a node of it did not boot",
-    "CANCELLED": "it was cancelled in Slurm, not by us",
+    "CANCELLED": "it was cancelled in Slurm, not by commonwatt",
     "DEADLINE": "Slurm ended it at its deadline",
     "NODE_FAIL": "a node of it failed",
     "PREEMPTED": "Slurm gave its place to another job",
@@ -30,12 +31,12 @@ _FAILURES = {"OUT_OF_MEMORY": (137, "it used more memory than Slurm gave it")}
 
 
 def comment_of(identity: str, handle: int, attempt: int) -> str:
-    """What a job of ours carries in Slurm, by which it is found again."""
+    """Return the comment that identifies a job of ours in Slurm."""
     return f"commonwatt {identity} {handle} {attempt}"
 
 
 def run_of(identity: str, comment: str) -> tuple[int, int] | None:
-    """Handle and attempt of a job of ours; ``None`` for any other."""
+    """Return the handle and attempt of a job of ours; ``None`` for any other."""
     words = comment.split(" ")
     if len(words) != 4 or words[:2] != ["commonwatt", identity]:
         return None
@@ -46,19 +47,41 @@ def run_of(identity: str, comment: str) -> tuple[int, int] | None:
 
 @dataclass(slots=True, eq=False)
 class SlurmRun:
-    """A run that was ordered, and of whose end nobody has been told yet."""
+    """A run whose end was not reported yet.
+
+    Attributes
+    ----------
+    number
+        Of its job in Slurm, if this process submitted it.
+    deferred
+        Not submitted yet: its nodes are waking.
+    there
+        On its nodes, as far as is known.
+    asked_s
+        When it was first asked to stop.
+    stop_cause
+        Why we cancelled it in Slurm, if we did.
+    missing_s
+        Since when it is neither in Slurm, nor has a record of its end.
+    waiting_s
+        Since when it waits in Slurm's queue.
+    killed_s
+        When we had Slurm kill it.
+    detached
+        The controller takes it for gone, and it is not.
+    """
 
     folder: RunFolder
-    order: RunOrder
-    number: int | None = None  # of its job in Slurm, if it was us who submitted it
-    held: bool = False  # not submitted yet: its nodes are being woken
-    there: bool = False  # on its nodes, as far as is known
-    told_s: float | None = None  # when it was first asked to stop
-    why: str = ""  # why we took it out of Slurm, if we did
-    missing_s: float | None = None  # since when there has been nothing in Slurm, and no record of an end
-    waiting_s: float = field(default_factory=time.monotonic)  # since when it waits in Slurm's queue
-    killed_s: float | None = None  # when it was killed, by us
-    left: bool = False  # whoever had it stopped takes it for gone, and it is not
+    spec: RunSpec
+    number: int | None = None
+    deferred: bool = False
+    there: bool = False
+    asked_s: float | None = None
+    stop_cause: str = ""
+    missing_s: float | None = None
+    waiting_s: float = field(default_factory=time.monotonic)
+    killed_s: float | None = None
+    detached: bool = False
     now_s: Callable[[], float] = time.time
 
     @property
@@ -68,22 +91,22 @@ class SlurmRun:
 
     @property
     def stuck(self) -> bool:
-        """Whether it was killed so long ago that it is not waited for any more, should it be there still."""
+        """Whether it was killed so long ago that nobody waits for it any more."""
         return self.killed_s is not None and time.monotonic() > self.killed_s + GONE_S
 
     def ended(self, job: SlurmJob | None, lag_s: float, seen_s: float = math.inf) -> End | None:
-        """Return how the run ended, ``None`` if it has not; *job* is what was seen in Slurm at *seen_s*.
+        """Return how the run ended, ``None`` if it has not; *job* is its job in Slurm at *seen_s*.
 
-        Slurm says whether: only when it has given everything back. The record of the runner says how; where there is
-        none even after *lag_s*, which the shared file system may need, Slurm does, and the run is given up for good.
+        It has ended once Slurm has taken back everything. The record of its runner says how. If there is none after
+        *lag_s*, which the shared file system may need, Slurm says how, and the run is given up.
         """
         end = self._ended(job, lag_s, seen_s)
-        return None if end is None else end.timely(self.order, self.now_s())
+        return None if end is None else end.timely(self.spec, self.now_s())
 
     def _ended(self, job: SlurmJob | None, lag_s: float, seen_s: float) -> End | None:
         if job is not None and job.over and self.number not in (None, job.id):
-            job = None  # of another run, whose records were put aside
-        if self.held or (job is None and seen_s < self.waiting_s):  # it has only just been submitted
+            job = None  # of another run, whose records were moved aside
+        if self.deferred or (job is None and seen_s < self.waiting_s):  # it has only just been submitted
             return None
         if job is not None and not job.over:
             self.missing_s = None
@@ -94,27 +117,27 @@ class SlurmRun:
             self.missing_s = self.missing_s or now_s
             if now_s - self.missing_s < lag_s:
                 return None
-            return self.give_up(_without_record(job, self.why, self.now_s()))
+            return self.give_up(_without_record(job, self.stop_cause, self.now_s()))
         if end.stopped or (self.killed and _killed(end)):
-            return replace(end, stopped=True, cause=self.why or _stopped_by(job, end))
-        if _killed(end) and job is not None and job.state in _CAUSES:  # before its runner, which saw it and no more
+            return replace(end, stopped=True, cause=self.stop_cause or _stopped_by(job, end))
+        if _killed(end) and job is not None and job.state in _CAUSES:  # by Slurm; its runner only saw the signal
             return replace(end, exit_code=None, cause=f"{_CAUSES[job.state]} ({job.state})")
         return end
 
     def misplaced(self, job: SlurmJob, start_s: float) -> bool:
-        """Whether it is to be taken out of Slurm's queue, where it has nothing to do (any more)."""
+        """Whether it has to be cancelled in Slurm's queue."""
         if job.state != "PENDING":
             self.waiting_s = time.monotonic()
-        elif not self.why and self.folder.end() is not None:  # a controller that was killed forgot having started it
-            self.why = "Slurm lost sight of it and put it back into its queue"
+        elif not self.stop_cause and self.folder.end() is not None:  # a restarted slurmctld forgot that it ran
+            self.stop_cause = "Slurm lost track of it and requeued it"
             return True
-        elif not self.why and time.monotonic() > self.waiting_s + start_s:
-            self.why = f"Slurm did not start it within {start_s:g} s: {job.reason}"
+        elif not self.stop_cause and time.monotonic() > self.waiting_s + start_s:
+            self.stop_cause = f"Slurm did not start it within {start_s:g} s: {job.reason}"
             return True
         return False
 
     def give_up(self, end: End) -> End:
-        """Write down *end*, unless its runner was faster; a runner still alive, or yet to come, gives way to it."""
+        """Write down *end*, unless the runner was faster; a runner that is alive, or starts later, respects it."""
         with self.folder.without_runner():
             written = self.folder.end()
             if written is None:
@@ -122,7 +145,7 @@ class SlurmRun:
         return written or end
 
     def prevented(self, cause: str) -> bool:
-        """Make sure that it never begins; says whether that could be, because it has not."""
+        """Make sure that the run never begins; returns whether that was possible, as it has not begun."""
         with self.folder.without_runner() as dead:
             if not dead:
                 return False
@@ -131,81 +154,82 @@ class SlurmRun:
         return True
 
     def ended_s(self) -> float:
-        """When it ended, by its record; infinite if it has none."""
+        """When the run ended, by its record; infinite if it has none."""
         end = self.folder.end()
-        return math.inf if end is None else end.timely(self.order, self.now_s()).at_s
+        return math.inf if end is None else end.timely(self.spec, self.now_s()).at_s
 
     def just_ended(self, within_s: float) -> bool:
-        """Whether its record says that it ended a moment ago, which Slurm is to confirm soon."""
+        """Whether its record says that it ended a moment ago, which Slurm will confirm soon."""
         return self.now_s() - within_s <= self.ended_s() < math.inf
 
 
-def told(run: SlurmRun, change: Change) -> Change:
+def change_of(run: SlurmRun, change: Change) -> Change:
     """Return what the controller hears of the end of a run: of one it takes for gone, that it has left at last."""
-    if run.left and isinstance(change, JobInterrupted):
+    if run.detached and isinstance(change, JobInterrupted):
         return JobLeft(change.handle, change.at_s, change.lost_s)
     return change
 
 
-def strays(runs: Mapping[int, SlurmRun]) -> list[int]:
-    """Return the jobs that run on nodes that are not in the configuration any more."""
-    return [handle for handle, run in runs.items() if not run.order.nodes and run.folder.end() is None]
+def unplaced_runs(runs: Mapping[int, SlurmRun]) -> list[int]:
+    """Return the jobs that run on nodes the configuration does not have (any more)."""
+    return [handle for handle, run in runs.items() if not run.spec.nodes and run.folder.end() is None]
 
 
-def out_of_place(handle: int, stopped: Stopped, now_s: float) -> JobInterrupted:
-    """Return what the controller hears of a run that was stopped as its nodes are not in the configuration any more."""
+def evicted(handle: int, stopped: Stopped, now_s: float) -> JobInterrupted:
+    """Return the change to report for a run that was stopped as the configuration does not have its nodes."""
     cause = "its place is not in the configuration any more"
     return JobInterrupted(handle, now_s, stopped.lost_s, cause)
 
 
 def kill_overdue(
-    runs: Iterable[SlurmRun], job_of: Callable[[RunOrder], SlurmJob | None], slurm: Slurm, settings: SlurmSettings
+    runs: Iterable[SlurmRun], job_of: Callable[[RunSpec], SlurmJob | None], slurm: Slurm, settings: SlurmSettings
 ) -> None:
-    """Have Slurm kill, all at once, what was told to stop and has not in its time; waits for none of it."""
+    """Have Slurm kill, all at once, runs that were asked to stop and are overdue, without waiting."""
     now_s = time.monotonic()
-    told = [run for run in runs if run.told_s is not None and not run.killed and now_s > run.told_s + settings.kill_s]
-    due = [(run, job) for run in told if (job := job_of(run.order)) is not None and (job.holds or job.leaving)]
+    asked = [run for run in runs if run.asked_s is not None and not run.killed]
+    overdue = [run for run in asked if now_s > (run.asked_s or 0.0) + settings.kill_s]
+    due = [(run, job) for run in overdue if (job := job_of(run.spec)) is not None and (job.allocated or job.completing)]
     if due:
         slurm.cancel([job.id for _, job in due])
     for run, _ in due:
-        run.killed_s, run.why = now_s, run.why or "stopped"
+        run.killed_s, run.stop_cause = now_s, run.stop_cause or "stopped"
 
 
 def await_end(
     run: SlurmRun, slurm: Slurm, settings: SlurmSettings, job_of: Callable[[], SlurmJob | None]
 ) -> End | None:
-    """Have a run end that was told to, and Slurm take its GPUs back; kill it if it does not.
+    """Wait until a run that was asked to stop has ended and Slurm has its GPUs back; kill it if it is overdue.
 
-    Returns ``None`` if Slurm has yet to take it off its nodes though it was killed, or has ended: it may have a long
-    epilog, or a process that cannot be killed. Raises ``EngineError`` if Slurm does not answer. Its end is told later.
+    Returns ``None`` if Slurm still has it on its nodes although it ended or was killed: there may be a long epilog, or
+    a process that cannot be killed. Its end is reported later. Raises ``EngineError`` if Slurm does not answer.
     """
     stopped = End(None, stopped=True, at_s=run.now_s(), cause="stopped")
-    if run.held:
+    if run.deferred:
         return run.give_up(stopped)
-    told_s = time.monotonic()
-    kill_s = max(told_s, (told_s if run.told_s is None else run.told_s) + settings.kill_s)
+    asked_s = time.monotonic()
+    kill_s = max(asked_s, (asked_s if run.asked_s is None else run.asked_s) + settings.kill_s)
     pause_s, at_work, rest_s = _BLINK_S, False, math.inf
     while (job := job_of()) is not None and not job.over:
         now_s = time.monotonic()
-        at_work = at_work or job.holds
-        if job.leaving or run.killed or now_s > kill_s + settings.patience_s:
+        at_work = at_work or job.allocated
+        if job.completing or run.killed or now_s > kill_s + settings.patience_s:
             since_s = now_s if run.killed_s is None else run.killed_s
             rest_s = min(rest_s, since_s + (settings.patience_s if at_work and now_s < kill_s else GONE_S))
         if now_s > rest_s:
-            run.left = True
+            run.detached = True
             return None
         if job.state == "PENDING" or (now_s > kill_s and not run.killed):
             slurm.cancel([job.id])
-            run.killed_s, run.why = None if job.state == "PENDING" else now_s, run.why or "stopped"
-        elif job.state == "RUNNING" and now_s > told_s + _AGAIN_S:  # one still being launched did not hear it
+            run.killed_s, run.stop_cause = None if job.state == "PENDING" else now_s, run.stop_cause or "stopped"
+        elif job.state == "RUNNING" and now_s > asked_s + _AGAIN_S:  # it was being launched and missed it
             slurm.terminate([job.id])
-            told_s = now_s
+            asked_s = now_s
         time.sleep(pause_s)
         pause_s = min(_AGAIN_S, 1.5 * pause_s)
     over_s = time.monotonic()
     while run.folder.end() is None and run.folder.processes() and time.monotonic() < over_s + settings.lag_s:
         time.sleep(_BLINK_S)
-    end = run.give_up(stopped).timely(run.order, run.now_s())
+    end = run.give_up(stopped).timely(run.spec, run.now_s())
     return replace(end, stopped=True) if run.killed and _killed(end) else end
 
 
@@ -217,17 +241,17 @@ def _without_record(job: SlurmJob | None, why: str, now_s: float) -> End:
     if why:
         return End(None, stopped=False, at_s=now_s, cause=why)
     if job is None:
-        return End(None, stopped=False, at_s=now_s, cause="Slurm knows nothing of it, and it left no record")
+        return End(None, stopped=False, at_s=now_s, cause="it is not in Slurm, and left no record")
     if job.state == "COMPLETED":
-        return End(0, stopped=False, at_s=now_s, cause="completed, says Slurm")
+        return End(0, stopped=False, at_s=now_s, cause="completed, by Slurm's account")
     if job.state in _FAILURES:
         code, cause = _FAILURES[job.state]
         return End(code, stopped=False, at_s=now_s, cause=f"{cause} ({job.state})")
-    cause = _CAUSES.get(job.state, "its batch script ended before it could write how")
+    cause = _CAUSES.get(job.state, "its batch script ended without a record")
     return End(None, stopped=False, at_s=now_s, cause=f"{cause} ({job.state})")
 
 
 def _stopped_by(job: SlurmJob | None, end: End) -> str:
     if job is not None and job.state in _CAUSES:
         return f"{_CAUSES[job.state]} ({job.state})"
-    return f"somebody told it to stop: {end.cause}"
+    return f"it was told to stop by another: {end.cause}"

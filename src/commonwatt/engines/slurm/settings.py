@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from commonwatt.engines.local import runner
-from commonwatt.engines.local.folder import RunOrder
-from commonwatt.engines.state import make_identity
+from commonwatt.engines.run_spec import RunSpec
+from commonwatt.engines.state_folder import make_identity
 from commonwatt.model.errors import InputError
 
 __all__ = ["GONE_S", "SlurmSettings", "prepare", "submission"]
 
 GONE_S = 1.0
-"""How long a job is waited for that was killed, or that Slurm is at taking off its nodes."""
+"""How long to wait for a job that was killed, or that Slurm is taking off its nodes."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _EXPORT = "HOME,LANG,LOGNAME,PATH,SHELL,USER"
-"""All a job gets of the environment of the controller, which may hold secrets."""
+"""All a job gets of the environment of the controller, which may contain secrets."""
 
 
 @dataclass(frozen=True)
@@ -34,24 +34,24 @@ class SlurmSettings:
     options
         Options of every submission, such as ``--partition=gpu``, ``--account=ml`` or ``--mem-per-gpu=64G``.
     cpus_per_gpu
-        CPUs asked for with each GPU.
+        CPUs requested with each GPU.
     power
-        Whether nodes may be put to sleep; takes Slurm's power saving and the rights of an operator.
+        Whether nodes may be put to sleep; requires Slurm's power saving and an operator of Slurm.
     python
         Python 3.9 or newer on the nodes, which runs the batch script.
     grace_s
         Time between asking a job to stop and killing it.
     patience_s
-        How much longer its runner may take before Slurm is to kill it, and Slurm to take it off its nodes before
-        nobody waits for that any more.
+        How much longer its runner may take before Slurm kills the job, and how long to wait then for Slurm to take it
+        off its nodes.
     start_s
-        How long a job may wait in Slurm's queue for GPUs that were free, before it is taken back.
+        How long a job may wait in Slurm's queue for GPUs that were free, before it is withdrawn.
     lag_s
-        How late a file written on a node may be seen here, after Slurm said that the job is over.
+        How late a file written on a node may appear here after Slurm reports that the job is over.
     look_s
-        How old the engine's picture of the cluster may be.
+        How old the engine's snapshot of the cluster may be.
     runner_look_s
-        How often a running job looks whether it was given up, as one is whose node Slurm lost.
+        How often a running job checks whether it was given up, as after Slurm lost its node.
     """
 
     cluster_id: str = "commonwatt"
@@ -68,7 +68,7 @@ class SlurmSettings:
 
     @property
     def kill_s(self) -> float:
-        """How long after it was told to stop a job is killed."""
+        """Time after a request to stop at which a job is killed."""
         return self.grace_s + self.patience_s
 
     def __post_init__(self) -> None:
@@ -84,7 +84,7 @@ class SlurmSettings:
 
 
 def submission(
-    settings: SlurmSettings, order: RunOrder, nodes: Sequence[str], gpu_type: str, folder: Path, comment: str
+    settings: SlurmSettings, spec: RunSpec, nodes: Sequence[str], gpu_type: str, folder: Path, comment: str
 ) -> list[str]:
     """Return the options of ``sbatch`` for a run.
 
@@ -93,18 +93,18 @@ def submission(
     nodes
         Names of the nodes, all of which it gets.
     gpu_type
-        Slurm's name of the type of its GPUs; "" if it needs none.
+        Slurm's name for the type of its GPUs; "" if it needs none.
     folder
         The run's own folder, where Slurm's part of the output goes.
     comment
-        By which the job is found again.
+        Identifies the job.
     """
-    gpus = f"gpu:{gpu_type}:{order.gpus_per_node}" if gpu_type else f"gpu:{order.gpus_per_node}"
-    name = "".join(sign if sign.isprintable() else " " for sign in order.name)[:100]
+    gpus = f"gpu:{gpu_type}:{spec.gpus_per_node}" if gpu_type else f"gpu:{spec.gpus_per_node}"
+    name = "".join(sign if sign.isprintable() else " " for sign in spec.name)[:100]
     escaped = str(folder).replace("\\", "\\\\").replace("%", "%%")
     limit = []
-    if order.limit_s is not None:  # the runner keeps it to the second; this is for Slurm's planning
-        limit = [f"--time={math.ceil((order.limit_s + order.grace_s + settings.patience_s) / 60) + 1}"]
+    if spec.limit_s is not None:  # the runner enforces it to the second; this is for Slurm's planning
+        limit = [f"--time={math.ceil((spec.limit_s + spec.grace_s + settings.patience_s) / 60) + 1}"]
     return [
         *settings.options,
         f"--job-name={name}",
@@ -112,7 +112,7 @@ def submission(
         f"--nodes={len(nodes)}",
         f"--nodelist={','.join(nodes)}",
         "--ntasks-per-node=1",
-        f"--cpus-per-task={order.gpus_per_node * settings.cpus_per_gpu}",
+        f"--cpus-per-task={spec.gpus_per_node * settings.cpus_per_gpu}",
         f"--gres={gpus}",
         *limit,
         "--no-requeue",
@@ -125,10 +125,10 @@ def submission(
 
 
 def prepare(state: Path, settings: SlurmSettings, names: Sequence[str]) -> tuple[str, Path]:
-    """Make the state folder; returns who we are to Slurm, made up once for it, and the batch script.
+    """Make the state folder; returns our identity in Slurm and the batch script.
 
-    A part of it is random: with a folder that was lost, its jobs are those of somebody else. Raises ``InputError`` for
-    a name of a node that Slurm could read as several.
+    A part of the identity is random: the jobs of a folder that was lost count as external jobs. Raises ``InputError``
+    for a node name that Slurm could read as several.
     """
     for name in names:
         if not _NAME.fullmatch(name):

@@ -1,8 +1,11 @@
-"""What a layer costs on an array of processing elements: cycles, bytes, energy.
+"""What layers take on arrays of processing elements: cycles, bytes, energy.
 
-- ``loops``: layers as columns of numbers; ``cost``: arrays, costs, and the interface of a cost model.
-- ``maestro``: the closed forms of the published table, kept for comparison; ``accesses``: its buffer accesses.
-- ``roofline``: every byte moved at least once, buffers that hold what they must; ``tiling``: its choice of tiles.
-- ``energy``: what cycles and accesses come to; ``flexible``: the shape of an array chosen for each layer.
-- ``models``: all cost models by name.
+- ``Layer``, ``Array``: a layer of a network as seven loops; a sub-accelerator. ``PLATFORMS``: those of the paper.
+- ``MODELS``: cost models by name: ``maestro`` (the closed forms of the published table, for comparison), ``shi``,
+  ``roofline`` (every byte is moved at least once, and buffers hold what they must).
+- ``job_table``: what every layer asks of every sub-accelerator.
 """
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -1,1 +1,1 @@
-"""One module for each paper. Names that begin with an underscore are no papers but parts of one."""
+"""The code of the papers' topics, one or more modules for each paper."""

@@ -1,7 +1,7 @@
 // The REST API and its stream. The token stays in this tab (sessionStorage) and travels in a header only.
 
 const KEY = "commonwatt-token";
-const SENDABLE = /^[!-~]+$/; // whatever else, a browser sends in no header
+const SENDABLE = /^[!-~]+$/; // characters that a browser can send in a header
 export const token = {
   good: (value) => SENDABLE.test(value ?? ""),
   get: () => (token.good(sessionStorage.getItem(KEY)) ? sessionStorage.getItem(KEY) : null),
@@ -9,7 +9,7 @@ export const token = {
   drop: () => sessionStorage.removeItem(KEY),
 };
 
-// What the server refused: `problem` is its application/problem+json.
+// A refusal of the server; `problem` is its application/problem+json.
 export class Refused extends Error {
   constructor(status, problem) {
     super(problem.detail || problem.title || `the server answered ${status}`);
@@ -48,7 +48,7 @@ export async function* messages({ signal, alive, last }) {
   if (last) headers["Last-Event-ID"] = String(last);
   const answer = await request("/stream", { headers, signal });
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let held = []; // parts of a message that is not whole yet; the first board is megabytes long
+  let held = []; // parts of an incomplete message; the first board is megabytes long
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;

@@ -4,11 +4,11 @@ import { byId, h, setClass, setText } from "./dom.js";
 import { number, plural, si } from "./format.js";
 import { state } from "./state.js";
 
-let made = 0; // tiles so far: their ids stay apart
+let made = 0; // tiles so far, for unique ids
 const groups = new Map(); // GPU type: { list, title, tiles: Map(name, tile), active }
 
 export function nodeWords(node) {
-  const parts = [node.name, `${node.held_gpus} of ${node.usable_gpus} GPUs held`, node.state];
+  const parts = [node.name, `${node.held_gpus} of ${node.usable_gpus} GPUs allocated`, node.state];
   if (node.drained) parts.push("drained");
   if (node.power_w !== null && node.power_w !== undefined) parts.push(si(node.power_w, "W"));
   return parts.join(", ");
@@ -57,7 +57,7 @@ function makeGroup(type, open) {
 function drawGroup(group, nodes) {
   const held = nodes.reduce((sum, node) => sum + node.held_gpus, 0);
   const usable = nodes.reduce((sum, node) => sum + node.usable_gpus, 0);
-  setText(group.title, `${group.type}: ${plural(nodes.length, "node")}, ${number(held)} of ${number(usable)} GPUs held`);
+  setText(group.title, `${group.type}: ${plural(nodes.length, "node")}, ${number(held)} of ${number(usable)} GPUs allocated`);
   const names = new Set(nodes.map((node) => node.name));
   for (const [name, tile] of group.tiles) {
     if (names.has(name)) continue;

@@ -1,4 +1,4 @@
-// What is known about one job or one node, and what can be done about it.
+// Details of a job or a node, and their actions.
 
 import { ask } from "./api.js";
 import { confirmed, facts, failed, say } from "./dialogs.js";
@@ -36,13 +36,13 @@ export function openNode(name) {
   const buttons = h("p", { class: "buttons" });
   if (state.who.operator) {
     buttons.append(node.drained
-      ? h("button", { class: "primary", onclick: () => act(`${path}/undrain`, { title: `Undrain ${name}?`, text: "New jobs may start on it again.", yes: "Undrain" }, `${name} is to be used again.`) }, "Undrain")
-      : h("button", { class: "danger", onclick: () => act(`${path}/drain`, { title: `Drain ${name}?`, text: `No job will start on it until it is undrained. It holds ${node.held_gpus} GPUs for jobs now.`, yes: "Drain", danger: true }, `${name} is to be drained.`) }, "Drain"));
+      ? h("button", { class: "primary", onclick: () => act(`${path}/undrain`, { title: `Undrain ${name}?`, text: "New jobs may start on it again.", yes: "Undrain" }, `Undrain of ${name} requested.`) }, "Undrain")
+      : h("button", { class: "danger", onclick: () => act(`${path}/drain`, { title: `Drain ${name}?`, text: `No job will start on it until it is undrained. Allocated GPUs now: ${node.held_gpus}.`, yes: "Drain", danger: true }, `Drain of ${name} requested.`) }, "Drain"));
   }
   show(`Node ${name}`, facts([
-    ["GPU type", node.gpu_type], ["GPUs", `${node.held_gpus} held, ${node.usable_gpus} usable of ${node.gpus}`],
+    ["GPU type", node.gpu_type], ["GPUs", `${node.held_gpus} allocated, ${node.usable_gpus} usable of ${node.gpus}`],
     ["State", node.drained ? `${node.state}, drained` : node.state], ["Power", si(node.power_w, "W")],
-  ]), h("h3", {}, "Jobs"), jobs.length ? list : h("p", { class: "none" }, "None to be seen."), buttons);
+  ]), h("h3", {}, "Jobs"), jobs.length ? list : h("p", { class: "none" }, "No visible jobs."), buttons);
 }
 
 const at = (time, now) => (time === null || time === undefined ? "" : `${moment(time, now)}, ${away(time, now)}`);
@@ -50,9 +50,9 @@ const at = (time, now) => (time === null || time === undefined ? "" : `${moment(
 function buttonsOf(job) {
   const path = `/jobs/${job.id}`;
   const named = `Job ${job.id} (${job.name})`;
-  const cancel = () => act(`${path}/cancel`, { title: `Cancel job ${job.id}?`, text: `${job.name} of ${job.tenant} will be stopped and not started again. This cannot be undone.`, yes: "Cancel the job", danger: true }, `${named} is to be cancelled.`);
-  const hold = () => act(`${path}/hold`, { title: `Hold job ${job.id}?`, text: `${job.name} will not be started until it is released. If it runs, it goes on; it is not started again once it is off its nodes.`, yes: "Hold" }, `${named} is to be held.`);
-  const release = () => act(`${path}/release`, { title: `Release job ${job.id}?`, text: `${job.name} may start again.`, yes: "Release" }, `${named} is to be released.`);
+  const cancel = () => act(`${path}/cancel`, { title: `Cancel job ${job.id}?`, text: `${job.name} of ${job.tenant} will stop and not start again. This cannot be undone.`, yes: "Cancel the job", danger: true }, `Cancellation of ${named} requested.`);
+  const hold = () => act(`${path}/hold`, { title: `Hold job ${job.id}?`, text: `${job.name} will not start until it is released. If it is running it continues, but does not start again after it leaves its nodes.`, yes: "Hold" }, `Hold of ${named} requested.`);
+  const release = () => act(`${path}/release`, { title: `Release job ${job.id}?`, text: `${job.name} may start again.`, yes: "Release" }, `Release of ${named} requested.`);
   if (!["waiting", "running"].includes(job.status)) return h("p", { class: "buttons" });
   return h("p", { class: "buttons" },
     job.held ? h("button", { class: "primary", onclick: release }, "Release") : h("button", { onclick: hold }, "Hold"),
@@ -63,15 +63,15 @@ export function openJob(job) {
   const now = now_s();
   const history = h("ol", { class: "events short" }, h("li", { class: "none" }, "\u2026"));
   const output = h("pre", { class: "log", tabindex: "0", "aria-label": "Output", hidden: true });
-  const log = h("button", { onclick: () => showLog(job, output) }, "Show its output");
+  const log = h("button", { onclick: () => showLog(job, output) }, "Show output");
   const account = h("div", {});
   show(`Job ${job.id}: ${job.name}`, facts([
-    ["Tenant", job.tenant], ["State", job.held ? `${job.status}, held` : job.status],
+    ["Tenant", job.tenant], ["State", job.held ? `${job.status}, on hold` : job.status],
     ["Why", [job.reason, job.sentence].filter(Boolean).join(": ")], ["Nodes", job.nodes.join(", ")],
     ["GPUs", job.nodes.length ? `${number(job.gpus)}${job.gpu_type ? ` \u00d7 ${job.gpu_type}` : ""}` : ""],
     ["Epochs", `${number(job.done_epochs, 1)} of ${number(job.epochs)}, ${number(job.kept_epochs, 1)} kept in snapshots`],
     ["Submitted", at(job.submit_s, now)], ["Due", at(job.due_s, now)],
-    ["Runs since", job.status === "running" ? at(job.started_s, now) : ""],
+    ["Running since", job.status === "running" ? at(job.started_s, now) : ""],
     ["Expected start", job.status === "waiting" && job.expected_start_s !== null ? at(Math.max(job.expected_start_s, now), now) : ""],
     ["Expected end", at(job.expected_end_s, now)],
     ["Ended", at(job.ended_s, now)],

@@ -17,7 +17,7 @@ export function failed(error) {
   say(words, true);
 }
 
-// Asks before something is done; resolves to true only if it is to be done.
+// Asks for confirmation; resolves to true only on a yes.
 export function confirmed({ title, text, yes, danger = false }) {
   const dialog = byId("confirm");
   const form = h("form", { method: "dialog" },

@@ -1,4 +1,4 @@
-// Elements. Text from anywhere only ever enters the page as a text node, never as markup.
+// Elements. Text enters the page only as a text node, never as markup.
 
 export const byId = (id) => document.getElementById(id);
 
@@ -14,7 +14,7 @@ export function h(tag, attributes = {}, ...children) {
   return element;
 }
 
-// Writes only what changed: the page is redrawn with every tick.
+// Writes only changed values, as the page is redrawn with every tick.
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -29,7 +29,7 @@ export function table(element, heads, rows) {
   element.replaceChildren(head, body);
 }
 
-// Calls `draw` at most once each `wait_ms`, however often it is asked, and always after the last time.
+// Returns a function that calls `draw` at most once each `wait_ms`, and always after its last call.
 export function calmly(draw, wait_ms = 250) {
   let planned = false;
   let last = -Infinity;

@@ -1,4 +1,4 @@
-// Numbers for people. Unknown (null) is a dash, never 0.
+// Numbers as text. Unknown (null) is a dash, never 0.
 
 export const DASH = "\u2013";
 const known = (value) => value !== null && value !== undefined && Number.isFinite(value);
@@ -40,7 +40,7 @@ export function duration(seconds) {
 const sameDay = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const otherDay = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
 
-// The moment in the reader's own time zone, with its date where that is not today's.
+// The moment in the reader's own time zone, with the date unless it is today.
 export function moment(seconds, now_s) {
   if (!known(seconds)) return DASH;
   const at = new Date(seconds * 1000);

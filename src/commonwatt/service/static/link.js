@@ -1,4 +1,4 @@
-// Keeps the stream open, whatever happens to the server or the network in between.
+// Keeps the stream open across failures of the server and the network.
 
 import { messages } from "./api.js";
 import { state } from "./state.js";
@@ -6,7 +6,7 @@ import { state } from "./state.js";
 const LONGEST_WAIT_MS = 15000;
 
 // Calls take(message) for each message, lost(seconds, error) before each new try, and refused(error) when the token is
-// not accepted. Returns a function that ends it all.
+// not accepted. Returns a function that closes the stream.
 export function link({ take, lost, refused }) {
   let ended = false;
   let tries = 0;

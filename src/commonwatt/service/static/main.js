@@ -1,4 +1,4 @@
-// Puts the page together: signing in, the stream, drawing what changed.
+// The page: signing in, the stream, and drawing changes.
 
 import { Refused, ask, token } from "./api.js";
 import { drawCluster } from "./cluster.js";
@@ -13,7 +13,7 @@ import { now_s, state, takeBoard, takeEvent, takeSamples } from "./state.js";
 import { openSubmit } from "./submit.js";
 import { drawCost, drawTenants, drawTiles } from "./tenants.js";
 
-const ACCOUNTS_MS = 10000; // tenants and ledger are asked for this often
+const ACCOUNTS_MS = 10000; // interval of requests for tenants and ledger
 const WHY = "commonwatt-why";
 let unlink = null;
 
@@ -35,13 +35,13 @@ function drawHead() {
   const { head, who } = state;
   const live = head.mode === "live";
   byId("mode").className = live ? "pill" : "pill dry";
-  setText(byId("mode"), live ? "live" : "dry run: nothing is carried out");
+  setText(byId("mode"), live ? "live" : "dry run: decisions are only recorded");
   setText(byId("engine"), `engine ${head.engine}`);
   setText(byId("who"), who.operator ? `operator ${who.label}` : `tenant ${who.tenant}`);
   setText(byId("switch"), live ? "Switch to a dry run" : "Go live");
   for (const id of ["mode", "new", "out"]) byId(id).hidden = false;
   byId("switch").hidden = !who.operator;
-  banner("trouble", head.trouble ? `The controller is in trouble: ${head.trouble}` : head.healthy ? "" : "The controller is not deciding yet.");
+  banner("trouble", head.trouble ? `The controller reports a problem: ${head.trouble}` : head.healthy ? "" : "The controller has not made a decision yet.");
 }
 
 function banner(id, text) {
@@ -74,7 +74,7 @@ async function readAccounts() {
     drawTenants();
     draw();
   } catch (error) {
-    if (error instanceof Refused && error.status !== 503) failed(error); // without the server, the banner says enough
+    if (error instanceof Refused && error.status !== 503) failed(error); // the banner reports a missing server
   }
 }
 
@@ -94,7 +94,7 @@ function signIn(why = "") {
   if (!dialog.open) dialog.showModal();
 }
 
-// The page begins anew, so that nothing of what was seen stays.
+// Reloads the page, so that nothing of the last user stays.
 function signOut(why = "") {
   unlink?.();
   token.drop();
@@ -107,32 +107,32 @@ function begin() {
   unlink = link({
     take,
     lost: (seconds, error) => banner("lost",
-      `Connection lost${error instanceof Refused ? ` (${error.message})` : ""}. What you see is old. Trying again in ${seconds} s.`),
-    refused: () => signOut("This token is not accepted (any more)."),
+      `Connection lost${error instanceof Refused ? ` (${error.message})` : ""}. The page is out of date. Reconnecting in ${seconds} s.`),
+    refused: () => signOut("This token is invalid or revoked."),
   });
 }
 
 async function switchMode() {
   const toLive = state.head.mode !== "live";
   const question = toLive
-    ? { title: "Go live?", text: "From now on decisions are carried out: jobs are started, moved and stopped on the real cluster.", yes: "Go live", danger: true }
-    : { title: "Switch to a dry run?", text: "Running jobs go on, but nothing is started, moved or stopped any more; decisions are only written down.", yes: "Switch to a dry run" };
+    ? { title: "Go live?", text: "Decisions will be carried out: jobs start, move and stop on the real cluster.", yes: "Go live", danger: true }
+    : { title: "Switch to a dry run?", text: "Running jobs continue. Jobs no longer start, move or stop; decisions are only recorded.", yes: "Switch to a dry run" };
   if (!(await confirmed(question))) return;
   try {
     await ask("/mode", { method: "POST", body: { mode: toLive ? "live" : "dry-run" } });
-    say(toLive ? "Going live is asked for." : "A dry run is asked for.");
+    say(toLive ? "Switch to live requested." : "Switch to a dry run requested.");
   } catch (error) {
     failed(error);
   }
 }
 
-byId("login").addEventListener("cancel", (event) => event.preventDefault()); // there is nothing to see behind it
+byId("login").addEventListener("cancel", (event) => event.preventDefault()); // the page is empty without a token
 byId("login").querySelector("form").addEventListener("submit", (event) => {
   const given = byId("token").value.trim();
   byId("token").value = "";
   if (!token.good(given)) {
     event.preventDefault(); // the dialog stays
-    return signIn("This is no token: one has letters, digits, - and _ only. Were quotes copied with it?");
+    return signIn("This is not a token: a token contains letters, digits, - and _ only. Were quotes copied with it?");
   }
   setText(byId("login-error"), "");
   token.set(given);
@@ -144,7 +144,7 @@ byId("switch").addEventListener("click", switchMode);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawCharts);
 window.addEventListener("load", drawCharts);
 document.addEventListener("visibilitychange", () => document.hidden || draw());
-setInterval(() => document.hidden || draw(), 5000); // clocks go on between ticks
+setInterval(() => document.hidden || draw(), 5000); // relative times change between ticks
 setInterval(() => state.who && !document.hidden && readAccounts(), ACCOUNTS_MS);
 setUpPlan(openJob);
 setUpQueue(openJob, failed);

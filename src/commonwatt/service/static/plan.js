@@ -1,5 +1,4 @@
-// The Gantt chart of now and the plan: running jobs from their start to their expected end, then waiting ones from
-// their expected start, in the order of these.
+// The Gantt chart of the schedule: running jobs from start to expected end, then waiting jobs by expected start.
 
 import { byId, h, setText } from "./dom.js";
 import { clock, duration, moment, plural } from "./format.js";
@@ -12,7 +11,7 @@ let rows;
 let span = { begin_s: 0, end_s: 1 };
 
 export function setUpPlan(open) {
-  rows = new Rows(byId("plan-rows"), { make, fill, open, none: "Nothing runs and nothing waits." });
+  rows = new Rows(byId("plan-rows"), { make, fill, open, none: "No running or waiting jobs." });
   byId("plan-span").addEventListener("change", drawPlan);
 }
 
@@ -68,7 +67,7 @@ export function drawPlan() {
   drawKey(shown);
   setText(byId("plan-note"),
     `${plural(running.length, "job")} running, ${plural(waiting.length, "expected start")}` +
-    (unknown ? `, ${plural(unknown, "waiting job")} without one yet` : "") + ". The upright line is now, a dot a due date.");
+    (unknown ? `, ${plural(unknown, "waiting job")} without one` : "") + ". The vertical line marks the present, a dot a due date.");
   rows.show(shown);
 }
 

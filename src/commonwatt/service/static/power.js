@@ -38,7 +38,7 @@ export function drawPower() {
   gpus.legend = { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 };
   gpus.margin.t = 30;
   Plotly.react(byId("gpu-figure"), [
-    line("GPUs held", "busy_gpus", colour("--accent")), line(`${jobs} waiting`, "waiting", colour("--warm")),
+    line("GPUs allocated", "busy_gpus", colour("--accent")), line(`${jobs} waiting`, "waiting", colour("--warm")),
     line(`${jobs} running`, "running", colour("--good")),
   ], gpus, options);
 }

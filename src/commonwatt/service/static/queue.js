@@ -1,4 +1,4 @@
-// The jobs: who waits and why, what runs and until when, and (asked of the server page by page) what ended.
+// The table of jobs: waiting and running ones from the stream, ended ones from the server page by page.
 
 import { ask } from "./api.js";
 import { byId, calmly, h, setClass, setText } from "./dom.js";
@@ -31,7 +31,7 @@ async function loadEnded() {
   ended = (await ask(`/jobs/ended?limit=${ENDED_PAGE}${of}`)).jobs;
 }
 
-// A job has ended: those shown are asked for anew, a little later.
+// A job has ended: fetch the ended jobs again, a little later.
 export const endedAnother = () => again();
 
 function make() {
@@ -62,7 +62,7 @@ const whereOf = (job) => (job.nodes.length ? `on ${job.nodes.join(", ")}` : "");
 function whenOf(job, now) {
   if (job.status === "running") {
     if (job.expected_end_s === null) return "end unknown";
-    return `${job.expected_end_s > now - 1 ? "ends" : "was to end"} ${away(job.expected_end_s, now)}`;
+    return `${job.expected_end_s > now - 1 ? "ends" : "expected to have ended"} ${away(job.expected_end_s, now)}`;
   }
   if (job.status === "waiting") {
     return job.expected_start_s === null ? "start unknown" : `starts ${away(Math.max(job.expected_start_s, now), now)}`;

@@ -1,5 +1,5 @@
-// A long list of rows of one height, of which only those in sight are in the page: 10,000 are as quick as ten.
-// The list keeps the focus and names its active row (aria-activedescendant), so rows may come and go.
+// A long list of rows of one height. Only visible rows are in the page, so 10,000 are as fast as ten.
+// The list keeps the focus and names its active row (aria-activedescendant), so rows can be added and removed.
 
 import { h } from "./dom.js";
 

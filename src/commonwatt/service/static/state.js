@@ -1,4 +1,4 @@
-// What the page knows: the board as of the last message, events, samples. Views read it, only this file changes it.
+// State of the page: the board of the last message, events, samples. Only this file changes it; views read it.
 
 const MOST_EVENTS = 200;
 const MOST_SAMPLES = 5000;
@@ -17,7 +17,7 @@ export const state = {
   heard_ms: 0, // ours then
 };
 
-// The server's clock: the reader's may be wrong.
+// The server's clock, as the reader's may be wrong.
 export function now_s() {
   if (state.head === null) return Date.now() / 1000;
   return state.sent_s + (performance.now() - state.heard_ms) / 1000;
@@ -45,7 +45,7 @@ function addSample({ time_s, power_w, busy_gpus, running, waiting }) {
   if (state.samples.length > MOST_SAMPLES) state.samples.splice(0, state.samples.length - MOST_SAMPLES);
 }
 
-// Samples from before this page was opened.
+// Samples from before the page was opened.
 export function takeSamples(samples) {
   const first = state.samples[0]?.time_s ?? Infinity;
   state.samples = [...samples.filter((sample) => sample.time_s < first), ...state.samples].slice(-MOST_SAMPLES);

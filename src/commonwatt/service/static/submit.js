@@ -1,4 +1,4 @@
-// The form by which a job is submitted. Its fields are the usual ones of the job file.
+// The form that submits a job, with the common fields of the job file.
 
 import { ask, freshKey } from "./api.js";
 import { say } from "./dialogs.js";
@@ -22,17 +22,17 @@ export function openSubmit() {
   } },
   h("h2", { id: "submit-title" }, "Submit a job"), tenant,
   field("Name", "name", { required: true, pattern: "[A-Za-z0-9][A-Za-z0-9._\\-]{0,99}", placeholder: "resnet-50", title: "letters, digits, dots, dashes" }),
-  field("Command", "command", { required: true, placeholder: "python train.py --lr 0.1" }, "Split as a shell would, run without one."),
+  field("Command", "command", { required: true, placeholder: "python train.py --lr 0.1" }, "Split like in a shell, run without one."),
   field("Epochs", "epochs", { type: "number", min: 1, value: 1 }),
   field("GPUs", "gpus", { type: "number", min: 1, value: 1 }),
   h("label", { class: "field" }, "GPU type ", h("select", { name: "gpu_type" }, h("option", { value: "" }, "any"), types.map((type) => h("option", { value: type }, type)))),
   field("Due", "due", { type: "datetime-local" }, "In your time zone."),
-  field("Cost of a second late", "tardiness_weight", { type: "number", min: 0, step: "any", value: 0 }),
-  field("Time limit, s", "time_limit_s", { type: "number", min: 1, step: "any" }, "By which it is planned if nothing else is known."),
+  field("Tardiness weight (cost per second late)", "tardiness_weight", { type: "number", min: 0, step: "any", value: 0 }),
+  field("Time limit, s", "time_limit_s", { type: "number", min: 1, step: "any" }, "Used for planning if no times are known."),
   h("details", {}, h("summary", {}, "More"),
     field("Working folder", "folder", { placeholder: "/home/me/project" }), field("Image", "image"),
-    field("Snapshot folder", "snapshots", { placeholder: "/home/me/snapshots" }), field("Kind", "kind", {}, "Jobs of one kind are taken to scale alike."),
-    field("GPU counts it may use", "gpu_counts", { placeholder: "1, 2, 4", pattern: "\\s*\\d+(\\s*,\\s*\\d+)*\\s*" })),
+    field("Snapshot folder", "snapshots", { placeholder: "/home/me/snapshots" }), field("Kind", "kind", {}, "Jobs of one kind are assumed to scale alike."),
+    field("Allowed GPU counts", "gpu_counts", { placeholder: "1, 2, 4", pattern: "\\s*\\d+(\\s*,\\s*\\d+)*\\s*" })),
   error,
   h("p", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Back"), send));
   dialog.replaceChildren(form);

@@ -1,12 +1,12 @@
-// Tenants against their entitlement, the cost so far, and what the baseline policy would have cost.
+// Tenants and their entitlements, the cost so far, and savings against the baseline policy.
 
 import { byId, h, setText, table } from "./dom.js";
-import { DASH, duration, energy, gpuTime, money, number, percent, si } from "./format.js";
+import { DASH, duration, energy, gpuTime, money, number, percent, plural, si } from "./format.js";
 import { colourOf, state } from "./state.js";
 
 const sum = (values) => (values.every((value) => value !== null && value !== undefined) ? values.reduce((a, b) => a + b, 0) : null);
 
-// A share as a bar with a mark where the entitlement is; the number stands beside it.
+// A share as a bar with a mark at the entitlement, and the number beside it.
 function bar(share, entitled, colour) {
   const track = h("i", { class: "share" }, h("i", { class: "filled" }), entitled === null ? null : h("i", { class: "entitled" }));
   track.style.setProperty("--share", `${100 * (share ?? 0)}%`);
@@ -17,7 +17,7 @@ function bar(share, entitled, colour) {
 
 export function drawTenants() {
   table(byId("tenant-table"),
-    ["Tenant", "Weight", "Entitled to", "GPU time", "Share of time", "Energy", "Share of energy", "Cost", "Running", "Waiting"],
+    ["Tenant", "Weight", "Entitlement", "GPU time", "Share of time", "Energy", "Share of energy", "Cost", "Running", "Waiting"],
     state.tenants.map((tenant) => {
       const colour = colourOf(tenant.name);
       const chip = h("i", { class: "chip" });
@@ -30,13 +30,13 @@ export function drawTenants() {
 }
 
 const NAMES = {
-  job: "jobs that ended", segment: "jobs that run", idle: "nodes without jobs", starting: "jobs that start", waking: "nodes that wake",
+  job: "ended jobs", segment: "running jobs", idle: "idle nodes", starting: "starting jobs", waking: "waking nodes",
   asleep: "nodes asleep", meter: "all nodes",
 };
 const times = (value, factor) => (value === null ? null : value * factor);
 
-// Rows of the ledger in J, currency and GPU seconds, and their total. The meter's row is the total itself; a tenant
-// is not shown it, and the total is that of its own jobs.
+// Rows of the ledger in J, currency and GPU seconds, and their total. The meter's row is the total; a tenant
+// does not see it, and its total covers its own jobs.
 function ledgerRows() {
   const scaled = state.ledger.map((row) => ({
     row: row.row, energy_j: times(row.energy_uj, 1e-6), cost: times(row.cost_n, 1e-9), gpu_s: times(row.gpu_us, 1e-6),
@@ -55,12 +55,12 @@ export function drawCost() {
   const { parts, total } = ledgerRows();
   table(byId("cost-table"), ["Charged for", "Energy", "Cost", "GPU time"], [...parts, ...(total ? [total] : [])].map(
     ({ row, energy_j, cost, gpu_s }) => [NAMES[row] ?? row, energy(energy_j), money(cost, who?.currency), gpuTime(gpu_s)]));
-  setText(byId("saving"), who?.operator ? savingWords(head?.saved, who?.currency) : ""); // it is of all jobs
+  setText(byId("saving"), who?.operator ? savingWords(head?.saved, who?.currency) : ""); // it covers all jobs
 }
 
-// What ours saves against the baseline, simulated on the same jobs; each part may be unknown.
+// Savings against the baseline, simulated on the same jobs; each part may be unknown.
 export function savingWords(saved, currency) {
-  if (!saved) return "What the baseline policy would have used is not known yet.";
+  if (!saved) return "Usage under the baseline policy is not known yet.";
   const part = (value, text, what, whole) => {
     if (value === null || value === undefined) return `${what} unknown`;
     const share = whole ? ` (${percent(Math.abs(value) / whole)})` : "";
@@ -70,11 +70,11 @@ export function savingWords(saved, currency) {
     part(saved.energy_kwh, (kwh) => energy(kwh * 3.6e6), "energy", saved.baseline_energy_kwh),
     part(saved.cost, (cost) => money(cost, currency), "cost", saved.baseline_cost),
   ];
-  if (saved.tardiness_cost) parts.push(part(saved.tardiness_cost, (cost) => money(cost, currency), "cost of lateness"));
-  const basis = saved.jobs && saved.period_s ? `, simulated on ${number(saved.jobs)} jobs of the last ${duration(saved.period_s)}` : "";
-  const on = (plan) => (plan ? `nodes are on by the plan ${plan}` : "all nodes are on");
-  const plans = saved.capacity || saved.baseline_capacity ? ` With ours ${on(saved.capacity)}, with the baseline ${on(saved.baseline_capacity)}.` : "";
-  const vain = saved.no_forecast ? ` No forecast for it: ${saved.no_forecast}.` : "";
+  if (saved.tardiness_cost) parts.push(part(saved.tardiness_cost, (cost) => money(cost, currency), "tardiness cost"));
+  const basis = saved.jobs && saved.period_s ? `, simulated on ${plural(saved.jobs, "job")} of the last ${duration(saved.period_s)}` : "";
+  const on = (plan) => (plan ? `nodes follow the capacity plan ${plan}` : "all nodes stay on");
+  const plans = saved.capacity || saved.baseline_capacity ? ` With this policy ${on(saved.capacity)}, with the baseline ${on(saved.baseline_capacity)}.` : "";
+  const vain = saved.no_forecast ? ` No forecast is included: ${saved.no_forecast}.` : "";
   return `Estimate against ${saved.baseline ?? "the baseline policy"}${basis}: ${parts.join(", ")}.${plans}${vain}`;
 }
 
@@ -87,7 +87,7 @@ export function drawTiles() {
   const down = [...state.nodes.values()].filter((node) => node.state === "down").length;
   const drained = [...state.nodes.values()].filter((node) => node.drained).length;
   const tiles = [
-    ["GPUs held", `${number(head.busy_gpus)} of ${number(head.total_gpus)}`, percent(head.total_gpus ? head.busy_gpus / head.total_gpus : null)],
+    ["GPUs allocated", `${number(head.busy_gpus)} of ${number(head.total_gpus)}`, percent(head.total_gpus ? head.busy_gpus / head.total_gpus : null)],
     ["Jobs", `${number(jobs.running)} running`, `${number(jobs.waiting)} waiting`],
     ["Power now", si(head.power_w, "W"), "of all nodes"],
     ["Energy so far", energy(total?.energy_j), who.operator ? "all jobs and nodes" : "of your jobs"],

@@ -48,5 +48,5 @@ def _run_on(connection: sa.Connection) -> None:
         context.run_migrations()
 
 
-if hasattr(context, "config"):  # run by Alembic, not imported by somebody who looks around
+if hasattr(context, "config"):  # run by Alembic, not imported
     run()

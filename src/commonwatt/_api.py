@@ -1,0 +1,494 @@
+"""The functions of ``import commonwatt``: one call for each command that decides something.
+
+Each takes a path, a mapping or a validated model, raises ``InputError`` for what is wrong in it (with the file, where
+there is one), and returns the command's document as a class of ``commonwatt._results``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from commonwatt._stopwatch import without_compiling
+from commonwatt.model.fields import FileModel
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    from pydantic import BaseModel
+
+    from commonwatt._results import (
+        ForecastPlan,
+        LayerMapping,
+        MigPartition,
+        Partition,
+        Placement,
+        Shown,
+        Simulation,
+        Sweep,
+        TimeslicePlan,
+    )
+    from commonwatt.data.series_files import SeriesFile
+    from commonwatt.model.demand import DemandSeries
+    from commonwatt.model.map_file import MapFile
+    from commonwatt.model.mig_file import MigFile
+    from commonwatt.model.partition_file import PartitionFile
+    from commonwatt.model.place_file import PlaceFile
+    from commonwatt.model.scenario import Scenario
+    from commonwatt.model.timeslice_file import PlanFile
+    from commonwatt.simulation.runner import Backend, Listener
+
+__all__ = ["forecast", "map_layers", "partition", "partition_mig", "place", "simulate", "timeslice"]
+
+M = TypeVar("M", bound=FileModel)
+S = TypeVar("S", bound="Shown")
+
+
+def _read(given: str | Path | Mapping[str, object] | M, model: type[M]) -> tuple[M, Path | None]:
+    """Return *given* as *model*, and the file it was read from."""
+    from commonwatt.data.files import load_yaml, validate
+
+    if isinstance(given, str | Path):
+        return load_yaml(given, model), Path(given)
+    if isinstance(given, Mapping):
+        return validate(dict(given), model), None
+    return given, None
+
+
+@contextmanager
+def _blamed_on(path: Path | None) -> Iterator[None]:
+    """Let an ``InputError`` raised inside name *path*, where there is one."""
+    from commonwatt.model.errors import InputError
+
+    try:
+        yield
+    except InputError as error:
+        raise (error if path is None else error.within(path)) from None
+
+
+def simulate(
+    scenario: str | Path | Mapping[str, object] | Scenario,
+    *,
+    policies: Sequence[str] = (),
+    seed: int = 0,
+    seeds: int = 1,
+    jobs: int | None = None,
+    backend: Backend = "loky",
+    folder: str | Path | None = None,
+    listener: Listener | None = None,
+) -> Simulation | Sweep:
+    """Replay the workload of a scenario on its cluster, once under each of its policies.
+
+    Parameters
+    ----------
+    scenario
+        A file, its content as a mapping, or a validated scenario.
+    policies
+        Run only these, by name; all if empty.
+    seed, seeds
+        First seed, and how many from it on.
+    jobs
+        Runs at a time, in processes; one per CPU if not given.
+    backend
+        ``"loky"``, processes on this machine, or ``"ray"``.
+    folder
+        Folder that paths in the scenario are relative to. [default: the file's, else the current one]
+    listener
+        Is told how far the runs are.
+
+    Returns
+    -------
+    Simulation or Sweep
+        With more than one seed, means and standard deviations over the seeds.
+
+    Raises
+    ------
+    InputError
+        Something is wrong in the scenario or its workload.
+    """
+    from commonwatt._results import Simulation, Sweep
+    from commonwatt.model.scenario import Scenario
+    from commonwatt.simulation.runner import run_seeds, sweep_result
+    from commonwatt.simulation.workload import prepare
+
+    file, path = _read(scenario, Scenario)
+    base = Path(folder) if folder is not None else Path() if path is None else path.parent
+    with _blamed_on(path):
+        file = _only(file, policies)
+        prepared = [prepare(file, base, s) for s in range(seed, seed + seeds)]
+        workers = min(len(file.policies) * seeds, jobs or os.cpu_count() or 1)
+        results, records = run_seeds(prepared, jobs=workers, backend=backend, listener=listener)
+    if seeds > 1:
+        return Sweep(**dict(sweep_result(results)))
+    simulation = Simulation(**dict(results[0]))
+    simulation._records = records  # noqa: SLF001
+
+    def draw(to: Path) -> None:
+        from commonwatt.report.plots import save_overview
+
+        save_overview(simulation, records, to)
+
+    simulation._draw = draw  # noqa: SLF001
+    return simulation
+
+
+def _only(scenario: Scenario, policies: Sequence[str]) -> Scenario:
+    """Keep the policies of these names; all, if none is named."""
+    from commonwatt.model.errors import InputError
+
+    labels = [policy.label for policy in scenario.policies]
+    for name in policies:
+        if name not in labels:
+            raise InputError(f"a policy of the scenario ({', '.join(labels)})", field="--policy", value=name)
+    kept = tuple(policy for policy in scenario.policies if not policies or policy.label in policies)
+    return scenario.model_copy(update={"policies": kept})
+
+
+def place(
+    problem: str | Path | Mapping[str, object] | PlaceFile,
+    *,
+    solver: str = "random-greedy",
+    iterations: int = 1000,
+    time_limit_s: float | None = None,
+    seed: int = 0,
+) -> Placement:
+    """Decide which job runs on which node with how many GPUs now.
+
+    Parameters
+    ----------
+    problem
+        A file, its content as a mapping, or a validated problem.
+    solver
+        Name of a solver, as ``commonwatt place --solver`` takes it.
+    iterations
+        Candidates of ``random-greedy``; ``local-search`` takes 20 steps for each.
+    time_limit_s
+        Stop after so many seconds with the best schedule found.
+    seed
+        Seed of everything random.
+
+    Raises
+    ------
+    InputError
+        Something is wrong in the problem, or the solver is unknown.
+    """
+    from commonwatt._results import Placement
+    from commonwatt.model.place_file import PlaceFile
+    from commonwatt.placement import answer
+
+    file, path = _read(problem, PlaceFile)
+    with _blamed_on(path), without_compiling() as watch:
+        result = answer(
+            file, clock=lambda: watch.elapsed_s, solver=solver, iterations=iterations, time_limit_s=time_limit_s,
+            seed=seed,
+        )  # fmt: skip
+
+    def draw(to: Path) -> None:
+        from commonwatt.placement import PlacementProblem, Schedule
+        from commonwatt.report.plots import save_schedule
+
+        compiled = PlacementProblem.of(file)
+        save_schedule(compiled, Schedule.of(compiled, result), to)
+
+    return _shown(Placement, result, draw)
+
+
+def timeslice(
+    problem: str | Path | Mapping[str, object] | PlanFile,
+    *,
+    policy: str = "etf",
+    phi: float | None = None,
+    seed: int = 0,
+) -> TimeslicePlan:
+    """Divide one quantum among the tenants of a problem.
+
+    Parameters
+    ----------
+    problem
+        A file, its content as a mapping, or a validated problem.
+    policy
+        ``etf``, ``tf`` (time-fair), ``ef`` (energy-fair) or ``etf-energy`` (energy is guaranteed, time evened out).
+    phi
+        Time-fair factor, 0 to 1; the problem's if not given.
+    seed
+        Recorded in the answer; nothing here is random.
+
+    Raises
+    ------
+    InputError
+        Something is wrong in the problem.
+    """
+    from commonwatt._results import TimeslicePlan
+    from commonwatt.model.timeslice_file import PlanFile
+    from commonwatt.timeslicing import answer
+
+    file, path = _read(problem, PlanFile)
+    with _blamed_on(path):
+        result = answer(file, policy=policy, phi=phi, seed=seed)
+
+    def draw(to: Path) -> None:
+        from commonwatt.report.timeslice_plots import save_plan
+
+        save_plan(result, to)
+
+    return _shown(TimeslicePlan, result, draw)
+
+
+def partition(
+    problem: str | Path | Mapping[str, object] | PartitionFile,
+    *,
+    mechanism: str = "fisher",
+    welfare: str = "nash",
+    tolerance: float = 1e-7,
+    iterations: int | None = None,
+    seed: int = 0,
+) -> Partition:
+    """Choose a configuration of core clusters for the tenants of a problem, and divide it among them.
+
+    Parameters
+    ----------
+    problem
+        A file, its content as a mapping, or a validated problem.
+    mechanism
+        What divides a configuration: ``fisher``, ``entitlement`` or ``weighted-equal-speedup``.
+    welfare
+        What chooses one: ``nash``, ``utilitarian`` or ``egalitarian``.
+    tolerance
+        Largest residual of an equilibrium.
+    iterations
+        Rounds of bidding at most.
+    seed
+        Recorded in the answer; nothing here is random.
+
+    Raises
+    ------
+    InputError
+        Something is wrong in the problem or an argument.
+    SolverError
+        A market does not reach *tolerance*.
+    """
+    from commonwatt._results import Partition
+    from commonwatt.data.partition import load_partition
+    from commonwatt.model.partition_file import PartitionFile
+    from commonwatt.partitioning import answer
+
+    if isinstance(problem, str | Path):
+        path: Path | None = Path(problem)
+        file = load_partition(Path(problem))
+    else:
+        file, path = _read(problem, PartitionFile)
+    with _blamed_on(path):
+        result = answer(
+            file, mechanism=mechanism, welfare=welfare, tolerance=tolerance, iterations=iterations, seed=seed
+        )
+
+    def draw(to: Path) -> None:
+        from commonwatt.report.partition_plots import save_partition
+
+        save_partition(result, to)
+
+    return _shown(Partition, result, draw)
+
+
+def partition_mig(
+    problem: str | Path | Mapping[str, object] | MigFile,
+    *,
+    mode: str = "market",
+    welfare: str = "nash",
+    time_limit_s: float = 60.0,
+    seed: int = 0,
+) -> MigPartition:
+    """Choose how MIG divides GPUs into instances, and which tenant gets which.
+
+    Parameters
+    ----------
+    problem
+        A file, its content as a mapping, or a validated problem.
+    mode
+        ``market``: time shares of instances, with prices; ``integer``: whole instances.
+    welfare
+        ``nash``, ``utilitarian`` or ``egalitarian``.
+    time_limit_s
+        Stop after so many seconds with the best found, and its bound.
+    seed
+        Recorded in the answer; nothing here is random.
+
+    Raises
+    ------
+    InputError
+        Something is wrong in the problem or an argument.
+    """
+    from commonwatt._results import MigPartition
+    from commonwatt.model.mig_file import MigFile
+    from commonwatt.partitioning.mig import answer
+
+    file, path = _read(problem, MigFile)
+    with _blamed_on(path), without_compiling() as watch:
+        result = answer(
+            file, clock=lambda: watch.elapsed_s, mode=mode, welfare=welfare, time_limit_s=time_limit_s, seed=seed
+        )
+
+    def draw(to: Path) -> None:
+        from commonwatt.report.mig_plots import save_layouts
+
+        save_layouts(result.chosen, to)
+
+    return _shown(MigPartition, result, draw)
+
+
+def forecast(
+    series: str | Path | Mapping[str, object] | DemandSeries | pl.DataFrame | pd.DataFrame,
+    *,
+    model: str = "last-value",
+    target: float = 0.98,
+    test_from: str | None = None,
+    total_gpus: int | None = None,
+    node_gpus: int | None = None,
+    column: str = "gpus",
+    seed: int = 0,
+) -> ForecastPlan:
+    """Forecast demand, and plan how many GPUs stay on after the end of a series so that a promise is kept.
+
+    Parameters
+    ----------
+    series
+        A demand file or a job log; a mapping with ``gpus``, ``step_s`` and ``start_s`` (default 0); a frame with
+        columns ``unique_id``, ``ds`` and ``y`` (polars or pandas, one series); or a ``DemandSeries``.
+    model
+        Name of a predictor, fitted here, or a file of ``commonwatt forecast fit``.
+    target
+        Share of instants with enough GPUs on that is promised, above 0, at most 1.
+    test_from
+        Replay from here: ISO 8601, or seconds. [default: the last seventh]
+    total_gpus
+        All GPUs; no limit if not given.
+    node_gpus
+        GPUs of a node, to plan whole nodes.
+    column
+        Of a file: the column with the demand; of a job log ``gpus`` (running) or ``wanted_gpus``.
+    seed
+        Seed of everything random.
+
+    Raises
+    ------
+    InputError
+        Something is wrong in the series or an argument.
+    MissingExtraError
+        The predictor needs a package that is not installed.
+    """
+    from commonwatt._results import ForecastPlan
+    from commonwatt.data.series_files import read_moment
+    from commonwatt.planning.predictors import load_predictor
+    from commonwatt.planning.replay import plan_series
+
+    path = Path(series) if isinstance(series, str | Path) else None
+    with _blamed_on(path):
+        file = _series(series, column)
+        begin = None if test_from is None else read_moment(test_from, file, "test_from")
+        replayed = plan_series(
+            file, load_predictor(model), begin, target=target, total_gpus=total_gpus, node_gpus=node_gpus, seed=seed
+        )
+
+    def draw(to: Path) -> None:
+        from commonwatt.report.forecast_plots import save_plan
+
+        save_plan(replayed, file, to)
+
+    return _shown(ForecastPlan, replayed.result, draw)
+
+
+def _series(given: object, column: str) -> SeriesFile:
+    """Return a series, however it is given, as read from a file."""
+    import numpy as np
+
+    from commonwatt.data.nixtla import from_long
+    from commonwatt.data.series_files import FIRST_DATE_S, SeriesFile
+    from commonwatt.model.demand import DemandSeries
+    from commonwatt.model.errors import InputError
+    from commonwatt.planning.series import load_series
+
+    if isinstance(given, str | Path):
+        return load_series(Path(given), column).file
+    if isinstance(given, Mapping):
+        if wrong := sorted({"gpus", "step_s"} - given.keys()) or sorted(given.keys() - {"gpus", "step_s", "start_s"}):
+            raise InputError("gpus, step_s and, if known, start_s", field=wrong[0], value=given.get(wrong[0]))
+        try:
+            values = np.asarray(given["gpus"], dtype=float)
+            start_s, step_s = float(str(given.get("start_s", 0.0))), float(str(given["step_s"]))
+        except (TypeError, ValueError):
+            raise InputError("numbers in gpus, step_s and start_s", field="series") from None
+        given = DemandSeries(start_s, step_s, values)
+    elif not isinstance(given, DemandSeries):
+        named = from_long(given)
+        if len(named) != 1:
+            raise InputError("a frame with one series", field="unique_id", value=", ".join(sorted(named)))
+        (given,) = named.values()
+    return SeriesFile(given, given.start_s > FIRST_DATE_S, int((~given.known).sum()))
+
+
+def map_layers(
+    problem: str | Path | Mapping[str, object] | MapFile,
+    *,
+    algorithm: str = "auto",
+    budget: int = 10_000,
+    time_limit_s: float | None = None,
+    objective: str | None = None,
+    folder: str | Path | None = None,
+    seed: int = 0,
+) -> LayerMapping:
+    """Map layer jobs onto sub-accelerators that share bandwidth: which one, and in what order.
+
+    Parameters
+    ----------
+    problem
+        A file, its content as a mapping, or a validated problem.
+    algorithm
+        Name of an algorithm, as ``commonwatt map --algorithm`` takes it.
+    budget
+        Mappings to evaluate at most.
+    time_limit_s
+        Stop after so many seconds with the best mapping found.
+    objective
+        What is minimised; the problem's if not given.
+    folder
+        Folder that paths in the problem are relative to. [default: the file's, else the current one]
+    seed
+        Seed of the search.
+
+    Raises
+    ------
+    InputError
+        Something is wrong in the problem or an argument.
+    MissingExtraError
+        The algorithm needs a package that is not installed.
+    """
+    from commonwatt._results import LayerMapping
+    from commonwatt.data.map_problem import complete
+    from commonwatt.mapping import answer
+    from commonwatt.model.map_file import MapFile
+
+    file, path = _read(problem, MapFile)
+    base = Path(folder) if folder is not None else Path() if path is None else path.parent
+    with _blamed_on(path), without_compiling() as watch:
+        result = answer(
+            complete(file, base).file,
+            clock=lambda: watch.elapsed_s, algorithm=algorithm, budget=budget, time_limit_s=time_limit_s,
+            objective=objective, seed=seed,
+        )  # fmt: skip
+
+    def draw(to: Path) -> None:
+        from commonwatt.report.map_plots import save_map
+
+        save_map(result, to)
+
+    return _shown(LayerMapping, result, draw)
+
+
+def _shown(kind: type[S], result: BaseModel, draw: Callable[[Path], object]) -> S:
+    """Return *result* as *kind*, which adds how it is shown."""
+    shown = kind(**dict(result))
+    shown._draw = draw  # noqa: SLF001
+    return shown

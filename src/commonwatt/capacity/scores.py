@@ -1,0 +1,73 @@
+"""How well the GPUs kept on served demand, and what they saved.
+
+Instants with unknown demand count nowhere. Where nothing is left to score, the score is NaN: unknown.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from commonwatt.model.arrays import Bools, Floats, Ints
+
+__all__ = ["energy_saving", "gpus_served", "jobs_served", "kept_on", "shift_for", "slots_served"]
+
+
+def kept_on(gpus: Floats, most: float | Floats = np.inf) -> Floats:
+    """Return the whole GPUs to keep on for demand *gpus*: rounded up, 0 or more, at most *most*."""
+    return np.minimum(np.ceil(np.maximum(gpus, 0.0) - 1e-9), most)
+
+
+def _mean(values: Floats | Bools) -> float:
+    return float(np.mean(values, dtype=np.float64)) if len(values) else float("nan")
+
+
+def slots_served(on: Floats, actual: Floats) -> float:
+    """Share of instants with enough GPUs on: one reading of the paper's performance. Shapes [K]."""
+    known = ~np.isnan(actual)
+    return _mean(on[known] >= actual[known])
+
+
+def gpus_served(on: Floats, actual: Floats) -> float:
+    """Share of the GPUs wanted that were on, over all instants. NaN where none were wanted. Shapes [K]."""
+    known = ~np.isnan(actual)
+    wanted = actual[known].sum()
+    return float(np.minimum(on[known], actual[known]).sum() / wanted) if wanted > 0 else float("nan")
+
+
+def jobs_served(on: Floats, actual: Floats, starts: Ints, sizes: Ints) -> float:
+    """Share of jobs whose GPUs are on at the instant they begin: the paper's other reading of performance.
+
+    Jobs that begin at the same instant are served in their order: a job is served if the demand without the jobs
+    behind it is on.
+
+    Parameters
+    ----------
+    starts, sizes
+        Index into *on* at which each job begins, not falling, and its GPUs. Shape [J].
+    """
+    inside = (starts >= 0) & (starts < len(on))
+    at, size = starts[inside], sizes[inside].astype(float)
+    if not len(at):
+        return float("nan")
+    total = np.cumsum(size)
+    last = np.searchsorted(at, at, side="right") - 1
+    behind = total[last] - total
+    needed = actual[at] - behind
+    return _mean((on[at] >= needed)[~np.isnan(needed)])
+
+
+def energy_saving(on: Floats, total_gpus: float) -> float:
+    """Part of the energy saved against all GPUs on: the mean part that is off (CUFF, section 3.3). Shape [K]."""
+    return 1 - _mean(np.minimum(on, total_gpus)[~np.isnan(on)]) / total_gpus
+
+
+def shift_for(share: float, on: Floats, actual: Floats) -> float:
+    """Return the fewest whole GPUs (negative: a surplus) that make *on* enough in *share* of the instants.
+
+    It uses the outcome: it compares forecasts at equal performance and is no plan. NaN if nothing is known.
+    """
+    known = ~np.isnan(actual)
+    short = np.sort(np.ceil(actual[known] - on[known]))
+    if not len(short):
+        return float("nan")
+    return float(short[max(0, int(np.ceil(np.round(share * len(short), 9))) - 1)])

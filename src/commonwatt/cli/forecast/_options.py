@@ -1,0 +1,105 @@
+"""What the subcommands share: options of SERIES and of numbers, and errors that name options."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from commonwatt.planning.series import LoadedSeries
+
+__all__ = ["MOST_GPUS", "NumberRange", "load", "naming_options", "pairs", "series_options", "window_options"]
+
+MOST_GPUS, _MOST_HORIZON, _MOST_LOOK_BACK = 10**9, 10**5, 10**6
+_OPTIONS = {
+    "at", "begin", "column", "end", "epochs", "held_out", "horizon", "look_back", "members", "model",
+    "raw_levels", "refit_every", "tenant", "test_from", "where",
+}  # fmt: skip
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class NumberRange(click.FloatRange):
+    """A number within bounds, never NaN, and infinite only if allowed."""
+
+    def __init__(
+        self, least: float | None = None, most: float | None = None, *, min_open: bool = False, max_open: bool = False,
+        infinite: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(least, most, min_open=min_open, max_open=max_open)
+        self._infinite = infinite
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
+        """Return the number; fails as click's own does."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number) or (math.isinf(number) and not self._infinite):
+            self.fail(f"{value} is not a {'number' if self._infinite else 'finite number'}.", param, ctx)
+        return number
+
+
+def series_options(command: F) -> F:
+    """Add the options that select the demand in SERIES."""
+    for option in (
+        click.option("--max-gap", type=NumberRange(0, infinite=True), default=86400.0, show_default=True, metavar="S",
+                     help="Longest gap between two rows that is filled with unknown values, seconds."),
+        click.option("--where", "where", multiple=True, metavar="COLUMN=VALUE",
+                     help="Only the rows with this value: one tenant or virtual cluster of several; repeatable."),
+        click.option("--time", "time_column", metavar="NAME",
+                     help="The time column.  [default: time, t_s, time_s, ds or timestamp]"),
+        click.option("--column", default="gpus", show_default=True, metavar="NAME",
+                     help="The column with the demand; of a job log gpus (running) or wanted_gpus."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def window_options(command: F) -> F:
+    """Add the options for the look-back and the horizon of a predictor."""
+    for option in (
+        click.option("--horizon", type=click.IntRange(1, _MOST_HORIZON), metavar="M",
+                     help="Steps forecast.  [default: 5]"),
+        click.option("--look-back", type=click.IntRange(1, _MOST_LOOK_BACK), metavar="N",
+                     help="Values used for a forecast.  [default: 120]"),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@contextmanager
+def naming_options(path: Path | None = None) -> Iterator[None]:
+    """Let an ``InputError`` raised inside name options as they are typed and, if it names no file, *path*."""
+    from commonwatt.model.errors import InputError
+
+    try:
+        yield
+    except InputError as error:
+        if error.field in _OPTIONS and (error.file is None or error.field == "test_from"):  # else a field of the file
+            field = f"--{error.field.replace('_', '-')}"
+            error = InputError(error.expected, file=error.file, field=field, value=error.value)
+        raise (error if path is None else error.within(path)) from None
+
+
+def pairs(given: tuple[str, ...], field: str) -> dict[str, str]:
+    """Read ``A=B`` options; raises ``InputError``."""
+    from commonwatt.model.errors import InputError
+
+    read: dict[str, str] = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not (equals and name) or name in read:
+            raise InputError("a pair such as virtual_cluster=vc1, each column once", field=field, value=pair)
+        read[name] = value
+    return read
+
+
+def load(path: Path, column: str, time_column: str | None, where: tuple[str, ...], max_gap: float) -> LoadedSeries:
+    """Read SERIES by its options; raises ``InputError``."""
+    from commonwatt.planning.series import load_series
+
+    with naming_options():
+        return load_series(path, column, time_column, pairs(where, "--where"), max_gap)

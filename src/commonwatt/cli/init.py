@@ -1,0 +1,146 @@
+"""``commonwatt init``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from commonwatt.cli.output import json_option, print_json, say
+
+if TYPE_CHECKING:
+    from commonwatt.data.inventory import Inventory
+    from commonwatt.model.init_results import InitResult
+
+__all__ = ["command"]
+
+COMMANDS = (
+    ("scontrol", "show", "node", "-o"),
+    ("nvidia-smi", "--query-gpu=index,name,power.limit", "--format=csv"),
+    ("kubectl", "get", "nodes", "-o", "json"),
+)
+TIMEOUT_S = 20.0
+
+
+@click.command()
+@click.option(
+    "--from", "source", type=click.Path(path_type=Path, allow_dash=True), metavar="FILE",
+    help="Read what one of the commands printed; - for standard input.",
+)  # fmt: skip
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the scenario here, not to the terminal."
+)
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
+@json_option
+def command(source: Path | None, *, out: Path | None, overwrite: bool, as_json: bool) -> None:
+    """Write a scenario for this cluster: nodes, power by GPU type, a price, policies.
+
+    Nodes come from the first of scontrol, nvidia-smi and kubectl that answers, or from FILE: the output of `scontrol
+    show node`, `sinfo -N -o '%N|%G'`, `nvidia-smi` or `kubectl get nodes -o json`. Nothing on the cluster is changed.
+
+    \b
+    Examples:
+      commonwatt init --out cluster.yaml
+      scontrol show node | commonwatt init --from - --out cluster.yaml
+      kubectl get nodes -o json | commonwatt init --from -
+    """
+    from commonwatt.data.files import write_atomic
+    from commonwatt.data.scenario_draft import draft_text
+    from commonwatt.model.errors import InputError
+
+    if out is not None and out.exists() and not overwrite:
+        raise InputError("a new file, or --overwrite", field="--out", value=out)
+    text, origin = _given(source) if source is not None else _asked()
+    inventory, result = _result(text, origin, out)
+    scenario = draft_text(inventory, result.nodes, out or Path("cluster.yaml"))
+    if out is not None:
+        write_atomic(out, scenario)
+    for note in result.notes:
+        say(f"note: {note}")
+    say(_sentence(result))
+    if as_json:
+        print_json(result)
+    elif out is None:
+        click.echo(scenario, nl=False)
+
+
+def _given(source: Path) -> tuple[str, object]:
+    from commonwatt.data.text import read_text
+    from commonwatt.model.errors import InputError
+
+    if str(source) != "-":
+        return read_text(source), source
+    text = sys.stdin.read()
+    if not text.strip():
+        raise InputError("some content", file="standard input", value="nothing")
+    return text, "standard input"
+
+
+def _asked() -> tuple[str, object]:
+    """Return what the first of the commands prints that is here and answers."""
+    import shutil
+    import subprocess
+
+    from commonwatt.model.errors import InputError
+
+    for words in COMMANDS:
+        if shutil.which(words[0]) is None:
+            continue
+        shown = " ".join(words)
+        say(f"running {shown}")
+        try:
+            done = subprocess.run(  # noqa: S603
+                words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            say(f"{words[0]}: {error}")
+            continue
+        if done.returncode == 0 and done.stdout.strip():
+            return done.stdout, shown
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        say(f"{words[0]}: {lines[-1]}")
+    raise InputError("scontrol, nvidia-smi or kubectl to answer here, or --from FILE with what one of them printed")
+
+
+def _result(text: str, origin: object, out: Path | None) -> tuple[Inventory, InitResult]:
+    import hashlib
+    import platform
+
+    from commonwatt import __version__
+    from commonwatt.data.inventory import read_inventory
+    from commonwatt.data.scenario_draft import UNNAMED, drafted_nodes, unknown_types
+    from commonwatt.engines.slurm.parsing import host_names
+    from commonwatt.model.init_results import InitResult
+
+    inventory = read_inventory(text, host_names, file=origin, host=platform.node() or "node")
+    nodes = drafted_nodes(inventory.nodes)
+    unknown = unknown_types(nodes)
+    notes = list(inventory.notes)
+    if any(node.gpu_type == UNNAMED for node in nodes):
+        notes.append(f"the cluster names no GPU type for some nodes: write it in place of {UNNAMED}")
+    for kind in unknown:
+        if kind != UNNAMED:
+            notes.append(
+                f"the speed of {kind} is not known: jobs say it themselves, by times_s.{kind} (workload source jobs, "
+                "`place`, `submit`)"
+            )
+    if any(node.power_source is None for node in nodes):
+        notes.append("the power of some GPU types is not known: gpu_w is a placeholder")
+    result = InitResult(
+        version=__version__, seed=0, input_digest=hashlib.sha256(text.encode()).hexdigest(), source=inventory.source,
+        nodes=nodes, left_out=inventory.without_gpus, unknown_gpu_types=unknown, notes=tuple(notes),
+        written=None if out is None else str(out),
+    )  # fmt: skip
+    return inventory, result
+
+
+def _sentence(result: InitResult) -> str:
+    from commonwatt.report.format import plural
+
+    nodes = sum(node.count for node in result.nodes)
+    gpus = sum(node.count * node.gpus for node in result.nodes)
+    left_out = f"; left out {plural(result.left_out, 'node')} without GPUs" if result.left_out else ""
+    written = f"written: {result.written}, " if result.written else ""
+    return f"{written}{plural(nodes, 'node')} with {plural(gpus, 'GPU')} from {result.source}{left_out}"

@@ -1,0 +1,220 @@
+"""``commonwatt store``: back up, check, restore and upgrade the store a configuration names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from commonwatt.cli.output import blamed_on, json_option, needing, print_json
+from commonwatt.cli.remote import plain
+
+if TYPE_CHECKING:
+    from commonwatt.model.admin_results import StoreCheckResult
+    from commonwatt.store.database import Database
+
+__all__ = ["backup", "check", "command", "opened", "restore", "upgrade"]
+
+
+@contextmanager
+def opened(config: Path, *, existing: bool) -> Iterator[Database]:
+    """Open the store of *config*; with *existing*, a file of SQLite that is not there is refused, not made."""
+    from commonwatt.data.files import load_yaml
+    from commonwatt.model.errors import InputError
+    from commonwatt.model.scenario import Scenario
+
+    file = load_yaml(config, Scenario)
+    with needing("live"):
+        from commonwatt.store.database import Database, address
+        from commonwatt.store.migrate import head
+
+        head()
+    with blamed_on(config):
+        database = Database(address(file.live.store, config.parent.absolute()))
+        path = database.url.database
+        if existing and database.backend == "sqlite" and not Path(str(path)).is_file():
+            raise InputError("a store that exists", field="live.store", value=path)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+@click.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
+@json_option
+def backup(config: Path, file: Path, *, overwrite: bool, as_json: bool) -> None:
+    """Write all of the store of CONFIG to FILE, while it is in use.
+
+    FILE is the same for all three databases, so a store is moved from one to another by a backup and `restore`.
+
+    \b
+    Example:
+      commonwatt store backup site.yaml monday.jsonl.gz
+    """
+    from commonwatt import __version__
+    from commonwatt.model.admin_results import StoreBackupResult
+    from commonwatt.report.format import plural
+
+    with opened(config, existing=True) as database:
+        from commonwatt.store.backup import back_up
+        from commonwatt.store.migrate import head, prepare
+
+        with blamed_on(config):
+            prepare(database)
+        rows = back_up(database, file, __version__, overwrite=overwrite)
+    result = StoreBackupResult(
+        version=__version__, store=str(database), file=str(file), revision=head(), size_bytes=file.stat().st_size,
+        rows=rows,
+    )  # fmt: skip
+    if as_json:
+        print_json(result)
+    else:
+        total, jobs = plural(sum(rows.values()), "row"), plural(rows["jobs"], "job")
+        click.echo(f"written: {file}, {total} ({jobs}), {result.size_bytes:,} bytes")
+
+
+_SHOWN = 20  # problems in the terminal; --json has all
+
+
+@click.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@json_option
+def check(config: Path, *, as_json: bool) -> None:
+    """Look for what must not be in the store of CONFIG; exit code 1 if there is any of it.
+
+    Does the ledger add up to the meter, did every job end once, is every command's outcome known?
+
+    \b
+    Example:
+      commonwatt store check site.yaml
+    """
+    from commonwatt import __version__
+    from commonwatt.model.admin_results import StoreCheckResult, StoreProblem
+    from commonwatt.model.errors import StoreError
+
+    with opened(config, existing=True) as database:
+        from commonwatt.store.check import check as look
+        from commonwatt.store.migrate import prepare
+
+        with blamed_on(config):
+            prepare(database)
+        found = look(database)
+    result = StoreCheckResult(
+        version=__version__, store=str(database), revision=found.revision, controller=found.controller,
+        rows=found.rows, jobs=found.jobs, ledger_exact=found.ledger_exact, open_intents=found.open_intents,
+        problems=tuple(StoreProblem(table=p.table, job=p.job, problem=p.problem) for p in found.problems),
+    )  # fmt: skip
+    if as_json:
+        print_json(result)
+    else:
+        _tell(result)
+    if result.problems:
+        raise StoreError(f"the store {result.store} has problems: {len(result.problems)}")
+
+
+def _tell(result: StoreCheckResult) -> None:
+    click.echo(f"{result.store}, revision {result.revision}")
+    click.echo(f"controller: {'runs' if result.controller else 'none runs'}")
+    click.echo("jobs: " + ", ".join(f"{count:,} {status}" for status, count in result.jobs.items()))
+    click.echo(f"ledger: {'adds up to the meter' if result.ledger_exact else 'does not add up to the meter'}")
+    click.echo(f"commands of unknown outcome: {result.open_intents}")
+    for problem in result.problems[:_SHOWN]:
+        job = "" if problem.job is None else f"job {problem.job}: "
+        click.echo(f"  {problem.table}: {job}{problem.problem}")
+    if len(result.problems) > _SHOWN:
+        click.echo(f"  {len(result.problems) - _SHOWN} more (--json has all)")
+    if not result.problems:
+        click.echo("all is well")
+
+
+@click.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--overwrite", is_flag=True, help="Delete what is in the store now.")
+@json_option
+def restore(config: Path, file: Path, *, overwrite: bool, as_json: bool) -> None:
+    """Fill the store of CONFIG, new or empty, from the backup FILE. All or nothing; `serve` must not run.
+
+    Tokens revoked in the store before stay revoked; those valid afterwards are shown.
+
+    \b
+    Example:
+      commonwatt store restore elsewhere.yaml monday.jsonl.gz
+    """
+    from commonwatt import __version__
+    from commonwatt.model.admin_results import StoreRestoreResult
+    from commonwatt.model.live_results import TokenEntry
+    from commonwatt.report.format import plural
+
+    with opened(config, existing=False) as database:
+        from commonwatt.store.api_store import ApiStore
+        from commonwatt.store.backup import check_backup
+        from commonwatt.store.backup import restore as put_back
+        from commonwatt.store.migrate import head, prepare
+
+        check_backup(file)
+        with blamed_on(config):
+            prepare(database)
+            rows = put_back(database, file, overwrite=overwrite)
+        valid = tuple(TokenEntry.model_validate(t) for t in ApiStore(database).tokens() if t["revoked_s"] is None)
+    result = StoreRestoreResult(
+        version=__version__, store=str(database), file=str(file), revision=head(), rows=rows, valid_tokens=valid
+    )
+    if as_json:
+        print_json(result)
+        return
+    click.echo(f"{database}: {plural(sum(rows.values()), 'row')} ({plural(rows['jobs'], 'job')}) from {file}")
+    kept = "; what was revoked in the store before still is" if overwrite else ""
+    click.echo(f"tokens valid now: {len(valid)}{kept}")
+    for token in valid:
+        click.echo(plain(f"  {token.id}  {token.tenant or '(operator)'}  {token.label}"))
+    if valid:
+        command = f"commonwatt token revoke NUMBER --config {config}"
+        click.echo(f"revoke again what was revoked since the backup in a store that is gone: {command}")
+
+
+@click.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@json_option
+def upgrade(config: Path, *, as_json: bool) -> None:
+    """Bring the store of CONFIG to this version of commonwatt. Stop `serve` and make a backup first.
+
+    \b
+    Example:
+      commonwatt store upgrade site.yaml
+    """
+    from commonwatt import __version__
+    from commonwatt.model.admin_results import StoreUpgradeResult
+
+    with opened(config, existing=True) as database, blamed_on(config):
+        from commonwatt.store.migrate import upgrade as upgrade_store
+
+        before, after = upgrade_store(database)
+    result = StoreUpgradeResult(version=__version__, store=str(database), before=before, after=after)
+    if as_json:
+        print_json(result)
+    elif before == after:
+        click.echo(f"{database} is at revision {after} already")
+    else:
+        click.echo(f"{database}: {f'revision {before}' if before else 'empty'} -> revision {after}")
+
+
+@click.group()
+def command() -> None:
+    """Look after the store of the live control plane: SQLite, MariaDB or PostgreSQL.
+
+    \b
+    Examples:
+      commonwatt store backup site.yaml monday.jsonl.gz
+      commonwatt store check site.yaml --json
+    """
+
+
+for _sub in (backup, check, restore, upgrade):
+    command.add_command(_sub)

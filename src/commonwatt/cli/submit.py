@@ -1,0 +1,237 @@
+"""``commonwatt submit``: a job file, or Slurm's flags, become a job of the control plane."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from commonwatt.cli.output import json_option, print_json, say
+from commonwatt.cli.remote import connected, server_option, when
+from commonwatt.model.errors import InputError
+
+if TYPE_CHECKING:
+    from commonwatt.model.live_results import JobDetail, SubmittedJob
+
+__all__ = ["asked_gpus", "command", "environment", "gpus", "gres", "seconds"]
+
+_COUNT = re.compile(r"[1-9][0-9]{0,5}")
+_NUMBERS = re.compile(r"(?:(?P<days>\d{1,5})-)?(?P<clock>\d{1,6}(?::\d{1,4}){0,2})", re.ASCII)
+
+
+def seconds(text: str) -> float:
+    """Return a time of ``sbatch --time``: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S."""
+    expected = "a time above 0 as Slurm writes it: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS"
+    found = _NUMBERS.fullmatch(text)
+    if found is None:
+        raise InputError(expected, field="--time", value=text)
+    parts = [int(part) for part in found["clock"].split(":")]
+    if found["days"] is not None:
+        hours, minutes, rest = (*parts, 0, 0)[:3]
+        total = int(found["days"]) * 86400 + hours * 3600 + minutes * 60 + rest
+    elif len(parts) == 3:
+        total = parts[0] * 3600 + parts[1] * 60 + parts[2]
+    else:
+        minutes, rest = (*parts, 0)[:2]
+        total = minutes * 60 + rest
+    if total <= 0:
+        raise InputError(expected, field="--time", value=text)
+    return float(total)
+
+
+def gpus(text: str, flag: str = "--gpus") -> dict[str, Any]:
+    """Return what ``--gpus`` says: a count, or TYPE:COUNT."""
+    kind, colon, count = text.rpartition(":")
+    if not _COUNT.fullmatch(count) or (colon and not kind) or ":" in kind:
+        raise InputError("a number of GPUs, or TYPE:NUMBER", field=flag, value=text)
+    return {"gpus": int(count)} | ({"gpu_type": kind} if kind else {})
+
+
+def gres(text: str) -> dict[str, Any]:
+    """Return what ``--gres`` says: ``gpu``, ``gpu:2`` or ``gpu:v100:2``."""
+    name, colon, rest = text.partition(":")
+    if name != "gpu" or (colon and not rest) or "," in text:
+        raise InputError("GPUs only, such as gpu:2 or gpu:v100:2", field="--gres", value=text)
+    if not rest:
+        return {"gpus": 1}
+    return gpus(rest if _COUNT.fullmatch(rest) or ":" in rest else f"{rest}:1", "--gres")
+
+
+def asked_gpus(count: str | None, resources: str | None, gpu_type: str | None) -> dict[str, Any]:
+    """Return what ``--gpus``, ``--gres`` and ``--gpu-type`` say together.
+
+    Raises ``InputError`` if they contradict each other.
+    """
+    told = {"--gpu-type": {} if gpu_type is None else {"gpu_type": gpu_type}}
+    told["--gpus"] = {} if count is None else gpus(count)
+    told["--gres"] = {} if resources is None else gres(resources)
+    found: dict[str, Any] = {}
+    said_by: dict[str, str] = {}
+    for flag, fields in told.items():
+        for field, value in fields.items():
+            before = found.setdefault(field, value)
+            first = said_by.setdefault(field, flag)
+            if str(before).casefold() != str(value).casefold():
+                what = "the number of GPUs" if field == "gpus" else "the GPU type"
+                raise InputError(f"{what} that {first} says ({before}), or only one of them", field=flag, value=value)
+    return found
+
+
+def environment(text: str, own: Mapping[str, str]) -> dict[str, str]:
+    """Return what ``--export`` says: NONE, or names (taken from *own*) and NAME=VALUE, with commas between."""
+    if text == "NONE":
+        return {}
+    found = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        if name == "ALL" and not equals:
+            raise InputError(
+                "names, or NAME=VALUE: not everything, as that holds secrets", field="--export", value=text
+            )
+        if not name or (not equals and name not in own):
+            raise InputError("NONE, NAME=VALUE, or names that are set here", field="--export", value=name or text)
+        found[name] = value if equals else own[name]
+    return found
+
+
+_COMMAND = "commonwatt.command"
+
+
+class _WithCommand(click.Command):
+    """Takes everything after ``--`` as the command of the job."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Set the command aside."""
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_COMMAND], args = args[at + 1 :], args[:at]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_WithCommand, options_metavar="[OPTIONS] [-- PROGRAM ARGUMENTS...]")
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.option("-J", "--job-name", "name", metavar="NAME", help="Name of the job.")
+@click.option("-G", "--gpus", "gpus", metavar="[TYPE:]N", help="GPUs it asks for.")
+@click.option("--gres", metavar="gpu[:TYPE][:N]", help="The same as Slurm's --gres.")
+@click.option("--gpu-type", metavar="TYPE", help="GPU type it asks for; any if not given.")
+@click.option("--gpu-counts", metavar="N,N,...", help="GPU counts it may get instead.")
+@click.option("-t", "--time", "time_limit", metavar="TIME", help="Longest run time, as Slurm writes it: 02:00:00.")
+@click.option("--deadline", metavar="MOMENT", help="When it should be finished (ISO 8601; UTC if no zone is given).")
+@click.option("--weight", type=float, metavar="OMEGA", help="Cost of each second of lateness.")
+@click.option("--epochs", type=int, help="Number of epochs.")
+@click.option("-D", "--chdir", metavar="DIR", help="Working directory, absolute.")
+@click.option("--export", metavar="NAME[=VALUE],...", help="Environment of the job; none of yours if not given.")
+@click.option("--image", "--container-image", "image", metavar="IMAGE", help="Container image to run it in.")
+@click.option("--snapshots", metavar="DIR", help="Folder its snapshots are kept in, absolute.")
+@click.option("--kind", metavar="LABEL", help="Jobs of one kind are taken to scale alike.")
+@click.option("--wrap", metavar="TEXT", help="Run TEXT in a shell (sh -c).")
+@click.option("-A", "--account", "--tenant", "tenant", metavar="NAME", help="Tenant it is for (operators).")
+@click.option("--key", metavar="TEXT", help="Submissions with the same key are one.")
+@click.option("-W", "--wait", is_flag=True, help="Wait until it has ended; exit with 1 unless it completes.")
+@server_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context, /, file: Path | None, *, tenant: str | None, key: str | None, wait: bool, url: str | None,
+    as_json: bool, **flags: Any,  # noqa: ANN401
+) -> None:  # fmt: skip
+    """Submit the job of FILE (YAML or JSON), or one told in Slurm's words; these go before what FILE says.
+
+    \b
+    Examples:
+      commonwatt submit job.yaml
+      commonwatt submit --job-name x --gpus 2 --gpu-type V100 --time 02:00:00 --epochs 10 -- python train.py
+    """
+    from commonwatt.model.errors import InputError
+
+    if key is not None and not (key.isascii() and key.isprintable() and " " not in key and 0 < len(key) <= 128):
+        raise InputError("up to 128 visible characters of ASCII", field="--key", value=key)
+    job = _job(file, flags, ctx.meta.get(_COMMAND))
+    with connected(url) as client:
+        accepted = client.submit(job, tenant=tenant, key=key)
+        for warning in accepted.warnings:
+            say(f"warning: {warning}")
+        if not wait:
+            _tell(accepted, as_json=as_json)
+            return
+        say(f"job {accepted.id} is accepted; waiting for its end (Ctrl-C leaves it alone)")
+        ended = client.wait(accepted.id, on_away=lambda why: say(f"{why}; waiting goes on"))
+    _tell_end(ended, as_json=as_json)
+
+
+def _job(file: Path | None, flags: dict[str, Any], program: list[str] | None) -> Any:  # noqa: ANN401
+    from commonwatt.data.files import load_yaml, validate
+    from commonwatt.model.errors import InputError
+    from commonwatt.model.job_file import JobFile
+
+    fields: dict[str, Any] = {}
+    if file is not None:
+        fields = load_yaml(file, JobFile).model_dump(exclude_unset=True)
+    told = _told(flags, program)
+    if "due" in told:
+        fields.pop("due_in_s", None)
+    fields |= told
+    if not fields:
+        raise InputError("a job file, or flags and a command after `--` (see commonwatt submit --help)", field="FILE")
+    if "command" in fields:
+        fields.setdefault("name", _named(fields["command"]))
+    return validate(fields, JobFile)
+
+
+def _told(flags: dict[str, Any], program: list[str] | None) -> dict[str, Any]:
+    import os
+
+    from commonwatt.model.errors import InputError
+
+    same = ("name", "epochs", "image", "snapshots", "kind")
+    told = {name: flags[name] for name in same if flags[name] is not None}
+    others = {"deadline": "due", "weight": "tardiness_weight", "chdir": "folder"}
+    told |= {field: flags[flag] for flag, field in others.items() if flags[flag] is not None}
+    told |= asked_gpus(flags["gpus"], flags["gres"], flags["gpu_type"])
+    if flags["time_limit"] is not None:
+        told["time_limit_s"] = seconds(flags["time_limit"])
+    if flags["gpu_counts"] is not None:
+        try:
+            told["gpu_counts"] = tuple(int(count) for count in flags["gpu_counts"].split(","))
+        except ValueError:
+            raise InputError("numbers with commas between", field="--gpu-counts", value=flags["gpu_counts"]) from None
+    if flags["export"] is not None:
+        told["environment"] = environment(flags["export"], os.environ)
+    if flags["wrap"] is not None:
+        if program:
+            raise InputError("--wrap or a command after `--`, not both", field="--wrap")
+        told["command"] = ("sh", "-c", flags["wrap"])
+    elif program:
+        told["command"] = tuple(program)
+    return told
+
+
+def _named(program: tuple[str, ...]) -> str:
+    """Name a job that has none after its script, else its program."""
+    import re
+
+    scripts = [word for word in program if word.endswith((".py", ".sh"))]
+    stem = Path(scripts[0] if scripts else program[0]).stem
+    return re.sub(r"[^A-Za-z0-9._-]", "-", stem).lstrip("._-")[:100] or "job"
+
+
+def _tell(job: SubmittedJob, *, as_json: bool) -> None:
+    if as_json:
+        print_json(job)
+    else:
+        click.echo(f"Submitted job {job.id}")
+
+
+def _tell_end(job: JobDetail, *, as_json: bool) -> None:
+    from time import time
+
+    if as_json:
+        print_json(job)
+    else:
+        click.echo(f"job {job.id} ({job.name}) is {job.status}, {when(job.ended_s, time())}: {job.sentence or ''}")
+    if job.status != "completed":
+        sys.exit(1)

@@ -1,5 +1,0 @@
-"""``commonwatt submit``: ``flags.py`` understands Slurm's words."""
-
-from commonwatt.cli.submit.submit import command
-
-__all__ = ["command"]

@@ -1,0 +1,183 @@
+"""``commonwatt token``: by the control plane, or on its store before the first operator has a token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from commonwatt.cli.output import blamed_on, json_option, print_json, say
+from commonwatt.cli.remote import JOB, connected, server_option, show, when
+from commonwatt.cli.store import opened as opened_database
+
+if TYPE_CHECKING:
+    from commonwatt.store.api_store import ApiStore
+
+__all__ = ["add", "command", "config_option", "list_", "noted", "opened", "revoke"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def config_option(command: F) -> F:
+    """Add ``--config``."""
+    return click.option(
+        "--config", type=click.Path(path_type=Path), metavar="CONFIG",
+        help="Work on the store CONFIG names, not by the control plane.",
+    )(command)  # fmt: skip
+
+
+@contextmanager
+def opened(config: Path, *, adding: bool = False) -> Iterator[ApiStore]:
+    """Open the store of *config*; for *adding* to it, it is made if need be, and the tenants it names are entered."""
+    from time import time
+
+    from commonwatt.data.files import load_yaml
+    from commonwatt.model.scenario import Scenario
+
+    with opened_database(config, existing=not adding) as database:
+        from commonwatt.store.api_store import ApiStore
+        from commonwatt.store.entitlements import enter_tenants
+        from commonwatt.store.migrate import prepare
+
+        with blamed_on(config):
+            prepare(database)
+        store = ApiStore(database)
+        if adding:
+            named = {tenant.name: tenant.weight for tenant in load_yaml(config, Scenario).tenants}
+            with blamed_on(config):
+                enter_tenants(database, named, time(), only_new=True)
+        yield store
+
+
+def noted(store: ApiStore, action: str, target: str) -> None:
+    """Add to the audit log what was done on the store itself."""
+    import getpass
+    from time import time
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        user = "somebody"
+    store.note(time(), f"{user}, on the store", action, target, "done")
+
+
+@click.command()
+@click.option("--tenant", metavar="NAME", help="Tenant the token is for.")
+@click.option("--operator", is_flag=True, help="For an operator, who may see and do everything.")
+@click.option("--label", default="unnamed", show_default=True, metavar="TEXT", help="What it is for.")
+@config_option
+@server_option
+@json_option
+def add(*, tenant: str | None, operator: bool, label: str, config: Path | None, url: str | None, as_json: bool) -> None:
+    """Make a token and show it, once: only a digest of it is kept.
+
+    \b
+    Example:
+      commonwatt token add --tenant vision --label "Ann's laptop"
+    """
+    from time import time
+
+    from commonwatt.data.files import validate
+    from commonwatt.model.errors import InputError
+    from commonwatt.model.live_results import NewToken, TokenOrder
+
+    if operator == (tenant is not None):
+        raise InputError("either --tenant NAME or --operator", field="--tenant")
+    if config is None:
+        with connected(url) as client:
+            made = client.add_token(tenant, label)
+    else:
+        order = validate({"tenant": tenant, "label": label}, TokenOrder)
+        with opened(config, adding=True) as store:
+            token = store.add_token(order.tenant, order.label, time())
+            owner = store.owner(token)
+            assert owner is not None
+            noted(store, "add_token", f"token {owner.token}")
+        made = NewToken(id=owner.token, tenant=owner.tenant, label=owner.label, token=token)
+    if as_json:
+        print_json(made)
+    else:
+        who = "an operator" if made.tenant is None else f"tenant {made.tenant}"
+        say(f"token {made.id}, of {who}; it is shown only now:")
+        click.echo(made.token)
+
+
+@click.command("list")
+@config_option
+@server_option
+@json_option
+def list_(*, config: Path | None, url: str | None, as_json: bool) -> None:
+    """List tokens, without their secrets.
+
+    \b
+    Example:
+      commonwatt token list
+    """
+    from time import time
+
+    from commonwatt.model.live_results import TokenEntry, TokenPage
+
+    if config is None:
+        with connected(url) as client:
+            page = client.tokens()
+    else:
+        with opened(config) as store:
+            page = TokenPage(tokens=tuple(TokenEntry.model_validate(row) for row in store.tokens()))
+    if as_json:
+        print_json(page)
+        return
+    now_s = time()
+    rows = [
+        (str(t.id), t.tenant or "(operator)", t.label, when(t.created_s, now_s), when(t.revoked_s, now_s))
+        for t in page.tokens
+    ]
+    show(f"{len(rows)} tokens", ("id", "tenant", "label", "made", "revoked"), rows, right=("id",))
+
+
+@click.command()
+@click.argument("token", metavar="ID", type=JOB)
+@config_option
+@server_option
+@json_option
+def revoke(token: int, *, config: Path | None, url: str | None, as_json: bool) -> None:
+    """Make the token with number ID worthless. A running server takes it for 5 s more at most.
+
+    \b
+    Example:
+      commonwatt token revoke 3
+    """
+    from time import time
+
+    from commonwatt.model.errors import InputError
+
+    if config is None:
+        with connected(url) as client:
+            client.revoke(token)
+    else:
+        with opened(config) as store:
+            if not store.revoke(token, time()):
+                raise InputError("the number of a token that is not revoked", field="ID", value=token)
+            noted(store, "revoke", f"token {token}")
+    if as_json:
+        print_json({"revoked": token})
+    else:
+        click.echo(f"token {token} is revoked")
+
+
+@click.group()
+def command() -> None:
+    """Make, list and revoke tokens, by the control plane (operators) or on its store (--config).
+
+    \b
+    Examples:
+      commonwatt token add --operator --config live.yaml
+      commonwatt token add --tenant vision --label "Ann's laptop"
+      commonwatt token revoke 3
+    """
+
+
+for _sub in (add, list_, revoke):
+    command.add_command(_sub)

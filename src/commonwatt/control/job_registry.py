@@ -1,0 +1,314 @@
+"""Every job of the controller: its configurations, its progress, where it runs.
+
+Columns grow as jobs are submitted; a job's handle is its row. ``problem`` compiles the placement problem of a tick
+from active jobs only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commonwatt.control.engine import JobProgress, NodeView
+from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.electricity import Tariff
+from commonwatt.model.errors import JobNeverFitsError
+from commonwatt.model.jobs import JobArrays
+from commonwatt.model.nodes import Cluster
+from commonwatt.placement import PlacementProblem
+
+__all__ = ["JobRegistry", "Rules", "Status"]
+
+
+class Status(IntEnum):
+    """Where a job is in its life."""
+
+    WAITING = 0
+    RUNNING = 1
+    COMPLETED = 2
+    FAILED = 3
+    CANCELLED = 4
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When the controller decides, and what it assumes a restart to cost.
+
+    Attributes
+    ----------
+    interval_s
+        H: time between rescheduling points; submissions and completions cause one as well.
+    postponement_penalty
+        rho of eq. (1).
+    restart_s
+        Time a job has its GPUs before it works again when it is started from a snapshot.
+    preempt
+        Whether running jobs may be stopped or moved.
+    half_life_s
+        Half-life of the usage that counts for fair share.
+    """
+
+    interval_s: float = 300.0
+    postponement_penalty: float = 100.0
+    restart_s: float = 0.0
+    preempt: bool = True
+    half_life_s: float = 7 * 86400.0
+
+
+class _Column:
+    """An array that grows."""
+
+    def __init__(self, dtype: str) -> None:
+        self._data = np.zeros(64, dtype)
+        self._size = 0
+
+    def extend(self, values: NDArray[np.generic]) -> None:
+        need = self._size + len(values)
+        if need > len(self._data):
+            grown = np.zeros(max(need, 2 * len(self._data)), self._data.dtype)
+            grown[: self._size] = self._data[: self._size]
+            self._data = grown
+        self._data[self._size : need] = values
+        self._size = need
+
+    @property
+    def values(self) -> NDArray[np.generic]:
+        return self._data[: self._size]
+
+
+_JOB_COLUMNS = {
+    "submit_s": "f8", "due_s": "f8", "weight": "f8", "epochs": "i8", "tenant": "i8", "limit_s": "f8",
+    "asked_gpus": "i8", "first": "i8", "count": "i8", "status": "i8", "row": "i8", "starts": "i8",
+    "began_s": "f8", "ended_s": "f8",
+}  # fmt: skip
+_ROW_COLUMNS = {
+    "klass": "i8",
+    "width": "i8",
+    "per_node": "i8",
+    "time_s": "f8",
+    "power_w": "f8",
+    "gpu_w": "f8",
+    "asked": "?",
+}
+
+
+@dataclass
+class JobRegistry:
+    """Jobs by handle."""
+
+    cluster: Cluster
+    names: list[str] = field(default_factory=list)
+    tenants: list[str] = field(default_factory=list)
+    nodes: dict[int, tuple[int, ...]] = field(default_factory=dict)  # of running jobs
+    active: set[int] = field(default_factory=set)  # running or waiting
+
+    def __post_init__(self) -> None:
+        self._jobs = {name: _Column(dtype) for name, dtype in _JOB_COLUMNS.items()}
+        self._rows = {name: _Column(dtype) for name, dtype in _ROW_COLUMNS.items()}
+        self._tenant_at: dict[str, int] = {}
+        self._shapes: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def job(self, column: str) -> NDArray[Any]:
+        """A column over all jobs; writing to it changes the registry."""
+        return self._jobs[column].values
+
+    def row(self, column: str) -> NDArray[Any]:
+        """A column over all configurations."""
+        return self._rows[column].values
+
+    def add(self, table: JobArrays, rows: Ints) -> list[int]:
+        """Register jobs; returns their handles. Raises ``JobNeverFitsError`` on a job no node can ever run."""
+        handles = []
+        for j in rows:
+            handles.append(self._add(table, int(j)))
+        return handles
+
+    def _add(self, table: JobArrays, j: int) -> int:
+        entries = self._configurations(table, j)
+        if not entries:
+            types = sorted({table.gpu_types[y] for y in table.config_type[table.configs(j)]})
+            smallest = int(table.config_gpus[table.configs(j)].min(initial=1 << 30))
+            raise JobNeverFitsError(
+                "a job that some node, or several nodes of one class, could run", field=f"jobs.{table.names[j]}",
+                value=f"at least {smallest} GPUs of {' or '.join(types)}",
+            )  # fmt: skip
+        columns = list(zip(*entries, strict=True))
+        first = len(self.row("klass"))
+        for name, column in zip(_ROW_COLUMNS, columns, strict=True):
+            self._rows[name].extend(np.array(column))
+        values = {
+            "submit_s": table.submit_s[j], "due_s": table.due_s[j], "weight": table.tardiness_weight[j],
+            "epochs": table.epochs[j], "tenant": self.tenant_at(table.tenants[table.tenant[j]]),
+            "limit_s": table.time_limit_s[j], "asked_gpus": _asked_gpus(entries),
+            "first": first, "count": len(entries), "status": Status.WAITING, "row": -1, "starts": 0,
+            "began_s": np.nan, "ended_s": np.nan,
+        }  # fmt: skip
+        for name, value in values.items():
+            self._jobs[name].extend(np.array([value]))
+        self.names.append(table.names[j])
+        handle = len(self.names) - 1
+        self.active.add(handle)
+        return handle
+
+    def _configurations(self, table: JobArrays, j: int) -> list[tuple[int, int, int, float, float, float, bool]]:
+        entries = []
+        for c in range(int(table.start[j]), int(table.start[j + 1])):
+            gpu_type, gpus = table.gpu_types[table.config_type[c]], int(table.config_gpus[c])
+            if (gpu_type, gpus) not in self._shapes:
+                self._shapes[gpu_type, gpus] = self.cluster.shapes(gpu_type, gpus)
+            own_w = float(table.config_gpu_w[c])
+            wished = table.requested_type[j] in (-1, table.config_type[c])
+            for klass, width, per_node in self._shapes[gpu_type, gpus]:
+                kind = self.cluster.classes[klass]
+                gpu_w = kind.gpu_w if np.isnan(own_w) else own_w
+                entries.append((
+                    klass, width, per_node, float(table.config_time_s[c]), kind.idle_w + per_node * gpu_w, gpu_w,
+                    bool(table.requested_gpus[j] == gpus and wished),
+                ))  # fmt: skip
+        return entries
+
+    def tenant_at(self, name: str) -> int:
+        """Return the number of a tenant; a new tenant gets the next one."""
+        if name not in self._tenant_at:
+            self._tenant_at[name] = len(self.tenants)
+            self.tenants.append(name)
+        return self._tenant_at[name]
+
+    def place(self, handle: int, row: int, nodes: Sequence[int], now_s: float) -> None:
+        """The job runs in configuration *row* on *nodes*."""
+        self.job("status")[handle] = Status.RUNNING
+        self.job("row")[handle] = row
+        self.job("starts")[handle] += 1
+        if np.isnan(self.job("began_s")[handle]):
+            self.job("began_s")[handle] = now_s
+        self.nodes[handle] = tuple(nodes)
+
+    def row_of(self, handle: int, nodes: Sequence[int], gpus_per_node: int) -> int | None:
+        """Return the configuration of a job with *gpus_per_node* GPUs on each of *nodes*; ``None`` if it has none."""
+        first = int(self.job("first")[handle])
+        for row in range(first, first + int(self.job("count")[handle])):
+            alike = self.row("width")[row] == len(nodes) and self.row("per_node")[row] == gpus_per_node
+            if alike and all(self.cluster.klass[n] == self.row("klass")[row] for n in nodes):
+                return row
+        return None
+
+    def retime(self, handle: int, gpu_type: str, gpus: int, time_s: float, gpu_w: float | None) -> None:
+        """Set the time of the whole job in a configuration, and its power per GPU (``None``: the node's figure)."""
+        first = int(self.job("first")[handle])
+        for row in range(first, first + int(self.job("count")[handle])):
+            kind = self.cluster.classes[int(self.row("klass")[row])]
+            per_node = int(self.row("per_node")[row])
+            if kind.gpu_type == gpu_type and int(self.row("width")[row]) * per_node == gpus:
+                own_w = kind.gpu_w if gpu_w is None else gpu_w
+                self.row("time_s")[row] = time_s
+                self.row("gpu_w")[row] = own_w
+                self.row("power_w")[row] = kind.idle_w + per_node * own_w
+
+    def restore(self, handle: int, starts: int, began_s: float) -> None:
+        """Restore a job from before: how often it was started, and when first (NaN: never)."""
+        self.job("starts")[handle] = starts
+        self.job("began_s")[handle] = began_s
+
+    def release(self, handle: int) -> None:
+        """The job waits again."""
+        self.job("status")[handle] = Status.WAITING
+        self.job("row")[handle] = -1
+        self.nodes.pop(handle, None)
+
+    def close(self, handle: int, status: Status, at_s: float) -> None:
+        """The job will not run again."""
+        self.job("status")[handle] = status
+        self.job("row")[handle] = -1
+        self.job("ended_s")[handle] = at_s
+        self.nodes.pop(handle, None)
+        self.active.discard(handle)
+
+    def problem(
+        self, handles: Ints, now_s: float, rules: Rules, tariff: Tariff, progress: JobProgress, nodes: NodeView,
+        tenant_weight: Floats, tenant_usage_gpu_s: Floats,
+    ) -> tuple[PlacementProblem, Ints]:  # fmt: skip
+        """Compile the problem of a tick over *handles*; also returns the row here of each of its configurations."""
+        epochs = self.job("epochs")[handles]
+        left_kept = 1.0 - progress.kept_epochs / epochs
+        left_now = 1.0 - progress.done_epochs / epochs
+        restart_s = np.where(self.job("starts")[handles] > 0, rules.restart_s, 0.0)
+        current = self.job("row")[handles]
+        running = current >= 0
+        anew = np.ones(len(handles), dtype=bool) if rules.preempt else ~running
+        counts = np.where(anew, self.job("count")[handles], 0) + running
+        start = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+        job = np.repeat(np.arange(len(handles)), counts)
+        offset = np.arange(start[-1]) - start[job]
+        rows = self.job("first")[handles][job] + offset
+        stays = running[job] & (offset == counts[job] - 1)
+        rows[stays] = current[running]
+        time_s = self.row("time_s")[rows] * np.where(stays, left_now[job], left_kept[job])
+        time_s += np.where(stays, progress.until_work_s[job], restart_s[job])
+        time_s = np.maximum(time_s, 1e-6)
+        stay = np.full(len(handles), -1, dtype=np.int64)
+        stay[running] = np.flatnonzero(stays)
+        stay_nodes = [n for handle in handles[running] for n in self.nodes[int(handle)]]
+        return PlacementProblem(
+            now_s=now_s,
+            interval_s=rules.interval_s,
+            postponement_penalty=rules.postponement_penalty,
+            node_names=self.cluster.names,
+            node_class=self.cluster.klass,
+            node_gpus=np.minimum(nodes.usable_gpus, self.cluster.gpus),  # an engine may have more than is declared
+            node_wait_s=nodes.wait_s,
+            class_gpus=np.array([kind.gpus for kind in self.cluster.classes], dtype=np.int64),
+            class_types=[kind.gpu_type for kind in self.cluster.classes],
+            class_idle_cost_s=tariff.cost([kind.idle_w for kind in self.cluster.classes], now_s, now_s + 1.0),
+            job_names=_Names(self.names, handles),
+            submit_s=self.job("submit_s")[handles],
+            due_s=self.job("due_s")[handles],
+            weight=self.job("weight")[handles],
+            tenant=self.job("tenant")[handles],
+            limit_s=_scaled(self.job("limit_s")[handles], left_now),
+            start=start,
+            klass=self.row("klass")[rows],
+            width=self.row("width")[rows],
+            per_node=self.row("per_node")[rows],
+            time_s=time_s,
+            node_cost=tariff.cost(self.row("power_w")[rows], now_s, now_s + time_s),
+            asked=self.row("asked")[rows] & ~stays,
+            stay=stay,
+            stay_nodes=np.array(stay_nodes, dtype=np.int64),
+            tenant_names=self.tenants,
+            tenant_weight=tenant_weight,
+            tenant_usage_gpu_s=tenant_usage_gpu_s,
+            locked=not rules.preempt,
+        ), rows
+
+
+def _asked_gpus(entries: Sequence[tuple[int, int, int, float, float, float, bool]]) -> int:
+    """GPUs the owner asked for; the fewest the job can run on, if that cannot be met."""
+    asked = [width * per_node for _, width, per_node, *_, wished in entries if wished]
+    return asked[0] if asked else min(width * per_node for _, width, per_node, *_ in entries)
+
+
+def _scaled(limit_s: Floats, left: Floats) -> Floats:
+    """Limits of what is left to do; no limit stays no limit, also where nothing is left."""
+    return np.where(np.isfinite(limit_s), limit_s * np.maximum(left, np.finfo(float).tiny), np.inf)
+
+
+@dataclass(frozen=True)
+class _Names(Sequence[str]):
+    """Names of the jobs of a problem, looked up on demand."""
+
+    names: list[str]
+    handles: Ints
+
+    def __getitem__(self, i: Any) -> Any:  # noqa: ANN401
+        return self.names[self.handles[i]]
+
+    def __len__(self) -> int:
+        return len(self.handles)

@@ -1,0 +1,138 @@
+"""The scheduling state of jobs and nodes: what placement may use, and why the rest is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Set
+from enum import Flag, auto
+from typing import NamedTuple
+
+__all__ = ["Allocation", "JobCondition", "NodeCondition", "Scheduling"]
+
+
+class JobCondition(Flag):
+    """What keeps a job out of placement; several may hold at once.
+
+    Attributes
+    ----------
+    HELD
+        Its owner or an operator holds it: it is not started until it is released.
+    BACKOFF
+        It was interrupted or refused again and again: it is not started for a while.
+    UNSCHEDULABLE
+        The configuration does not allow what it runs on: a dry run leaves it alone.
+    PROFILING
+        It is measured on a reserved node, and is not moved.
+    TERMINATING
+        It was told to stop and is still on its nodes. It may be placed again; it starts once it has left them.
+    """
+
+    HELD = auto()
+    BACKOFF = auto()
+    UNSCHEDULABLE = auto()
+    PROFILING = auto()
+    TERMINATING = auto()
+
+
+class NodeCondition(Flag):
+    """What keeps jobs off a node; several may hold at once.
+
+    Attributes
+    ----------
+    DRAINED
+        Nothing new starts there; running jobs stay.
+    RESERVED
+        It is reserved for profiling: placement does not see it.
+    """
+
+    DRAINED = auto()
+    RESERVED = auto()
+
+
+class Allocation(NamedTuple):
+    """GPUs a job has, over all its nodes."""
+
+    nodes: tuple[int, ...]
+    gpus: int
+
+
+class Scheduling:
+    """Conditions of jobs, by handle, and of nodes, by index; whoever schedules asks here."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[JobCondition, set[int]] = {condition: set() for condition in JobCondition}
+        self._nodes: dict[NodeCondition, set[int]] = {condition: set() for condition in NodeCondition}
+        self._terminating: dict[int, Allocation] = {}
+
+    # -- jobs
+
+    def of_job(self, handle: int) -> JobCondition:
+        """Return the conditions of a job."""
+        found = JobCondition(0)
+        for condition, handles in self._jobs.items():
+            if handle in handles:
+                found |= condition
+        return found
+
+    def jobs(self, condition: JobCondition) -> Set[int]:
+        """Return the jobs in one *condition*."""
+        return self._jobs[condition]
+
+    def mark(self, handle: int, condition: JobCondition, *, on: bool = True) -> None:
+        """Put a job into one *condition*, or (not *on*) take it out."""
+        (self._jobs[condition].add if on else self._jobs[condition].discard)(handle)
+
+    def mark_only(self, handles: Iterable[int], condition: JobCondition) -> None:
+        """Let exactly these jobs be in one *condition*."""
+        self._jobs[condition] = set(handles)
+
+    def forget(self, handle: int) -> None:
+        """Drop the conditions of a job that has ended; it may still be terminating."""
+        for condition, handles in self._jobs.items():
+            if condition is not JobCondition.TERMINATING:
+                handles.discard(handle)
+
+    def candidates(self, active: Set[int], running: Set[int]) -> list[int]:
+        """Return the jobs placement decides about: of those that wait, all that may start."""
+        jobs = self._jobs
+        kept_waiting = jobs[JobCondition.HELD] | jobs[JobCondition.UNSCHEDULABLE] | jobs[JobCondition.BACKOFF]
+        return sorted(active - (kept_waiting - running) - jobs[JobCondition.PROFILING])
+
+    def may_start(self, handle: int) -> bool:
+        """Whether a waiting job may start now, in a place of its own."""
+        return not self.of_job(handle)
+
+    def demands(self, waiting: Set[int]) -> Set[int]:
+        """Return those of the *waiting* jobs whose GPUs are wanted: all that start as soon as there is room."""
+        return waiting - self._jobs[JobCondition.HELD] - self._jobs[JobCondition.UNSCHEDULABLE]
+
+    # -- jobs that are still on their nodes
+
+    @property
+    def terminating(self) -> Mapping[int, Allocation]:
+        """Terminating jobs, with what they still have."""
+        return self._terminating
+
+    def terminate(self, handle: int, allocation: Allocation) -> None:
+        """Take note that a job was told to stop; it keeps the *allocation* it had when it was told first."""
+        self._terminating.setdefault(handle, allocation)
+        self._jobs[JobCondition.TERMINATING].add(handle)
+
+    def terminated(self, handle: int) -> Allocation | None:
+        """Take note that a job is off its nodes; returns what it had, ``None`` if it was not terminating."""
+        self._jobs[JobCondition.TERMINATING].discard(handle)
+        return self._terminating.pop(handle, None)
+
+    # -- nodes
+
+    def nodes(self, *conditions: NodeCondition) -> set[int]:
+        """Return the nodes in any of these *conditions*."""
+        return set[int]().union(*(self._nodes[condition] for condition in conditions))
+
+    def set_nodes(self, condition: NodeCondition, nodes: Collection[int]) -> None:
+        """Let exactly these nodes be in one *condition*."""
+        self._nodes[condition] = set(nodes)
+
+    @property
+    def closed_nodes(self) -> set[int]:
+        """Nodes on which placement starts nothing."""
+        return self.nodes(*NodeCondition)

@@ -1,0 +1,155 @@
+"""From a job file to the job the controller schedules: its configurations, their times, its due date."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from commonwatt.model.errors import InputError, JobNeverFitsError
+from commonwatt.model.job_file import JobFile
+from commonwatt.model.jobs import Job, read_times
+from commonwatt.model.names import did_you_mean
+from commonwatt.model.nodes import Cluster
+from commonwatt.store.records import JobRow
+
+__all__ = ["JobMaker", "TimeFigure", "due_of"]
+
+
+@dataclass(frozen=True)
+class TimeFigure:
+    """How long a job takes in one configuration, and the source of that figure."""
+
+    gpu_type: str
+    gpus: int
+    time_s: float
+    gpu_w: float | None
+    source: str  # measured, predicted, similar, declared, time limit
+
+
+def due_of(file: JobFile, submit_s: float) -> float | None:
+    """Return when a job submitted at *submit_s* is due, ``None`` if never; raises ``InputError`` on an invalid time."""
+    if file.due_in_s is not None:
+        return submit_s + file.due_in_s
+    if file.due is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(file.due)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise InputError("a time such as 2026-12-01T08:00 (ISO 8601)", field="due", value=file.due) from None
+
+
+@dataclass(frozen=True)
+class JobMaker:
+    """Makes jobs for one cluster."""
+
+    cluster: Cluster
+    default_time_limit_s: float
+
+    def check(self, file: JobFile, *, anew: bool = True) -> list[TimeFigure]:
+        """Return the configurations *file* allows, with their times.
+
+        GPU types this cluster lacks are ignored in a job that was accepted earlier (not *anew*): the cluster may have
+        changed. Raises ``InputError`` on them otherwise, or if `gpu_types` and `gpu_counts` leave none of the declared
+        times, and ``JobNeverFitsError`` if no node can ever run it.
+        """
+        if not anew:
+            file = self._without_missing_types(file)
+        types = self._types(file)
+        declared = self._declared(file, types)
+        if anew and file.times_s is not None and not declared:
+            limits = [name for name in ("gpu_types", "gpu_counts") if getattr(file, name) is not None]
+            raise InputError(f"a time that {' and '.join(limits)} allow", field="times_s", value=_declared_times(file))
+        figures = declared or self._by_limit(file, types)
+        fitting = [f for f in figures if self.cluster.shapes(f.gpu_type, f.gpus)]
+        if not fitting:
+            asked = " or ".join(f"{f.gpus} of {f.gpu_type}" for f in figures[:5]) or "a GPU type this cluster lacks"
+            raise JobNeverFitsError(
+                "GPU types and counts that some node, or several nodes of one class, have", field="gpus", value=asked
+            )
+        return fitting
+
+    def make(self, row: JobRow, figures: Sequence[TimeFigure]) -> Job:
+        """Return the job of *row* as the controller schedules it, in the configurations of *figures*."""
+        times: dict[str, dict[int, float]] = {}
+        gpu_w: dict[str, float] = {}
+        for figure in figures:
+            times.setdefault(figure.gpu_type, {})[figure.gpus] = figure.time_s
+            if figure.gpu_w is not None:
+                gpu_w[figure.gpu_type] = figure.gpu_w
+        file = row.file
+        wished = "" if file.gpu_type is None else self._own(file.gpu_type) or ""
+        return Job(
+            name=f"{row.id}-{row.name}",
+            tenant=row.tenant,
+            submit_s=row.submit_s,
+            due_s=math.inf if row.due_s is None else max(row.due_s, row.submit_s),
+            tardiness_weight=file.tardiness_weight,
+            times_s=times,
+            epochs=file.epochs,
+            gpu_w=gpu_w,
+            requested_gpus=file.gpus,
+            requested_type=wished if wished in times else "",
+            time_limit_s=math.inf if file.time_limit_s is None else file.time_limit_s,
+            kind=file.kind,
+        )
+
+    def _without_missing_types(self, file: JobFile) -> JobFile:
+        """Return *file* without the GPU types this cluster lacks; without any type if none is left."""
+        changed: dict[str, Any] = {}
+        if file.gpu_types is not None:
+            changed["gpu_types"] = tuple(name for name in file.gpu_types if self._own(name))
+        elif file.gpu_type is not None and file.times_s is None and not self._own(file.gpu_type):
+            changed["gpu_types"] = ()
+        if file.times_s is not None:
+            left = {name: row for name, row in file.times_s.items() if self._own(name)}
+            changed |= {"times_s": left} if left else {"gpu_types": ()}
+        return file.model_copy(update=changed) if changed else file
+
+    def _types(self, file: JobFile) -> tuple[str, ...]:
+        if file.gpu_types is not None:
+            return tuple(dict.fromkeys(self._spelt(name, "gpu_types") for name in file.gpu_types))
+        if file.gpu_type is not None and file.times_s is None:
+            return (self._spelt(file.gpu_type, "gpu_type"),)
+        return self.cluster.gpu_types
+
+    def _spelt(self, name: str, field: str) -> str:
+        if own := self._own(name):
+            return own
+        known = self.cluster.gpu_types
+        expected = f"a GPU type of the cluster ({', '.join(known)}){did_you_mean(name, known)}"
+        raise InputError(expected, field=field, value=name)
+
+    def _own(self, name: str) -> str | None:
+        """Return a GPU type as this cluster spells it; ``None`` if it has no such type."""
+        return next((own for own in self.cluster.gpu_types if own.casefold() == name.casefold()), None)
+
+    def _declared(self, file: JobFile, types: Sequence[str]) -> list[TimeFigure]:
+        if file.times_s is None:
+            return []
+        declared = {self._spelt(name, "times_s"): row for name, row in read_times(file.times_s, file.name).items()}
+        return [
+            TimeFigure(gpu_type, gpus, seconds, None, "declared")
+            for gpu_type, row in declared.items()
+            if gpu_type in types
+            for gpus, seconds in row.items()
+            if file.gpu_counts is None or gpus in file.gpu_counts
+        ]
+
+    def _by_limit(self, file: JobFile, types: Sequence[str]) -> list[TimeFigure]:
+        limit_s = self.default_time_limit_s if file.time_limit_s is None else file.time_limit_s
+        counts = file.gpu_counts or (file.gpus,)
+        return [
+            TimeFigure(gpu_type, gpus, limit_s, None, "time limit")
+            for gpu_type in types
+            for gpus in sorted(set(counts))
+        ]
+
+
+def _declared_times(file: JobFile) -> str:
+    """Return the configurations with times in *file*, in words."""
+    times = read_times(file.times_s or {}, file.name)
+    return "; ".join(f"{name}: {', '.join(map(str, row))} GPUs" for name, row in times.items())

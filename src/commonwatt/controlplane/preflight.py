@@ -1,0 +1,200 @@
+"""Checks whether a control plane can run here, before it does.
+
+Nothing is changed: a store that does not exist is not made, one that does is only read.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+from commonwatt import __version__
+from commonwatt.controlplane.preflight_engines import (
+    engine_checks,
+    failed,
+    fine,
+    running_jobs_elsewhere,
+    warning,
+    writable,
+)
+from commonwatt.model.admin_results import CheckLine
+from commonwatt.model.errors import CommonwattError, StoreError
+from commonwatt.model.nodes import Cluster
+from commonwatt.model.scenario import Scenario
+from commonwatt.store.api_store import ApiStore
+from commonwatt.store.claim import claimed
+from commonwatt.store.controller_store import ControllerStore
+from commonwatt.store.database import Database, address
+from commonwatt.store.migrate import head, revision
+
+__all__ = ["all_checks"]
+
+_LEAST_FREE_BYTES = 1 << 30
+_SILENT_S = 60.0
+_EARLIEST_S = 1_767_225_600.0  # 2026: before this version was written
+
+
+def all_checks(config: Scenario, path: Path) -> Iterator[CheckLine]:
+    """Check everything the configuration *config*, read from *path*, needs; yields one line for each check."""
+    folder = path.parent.absolute()
+    cluster = Cluster.of(config.nodes)
+    yield _configuration(config, cluster)
+    yield from _secrets(config, path)
+    running = yield from _store(config, path)
+    yield from engine_checks(config, cluster, folder)
+    yield from _server(config, running=running)
+    yield from _clock()
+
+
+def _configuration(config: Scenario, cluster: Cluster) -> CheckLine:
+    types = ", ".join(cluster.gpu_types)
+    found = (
+        f"engine {config.engine}, mode {config.live.mode}, policy {config.policies[0].label}; {len(cluster)} nodes, "
+        f"{cluster.total_gpus} GPUs ({types}); commonwatt {__version__}"
+    )
+    return fine("configuration", found)
+
+
+def _secrets(config: Scenario, path: Path) -> Iterator[CheckLine]:
+    text = config.live.store
+    password = address(text, path.parent.absolute()).password if "://" in text and "$" not in text else None
+    if password and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        advice = f"chmod 600 {path}, or write ${{NAME}} and set that variable where the server runs"
+        yield warning("secrets", "the file has a password and other users may read it", advice)
+
+
+def _store(config: Scenario, path: Path) -> Generator[CheckLine, None, bool]:
+    """Check the store; returns whether a controller runs on it."""
+    what, url = "store", address(config.live.store, path.parent.absolute())
+    if url.get_backend_name() == "sqlite":
+        file = Path(str(url.database))
+        if not file.parent.exists():
+            yield failed(what, f"the folder {file.parent} does not exist", "make it, or correct live.store")
+            return False
+        line = writable(what, file.parent)
+        if line.verdict == "failed":
+            yield line
+            return False
+        free = shutil.disk_usage(file.parent).free
+        if free < _LEAST_FREE_BYTES:
+            yield warning("disk", f"{free / 1e6:.0f} MB are free where the store is", "make room, or move the store")
+        if not file.exists():
+            yield fine(what, f"{file} will be made at the first start")
+            yield from _nobody_yet(config)
+            return False
+        if not os.access(file, os.R_OK | os.W_OK):
+            yield failed(what, f"no permission to read and write {file}", "give it to the user of this process")
+            return False
+    database = Database(url, patience_s=5.0)
+    try:
+        return (yield from _opened(config, path, database))
+    except StoreError as error:
+        yield failed(what, str(error), "start the database, or correct live.store")
+    except CommonwattError as error:
+        yield failed(what, str(error), "see docs/how-to/operations.md")
+    finally:
+        database.close()
+    return False
+
+
+def _opened(config: Scenario, path: Path, database: Database) -> Generator[CheckLine, None, bool]:
+    what = "store"
+    with database.reading(what="version") as c:
+        found, newest = revision(c), head()
+    if found is None:
+        yield fine(what, f"{database} is empty: tables will be made at the first start")
+        yield from _nobody_yet(config)
+        return False
+    if found != newest:
+        advice = "run `commonwatt store upgrade CONFIG`, after a backup; a newer store needs a newer commonwatt"
+        yield failed(what, f"{database} has revision {found}, this version needs {newest}", advice)
+        return False
+    store, ticks = ApiStore(database), ControllerStore(database)
+    counts = store.counts()
+    active = counts["waiting"] + counts["running"]
+    yield fine(what, f"{database}, revision {found}, {sum(counts.values())} jobs, {active} of them active")
+    beat = ticks.settings().get("controller", {}).get("time_s")
+    now_s = time.time()
+    if beat is not None and beat > now_s + _SILENT_S:
+        advice = "set the clock; times of waiting and running would be wrong until it has caught up"
+        yield warning("clock", f"a controller ran {beat - now_s:.0f} s in the future of this clock", advice)
+    running = beat is not None and abs(now_s - beat) < _SILENT_S and claimed(database)
+    if running:
+        yield fine("controller", f"one runs on this store, last seen {max(0.0, now_s - beat):.0f} s ago")
+    yield from running_jobs_elsewhere(config, path, ticks)
+    yield from _people(store, config)
+    return running
+
+
+def _nobody_yet(config: Scenario) -> Iterator[CheckLine]:
+    if not config.tenants:
+        yield warning("tenants", "none", "name them under `tenants`; without one nobody can submit jobs")
+
+
+def _people(store: ApiStore, config: Scenario) -> Iterator[CheckLine]:
+    tenants = set(store.tenants()) | {tenant.name for tenant in config.tenants}
+    valid = [token for token in store.tokens() if token["revoked_s"] is None]
+    if not tenants:
+        yield from _nobody_yet(config)
+    without = sorted(tenants - {token["tenant"] for token in valid if token["tenant"] is not None})
+    if not any(token["tenant"] is None for token in valid):
+        yield warning("tokens", "no operator has one", "the next start of `commonwatt serve` shows one")
+    elif without:
+        advice = "commonwatt token add --tenant NAME"
+        yield warning("tokens", f"tenants without one: {', '.join(without[:10])}", advice)
+    else:
+        yield fine("tokens", f"{len(valid)} valid, for operators and {len(tenants)} tenants")
+
+
+def _server(config: Scenario, *, running: bool) -> Iterator[CheckLine]:
+    server, what = config.live.server, "port"
+    where = f"{server.host}:{server.port}"
+    try:
+        family, kind, _, _, address_ = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(address_)
+    except OSError as error:
+        if running:
+            yield fine(what, f"{where} is taken, probably by the running controller")
+        else:
+            yield failed(what, f"{where}: {error.strerror or error}", "choose another live.server.port, or free it")
+        return
+    yield fine(what, f"{where} is free")
+    if not ipaddress.ip_address(str(address_[0]).partition("%")[0]).is_loopback:
+        advice = "listen on 127.0.0.1 behind a reverse proxy with TLS: tokens would cross the network unencrypted"
+        yield warning("network", f"{server.host} can be reached from other machines", advice)
+
+
+def _clock() -> Iterator[CheckLine]:
+    now_s, zone = time.time(), time.strftime("%Z")
+    shown = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(now_s)) + " UTC"
+    if now_s < _EARLIEST_S:
+        yield failed("clock", f"it is {shown} by this machine", "set the clock, and synchronise it by NTP")
+        return
+    synchronised = _ntp()
+    if synchronised is False:
+        yield warning("clock", f"{shown}, not synchronised", "synchronise the clock by NTP (systemd-timesyncd, chrony)")
+    else:
+        ntp = "synchronised" if synchronised else "clock synchronisation: unknown"
+        yield fine("clock", f"{shown} (local zone {zone}), {ntp}; due dates without a zone are UTC")
+
+
+def _ntp() -> bool | None:
+    """Whether the clock is synchronised; ``None``: unknown."""
+    program = shutil.which("timedatectl")
+    if program is None:
+        return None
+    try:
+        command = [program, "show", "-p", "NTPSynchronized", "--value"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return {"yes": True, "no": False}.get(done.stdout.strip())

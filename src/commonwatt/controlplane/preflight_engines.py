@@ -1,0 +1,316 @@
+"""Checks of an engine for ``commonwatt check``: GPUs, state folder, Slurm and its power saving; nothing is changed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from commonwatt.controlplane.engines import slots_of
+from commonwatt.controlplane.state import misplaced
+from commonwatt.engines.slurm.commands import Slurm
+from commonwatt.engines.slurm.connect import differences, discover, slurm_of
+from commonwatt.engines.slurm.parsing import SlurmNode, host_names
+from commonwatt.engines.state_folder import used_by_another
+from commonwatt.model.admin_results import CheckLine
+from commonwatt.model.errors import EngineDownError, EngineError
+from commonwatt.model.nodes import Cluster
+from commonwatt.model.scenario import Scenario
+from commonwatt.model.units import DAY_S
+from commonwatt.store.controller_store import ControllerStore
+from commonwatt.store.database import address
+
+__all__ = [
+    "GpusHere",
+    "engine_checks",
+    "failed",
+    "fine",
+    "gpus_here",
+    "power_saving",
+    "running_jobs_elsewhere",
+    "slurm_checks",
+    "state_folder",
+    "warning",
+    "writable",
+]
+
+
+def fine(what: str, found: str, advice: str | None = None) -> CheckLine:
+    """A check that passed."""
+    return CheckLine(what=what, verdict="ok", found=found, advice=advice)
+
+
+def warning(what: str, found: str, advice: str) -> CheckLine:
+    """A check with a problem that does not keep a controller from running."""
+    return CheckLine(what=what, verdict="warning", found=found, advice=advice)
+
+
+def failed(what: str, found: str, advice: str) -> CheckLine:
+    """A check with a problem that keeps a controller from running."""
+    return CheckLine(what=what, verdict="failed", found=found, advice=advice)
+
+
+def writable(what: str, folder: Path) -> CheckLine:
+    """Whether files can be made in *folder*, or it can be made itself."""
+    there = next((path for path in (folder, *folder.parents) if path.exists()), Path("/"))
+    if not there.is_dir():
+        return failed(what, f"{there} is not a folder", f"move it away, or name another folder than {folder}")
+    if not os.access(there, os.W_OK | os.X_OK):
+        return failed(what, f"no permission to write in {there}", f"give the user of this process {folder}")
+    return fine(what, f"{folder} can be written" if there == folder else f"{folder} will be made")
+
+
+@dataclass(frozen=True)
+class GpusHere:
+    """GPUs of this machine. ``names`` is ``None`` if there is no driver to ask; ``trouble`` says why."""
+
+    names: tuple[str, ...] | None
+    metered: tuple[bool, ...] = ()  # whether each has an energy counter
+    trouble: str = ""
+
+
+def gpus_here() -> GpusHere:
+    """Ask NVML for the GPUs of this machine."""
+    try:
+        import pynvml
+    except ImportError:
+        return GpusHere(None, trouble="nvidia-ml-py is not installed (pip install 'commonwatt[gpu]')")
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return GpusHere(None, trouble=f"NVML says: {error}")
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        names = [pynvml.nvmlDeviceGetName(handle) for handle in handles]
+        return GpusHere(
+            tuple(name.decode() if isinstance(name, bytes) else str(name) for name in names),
+            tuple(_metered(pynvml, handle) for handle in handles),
+        )
+    except pynvml.NVMLError as error:
+        return GpusHere(None, trouble=f"NVML says: {error}")
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _metered(nvml: object, handle: object) -> bool:
+    try:
+        nvml.nvmlDeviceGetTotalEnergyConsumption(handle)  # type: ignore[attr-defined]
+    except nvml.NVMLError:  # type: ignore[attr-defined]
+        return False
+    return True
+
+
+def state_folder(config: Scenario, folder: Path, state: Path) -> CheckLine:
+    """Whether *state* can be written, and no controller of another store uses it; *folder* is that of *config*."""
+    what = "state folder"
+    store = address(config.live.store, folder).render_as_string(hide_password=True)
+    if (other := used_by_another(state, store)) is not None:
+        found = f"{other.rstrip(',')} uses {state}"
+        return failed(what, found, f"give each store a folder of its own: live.{config.engine}.state")
+    return writable(what, state)
+
+
+def running_jobs_elsewhere(config: Scenario, file: Path, store: ControllerStore) -> Iterator[CheckLine]:
+    """Check that no jobs of the store run from another state folder than that of *config*, read from *file*."""
+    try:
+        error = misplaced(config, file, store)
+    except EngineError as trouble:
+        yield failed("running jobs", str(trouble), "give the user of this process the folder")
+        return
+    if error is not None:
+        advice = f"put back {error.field} until these jobs have ended"
+        yield failed("running jobs", str(error), advice)
+
+
+_WHAT = "power saving"
+_NEVER_S = 30 * DAY_S
+"""An idle time after which any node may be put to sleep."""
+_SETTING = re.compile(r"(\w+)\s*=\s?(.*)")
+_NONE = {"", "(null)", "NONE"}
+
+
+def power_saving(slurm: Slurm, cluster: Cluster, *, planned: bool = False) -> Iterator[CheckLine]:
+    """Check the power saving of a Slurm that is to put nodes to sleep for us, and what it would do by itself.
+
+    If there is a capacity plan (*planned*), power saving has to work.
+    """
+    try:
+        said = slurm.run("scontrol", "show", "config")
+        settings = {m[1]: m[2] for line in said.splitlines() if (m := _SETTING.match(line.strip()))}
+        kept = _kept_on(slurm, settings.get("SuspendExcNodes", ""), settings.get("SuspendExcParts", ""))
+    except (EngineError, ValueError) as error:
+        yield warning(_WHAT, str(error), "see whether `scontrol show config` works for this user")
+        return
+    off = [f"{name} is not set" for name in ("SuspendProgram", "ResumeProgram") if settings.get(name, "") in _NONE]
+    surely = bool(off)  # a partition may have a time of its own, but no program
+    idle = settings.get("SuspendTime", "").partition(" ")[0]
+    if not idle.isdigit():
+        off.append(f"SuspendTime is {idle or 'not set'}")
+    if off:
+        advice = "set SuspendProgram, ResumeProgram and SuspendTime=31536000 in slurm.conf, and restart slurmctld"
+        found = f"off in Slurm, which will refuse to put nodes to sleep: {', '.join(off)}"
+        yield (failed if planned and surely else warning)(_WHAT, found, advice)
+        return
+    left = [name for name in cluster.names if name not in kept]
+    if left and int(idle) < _NEVER_S:
+        named = f"{', '.join(left[:5])}{f' and {len(left) - 5} more' if len(left) > 5 else ''}"
+        found = f"Slurm by itself puts nodes to sleep that were idle for {idle} s, even those a plan keeps on: {named}"
+        yield warning(_WHAT, found, "set SuspendTime=31536000 in slurm.conf, or list these nodes in SuspendExcNodes")
+        return
+    yield fine(_WHAT, "set up in Slurm, which puts none of these nodes to sleep by itself")
+
+
+def _kept_on(slurm: Slurm, nodes: str, partitions: str) -> set[str]:
+    """Return the nodes Slurm never puts to sleep by itself; lists with a count are left out: they keep only some on."""
+    found: set[str] = set()
+    if nodes not in _NONE:
+        lists = re.findall(r"(?:[^,\[\]:]|\[[^\]]*\])+(?::\d+)?", nodes)
+        found |= {name for text in lists if ":" not in text for name in host_names(text)}
+    if partitions not in _NONE:
+        ask = ("--noheader", "--all", "--Node", f"--partition={partitions}", "--format=%N")
+        found |= set(slurm.run("sinfo", *ask).split())
+    return found
+
+
+_PROGRAMS = ("sbatch", "scancel", "scontrol", "sinfo", "squeue")
+
+
+def slurm_checks(config: Scenario, cluster: Cluster, folder: Path) -> Iterator[CheckLine]:
+    """Check Slurm's commands, its nodes against the declared ones, and the folder all nodes must see."""
+    spec = config.live.slurm
+    planned = bool(config.capacity or config.policies[0].capacity)
+    missing = [name for name in _PROGRAMS if shutil.which(name) is None]
+    if missing:
+        yield failed("engine", f"not installed here: {', '.join(missing)}", "install Slurm's client commands")
+    else:
+        yield from _asked(slurm_of(spec), cluster, power=spec.power, planned=planned)
+    line = state_folder(config, folder, folder / spec.state)
+    if line.verdict == "ok":
+        line = fine(line.what, f"{line.found}; all nodes must see it under this name, which is not checked here")
+    yield line
+    if spec.meter == "declared":
+        yield fine("power readings", "computed from the declared power of nodes and GPUs, not measured")
+    else:
+        yield warning("power readings", "none: energy and cost will be unknown", "set live.slurm.meter to declared")
+    if planned and not spec.power:
+        advice = "set live.slurm.power, if Slurm's power saving is set up, or take `capacity` out"
+        yield failed("power saving", "a capacity plan is asked for, but nodes may not be powered down", advice)
+
+
+def _asked(slurm: Slurm, cluster: Cluster, *, power: bool, planned: bool) -> Iterator[CheckLine]:
+    try:
+        said = " ".join(slurm.run("sinfo", "--version").split())
+        jobs, nodes, found = slurm.jobs(), slurm.nodes(), discover(slurm)
+    except EngineDownError as error:
+        yield failed("engine", str(error), "start slurmctld; `scontrol ping` says whether it answers")
+        return
+    except EngineError as error:
+        yield failed("engine", str(error), "see whether sinfo and squeue work for this user, and live.slurm.conf")
+        return
+    yield fine("engine", f"{said} answers: {len(nodes)} nodes, {len(jobs)} jobs; external jobs are left alone")
+    differ = differences(cluster, found)
+    spare = [one.sentence for one in differ if not one.declared]
+    wrong = [one.sentence for one in differ if one.declared]
+    if wrong:
+        yield failed("nodes", _shortened(wrong), "declare nodes as `scontrol show node` names them, GPUs as in Gres")
+    elif spare:
+        yield warning("nodes", _shortened(spare), "declare them if jobs may run there")
+    else:
+        yield fine("nodes", f"{len(cluster)} declared, as Slurm has them")
+    yield from _states(cluster, nodes)
+    if power:
+        yield from power_saving(slurm, cluster, planned=planned)
+
+
+def _states(cluster: Cluster, nodes: Sequence[SlurmNode]) -> Iterator[CheckLine]:
+    ours = [node for node in nodes if node.name in set(cluster.names)]
+    away = sorted(node.name for node in ours if node.out or node.silent)
+    if away:
+        found = f"{len(away)} of {len(ours)} take no jobs now: {', '.join(away[:10])}"
+        yield warning("node states", found, "`sinfo -R` says why; they are used again once Slurm resumes them")
+
+
+def _shortened(sentences: Sequence[str]) -> str:
+    more = f" and {len(sentences) - 5} more" if len(sentences) > 5 else ""
+    return "; ".join(sentences[:5]) + more
+
+
+def engine_checks(
+    config: Scenario, cluster: Cluster, folder: Path, gpus: Callable[[], GpusHere] = gpus_here
+) -> Iterator[CheckLine]:
+    """Check the engine, its folders and its power readings."""
+    if config.engine == "simulated":
+        yield warning("engine", "simulated: nothing really runs", "set `engine` to local or slurm to run jobs")
+        return
+    if config.engine == "local":
+        yield from _local(config, cluster, folder, gpus())
+    else:
+        yield from slurm_checks(config, cluster, folder)
+    program = config.live.image_command[0]
+    found = shutil.which(program)
+    if found is not None:
+        yield fine("images", f"{found} runs container images")
+    else:
+        advice = f"install {program}, or set live.image_command; jobs without an image do not need it"
+        yield warning("images", f"{program} is not installed here", advice)
+
+
+def _local(config: Scenario, cluster: Cluster, folder: Path, gpus: GpusHere) -> Iterator[CheckLine]:
+    spec = config.live.local
+    declared = f"{len(cluster)} nodes with {cluster.total_gpus} slots"
+    yield fine("engine", f"local: processes on this machine, {declared}")
+    yield state_folder(config, folder, folder / spec.state)
+    yield _slots(config, cluster, gpus)
+    if config.live.folder is not None:
+        path = Path(config.live.folder)
+        if path.is_dir() and os.access(path, os.R_OK | os.X_OK):
+            yield fine("working folder", f"jobs that name none begin in {path}")
+        else:
+            yield failed("working folder", f"{path} cannot be entered", "make it, or change live.folder")
+    yield _meter(config, gpus)
+
+
+def _slots(config: Scenario, cluster: Cluster, gpus: GpusHere) -> CheckLine:
+    what = "GPUs"
+    used: dict[int, str] = {}
+    for name, count, own in zip(cluster.names, map(int, cluster.gpus), slots_of(config, cluster), strict=True):
+        if min(own, default=0) < 0:
+            advice = "0 is the first GPU, 1 the second"
+            return failed(what, f"live.local.slots.{name} has a number below 0", advice)
+        if len(set(own)) != count:
+            found = f"node {name} has {count} GPUs and {len(set(own))} different slots"
+            return failed(what, found, f"give live.local.slots.{name} as many different indices as it has GPUs")
+        for slot in own:
+            if slot in used:
+                found = f"slot {slot} belongs to {used[slot]} and to {name}"
+                return failed(what, found, "name different GPUs in live.local.slots")
+            used[slot] = name
+    if gpus.names is None:
+        found = f"no GPU is visible ({gpus.trouble}): the {len(used)} slots only limit how many jobs run"
+        return fine(what, found)
+    missing = sorted(slot for slot in used if slot >= len(gpus.names))
+    here = f"{len(gpus.names)} here ({', '.join(sorted(set(gpus.names))) or 'none'})"
+    if missing and gpus.names:
+        return failed(what, f"{here}, but slots {missing} are declared", "declare as many GPUs as there are")
+    left = len(gpus.names) - len(used)
+    if left > 0:
+        return warning(what, f"{here}, {left} of them not declared", "declare them, unless others use them")
+    return fine(what, f"{here}, all declared" if gpus.names else f"{here}: slots only limit how many jobs run")
+
+
+def _meter(config: Scenario, gpus: GpusHere) -> CheckLine:
+    what, meter = "power readings", config.live.local.meter
+    if meter == "none":
+        return warning(what, "none: energy and cost will be unknown", "set live.local.meter to declared or nvml")
+    if meter == "declared":
+        return fine(what, "computed from the declared power of nodes and GPUs, not measured")
+    if gpus.names is None:
+        return failed(what, gpus.trouble, "install the driver and commonwatt[gpu], or set live.local.meter to declared")
+    without = [str(index) for index, metered in enumerate(gpus.metered) if not metered]
+    if without or not gpus.names:
+        found = f"GPUs {', '.join(without)} have no energy counter" if without else "there is no GPU"
+        return failed(what, found, "set live.local.meter to declared")
+    return fine(what, "every GPU has an energy counter (NVML)")

@@ -1,0 +1,378 @@
+"""The job profiler: measures new jobs on reserved nodes, and corrects the times of all jobs while they run.
+
+A waiting job is measured when a profiling node is free; while none is, it is placed like any other. Its work there
+counts: only work since its last snapshot is repeated. ``control.profiling`` decides what to measure, and
+``control.scaling`` predicts the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from commonwatt.control.controller import Controller
+from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome, Reading
+from commonwatt.control.epoch_timer import EpochTimer
+from commonwatt.control.events import Event, EventKind
+from commonwatt.control.profiling import Probed, judge, next_probe, power_per_gpu_w
+from commonwatt.control.scaling import KindScaling, predict
+from commonwatt.control.scheduling import JobCondition, NodeCondition
+from commonwatt.controlplane.intent_log import WriteAheadEngine
+from commonwatt.controlplane.jobs import TimeFigure
+from commonwatt.controlplane.probe_queue import ProbeQueue, Sort
+from commonwatt.controlplane.scaling_history import ScalingHistory
+from commonwatt.model.job_file import Configuration, Measurement, Source, Unprofilable
+from commonwatt.model.live import ProfilingSpec
+from commonwatt.model.units import MICRO
+from commonwatt.store.controller_store import Tick
+from commonwatt.store.records import JobRow
+
+__all__ = ["FAILED_PROBES", "Profiler"]
+
+FAILED_PROBES = "unmeasured"
+"""Setting of the store for measurements of active jobs that gave no result."""
+
+_OFF = 0.05
+"""Relative error of the time of a running job above which it is corrected."""
+
+_MOST = 200
+"""Jobs corrected in one step; the others follow in the next, so that a step stays short."""
+
+
+@dataclass
+class _Card:
+    """The configurations of a job, and its measurements."""
+
+    id: int
+    name: str
+    kind: str
+    epochs: int
+    allowed: list[TimeFigure]
+    figures: list[TimeFigure]
+    own: dict[Configuration, Measurement] = field(default_factory=dict)
+    failed: dict[Configuration, Unprofilable] = field(default_factory=dict)
+    refused: set[int] = field(default_factory=set)  # nodes on which the engine refused to start it
+
+    @property
+    def configurations(self) -> list[Configuration]:
+        """Its configurations."""
+        return [Configuration(figure.gpu_type, figure.gpus) for figure in self.allowed]
+
+
+@dataclass
+class _Run:
+    """A job since it was last started."""
+
+    configuration: Configuration
+    nodes: tuple[int, ...]
+    starts: int
+    timer: EpochTimer
+
+
+@dataclass
+class _Probe:
+    """A measurement."""
+
+    handle: int
+    configuration: Configuration
+    began_s: float
+    timer: EpochTimer
+    energy_uj: int | None = 0
+    metered_s: float = 0.0
+    crashed: bool = False
+
+
+class Profiler:
+    """Measures, predicts and corrects.
+
+    Parameters
+    ----------
+    written
+        Measurements of earlier jobs, as the store has them.
+    spec
+        How to measure; ``None``: new jobs are not measured, but the times of running jobs are still corrected.
+    failed
+        The setting ``FAILED_PROBES``, by job.
+    """
+
+    def __init__(
+        self, controller: Controller, engine: WriteAheadEngine, written: Iterable[Mapping[str, Any]],
+        spec: ProfilingSpec | None, failed: Mapping[str, Sequence[Sequence[Any]]] | None = None,
+    ) -> None:  # fmt: skip
+        self._controller, self._engine, self._spec, self._before = controller, engine, spec, failed or {}
+        self._history = ScalingHistory(written)
+        self._cards: dict[int, _Card] = {}  # by handle
+        self._runs: dict[int, _Run] = {}
+        self._probes: dict[int, _Probe] = {}  # by node
+        self._failures: list[Event] = []  # of measurements without a result, to be logged
+        at = {name: n for n, name in enumerate(controller.cluster.names)}
+        self._nodes = {at[name] for name in spec.nodes} if spec else set[int]()
+        controller.scheduling.set_nodes(NodeCondition.RESERVED, self._nodes)
+        sorts = {self._sort(node) for node in self._nodes}
+        self._queue = ProbeQueue(sorts, self._left, lambda handle: handle in controller.registry.active)
+        engine.may_restart, engine.on_reading = self._may_restart, self._meter
+
+    # -- jobs
+
+    def figures(self, row: JobRow, allowed: Sequence[TimeFigure]) -> list[TimeFigure]:
+        """Return the times of a new job in its configurations."""
+        return self._predicted(_card(row, allowed, allowed))
+
+    def register(self, handle: int, row: JobRow, allowed: Sequence[TimeFigure], figures: Sequence[TimeFigure]) -> None:
+        """Register a job with its configurations as declared, and the best times there are."""
+        card = self._cards[handle] = _card(row, allowed, figures)
+        card.own = {m.configuration: m for m in self._history.of_job(row.id)}
+        for gpu_type, gpus, why in self._before.get(str(row.id), ()):
+            card.failed[Configuration(gpu_type, gpus)] = Unprofilable(why)
+        for figure in figures:
+            if figure.gpu_w is not None:  # a job has one figure for each type; its configurations may differ
+                self._controller.registry.retime(handle, figure.gpu_type, figure.gpus, figure.time_s, figure.gpu_w)
+        self._queue.put(handle)
+
+    def resume(self, now_s: float) -> None:
+        """Measure jobs anew that an earlier controller started on reserved nodes."""
+        for handle, nodes in self._controller.registry.nodes.items():
+            if len(nodes) == 1 and nodes[0] in self._nodes - self._probes.keys():
+                self._controller.scheduling.mark(handle, JobCondition.PROFILING)
+                self._probes[nodes[0]] = self._new_probe(handle, self._configuration(handle), now_s)
+
+    def next_s(self) -> float | None:
+        """When the next measurement ends at the latest."""
+        if self._spec is None or self._controller.dry:
+            return None
+        return min((probe.began_s + self._spec.limit_s for probe in self._probes.values()), default=None)
+
+    # -- measuring
+
+    def measure(self, tick: Tick, now_s: float) -> bool:
+        """End measurements that are done, and begin others; returns whether there is anything to decide."""
+        if self._spec is None or self._controller.dry:
+            return False
+        over = [node for node, probe in self._probes.items() if self._look(probe, node, tick, now_s)]
+        for node in over:
+            del self._probes[node]
+        if over or self._engine.waiting_changes():
+            self._controller.absorb()  # jobs that have just ended, or ended before a restart, are not measured again
+        if over:
+            registry = self._controller.registry
+            for event in self._failures:
+                if event.handle in registry.active and event.handle not in registry.nodes:
+                    self._controller.log.append(event)
+            self._failures.clear()
+        begun = False
+        usable, gpus = self._engine.nodes().usable_gpus, self._controller.cluster.gpus
+        allocated, scheduling = self._controller.allocated_gpus(), self._controller.scheduling
+        busy = {node for allocation in scheduling.terminating.values() for node in allocation.nodes}
+        drained = scheduling.nodes(NodeCondition.DRAINED)
+        for node in sorted(self._nodes - self._probes.keys() - drained - busy):
+            whole = usable[node] >= gpus[node] and not allocated[node]  # beside other jobs a measurement means little
+            begun |= bool(whole) and self._begin(node, now_s)
+        return bool(over) or begun
+
+    def _begin(self, node: int, now_s: float) -> bool:
+        """Begin the next measurement on a free node, if there is one; returns whether it was tried."""
+        controller, sort = self._controller, self._sort(node)
+
+        def may_begin(handle: int) -> bool:
+            waits = handle not in controller.registry.nodes and controller.scheduling.may_start(handle)
+            return waits and node not in self._cards[handle].refused
+
+        if (handle := self._queue.first(sort, may_begin)) is None:
+            return False
+        card = self._cards[handle]
+        scaling = self._history.scaling(card.kind, card.id).fractions
+        there = next_probe(card.configurations, card.own, card.failed, dict([sort]), scaling)
+        assert isinstance(there, Configuration)
+        sentence = f"{card.name} is measured with {there.gpus} {there.gpu_type}"
+        controller.start_probe(handle, node, there.gpus, now_s, ("profiling", sentence))
+        if any(change.handle == handle for change in self._engine.waiting_changes()):
+            card.refused.add(node)
+        else:
+            self._probes[node] = self._new_probe(handle, there, now_s)
+        return True
+
+    def _left(self, handle: int, sort: Sort) -> bool:
+        """Whether anything of a job is left to be measured on nodes of a sort."""
+        card = self._cards[handle]
+        return isinstance(next_probe(card.configurations, card.own, card.failed, dict([sort])), Configuration)
+
+    def _sort(self, node: int) -> Sort:
+        kind = self._controller.cluster.classes[self._controller.cluster.klass[node]]
+        return kind.gpu_type, kind.gpus
+
+    def _look(self, probe: _Probe, node: int, tick: Tick, now_s: float) -> bool:
+        """Whether a measurement is done; its result is then stored."""
+        assert self._spec is not None
+        handle, controller, ended = probe.handle, self._controller, None
+        limit_s = probe.began_s + self._spec.limit_s
+        if handle not in controller.registry.active:
+            return True
+        changes = [change for change in self._engine.waiting_changes() if change.handle == handle]
+        if probe.crashed:
+            ended = Outcome.FAILED
+        elif controller.registry.nodes.get(handle) != (node,):
+            return True  # it never came here, or is elsewhere now
+        elif changes:
+            if isinstance(changes[0], JobInterrupted) and not changes[0].begun:
+                self._cards[handle].refused.add(node)  # else it would be sent here again and again, and run nowhere
+            if not isinstance(changes[0], JobEnded) or changes[0].outcome is Outcome.FAILED:
+                return True  # it was interrupted and may be measured again, or it has failed
+            ended = changes[0].outcome
+        progress = self._engine.progress(np.array([handle]))
+        at_s = np.nan if progress.reported_s is None else float(progress.reported_s[0])
+        if ended is None:
+            probe.timer.observe(now_s if np.isnan(at_s) else at_s, float(progress.done_epochs[0]))
+        if ended is None and progress.done_epochs[0] >= self._cards[handle].epochs and now_s < limit_s:
+            return False  # it is about to end by itself
+        result = judge(
+            probe.timer, now_s - probe.began_s, epochs=self._spec.epochs, limit_s=self._spec.limit_s, ended=ended
+        )
+        if result is None:
+            return False
+        card, there = self._cards[handle], probe.configuration
+        if ended is None:
+            controller.stop_probe(handle, now_s, ("measured", _sentence(card.name, there, result)))
+        if isinstance(result, Unprofilable):
+            if ended is not Outcome.COMPLETED:
+                self._fail(tick, handle, there, result, now_s)
+            return True
+        idle_w = controller.cluster.classes[controller.cluster.klass[node]].idle_w
+        energy_j = None if probe.energy_uj is None else probe.energy_uj / MICRO
+        gpu_w = power_per_gpu_w(energy_j, probe.metered_s, idle_w, there.gpus)
+        self._add(tick, card, there, result, gpu_w, now_s)
+        self._revise(tick, handle, card)
+        return True
+
+    def _fail(self, tick: Tick, handle: int, there: Configuration, why: Unprofilable, now_s: float) -> None:
+        card = self._cards[handle]
+        card.failed[there] = why
+        tick.settings[FAILED_PROBES] = {
+            str(self._cards[h].id): [[c.gpu_type, c.gpus, str(reason)] for c, reason in self._cards[h].failed.items()]
+            for h in self._controller.registry.active if self._cards[h].failed
+        }  # fmt: skip
+        if card.own:
+            return
+        sentence = f"{card.name} could not be measured with {there.gpus} {there.gpu_type}: {why}"
+        self._failures.append(Event(now_s, EventKind.WAITS, handle, reason="unprofilable", text=sentence))
+
+    def _new_probe(self, handle: int, there: Configuration, now_s: float) -> _Probe:
+        done = float(self._engine.progress(np.array([handle])).done_epochs[0])
+        return _Probe(handle, there, now_s, EpochTimer(now_s, done))
+
+    def _may_restart(self, handle: int) -> bool:
+        """Whether a job that failed is being measured: it is then started again as if it had not been."""
+        for node, probe in self._probes.items():
+            if probe.handle == handle and self._controller.registry.nodes.get(handle) == (node,):
+                probe.crashed = True
+                return True
+        return False
+
+    def _meter(self, reading: Reading) -> None:
+        probe = self._probes.get(reading.node)
+        if probe is None or reading.to_s <= probe.began_s or [h.handle for h in reading.holders] != [probe.handle]:
+            return
+        probe.metered_s += reading.to_s - reading.from_s
+        metered = probe.energy_uj is not None and reading.energy_uj is not None
+        probe.energy_uj = (probe.energy_uj or 0) + (reading.energy_uj or 0) if metered else None
+
+    # -- tracking
+
+    def track(self, tick: Tick, seen: Mapping[int, tuple[float, float | None]], now_s: float) -> None:
+        """Take in the progress running jobs have reported, and correct their times."""
+        registry = self._controller.registry
+        for handle in [handle for handle in self._runs if handle not in registry.nodes]:
+            self._leave(tick, handle, self._runs.pop(handle), now_s)
+        profiling = self._controller.scheduling.jobs(JobCondition.PROFILING)
+        corrected, started = 0, registry.job("starts")
+        for handle, (done, reported_s) in seen.items():
+            if handle in profiling:
+                continue
+            run, nodes, starts = self._runs.get(handle), registry.nodes[handle], int(started[handle])
+            if run is None or run.nodes != nodes or run.starts != starts:
+                if run is not None:
+                    self._leave(tick, handle, run, now_s)
+                timer = EpochTimer(now_s, done)
+                self._runs[handle] = _Run(self._configuration(handle), nodes, starts, timer)
+                continue
+            run.timer.observe(now_s if reported_s is None else reported_s, done)
+            if corrected < _MOST:
+                corrected += self._correct(tick, handle, run, done, now_s)
+
+    def _correct(self, tick: Tick, handle: int, run: _Run, done: float, now_s: float) -> bool:
+        """Correct the times of a running job if they are off; returns whether they were."""
+        card, epoch_s, there = self._cards[handle], run.timer.epoch_s, run.configuration
+        if epoch_s is None:
+            return False
+        for figure in card.figures:
+            if (figure.gpu_type, figure.gpus) != (there.gpu_type, there.gpus):
+                continue
+            if figure.source != Source.MEASURED or abs(epoch_s * card.epochs / figure.time_s - 1.0) > _OFF:
+                gpu_w = card.own[there].gpu_w if there in card.own else None
+                card.own[there] = Measurement(
+                    card.kind, card.id, there.gpu_type, there.gpus, epoch_s, gpu_w, run.timer.epochs, now_s
+                )
+                self._revise(tick, handle, card)
+                tick.change(card.id, expected_end_s=now_s + epoch_s * (card.epochs - done))
+                return True
+        return False
+
+    def _leave(self, tick: Tick, handle: int, run: _Run, now_s: float) -> None:
+        """Store the measurement of a job that has left its nodes."""
+        if run.timer.epoch_s is not None:
+            card = self._cards[handle]
+            gpu_w = card.own[run.configuration].gpu_w if run.configuration in card.own else None
+            self._add(tick, card, run.configuration, Probed(run.timer.epoch_s, run.timer.epochs), gpu_w, now_s)
+            self._queue.put(handle)
+
+    def _configuration(self, handle: int) -> Configuration:
+        registry, cluster = self._controller.registry, self._controller.cluster
+        row = int(registry.job("row")[handle])
+        gpus = int(registry.row("width")[row] * registry.row("per_node")[row])
+        return Configuration(cluster.classes[int(registry.row("klass")[row])].gpu_type, gpus)
+
+    # -- figures
+
+    def _add(
+        self, tick: Tick, card: _Card, there: Configuration, result: Probed, gpu_w: float | None, now_s: float
+    ) -> None:
+        own = Measurement(
+            card.kind, card.id, there.gpu_type, there.gpus, result.epoch_s, gpu_w, result.epochs, now_s
+        )  # fmt: skip
+        card.own[there] = own
+        self._history.add(own)
+        tick.profiles.append(vars(own).copy())
+
+    def _revise(self, tick: Tick, handle: int, card: _Card) -> None:
+        """Predict the times of a job anew."""
+        card.figures = self._predicted(card)
+        tick.change(card.id, times=[vars(figure) for figure in card.figures])
+        for figure in card.figures:
+            self._controller.registry.retime(handle, figure.gpu_type, figure.gpus, figure.time_s, figure.gpu_w)
+        self._queue.put(handle)
+        self._controller.decide_anew()
+
+    def _predicted(self, card: _Card) -> list[TimeFigure]:
+        kind = self._history.scaling(card.kind, card.id) if card.kind else KindScaling([])
+        declared_s, limit_s = {}, max(figure.time_s for figure in card.allowed) / card.epochs
+        for figure in card.allowed:
+            if figure.source == Source.DECLARED:
+                declared_s[Configuration(figure.gpu_type, figure.gpus)] = figure.time_s / card.epochs
+        figures = predict(card.configurations, card.own.values(), kind, declared_s=declared_s, limit_s=limit_s)
+        return [
+            TimeFigure(f.configuration.gpu_type, f.configuration.gpus, f.epoch_s * card.epochs, f.gpu_w, str(f.source))
+            for f in figures
+        ]
+
+
+def _card(row: JobRow, allowed: Sequence[TimeFigure], figures: Sequence[TimeFigure]) -> _Card:
+    return _Card(row.id, row.name, row.file.kind, row.file.epochs, list(allowed), list(figures))
+
+
+def _sentence(name: str, there: Configuration, result: Probed | Unprofilable) -> str:
+    where = f"with {there.gpus} {there.gpu_type}"
+    if isinstance(result, Unprofilable):
+        return f"{name} could not be measured {where}: {result}"
+    return f"{name} was measured {where}: an epoch takes {result.epoch_s:.4g} s"

@@ -1,0 +1,275 @@
+"""One run of the controller: it begins from store and engine, and ends with the first unexpected error."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from commonwatt.control.controller import Controller
+from commonwatt.control.engine import JobLeft, LiveEngine
+from commonwatt.control.events import EventKind, Requester
+from commonwatt.control.scheduling import JobCondition, NodeCondition
+from commonwatt.controlplane.intent_log import WriteAheadEngine
+from commonwatt.controlplane.job_state import TrackedJob
+from commonwatt.controlplane.jobs import JobMaker, TimeFigure
+from commonwatt.controlplane.observer import Observer
+from commonwatt.controlplane.profiler import FAILED_PROBES, Profiler
+from commonwatt.controlplane.recorder import Recorder, tracked
+from commonwatt.controlplane.recovery import Recovery
+from commonwatt.controlplane.unschedulable import Unschedulable, fail
+from commonwatt.model.errors import EngineDownError, EngineError, InputError, JobNeverFitsError
+from commonwatt.model.jobs import Job, JobArrays
+from commonwatt.model.live import ProfilingSpec
+from commonwatt.store.controller_store import ControllerStore, Tick
+from commonwatt.store.records import EventRow, JobRow, JobStatus, RequestKind, RequestRow
+
+__all__ = ["Reconciler"]
+
+log = logging.getLogger("commonwatt.session")
+
+_LONGEST_BACKOFF_S = 60.0
+_MOST_ENDED = 10_000
+
+
+class Reconciler:
+    """Brings a controller, its engine and its store in line, step by step.
+
+    Parameters
+    ----------
+    make
+        Builds a controller over an engine.
+    admit
+        Gives simulated work the jobs it will be asked to run.
+    marks
+        Returns how each node's meter was read last, to be written down.
+    profiling
+        How new jobs are measured; ``None``: they are not.
+    observer
+        Watches external jobs in a dry run.
+
+    Raises
+    ------
+    StoreError, EngineError
+        If it cannot begin: the store or the engine does not answer, or the engine runs jobs the store does not have.
+    """
+
+    def __init__(
+        self, store: ControllerStore, engine: LiveEngine, maker: JobMaker,
+        make: Callable[[WriteAheadEngine], Controller],
+        now_s: Callable[[], float], retries: int, admit: Callable[[JobArrays, int], None] = lambda *_: None,
+        marks: Callable[[], dict[str, Any]] = dict, profiling: ProfilingSpec | None = None,
+        observer: Observer | None = None,
+    ) -> None:  # fmt: skip
+        self.store, self.maker, self._now_s, self._admit, self._marks = store, maker, now_s, admit, marks
+        self.engine = WriteAheadEngine(engine, store.intend, now_s, retries)
+        self.controller = make(self.engine)
+        self.engine.names = self.controller.cluster.names
+        self.recorder = Recorder(self.controller, self.engine)
+        failed = store.settings().get(FAILED_PROBES)
+        self.profiler = Profiler(self.controller, self.engine, store.profiles(), profiling, failed)
+        self.mode, self._observer = "live", observer
+        self.drained: list[str] = []
+        self._unschedulable = Unschedulable(store, self.engine, self.controller.scheduling, now_s)
+        self._engine_drained: set[int] | None = None  # nodes drained in the engine
+        self.registered: list[JobRow] = []  # since the snapshot took them over
+        self._decided = False
+        self._backoff_s: dict[int, float] = {}  # by handle: when a job that was refused may be started again
+        self._at = {name: n for n, name in enumerate(self.controller.cluster.names)}
+
+    # -- beginning
+
+    def recover(self, mode: str, drained: Sequence[str]) -> tuple[list[JobRow], Tick]:
+        """Take over from an earlier controller; returns active jobs, and what to write down."""
+        tick = Tick()
+        self._set_mode(mode, tick)
+        self._set_drained(drained, tick)
+        dry = mode == "dry-run"
+        recovery = Recovery(self.store, self.engine, self.controller, self._now_s, tick, dry=dry)
+        rows = recovery.take_over(lambda row, new: self._register(row, tick, new=new))
+        self.recorder.written |= recovery.progress
+        self.recorder.segments = recovery.segments
+        self.profiler.resume(self._now_s())
+        recovery.take_reports()
+        self._unschedulable = recovery.unschedulable
+        return rows, tick
+
+    # -- going on
+
+    def next_s(self) -> float | None:
+        """When the next decision is due at the latest; the first is due at once."""
+        if not self._decided:
+            return -math.inf
+        own = (self.controller.next_tick_s(more_to_come=True), self.profiler.next_s())
+        times = [t for t in (*own, *self._backoff_s.values()) if t is not None]
+        return min(times, default=None)
+
+    def step(self, requests: Sequence[RequestRow], *, decide: bool) -> Tick:
+        """Process *requests*, let the controller *decide*; returns what to write down."""
+        tick = Tick()
+        self._back_off(self._now_s())
+        cancelled: dict[int, Requester | None] = {}  # stopped together: a job may take its time to stop
+        for request in requests:
+            self._process(request, tick, cancelled)
+            tick.requests.append(request.id)
+        if cancelled:
+            self.controller.cancel(cancelled, self._now_s())
+        self._unschedulable.take_ends(tick)
+        now_s, tick_s = self._now_s(), None
+        self._drain_engine(tick)
+        if not self._must_restart() and (self.profiler.measure(tick, now_s) or decide):
+            began = perf_counter()
+            self.controller.set_weights(self.store.weights())
+            self.controller.tick(now_s)
+            tick_s = perf_counter() - began
+            self._decided = True
+        if tick_s is None or self.recorder.due(now_s):
+            self.controller.close()
+        self.controller.charge()  # readings since then: the marks that are written down include them
+        if self.recorder.record(tick, now_s, tick_s):
+            tick.settings["metered"] = self._marks()
+        self.profiler.track(tick, self.recorder.seen, now_s)
+        tick.settings["usage"] = [now_s, self.controller.usage()]
+        if self._observer is not None and self.mode == "dry-run":
+            closed = self.controller.scheduling.closed_nodes
+            self._observer.look(tick, now_s, self.engine.nodes, self.controller.allocated_gpus(), closed)
+        return tick
+
+    def outgrown(self) -> bool:
+        """Whether a new reconciler should begin.
+
+        This one remembers far more ended jobs than active ones, plans capacity by a forecast that can be renewed, or
+        has left jobs alone in a dry run that is over.
+        """
+        capacity = self.controller.capacity
+        if self._must_restart():
+            return True
+        if self.engine.unsettled():
+            return False
+        stale = capacity is not None and self._now_s() >= capacity.renew_s
+        return stale or len(self.engine.jobs) > _MOST_ENDED + 2 * len(self.controller.registry.active)
+
+    def _must_restart(self) -> bool:
+        """Whether a dry run that is over has left jobs alone: only a new reconciler processes them."""
+        return self.mode == "live" and bool(self._unschedulable)
+
+    def finish(self) -> Tick:
+        """Return what is left to write down before another reconciler begins."""
+        self.recorder.hurry()
+        return self.step((), decide=False)
+
+    def _back_off(self, now_s: float) -> None:
+        """Let jobs wait that were interrupted or refused without progress in between, longer each time."""
+        over = [handle for handle, until_s in self._backoff_s.items() if until_s <= now_s]
+        for handle in over:
+            del self._backoff_s[handle]
+            self.controller.decide_anew()
+        for change in self.engine.waiting_changes():
+            if isinstance(change, JobLeft):
+                continue
+            job = self.engine.jobs[change.handle]
+            failures = max(job.failures, job.refusals)
+            if failures > 1:
+                self._backoff_s[change.handle] = now_s + min(_LONGEST_BACKOFF_S, 2.0 ** min(failures - 1, 32))
+        self.controller.scheduling.mark_only(self._backoff_s, JobCondition.BACKOFF)
+
+    def _process(self, request: RequestRow, tick: Tick, cancelled: dict[int, Requester | None]) -> None:
+        handle = None if request.job is None else self.engine.handle_of(request.job)
+        requester = None if request.by is None else Requester(request.by)
+        match request.kind:
+            case RequestKind.SUBMIT if handle is None:
+                for row in self.store.jobs_by_id([request.job or 0]):
+                    if row.status is JobStatus.WAITING:
+                        self._register_new(row, tick)
+            case RequestKind.CANCEL if request.job in self._unschedulable.unregistered:
+                self._unschedulable.cancel(request.job, requester, tick)
+            case RequestKind.HOLD | RequestKind.RELEASE if request.job in self._unschedulable.unregistered:
+                tick.change(request.job, held=request.kind is RequestKind.HOLD)
+            case RequestKind.CANCEL if handle is not None:
+                if handle in self.controller.scheduling.jobs(JobCondition.UNSCHEDULABLE):
+                    self._unschedulable.cancel(self.engine.jobs[handle].id, requester, tick)
+                cancelled.setdefault(handle, requester)
+            case RequestKind.HOLD | RequestKind.RELEASE if handle in self.controller.registry.active:
+                assert handle is not None
+                on = request.kind is RequestKind.HOLD
+                self.controller.scheduling.mark(handle, JobCondition.HELD, on=on)
+                self.controller.decide_anew()
+                tick.change(self.engine.jobs[handle].id, held=on)
+            case RequestKind.DRAIN if request.node in self._at:
+                self._set_drained([*self.drained, request.node], tick)
+            case RequestKind.UNDRAIN:
+                self._set_drained([name for name in self.drained if name != request.node], tick)
+            case RequestKind.MODE if request.value in {"live", "dry-run"}:
+                self._set_mode(request.value, tick)
+
+    def _set_mode(self, mode: str, tick: Tick) -> None:
+        self.mode = tick.settings["mode"] = mode
+        self.controller.set_dry(dry=mode == "dry-run")
+        if mode == "dry-run":
+            self.engine.cancel_deferred(None, "its place was still in use when the dry run began")
+
+    def _set_drained(self, names: Sequence[str], tick: Tick) -> None:
+        self.drained = tick.settings["drained"] = sorted({name for name in names if name in self._at})
+        drained = {self._at[name] for name in self.drained}
+        self.controller.scheduling.set_nodes(NodeCondition.DRAINED, drained)
+        self.engine.cancel_deferred(drained, "its place was still in use when its node was drained")
+        self.controller.decide_anew()
+
+    def _drain_engine(self, tick: Tick) -> None:
+        """Drain nodes in an engine with a scheduler of its own, too; if it refuses, that is logged."""
+        drained = self.controller.scheduling.nodes(NodeCondition.DRAINED)
+        if self.mode != "live" or drained == self._engine_drained or not self.engine.capabilities.drain:
+            return
+        try:
+            self.engine.inner.drain(drained)
+        except EngineDownError:
+            raise
+        except EngineError as error:
+            sentence = f"the engine may still start other jobs on drained nodes: {error}"
+            log.warning("the engine does not drain nodes", extra={"cause": str(error)})
+            names = tuple(self.drained)
+            tick.events.append(EventRow(0, self._now_s(), EventKind.NOT_DRAINED, None, names, 0, "refused", sentence))
+        self._engine_drained = drained
+
+    def _register_new(self, row: JobRow, tick: Tick) -> None:
+        """Register a new job; one that cannot run on this cluster has failed."""
+        try:
+            self._register(row, tick, new=True)
+        except (InputError, JobNeverFitsError) as error:
+            fail(row, self._now_s(), "never-fits", f"{row.name} cannot run here: {error}", tick)
+
+    def _register(self, row: JobRow, tick: Tick, *, new: bool) -> int:
+        """Register a job; raises ``InputError`` or ``JobNeverFitsError`` if it cannot run here."""
+        allowed, figures = self._figures(row)
+        job = self.maker.make(row, figures)
+        handle = self._submit(job, tracked(row), new=new)
+        self.profiler.register(handle, row, allowed, figures)
+        self.registered.append(row)
+        if row.times is None:
+            tick.change(row.id, times=[vars(figure) for figure in figures])
+        if row.held:
+            self.controller.scheduling.mark(handle, JobCondition.HELD)
+        return handle
+
+    def _figures(self, row: JobRow) -> tuple[list[TimeFigure], list[TimeFigure]]:
+        """Return the configurations of a job with the times declared, and with the best times there are."""
+        declared = self.maker.check(row.file, anew=False)
+        if row.times is None:
+            return declared, self.profiler.figures(row, declared)
+        kept = [TimeFigure(**figure) for figure in row.times]
+        return declared, [f for f in kept if self.maker.cluster.shapes(f.gpu_type, f.gpus)] or declared
+
+    def _submit(self, job: Job, state: TrackedJob, *, new: bool) -> int:
+        table = JobArrays.of([job])
+        (handle,) = self.controller.submit(table, np.zeros(1, dtype=np.int64))
+        if not new:
+            for event in self.controller.log.take()[:-1]:
+                self.controller.log.append(event)
+        self._admit(table, state.id)
+        registered = self.engine.register(state)
+        assert registered == handle, "the registry and the engine count jobs alike"
+        return handle

@@ -1,0 +1,267 @@
+"""Estimates what the policy saves against a baseline: the jobs of the last days are simulated under both.
+
+The same jobs, with the times they really took once they have ended, run through the simulator twice, each time with the
+capacity plan that belongs to the policy. No meter is used, so that both runs leave out the same things.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from commonwatt.controlplane.capacity import since_s
+from commonwatt.controlplane.jobs import JobMaker, TimeFigure
+from commonwatt.controlplane.observer import SETTING, observed_jobs
+from commonwatt.controlplane.runtime_ratio import runtime_ratios
+from commonwatt.model.capacity import CapacitySpec
+from commonwatt.model.errors import CommonwattError, InputError, SolverError
+from commonwatt.model.jobs import Job, JobArrays
+from commonwatt.model.nodes import Cluster
+from commonwatt.model.scenario import PolicySpec, Scenario, UnusedNodes
+from commonwatt.model.units import DAY_S, J_PER_KWH, MICRO, NANO
+from commonwatt.planning.capacity import Past, check_capacity, demand_of_samples
+from commonwatt.simulation.compose import PolicyRun, run_policy
+from commonwatt.store.api_store import ApiStore
+from commonwatt.store.records import JobRow, JobStatus
+
+__all__ = ["Estimator", "baseline_of", "estimate", "jobs_for_estimate", "past_of", "plans_of"]
+
+log = logging.getLogger("commonwatt.savings")
+
+MOST_JOBS = 5_000
+DAYS = 7.0
+_LOOK_S = 0.2  # how often to check whether an estimate is still wanted
+_SHORTEST_S = 1e-3  # a job takes some time
+Saved = dict[str, float | str | None]
+SAVED = "saved"
+"""Setting of the store with the last estimate."""
+
+
+def baseline_of(config: Scenario) -> PolicySpec:
+    """Return the policy to compare with: the last of the configuration, FIFO if there is only one."""
+    return config.policies[-1] if len(config.policies) > 1 else PolicySpec(solver="fifo")
+
+
+def jobs_for_estimate(
+    rows: Sequence[JobRow], maker: JobMaker, now_s: float, observed: Sequence[Mapping[str, Any]] = (),
+    ratios: Mapping[int, float] = MappingProxyType({}),
+) -> tuple[list[Job], float]:  # fmt: skip
+    """Return the jobs of the last days as a simulation takes them, the first at 0, and the time since then, seconds.
+
+    Cancelled jobs are left out, jobs that ended without having run, and jobs whose configurations the cluster has no
+    more. *observed* are external jobs (``observer``), *ratios* the run times of ended jobs relative to the plan, by id
+    (``runtime_ratio``).
+    """
+    since_s = now_s - DAYS * DAY_S
+    recent = [row for row in rows if row.submit_s > since_s and row.status is not JobStatus.CANCELLED]
+    recent = [row for row in recent if ratios.get(row.id, 1.0) > 0][-MOST_JOBS:]
+    others = observed_jobs(observed, maker.cluster, since_s)
+    began_s = min([*(row.submit_s for row in recent), *(submit_s for submit_s, _ in others)], default=now_s)
+    jobs = []
+    for row in recent:
+        try:
+            figures = _still_there(row.times, maker.cluster) if row.times else maker.check(row.file)
+            if not figures:
+                continue
+            figures = [_times(figure, ratios.get(row.id, 1.0)) for figure in figures]
+            due_s = None if row.due_s is None else row.due_s - began_s
+            jobs.append(maker.make(replace(row, submit_s=row.submit_s - began_s, due_s=due_s), figures))
+        except InputError:
+            continue
+    jobs += [replace(job, submit_s=submit_s - began_s) for submit_s, job in others]
+    return sorted(jobs, key=lambda job: job.submit_s), now_s - began_s
+
+
+def _still_there(times: Sequence[Mapping[str, Any]], cluster: Cluster) -> list[TimeFigure]:
+    figures = [TimeFigure(**figure) for figure in times]
+    return [figure for figure in figures if cluster.shapes(figure.gpu_type, figure.gpus)]
+
+
+def _times(figure: TimeFigure, factor: float) -> TimeFigure:
+    return replace(figure, time_s=max(_SHORTEST_S, figure.time_s * factor))
+
+
+def _compared(config: Scenario) -> tuple[PolicySpec, PolicySpec]:
+    return config.policies[0], baseline_of(config)
+
+
+def plans_of(config: Scenario) -> tuple[CapacitySpec | None, CapacitySpec | None]:
+    """Return the capacity plan in force and that of the baseline, which has none but its own."""
+    ours, baseline = _compared(config)
+    return ours.capacity or config.capacity, baseline.capacity
+
+
+def estimate(
+    config: Scenario, jobs: Sequence[Job], until_s: float, seed: int, past: Past | None = None, began_s: float = 0.0
+) -> Saved:
+    """Simulate *jobs* until *until_s* under the policy of *config* and its baseline; returns what ours saves.
+
+    Nodes reserved for profiling are left out of both. *past* is the demand before the period, which capacity plans are
+    fitted to; *began_s* is when the period began, for prices that change over time.
+    """
+    profiling = config.live.profiling
+    cluster = Cluster.of(config.nodes).without(profiling.nodes if profiling else ())
+    plain = {"unused_nodes": UnusedNodes(state=None), "outages": (), "capacity": None}
+    scenario = config.model_copy(update={**plain, "electricity": config.electricity.seen_from(began_s)})
+    table = JobArrays.of(jobs)
+
+    def run(spec: PolicySpec, plan: CapacitySpec | None) -> PolicyRun:
+        own = spec.model_copy(update={"capacity": plan, "unused_nodes": None})
+        return run_policy(scenario, own, cluster, table, seed, past=past, until_s=until_s)
+
+    totals: dict[str, tuple[float, float, float]] = {}
+    plans: dict[str, str | None] = {}
+    failures: list[str] = []
+    for name, spec, plan in zip(("ours", "baseline"), _compared(config), plans_of(config), strict=True):
+        ran, cause = _run_with(plan, cluster, past or Past(), partial(run, spec))
+        plans[name] = None if ran.capacity is None else ran.capacity.policy
+        failures += [] if cause is None else [f"{spec.label}: {cause}"]
+        controller = ran.controller
+        meter = controller.ledger.meter
+        ended_s = np.nan_to_num(controller.registry.job("ended_s"), nan=until_s)
+        late_s = np.maximum(0.0, ended_s - controller.registry.job("due_s"))
+        tardiness = float((controller.registry.job("weight") * late_s).sum())
+        totals[name] = ((meter.energy_uj or 0) / MICRO / J_PER_KWH, (meter.cost_n or 0) / NANO, tardiness)
+    ours, baseline = totals["ours"], totals["baseline"]
+    return {
+        "baseline": baseline_of(config).label,
+        "energy_kwh": baseline[0] - ours[0],
+        "cost": baseline[1] - ours[1],
+        "tardiness_cost": baseline[2] - ours[2],
+        "baseline_energy_kwh": baseline[0],
+        "baseline_cost": baseline[1],
+        "capacity": plans["ours"],
+        "baseline_capacity": plans["baseline"],
+        "no_forecast": "; ".join(failures) or None,
+        "jobs": float(len(jobs)),
+        "period_s": until_s,
+    }
+
+
+def _run_with(
+    plan: CapacitySpec | None, cluster: Cluster, past: Past, run: Callable[[CapacitySpec | None], PolicyRun]
+) -> tuple[PolicyRun, str | None]:
+    """Run with *plan*; if its forecaster fails, run with the last value instead, and return the cause as well."""
+    if plan is None or not plan.forecasts:
+        return run(plan), None
+    fitting = plan.model_copy(update={"floor_gpus": min(plan.floor_gpus, cluster.total_gpus)})
+    try:
+        check_capacity(fitting, cluster, past)
+        return run(fitting), None
+    except Exception as error:  # the forecasters' libraries raise what they like, as ``live_capacity`` knows
+        cause = str(error)
+    return run(plan.model_copy(update={"policy": "last-value"})), cause
+
+
+def past_of(config: Scenario, store: ApiStore, folder: Path, began_s: float) -> Past:
+    """Return the demand before *began_s*, as far as plans need it; *folder* is that of the configuration."""
+    demands = {}
+    for plan in plans_of(config):
+        if plan is not None and plan.forecasts:
+            samples = store.samples(since_s(plan, began_s), limit=1_000_000)
+            demand = demand_of_samples([sample for sample in samples if sample.time_s < began_s], plan.step_s)
+            if demand is not None:
+                demands[plan.step_s, plan.history_days] = demand
+    return Past(demands, folder)
+
+
+class Estimator:
+    """Renews the estimate now and then, in a process of its own, so that nothing waits for it."""
+
+    def __init__(
+        self, config: Scenario, store: ApiStore, maker: JobMaker, now_s: Callable[[], float], *, first_s: float = 60.0,
+        every_s: float = 900.0, seed: int = 0, folder: Path = Path(),
+    ) -> None:  # fmt: skip
+        self._config, self._store, self._maker, self._now_s = config, store, maker, now_s
+        self._first_s, self._every_s, self._seed = first_s, every_s, seed
+        self._folder = folder
+        self._stopping = threading.Event()
+        earlier: Saved | None = store.setting(SAVED)
+        fits = earlier is not None and earlier.get("baseline") == baseline_of(config).label
+        self._saved = earlier if fits else None
+        self._thread = threading.Thread(target=self._run, name="savings", daemon=True)
+
+    def start(self) -> None:
+        """Start; the first estimate comes after a while."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop."""
+        self._stopping.set()
+
+    def saved(self) -> Saved | None:
+        """Return the last estimate, also from an earlier controller; ``None`` before the first."""
+        return self._saved
+
+    def look(self) -> Saved | None:
+        """Make the estimate now, in a process of its own; ``None`` without jobs, or if it is stopped meanwhile.
+
+        Raises the errors of that process, ``SolverError`` if it dies.
+        """
+        rows = self._store.jobs(limit=MOST_JOBS, newest_first=True)[::-1]
+        observed = self._store.setting(SETTING, ())
+        now_s = self._now_s()
+        ratios = runtime_ratios(rows, Cluster.of(self._config.nodes), self._store.database)
+        jobs, period_s = jobs_for_estimate(rows, self._maker, now_s, observed, ratios)
+        if not jobs:
+            return None
+        began_s = now_s - period_s
+        past = past_of(self._config, self._store, self._folder, began_s)
+        context = get_context("spawn")
+        reader, writer = context.Pipe(duplex=False)
+        process = context.Process(
+            target=_estimate_to, args=(writer, self._config, jobs, period_s, self._seed, past, began_s), daemon=True
+        )
+        process.start()
+        writer.close()
+        try:
+            while not reader.poll(_LOOK_S):
+                if self._stopping.is_set():
+                    return None
+            answer: Saved | CommonwattError = reader.recv()
+        except EOFError:
+            msg = "the process that makes the estimate has died"
+            raise SolverError(msg) from None
+        finally:
+            process.kill()
+            process.join()
+            reader.close()
+        if isinstance(answer, CommonwattError):
+            raise answer
+        return answer
+
+    def _run(self) -> None:
+        pause_s = self._first_s
+        while not self._stopping.wait(pause_s):
+            pause_s = self._every_s
+            try:
+                if (saved := self.look()) is None:
+                    continue
+                self._saved = saved
+                log.info("savings, by an estimate", extra=saved)
+                self._store.keep_setting(SAVED, saved)
+            except (CommonwattError, OSError) as error:
+                log.warning("no estimate of savings", extra={"cause": str(error)})
+
+
+def _estimate_to(
+    pipe: Connection, config: Scenario, jobs: Sequence[Job], until_s: float, seed: int, past: Past, began_s: float
+) -> None:
+    answer: Saved | CommonwattError
+    try:
+        answer = estimate(config, jobs, until_s, seed, past, began_s)
+    except CommonwattError as error:
+        answer = error
+    except Exception as error:  # it is for the log of the control plane, not for this process's standard error
+        answer = SolverError(f"the estimate failed ({type(error).__name__}: {error})")
+    pipe.send(answer)

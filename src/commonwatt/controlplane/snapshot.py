@@ -1,0 +1,311 @@
+"""The cluster as of the controller's last look, for its readers: API, dashboard, metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+
+from commonwatt.control.engine import NodeView
+from commonwatt.control.events import EventKind, lost_work
+from commonwatt.control.scheduling import JobCondition
+from commonwatt.controlplane.reconciler import Reconciler
+from commonwatt.controlplane.start_estimates import LONGEST, Waiting, expected_times
+from commonwatt.model.arrays import Bools, Floats, Ints
+from commonwatt.model.explanation import PlacementExplanation
+from commonwatt.store.columns import cleaned_column
+from commonwatt.store.controller_store import Tick
+from commonwatt.store.records import ACTIVE, JobRow, JobStatus, SampleRow
+
+__all__ = ["EVENT_KINDS", "Snapshot", "SnapshotBuilder", "SnapshotJob", "SnapshotNode", "is_late", "why_of"]
+
+EVENT_KINDS = tuple(map(str, EventKind))
+"""Kinds of events."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotNode:
+    """A node now."""
+
+    name: str
+    gpu_type: str
+    gpus: int
+    usable_gpus: int
+    held_gpus: int
+    state: str  # on, waking, asleep, down
+    drained: bool
+    jobs: tuple[int, ...]
+    power_w: float | None  # as the configuration declares it, for what runs there
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotJob:
+    """An active job now."""
+
+    id: int
+    status: str
+    held: bool
+    nodes: tuple[str, ...]
+    gpus: int
+    done_epochs: float
+    kept_epochs: float
+    reason: str | None
+    sentence: str | None
+    expected_start_s: float | None
+    expected_end_s: float | None
+    started_s: float | None = None  # of its present or last run
+    due_s: float | None = None
+    facts: Mapping[str, Any] | None = None
+
+
+def why_of(job: SnapshotJob | JobRow) -> tuple[str | None, str | None]:
+    """Return the reason of a job and its sentence, which is made of the facts as of now."""
+    if job.held and job.status == "waiting":
+        return "held", "it is held until somebody releases it"
+    if job.facts is None:
+        return job.reason, job.sentence
+    facts = dict(job.facts)
+    lost_s = facts.pop("lost_s", None)
+    why = PlacementExplanation.of(facts)
+    if job.due_s is not None and job.expected_end_s is not None:
+        why = replace(why, spare_s=job.due_s - job.expected_end_s)
+    sentence = why.sentence if lost_s is None else f"{why.sentence}; {lost_work(lost_s)}"
+    dry = job.reason == EventKind.WOULD_START
+    return job.reason, f"in a dry run; else it would start: {sentence}" if dry else sentence
+
+
+def is_late(due_s: float | None, now_s: float, expected_end_s: float | None) -> bool:
+    """Whether an active job is late, or is expected to be."""
+    return due_s is not None and (now_s > due_s or (expected_end_s is not None and expected_end_s > due_s))
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The cluster and its jobs at one moment. Times are seconds since 1970.
+
+    ``rows`` are active jobs as the last tick left them in the store: reading them here is faster than there.
+    """
+
+    time_s: float
+    mode: str  # live, dry-run
+    engine: str
+    healthy: bool = False
+    trouble: str | None = None
+    nodes: tuple[SnapshotNode, ...] = ()
+    jobs: Mapping[int, SnapshotJob] = field(default_factory=dict)
+    rows: Mapping[int, JobRow] = field(default_factory=dict)
+    power_w: float | None = None
+    busy_gpus: int = 0
+    total_gpus: int = 0
+    running: int = 0
+    waiting: int = 0
+    tick_s: float = 0.0
+    ticks: int = 0
+    decided_s: float | None = None
+    engine_errors: int = 0
+    store_errors: int = 0
+    saved: Mapping[str, float | str | None] | None = None
+
+
+_COLUMNS = (
+    "status", "held", "nodes", "done_epochs", "kept_epochs", "reason", "sentence", "expected_start_s", "expected_end_s",
+    "started_s", "facts",
+)  # fmt: skip
+_ROW = tuple(column.name for column in fields(JobRow))
+
+_FEW = 500
+_PAUSE_S, _FOR_EACH_S = 5.0, 5e-4
+"""Between updates of start estimates, and of progress, where there are more than a few jobs; longer the more jobs."""
+
+
+class SnapshotBuilder:
+    """Builds snapshots of a reconciler, kept up to date by what each tick writes down."""
+
+    def __init__(self, reconciler: Reconciler, rows: Sequence[JobRow]) -> None:
+        self._reconciler = reconciler
+        self._jobs = {row.id: _job(row) for row in rows}
+        self._rows = {row.id: row for row in rows}
+        self._estimated_s = self._progress_s = -math.inf
+        self._progress: dict[int, float] = {}
+        self._cached: tuple[object, tuple[SnapshotNode, ...]] = (None, ())  # nodes, and what they were made of
+
+    def apply(self, tick: Tick) -> None:
+        """Apply the changes of *tick*."""
+        registered, self._reconciler.registered = self._reconciler.registered, []
+        for row in registered:
+            self._rows[row.id] = row
+            self._jobs.setdefault(row.id, _job(row))
+        for job_id, written in tick.jobs.items():
+            if job_id not in self._jobs:
+                continue
+            columns = {name: cleaned_column(name, value) for name, value in written.items()}
+            self._rows[job_id] = _changed(self._rows[job_id], columns)
+            changed = {name: columns[name] for name in _COLUMNS if name in columns}
+            if "nodes" in changed:
+                changed["nodes"] = tuple(changed["nodes"])
+                changed["gpus"] = len(changed["nodes"]) * columns["gpus_per_node"] if "gpus_per_node" in columns else 0
+            if changed.get("status") == JobStatus.WAITING or (
+                changed.get("held") and self._jobs[job_id].status == JobStatus.WAITING
+            ):
+                changed |= {"expected_start_s": None, "expected_end_s": None}  # until they are estimated again
+            job = replace(self._jobs[job_id], **changed)
+            if job.status in ACTIVE:
+                self._jobs[job_id] = job
+            else:
+                del self._jobs[job_id], self._rows[job_id]
+        self._progress = tick.progress
+
+    def snapshot(self, last: Snapshot, now_s: float, sample: SampleRow | None) -> Snapshot:
+        """Return the snapshot as of *now_s*."""
+        reconciler = self._reconciler
+        pause_s = _PAUSE_S + _FOR_EACH_S * len(self._jobs)
+        if sample is not None and (len(self._jobs) < _FEW or now_s >= self._estimated_s + pause_s):
+            self._estimated_s = now_s
+            self._estimate_starts(now_s)
+        if len(self._progress) < _FEW or now_s >= self._progress_s + pause_s:
+            self._progress_s = now_s
+            self._update_progress()
+        jobs = dict(self._jobs)
+        nodes = self._nodes()
+        running = sum(job.status == "running" for job in jobs.values())
+        return replace(
+            last,
+            time_s=now_s,
+            mode=reconciler.mode,
+            nodes=nodes,
+            jobs=jobs,
+            rows=dict(self._rows),
+            power_w=reconciler.controller.engine.power_w(),
+            busy_gpus=sum(node.held_gpus for node in nodes),
+            total_gpus=reconciler.controller.cluster.total_gpus,
+            running=running,
+            waiting=len(jobs) - running,
+            tick_s=last.tick_s if sample is None else sample.tick_s,
+            ticks=last.ticks + (sample is not None),
+            decided_s=last.decided_s if sample is None else now_s,
+        )
+
+    def _update_progress(self) -> None:
+        """Update the epochs of running jobs."""
+        for job_id, done_epochs in self._progress.items():
+            job = self._jobs.get(job_id)
+            if job is not None and job.status == "running" and job.done_epochs != done_epochs:
+                self._jobs[job_id] = replace(job, done_epochs=done_epochs)
+
+    def _nodes(self) -> tuple[SnapshotNode, ...]:
+        """Return the nodes; the same objects if nothing about them has changed."""
+        reconciler = self._reconciler
+        registry, view = reconciler.controller.registry, reconciler.engine.nodes()
+        rows = registry.job("row")[np.fromiter(registry.nodes, dtype=np.int64)]
+        figures = (rows, registry.row("gpu_w")[rows], view.power_state, view.usable_gpus, view.wait_s, _up(view))
+        seen = (dict(registry.nodes), list(reconciler.drained), tuple(column.tobytes() for column in figures))
+        if seen != self._cached[0]:
+            self._cached = (seen, self._make_nodes(view))
+        return self._cached[1]
+
+    def _make_nodes(self, view: NodeView) -> tuple[SnapshotNode, ...]:
+        reconciler = self._reconciler
+        cluster, registry = reconciler.controller.cluster, reconciler.controller.registry
+        jobs: list[list[int]] = [[] for _ in cluster.names]
+        allocated = np.zeros(len(cluster), dtype=np.int64)
+        busy_w = np.zeros(len(cluster))
+        for handle, nodes in registry.nodes.items():
+            row = int(registry.job("row")[handle])
+            each = int(registry.row("per_node")[row])
+            for n in nodes:
+                jobs[n].append(reconciler.engine.jobs[handle].id)
+                allocated[n] += each
+                busy_w[n] += each * float(registry.row("gpu_w")[row])
+        drained, up = set(reconciler.drained), _up(view)
+        made = []
+        for n, name in enumerate(cluster.names):
+            kind, state = cluster.classes[cluster.klass[n]], int(view.power_state[n])
+            usable = int(view.usable_gpus[n])
+            where = "asleep" if state >= 0 else "waking" if view.wait_s[n] > 0 else "on" if up[n] else "down"
+            power_w = kind.states[state].power_w if state >= 0 else kind.idle_w + float(busy_w[n])
+            made.append(
+                SnapshotNode(
+                    name, kind.gpu_type, kind.gpus, usable, int(allocated[n]), where, name in drained, tuple(jobs[n]),
+                    None if where == "down" else power_w,
+                )
+            )  # fmt: skip
+        return tuple(made)
+
+    def _estimate_starts(self, now_s: float) -> None:
+        """Estimate when waiting jobs start and end."""
+        reconciler = self._reconciler
+        controller, registry = reconciler.controller, reconciler.controller.registry
+        free = [0] * len(controller.cluster.classes)
+        view = reconciler.engine.nodes()
+        closed = controller.scheduling.closed_nodes
+        profiling = controller.scheduling.jobs(JobCondition.PROFILING)
+        for n, klass in enumerate(controller.cluster.klass.tolist()):
+            free[klass] += 0 if n in closed else int(view.usable_gpus[n])
+        ends = []
+        for handle, nodes in registry.nodes.items():
+            if handle in profiling:
+                continue
+            row = int(registry.job("row")[handle])
+            open_nodes = sum(n not in closed for n in nodes)  # GPUs released on the others stay unused
+            klass, gpus = int(registry.row("klass")[row]), open_nodes * int(registry.row("per_node")[row])
+            free[klass] -= gpus
+            job = self._jobs.get(reconciler.engine.jobs[handle].id)
+            end_s = None if job is None else job.expected_end_s
+            ends.append((now_s if end_s is None else end_s, klass, gpus))
+        expected = expected_times(now_s, [max(0, f) for f in free], ends, self._waiting())
+        for handle, (begin_s, end_s) in expected.items():
+            job_id = reconciler.engine.jobs[handle].id
+            if job_id in self._jobs:
+                self._jobs[job_id] = replace(self._jobs[job_id], expected_start_s=begin_s, expected_end_s=end_s)
+
+    def _waiting(self) -> list[Waiting]:
+        """Waiting jobs whose start is estimated: the most pressing, by due date less shortest run time."""
+        registry = self._reconciler.controller.registry
+        held = self._reconciler.controller.scheduling.jobs(JobCondition.HELD)
+        handles = np.array(sorted(registry.active - registry.nodes.keys() - held), dtype=np.int64)
+        if not len(handles):
+            return []
+        shortest_s = np.minimum.reduceat(registry.row("time_s"), registry.job("first"))[handles] * self._left(handles)
+        pressure = registry.job("due_s")[handles] - shortest_s
+        order = np.lexsort((handles, pressure))[:LONGEST]
+        handles, pressure = handles[order], pressure[order]
+        count = registry.job("count")[handles]
+        starts = np.cumsum(count) - count
+        rows = np.arange(int(count.sum())) + np.repeat(registry.job("first")[handles] - starts, count)
+        gpus = registry.row("width")[rows] * registry.row("per_node")[rows]
+        times_s = registry.row("time_s")[rows] * np.repeat(self._left(handles), count)
+        ways = list(zip(registry.row("klass")[rows].tolist(), gpus.tolist(), times_s.tolist(), strict=True))
+        return [
+            Waiting(handle, press, ways[start : start + number])
+            for handle, press, start, number in zip(
+                handles.tolist(), pressure.tolist(), starts.tolist(), count.tolist(), strict=True
+            )
+        ]
+
+    def _left(self, handles: Ints) -> Floats:
+        """Part of each job's epochs that is left to do. Shape [J]."""
+        jobs = self._reconciler.engine.jobs
+        kept = np.array([jobs[handle].kept_epochs for handle in handles.tolist()])
+        return 1.0 - np.minimum(1.0, kept / self._reconciler.controller.registry.job("epochs")[handles])
+
+
+def _up(view: NodeView) -> Bools:
+    """Which nodes are not down. Shape [N]."""
+    return view.usable_gpus > 0 if view.up is None else view.up
+
+
+def _changed(row: JobRow, columns: Mapping[str, Any]) -> JobRow:
+    changed = {name: columns[name] for name in _ROW if name in columns}
+    if "nodes" in changed:
+        changed["nodes"] = tuple(changed["nodes"])
+    return replace(row, **changed)
+
+
+def _job(row: JobRow) -> SnapshotJob:
+    return SnapshotJob(
+        row.id, row.status, row.held, row.nodes, row.gpus, row.done_epochs, row.kept_epochs, row.reason, row.sentence,
+        row.expected_start_s, row.expected_end_s, row.started_s, row.due_s, row.facts,
+    )  # fmt: skip

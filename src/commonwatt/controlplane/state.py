@@ -1,0 +1,101 @@
+"""The state folder of the engine: one controller at a time uses it, and the store records which folder it was."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from commonwatt.engines.state_folder import FolderLock, hold, identity_in, make_identity
+from commonwatt.model.errors import EngineError, InputError
+from commonwatt.model.scenario import Scenario
+from commonwatt.store.controller_store import ControllerStore, Tick
+from commonwatt.store.records import JobStatus
+
+__all__ = ["misplaced", "state_of", "take_state"]
+
+log = logging.getLogger("commonwatt.state")
+
+_SETTING = "state"
+
+
+def state_of(config: Scenario, folder: Path) -> Path | None:
+    """Return the state folder of *config*, a file in *folder*; ``None`` for an engine that has none."""
+    states = {"local": config.live.local.state, "slurm": config.live.slurm.state}
+    return (folder / states[config.engine]).absolute() if config.engine in states else None
+
+
+def take_state(config: Scenario, file: Path, store: ControllerStore) -> FolderLock | None:
+    """Lock the state folder of *config*, read from *file*, and record it in *store*.
+
+    Raises
+    ------
+    EngineError
+        If another controller uses it, or it cannot be used at all.
+    InputError
+        If jobs of this store run from another state folder that still exists: they would be started a second time.
+    """
+    if (error := misplaced(config, file, store)) is not None:
+        raise error
+    path = state_of(config, file.parent.absolute())
+    lock = None if path is None else hold(path, str(store.database))
+    try:
+        _record(config, path, store)
+    except BaseException:
+        if lock is not None:
+            lock.release()
+        raise
+    return lock
+
+
+def _record(config: Scenario, path: Path | None, store: ControllerStore) -> None:
+    own = None if path is None else {"engine": config.engine, "identity": _identity(config, path), "path": str(path)}
+    kept = store.settings().get(_SETTING)
+    if kept == own:
+        return
+    if kept is not None and (own is None or own["identity"] != kept["identity"]) and _running(store):
+        log.warning("the state folder of running jobs is gone: they are started again", extra={"folder": kept["path"]})
+    store.write(Tick(settings={_SETTING: own}))
+
+
+def misplaced(config: Scenario, file: Path, store: ControllerStore) -> InputError | None:
+    """Return an error if jobs of *store* run from another state folder than that of *config*, read from *file*.
+
+    Changes nothing. Raises ``EngineError`` if that cannot be determined, ``StoreError``.
+    """
+    kept, path = store.settings().get(_SETTING), state_of(config, file.parent.absolute())
+    if (
+        kept is None
+        or kept["path"] == str(path)
+        or not (running := _running(store))
+        or not _exists_elsewhere(kept, path)
+    ):
+        return None
+    why = f"where jobs of this store run ({running}); it can be changed when they have ended"
+    if config.engine != kept["engine"]:
+        expected = f"{kept['engine']}, with live.{kept['engine']}.state: {kept['path']}, {why}"
+        return InputError(expected, file=file, field="engine", value=config.engine)
+    value = (config.live.local if config.engine == "local" else config.live.slurm).state
+    return InputError(f"{kept['path']}, {why}", file=file, field=f"live.{config.engine}.state", value=value)
+
+
+def _running(store: ControllerStore) -> int:
+    return sum(row.status is JobStatus.RUNNING for row in store.active_jobs())
+
+
+def _identity(config: Scenario, path: Path) -> str:
+    try:
+        return make_identity(path, config.live.slurm.cluster_id if config.engine == "slurm" else config.engine)
+    except OSError as error:
+        msg = f"the state folder {path} cannot be used: {error.strerror or error}"
+        raise EngineError(msg) from error
+
+
+def _exists_elsewhere(kept: dict[str, Any], path: Path | None) -> bool:
+    """Whether the recorded folder is still where it was, and is not *path* under another name."""
+    old = Path(kept["path"])
+    return identity_in(old) == kept["identity"] and not (path is not None and _same(old, path))
+
+
+def _same(one: Path, other: Path) -> bool:
+    return other.exists() and one.samefile(other)

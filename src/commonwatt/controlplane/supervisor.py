@@ -1,0 +1,287 @@
+"""Runs the controller in a thread of its own, and restarts it from store and engine whenever something fails."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from commonwatt.control.engine import LiveEngine
+from commonwatt.controlplane.clock import SteadyClock
+from commonwatt.controlplane.counters import Counters
+from commonwatt.controlplane.reconciler import Reconciler
+from commonwatt.controlplane.snapshot import Snapshot, SnapshotBuilder
+from commonwatt.engines.state_folder import FolderLock
+from commonwatt.model.errors import CommonwattError, EngineDownError, EngineError, StoreDownError, StoreError
+from commonwatt.store.claim import claim_store
+from commonwatt.store.controller_store import ControllerStore, Tick
+
+__all__ = ["Pace", "Supervisor"]
+
+log = logging.getLogger("commonwatt.keeper")
+
+_CLEAR_S = 3600.0
+_CLEAR_FIRST_S = 60.0  # after the beginning
+_CLEAR_FOR_S = 0.5
+"""How often to delete old rows, and how long that may take at a time."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often the supervisor does what; seconds.
+
+    Attributes
+    ----------
+    beat_s
+        Between looks at progress and meters while nothing happens.
+    requests_s
+        Between looks for requests: another process may have written some without waking it.
+    pause_s, longest_pause_s
+        After a failure, doubled with each further one.
+    rest, longest_rest_s
+        After a step, as a multiple of its time: where steps are long, changes are gathered for the next, and readers
+        get their turn.
+    """
+
+    beat_s: float = 5.0
+    requests_s: float = 1.0
+    pause_s: float = 0.25
+    longest_pause_s: float = 30.0
+    rest: float = 9.0
+    longest_rest_s: float = 1.0
+
+
+class Supervisor:
+    """The controller's thread.
+
+    Parameters
+    ----------
+    make_engine
+        Connects to the engine; called again after a failure.
+    make_reconciler
+        Builds a reconciler over an engine.
+    mode
+        ``live`` or ``dry-run``, where the store does not say.
+    keep_s
+        How long to keep rows that can be deleted; for ever if not given.
+    claimed
+        Called once the store is claimed, before the thread begins.
+    settled
+        Called in the controller's thread after the first decision of each reconciler.
+    hold
+        Keeps other controllers off the engine's folder, from the start to the stop.
+    """
+
+    def __init__(
+        self, store: ControllerStore, make_engine: Callable[[], LiveEngine],
+        make_reconciler: Callable[[LiveEngine], Reconciler], *,
+        engine_name: str, mode: str, clock: SteadyClock, pace: Pace | None = None,
+        saved: Callable[[], Mapping[str, float | str | None] | None] = lambda: None, keep_s: float | None = None,
+        settled: Callable[[], None] = lambda: None, claimed: Callable[[], None] = lambda: None,
+        hold: Callable[[], FolderLock | None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self._hold = hold
+        self._held: FolderLock | None = None
+        self._saved, self._settled, self._claimed = saved, settled, claimed
+        self._store, self._make_engine, self._make_reconciler = store, make_engine, make_reconciler
+        self._mode, self._clock, self._pace = mode, clock, pace or Pace()
+        self._snapshot = Snapshot(clock(), mode, engine_name)
+        self.counters = Counters()
+        self._thread: threading.Thread | None = None
+        self._engine: LiveEngine | None = None
+        self._stopping = threading.Event()
+        self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._changed = threading.Condition()
+        self._requests_s = -math.inf
+        self._beat_s = -math.inf
+        self._rested_s = -math.inf  # by a monotonic clock
+        self._keep_s, self._cleared_s = keep_s, clock() - _CLEAR_S + _CLEAR_FIRST_S
+
+    # -- for other threads
+
+    def start(self) -> None:
+        """Start; raises ``StoreError`` if another controller runs on the store, and what *hold* raises."""
+        claim = self._store.claim = claim_store(self._store.database)
+        try:
+            self._held = self._hold()
+            self._claimed()
+        except BaseException:
+            if self._held is not None:
+                self._held.release()
+            claim.release()
+            raise
+        self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 30.0) -> None:
+        """Stop after the current tick; jobs go on."""
+        self._stopping.set()
+        self.wake()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        if self._store.claim is not None and not self.alive:
+            self._store.claim.release()
+        if self._held is not None and not self.alive:
+            self._held.release()
+
+    def wake(self) -> None:
+        """Look for requests now."""
+        self._requests_s = -math.inf
+        with suppress(BlockingIOError):
+            os.write(self._waker, b"!")
+
+    @property
+    def alive(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def snapshot(self) -> Snapshot:
+        """Return the cluster as of its last look."""
+        return self._snapshot
+
+    def wait_for(self, after: Snapshot, timeout_s: float) -> Snapshot:
+        """Return the first snapshot other than *after*, or the current one after *timeout_s*."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._snapshot is not after, timeout_s)
+        return self._snapshot
+
+    # -- the thread
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            try:
+                reconciler, builder = self._begin()
+                settled = False
+                while not self._stopping.is_set() and not reconciler.outgrown():
+                    if self._go_on(reconciler, builder):
+                        failures = 0
+                        settled = settled or self._settle()
+                    self._clear(reconciler)
+                if reconciler.outgrown():
+                    self._write(reconciler.finish())
+            except CommonwattError as error:
+                failures += 1
+                self._trouble(error)
+            except Exception as error:  # whatever it is: restart from what is written down
+                failures += 1
+                log.exception("the controller failed and restarts")
+                self._trouble(error)
+            if failures:
+                self._stopping.wait(min(self._pace.longest_pause_s, self._pace.pause_s * 2.0 ** min(failures, 20)))
+
+    def _settle(self) -> bool:
+        self._settled()
+        return True
+
+    def _begin(self) -> tuple[Reconciler, SnapshotBuilder]:
+        if self._store.claim is not None and not self._store.claim.held():
+            self._store.claim.release()
+            self._store.claim = claim_store(self._store.database)
+        if self._engine is not None:
+            self._engine.close()
+        engine = self._engine = self._make_engine()
+        reconciler = self._make_reconciler(engine)
+        settings = self._store.settings()
+        rows, tick = reconciler.recover(settings.get("mode", self._mode), settings.get("drained", []))
+        self._write(tick)
+        builder = SnapshotBuilder(reconciler, rows)
+        builder.apply(tick)
+        self._requests_s = self._beat_s = -math.inf
+        log.info("the controller begins", extra={"active_jobs": len(rows), "mode": reconciler.mode})
+        self._publish(replace(builder.snapshot(self._snapshot, self._clock(), None), healthy=True, trouble=None))
+        return reconciler, builder
+
+    def _go_on(self, reconciler: Reconciler, builder: SnapshotBuilder) -> bool:
+        """Wait for something to do, and do it; returns whether a decision was taken."""
+        clock, pace = self._clock, self._pace
+        next_s = reconciler.next_s()
+        due_s = min(
+            math.inf if next_s is None else next_s, self._beat_s + pace.beat_s, self._requests_s + pace.requests_s
+        )
+        if not reconciler.engine.waiting_changes():
+            reconciler.engine.inner.wait(max(0.0, due_s - clock()), self._woken)
+        self._stopping.wait(max(0.0, self._rested_s - time.monotonic()))
+        with suppress(BlockingIOError):
+            os.read(self._woken, 4096)
+        if ahead_s := clock.follow():
+            log.warning("the wall clock jumped ahead", extra={"seconds": round(ahead_s, 3)})
+            reconciler.controller.skip_time(ahead_s)
+        now_s = clock()
+        requests = []
+        if now_s >= self._requests_s + pace.requests_s:
+            self._requests_s = now_s
+            requests = self._store.requests()
+        changed = reconciler.engine.look()
+        next_s = reconciler.next_s()
+        decide = bool(requests) or changed or (next_s is not None and now_s >= next_s)
+        if not decide and now_s < self._beat_s + pace.beat_s:
+            return False
+        self._beat_s, began_s = now_s, time.monotonic()
+        tick = reconciler.step(requests, decide=decide)
+        tick.settings["controller"] = {"time_s": now_s, "pid": os.getpid()}
+        self._write(tick)
+        builder.apply(tick)
+        if decide and tick.sample is not None:
+            self.counters.tick(tick.sample.tick_s)
+        self._publish(replace(builder.snapshot(self._snapshot, now_s, tick.sample), healthy=True, trouble=None))
+        ended_s = time.monotonic()
+        self._rested_s = ended_s + min(pace.longest_rest_s, pace.rest * (ended_s - began_s))
+        return decide
+
+    def _clear(self, reconciler: Reconciler) -> None:
+        """Delete old rows, now and then.
+
+        As clocks may be wrong, the earlier of ours and the wall clock counts, as far as the store trusts it.
+        """
+        now_s = self._clock()
+        if self._keep_s is None or now_s < self._cleared_s + _CLEAR_S:
+            return
+        self._cleared_s = now_s
+        engine, until_s = reconciler.engine.inner, time.monotonic() + _CLEAR_FOR_S
+
+        def go_on() -> bool:
+            return not self._stopping.is_set() and time.monotonic() < until_s
+
+        before_s = self._store.trusted(now_s + min(0.0, self._clock.departed_s)) - self._keep_s
+        deleted = self._store.prune(before_s, go_on=go_on)
+        if engine.capabilities.prune:
+            engine.prune(self._store.ended_before(engine.prunable(), before_s))
+        log.info("old rows were deleted", extra={"rows": deleted})
+
+    def _write(self, tick: Tick) -> None:
+        """Write *tick* down, retrying for as long as the database does not answer: it has happened."""
+        pause_s = self._pace.pause_s
+        while True:
+            try:
+                self._store.write(tick)
+            except StoreDownError as error:
+                self._trouble(error)
+                if self._stopping.wait(pause_s):
+                    raise
+                pause_s = min(self._pace.longest_pause_s, 2 * pause_s)
+            else:
+                return
+
+    def _trouble(self, error: Exception) -> None:
+        self.counters.error(error)
+        snapshot = self._snapshot
+        counts: dict[str, Any] = {}
+        if isinstance(error, StoreError):
+            counts = {"store_errors": snapshot.store_errors + 1}
+        elif isinstance(error, EngineError):
+            counts = {"engine_errors": snapshot.engine_errors + 1}
+        kind = "the engine does not answer" if isinstance(error, EngineDownError) else "the controller cannot go on"
+        log.error(kind, extra={"cause": str(error)})
+        self._publish(replace(snapshot, healthy=False, trouble=str(error), **counts))
+
+    def _publish(self, snapshot: Snapshot) -> None:
+        with self._changed:
+            self._snapshot = replace(snapshot, saved=self._saved())
+            self._changed.notify_all()

@@ -1,0 +1,290 @@
+"""Builds the control plane from its configuration, for ``serve`` and ``check``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from commonwatt.control.controller import Controller
+from commonwatt.control.engine import LiveEngine
+from commonwatt.control.job_registry import Rules
+from commonwatt.control.policy import Policy
+from commonwatt.controlplane.capacity import check_plan, live_capacity, since_s
+from commonwatt.controlplane.clock import SteadyClock
+from commonwatt.controlplane.engines import Marks, external_jobs_of, make_engine
+from commonwatt.controlplane.intent_log import WriteAheadEngine
+from commonwatt.controlplane.jobs import JobMaker
+from commonwatt.controlplane.observer import SETTING, Observer
+from commonwatt.controlplane.reconciler import Reconciler
+from commonwatt.controlplane.savings import Estimator, plans_of
+from commonwatt.controlplane.state import state_of, take_state
+from commonwatt.controlplane.supervisor import Pace, Supervisor
+from commonwatt.data.files import load_yaml
+from commonwatt.engines.run_spec import Images
+from commonwatt.engines.simulated.live import VirtualWork
+from commonwatt.engines.slurm.node_control import check_one_state
+from commonwatt.model.errors import InputError
+from commonwatt.model.jobs import JobArrays
+from commonwatt.model.names import check_in_address
+from commonwatt.model.nodes import Cluster
+from commonwatt.model.scenario import Scenario
+from commonwatt.model.units import DAY_S
+from commonwatt.optimize import KeepGoing
+from commonwatt.planning.capacity import FitCache
+from commonwatt.simulation.warm import warm_up
+from commonwatt.store.api_store import ApiStore
+from commonwatt.store.controller_store import ControllerStore, Tick
+from commonwatt.store.database import Database, address, within_reach
+from commonwatt.store.entitlements import enter_tenants
+from commonwatt.store.migrate import prepare
+from commonwatt.store.records import RequestKind
+
+__all__ = ["Live", "open_live", "read_config"]
+
+
+@dataclass(frozen=True)
+class Live:
+    """The control plane of one configuration."""
+
+    config: Scenario
+    folder: Path
+    cluster: Cluster
+    database: Database
+    store: ApiStore
+    maker: JobMaker
+    supervisor: Supervisor
+    estimator: Estimator
+
+    def start(self) -> None:
+        """Start the controller.
+
+        Raises ``StoreError`` if another controller runs on the store, ``EngineError`` if one uses the state folder, and
+        ``InputError`` if jobs of this store run from another state folder.
+        """
+        self.supervisor.start()
+        self.estimator.start()
+
+    def close(self) -> None:
+        """Stop the controller and close the database; jobs go on."""
+        self.estimator.stop()
+        self.supervisor.stop()
+        self.database.close()
+
+
+def read_config(path: Path) -> Scenario:
+    """Read the configuration of a control plane.
+
+    Raises ``InputError`` on a configuration that cannot go live, ``MissingExtraError`` if its capacity plan needs a
+    package that is not installed.
+    """
+    config = load_yaml(path, Scenario)
+    if not config.nodes:
+        raise InputError("at least one node", file=path, field="nodes", value="none")
+    try:
+        cluster = Cluster.of(config.nodes)
+    except InputError as error:
+        raise error.within(path) from None
+    try:
+        Images(config.live.image_command)
+    except InputError as error:
+        raise InputError(error.expected, file=path, field="live.image_command", value=error.value) from None
+    named = [tenant.name for tenant in config.tenants]
+    if twice := [name for name in named if named.count(name) > 1]:
+        raise InputError("distinct tenant names", file=path, field="tenants.name", value=twice[0])
+    for field, every in (("tenants.name", named), ("nodes.name", cluster.names)):
+        for name in every:
+            try:
+                check_in_address(name, field)
+            except InputError as error:
+                raise error.within(path) from None
+    _check_reachable(config, path)
+    _check_plans(config, cluster, path)
+    for field, names in _nodes_named(config).items():
+        for name in names:
+            if name not in cluster.names:
+                raise InputError("the name of a node", file=path, field=field, value=name)
+    if config.live.profiling and not len(cluster.without(config.live.profiling.nodes)):
+        raise InputError("a node that is left for work", file=path, field="live.profiling.nodes", value="all of them")
+    return config
+
+
+def _check_plans(config: Scenario, cluster: Cluster, path: Path) -> None:
+    """Raise on capacity plans that cannot work: the one in force, and that of the baseline, which is simulated."""
+    plan, compared = plans_of(config)
+    where = "capacity" if config.policies[0].capacity is None else "policies.0.capacity"
+    if plan is not None and config.engine == "local":
+        expected = "no capacity plan: this engine does not put nodes to sleep (slurm with live.slurm.power does)"
+        raise InputError(expected, file=path, field=where, value="a plan")
+    try:
+        if config.engine == "slurm" and config.live.slurm.power:
+            check_one_state(cluster)
+        if plan is not None:
+            asked = plan
+            check_plan(plan, cluster, path.parent.absolute())
+        if compared is not None:
+            where = f"policies.{len(config.policies) - 1}.capacity"
+            asked = compared
+            check_plan(compared, cluster, path.parent.absolute(), knows_the_future=True)
+    except InputError as error:
+        field = error.field or where
+        if error.file is not None:  # a fitted model's
+            expected = error.expected if error.value is None else f"{error.expected}, not {error.value!r}"
+            expected = f"{expected} in its {field}" if error.field else expected
+            raise InputError(expected, file=path, field=f"{where}.forecaster", value=asked.forecaster) from None
+        if field.startswith(("capacity.", "states")):
+            field = f"{where}.{field.removeprefix('capacity.')}"
+        raise type(error)(error.expected, file=path, field=field, value=error.value) from None
+
+
+def _check_reachable(config: Scenario, path: Path) -> None:
+    """Raise ``InputError`` if the server's address or a folder cannot be valid."""
+    host = config.live.server.host
+    try:
+        good = host.isprintable() and bool(host.encode("idna"))
+    except UnicodeError:  # a label is empty or too long
+        good = False
+    if not good:
+        raise InputError("an address or the name of a host", file=path, field="live.server.host", value=host)
+    state = state_of(config, path.parent.absolute())
+    folder = config.live.folder if config.engine == "local" else None
+    try:
+        store = address(config.live.store, path.parent.absolute())
+        if state is not None:
+            field = f"live.{config.engine}.state"
+            within_reach(state, field)
+            if store.get_backend_name() == "sqlite":
+                _check_apart(state, str(store.database), field)
+        if folder is not None:
+            within_reach(Path(folder), "live.folder")
+    except InputError as error:
+        raise error.within(path) from None
+
+
+def _check_apart(state: Path, store: str, field: str) -> None:
+    """Raise ``InputError`` naming *field* if the folder *state* is, or is in, one of the files of *store*."""
+    files = {Path(f"{store}{end}").resolve() for end in ("", "-wal", "-shm", ".claim")}
+    found = state.resolve()
+    if not files.isdisjoint((found, *found.parents)):
+        raise InputError("a folder of its own, not a file of the store (live.store)", field=field, value=state)
+
+
+def _nodes_named(config: Scenario) -> dict[str, Sequence[str]]:
+    profiling = config.live.profiling
+    return {
+        "live.local.slots": list(config.live.local.slots),
+        "live.profiling.nodes": profiling.nodes if profiling else (),
+    }
+
+
+def open_live(
+    path: Path, *, seed: int = 0, pace: Pace | None = None, clock: SteadyClock | None = None,
+    settled: Callable[[], None] = lambda: None, mode: str | None = None,
+) -> Live:  # fmt: skip
+    """Open the store and the engine of the configuration *path*; the controller is made, but not started.
+
+    *settled* is called after its first decision (``Supervisor``). With *mode* it begins in that mode (``live`` or
+    ``dry-run``), whatever mode it was in last.
+
+    Raises
+    ------
+    InputError
+        For an invalid configuration.
+    MissingExtraError
+        If a package its capacity plan needs is not installed.
+    StoreError
+        If the database does not answer.
+    """
+    config, folder = read_config(path), path.parent.absolute()
+    spec = config.policies[0]
+    if (plan := plans_of(config)[0]) is not None:  # no longer history is kept
+        plan = plan.model_copy(update={"history_days": min(plan.history_days, config.live.keep_days)})
+    if plan is not None and config.engine == "slurm" and not config.live.slurm.power:
+        expected = "true: a capacity plan is asked for, and without it no node is put to sleep"
+        raise InputError(expected, file=path, field="live.slurm.power", value=config.live.slurm.power)
+    cluster = Cluster.of(config.nodes)
+    database = Database(address(config.live.store, folder))
+    prepare(database)
+    store, ticks = ApiStore(database), ControllerStore(database)
+    clock = clock or SteadyClock()
+    maker = JobMaker(
+        cluster.without(config.live.profiling.nodes if config.live.profiling else ()), config.live.default_time_limit_s
+    )
+    warm_up(spec)
+    engine_of = make_engine(config, folder, cluster, ticks, clock)
+    marks, fits = Marks(cluster), FitCache()
+
+    def controller(engine: WriteAheadEngine) -> Controller:
+        samples = [] if plan is None else store.samples(since_s(plan, clock()), limit=1_000_000)
+        return Controller(
+            capacity=None if plan is None else live_capacity(plan, cluster, samples, folder, seed, clock(), fits),
+            cluster=cluster, engine=engine, policy=Policy.of(spec), rules=rules_of(config),
+            tariff=config.electricity.tariff(), rng=np.random.default_rng([seed, 1]), now_s=clock(),
+            tenant_weights=store.tenants(), stopwatch=stopwatch(config.live.decision_limit_s),
+        )  # fmt: skip
+
+    def reconciler(engine: LiveEngine) -> Reconciler:
+        retries = config.live.retries
+        return Reconciler(
+            ticks, engine, maker, controller, clock, retries, _admission(engine), marks.of(engine),
+            config.live.profiling, observer(),
+        )  # fmt: skip
+
+    def observer() -> Observer | None:
+        external_jobs = external_jobs_of(config, folder)
+        if external_jobs is None:
+            return None
+        return Observer(
+            external_jobs=external_jobs, cluster=cluster, policy=Policy.of(spec), rules=rules_of(config),
+            tariff=config.electricity.tariff(), rng=np.random.default_rng([seed, 2]),
+            default_limit_s=config.live.default_time_limit_s, stopwatch=stopwatch(config.live.decision_limit_s),
+            ended={row["id"]: row for row in store.setting(SETTING, ())},
+        )  # fmt: skip
+
+    def claimed() -> None:
+        enter_tenants(database, {t.name: t.weight for t in config.tenants}, clock())
+        if mode is not None:
+            _begin_in(mode, ticks)
+
+    estimator = Estimator(config, store, maker, clock, seed=seed, folder=folder)
+    supervisor = Supervisor(
+        ticks, lambda: engine_of(marks.stored(ticks)), reconciler,
+        engine_name=config.engine, mode=mode or config.live.mode, clock=clock, pace=pace, saved=estimator.saved,
+        keep_s=config.live.keep_days * DAY_S, settled=settled, hold=lambda: take_state(config, path, ticks),
+        claimed=claimed,
+    )  # fmt: skip
+    return Live(config, folder, cluster, database, store, maker, supervisor, estimator)
+
+
+def _begin_in(mode: str, ticks: ControllerStore) -> None:
+    """Set *mode* in the store and drop requests for another: running jobs are taken over in that mode already."""
+    asked = [request.id for request in ticks.requests() if request.kind is RequestKind.MODE]
+    ticks.write(Tick(settings={"mode": mode}, requests=asked))
+
+
+def rules_of(config: Scenario) -> Rules:
+    """Return the rules of the configuration's first policy."""
+    return Rules(
+        interval_s=config.interval_s,
+        postponement_penalty=config.postponement_penalty,
+        restart_s=config.preemption.restart_s,
+        preempt=config.preemption.allowed,
+        half_life_s=config.policies[0].half_life_s,
+    )
+
+
+def _admission(engine: LiveEngine) -> Callable[[JobArrays, int], None]:
+    return engine.add if isinstance(engine, VirtualWork) else lambda *_: None
+
+
+def stopwatch(limit_s: float) -> Callable[[], KeepGoing]:
+    """Return a function that starts a stopwatch before each decision: it lets the decision take *limit_s*."""
+    from time import monotonic
+
+    def begin() -> KeepGoing:
+        until_s = monotonic() + limit_s
+        return lambda: monotonic() < until_s
+
+    return begin

@@ -1,0 +1,205 @@
+"""Nodes and their GPUs from what clusters say of themselves.
+
+``scontrol show node`` (also ``-o`` and ``--json``), ``sinfo`` with node names and gres, ``nvidia-smi`` (a query as CSV,
+``-L``, or its table), and ``kubectl get nodes -o json``. The text itself says which of them it is.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from commonwatt.data.gpu_power import type_of
+from commonwatt.model.errors import InputError
+
+__all__ = ["Inventory", "InventoryNode", "Source", "read_inventory"]
+
+Source = Literal["scontrol", "sinfo", "nvidia-smi", "kubernetes"]
+Expand = Callable[[str], Sequence[str]]
+
+SINFO = "sinfo -N -h -o '%N|%G'"
+_GRES = re.compile(r"gpu(?::([^:,()\s=]+))??:(\d+)(?=[,(\s|]|$)")
+_PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.google.com/gke-accelerator",
+             "node.kubernetes.io/accelerator", "accelerator")  # fmt: skip
+_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
+_BOARD = re.compile(r"^\|\s+\d+\s+(\S.*?\S)\s+(?:On|Off|N/A)\s+\|", re.MULTILINE)
+_BOARD_POWER = re.compile(r"^\|[^|]*?(?:\d+W|N/A)\s*/\s*(\d+|N/A)W?\s*\|", re.MULTILINE)
+_LISTED = re.compile(r"^GPU \d+: (.+?) \(UUID", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class InventoryNode:
+    """A node with GPUs of one type."""
+
+    name: str
+    gpu_type: str  # "": the cluster does not say
+    gpus: int
+    product: str = ""  # the type as the cluster spells it
+    limit_w: float | None = None  # power limit of a GPU, if it is known
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What a text says of a cluster."""
+
+    source: Source
+    nodes: tuple[InventoryNode, ...]
+    without_gpus: int  # nodes left out
+    notes: tuple[str, ...] = ()
+
+
+def read_inventory(text: str, expand: Expand, file: object = None, host: str = "node") -> Inventory:
+    """Read *text*; *expand* reads lists of host names as Slurm writes them, *host* names the node of ``nvidia-smi``.
+
+    Raises ``InputError`` for a text of no such kind, and for one without GPUs.
+    """
+    found = _read(text.strip(), expand, file, host)
+    if not found.nodes:
+        raise InputError("at least one node with GPUs", file=file, value=f"{found.without_gpus} nodes without")
+    return found
+
+
+def _read(text: str, expand: Expand, file: object, host: str) -> Inventory:
+    if text.startswith(("{", "[")):
+        return _json(text, file)
+    if "NodeName=" in text:
+        return _scontrol(text)
+    if "NVIDIA-SMI" in text or _LISTED.search(text) or re.match(r"(?:\w+(?:\.\w+)*,\s*)*name\b", text):
+        return _nvidia_smi(text, file, host)
+    if text.startswith(("NODELIST", "PARTITION")) or re.search(r"\|\s*(?:\S*\bgpu:|\(null\))", text):
+        return _sinfo(text, expand, file)
+    expected = (
+        "what `scontrol show node`, `nvidia-smi --query-gpu=name,power.limit --format=csv` or "
+        f"`kubectl get nodes -o json` prints, or {SINFO}"
+    )
+    raise InputError(expected, file=file, value=text.split("\n", 1)[0] or "nothing")
+
+
+def _scontrol(text: str) -> Inventory:
+    rows = []
+    for block in re.split(r"(?=\bNodeName=)", text):
+        fields = dict(re.findall(r"(\w+)=(\S+)", block))
+        if "NodeName" in fields:
+            rows.append((fields["NodeName"], fields.get("Gres", "")))
+    return _of_gres("scontrol", rows)
+
+
+def _sinfo(text: str, expand: Expand, file: object) -> Inventory:
+    lines = [line for line in text.splitlines() if line.strip()]
+    header = re.split(r"[|\s]+", lines[0].strip())
+    split = re.compile(r"\s*\|\s*" if "|" in lines[0] else r"\s+")
+    names, gres = 0, 1
+    if "NODELIST" in header:
+        if "GRES" not in header:
+            raise InputError(f"a column GRES, as in: {SINFO}", file=file, value=" ".join(header))
+        names, gres, lines = header.index("NODELIST"), header.index("GRES"), lines[1:]
+    rows = []
+    for line in lines:
+        cells = split.split(line.strip())
+        if len(cells) <= max(names, gres):
+            raise InputError(f"a node and its gres, as in: {SINFO}", file=file, value=line)
+        try:
+            rows += [(name, cells[gres]) for name in expand(cells[names])]
+        except ValueError:
+            raise InputError("a list of node names", file=file, value=cells[names]) from None
+    return _of_gres("sinfo", list(dict.fromkeys(rows)))
+
+
+def _of_gres(source: Source, rows: Sequence[tuple[str, str]]) -> Inventory:
+    nodes, notes = [], []
+    for name, gres in rows:
+        kinds: dict[str, int] = {}
+        for kind, count in _GRES.findall(gres):
+            kinds[kind] = kinds.get(kind, 0) + int(count)
+        if not any(kinds.values()):
+            continue
+        most = max(kinds, key=lambda kind: kinds[kind])
+        if len(kinds) > 1:
+            notes.append(f"{name} has several GPU types ({', '.join(kinds)}): only {most} is written")
+        nodes.append(InventoryNode(name, _own_name(most), kinds[most], most))
+    return Inventory(source, tuple(nodes), len(rows) - len(nodes), tuple(notes))
+
+
+def _json(text: str, file: object) -> Inventory:
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError("valid JSON", file=file, value=error.msg) from None
+    if not isinstance(document, dict):
+        raise InputError("the JSON of kubectl get nodes or scontrol show node", file=file, value="a list")
+    if isinstance(document.get("nodes"), list):
+        rows = [(str(node.get("name")), str(node.get("gres") or "")) for node in document["nodes"]]
+        return _of_gres("scontrol", rows)
+    items = document.get("items", [document] if document.get("kind") == "Node" else None)
+    if not isinstance(items, list):
+        raise InputError("a list of nodes, as kubectl get nodes -o json prints", file=file, field="items")
+    nodes = [node for item in items if isinstance(item, dict) and (node := _of_kubernetes(item, file)) is not None]
+    return Inventory("kubernetes", tuple(nodes), len(items) - len(nodes))
+
+
+def _of_kubernetes(item: Mapping[str, Any], file: object) -> InventoryNode | None:
+    try:
+        name, labels = str(item["metadata"]["name"]), item["metadata"].get("labels") or {}
+        capacity = item["status"].get("capacity") or {}
+        gpus = next((int(capacity[key]) for key in _RESOURCES if int(capacity.get(key, 0))), 0)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError("a node with metadata.name and status.capacity", file=file, value=repr(error)) from None
+    product = next((str(labels[key]) for key in _PRODUCTS if labels.get(key)), "")
+    return InventoryNode(name, _short(product), gpus, product) if gpus else None
+
+
+def _nvidia_smi(text: str, file: object, host: str) -> Inventory:
+    boards = _boards(text, file)
+    if not boards:
+        return Inventory("nvidia-smi", (), 1)
+    types = [product for product, _ in boards]
+    most = max(dict.fromkeys(types), key=types.count)
+    limits = [limit for product, limit in boards if product == most and limit is not None]
+    notes: tuple[str, ...] = ()
+    if len(set(types)) > 1:
+        notes = (f"{host} has several GPU types ({', '.join(dict.fromkeys(types))}): only {most} is written",)
+    node = InventoryNode(host, _short(most), types.count(most), most, max(limits) if limits else None)
+    return Inventory("nvidia-smi", (node,), 0, notes)
+
+
+def _boards(text: str, file: object) -> list[tuple[str, float | None]]:
+    """Name and power limit of every GPU."""
+    if listed := _LISTED.findall(text):
+        return [(name, None) for name in listed]
+    if "NVIDIA-SMI" in text:
+        limits = [_watts(limit) for limit in _BOARD_POWER.findall(text)]
+        names = _BOARD.findall(text)
+        return list(zip(names, limits if len(limits) == len(names) else [None] * len(names), strict=True))
+    rows = list(csv.reader(io.StringIO(text), skipinitialspace=True))
+    header = [cell.partition(" [")[0].strip() for cell in rows[0]]
+    at = next((header.index(key) for key in ("power.limit", "power.default_limit") if key in header), None)
+    if any(len(row) != len(header) for row in rows[1:] if row):
+        raise InputError("as many cells in each row as in the header", file=file)
+    return [
+        (row[header.index("name")].strip(), None if at is None else _watts(row[at].removesuffix("W").strip()))
+        for row in rows[1:]
+        if row
+    ]
+
+
+def _watts(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _own_name(kind: str) -> str:
+    """Return a type as Slurm spells it, which Slurm goes on asking for, but in the usual capitals."""
+    known = type_of(kind)
+    return known if known is not None and known.casefold() == kind.casefold() else kind
+
+
+def _short(product: str) -> str:
+    """Return the type that the name of a product says: ``Tesla-V100-SXM2-16GB`` is V100."""
+    return type_of(product) or re.sub(r"^(?:nvidia|amd)[ _-]+", "", product, flags=re.IGNORECASE).replace(" ", "-")

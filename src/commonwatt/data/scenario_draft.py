@@ -1,0 +1,130 @@
+"""A scenario file for a cluster that was found: what ``commonwatt init`` writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+
+import yaml
+
+from commonwatt.data.gpu_power import board_power
+from commonwatt.data.inventory import Inventory, InventoryNode
+from commonwatt.data.profiles.gpu_types import canonical
+from commonwatt.model.init_results import InitNode
+
+__all__ = ["draft_text", "drafted_nodes", "unknown_types"]
+
+HOST_W = 200.0
+"""Assumed power of a node without its GPUs."""
+IDLE_PART = 0.1
+"""Assumed power of an idle GPU, as a part of its limit."""
+PLACEHOLDER_W = 300.0
+"""Stands for the power limit of a GPU nobody knows."""
+JOBS_PER_GPU = 2.5
+"""Generated submissions a day for each GPU: a cluster that is busy, not full."""
+UNNAMED = "GPU"
+"""GPU type where the cluster names none."""
+
+
+def drafted_nodes(found: Iterable[InventoryNode]) -> tuple[InitNode, ...]:
+    """Return the nodes as a scenario declares them; those called NAME-1 to NAME-n and alike become one entry."""
+    nodes = sorted(map(_node, found), key=lambda node: _natural(node.name))
+    drafted: list[InitNode] = []
+    for _, alike in groupby(nodes, key=_series):
+        own = list(alike)
+        stem, _, first = own[0].name.rpartition("-")
+        whole = [f"{stem}-{i:0{len(str(len(own)))}}" for i in range(1, len(own) + 1)]
+        if len(own) > 1 and first.isdecimal() and [node.name for node in own] == whole:
+            drafted.append(own[0].model_copy(update={"name": stem, "count": len(own)}))
+        else:
+            drafted += own
+    return tuple(drafted)
+
+
+def unknown_types(nodes: Iterable[InitNode]) -> tuple[str, ...]:
+    """Return the GPU types of *nodes* whose speed is not known."""
+    return tuple(dict.fromkeys(node.gpu_type for node in nodes if canonical(node.gpu_type) is None))
+
+
+def draft_text(inventory: Inventory, nodes: Sequence[InitNode], path: Path) -> str:
+    """Return the text for the file *path*, with what was assumed in comments."""
+    gpus = sum(node.count * node.gpus for node in nodes)
+    unknown = unknown_types(nodes)
+    lines = [
+        f"# Written by `commonwatt init` from {inventory.source}. Look at power and electricity, then:",
+        f"#   commonwatt simulate {path} --out out/{path.stem}",
+        f"name: {_flow(path.stem)}",
+        *_workload(gpus, unknown),
+        "nodes:   # names, GPU types and counts as found; power is assumed:",
+        *_assumptions(nodes),
+        *(f"  - {_entry(node)}" for node in nodes),
+        "electricity: {price_per_kwh: 0.20, pue: 1.4, currency: EUR}   # placeholder: put your own",
+        "policies:   # the first is compared with the others",
+        "  - {solver: lookahead}",
+        "  - {solver: easy}",
+        "  - {solver: fifo}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _workload(gpus: int, unknown: Sequence[str]) -> list[str]:
+    jobs = max(10, round(JOBS_PER_GPU * gpus))
+    generated = f"workload: {{source: week, jobs_per_day: {jobs}, days: 1}}"
+    if not unknown:
+        yours = "#   for your own log, `commonwatt data check LOG` prints what to put here"
+        return [f"{generated}   # generated jobs", yours]
+    types, times = ", ".join(unknown), ", ".join(f"{_flow(kind)}: [3600]" for kind in unknown)
+    return [
+        f"# The speed of {types} is not known: logs and generated jobs cannot run there. Either write jobs with",
+        "# their times, as in this one, or take those nodes out and replay a log or a generated day:",
+        f"#   {generated}",
+        "workload:",
+        "  source: jobs",
+        "  jobs:",
+        f"    - {{name: example, submit_s: 0, due_s: 7200, tardiness_weight: 0.001, times_s: {{{times}}}}}",
+    ]
+
+
+def _assumptions(nodes: Sequence[InitNode]) -> list[str]:
+    host = f"  # idle_w: {HOST_W:g} W for the host and {100 * IDLE_PART:g}% of each GPU's limit; gpu_w: the rest of it"
+    limits = {node.gpu_type: node.power_source or f"{PLACEHOLDER_W:g} W, a placeholder" for node in nodes}
+    return [host, *(f"  # {kind}: {source}" for kind, source in limits.items())]
+
+
+def _entry(node: InitNode) -> str:
+    fields = {"name": node.name, "count": node.count, "gpu_type": node.gpu_type, "gpus": node.gpus}
+    if node.count == 1:
+        del fields["count"]
+    return _flow({**fields, "idle_w": _round(node.idle_w), "gpu_w": _round(node.gpu_w)})
+
+
+def _flow(value: object) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000, allow_unicode=True)
+    return text.removesuffix("...\n").strip()
+
+
+def _round(watts: float) -> int | float:
+    return int(watts) if watts == int(watts) else round(watts, 1)
+
+
+def _node(found: InventoryNode) -> InitNode:
+    table = board_power(found.product or found.gpu_type)
+    limit_w = found.limit_w or (table.board_w if table else None)
+    source = "the limit nvidia-smi reports" if found.limit_w else table.source if table else None
+    if limit_w and source:
+        source = f"{limit_w:g} W, {source}"
+    board_w = limit_w or PLACEHOLDER_W
+    return InitNode(
+        name=found.name, count=1, gpu_type=found.gpu_type or UNNAMED, gpus=found.gpus, power_source=source,
+        idle_w=HOST_W + IDLE_PART * board_w * found.gpus, gpu_w=(1 - IDLE_PART) * board_w,
+    )  # fmt: skip
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name) if part]
+
+
+def _series(node: InitNode) -> tuple[object, ...]:
+    return node.name.rpartition("-")[0], node.gpu_type, node.gpus, node.idle_w, node.gpu_w

@@ -1,0 +1,128 @@
+"""The runs an engine ever started, from its records on disk; and the specs of the next ones."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from commonwatt.control.engine import RecordedRun, Start
+from commonwatt.engines.reports import Reports
+from commonwatt.engines.run_spec import Images, RunSpec
+from commonwatt.model.errors import EngineDownError
+from commonwatt.model.nodes import Cluster
+
+__all__ = ["RunHistory", "RunPlanner"]
+
+
+class RunHistory:
+    """The jobs an engine ever started.
+
+    Parameters
+    ----------
+    state
+        The engine's folder, with a folder ``runs/HANDLE-ATTEMPT`` for each run.
+    reports
+        Progress of the jobs, which is forgotten with their records.
+    """
+
+    def __init__(self, state: Path, reports: Reports, now_s: Callable[[], float] = time.time) -> None:
+        self._state, self._reports, self._now_s = state, reports, now_s
+        self._attempts: dict[int, int] = {}
+        self._marks: dict[int, str] = {}
+
+    def add(self, spec: RunSpec) -> None:
+        """Add a run."""
+        self._attempts[spec.handle], self._marks[spec.handle] = spec.attempt, spec.mark
+
+    def next_attempt(self, handle: int) -> int:
+        """Return the number of the next run of a job, from 1."""
+        return self._attempts.get(handle, 0) + 1
+
+    def recorded_runs(self, running: Mapping[int, RunSpec]) -> list[RecordedRun]:
+        """Return every job; those that are *running* with their nodes."""
+        return [
+            RecordedRun(handle, attempts, spec.nodes if spec else (), spec.gpus_per_node if spec else 0, mark)
+            for handle, attempts in sorted(self._attempts.items())
+            for spec, mark in ((running.get(handle), self._marks[handle]),)
+        ]
+
+    def not_running(self, running: Collection[int]) -> list[int]:
+        """Return the jobs that are not among those *running*."""
+        return sorted(self._attempts.keys() - set(running))
+
+    def prune(self, handles: Collection[int], *, aside: bool) -> set[int]:
+        """Delete the records of jobs, or move all their files *aside*; returns the jobs that had any.
+
+        Raises ``EngineDownError`` if they cannot be moved; they are then kept.
+        """
+        gone = self._attempts.keys() & set(handles)
+        for handle in gone:
+            runs = [self._state / "runs" / f"{handle}-{k}" for k in range(1, self._attempts[handle] + 1)]
+            if aside:
+                # the last run last: while its record is there, the next engine has the job, and moves the rest
+                self._move(self._state / "jobs" / str(handle), *runs)
+            else:
+                for path in runs:
+                    shutil.rmtree(path, ignore_errors=True)
+            del self._attempts[handle], self._marks[handle]
+            self._reports.forget(handle)
+        return gone
+
+    def _move(self, *paths: Path) -> None:
+        there = self._state / "aside" / f"{self._now_s():.3f}"
+        try:
+            there.parent.mkdir(mode=0o700, exist_ok=True)  # records contain the environments of jobs
+            there.mkdir(exist_ok=True)
+            for path in paths:
+                if path.exists():
+                    path.rename(there / f"{path.parent.name}-{path.name}")
+        except OSError as error:
+            msg = f"records of an earlier job in {self._state} cannot be moved aside: {error}"
+            raise EngineDownError(msg) from error
+
+
+@dataclass(frozen=True)
+class RunPlanner:
+    """Makes the specs of an engine's runs."""
+
+    cluster: Cluster
+    reports: Reports
+    history: RunHistory
+    images: Images
+    grace_s: float
+    now_s: Callable[[], float]
+    look_s: float | None = None  # how often a runner checks whether its run was given up; never if it is our child
+    locked: bool = False  # whether a runner waits for the one before it, which may be on another machine
+
+    def spec(
+        self, command: Start, slots: tuple[tuple[int, ...], ...], environment: Mapping[str, str] | None = None
+    ) -> RunSpec:
+        """Return the spec of the job's next run on these *slots*, with additions to its *environment*.
+
+        Raises ``EngineError`` if its folder cannot be made.
+        """
+        gpus = len(command.nodes) * command.gpus_per_node
+        work, places, variables = self.reports.work(command.handle, command.name, gpus)
+        return RunSpec(
+            handle=command.handle,
+            attempt=self.history.next_attempt(command.handle),
+            name=command.name,
+            nodes=command.nodes,
+            gpus_per_node=command.gpus_per_node,
+            slots=slots,
+            started_s=self.now_s(),
+            base_epochs=self.reports.of(command.handle, None)[1],
+            command=self.images.command(work, places),
+            folder=str(work.folder),
+            environment={**variables, **(environment or {})},
+            grace_s=self.grace_s,
+            limit_s=work.time_limit_s,
+            lock=f"{places['own']}/lock" if self.locked else None,
+            look_s=self.look_s,
+            node_names=tuple(self.cluster.names[n] for n in command.nodes),
+            epochs=work.epochs,
+            mark=work.mark,
+        )

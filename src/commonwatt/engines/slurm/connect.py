@@ -1,0 +1,106 @@
+"""Opens the Slurm engine of a configuration; lists the nodes of a Slurm, and compares a declared cluster with them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from commonwatt.engines.meters import Since
+from commonwatt.engines.run_spec import Images, JobWork
+from commonwatt.engines.slurm.commands import Slurm
+from commonwatt.engines.slurm.engine import SlurmEngine
+from commonwatt.engines.slurm.settings import SlurmSettings
+from commonwatt.model.live import SlurmSpec
+from commonwatt.model.nodes import Cluster
+
+__all__ = ["Difference", "DiscoveredNode", "differences", "discover", "open_slurm", "slurm_of"]
+
+
+def slurm_of(spec: SlurmSpec) -> Slurm:
+    """Return the client programs."""
+    conf = None if spec.conf is None else Path(spec.conf)
+    return Slurm(conf, timeout_s=spec.command_timeout_s, use_json=spec.use_json)
+
+
+def open_slurm(
+    spec: SlurmSpec, cluster: Cluster, folder: Path, work_of: Callable[[str], JobWork], *, images: Images | None = None,
+    since: Since | None = None, now_s: Callable[[], float] = time.time,
+) -> SlurmEngine:  # fmt: skip
+    """Return the engine; relative paths of *spec* start at *folder*, *now_s* is the time. Slurm need not answer yet.
+
+    Raises ``InputError`` as ``SlurmEngine`` and ``SlurmSettings`` do.
+    """
+    partition = () if spec.partition is None else (f"--partition={spec.partition}",)
+    settings = SlurmSettings(
+        cluster_id=spec.cluster_id,
+        options=(*partition, *spec.options),
+        cpus_per_gpu=spec.cpus_per_gpu,
+        power=spec.power,
+        python=spec.python,
+        grace_s=spec.grace_s,
+        start_s=spec.start_s,
+        lag_s=spec.lag_s,
+        look_s=spec.poll_s,
+    )
+    return SlurmEngine(
+        cluster, folder / spec.state, work_of, slurm=slurm_of(spec), settings=settings, images=images,
+        declared_power=spec.meter == "declared", since=since, now_s=now_s,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DiscoveredNode:
+    """A node with GPUs. Its power has to be declared: Slurm has no figures."""
+
+    name: str
+    gpu_type: str | None  # none if Slurm's configuration names no types
+    gpus: int
+    features: tuple[str, ...]
+
+
+def discover(slurm: Slurm) -> list[DiscoveredNode]:
+    """Return the nodes that have GPUs, by name; a node with several types comes once for each.
+
+    Raises ``EngineError`` if Slurm does not answer.
+    """
+    return [
+        DiscoveredNode(node.name, kind or None, count, node.features)
+        for node in sorted(slurm.nodes(), key=lambda node: node.name)
+        for kind, count in sorted(node.gpus.items())
+        if count
+    ]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A node on which a declared cluster and Slurm differ."""
+
+    node: str
+    declared: bool  # whether the configuration has it
+    sentence: str
+
+
+def differences(cluster: Cluster, found: Sequence[DiscoveredNode]) -> list[Difference]:
+    """Return where a declared cluster is not what Slurm has; no types in Slurm fit any."""
+    texts: list[tuple[str, str]] = []
+    for name, klass in zip(cluster.names, cluster.klass, strict=True):
+        kind = cluster.classes[klass]
+        own = [node for node in found if node.name == name]
+        fits = [node for node in own if node.gpu_type in (None, *_spellings(kind.gpu_type, own))]
+        gpus = sum(node.gpus for node in fits)
+        if not own:
+            texts.append((name, "Slurm has no node of this name with GPUs"))
+        elif not fits:
+            types = ", ".join(sorted({str(node.gpu_type) for node in own}))
+            texts.append((name, f"declared with GPUs of type {kind.gpu_type}, has {types}"))
+        elif gpus != kind.gpus:
+            texts.append((name, f"declared with {kind.gpus} GPUs, has {gpus}"))
+    declared = set(cluster.names)
+    texts += [(name, "not declared") for name in dict.fromkeys(n.name for n in found) if name not in declared]
+    return [Difference(name, name in declared, f"node {name}: {text}") for name, text in texts]
+
+
+def _spellings(gpu_type: str, own: Sequence[DiscoveredNode]) -> list[str]:
+    return [node.gpu_type for node in own if node.gpu_type and node.gpu_type.casefold() == gpu_type.casefold()]

@@ -1,0 +1,174 @@
+"""The state folder of an engine: its small files, its identity, and the lock of the one controller that uses it.
+
+Jobs can write to such a folder, too: nothing they put there may block a controller.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import socket
+import stat
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from commonwatt.model.errors import EngineError
+
+__all__ = [
+    "FolderLock", "hold", "identity_in", "make_identity", "read_json", "read_small", "used_by_another", "write_record",
+    "write_text",
+]  # fmt: skip
+
+_MOST_BYTES = 4096
+
+
+def read_small(path: Path, most_bytes: int) -> bytes:
+    """Return the content of the file *path*; never blocks.
+
+    Raises ``OSError`` if it cannot be read, is no regular file (but a pipe, a device, a folder), or is too long.
+    """
+    _check_regular(path, path.stat())  # a device is not even opened
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with os.fdopen(number, "rb") as file:
+        _check_regular(path, os.fstat(number))
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        msg = f"{path} is longer than {most_bytes} bytes"
+        raise OSError(msg)
+    return content
+
+
+def _check_regular(path: Path, seen: os.stat_result) -> None:
+    if not stat.S_ISREG(seen.st_mode):
+        msg = f"{path} is not a regular file"
+        raise OSError(msg)
+
+
+def read_json(path: Path, most_bytes: int) -> Any:  # noqa: ANN401
+    """Return the document in the file *path*; raises ``OSError`` as ``read_small`` does, and ``ValueError``."""
+    try:
+        return json.loads(read_small(path, most_bytes).decode("utf-8"))
+    except RecursionError as error:
+        msg = f"{path} is nested too deeply"
+        raise ValueError(msg) from error
+
+
+def write_record(path: Path, document: dict[str, Any], mode: int = 0o600) -> None:
+    """Write *document* whole or not at all, and onto the disk before returning; raises ``OSError``."""
+    write_text(path, json.dumps(document), mode)
+
+
+def write_text(path: Path, text: str, mode: int = 0o600) -> None:
+    """Write *text* as ``write_record`` does."""
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")  # a name no job can have taken
+    number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(number, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(number)
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def make_identity(state: Path, first: str) -> str:
+    """Return the identity of the folder *state*, which it keeps when it is moved; made once, from *first* and chance.
+
+    Raises ``OSError``, and as ``identity_in`` does.
+    """
+    state.mkdir(parents=True, exist_ok=True)
+    if not identity_in(state):
+        write_text(state / "identity", f"{first}:{uuid.uuid4().hex[:12]}", 0o644)
+    return identity_in(state)
+
+
+def identity_in(state: Path) -> str:
+    """Return the identity of a state folder, "" if it has none; raises ``EngineError`` if it cannot be read."""
+    path = state / "identity"
+    try:
+        return read_small(path, _MOST_BYTES).decode("utf-8").strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except (OSError, ValueError) as error:
+        msg = f"{path} cannot be read: {error}"
+        raise EngineError(msg) from error
+
+
+class FolderLock:
+    """A state folder that only this process uses; the lock ends with the process at the latest."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def release(self) -> None:
+        """Release the lock."""
+        if self._number >= 0:
+            os.close(self._number)
+            self._number = -1
+
+
+def hold(state: Path, store: str) -> FolderLock:
+    """Lock the folder *state*, which is made if need be; *store* tells other controllers whose it is.
+
+    Raises ``EngineError`` if another controller uses it, it cannot be written, or its file system has no locks.
+    """
+    path = state / "controller"
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        msg = f"the state folder {state} cannot be used: {error.strerror}"
+        raise EngineError(msg) from error
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(number)
+        msg = f"{_user(_holder(path))} uses the state folder {state}; only one may"
+        raise EngineError(msg) from error
+    except OSError as error:
+        os.close(number)
+        msg = f"the state folder {state} is on a file system that cannot lock files (flock): {error.strerror}"
+        raise EngineError(msg) from error
+    with suppress(OSError):  # a full disk: other controllers are then not told who uses it
+        os.ftruncate(number, 0)
+        os.pwrite(number, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "store": store}).encode(), 0)
+    return FolderLock(number)
+
+
+def used_by_another(state: Path, store: str) -> str | None:
+    """Return who uses the folder *state* for another store than *store*; ``None`` if nobody does."""
+    path = state / "controller"
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(number, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = _holder(path)
+        return None if holder.get("store") == store else _user(holder)
+    except OSError:
+        return None
+    finally:
+        os.close(number)
+    return None
+
+
+def _holder(path: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError):
+        document = read_json(path, _MOST_BYTES)
+        return document if isinstance(document, dict) else {}
+    return {}
+
+
+def _user(holder: dict[str, Any]) -> str:
+    if {"pid", "host", "store"} <= holder.keys():
+        return f"another controller, process {holder['pid']} on {holder['host']} with the store {holder['store']},"
+    return "another controller"

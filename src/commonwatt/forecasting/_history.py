@@ -1,0 +1,205 @@
+"""Values observed so far, and quantiles over a sliding window of them, kept sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.demand import MOST_DEMAND, DemandSeries
+from commonwatt.model.errors import InputError
+
+__all__ = ["History", "ObservingPredictor", "SortedWindow", "sliding_quantiles"]
+
+
+class History:
+    """The last values observed, unknown ones replaced by the last known.
+
+    Parameters
+    ----------
+    length
+        Values kept.
+    """
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._buffer = np.empty(2 * length)
+        self._end = 0
+
+    @property
+    def values(self) -> Floats:
+        """The values kept, oldest first: a view. Shape [up to length], GPUs."""
+        return self._buffer[max(0, self._end - self._length) : self._end]
+
+    def see(self, gpus: float) -> float:
+        """Append one value and return it; NaN repeats the value before it.
+
+        Raises ``InputError`` for a negative value, one above ``MOST_DEMAND``, and NaN before any known value.
+        """
+        if np.isnan(gpus):
+            if not self._end:
+                raise InputError("a known demand first", field="gpus", value="nan")
+            gpus = float(self._buffer[self._end - 1])
+        if not 0 <= gpus <= MOST_DEMAND:
+            expected = f"a finite demand, 0 or more, at most {MOST_DEMAND:,.0f}"
+            raise InputError(expected, field="gpus", value=gpus)
+        if self._end == len(self._buffer):
+            self._buffer[: self._length] = self._buffer[self._end - self._length :]
+            self._end = self._length
+        self._buffer[self._end] = gpus
+        self._end += 1
+        return gpus
+
+    def see_series(self, series: DemandSeries) -> None:
+        """Replace everything by the end of *series*."""
+        kept = series.filled()[-self._length :]
+        self._buffer[: len(kept)] = kept
+        self._end = len(kept)
+
+
+class ObservingPredictor:
+    """Base of predictors that can be saved: the end of the series observed, and its clock.
+
+    Parameters
+    ----------
+    length
+        Values kept.
+    """
+
+    def __init__(self, length: int) -> None:
+        self._history = History(length)
+        self._start_s, self._step_s, self._seen = 0.0, 60.0, 0
+
+    @property
+    def step_s(self) -> float:
+        """Seconds between the values it was fitted on."""
+        return self._step_s
+
+    @property
+    def fitted_until_s(self) -> float:
+        """Instant after the last value observed."""
+        return self._start_s + self._seen * self._step_s
+
+    def see(self, series: DemandSeries) -> None:
+        """Take *series* as observed in place of everything before; nothing is refitted.
+
+        Raises ``InputError`` for one without a known value.
+        """
+        self._history.see_series(series)
+        self._start_s, self._step_s, self._seen = series.start_s, series.step_s, len(series)
+
+    def update(self, gpus: float) -> None:
+        """Observe one more value, GPUs; NaN repeats the value before it. Nothing is refitted."""
+        self._history.see(gpus)
+        self._seen += 1
+
+    def _clock(self) -> dict[str, float]:
+        return {"start_s": self._start_s, "step_s": self._step_s, "seen": self._seen}
+
+    def _restore(self, about: Mapping[str, Any], history: Floats) -> None:
+        """Take *history* as the end of the series whose ``_clock`` is in *about*."""
+        self.see(DemandSeries(0.0, 1.0, history))
+        self._start_s, self._step_s, self._seen = about["start_s"], about["step_s"], about["seen"]
+
+
+class SortedWindow:
+    """Numbers of a sliding window in order: a push shifts memory, a quantile is a look-up.
+
+    Parameters
+    ----------
+    values
+        The first numbers, oldest first; the last *length* are kept. Shape [any].
+    length
+        Numbers kept at most.
+    """
+
+    def __init__(self, values: Floats, length: int) -> None:
+        kept = values[-length:] if length else values[:0]
+        self._ring = np.empty(length)
+        self._ring[: len(kept)] = kept
+        self._sorted = np.empty(length + 1)
+        self._sorted[: len(kept)] = np.sort(kept)
+        self._count, self._next = len(kept), len(kept) % length
+
+    def push(self, value: float) -> None:
+        """Add a number; the oldest leaves once the window is full."""
+        full = self._count == len(self._ring)
+        if full:
+            _remove(self._sorted, self._count, self._ring[self._next])
+        else:
+            self._count += 1
+        _insert(self._sorted, self._count - 1, value)
+        self._ring[self._next] = value
+        self._next = (self._next + 1) % len(self._ring)
+
+    def quantiles(self, levels: Floats) -> Floats:
+        """Return quantiles, linear between neighbours as ``numpy.quantile``; 0 if there are no numbers. Shape [Q]."""
+        return _quantiles(self._sorted, self._count, levels)
+
+
+def sliding_quantiles(values: Floats, window: int, at: Ints, levels: Floats) -> Floats:
+    """Return quantiles of ``values[t - window + 1 .. t]`` for each t of *at*, which must not fall.
+
+    Leading NaN are skipped; a window without numbers has quantiles 0.
+
+    Shapes: *values* [T], *at* [K], *levels* [Q]; returns [K, Q].
+    """
+    unknown = np.isnan(values)
+    first = len(values) if unknown.all() else int(np.argmin(unknown))
+    out = np.zeros((len(at), len(levels)))
+    if len(at):
+        _slide(values, first, window, at.astype(np.int64), levels, out)
+    return out
+
+
+@njit(cache=True)
+def _insert(held: Floats, count: int, value: float) -> None:
+    place = np.searchsorted(held[:count], value)
+    for i in range(count, place, -1):
+        held[i] = held[i - 1]
+    held[place] = value
+
+
+@njit(cache=True)
+def _remove(held: Floats, count: int, value: float) -> None:
+    place = np.searchsorted(held[:count], value)
+    for i in range(place, count - 1):
+        held[i] = held[i + 1]
+
+
+@njit(cache=True)
+def _quantiles(held: Floats, count: int, levels: Floats) -> Floats:
+    out = np.zeros(len(levels))
+    if count == 0:
+        return out
+    for q in range(len(levels)):
+        place = levels[q] * (count - 1)
+        low = int(place)
+        part = place - low
+        out[q] = held[low]
+        if part > 0.0:
+            out[q] += part * (held[low + 1] - held[low])
+    return out
+
+
+@njit(cache=True)
+def _slide(values: Floats, first: int, window: int, at: Ints, levels: Floats, out: Floats) -> None:
+    held = np.empty(window + 1)
+    begin = max(first, at[0] - window + 1)
+    count = max(0, at[0] + 1 - begin)
+    held[:count] = np.sort(values[begin : begin + count])
+    t = at[0]
+    for k in range(len(at)):
+        while t < at[k]:
+            t += 1
+            if t < first:
+                continue
+            if count == window:
+                _remove(held, count, values[t - window])
+                count -= 1
+            _insert(held, count, values[t])
+            count += 1
+        out[k] = _quantiles(held, count, levels)

@@ -1,0 +1,216 @@
+"""Map the jobs of a problem file, or score a mapping of them; a typed reason and one sentence for each job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from commonwatt.mapping._algorithms import ALGORITHMS
+from commonwatt.mapping._auto import warmed
+from commonwatt.mapping._encoding import Mapping, check
+from commonwatt.mapping._evaluator import MappingTimeline, timeline
+from commonwatt.mapping._lower_bound import lower_bound
+from commonwatt.mapping._problem import MappingProblem
+from commonwatt.mapping._scoring import satisfaction, tails
+from commonwatt.mapping._search import Algorithm
+from commonwatt.mapping._transfer import Transferred
+from commonwatt.model.errors import InputError
+from commonwatt.model.fields import stamp
+from commonwatt.model.map_file import MapFile
+from commonwatt.model.map_results import (
+    MapBandwidth,
+    MapEvaluateResult,
+    MapJobResult,
+    MapProgress,
+    MapResult,
+    MapTenant,
+)  # fmt: skip
+from commonwatt.model.names import one_of
+from commonwatt.optimize import seeded, within
+
+__all__ = ["MappingExplanation", "answer", "evaluate", "explain"]
+
+EXACT_S = 60.0
+
+
+def answer(
+    file: MapFile, *, clock: Callable[[], float], algorithm: str | Transferred = "auto", budget: int = 10_000,
+    time_limit_s: float | None = None, objective: str | None = None, start: Mapping | None = None, seed: int = 0,
+) -> MapResult:  # fmt: skip
+    """Map the jobs of *file*, which has its job table, onto its sub-accelerators.
+
+    Parameters
+    ----------
+    clock
+        Seconds from any instant, such as ``time.perf_counter``.
+    algorithm
+        One of ``ALGORITHMS``, or a transfer from another batch.
+    budget
+        Mappings to evaluate at most.
+    time_limit_s
+        Stop after so long with the best mapping found; 60 s for ``exact`` if ``None``.
+    objective
+        What is minimised; the file's if ``None``.
+    start
+        Mapping to search from.
+    seed
+        Seed of the search.
+
+    Raises
+    ------
+    InputError
+        If something is wrong in the problem, or no algorithm has that name; the message names the field.
+    MissingExtraError
+        If the algorithm needs a package that is not installed.
+    """
+    file = file if objective is None else file.model_copy(update={"objective": objective})
+    problem = MappingProblem.of(file)
+    name = algorithm if isinstance(algorithm, str) else "transfer"
+    chosen = _made(algorithm, budget) if start is None else warmed(_made(algorithm, budget), start)
+    if name == "exact" and time_limit_s is None:
+        time_limit_s = EXACT_S
+    began_s = clock()
+    found = chosen.solve(problem, seeded(seed), within(time_limit_s, clock))
+    search_s = clock() - began_s
+    return MapResult(
+        **_described(file, problem, found.best, seed),
+        algorithm=name,
+        evaluations=found.evaluations,
+        history=tuple(MapProgress(evaluations=spent, best=best) for spent, best in found.history),
+        optimal=found.optimal or None,
+        search_s=search_s,
+    )
+
+
+def _made(algorithm: str | Transferred, budget: int) -> Algorithm:
+    if isinstance(algorithm, Transferred):
+        return algorithm
+    if algorithm not in ALGORITHMS:
+        raise InputError(one_of(ALGORITHMS, algorithm), field="algorithm", value=algorithm)
+    return ALGORITHMS[algorithm](budget)
+
+
+def evaluate(file: MapFile, mapping: Mapping, *, seed: int = 0) -> MapEvaluateResult:
+    """Score *mapping* of the jobs of *file*; *seed* is recorded in the answer, nothing here is random.
+
+    Raises
+    ------
+    InputError
+        If something is wrong in the problem, or the mapping does not suit it.
+    """
+    problem = MappingProblem.of(file)
+    return MapEvaluateResult(**_described(file, problem, mapping, seed))
+
+
+def _described(file: MapFile, problem: MappingProblem, mapping: Mapping, seed: int) -> dict[str, Any]:
+    """Return the fields of ``MapEvaluateResult``."""
+    check(problem, mapping)
+    played, bound = timeline(problem, mapping), lower_bound(problem)
+    over = played.requested > problem.system_bandwidth
+    ends = [played.end[mapping.accelerator == a].max(initial=0.0) for a in range(problem.accelerators)]
+    return {
+        **stamp(file, seed),
+        "makespan_cycles": played.makespan,
+        "lower_bound_cycles": bound,
+        "gap": max(0.0, played.makespan / bound - 1.0),
+        **_goal(file, problem, mapping, played),
+        "accelerator": tuple(mapping.accelerator.tolist()),
+        "priority": tuple(mapping.priority.tolist()),
+        "accelerator_end_cycles": tuple(map(float, ends)),
+        "system_bandwidth_gbs": problem.system_bandwidth,
+        "bandwidth_limited_cycles": float(np.diff(played.edges)[over].sum()),
+        **_details(problem, mapping, played),
+    }
+
+
+def _goal(file: MapFile, problem: MappingProblem, mapping: Mapping, played: MappingTimeline) -> dict[str, Any]:
+    goal, jobs, end = problem.goal, len(problem), played.end
+    energy = float(problem.energy[np.arange(jobs), mapping.accelerator].sum()) if problem.energy.size else None
+    least = np.where(problem.possible, problem.energy, np.inf).min(axis=1).sum() if problem.energy.size else None
+    satisfied = float(satisfaction(end, goal.place, problem.accelerators)) if len(goal.place) else None
+    whose, weights = goal.of_tenants(jobs), goal.weights
+    tail = tails(end, whose, len(weights), goal.tail)
+    names = tuple(dict.fromkeys(file.tenants)) if file.tenants else (None,)
+    values = {
+        "latency": played.makespan,
+        "energy": energy,
+        "edp": None if energy is None else energy * played.makespan,
+        "satisfaction": satisfied,
+        "tail": float(tail @ weights / weights.sum()),
+        "completion": float(end @ weights[whose] / weights[whose].sum()),
+    }
+    return {
+        "objective": goal.objective,
+        "objective_value": values[goal.objective],
+        "energy_nj": energy,
+        "least_energy_nj": None if least is None else float(least),
+        "satisfaction": satisfied,
+        "target_met": bool(played.makespan <= goal.target_cycles) if np.isfinite(goal.target_cycles) else None,
+        "tenants": tuple(
+            MapTenant(
+                tenant=name, weight=weights[t], jobs=int((whose == t).sum()), tail_cycles=tail[t],
+                mean_end_cycles=float(end[whose == t].mean()),
+            )
+            for t, name in enumerate(names)
+        ),
+    }  # fmt: skip
+
+
+def _details(problem: MappingProblem, mapping: Mapping, played: MappingTimeline) -> dict[str, Any]:
+    why = explain(problem, mapping, played)
+    jobs = tuple(
+        MapJobResult(
+            job=j, accelerator=a, start_cycles=start, end_cycles=end, latency_cycles=problem.latency[j, a],
+            stall_cycles=max(0.0, end - start - problem.latency[j, a]), bandwidth_gbs=problem.bandwidth[j, a],
+            reason=why[j].reason, sentence=why[j].sentence,
+        )
+        for j, (a, start, end) in enumerate(
+            zip(mapping.accelerator.tolist(), played.start.tolist(), played.end.tolist(), strict=True)
+        )
+    )  # fmt: skip
+    edges = played.edges.tolist()
+    rows = zip(edges, edges[1:], played.requested.tolist(), played.used.tolist(), strict=False)
+    intervals = tuple(
+        MapBandwidth(
+            from_cycles=start, to_cycles=end, requested_gbs=asked, used_gbs=used,
+            running=tuple(None if j < 0 else j for j in running), granted_gbs=tuple(granted),
+        )
+        for (start, end, asked, used), running, granted in zip(
+            rows, played.running.tolist(), played.granted.tolist(), strict=True
+        )
+    )  # fmt: skip
+    return {"jobs": jobs, "timeline": intervals}
+
+
+@dataclass(frozen=True)
+class MappingExplanation:
+    """Why a job is mapped where it is, by the job table and the timeline."""
+
+    reason: str
+    sentence: str
+
+
+def explain(problem: MappingProblem, mapping: Mapping, played: MappingTimeline) -> list[MappingExplanation]:
+    """Return the explanation of each job."""
+    return [_explain(problem, j, a, played) for j, a in enumerate(mapping.accelerator.tolist())]
+
+
+def _explain(problem: MappingProblem, job: int, a: int, played: MappingTimeline) -> MappingExplanation:
+    latency, alone = problem.latency[job], problem.alone[job]
+    here = f"job {job} runs on {a}"
+    stall = played.end[job] - played.start[job] - latency[a]
+    waits = f", and stalls {stall:.6g} cycles for bandwidth" if stall > 1e-9 * latency[a] else ""
+    if len(problem.fixed) and problem.fixed[job] >= 0:
+        return MappingExplanation("fixed", f"{here}, as the problem fixes it{waits}")
+    if problem.possible[job].sum() == 1:
+        return MappingExplanation("only-choice", f"{here}, the only sub-accelerator that can run it{waits}")
+    best = int(np.argmin(alone))
+    if alone[a] <= alone[best]:
+        return MappingExplanation("fastest", f"{here}, the fastest for it at {latency[a]:.6g} cycles{waits}")
+    than = f"takes {latency[a]:.6g} cycles instead of {latency[best]:.6g} on {best}"
+    if problem.volume[job, a] < problem.volume[job, best]:
+        return MappingExplanation("less-bandwidth", f"{here}: it {than}, but moves less data{waits}")
+    return MappingExplanation("spread-out", f"{here}: it {than}, which is left to other jobs{waits}")

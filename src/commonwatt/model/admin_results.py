@@ -1,0 +1,92 @@
+"""Results of ``commonwatt store`` and ``commonwatt check``."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from commonwatt.model.fields import AnswerModel, ResultModel, quantity
+from commonwatt.model.live_results import TokenEntry
+
+__all__ = [
+    "CheckLine",
+    "CheckResult",
+    "StoreBackupResult",
+    "StoreCheckResult",
+    "StoreProblem",
+    "StoreRestoreResult",
+    "StoreUpgradeResult",
+    "Verdict",
+]
+
+Verdict = Literal["ok", "warning", "failed"]
+
+
+class CheckLine(ResultModel):
+    """One check."""
+
+    what: str = quantity("subject of the check")
+    verdict: Verdict = quantity("ok, warning (the control plane can run) or failed (it cannot)")
+    found: str = quantity("finding")
+    advice: str | None = quantity("advice; null: none needed")
+
+
+class CheckResult(AnswerModel):
+    """Whether a control plane can run with this configuration."""
+
+    verdict: Verdict = quantity("the worst verdict")
+    checks: tuple[CheckLine, ...] = quantity("all checks, in order")
+
+
+class StoreUpgradeResult(ResultModel):
+    """Answer of ``commonwatt store upgrade``."""
+
+    version: str = quantity("version of commonwatt")
+    store: str = quantity("address of the store, without password")
+    before: str | None = quantity("revision of the tables before; null: no tables")
+    after: str = quantity("revision of the tables now")
+
+
+class StoreBackupResult(ResultModel):
+    """Answer of ``commonwatt store backup``."""
+
+    version: str = quantity("version of commonwatt")
+    store: str = quantity("address of the store, without password")
+    file: str = quantity("the backup")
+    revision: str = quantity("revision of the tables")
+    size_bytes: int = quantity("size of the backup", "B")
+    rows: dict[str, int] = quantity("rows of each table")
+
+
+class StoreRestoreResult(ResultModel):
+    """Answer of ``commonwatt store restore``."""
+
+    version: str = quantity("version of commonwatt")
+    store: str = quantity("address of the store, without password")
+    file: str = quantity("the backup")
+    revision: str = quantity("revision of the tables")
+    rows: dict[str, int] = quantity("rows of each table")
+    valid_tokens: tuple[TokenEntry, ...] = quantity(
+        "tokens that are valid now, including those revoked after the backup was made"
+    )
+
+
+class StoreProblem(ResultModel):
+    """An inconsistency of a store."""
+
+    table: str = quantity("table of the row")
+    job: int | None = quantity("job of the row; null: none")
+    problem: str = quantity("the problem, as a sentence")
+
+
+class StoreCheckResult(ResultModel):
+    """Answer of ``commonwatt store check``."""
+
+    version: str = quantity("version of commonwatt")
+    store: str = quantity("address of the store, without password")
+    revision: str = quantity("revision of the tables")
+    controller: bool = quantity("whether a controller is running on it")
+    rows: dict[str, int] = quantity("rows of each table")
+    jobs: dict[str, int] = quantity("jobs by status")
+    ledger_exact: bool = quantity("whether the rows of the ledger sum exactly to the meter")
+    open_intents: int = quantity("commands to the engine with unknown outcome")
+    problems: tuple[StoreProblem, ...] = quantity("inconsistencies; empty: none")

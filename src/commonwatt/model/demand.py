@@ -1,0 +1,231 @@
+"""Demand for GPUs over time, forecasts of it, and what every predictor can do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from commonwatt.model.arrays import Bools, Floats
+from commonwatt.model.errors import InputError
+
+__all__ = [
+    "HORIZON",
+    "LEVELS",
+    "LOOK_BACK",
+    "MOST_DEMAND",
+    "DemandSeries",
+    "FittedPredictor",
+    "Predictor",
+    "QuantileForecast",
+    "quantile_at",
+]
+
+MOST_DEMAND = 1e9
+"""Largest demand accepted, GPUs; scores of much larger ones overflow."""
+
+LEVELS: Floats = np.round(np.concatenate([np.linspace(0.1, 0.8, 8), np.linspace(0.90, 0.99, 10)]), 2)
+"""Quantile levels trained jointly: .1 to .8 by .1, then .90 to .99 by .01 (CUFF, section III)."""
+
+LOOK_BACK = 120
+"""Values seen before a forecast, the paper's n."""
+
+HORIZON = 5
+"""Values forecast, the paper's m."""
+
+
+@dataclass(frozen=True)
+class DemandSeries:
+    """Demand at ``start_s``, ``start_s + step_s``, ...
+
+    Parameters
+    ----------
+    start_s
+        Instant of the first value, seconds since 1970-01-01 UTC or any other origin.
+    step_s
+        Seconds between values, above 0.
+    gpus
+        Demand, GPUs, 0 or more; NaN where it is unknown. Shape [T].
+
+    Raises
+    ------
+    InputError
+        For a step that is not above 0, no values, and values that are negative, infinite or above ``MOST_DEMAND``.
+    """
+
+    start_s: float
+    step_s: float
+    gpus: Floats  # [T]
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.step_s) and self.step_s > 0):
+            raise InputError("a number of seconds above 0", field="step_s", value=self.step_s)
+        if self.gpus.ndim != 1 or len(self.gpus) == 0:
+            raise InputError("one value or more, in a row", field="gpus", value=f"shape {self.gpus.shape}")
+        wrong = np.flatnonzero((self.gpus < 0) | (self.gpus > MOST_DEMAND))
+        if len(wrong):
+            expected = f"a finite demand, 0 or more, at most {MOST_DEMAND:,.0f}"
+            raise InputError(expected, field=f"gpus.{wrong[0]}", value=float(self.gpus[wrong[0]]))
+
+    def __len__(self) -> int:
+        return len(self.gpus)
+
+    @property
+    def known(self) -> Bools:
+        """Where the demand is known. Shape [T]."""
+        return ~np.isnan(self.gpus)
+
+    @property
+    def first_known(self) -> int:
+        """Index of the first known value; the length of the series if none is known."""
+        return int(np.argmax(self.known)) if self.known.any() else len(self)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all known values are whole GPUs."""
+        known = self.gpus[self.known]
+        return bool((known == np.rint(known)).all())
+
+    @property
+    def end_s(self) -> float:
+        """Instant one step after the last value."""
+        return self.start_s + self.step_s * len(self)
+
+    def time_s(self, index: int) -> float:
+        """Return the instant of value *index*."""
+        return self.start_s + self.step_s * index
+
+    def index_of(self, time_s: float) -> int:
+        """Return the index of the first value at or after *time_s*; may lie outside the series."""
+        return int(np.ceil((time_s - self.start_s) / self.step_s - 1e-9))
+
+    def between(self, first: int, last: int) -> DemandSeries:
+        """Return values *first* up to, but not including, *last*."""
+        return DemandSeries(self.time_s(first), self.step_s, self.gpus[first:last])
+
+    def filled(self) -> Floats:
+        """Return the demand with unknown values replaced by the last known one; by the first known one at the start.
+
+        Raises ``InputError`` if nothing is known.
+        """
+        known = np.flatnonzero(self.known)
+        if len(known) == 0:
+            raise InputError("at least one known value", field="gpus", value="none")
+        last = np.maximum.accumulate(np.where(self.known, np.arange(len(self)), -1))
+        return self.gpus[np.where(last < 0, known[0], last)]
+
+
+def quantile_at(levels: Floats, quantiles: Floats, level: float) -> Floats:
+    """Return the quantiles at *level*: interpolated between *levels*, the outermost ones beyond them.
+
+    *levels* has shape [Q] and *quantiles* [..., Q]; the result has the shape before Q.
+    """
+    upper = int(np.clip(np.searchsorted(levels, level), 0, len(levels) - 1))
+    lower = max(upper - 1, 0)
+    gap = levels[upper] - levels[lower]
+    weight = float(np.clip((level - levels[lower]) / gap, 0.0, 1.0)) if gap > 0 else 1.0
+    return (1.0 - weight) * quantiles[..., lower] + weight * quantiles[..., upper]
+
+
+@dataclass(frozen=True)
+class QuantileForecast:
+    """Quantiles of demand at the next instants.
+
+    Parameters
+    ----------
+    levels
+        Rising quantile levels within (0, 1). Shape [Q].
+    gpus
+        Demand at each step and level, GPUs, 0 or more, not falling along levels. Shape [m, Q].
+
+    Raises
+    ------
+    InputError
+        For other shapes, values that are negative or not finite, and quantiles that cross.
+    """
+
+    levels: Floats  # [Q]
+    gpus: Floats  # [m, Q]
+
+    def __post_init__(self) -> None:
+        if self.gpus.ndim != 2 or self.gpus.shape[1] != len(self.levels):
+            raise InputError("one column for each level", field="gpus", value=f"shape {self.gpus.shape}")
+        if not np.isfinite(self.gpus).all() or (self.gpus < 0).any():
+            raise InputError("finite values, 0 or more", field="gpus", value="others")
+        if (np.diff(self.gpus, axis=1) < 0).any():
+            raise InputError("quantiles that do not cross", field="gpus", value="crossing ones")
+
+    def at(self, level: float) -> Floats:
+        """Return the demand at *level*, as ``quantile_at``. Shape [m], GPUs."""
+        return quantile_at(self.levels, self.gpus, level)
+
+
+@runtime_checkable
+class Predictor(Protocol):
+    """Learns from a series, then forecasts from the values observed since."""
+
+    @property
+    def name(self) -> str:
+        """Name on the command line."""
+        ...
+
+    @property
+    def look_back(self) -> int:
+        """Values needed before the first forecast (n)."""
+        ...
+
+    @property
+    def horizon(self) -> int:
+        """Steps forecast (m)."""
+        ...
+
+    def fit(self, series: DemandSeries, rng: np.random.Generator) -> None:
+        """Learn from *series*, and take it as observed.
+
+        Raises ``InputError`` for one shorter than ``look_back + horizon``.
+        """
+        ...
+
+    def update(self, gpus: float) -> None:
+        """Observe one more value, GPUs; NaN if it is unknown. Nothing is refitted."""
+        ...
+
+    def predict(self) -> QuantileForecast:
+        """Forecast the ``horizon`` values after the last one observed."""
+        ...
+
+    def predict_many(self, series: DemandSeries, origins: np.ndarray) -> Floats:
+        """Forecast from each index of *origins* with the values up to and including it, whatever was observed before.
+
+        Returns quantiles at ``LEVELS``, GPUs. Shape [len(origins), horizon, len(LEVELS)].
+        """
+        ...
+
+
+@runtime_checkable
+class FittedPredictor(Predictor, Protocol):
+    """A predictor that can be saved to a file."""
+
+    @property
+    def step_s(self) -> float:
+        """Seconds between the values it was fitted on."""
+        ...
+
+    @property
+    def fitted_until_s(self) -> float:
+        """Instant after the last value observed."""
+        ...
+
+    @property
+    def members(self) -> int:
+        """Models fitted."""
+        ...
+
+    def see(self, series: DemandSeries) -> None:
+        """Take *series* as observed in place of everything before; nothing is refitted."""
+        ...
+
+    def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Return what a file must hold: settings and numbers, and arrays by name."""
+        ...

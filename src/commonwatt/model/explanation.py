@@ -1,0 +1,149 @@
+"""Why placement decided as it did: a typed reason with its numbers, and the sentence they make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+__all__ = ["PlacementExplanation", "Reason"]
+
+_DUE_BEFORE = "it was submitted at its due date or later"
+
+
+class Reason(StrEnum):
+    """Why a job got what it got."""
+
+    CHEAPEST_IN_TIME = "cheapest-in-time"
+    IN_TIME = "in-time"
+    FASTEST = "fastest"
+    LATE = "late"
+    KEPT = "kept"
+    NO_ROOM = "no-room"
+    HELD_BACK = "held-back"
+    NODES_DOWN = "nodes-down"
+    DISPLACED = "displaced"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementExplanation:
+    """Why a job got what it got: a typed reason with its numbers, and the sentence they make.
+
+    Attributes
+    ----------
+    job
+        Its name.
+    nodes
+        Names of the nodes it runs on; where it is displaced, of those it leaves.
+    gpus
+        GPUs it runs with; where it waits, the fewest it can run with.
+    cost, cheapest_cost
+        Energy cost of running it to its end, and of the cheapest configuration in time; ``None``: not weighed.
+    alternative_fits
+        Whether a better configuration would fit; ``None``: there is none.
+    takers, other_takers
+        Jobs of its tenant that get its GPUs, and how many jobs of other tenants do.
+    restart_s
+        How much longer it takes, at least, when it is restarted; ``None``: it cannot run in another configuration.
+    due_at_submission
+        Whether it was due no later than it was submitted.
+    spare_s
+        From its expected end to its due date, negative if late; where it waits, at most. ``None``: no due date.
+    """
+
+    reason: Reason
+    job: str
+    nodes: tuple[str, ...] = ()
+    gpus: int = 0
+    cost: float | None = None
+    cheapest_cost: float | None = None
+    alternative_fits: bool | None = None
+    takers: tuple[str, ...] = ()
+    other_takers: int = 0
+    restart_s: float | None = None
+    due_at_submission: bool = False
+    spare_s: float | None = None
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> PlacementExplanation:
+        """Return the explanation with these fields, as ``dataclasses.asdict`` and JSON give them."""
+        values: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in facts.items()}
+        values["reason"] = Reason(facts["reason"])
+        return cls(**values)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the job does not run."""
+        return self.reason in _WAITS
+
+    @property
+    def sentence(self) -> str:
+        """The reason in words."""
+        return f"{self.job} {self._waiting() if self.waits else self._running()}"
+
+    def _running(self) -> str:
+        ends = _DUE_BEFORE if self.due_at_submission else _ends(self.spare_s)
+        head = f"runs on {_names(self.nodes)} with {_gpus(self.gpus)}"
+        if self.reason is Reason.KEPT:
+            return f"{head}, where it is; {ends}"
+        if self.reason is Reason.CHEAPEST_IN_TIME:
+            why = "the cheapest configuration" + ("" if self.spare_s is None else " that meets its due date")
+            return f"{head}: {why} ({self.cost:.4g} for energy); {ends}"
+        if self.reason is Reason.FASTEST:
+            return f"{head}: the fastest one, as it is late in any case; {ends}"
+        why_not = "is free, but left to other jobs" if self.alternative_fits else "does not fit now"
+        if self.reason is Reason.LATE:
+            return f"{head}: a faster configuration {why_not}; {ends}"
+        meets = "" if self.spare_s is None else "it meets its due date there; "
+        return f"{head}: {meets}a cheaper one ({self.cheapest_cost:.4g} instead of {self.cost:.4g}) {why_not}; {ends}"
+
+    def _waiting(self) -> str:
+        late = ""
+        if self.due_at_submission:
+            late = f"; {_DUE_BEFORE}"
+        elif self.spare_s is not None and self.spare_s < 0:
+            late = f"; it will be late by {_span(-self.spare_s)} or more"
+        if self.reason is Reason.DISPLACED:
+            whom = _listed(self.takers, self.other_takers)
+            gone = f"go to {whom}" if whom else "are allocated to other jobs"
+            extra = "as long as its configuration allows"
+            if self.restart_s is not None:
+                extra = f"at least {_span(self.restart_s)} more"
+            return (
+                f"is preempted: its GPUs on {_names(self.nodes)} {gone}; "
+                f"restarting from its last checkpoint takes {extra}{late}"
+            )
+        if self.reason is Reason.NODES_DOWN:
+            return f"waits: too many of the nodes it can run on are down or drained{late}"
+        if self.reason is Reason.HELD_BACK:
+            return f"waits although {_gpus(self.gpus)} would fit: the room is kept for other jobs{late}"
+        return f"waits: too few GPUs are free, it needs at least {_gpus(self.gpus)}{late}"
+
+
+_WAITS = (Reason.NO_ROOM, Reason.HELD_BACK, Reason.NODES_DOWN, Reason.DISPLACED)
+
+
+def _listed(names: Sequence[str], others: int) -> str:
+    unnamed = "a job of another tenant" if others == 1 else f"{others} jobs of other tenants" if others else ""
+    return " and ".join(filter(None, (_names(names), unnamed)))
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:2])} and {len(names) - 2} more"
+
+
+def _gpus(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count} GPUs"
+
+
+def _span(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _ends(spare_s: float | None) -> str:
+    if spare_s is None:
+        return "it has no due date"
+    return f"it ends {_span(abs(spare_s))} {'before' if spare_s >= 0 else 'after'} its due date"

@@ -1,0 +1,280 @@
+"""Files of the ``timeslice`` commands: a shared device and its tenants (``run``, ``serve``), one quantum to divide
+(``plan``, ETF section 4.2), and the profile of a model on a device (ETF section 5).
+"""  # noqa: D205
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from commonwatt.model.fields import FileModel, quantity
+
+__all__ = [
+    "BackloggedLoad",
+    "CpuDeviceSpec",
+    "CudaDeviceSpec",
+    "DeviceSpec",
+    "KernelProfile",
+    "Load",
+    "ModelProfile",
+    "ModelServerSpec",
+    "PeriodicLoad",
+    "PlanFile",
+    "PlanTenant",
+    "PoissonLoad",
+    "PolicyName",
+    "PowerModelSpec",
+    "ProfilePoint",
+    "ServedModel",
+    "SharingTenant",
+    "SimulatedDeviceSpec",
+    "TimesliceConfig",
+]
+
+
+class PlanTenant(FileModel):
+    """A tenant of the device (an application in the paper)."""
+
+    name: str = quantity("name of the tenant", "-", min_length=1)
+    weight: float = quantity("weight relative to the other tenants (w)", "-", 1.0, gt=0)
+    power_w: float = quantity("power of the device while it works for this tenant (P)", "W", gt=0)
+    demand: int | None = quantity("usable time in a quantum (d); absent: backlogged", "time units", None, ge=0)
+
+
+class PlanFile(FileModel):
+    """A quantum to divide."""
+
+    quantum: int = quantity("length of the quantum (T)", "time units", ge=1)
+    unit_s: float = quantity("length of a time unit", "s", 1.0, gt=0)
+    phi: float = quantity("time-fair factor: guaranteed fraction of the fair share", "-", 0.7, ge=0, le=1)
+    tenants: tuple[PlanTenant, ...] = quantity("tenants of the device; their order breaks ties", "-", min_length=1)
+
+    @model_validator(mode="after")
+    def _check_names(self) -> PlanFile:
+        names = [tenant.name for tenant in self.tenants]
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                msg = f"tenants.{place}.name: got {name!r} twice, expected each name once"
+                raise ValueError(msg)
+        return self
+
+
+class KernelProfile(FileModel):
+    """A kernel, or a segment that runs as one step."""
+
+    name: str = quantity("name of the kernel", "-", min_length=1)
+    time_s: float = quantity("mean service time", "s", gt=0)
+    power_w: float | None = quantity("mean power while it runs; null: unknown", "W", None, gt=0)
+
+
+class ProfilePoint(FileModel):
+    """One inference at one clock."""
+
+    clock_mhz: float | None = quantity("clock of the device; null: not locked", "MHz", None, gt=0)
+    time_s: float = quantity("mean service time of an inference", "s", gt=0)
+    power_w: float = quantity("mean power of the device during an inference", "W", gt=0)
+    power_source: Literal["measured", "modelled"] = quantity("source of the power", "-")
+    coefficient_of_variation: float | None = quantity(
+        "standard deviation over mean of the service times; null: unknown", "-", None, ge=0
+    )
+    runs: int | None = quantity("measured inferences; null: unknown", "-", None, ge=1)
+    kernels: tuple[KernelProfile, ...] = quantity("kernels in order of execution; empty: unknown", "-", ())
+
+
+class ModelProfile(FileModel):
+    """A model on a device."""
+
+    model: str = quantity("name of the model", "-", min_length=1)
+    model_digest: str | None = quantity("SHA-256 of the model file; null: unknown", "-", None)
+    device: str = quantity("name of the device", "-", min_length=1)
+    idle_w: float | None = quantity("power of the idle device; null: unknown", "W", None, ge=0)
+    source: str = quantity("source of the figures", "-", "")
+    points: tuple[ProfilePoint, ...] = quantity("figures for each clock", "-", min_length=1)
+
+
+PolicyName = Literal["etf", "tf", "ef", "etf-energy", "fifo"]
+
+
+class PowerModelSpec(FileModel):
+    """A power model for a device without a meter: idle power, and energy per unit of work."""
+
+    idle_w: float = quantity("idle power", "W", 10.0, ge=0)
+    busy_w: float = quantity("power added while anything runs", "W", 5.0, ge=0)
+    joules_per_gflop: float = quantity("energy of 10^9 floating-point operations", "J", 0.1, ge=0)
+    joules_per_gb: float = quantity("energy of moving 10^9 bytes of weights and activations", "J", 0.5, ge=0)
+
+
+class SimulatedDeviceSpec(FileModel):
+    """A device in virtual time; its kernels take the time and power in profiles."""
+
+    kind: Literal["simulated"] = quantity("a simulated device", "-")
+    idle_w: float = quantity("idle power", "W", 0.0, ge=0)
+    kernel_level: bool = quantity(
+        "run each kernel of a profile as a step, if it has kernels; false: a whole inference is one step",
+        "-", default=True,
+    )  # fmt: skip
+
+
+class CpuDeviceSpec(FileModel):
+    """The CPU of this machine, with ONNX Runtime or PyTorch."""
+
+    kind: Literal["cpu"] = quantity("this machine's CPU", "-")
+    threads: int = quantity("threads per request", "-", 1, ge=1, le=1024)
+    segment_s: float | None = quantity(
+        "length of the segments into which models are cut, between which tenants can be switched; null: not cut",
+        "s", 0.002, gt=0,
+    )  # fmt: skip
+    power: PowerModelSpec = quantity("power model, as a CPU has no meter", "-", PowerModelSpec)
+
+
+class CudaDeviceSpec(FileModel):
+    """An NVIDIA GPU, with ONNX Runtime or PyTorch."""
+
+    kind: Literal["cuda"] = quantity("an NVIDIA GPU", "-")
+    index: int = quantity("index of the GPU", "-", 0, ge=0)
+    segment_s: float | None = quantity(
+        "length of the segments into which models are cut, between which tenants can be switched; null: not cut",
+        "s", 0.002, gt=0,
+    )  # fmt: skip
+    power: PowerModelSpec = quantity("power model, used until the meter has been read", "-", PowerModelSpec)
+
+
+DeviceSpec = Annotated[SimulatedDeviceSpec | CpuDeviceSpec | CudaDeviceSpec, Field(discriminator="kind")]
+
+
+class BackloggedLoad(FileModel):
+    """A constant number of requests in each queue: a finished one is replaced at once."""
+
+    kind: Literal["backlogged"] = quantity("a constant number of requests", "-", "backlogged")
+    depth: int = quantity("requests waiting or running in each queue", "-", 2, ge=1, le=10_000)
+
+
+class PeriodicLoad(FileModel):
+    """A request at each interval, whether or not the last one has ended."""
+
+    kind: Literal["periodic"] = quantity("a request at each interval", "-")
+    interval_s: float = quantity("time between requests", "s", gt=0)
+
+
+class PoissonLoad(FileModel):
+    """Requests of a Poisson process."""
+
+    kind: Literal["poisson"] = quantity("requests of a Poisson process", "-")
+    rate_per_s: float = quantity("mean requests a second", "1/s", gt=0)
+
+
+Load = Annotated[BackloggedLoad | PeriodicLoad | PoissonLoad, Field(discriminator="kind")]
+
+
+class ServedModel(FileModel):
+    """A model of a tenant."""
+
+    name: str = quantity("name of the model in URLs", "-", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    path: str | None = quantity(
+        "ONNX file (.onnx) or PyTorch program saved by torch.export (.pt2), relative to this file; "
+        "absent on a simulated device",
+        "-", None,
+    )  # fmt: skip
+    profile: str | None = quantity(
+        "profile file made by `timeslice profile`, relative to this file, or a built-in profile "
+        "(tx2-resnet18, tx2-resnet50)",
+        "-", None,
+    )  # fmt: skip
+    load_at_start: bool = quantity("load it when the server starts", "-", default=True)
+
+
+class SharingTenant(FileModel):
+    """A tenant of the device."""
+
+    name: str = quantity("name of the tenant", "-", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    weight: float = quantity("weight relative to the other tenants (w)", "-", 1.0, gt=0)
+    models: tuple[ServedModel, ...] = quantity("its models", "-", min_length=1)
+    clock_mhz: float | None = quantity("clock for the tenant's work; absent: not locked", "MHz", None, gt=0)
+    power_w: float | None = quantity(
+        "power of the device while it works for this tenant; absent: from the profile or the power model", "W",
+        None, gt=0,
+    )  # fmt: skip
+    queues: int = quantity("number of queues, each first come, first served (like CUDA streams)", "-", 1, ge=1, le=64)
+    queue_limit: int = quantity("longest queue; further requests are refused", "-", 64, ge=1)
+    key: str | None = quantity("API key (serve)", "-", None, min_length=8)
+    key_env: str | None = quantity("environment variable with the API key (serve)", "-", None, min_length=1)
+    load: Load = quantity("load of the tenant (run)", "-", BackloggedLoad)
+    from_s: float = quantity("start of the load (run)", "s", 0.0, ge=0)
+    until_s: float | None = quantity("end of the load (run); absent: end of the run", "s", None, gt=0)
+
+    @model_validator(mode="after")
+    def _check(self) -> SharingTenant:
+        if self.key is not None and self.key_env is not None:
+            msg = "key_env: expected either key or key_env, not both"
+            raise ValueError(msg)
+        if self.until_s is not None and self.until_s <= self.from_s:
+            msg = f"until_s: got {self.until_s:g}, expected after from_s ({self.from_s:g})"
+            raise ValueError(msg)
+        return self
+
+
+class ModelServerSpec(FileModel):
+    """Addresses and limits of ``timeslice serve``."""
+
+    host: str = quantity("host or address to listen on", "-", "127.0.0.1", min_length=1)
+    rest_port: int = quantity("REST port; 0: any free port", "-", 8000, ge=0, le=65535)
+    grpc_port: int | None = quantity("gRPC port; 0: any free port; null: no gRPC", "-", 8001, ge=0, le=65535)
+    operator_key: str | None = quantity("key for metrics and settings", "-", None, min_length=8)
+    operator_key_env: str | None = quantity("environment variable with the operator's key", "-", None, min_length=1)
+    drain_s: float = quantity("longest time to finish accepted requests after a signal to stop", "s", 30.0, ge=0)
+    largest_request_mb: float = quantity("largest accepted request", "MB", 64.0, gt=0)
+
+
+class TimesliceConfig(FileModel):
+    """One shared device and its tenants."""
+
+    device: DeviceSpec = quantity("the device", "-")
+    policy: PolicyName = quantity(
+        "etf, tf (time-fair), ef (energy-fair), etf-energy (guaranteed energy, then even time) or fifo (no sharing)",
+        "-", "etf",
+    )  # fmt: skip
+    phi: float = quantity("time-fair factor: guaranteed fraction of the fair share", "-", 0.7, ge=0, le=1)
+    quantum_s: float = quantity("length of the quantum (T)", "s", 0.1, gt=0)
+    duration_s: float = quantity("length of the run (run)", "s", 10.0, gt=0)
+    tenants: tuple[SharingTenant, ...] = quantity("tenants of the device", "-", min_length=1)
+    server: ModelServerSpec = quantity("addresses and limits (serve)", "-", ModelServerSpec)
+
+    @model_validator(mode="after")
+    def _check(self) -> TimesliceConfig:
+        names: set[str] = set()
+        keys: set[str] = set()
+        for place, tenant in enumerate(self.tenants):
+            if tenant.name in names:
+                msg = f"tenants.{place}.name: got {tenant.name!r} twice, expected each name once"
+                raise ValueError(msg)
+            names.add(tenant.name)
+            if tenant.key in keys:
+                msg = f"tenants.{place}.key: got the key of another tenant, expected each key once"
+                raise ValueError(msg)
+            keys |= {tenant.key} - {None} if tenant.key else set()
+            self._check_models(place, tenant)
+        return self
+
+    def without_keys(self) -> TimesliceConfig:
+        """Return the configuration without keys, for display and digests."""
+        tenants = tuple(tenant.model_copy(update={"key": None}) for tenant in self.tenants)
+        return self.model_copy(
+            update={"tenants": tenants, "server": self.server.model_copy(update={"operator_key": None})}
+        )
+
+    def _check_models(self, place: int, tenant: SharingTenant) -> None:
+        models: set[str] = set()
+        for number, model in enumerate(tenant.models):
+            field = f"tenants.{place}.models.{number}"
+            if model.name in models:
+                msg = f"{field}.name: got {model.name!r} twice, expected each name once"
+                raise ValueError(msg)
+            models.add(model.name)
+            if self.device.kind == "simulated" and model.profile is None:
+                msg = f"{field}.profile: got none, expected a profile, which a simulated device needs"
+                raise ValueError(msg)
+            if self.device.kind != "simulated" and (model.path is None or not re.search(r"\.(onnx|pt2)$", model.path)):
+                msg = f"{field}.path: got {model.path!r}, expected a file name that ends in .onnx or .pt2"
+                raise ValueError(msg)

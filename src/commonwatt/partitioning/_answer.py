@@ -1,0 +1,256 @@
+"""Solve a problem file: divide every configuration, choose one, and say why."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel
+
+from commonwatt import __version__
+from commonwatt.model.arrays import Floats
+from commonwatt.model.errors import InputError, SolverError
+from commonwatt.model.partition_file import PartitionConfiguration, PartitionFile
+from commonwatt.model.partition_results import (
+    ConfigurationResult,
+    LawUse,
+    PartitionResult,
+    PartitionTenantResult,
+    PlannedSlice,
+)
+from commonwatt.partitioning._explain import explain
+from commonwatt.partitioning._fairness import envy, sharing_incentive_violation
+from commonwatt.partitioning._market import Market
+from commonwatt.partitioning._mechanisms import MECHANISMS, utilization, weighted_equal_speedup
+from commonwatt.partitioning._schedule import run, schedule
+from commonwatt.partitioning._solve import Equilibrium, solve
+from commonwatt.partitioning._throughput import laws_of, market_of
+from commonwatt.partitioning._welfare import WELFARES, PartitionChoice, choose
+
+__all__ = ["Divided", "answer", "divide_all", "stamp"]
+
+_UNITS = 1000
+_MOST_PLANNED = 10_000  # slices that are worked out and simulated
+
+
+@dataclass(frozen=True)
+class Divided:
+    """A configuration, divided."""
+
+    spec: PartitionConfiguration
+    market: Market
+    whole: Market | None  # the market of space shares, where shares are of time
+    shares: Floats  # in PEs, [N, C]
+    found: Equilibrium | None
+
+    @property
+    def utilities(self) -> Floats:
+        """The utility of each tenant. Shape [N]."""
+        return self.market.total(self.shares)
+
+
+def stamp(document: BaseModel, seed: int) -> dict[str, Any]:
+    """Return what every answer says about itself: version, seed and the digest of the input."""
+    text = json.dumps(document.model_dump(mode="json"), sort_keys=True)
+    return {"version": __version__, "seed": seed, "input_digest": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def answer(
+    file: PartitionFile, *, mechanism: str = "fisher", welfare: str = "nash", tolerance: float = 1e-7,
+    iterations: int | None = None, seed: int = 0,
+) -> PartitionResult:  # fmt: skip
+    """Divide every configuration of *file* among its tenants, and choose the one with the best welfare.
+
+    Parameters
+    ----------
+    mechanism
+        One of ``MECHANISMS``: what divides a configuration.
+    welfare
+        One of ``WELFARES``: what chooses the configuration.
+    tolerance
+        Largest residual of an equilibrium.
+    iterations
+        Rounds of bidding at most; 30,000 if not given.
+    seed
+        Recorded in the answer; nothing here is random.
+
+    Raises
+    ------
+    InputError
+        If *mechanism*, *welfare* or the problem is wrong; the message names the field.
+    SolverError
+        If a market does not reach *tolerance*; the message names the configuration and the residual.
+    """
+    choice, divided = divide_all(file, mechanism, welfare, tolerance, iterations)
+    reason, sentence = _why(file, choice, welfare)
+    return PartitionResult(
+        **stamp(file, seed),
+        mechanism=mechanism,
+        welfare=welfare,
+        shares=file.shares,
+        chosen=file.configurations[choice.best].name,
+        margin=choice.margin if choice.margin is not None and np.isfinite(choice.margin) else None,
+        reason=reason,
+        sentence=sentence,
+        configurations=tuple(
+            _result(file, one, mechanism, choice.values[at], choice.order.index(at) + 1)
+            for at, one in enumerate(divided)
+        ),
+    )
+
+
+def divide_all(
+    file: PartitionFile, mechanism: str, welfare: str, tolerance: float, iterations: int | None
+) -> tuple[PartitionChoice, list[Divided]]:
+    """Divide every configuration; return the choice among them too. Raises as ``answer``."""
+    for name, value, those in (("mechanism", mechanism, MECHANISMS), ("welfare", welfare, WELFARES)):
+        if value not in those:
+            raise InputError(f"one of {', '.join(those)}", field=name, value=value)
+    divided = [_divide(file, spec, mechanism, tolerance, iterations) for spec in file.configurations]
+    return choose([one.utilities for one in divided], divided[0].market.budgets, welfare), divided
+
+
+def _divide(
+    file: PartitionFile, spec: PartitionConfiguration, mechanism: str, tolerance: float, limit: int | None
+) -> Divided:  # fmt: skip
+    market = market_of(file, spec)
+    whole = None
+    if file.shares == "time":
+        whole = market_of(file.model_copy(update={"shares": "space"}), spec)
+    if mechanism == "entitlement":
+        return Divided(spec, market, whole, market.entitlement(), None)
+    if mechanism == "weighted-equal-speedup":
+        return Divided(spec, market, whole, weighted_equal_speedup(market), None)
+    try:
+        found = solve(market, tolerance=tolerance, limit=limit)
+    except SolverError as error:
+        raise SolverError(f"configuration {spec.name}: {error}") from None
+    return Divided(spec, market, whole, found.shares, found)
+
+
+def _why(file: PartitionFile, choice: PartitionChoice, kind: str) -> tuple[str, str]:
+    best = file.configurations[choice.best].name
+    if choice.margin is None:
+        return "only-one", f"{best} is the only configuration."
+    second = file.configurations[choice.order[1]].name
+    if choice.margin < 1e-9:
+        return "tie", f"{best} and {second} have the same {kind} welfare: the earlier is chosen."
+    what = "the weighted geometric mean of speedups" if kind == "nash" else "it"
+    return "best-welfare", f"{best} has the best {kind} welfare: {what} is {100 * choice.margin:.2f}% above {second}'s."
+
+
+def _result(file: PartitionFile, one: Divided, mechanism: str, value: float, rank: int) -> ConfigurationResult:
+    names = [tenant.name for tenant in file.tenants]
+    own, entitled = one.utilities, one.market.total(one.market.entitlement())
+    found, violation = one.found, sharing_incentive_violation(one.market, one.shares)
+    with np.errstate(over="ignore"):
+        product = float(own.prod())
+    return ConfigurationResult(
+        name=one.spec.name,
+        core_clusters=one.spec.names(),
+        pe_count=tuple(one.market.pe_count.tolist()),
+        prices=None if found is None else tuple(found.prices.tolist()),
+        shares={name: tuple(row) for name, row in zip(names, one.shares.tolist(), strict=True)},
+        utilities=dict(zip(names, own.tolist(), strict=True)),
+        entitlement_utilities=dict(zip(names, entitled.tolist(), strict=True)),
+        nash_welfare=product if np.isfinite(product) else None,
+        welfare=value,
+        rank=rank,
+        iterations=0 if found is None else found.iterations,
+        rounds=0 if found is None else found.rounds,
+        residual=None if found is None else max(0.0, found.residual),
+        price_change=None if found is None else found.price_change,
+        sharing_incentive=violation <= 1e-6,
+        sharing_incentive_violation=violation,
+        envy=envy(one.market, one.shares),
+        utilization=utilization(one.market, one.shares, one.whole),
+        tenants=_tenants(file, one, own / entitled, mechanism),
+        schedule=_schedule(one, names),
+        price_history=() if found is None else tuple(tuple(p.tolist()) for p in found.history[:1000]),
+    )
+
+
+def _tenants(
+    file: PartitionFile, one: Divided, ratios: Floats, mechanism: str
+) -> tuple[PartitionTenantResult, ...]:  # fmt: skip
+    clusters = one.spec.names()
+    why = None if one.found is None else explain(one.market, one.found, clusters)
+    own = one.utilities
+    names = [[law.name for law in row] for row in laws_of(file, one.spec)]
+    rows = []
+    for i, tenant in enumerate(file.tenants):
+        small = (one.shares[i] > 0) & (one.shares[i] < 1) & (one.whole is None) & (file.below_one_pe == "as-printed")
+        small &= np.array([name == "amdahl" for name in names[i]])
+        if why is None:
+            reason, sentence = _plain(mechanism, float(ratios[i]), float(one.market.budgets[i]))
+        else:
+            reason, sentence = why[i].reason, why[i].sentence
+        rows.append(
+            PartitionTenantResult(
+                name=tenant.name, weight=tenant.weight, utility=float(own[i]), entitlement_ratio=float(ratios[i]),
+                spent=None if why is None else tuple(why[i].spent.tolist()),
+                money_value=None if one.found is None else float(one.found.money_values[i]),
+                elasticity=None if why is None else why[i].elasticity,
+                below_one_pe=tuple(name for name, is_small in zip(clusters, small, strict=True) if is_small),
+                laws=tuple(names[i]),
+                between=_between(one, i),
+                budget_left=None if why is None else max(0.0, 1.0 - float(why[i].spent.sum())),
+                reason=reason, sentence=sentence,
+            )
+        )  # fmt: skip
+    return tuple(rows)
+
+
+def _between(one: Divided, i: int) -> tuple[LawUse, ...]:
+    """Return where a tenant's share lies on a chord."""
+    curves, lifted = one.market.curves, one.market.lifted
+    if curves is None or lifted is None:
+        return ()
+    low, high = curves.chords(one.shares)
+    found = []
+    for c, name in enumerate(one.spec.names()):
+        part = (one.shares[i, c] - low[i, c]) / (high[i, c] - low[i, c])
+        if one.shares[i, c] > 0 and 1e-9 < part < 1 - 1e-9:
+            found.append(
+                LawUse(
+                    core_cluster=name, from_pes=low[i, c], to_pes=high[i, c], time_part=part, lifted=bool(lifted[i, c])
+                )
+            )
+    return tuple(found)
+
+
+def _plain(mechanism: str, ratio: float, budget: float) -> tuple[str, str]:
+    if mechanism == "entitlement":
+        return "entitled", f"It has {100 * budget:.3g}% of every core cluster, as its weight says."
+    return "equalised", (
+        f"It is as fast for its weight as everybody on each core cluster, {ratio:.3f} times as fast as with its "
+        "entitlement."
+    )
+
+
+def _schedule(one: Divided, names: list[str]) -> tuple[PlannedSlice, ...]:
+    by_time = one.whole is not None
+    if one.shares.size * one.market.pe_count.sum() > _MOST_PLANNED:
+        return ()
+    try:
+        plan = schedule(one.market, one.shares, _UNITS, by_time=by_time)
+    except InputError:  # a number of PEs that is not whole: nothing to run
+        return ()
+    kept = run(one.whole or one.market, plan)
+    planned = one.market.speedups(one.shares)
+    more = plan.more if plan.more is not None else np.ones_like(plan.turns)
+    if by_time:
+        more = np.broadcast_to(np.rint(one.market.pe_count).astype(np.int64), plan.turns.shape)
+    return tuple(
+        PlannedSlice(
+            tenant=name, core_cluster=cluster, pes=int(plan.whole[i, c]), time_part=plan.turns[i, c] / _UNITS,
+            turn_pes=int(more[i, c]),
+            speedup=float(planned[i, c]), run_speedup=float(kept[i, c]),
+        )
+        for i, name in enumerate(names)
+        for c, cluster in enumerate(one.spec.names())
+        if one.shares[i, c] > 0
+    )  # fmt: skip

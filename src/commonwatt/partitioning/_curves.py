@@ -1,0 +1,211 @@
+"""Concave speedup by share, of any scaling law: what the market asks of a utility, in pieces.
+
+A piece is ``g(y) = y (slope - bend y) / (1 + linear y + square y^2)`` from 0 to ``width`` PEs, increasing and concave.
+Amdahl's law is one piece without end, a measured table a straight piece for each chord of its concave envelope, and
+the Universal Scalability Law a straight one up to one PE and a curved one to its peak. Pieces of a tenant on a core
+cluster stand in order of falling slope, so that speedup is theirs, filled one after another; beyond the last one
+more PEs are worth nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+from commonwatt.model.arrays import Bools, Floats
+
+__all__ = ["Curves", "Piece", "bought", "slopes"]
+
+_HALVINGS = 200
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One piece of a speedup curve; a straight one has only a slope."""
+
+    slope: float  # speedup for a PE at its beginning
+    width: float = np.inf  # PEs
+    bend: float = 0.0
+    linear: float = 0.0
+    square: float = 0.0
+
+    def scaled(self, rate: float) -> Piece:
+        """Return the piece with *rate* times the speedup."""
+        return Piece(rate * self.slope, self.width, rate * self.bend, self.linear, self.square)
+
+    @property
+    def straight(self) -> bool:
+        """Whether it is a chord."""
+        return self.bend == self.linear == self.square == 0.0
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The curves of all tenants on all core clusters: arrays of pieces, [N, C, S], of width 0 where there is none."""
+
+    slope: Floats
+    width: Floats
+    bend: Floats
+    linear: Floats
+    square: Floats
+
+    @classmethod
+    def of(cls, pieces: Sequence[Sequence[Sequence[Piece]]]) -> Curves:
+        """Return the arrays of pieces given by tenant, core cluster and order."""
+        n, c = len(pieces), len(pieces[0])
+        arrays = np.zeros((5, n, c, max(1, *(len(each) for row in pieces for each in row))))
+        for i, row in enumerate(pieces):
+            for k, each in enumerate(row):
+                for s, piece in enumerate(each):
+                    arrays[:, i, k, s] = piece.slope, piece.width, piece.bend, piece.linear, piece.square
+        return cls(*arrays)
+
+    @classmethod
+    def amdahl(cls, rate: Floats, parallel_fraction: Floats) -> Curves:
+        """Return the curves of Amdahl's law, eq. (3.2): one endless piece each, none for a rate of 0. Shapes [N, C]."""
+        k, f = rate[:, :, None], parallel_fraction[:, :, None]
+        nothing = np.zeros_like(k)
+        return cls(k / f, np.where(k > 0, np.inf, 0.0), nothing, (1.0 - f) / f, nothing)
+
+    @property
+    def of_use(self) -> Bools:
+        """Where a tenant gets faster by PEs. Shape [N, C]."""
+        return np.asarray((self.slope > 0).any(axis=2))
+
+    def rows(self, which: Sequence[int] | slice | Bools) -> Curves:
+        """Return the curves of some tenants."""
+        return Curves(*(array[which] for array in self.arrays()))
+
+    def columns(self, which: Sequence[int] | slice | Bools) -> Curves:
+        """Return the curves on some core clusters."""
+        return Curves(*(array[:, which] for array in self.arrays()))
+
+    def speedups(self, shares: Floats) -> Floats:
+        """Return the speedup with *shares* PEs. Shape [N, C]."""
+        y = self._filled(shares)
+        return np.asarray((y * (self.slope - self.bend * y) / (1.0 + y * (self.linear + self.square * y))).sum(axis=2))
+
+    def marginal(self, shares: Floats) -> Floats:
+        """Return how much a little more than *shares* would speed up, for each PE. Shape [N, C]."""
+        y = self._filled(shares)
+        at = np.where(y < self.width, _slope(self, y), 0.0)
+        return np.asarray(at.max(axis=2))
+
+    def most(self) -> Floats:
+        """Return the PEs beyond which more are worth nothing, infinite where there is no end. Shape [N, C]."""
+        return np.asarray(self.width.sum(axis=2))
+
+    def highest(self) -> Floats:
+        """Return the speedup no number of PEs exceeds. Shape [N, C]."""
+        ends = np.where(np.isfinite(self.width), self.width, 0.0)
+        at_end = ends * (self.slope - self.bend * ends) / (1.0 + ends * (self.linear + self.square * ends))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            endless = np.where(self.slope > 0, self.slope / self.linear, 0.0)
+        return np.asarray(np.where(np.isinf(self.width), endless, at_end).sum(axis=2))
+
+    def held(self, value: Floats) -> Floats:
+        """Return the least PEs held where one more must bring more than *value* (above 0, broadcast to [N, C]).
+
+        Infinite where a straight piece has no end. Shape [N, C].
+        """
+        asked = np.broadcast_to(np.broadcast_to(value, self.slope.shape[:2])[:, :, None], self.slope.shape)
+        shape = np.stack([array.ravel() for array in self.arrays()])
+        return np.asarray(_all_bought(shape, asked.ravel()).reshape(self.slope.shape).sum(axis=2))
+
+    def chords(self, shares: Floats) -> tuple[Floats, Floats]:
+        """Return between which numbers of PEs tenants with *shares* take turns: [N, C] each.
+
+        The ends of the straight piece a share lies on, if they are whole; elsewhere the whole numbers next to it.
+        """
+        low = np.floor(shares * (1.0 + 1e-12))
+        high = low + 1.0
+        start = np.zeros(shares.shape)
+        for s in range(self.slope.shape[2]):
+            end = start + self.width[:, :, s]
+            straight = (self.bend[:, :, s] == 0) & (self.linear[:, :, s] == 0) & (self.square[:, :, s] == 0)
+            ends = np.where(np.isfinite(end), end, 0.5)  # no end is no whole number
+            whole = np.abs(start - np.rint(start)) + np.abs(ends - np.rint(ends)) < 1e-9
+            here = straight & whole & (end > start) & (shares > start * (1.0 + 1e-9)) & (shares <= end * (1.0 + 1e-9))
+            low, high = np.where(here, start, low), np.where(here, end, high)
+            start = np.where(np.isfinite(end), end, start)
+        return low, high
+
+    def at_level(self, level: Floats) -> Floats:
+        """Return the least PEs with a speedup of *level* ([N, C]), infinite where none has it. Shape [N, C]."""
+        level = np.broadcast_to(level, self.slope.shape[:2])
+        highest, endless = self.highest(), np.isinf(self.most())
+        short = np.where(endless, level >= highest, level > highest * (1.0 + 1e-12))
+        level = np.where(endless, level, np.minimum(level, highest * (1.0 - 1e-14)))
+        low, high = np.zeros(level.shape), np.ones(level.shape)
+        for _ in range(_HALVINGS):
+            more = (self.speedups(high) < level) & ~short
+            if not more.any():
+                break
+            high = np.where(more, 2.0 * high, high)
+        for _ in range(_HALVINGS):
+            middle = low + (high - low) / 2
+            if ((middle <= low) | (middle >= high)).all():
+                break
+            enough = self.speedups(middle) >= level
+            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        return np.where(level <= 0, 0.0, np.where(short, np.inf, high))
+
+    def arrays(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+        """Return slope, width, bend, linear and square. Shape [N, C, S] each."""
+        return self.slope, self.width, self.bend, self.linear, self.square
+
+    def _filled(self, shares: Floats) -> Floats:
+        """Return how much of each piece *shares* fill. Shape [N, C, S]."""
+        left = np.broadcast_to(shares, self.slope.shape[:2]).astype(float)
+        filled = np.empty_like(self.slope)
+        for s in range(filled.shape[2]):
+            filled[:, :, s] = np.minimum(left, self.width[:, :, s])
+            left = left - filled[:, :, s]
+        return filled
+
+
+def _slope(of: Curves, y: Floats) -> Floats:
+    below = 1.0 + y * (of.linear + of.square * y)
+    mixed = of.slope * of.square + of.bend * of.linear
+    return np.asarray((of.slope - y * (2.0 * of.bend + mixed * y)) / below**2)
+
+
+@njit(cache=True, error_model="numpy")
+def slopes(shape: Floats, e: int, y: float) -> tuple[float, float]:
+    """Return the marginal speedup of piece *e* at *y*, and its derivative; *shape* has five numbers each, [5, E]."""
+    slope, bend, linear, square = shape[0, e], shape[2, e], shape[3, e], shape[4, e]
+    below = 1.0 + y * (linear + square * y)
+    mixed = slope * square + bend * linear
+    top = slope - y * (2.0 * bend + mixed * y)
+    bent = -2.0 * ((bend + mixed * y) * below + top * (linear + 2.0 * square * y)) / (below * below * below)
+    return top / (below * below), min(bent, 0.0)
+
+
+@njit(cache=True, error_model="numpy")
+def bought(shape: Floats, e: int, value: float, cap: float) -> float:
+    """Return the least PEs of piece *e* where one more brings no more than *value*, at most *cap*."""
+    slope, width = shape[0, e], min(shape[1, e], cap)
+    if slope <= value:
+        return 0.0
+    if shape[2, e] == 0.0 and shape[4, e] == 0.0:
+        return width if shape[3, e] == 0.0 else min(width, (np.sqrt(slope / value) - 1.0) / shape[3, e])
+    low, high = 0.0, width
+    while True:
+        y = 0.5 * (low + high)
+        if y <= low or y >= high:
+            return low
+        if slopes(shape, e, y)[0] >= value:
+            low = y
+        else:
+            high = y
+
+
+@njit(cache=True, error_model="numpy")
+def _all_bought(shape: Floats, values: Floats) -> Floats:
+    found = np.empty(len(values))
+    for e in range(len(values)):
+        found[e] = bought(shape, e, values[e], np.inf)
+    return found

@@ -1,0 +1,109 @@
+"""How far shares are from being fair or efficient: each function returns by how much, 0 being perfect."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from commonwatt.model.arrays import Floats
+from commonwatt.partitioning._curves import Curves
+from commonwatt.partitioning._market import Market
+
+__all__ = ["best_weighted", "envy", "pareto_violation", "sharing_incentive_violation"]
+
+
+def sharing_incentive_violation(market: Market, shares: Floats) -> float:
+    """Return the largest part of its entitlement's utility that a tenant loses by taking part (Theorem 3.4.4)."""
+    return max(0.0, float((1.0 - market.total(shares) / market.total(market.entitlement())).max()))
+
+
+def envy(market: Market, shares: Floats) -> float:
+    """Return the largest relative gain from another's shares, scaled by the weights of the two.
+
+    In an equilibrium there is none: the scaled shares cost just what the tenant has.
+    """
+    own = market.total(shares)
+    worst = 0.0
+    for i, had in enumerate(own):
+        others = shares * (market.budgets[i] / market.budgets)[:, None]
+        would = _by(market, i).total(others).max()
+        worst = max(worst, float(would / had - 1.0) if had > 0 else np.inf)
+    return worst
+
+
+def _by(market: Market, i: int) -> Market:
+    """Return the market in which everybody works as tenant *i* does."""
+    n = len(market.budgets)
+    rows = np.full(n, i)
+    curves = None if market.curves is None else market.curves.rows(rows)
+    return replace(market, rate=market.rate[rows], parallel_fraction=market.parallel_fraction[rows], curves=curves)
+
+
+def pareto_violation(market: Market, shares: Floats, rounds: int = 200) -> float:
+    """Return a bound on t such that some other shares give every tenant 1 + t times its utility or more.
+
+    For any positive factors the best sum of utilities so weighted bounds 1 + t from above; the factors are moved
+    towards tenants who gain least, and the least bound is returned. 0 (but for rounding) proves efficiency.
+    """
+    had = market.total(shares)
+    if not (had > 0).all():
+        return np.inf
+    steep = (market.rate > 0) * market.marginal(shares * (1.0 - 1e-9)) * shares
+    worth = steep.sum(axis=1) / market.budgets
+    factors = had / worth  # an equilibrium's own: 1 / lambda, times utility
+    least = np.inf
+    for number in range(rounds):
+        factors /= factors.sum()
+        ratio = market.total(best_weighted(market, factors / had)) / had
+        least = min(least, float(factors @ ratio) - 1.0)
+        if least < 1e-12:
+            break
+        factors *= np.exp(-np.clip(ratio - ratio.mean(), -20.0, 20.0) / (1.0 + number) ** 0.5)
+    return max(0.0, least)
+
+
+def best_weighted(market: Market, factors: Floats) -> Floats:
+    """Return the shares that maximise the sum of utilities times *factors* ([N]): PE by PE where it is worth most.
+
+    On each core cluster all who hold shares have the same marginal value, found by bisection; ties of the linear
+    (F = 1) are broken by what is left.
+    """
+    if market.curves is not None:
+        return _best_by_curves(market, market.curves, factors)
+    k, f = market.rate * factors[:, None], market.parallel_fraction
+    curved = (f < 1.0) & (k > 0)
+
+    def held(value: Floats) -> Floats:
+        below = np.where(curved, 1.0 - f, 1.0)
+        return np.where(curved, np.maximum(0.0, (np.sqrt(k * f / value) - f) / below), 0.0)
+
+    linear = np.where((f >= 1.0) & (k > 0), k, 0.0)
+    dearest = linear.argmax(axis=0)
+    highest, linear_value = (k / f).max(axis=0), linear.max(axis=0)
+    high = np.log(np.where(highest > 0, highest, 1.0))
+    low = np.where(linear_value > 0, np.log(np.where(linear_value > 0, linear_value, 1.0)), high - 100.0)
+    for _ in range(100):
+        middle = (low + high) / 2
+        over = held(np.exp(middle)).sum(axis=0) > market.pe_count
+        low, high = np.where(over, middle, low), np.where(over, high, middle)
+    shares = held(np.exp(high))
+    left = np.maximum(market.pe_count - shares.sum(axis=0), 0.0)
+    columns = np.arange(len(left))
+    shares[dearest, columns] += np.where(linear_value > 0, left, 0.0)
+    return shares
+
+
+def _best_by_curves(market: Market, curves: Curves, factors: Floats) -> Floats:
+    """Do the same for any law: at the price of a PE at which it is just sold, ties shared out in proportion."""
+    scale = factors[:, None]
+    high = np.where(market.usable, (scale * curves.marginal(np.zeros_like(market.rate))).max(axis=0), 1.0)
+    low = high * 1e-14
+    for _ in range(120):
+        middle = np.sqrt(low * high)
+        over = curves.held(middle / scale).sum(axis=0) > market.pe_count
+        low, high = np.where(over, middle, low), np.where(over, high, middle)
+    least, most = curves.held(high / scale), np.minimum(curves.held(low / scale), market.pe_count)
+    room, left = (most - least).sum(axis=0), market.pe_count - least.sum(axis=0)
+    part = np.divide(left, room, out=np.zeros_like(left), where=room > 0)
+    return np.asarray(least + (most - least) * np.clip(part, 0.0, 1.0))

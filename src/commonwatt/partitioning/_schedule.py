@@ -1,0 +1,148 @@
+"""From shares to execution: whole PEs, and turns on what is left of each core cluster.
+
+**Space.** A tenant with the share x holds ``n = floor(x)`` PEs all the time and one PE more for the part ``x - n`` of a
+period. Those who share the left-over PEs are laid one after another along them; since none needs one for more than a
+whole period, none is ever on two of them at once. A tenant then runs at s(n) or s(n + 1), on average on the chord of
+the concave s, so that it loses at most ``k (1 - sqrt F) / (1 + sqrt F)`` where it holds less than one PE (there eq. 3.2
+promises what no machine can do) and ``(s'(n) - s'(n + 1)) / 4`` elsewhere; and at most ``s(n + 1) - s(n)`` over the
+units of a period, since turns are whole units.
+
+**Chords.** Under other laws a share can lie on a chord between two numbers of PEs, n and m, that are not neighbours
+(see ``laws``): a tenant then has n all the time and m - n more, together, for a part of the period. Such turns are
+placed where most PEs are left, the largest first. They need not all fit: who loses turns still has s(n).
+
+**Time.** Tenants take turns on the whole core cluster, each for its part of the period: exact but for whole units.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from commonwatt.model.arrays import Bools, Floats, Ints
+from commonwatt.model.errors import InputError
+from commonwatt.partitioning._curves import Curves
+from commonwatt.partitioning._market import Market
+from commonwatt.partitioning._utility import marginal, speedups
+
+__all__ = ["PeSchedule", "loss_bound", "run", "schedule", "timeslice_weights"]
+
+
+@dataclass(frozen=True)
+class PeSchedule:
+    """Who has what in every period of *units* time units."""
+
+    units: int
+    whole: Ints  # PEs a tenant has all the time, [N, C]
+    turns: Ints  # units for which it has one PE more (space), or the whole core cluster (time), [N, C]
+    by_time: bool = False
+    more: Ints | None = None  # PEs a tenant has more in its turns, where that is not one; [N, C]
+    when: Bools | None = None  # with them, in which units, [N, C, units]
+
+
+def schedule(market: Market, shares: Floats, units: int = 1000, *, by_time: bool = False) -> PeSchedule:
+    """Return the schedule that keeps *shares*; raises ``InputError`` where a number of PEs is not whole."""
+    if units < 1:
+        raise InputError("a whole number, 1 or more", field="units", value=units)
+    pes = np.rint(market.pe_count)
+    if not by_time and not np.allclose(pes, market.pe_count, rtol=0, atol=1e-9):
+        raise InputError("whole numbers of PEs", field="pe_count", value=market.pe_count.tolist())
+    if by_time:
+        turns = _whole_units(shares / market.pe_count * units, np.full(len(pes), units))
+        return PeSchedule(units, np.zeros_like(turns), turns, by_time=True)
+    if market.curves is not None:
+        return _by_chords(market, market.curves, shares, units)
+    near = np.rint(shares)
+    whole = np.where(np.abs(shares - near) < 1e-9, near, np.floor(shares)).astype(np.int64)
+    left = pes.astype(np.int64) - whole.sum(axis=0)
+    turns = _whole_units(np.maximum(shares - whole, 0.0) * units, left * units)
+    return PeSchedule(units, whole, np.minimum(turns, units))
+
+
+def _by_chords(market: Market, curves: Curves, shares: Floats, units: int) -> PeSchedule:
+    """Plan by the chord each share lies on; on a curve or an endless line that is one from a whole PE to the next."""
+    low, high = curves.chords(shares)
+    whole = np.rint(low).astype(np.int64)
+    more = np.maximum(1, np.rint(high - low)).astype(np.int64)
+    wanted = np.floor(np.clip((shares - whole) / more, 0.0, 1.0) * units + 1e-9).astype(np.int64)
+    n, c = shares.shape
+    when, turns = np.zeros((n, c, units), np.bool_), np.zeros((n, c), np.int64)
+    for at in range(c):
+        free = np.full(units, round(float(market.pe_count[at])) - int(whole[:, at].sum()))
+        for i in np.argsort(-more[:, at], kind="stable"):
+            best = np.argsort(-free, kind="stable")[: wanted[i, at]]
+            chosen = best[free[best] >= more[i, at]]
+            when[i, at, chosen] = True
+            free[chosen] -= more[i, at]
+            turns[i, at] = len(chosen)
+    return PeSchedule(units, whole, turns, more=more, when=when)
+
+
+def _whole_units(wanted: Floats, room: Ints) -> Ints:
+    """Round down, then give what is left of *room* ([C]) to the largest remainders, the earlier tenant first."""
+    units = np.floor(wanted + 1e-9).astype(np.int64)
+    for c in range(wanted.shape[1]):
+        missing = min(int(room[c]), round(float(wanted[:, c].sum()))) - int(units[:, c].sum())
+        order = np.argsort(units[:, c] - wanted[:, c], kind="stable")
+        units[order[: max(0, missing)], c] += 1
+    return units
+
+
+def loss_bound(market: Market, shares: Floats, units: int = 1000) -> Floats:
+    """Return how much speedup a tenant loses at most on each core cluster by a space schedule. Shape [N, C]."""
+    k, f = market.rate, market.parallel_fraction
+    n = np.floor(shares)
+    if market.curves is not None:
+        low, high = market.curves.chords(shares)
+        step = market.speedups(high) - market.speedups(low)
+        part = np.divide(shares - low, high - low, out=np.zeros_like(low), where=high > low)
+        bend = np.maximum(0.0, (market.marginal(low) - market.marginal(high)) / 4.0)
+        together = ((high - low > 1.5) & (part > 0)).any(axis=0)  # some turns may not fit
+        return np.where(together, np.maximum(part * step, bend), bend) + step / units
+    root = np.sqrt(f)
+    chord = np.where(n < 1, k * (1 - root) / (1 + root), (marginal(k, f, n) - marginal(k, f, n + 1)) / 4)
+    return chord + (speedups(k, f, n + 1) - speedups(k, f, n)) / units
+
+
+def run(market: Market, plan: PeSchedule) -> Floats:
+    """Run one period, unit by unit, PE by PE; return the speedup each tenant has on each core cluster. Shape [N, C].
+
+    For a schedule by time *market* is that of the space shares: its F says what whole core clusters are worth.
+    """
+    n, c = market.rate.shape
+    done = np.zeros((n, c))
+    if plan.when is not None and plan.more is not None:
+        for unit in range(plan.units):
+            done += market.speedups((plan.whole + plan.more * plan.when[:, :, unit]).astype(float))
+        return done / plan.units
+    for at in range(c):
+        lanes = _lanes(plan, at, round(float(market.pe_count[at])))
+        for unit in range(plan.units):
+            held = np.bincount(lanes[:, unit][lanes[:, unit] >= 0], minlength=n).astype(float)
+            if market.curves is None:
+                done[:, at] += speedups(market.rate[:, at], market.parallel_fraction[:, at], held)
+            else:
+                done[:, at] += market.curves.columns([at]).speedups(held[:, None])[:, 0]
+    return done / plan.units
+
+
+def _lanes(plan: PeSchedule, at: int, pes: int) -> Ints:
+    """Return who has each PE of a core cluster in each unit, -1 for nobody. Shape [PEs, units]."""
+    lanes = np.full((pes, plan.units), -1, np.int64)
+    tenants = np.arange(len(plan.turns))
+    if plan.by_time:
+        order = np.repeat(tenants, plan.turns[:, at])
+        lanes[:, : len(order)] = order
+        return lanes
+    always = np.repeat(tenants, plan.whole[:, at])
+    lanes[: len(always)] = always[:, None]
+    shared = lanes[len(always) :].reshape(-1)
+    order = np.repeat(tenants, plan.turns[:, at])
+    shared[: len(order)] = order
+    return lanes
+
+
+def timeslice_weights(market: Market, shares: Floats) -> Floats:
+    """Return the weights that make ``timeslicing`` keep *shares* as time on each core cluster. Shape [N, C]."""
+    return shares / market.pe_count

@@ -1,0 +1,21 @@
+from ._answer import answer as answer
+from ._answer import with_present as with_present
+from ._integer import WholeInstances as WholeInstances
+from ._integer import solve_integer as solve_integer
+from ._market import TimeShares as TimeShares
+from ._market import solve_market as solve_market
+from ._problem import MODES as MODES
+from ._problem import MigDecision as MigDecision
+from ._problem import MigProblem as MigProblem
+
+__all__ = [
+    "MODES",
+    "MigDecision",
+    "MigProblem",
+    "TimeShares",
+    "WholeInstances",
+    "answer",
+    "solve_integer",
+    "solve_market",
+    "with_present",
+]

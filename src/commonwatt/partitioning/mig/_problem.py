@@ -1,0 +1,202 @@
+"""GPUs to cut up and tenants to share them, in arrays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.errors import InputError
+from commonwatt.model.mig_file import MigFile, MigTenant
+from commonwatt.partitioning._market import together
+from commonwatt.partitioning.mig._layouts import Layout, count_vectors, parse_layout
+from commonwatt.partitioning.mig._profiles import PLAIN, Profile, gpu_type
+
+__all__ = ["MODES", "GpuGroup", "LayoutChoice", "MigDecision", "MigProblem"]
+
+MODES = ("market", "integer")
+
+
+@dataclass(frozen=True)
+class LayoutChoice:
+    """One way to cut a GPU: how many instances of each class, and the placement that drains least."""
+
+    counts: Ints  # [K]
+    layout: Layout
+    drained: int
+
+
+@dataclass(frozen=True)
+class GpuGroup:
+    """GPUs that are alike in type and present layout."""
+
+    type: str
+    present: Layout | None
+    members: tuple[int, ...]
+    choices: tuple[LayoutChoice, ...]
+
+
+@dataclass(frozen=True)
+class MigProblem:
+    """A problem compiled.
+
+    Attributes
+    ----------
+    weights
+        Budgets, scaled to sum to 1. Shape [N].
+    speeds
+        Speed of each tenant on an instance of each class, 0 where it does not fit. Shape [N, K].
+    rates
+        The same relative to its best class, so that 1 is as fast as it can be on one instance. Shape [N, K].
+    limits
+        Most instances at a time, infinity for any number. Shape [N].
+    classes
+        Type of GPU and profile of each class of instances.
+    """
+
+    tenants: tuple[str, ...]
+    gpus: tuple[str, ...]
+    weights: Floats
+    speeds: Floats
+    rates: Floats
+    limits: Floats
+    classes: tuple[tuple[str, Profile], ...]
+    groups: tuple[GpuGroup, ...]
+    drain_penalty: float
+
+    @classmethod
+    def of(cls, file: MigFile) -> MigProblem:
+        """Compile a problem file; raises ``InputError`` naming what is wrong, or who does not fit."""
+        keys = PLAIN if file.profiles == "plain" else ("1g", "1g.x2", *PLAIN[1:])
+        types = list(dict.fromkeys(gpu.type for gpu in file.gpus))
+        for gpu in file.gpus:
+            gpu_type(gpu.type, f"gpus.{gpu.name}.type")
+        classes = tuple((name, gpu_type(name).profile(key)) for name in types for key in keys)
+        _check_keys(file, types)
+        speeds = np.array([[_speed(file, t, *c) for c in classes] for t in file.tenants])
+        for tenant, row in zip(file.tenants, speeds, strict=True):
+            if not row.any():
+                raise _refusal(file, tenant, classes)
+        weights = np.array([t.weight for t in file.tenants])
+        together(weights, "tenants.weight")
+        return cls(
+            tuple(t.name for t in file.tenants),
+            tuple(g.name for g in file.gpus),
+            weights / weights.sum(),
+            speeds,
+            speeds / speeds.max(axis=1, keepdims=True),
+            np.array([np.inf if t.max_instances is None else t.max_instances for t in file.tenants], dtype=float),
+            classes,
+            _groups(file, classes, keys),
+            file.drain_penalty,
+        )
+
+    def totals(self, picked: list[list[int]]) -> Ints:
+        """Return how many instances of each class there are, given how many GPUs of each group take each choice."""
+        found = np.zeros(len(self.classes), dtype=np.int64)
+        for group, numbers in zip(self.groups, picked, strict=True):
+            for choice, number in zip(group.choices, numbers, strict=True):
+                found += number * choice.counts
+        return found
+
+    def penalty(self, picked: list[list[int]]) -> float:
+        """Return what the draining costs, given how many GPUs of each group take each choice."""
+        drained = sum(
+            number * choice.drained
+            for group, numbers in zip(self.groups, picked, strict=True)
+            for choice, number in zip(group.choices, numbers, strict=True)
+        )
+        return self.drain_penalty * drained
+
+
+@dataclass(frozen=True)
+class MigDecision:
+    """How all GPUs are cut, and how good that is.
+
+    Attributes
+    ----------
+    picked
+        How many GPUs of each group take each choice.
+    value, bound
+        Welfare less the penalty of draining, and what no decision exceeds.
+    optimal
+        Whether bound and value are the same, up to rounding.
+    """
+
+    picked: list[list[int]]
+    value: float
+    bound: float
+    optimal: bool
+
+
+def _check_keys(file: MigFile, types: list[str]) -> None:
+    known = {n for t in types for p in gpu_type(t).profiles for n in (p.key, p.name, f"{t}/{p.key}", f"{t}/{p.name}")}
+    for tenant in file.tenants:
+        for key in tenant.speed or {}:
+            if key not in known:
+                raise InputError(
+                    f"a profile of these GPUs, such as {', '.join(sorted(n for n in known if '/' not in n))}",
+                    field=f"tenants.{tenant.name}.speed", value=key,
+                )  # fmt: skip
+        for key in tenant.gpu_speed:
+            gpu_type(key, f"tenants.{tenant.name}.gpu_speed")
+
+
+def _fits(file: MigFile, tenant: MigTenant, profile: Profile) -> bool:
+    return tenant.memory_gb + file.memory_reserve_gb <= profile.memory_gb
+
+
+def _speed(file: MigFile, tenant: MigTenant, name: str, profile: Profile) -> float:
+    """Return the speed on one instance; 0 where the tenant's memory does not fit or nothing is said."""
+    if not _fits(file, tenant, profile):
+        return 0.0
+    factor = tenant.gpu_speed.get(name, 1.0)
+    if tenant.speed is None:
+        parallel = float(tenant.parallel_fraction or 0.0)
+        n = profile.sms if file.parallel_over == "sms" else profile.compute
+        return factor * n / (n * (1 - parallel) + parallel)
+    for key in (f"{name}/{profile.key}", f"{name}/{profile.name}", profile.name, profile.key):
+        if key in tenant.speed:
+            return factor * tenant.speed[key]
+    return 0.0
+
+
+def _refusal(file: MigFile, tenant: MigTenant, classes: tuple[tuple[str, Profile], ...]) -> InputError:
+    largest = max((profile for _, profile in classes), key=lambda p: p.memory_gb)
+    if not _fits(file, tenant, largest):
+        reserve = f" less {file.memory_reserve_gb:g} GB in reserve" if file.memory_reserve_gb else ""
+        return InputError(
+            f"at most the memory of the largest instance, {largest.name} with {largest.memory_gb:g} GB{reserve}",
+            field=f"tenants.{tenant.name}.memory_gb", value=f"{tenant.memory_gb:g}",
+        )  # fmt: skip
+    return InputError(
+        f"a speed above 0 on a profile with {tenant.memory_gb:g} GB",
+        field=f"tenants.{tenant.name}.speed", value=tenant.speed,
+    )  # fmt: skip
+
+
+def _groups(file: MigFile, classes: tuple[tuple[str, Profile], ...], keys: tuple[str, ...]) -> tuple[GpuGroup, ...]:
+    alike: dict[tuple[str, Layout | None], list[int]] = {}
+    for place, gpu in enumerate(file.gpus):
+        words = gpu.present
+        present = None if words is None else parse_layout(gpu_type(gpu.type), words, f"gpus.{gpu.name}.present")
+        alike.setdefault((gpu.type, present), []).append(place)
+    return tuple(
+        GpuGroup(name, present, tuple(members), _choices(name, present, classes, keys))
+        for (name, present), members in alike.items()
+    )
+
+
+def _choices(
+    name: str, present: Layout | None, classes: tuple[tuple[str, Profile], ...], keys: tuple[str, ...]
+) -> tuple[LayoutChoice, ...]:
+    now = Counter(present or ())
+    found = []
+    for same in count_vectors(name, keys).values():
+        best = max(same, key=lambda layout: len(set(layout) & set(now)))
+        counts = Counter(placed.profile for placed in best)
+        vector = np.array([counts[p.key] if t == name else 0 for t, p in classes], dtype=np.int64)
+        found.append(LayoutChoice(vector, best, len(now) - len(set(best) & set(now))))
+    return tuple(found)

@@ -1,0 +1,154 @@
+"""MIG profiles of the GPUs people cut up: slices, start positions, memory, SMs. Typed in, each with its source.
+
+A GPU has 7 compute slices and 8 memory slices. A profile takes some of each, and may begin only at certain memory
+slices. Sources, and how far to trust them:
+
+- Profile names, fractions and counts: NVIDIA MIG User Guide, "Supported MIG Profiles". Certain.
+- Start positions: what ``nvidia-smi mig -lgipp`` prints on an A100-40GB, an H100-80GB and an H100 NVL, as published in
+  guides to these machines. The same on all of them. For the H200 and the A100-80GB: assumed to be the same.
+- SMs and usable memory of the A100-40GB and the H100-80GB (SXM): what ``nvidia-smi mig -lgip`` prints, likewise. SMs of
+  the A100-80GB: those of the A100-40GB (the same die). The H100 PCIe has fewer SMs than the SXM module: not in here.
+- H200: 32, 60 and 64 SMs of 2g, 3g and 4g as published with measurements on one; the others are assumed equal to the
+  H100's (the same die). Usable memory is not known here.
+
+Names of GB are NVIDIA's and nominal; what a program can allocate is somewhat different and depends on the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from commonwatt.model.errors import InputError
+from commonwatt.model.names import one_of
+
+__all__ = ["COMPUTE_SLICES", "GPUS", "MEMORY_SLICES", "PLAIN", "GpuType", "Profile", "gpu_type"]
+
+COMPUTE_SLICES = 7
+MEMORY_SLICES = 8
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A way to cut an instance out of one type of GPU.
+
+    Attributes
+    ----------
+    key
+        Name without memory: ``1g``, ``2g``, ``3g``, ``4g``, ``7g``; ``1g+me`` has the media engines, ``1g.x2`` has two
+        memory slices for one compute slice.
+    name
+        NVIDIA's name on this type of GPU, such as ``1g.10gb``.
+    compute, memory
+        Slices it takes.
+    starts
+        Memory slices it may begin at.
+    most
+        Most instances of it on one GPU.
+    memory_gb
+        Nominal memory.
+    usable_gib
+        Memory the driver lists, in GiB; ``None`` where not known here.
+    sms
+        Streaming multiprocessors.
+    """
+
+    key: str
+    name: str
+    compute: int
+    memory: int
+    starts: tuple[int, ...]
+    most: int
+    memory_gb: float
+    usable_gib: float | None
+    sms: int
+
+
+@dataclass(frozen=True)
+class GpuType:
+    """A type of GPU that can be cut up, and how sure its figures are."""
+
+    name: str
+    memory_gb: float
+    profiles: tuple[Profile, ...]
+    certainty: str
+
+    def find(self, name: str) -> Profile | None:
+        """Return the profile called *name* (``3g`` or ``3g.40gb``), ``None`` if there is none."""
+        return next((p for p in self.profiles if name in (p.key, p.name)), None)
+
+    def profile(self, name: str, field: str | None = None) -> Profile:
+        """Return the profile called *name*; raises ``InputError`` naming *field* and those there are."""
+        found = self.find(name)
+        if found is None:
+            raise InputError(
+                f"one of the profiles of a {self.name}: {', '.join(self.names())}", field=field, value=name
+            )
+        return found
+
+    def names(self) -> Iterator[str]:
+        """Yield NVIDIA's names of its profiles."""
+        return (p.name for p in self.profiles)
+
+    @property
+    def whole(self) -> Profile:
+        """The profile that is the whole GPU."""
+        return self.profile("7g")
+
+
+_SHAPES: dict[str, tuple[int, int, tuple[int, ...], int]] = {  # compute, memory, starts, most
+    "1g": (1, 1, (0, 1, 2, 3, 4, 5, 6), 7),
+    "1g+me": (1, 1, (0, 1, 2, 3, 4, 5, 6), 1),
+    "1g.x2": (1, 2, (0, 2, 4, 6), 4),
+    "2g": (2, 2, (0, 2, 4), 3),
+    "3g": (3, 4, (0, 4), 2),
+    "4g": (4, 4, (0,), 1),
+    "7g": (7, 8, (0,), 1),
+}
+PLAIN = ("1g", "2g", "3g", "4g", "7g")
+"""Profiles that layouts are made of unless a problem asks for all of them."""
+
+
+def _type(
+    name: str, certainty: str, memory: dict[int, float], sms: dict[str, int], usable: dict[int, float] | None = None
+) -> GpuType:
+    """Make a type of GPU; memory and usable memory go by the number of memory slices."""
+    profiles = []
+    for key, (compute, slices, starts, most) in _SHAPES.items():
+        shown = f"{compute}g.{memory[slices]:g}gb" + ("+me" if key == "1g+me" else "")
+        listed = None if usable is None else usable[slices]
+        profiles.append(Profile(key, shown, compute, slices, starts, most, memory[slices], listed, sms[key]))
+    return GpuType(name, memory[8], tuple(profiles), certainty)
+
+
+_A100 = {"1g": 14, "1g+me": 14, "1g.x2": 14, "2g": 28, "3g": 42, "4g": 56, "7g": 98}
+_H100 = {"1g": 16, "1g+me": 16, "1g.x2": 26, "2g": 32, "3g": 60, "4g": 64, "7g": 132}
+
+GPUS: dict[str, GpuType] = {
+    gpu.name: gpu
+    for gpu in (
+        _type(
+            "A100-40GB", "all figures from published driver listings",
+            {1: 5, 2: 10, 4: 20, 8: 40}, _A100, {1: 4.75, 2: 9.75, 4: 19.62, 8: 39.50},
+        ),
+        _type(
+            "A100-80GB", "names from the user guide; positions and SMs as on the A100-40GB",
+            {1: 10, 2: 20, 4: 40, 8: 80}, _A100,
+        ),
+        _type(
+            "H100-80GB", "all figures from a published driver listing of an SXM module",
+            {1: 10, 2: 20, 4: 40, 8: 80}, _H100, {1: 9.75, 2: 19.62, 4: 39.50, 8: 79.25},
+        ),
+        _type(
+            "H200-141GB", "names from the user guide; SMs of 1g and 7g, and positions, assumed as on the H100",
+            {1: 18, 2: 35, 4: 71, 8: 141}, _H100,
+        ),
+    )
+}  # fmt: skip
+
+
+def gpu_type(name: str, field: str | None = None) -> GpuType:
+    """Return the type of GPU called *name*; raises ``InputError`` naming *field* and the types there are."""
+    if name not in GPUS:
+        raise InputError(one_of(GPUS, name), field=field, value=name)
+    return GPUS[name]

@@ -1,0 +1,31 @@
+from ._answer import answer as answer
+from ._exact import Exact as Exact
+from ._explain import Explainer as Explainer
+from ._local_search import LocalSearch as LocalSearch
+from ._lookahead import Lookahead as Lookahead
+from ._lower_bound import lower_bound as lower_bound
+from ._objective import objective as objective
+from ._problem import POSTPONED as POSTPONED
+from ._problem import PlacementProblem as PlacementProblem
+from ._problem import PlacementSolver as PlacementSolver
+from ._problem import Schedule as Schedule
+from ._random_greedy import RandomGreedy as RandomGreedy
+from ._settle import settled as settled
+from ._solvers import make_solver as make_solver
+
+__all__ = [
+    "POSTPONED",
+    "Exact",
+    "Explainer",
+    "LocalSearch",
+    "Lookahead",
+    "PlacementProblem",
+    "PlacementSolver",
+    "RandomGreedy",
+    "Schedule",
+    "answer",
+    "lower_bound",
+    "make_solver",
+    "objective",
+    "settled",
+]

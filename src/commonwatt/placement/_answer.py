@@ -1,0 +1,75 @@
+"""Solve a problem file, and say why each job runs where it does or waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from commonwatt.model.errors import InputError
+from commonwatt.model.fields import stamp
+from commonwatt.model.place_file import PlaceFile
+from commonwatt.model.results import PlaceAssignment, PlaceDecision, PlaceResult
+from commonwatt.optimize import seeded, within
+from commonwatt.placement._explain import Explainer
+from commonwatt.placement._objective import check, objective
+from commonwatt.placement._problem import POSTPONED, PlacementProblem
+from commonwatt.placement._solvers import make_solver
+
+__all__ = ["answer"]
+
+
+def answer(
+    file: PlaceFile, *, clock: Callable[[], float], solver: str = "random-greedy", iterations: int = 1000,
+    time_limit_s: float | None = None, seed: int = 0,
+) -> PlaceResult:  # fmt: skip
+    """Decide which job of *file* runs on which node with how many GPUs now.
+
+    Parameters
+    ----------
+    clock
+        Seconds from any instant, such as ``time.perf_counter``.
+    solver
+        One of ``make_solver``'s names.
+    iterations
+        Candidates of ``random-greedy``; ``local-search`` takes 20 steps for each.
+    time_limit_s
+        Stop after so long with the best schedule found.
+    seed
+        Seed of everything random.
+
+    Raises
+    ------
+    InputError
+        If something is wrong in the problem, or no solver has that name; the message names the field.
+    SolverError
+        If ``exact`` finds no schedule.
+    """
+    problem = PlacementProblem.of(file)
+    if problem.use_every_node and solver != "exact":
+        raise InputError("false, as only solver exact keeps it", field="use_every_node", value=True)
+    chosen = make_solver(solver, iterations=iterations, time_limit_s=time_limit_s)
+    began_s = clock()
+    found = chosen.solve(problem, seeded(seed), within(time_limit_s, clock))
+    solve_s = clock() - began_s
+    check(problem, found.best)
+    worth, why = objective(problem, found.best), Explainer(problem, found.best)
+    explained = [(name, why.explain(j)) for j, name in enumerate(problem.job_names)]
+    return PlaceResult(
+        **stamp(file, seed),
+        solver=solver,
+        objective=worth.total,
+        tardiness_cost=worth.tardiness,
+        postponement_cost=worth.postponement,
+        first_ending_cost=worth.first_ending,
+        assignments=tuple(
+            PlaceAssignment(job=a.job, node=a.nodes[0], nodes=a.nodes, gpus=a.gpus)
+            for a in found.best.assignments(problem)
+        ),
+        postponed=tuple(problem.job_names[int(j)] for j in np.flatnonzero(found.best.choice == POSTPONED)),
+        decisions=tuple(PlaceDecision(job=job, reason=e.reason, sentence=e.sentence) for job, e in explained),
+        iterations=found.evaluations,
+        solve_s=solve_s,
+        optimal=found.optimal,
+        bound=found.bound,
+    )

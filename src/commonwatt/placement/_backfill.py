@@ -1,0 +1,207 @@
+"""What clusters run today: EASY backfill, in order of arrival or of multifactor fair share.
+
+Jobs get the GPUs their owner asked for, of the fastest type that is free if any will do, and keep them to the end.
+The first job that does not fit gets a reservation at the earliest time its GPUs can be free; a later job may start if
+it fits now and either ends by then or leaves the reserved GPUs alone. Ends are planned with the declared time limit,
+where there is one.
+
+Sources: D. Lifka, "The ANL/IBM SP scheduling system" (JSSPP 1995) for EASY; the multifactor priority of Slurm
+for fair share, ``2 ** (-usage share / entitlement)`` with usage decayed by a half-life.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.units import WEEK_S
+from commonwatt.optimize import KeepGoing, always, ranked
+from commonwatt.placement._arrays import Candidate, Record, Records, can_stay, give, prepare, reset, withdraw_claim
+from commonwatt.placement._neighbourhood import candidate_cost
+from commonwatt.placement._problem import PlacementProblem, PlacementSearch
+
+__all__ = ["Backfill", "fair_share_factor"]
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """EASY backfill.
+
+    Attributes
+    ----------
+    age_weight, fair_share_weight, size_weight
+        Weights of the factors of a job's priority, each from 0 to 1. The default, age alone, is order of arrival.
+    max_age_s
+        Age at which the age factor reaches 1, if the other weights are not 0.
+    depth
+        How many waiting jobs are looked at.
+    """
+
+    age_weight: float = 1.0
+    fair_share_weight: float = 0.0
+    size_weight: float = 0.0
+    max_age_s: float = WEEK_S
+    depth: int = 1000
+
+    plans: ClassVar[bool] = False
+    leaves_room: ClassVar[bool] = False
+
+    def solve(
+        self, problem: PlacementProblem, rng: np.random.Generator, keep_going: KeepGoing = always  # noqa: ARG002
+    ) -> PlacementSearch:  # fmt: skip
+        """Return the schedule; running jobs stay."""
+        c = prepare(problem)
+        order = ranked(-self._priority(problem), problem.submit_s)
+        waiting = order[problem.stay[order] < 0][: self.depth]
+        by_time = ranked(problem.row_job[c.rows["origin"]], c.rows["time_s"])
+        cost = _start_jobs(c, waiting, by_time, problem.limit_s)
+        return PlacementSearch(c.schedule(c.jobs["choice"].copy(), c.given), float(cost))
+
+    def _priority(self, problem: PlacementProblem) -> Floats:
+        if not (self.fair_share_weight or self.size_weight):
+            return np.zeros(len(problem))  # ties go by arrival
+        age = np.clip((problem.now_s - problem.submit_s) / self.max_age_s, 0.0, 1.0)
+        share = fair_share_factor(problem.tenant_usage_gpu_s, problem.tenant_weight)[problem.tenant]
+        asked = np.where(problem.asked, problem.width * problem.per_node, 0)
+        size = np.maximum.reduceat(asked, problem.start[:-1]) / max(1, int(problem.node_gpus.sum()))
+        return self.age_weight * age + self.fair_share_weight * share + self.size_weight * size
+
+
+def fair_share_factor(usage: Floats, weight: Floats) -> Floats:
+    """``2 ** (-(usage share) / (entitled share))`` of each tenant; 1 for everybody before anything was used."""
+    total = usage.sum()
+    if total <= 0:
+        return np.ones(len(usage))
+    return np.asarray(np.exp2(-(usage / total) / (weight / weight.sum())))
+
+
+class _Reservation(NamedTuple):
+    """What the first job that waits was promised."""
+
+    reserved: Ints  # [N] GPUs promised to it
+    spare: Ints  # [N] GPUs of its nodes that stay free even then
+    by_time: Ints  # [C] rows of each job, the fastest first
+
+
+@njit(cache=True, nogil=True)
+def _start_jobs(c: Candidate, order: Ints, by_time: Ints, limit_s: Floats) -> float:
+    """Start the jobs of *order* that may; *by_time* [C] has the rows of each job, the fastest first."""
+    reset(c)
+    jobs, rows, nodes, lists, held, given, picked, _ = c
+    end_s = np.full(len(jobs), np.inf)  # planned ends of what runs
+    for j in range(len(jobs)):
+        job = jobs[j]
+        job.choice = -1
+        if job.stay >= 0:
+            withdraw_claim(job, rows, nodes, lists, held)
+            can_stay(job, rows, nodes, held, picked)
+            give(jobs, rows, nodes, lists, given, picked, j, job.stay)
+            end_s[j] = _planned(rows[job.stay].time_s, limit_s[j])
+        promise = _Reservation(np.zeros(len(nodes), dtype=np.int64), np.zeros(len(nodes), dtype=np.int64), by_time)
+    shadow_s = np.inf
+    head = -1
+    for j in order:
+        r = _first_row(c, jobs[j], promise, shadow_s, limit_s[j])
+        if r >= 0:
+            row = rows[r]
+            for i in range(row.width):
+                if promise.reserved[picked[i]] > 0 and _planned(row.time_s, limit_s[j]) > shadow_s:
+                    promise.spare[picked[i]] -= row.per_node
+            give(jobs, rows, nodes, lists, given, picked, j, r)
+            end_s[j] = _planned(row.time_s, limit_s[j])
+        elif head < 0:
+            head = j
+            shadow_s = _reserve(c, jobs[j], promise, end_s)
+    return candidate_cost(jobs, rows, nodes, given)
+
+
+@njit(cache=True, nogil=True)
+def _planned(time_s: float, limit_s: float) -> float:
+    return limit_s if limit_s < np.inf else time_s
+
+
+@njit(cache=True, nogil=True)
+def _wanted(job: Record, rows: Records, r: int) -> bool:
+    """Whether row *r* is what the owner asked for; every row is, for an owner with no wish that can be met."""
+    if rows[r].asked:
+        return True
+    for other in range(job.first, job.last):  # noqa: SIM110 (numba has no all() over a generator)
+        if rows[other].asked:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _first_row(c: Candidate, job: Record, promise: _Reservation, shadow_s: float, limit_s: float) -> int:
+    """Fastest row of *job* that can start now without delaying the reservation, or -1."""
+    for r in promise.by_time[job.first : job.last]:
+        if not _wanted(job, c.rows, r):
+            continue
+        row = c.rows[r]
+        in_the_way = _planned(row.time_s, limit_s) > shadow_s
+        found = 0
+        for room in range(row.per_node, 1 << 20):
+            larger = False
+            for n in range(len(c.nodes)):
+                node = c.nodes[n]
+                if node.klass != row.klass or node.free < room:
+                    continue
+                larger = True
+                if node.free != room:
+                    continue
+                if in_the_way and promise.reserved[n] > 0 and promise.spare[n] < row.per_node:
+                    continue
+                c.picked[found] = n
+                found += 1
+                if found == row.width:
+                    return r
+            if not larger:
+                break
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def _reserve(c: Candidate, head: Record, promise: _Reservation, end_s: Floats) -> float:
+    """Reserve the earliest nodes for job *head*; returns when it can start, infinity if never."""
+    free = np.empty(len(c.nodes), dtype=np.int64)
+    for n in range(len(c.nodes)):
+        free[n] = c.nodes[n].free
+    by_end = np.argsort(end_s)
+    k = 0
+    while k < len(by_end) and end_s[by_end[k]] < np.inf:
+        now_s = end_s[by_end[k]]
+        while k < len(by_end) and end_s[by_end[k]] == now_s:
+            job = c.jobs[by_end[k]]
+            row = c.rows[job.choice]
+            for i in range(row.width):
+                free[c.given[job.slot + i]] += row.per_node
+            k += 1
+        for r in promise.by_time[head.first : head.last]:
+            if _wanted(head, c.rows, r) and _reserve_row(c, c.rows[r], promise, free):
+                return now_s
+    return np.inf
+
+
+@njit(cache=True, nogil=True)
+def _reserve_row(c: Candidate, row: Record, promise: _Reservation, free: Ints) -> bool:
+    """Reserve nodes for *row*, best fit first, if enough of them have *free* GPUs."""
+    enough = 0
+    for n in range(len(c.nodes)):
+        if c.nodes[n].klass == row.klass and free[n] >= row.per_node:
+            enough += 1
+    if enough < row.width:
+        return False
+    left = row.width
+    for room in range(row.per_node, 1 << 20):
+        for n in range(len(c.nodes)):
+            if left > 0 and c.nodes[n].klass == row.klass and free[n] == room:
+                promise.reserved[n] = row.per_node
+                promise.spare[n] = free[n] - row.per_node
+                left -= 1
+        if left == 0:
+            break
+    return True

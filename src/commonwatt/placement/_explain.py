@@ -1,0 +1,109 @@
+"""Why a job runs where it does, or waits: a typed reason, its numbers, and one sentence.
+
+Reasons follow from the finished schedule, so they hold whichever solver made it.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from commonwatt.model.arrays import Index, Ints
+from commonwatt.model.explanation import PlacementExplanation, Reason
+from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
+
+__all__ = ["Explainer"]
+
+
+class Explainer:
+    """Explains one schedule of one problem, job by job."""
+
+    def __init__(self, problem: PlacementProblem, schedule: Schedule) -> None:
+        self.problem, self.schedule = problem, schedule
+
+    @cached_property
+    def free(self) -> Ints:
+        """GPUs of each node the schedule leaves free, [N]."""
+        return self.schedule.free_gpus(self.problem)
+
+    def fits(self, row: Index, job: Index) -> bool:
+        """Whether configuration *row* of *job* would fit into what the schedule leaves free."""
+        p = self.problem
+        if row == p.stay[job]:
+            return bool(np.all(self.free[p.nodes_held(job)] >= p.per_node[row]))
+        return len(p.room(row, self.free)) > 0
+
+    def explain(self, job: int) -> PlacementExplanation:
+        """Explain what *job* got."""
+        row = int(self.schedule.choice[job])
+        return self._waits(job) if row == POSTPONED else self._runs(job, row)
+
+    def _runs(self, job: int, row: int) -> PlacementExplanation:
+        p = self.problem
+        nodes = self.schedule.nodes_of(p, job)
+        end_s = p.now_s + p.time_s[row] + p.node_wait_s[nodes].max(initial=0.0)
+        spare_s, rows = p.due_s[job] - end_s, np.arange(p.start[job], p.start[job + 1])
+        cost = cheapest = fits = None
+        if row == p.stay[job]:
+            reason = Reason.KEPT
+        elif spare_s > 0:
+            in_time = rows[p.now_s + p.time_s[rows] < p.due_s[job]]
+            cost, cheapest = float(p.run_cost[row]), float(p.run_cost[in_time].min())
+            reason = Reason.CHEAPEST_IN_TIME if cost <= cheapest * (1 + 1e-12) else Reason.IN_TIME
+            fits = self._any_fits(in_time, job) if reason is Reason.IN_TIME else None
+        elif p.time_s[row] <= p.fastest_s[job] * (1 + 1e-12):
+            reason = Reason.FASTEST
+        else:
+            reason, fits = Reason.LATE, self._any_fits(rows[p.time_s[rows] < p.time_s[row]], job)
+        return PlacementExplanation(
+            reason, p.job_names[job], tuple(p.node_names[n] for n in nodes), p.gpus_of(row), cost, cheapest, fits,
+            due_at_submission=self._due_before(job), spare_s=_finite(spare_s),
+        )  # fmt: skip
+
+    def _due_before(self, job: int) -> bool:
+        """Whether the job was late when it was submitted; how late, the problem does not know."""
+        return bool(self.problem.due_s[job] <= self.problem.submit_s[job])
+
+    def _any_fits(self, rows: Ints, job: int) -> bool:
+        return any(self.fits(row, job) for row in rows)
+
+    def _waits(self, job: int) -> PlacementExplanation:
+        p = self.problem
+        rows, held = np.arange(p.start[job], p.start[job + 1]), p.stay[job] >= 0
+        nodes = p.nodes_held(job) if held else ()
+        takers: tuple[str, ...] = ()
+        other_takers, restart_s = 0, None
+        if held:
+            reason = Reason.DISPLACED
+            takers, other_takers = self._takers(job)
+            if len(again_s := p.time_s[rows[rows != p.stay[job]]]):
+                restart_s = max(float(again_s.min() - p.time_s[p.stay[job]]), 0.0)
+        elif not any(len(p.room(row, p.node_gpus)) for row in rows):
+            reason = Reason.NODES_DOWN
+        else:
+            reason = Reason.HELD_BACK if any(self.fits(row, job) for row in rows) else Reason.NO_ROOM
+        return PlacementExplanation(
+            reason, p.job_names[job], tuple(p.node_names[n] for n in nodes), int((p.width * p.per_node)[rows].min()),
+            takers=takers, other_takers=other_takers, restart_s=restart_s, due_at_submission=self._due_before(job),
+            spare_s=_finite(p.due_s[job] - p.now_s - p.interval_s - p.fastest_s[job]),
+        )  # fmt: skip
+
+    def _takers(self, job: int) -> tuple[tuple[str, ...], int]:
+        """Jobs that newly get GPUs of the nodes allocated to *job*.
+
+        The owner of *job* reads the sentence: jobs of the same tenant are named, others counted.
+        """
+        p, held = self.problem, set(self.problem.nodes_held(job).tolist())
+        own, others = [], 0
+        for other in np.flatnonzero(self.schedule.choice != POSTPONED):
+            if held & (set(self.schedule.nodes_of(p, other).tolist()) - set(p.nodes_held(other).tolist())):
+                if p.tenant[other] == p.tenant[job]:
+                    own.append(p.job_names[int(other)])
+                else:
+                    others += 1
+        return tuple(own), others
+
+
+def _finite(seconds: float) -> float | None:
+    return float(seconds) if np.isfinite(seconds) else None

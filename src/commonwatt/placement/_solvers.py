@@ -1,0 +1,62 @@
+"""All solvers by name. A name has one owner."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from commonwatt.model.errors import InputError
+from commonwatt.model.names import one_of
+from commonwatt.model.scenario import SolverName
+from commonwatt.placement._backfill import Backfill
+from commonwatt.placement._exact import Exact
+from commonwatt.placement._local_search import LocalSearch
+from commonwatt.placement._lookahead import Lookahead
+from commonwatt.placement._priority_order import PriorityOrder
+from commonwatt.placement._problem import PlacementSolver
+from commonwatt.placement._random_greedy import RandomGreedy
+
+__all__ = ["SOLVERS", "make_solver"]
+
+SOLVERS: tuple[str, ...] = get_args(SolverName)
+PLAN_MOVES = 200  # of a local search over plans
+
+
+def make_solver(
+    name: str, *, iterations: int = 1000, steps: int | None = None, placements: int | None = None,
+    time_limit_s: float | None = None, fair_share_weight: float = 2.0, over_plans: bool = False,
+) -> PlacementSolver:  # fmt: skip
+    """Return the solver *name*; settings that are not its own are ignored.
+
+    Parameters
+    ----------
+    iterations, placements
+        Of the randomized greedy, from which the local search starts.
+    steps
+        Of the local search; 20 for each iteration if ``None``.
+    over_plans
+        Whether the local search improves plans (see ``Lookahead``) instead of the objective.
+    time_limit_s
+        Of ``exact``, which reads the clock itself.
+
+    Raises
+    ------
+    InputError
+        If no solver is called *name*.
+    """
+    greedy = RandomGreedy(iterations=iterations, placements=placements)
+    match name:
+        case "random-greedy":
+            return greedy
+        case "local-search" if not over_plans:
+            return LocalSearch(start=greedy, steps=20 * iterations if steps is None else steps)
+        case "lookahead" | "local-search":
+            return Lookahead(moves=PLAN_MOVES if name == "local-search" else 0)
+        case "exact":
+            return Exact(time_limit_s=time_limit_s)
+        case "easy":
+            return Backfill()
+        case "fair-share":
+            return Backfill(fair_share_weight=fair_share_weight)
+        case "fifo" | "edf" | "priority" | "srtf":
+            return PriorityOrder(name)
+    raise InputError(one_of(SOLVERS, name), field="solver", value=name)

@@ -1,0 +1,201 @@
+"""A capacity plan for the end of a series, and its replay over the recent past."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from commonwatt import __version__
+from commonwatt.capacity import Calibrator, KnobHistory, KnobPoint, beyond_total, learn_knob
+from commonwatt.capacity.scores import gpus_served, slots_served
+from commonwatt.data.series_files import SeriesFile
+from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.demand import LEVELS, DemandSeries, Predictor, quantile_at
+from commonwatt.model.errors import InputError
+from commonwatt.model.forecast_results import ForecastKnobPoint, ForecastPlanResult, ForecastPlanStep, ForecastReplay
+from commonwatt.model.units import DAY_S
+from commonwatt.planning.predictors import SavedPredictor
+
+__all__ = ["ReplayedPlan", "plan_series"]
+
+_HISTORY_DAYS = 7.0  # before the replay; the knob and the calibration learn from it
+
+
+@dataclass(frozen=True)
+class ReplayedPlan:
+    """A plan, and the arrays of its replay.
+
+    Parameters
+    ----------
+    result
+        The document.
+    begin
+        Index of the first value replayed.
+    actual
+        Demand replayed, GPUs. Shape [T].
+    quantiles
+        Its forecasts, made m steps before, GPUs. Shape [T, Q].
+    on
+        GPUs kept on, calibrated. Shape [T].
+    ahead
+        Forecast of the steps after the end, GPUs. Shape [m, Q].
+    """
+
+    result: ForecastPlanResult
+    begin: int
+    actual: Floats
+    quantiles: Floats
+    on: Ints
+    ahead: Floats
+
+
+def plan_series(
+    file: SeriesFile, predictor: Predictor, test_from: int | None = None, *, target: float = 0.98,
+    total_gpus: int | None = None, node_gpus: int | None = None, seed: int = 0,
+) -> ReplayedPlan:  # fmt: skip
+    """Plan how many GPUs stay on after the end of a series, and replay the plan from index *test_from* on.
+
+    The predictor learns from the values more than a week before *test_from*, the knob and the calibration from that
+    week. The replay forecasts each instant a horizon ahead.
+
+    Parameters
+    ----------
+    predictor
+        As ``load_predictor`` returns it; one from a model file is not fitted.
+    test_from
+        Index of the first value replayed; the last seventh if ``None``.
+    target
+        Share of instants with enough GPUs on that is promised, above 0, at most 1.
+    total_gpus
+        All GPUs; ``None`` for no limit.
+    node_gpus
+        GPUs of a node, to plan whole nodes.
+
+    Raises
+    ------
+    InputError
+        For a series that leaves too little to learn from before *test_from*, and a model file trained on later values.
+    """
+    fitted, series, m = isinstance(predictor, SavedPredictor), file.series, predictor.horizon
+    begin = len(series) * 6 // 7 if test_from is None else test_from
+    first = _fit(series, predictor, begin, seed, fitted=fitted)
+    origins = np.arange(first - m, len(series), dtype=np.int64)
+    quantiles = predictor.predict_many(series, origins)
+    calibrator = Calibrator(target, whole_gpus=total_gpus, steps=m)
+    kept = calibrator.follow(series.gpus, origins, LEVELS, quantiles)
+    last = quantiles[:-m, -1]  # of the values from index first on
+    whole = _most(series.gpus[:begin]) if total_gpus is None else total_gpus
+    knob = learn_knob(KnobHistory(LEVELS, last[: begin - first], series.gpus[first:begin], whole))
+    chosen = knob.choose(target)
+    replayed = slice(begin - first, -m)
+    actual, now, on = series.gpus[begin:], last[begin - first :], kept.gpus[replayed, -1]
+    most = math.inf if total_gpus is None else total_gpus
+    everything = np.maximum(kept.everything[replayed], 1).astype(float)
+    ways = {
+        "calibrated": on.astype(float),
+        "knob": chosen.keep_on(LEVELS, now, everything if chosen.level >= 1 else most),
+        "last-value": np.minimum(np.ceil(series.filled()[begin - m : -m]), most),
+        "perfect-foresight": np.minimum(np.ceil(actual), most),
+    }
+    known, state = ~np.isnan(actual), calibrator.state
+    beyond = None if total_gpus is None else beyond_total(actual[known], target, total_gpus)
+    result = ForecastPlanResult(
+        version=__version__,
+        seed=seed,
+        input_digest=file.digest,
+        model=predictor.name,
+        n=predictor.look_back,
+        m=m,
+        step_s=series.step_s,
+        target=target,
+        total_gpus=max(1, calibrator.everything_gpus),
+        total_gpus_given=total_gpus is not None,
+        fitted_before=None if fitted else file.moment(first),
+        calibrated_from=file.moment(first),
+        replayed_from=file.moment(begin),
+        replayed=int(known.sum()),
+        fallback=int((known & ~kept.promised[replayed]).sum()),
+        beyond_total=None if total_gpus is None else int((actual[known] > total_gpus).sum()),
+        knob=tuple(_point(point) for point in knob.points),
+        chosen=_point(chosen),
+        replay=tuple(_replay(name, gpus, actual, everything) for name, gpus in ways.items()),
+        promise_kept=state.kept and beyond is None,
+        promise=beyond or state.sentence,
+        plan=_steps(file, quantiles[-1], kept.gpus[-1], target, node_gpus),
+    )
+    return ReplayedPlan(result, begin, actual, now, on, quantiles[-1])
+
+
+def _fit(series: DemandSeries, predictor: Predictor, begin: int, seed: int, *, fitted: bool) -> int:
+    """Fit *predictor* on the values before the first one forecast, whose index is returned.
+
+    Seasonal naive knows its look-back only after a fit: then there are two attempts.
+    """
+    if begin <= series.first_known + predictor.horizon:
+        expected = f"a known value more than {predictor.horizon} steps before it"
+        raise InputError(expected, field="test_from", value=begin)
+    rng, tried = np.random.default_rng(seed), False
+    while True:
+        least = predictor.look_back + predictor.horizon
+        first = max(
+            begin - round(_HISTORY_DAYS * DAY_S / series.step_s), least if fitted else (least + begin) // 2,
+            series.first_known + predictor.horizon,
+        )  # fmt: skip
+        if not least <= first < begin:
+            raise InputError(f"more than {least} values before it", field="test_from", value=begin)
+        try:
+            predictor.fit(series.between(0, begin if fitted else first), rng)
+        except InputError:
+            if tried or predictor.look_back + predictor.horizon == least:
+                raise
+            tried = True
+        else:
+            return first
+
+
+def _most(before: Floats) -> int:
+    return max(1, math.ceil(float(np.nanmax(before)))) if not np.isnan(before).all() else 1
+
+
+def _point(point: KnobPoint) -> ForecastKnobPoint:
+    return ForecastKnobPoint(
+        q=point.level,
+        extra_gpus=point.extra_gpus,
+        mean_gpus_on=point.mean_gpus,
+        performance=point.slots_served,
+        gpus_served=point.gpus_served,
+        energy_saving_pct=100 * point.saving,
+    )
+
+
+def _replay(name: str, on: Floats, actual: Floats, everything: Floats) -> ForecastReplay:
+    known = ~np.isnan(actual)
+    if not known.any():
+        raise InputError("a known value to replay", field="test_from", value="none")
+    on, actual = on[known], actual[known]
+    served = gpus_served(on, actual)
+    return ForecastReplay(
+        name=name,
+        performance=slots_served(on, actual),
+        gpus_served=1.0 if math.isnan(served) else served,
+        mean_gpus_on=float(on.mean()),
+        energy_saving_pct=100 * (1.0 - float(on.mean()) / float(everything[known].mean())),
+    )
+
+
+def _steps(
+    file: SeriesFile, quantiles: Floats, on: Ints, target: float, node_gpus: int | None
+) -> tuple[ForecastPlanStep, ...]:
+    median, own = (quantile_at(LEVELS, quantiles, level) for level in (0.5, target))
+    return tuple(
+        ForecastPlanStep(
+            at=file.moment(len(file.series) + h),
+            median_gpus=float(median[h]),
+            quantile_gpus=float(own[h]),
+            gpus_on=int(on[h]),
+            nodes_on=None if node_gpus is None else -(-int(on[h]) // node_gpus),
+        )
+        for h in range(len(on))
+    )

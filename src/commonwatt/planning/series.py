@@ -1,0 +1,199 @@
+"""Demand from a series file, a job log, a generator or Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from commonwatt import __version__
+from commonwatt.data.check import locate_input
+from commonwatt.data.demand import demand_of
+from commonwatt.data.generators.demand import DemandSpec, generate_demand
+from commonwatt.data.guess import guess_format
+from commonwatt.data.log import JobLog, time_of
+from commonwatt.data.readers import READERS, read_log
+from commonwatt.data.series_files import LONGEST_GAP_S, SeriesFile, read_series, write_series
+from commonwatt.model.arrays import Ints
+from commonwatt.model.demand import DemandSeries
+from commonwatt.model.errors import InputError
+from commonwatt.model.forecast_results import ForecastDemandResult
+from commonwatt.model.names import one_of
+
+__all__ = ["CountedDemand", "LoadedSeries", "count_demand", "generated_demand", "load_series"]
+
+
+@dataclass(frozen=True)
+class LoadedSeries:
+    """A demand series, and the jobs behind it if it comes from a job log.
+
+    Parameters
+    ----------
+    starts, sizes
+        Index of the first value that counts each job, and its GPUs. Shape [J].
+    """
+
+    file: SeriesFile
+    starts: Ints | None = None
+    sizes: Ints | None = None
+
+
+def load_series(
+    path: Path, column: str = "gpus", time_column: str | None = None, where: Mapping[str, str] | None = None,
+    longest_gap_s: float = LONGEST_GAP_S,
+) -> LoadedSeries:  # fmt: skip
+    """Read a demand file or, recognised by its columns, a job log.
+
+    Parameters
+    ----------
+    column
+        The column with the demand; of a job log ``gpus`` (running) or ``wanted_gpus`` (running or waiting).
+    time_column, where, longest_gap_s
+        As ``data.series_files.read_series`` takes them, for a demand file.
+
+    Raises
+    ------
+    InputError
+        For a file that is neither, and whatever is wrong in it.
+    """
+    log = _job_log(path, where) if time_column is None and path.suffix.lower() != ".parquet" else None
+    if log is None:
+        return LoadedSeries(read_series(path, column, time_column, where, longest_gap_s))
+    counted = demand_of(log)
+    both = {"gpus": counted.running, "wanted_gpus": counted.wanted}
+    if column not in both:
+        raise InputError("gpus or wanted_gpus, as this is a job log", field="column", value=column)
+    return LoadedSeries(SeriesFile(both[column], counted.dated, 0), counted.starts, counted.sizes)
+
+
+def _job_log(path: Path, where: Mapping[str, str] | None) -> JobLog | None:
+    """Return the job log at *path*; ``None`` if it is none."""
+    located, source = locate_input(str(path))
+    if source is None:
+        try:
+            source = guess_format(located)
+        except InputError as error:
+            if error.field != "--format":
+                raise
+            return None
+    if source not in READERS:
+        return None
+    if where:
+        raise InputError("no --where, as this is a job log: see forecast demand --tenant", field="where")
+    return read_log(source, located)
+
+
+@dataclass(frozen=True)
+class CountedDemand:
+    """Demand, and where it comes from.
+
+    Parameters
+    ----------
+    running, wanted
+        Demand of jobs running, and of jobs running or waiting; the latter ``None`` without a job log.
+    counted_from
+        ``starts`` or ``submissions``: from when jobs count; ``None`` without a job log.
+    dated
+        Whether times are dates.
+    """
+
+    source: str
+    running: DemandSeries
+    wanted: DemandSeries | None = None
+    counted_from: str | None = None
+    dated: bool = True
+
+    def write(self, out: Path) -> None:
+        """Write the series to *out*, CSV or Parquet; raises ``InputError`` as ``write_series``."""
+        columns = {"gpus": self.running.gpus}
+        if self.wanted is not None:
+            columns["wanted_gpus"] = self.wanted.gpus
+        write_series(out, self.running.start_s, self.running.step_s, columns, dated=self.dated)
+
+    def result(self, out: Path | None, seed: int) -> ForecastDemandResult:
+        """Return the document; *out* is the file written."""
+        series, file = self.running, SeriesFile(self.running, self.dated, 0)
+        known, wanted = series.gpus[series.known], self.wanted
+        return ForecastDemandResult(
+            version=__version__,
+            seed=seed,
+            input_digest=file.digest,
+            source=self.source,
+            out=None if out is None else str(out),
+            step_s=series.step_s,
+            first=file.moment(0),
+            last=file.moment(len(series) - 1),
+            values=len(series),
+            unknown=int((~series.known).sum()),
+            counted_from=self.counted_from,
+            mean_gpus=float(known.mean()) if len(known) else None,
+            most_gpus=float(known.max()) if len(known) else None,
+            mean_wanted_gpus=None if wanted is None else float(np.mean(wanted.gpus)),
+            most_wanted_gpus=None if wanted is None else float(np.max(wanted.gpus)),
+        )
+
+
+def generated_demand(days: float, step_s: float, seed: int) -> CountedDemand:
+    """Return a generated series in the likeness of a public cluster."""
+    series = generate_demand(DemandSpec(days=days, step_s=step_s), np.random.default_rng(seed))
+    return CountedDemand("generated in the likeness of a public cluster", series)
+
+
+def count_demand(
+    log: str, source: str | None = None, columns: Mapping[str, str] | None = None, *, tenant: str | None = None,
+    step_s: float = 60.0, begin: str | None = None, end: str | None = None,
+) -> CountedDemand:  # fmt: skip
+    """Count the GPUs that the jobs of a log wanted over time.
+
+    Parameters
+    ----------
+    log
+        Path of a job log, or name of a public one.
+    source
+        Its format; guessed if ``None``.
+    columns
+        The columns of a CSV log by our names.
+    tenant
+        Only the jobs of this tenant.
+    begin, end
+        Period: ISO 8601, or seconds on the clock of the log.
+
+    Raises
+    ------
+    InputError
+        For a file that is no job log, and a tenant or a period that is not in it.
+    """
+    path, own_format = locate_input(log)
+    kind = source or own_format or ("csv" if columns else guess_format(path))
+    if kind not in READERS:
+        raise InputError("a job log", file=path, field="LOG", value=f"{kind} profiles")
+    jobs = read_log(kind, path, columns or None)
+    if tenant is not None:
+        jobs = _of_tenant(jobs, tenant)
+    begin_s, end_s = (
+        None if text is None else _clock(jobs, text, field) for field, text in (("begin", begin), ("end", end))
+    )
+    counted = demand_of(jobs, step_s, begin_s, end_s)
+    counted_from = "starts" if counted.from_starts else "submissions"
+    return CountedDemand(jobs.source, counted.running, counted.wanted, counted_from, counted.dated)
+
+
+def _of_tenant(log: JobLog, tenant: str) -> JobLog:
+    others = [name != tenant for name in log.tenant]
+    if all(others):
+        raise InputError(one_of(sorted(set(log.tenant))[:20], tenant), field="tenant", value=tenant)
+    return JobLog.of(
+        f"{log.source}, {tenant}", job=log.job, tenant=log.tenant, submit_s=log.submit_s, duration_s=log.duration_s,
+        gpus=log.gpus, start_s=log.start_s, censored=log.censored, origin=log.origin, dropped=log.dropped,
+        reasons={"of other tenants": others}, path=log.path, complete_from_s=log.complete_from_s,
+    )  # fmt: skip
+
+
+def _clock(log: JobLog, text: str, field: str) -> float:
+    """Return seconds on the clock of *log*."""
+    try:
+        return time_of(log, text)
+    except InputError as error:
+        raise InputError(error.expected, field=field, value=text) from None

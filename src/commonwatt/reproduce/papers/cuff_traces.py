@@ -1,0 +1,104 @@
+"""The traces CUFF is run on again, and the forecasts of one network on one of them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from commonwatt.data import locate
+from commonwatt.data.generators.demand import DemandSpec, generate_demand
+from commonwatt.data.series_files import read_series
+from commonwatt.forecasting import NetworkPredictor, NetworkSettings, Recipe, Rolled, roll
+from commonwatt.model.demand import DemandSeries
+from commonwatt.model.units import DAY_S
+from commonwatt.reproduce.topic import Extent
+
+__all__ = ["KINDS", "Trace", "forecasts", "traces"]
+
+KINDS: dict[Extent, tuple[str, ...]] = {
+    "quick": ("gru",),
+    "default": ("gru", "bilstm", "cnn"),
+    "full": ("gru", "bilstm", "cnn"),
+}
+
+_SETTINGS: dict[Extent, NetworkSettings] = {
+    "quick": NetworkSettings(members=1, hidden=16, width=32, recipe=Recipe(epochs=3, share=0.5, patience=2)),
+    "default": NetworkSettings(members=1, recipe=Recipe(epochs=4, share=0.25, patience=2)),
+    "full": NetworkSettings(),
+}
+_QUICK_DAYS = 5.0
+_WARM_UP_DAYS = 2.0
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A demand series, its counterpart in the paper, and whether the two are comparable.
+
+    Parameters
+    ----------
+    paper
+        The paper's name of the trace, empty for one it does not have.
+    total_gpus
+        GPUs of the cluster; ``None``: ratios to it mean nothing.
+    begin
+        Index of the first value scored; the values from five to six sevenths of the published series are.
+    """
+
+    name: str
+    paper: str
+    series: DemandSeries
+    begin: int
+    total_gpus: int | None
+    comparable: bool
+    note: str
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the values."""
+        return hashlib.sha256(self.series.gpus.tobytes()).hexdigest()
+
+
+_PUBLISHED = (
+    ("Philly", "Philly", "philly_demand_1min.csv.gz", "gpus", 2490, True,
+     "the same log, but requested load from its complete records; which part the paper used is not said"),
+    ("Earth", "", "earth_demand_1min.csv.gz", "running_gpus", 856, False,
+     "not in the paper: the only Helios cluster public at one minute, beside its Venus"),
+    ("Venus", "Venus", "venus_demand_10min.csv.gz", "running_gpus", 1064, False,
+     "public at 10 minutes only: five steps are 50 minutes"),
+    ("Alibaba", "Alibaba", "alibaba_demand_1min.csv.gz", "gpus_whole", None, False,
+     "a sample of some 35 GPUs of the 2023 trace; the paper's is another year's"),
+)  # fmt: skip
+
+
+def traces(extent: Extent, seed: int) -> tuple[Trace, ...]:
+    """Return the traces that are available, else a generated one. The last seventh of each is not used."""
+    found = []
+    for name, paper, file, column, total, comparable, note in _PUBLISHED:
+        path = locate.find(file)
+        if path is None or (extent == "quick" and name != "Earth"):
+            continue
+        whole = read_series(path, column).series
+        series, begin = whole.between(0, len(whole) * 6 // 7), len(whole) * 5 // 7
+        if extent == "quick":
+            first = begin - round(_QUICK_DAYS * DAY_S / series.step_s)
+            series, begin = series.between(first, begin + round(DAY_S / series.step_s)), begin - first
+        found.append(Trace(name, paper, series, begin, total, comparable, note))
+    return tuple(found) or (_generated(extent, seed),)
+
+
+def _generated(extent: Extent, seed: int) -> Trace:
+    days = 6.0 if extent == "quick" else 21.0
+    series = generate_demand(DemandSpec(days=days), np.random.default_rng(seed))
+    total = int(np.nanmax(series.gpus) / 0.8)
+    return Trace("generated", "", series, len(series) * 5 // 6, total, comparable=False, note="no public trace at hand")
+
+
+def forecasts(trace: Trace, kind: str, extent: Extent, seed: int, *, point: bool, raw: bool = False) -> Rolled:
+    """Fit a network before the scored part and forecast it, and two days before it for the calibration to begin on."""
+    chosen = _SETTINGS[extent]
+    settings = replace(chosen, raw=raw)
+    predictor = NetworkPredictor(kind, point=point, settings=settings)
+    first = trace.begin - round(_WARM_UP_DAYS * DAY_S / trace.series.step_s)
+    return roll(predictor, trace.series, first, np.random.default_rng(seed), fit_before=trace.begin)

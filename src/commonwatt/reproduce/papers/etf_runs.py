@@ -1,0 +1,131 @@
+"""Tenants on a simulated TX2, as in ETF's evaluation; and Fig. 8 on a real GPU with its own clock and meter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from commonwatt.data.tx2 import TX2_ROWS
+from commonwatt.devices.run import measure
+from commonwatt.devices.session import open_device
+from commonwatt.devices.tiny_models import write_tiny_models
+from commonwatt.model.errors import InputError, MissingExtraError
+from commonwatt.model.timeslice_file import CudaDeviceSpec, TimesliceConfig
+from commonwatt.model.timeslice_results import TimesliceRunResult
+from commonwatt.timeslicing import QuantumProblem, phi_fair
+
+__all__ = [
+    "CLOCKS_MHZ",
+    "MOBILENET_RATIO",
+    "RESNET50_W",
+    "RealRun",
+    "Runs",
+    "gpu_here",
+    "run_really",
+    "share",
+    "tenant",
+]
+
+PHIS = (0.0, 0.5, 1.0)
+_SIZES = {"transformer": (8, 4), "mobilenet": (8, 8)}  # width and depth
+
+
+@dataclass(frozen=True)
+class RealRun:
+    """Runs of two models on a device; the last one has fair time."""
+
+    device: str
+    results: dict[float, TimesliceRunResult]  # by phi
+
+    @property
+    def ratio(self) -> float:
+        """Power of the transformer over that of the MobileNet, from which the last slices were computed."""
+        a1, a2 = self.results[PHIS[-1]].tenants
+        return a1.power_w / a2.power_w
+
+    @property
+    def phi_fair(self) -> float:
+        """Largest phi with perfect energy fairness at that ratio."""
+        return phi_fair(QuantumProblem.make(1000, [1, 1], [self.ratio, 1]))
+
+
+def gpu_here() -> str | None:
+    """Return why no GPU is available; ``None`` if there is one."""
+    try:
+        open_device(CudaDeviceSpec(kind="cuda")).close()
+    except (InputError, MissingExtraError) as error:
+        return str(error)
+    return None
+
+
+def run_really(
+    device: dict[str, Any], seconds: float, seed: int, powers_w: tuple[float | None, float | None]
+) -> RealRun:
+    """Run both models, always backlogged, on *device* (as in a configuration) for *seconds* at each phi.
+
+    *powers_w* are the stated powers of a device without a meter.
+    """
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        for kind, (width, depth) in _SIZES.items():
+            write_tiny_models(folder, seed, width=width, depth=depth, kinds=(kind,))
+        results = {}
+        for phi in PHIS:
+            config = {
+                "device": device, "phi": phi, "quantum_s": 0.2, "duration_s": seconds,
+                "tenants": [
+                    {"name": name, "power_w": power_w, "models": [{"name": "m", "path": f"{kind}.onnx"}]}
+                    for name, kind, power_w in zip(("A1", "A2"), _SIZES, powers_w, strict=True)
+                ],
+            }  # fmt: skip
+            results[phi] = measure(TimesliceConfig.model_validate(config), folder, seed)
+    return RealRun(results[0.0].device, results)
+
+
+CLOCKS_MHZ = tuple(mhz for mhz, _, _ in TX2_ROWS["resnet50"])
+RESNET50_W = TX2_ROWS["resnet50"][-1][2] * 1e-3
+"""ResNet50 at the highest clock, 1300.5 MHz."""
+
+MOBILENET_RATIO = 1 / 0.19
+"""Power of ResNet50 at 1300 MHz over MobileNet-V2's at 726 MHz: F_E(TF) = 0.19 in Fig. 5 is its inverse."""
+
+
+def tenant(name: str, model: str, clock_mhz: float, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return a tenant that runs *model* of the TX2 profiles at *clock_mhz*, always backlogged."""
+    return {
+        "name": name, "clock_mhz": clock_mhz, "models": [{"name": model, "profile": f"tx2-{model}"}], **more,
+    }  # fmt: skip
+
+
+@dataclass
+class Runs:
+    """Runs scenarios and collects their digests."""
+
+    seed: int
+    quanta: int
+    digests: list[str]
+
+    def run(
+        self,
+        policy: str,
+        phi: float,
+        tenants: list[dict[str, Any]],
+        quantum_s: float = 0.2,
+        **more: Any,  # noqa: ANN401
+    ) -> TimesliceRunResult:
+        """Run *tenants* for ``quanta`` quanta of virtual time."""
+        config = {
+            "device": {"kind": "simulated"}, "policy": policy, "phi": phi, "quantum_s": quantum_s,
+            "duration_s": quantum_s * self.quanta, "tenants": tenants,
+        }  # fmt: skip
+        result = measure(TimesliceConfig.model_validate(config | more), Path(), self.seed)
+        self.digests.append(result.input_digest)
+        return result
+
+
+def share(result: TimesliceRunResult, name: str) -> tuple[float, float]:
+    """Return the shares of time and energy of the tenant called *name*."""
+    tenant = next(t for t in result.tenants if t.name == name)
+    return tenant.time_share or 0.0, tenant.energy_share or 0.0

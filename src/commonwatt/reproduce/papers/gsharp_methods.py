@@ -1,0 +1,151 @@
+"""G# beside rules without search and the published code: Fig. 7, 8 and 10, Table 7."""
+
+from __future__ import annotations
+
+from functools import partial
+from time import perf_counter
+
+import numpy as np
+
+from commonwatt.mapping import ALGORITHMS, GSharp, MappingProblem, timeline
+from commonwatt.mapping.costs import PLATFORMS
+from commonwatt.reproduce.papers import gsharp_plots as plots
+from commonwatt.reproduce.papers.gsharp_study import (
+    EVERY,
+    HEURISTICS,
+    LARGE,
+    SCALE_UP,
+    SMALL,
+    TASKS,
+    Case,
+    GSharpPart,
+    GSharpStudy,
+    Task,
+)
+
+__all__ = ["beside_published", "figure_7", "figure_8", "figure_10", "table_7"]
+
+_TIMESSMALLER = {  # Fig. 7: small, large
+    "vision": (5.5, 5.0), "language": (17.4, 98.0), "recommendation": (297.0, 1233.0), "mix": (25.9, 34.7),
+}  # fmt: skip
+
+
+def _ratio(study: GSharpStudy, tasks: tuple[Task, ...], cases: tuple[Case, ...]) -> float:
+    """Mean over methods, batches and settings of the makespan over G#'s, as the paper averages."""
+    found = [
+        study.makespan(method, task, case) / study.makespan("gsharp", task, case)
+        for method in HEURISTICS
+        for task in tasks
+        for case in cases
+    ]
+    return float(np.mean(found))
+
+
+def figure_7(study: GSharpStudy, part: GSharpPart) -> None:
+    """Four settings; then where the ratios come from."""
+    totals = {method: study.total(method, ("S1", 16.0)) for method in HEURISTICS}
+    best = min(totals, key=lambda method: totals[method])
+    part.row("S1, 16 GB/s: total makespan of G# below the best rule's", 30.8,
+             100 * (1 - study.total("gsharp", ("S1", 16.0)) / totals[best]), "%",
+             f"the paper's best rule is SJF-RR, ours {best}")  # fmt: skip
+    for place, (name, cases) in enumerate((("S1 and S2, 16 GB/s", SMALL), ("S4 and S5, 256 GB/s", LARGE))):
+        for task in TASKS:
+            part.row(f"{name}, {task}: other methods over G#", _TIMESSMALLER[task][place],
+                     _ratio(study, (task,), cases), "x")  # fmt: skip
+        part.row(f"{name}: other methods over G#, all batches", (86.4, 342.7)[place], _ratio(study, TASKS, cases), "x")
+    _without_low(study, part)
+    for case in (*SMALL[1:], *LARGE):
+        beside_published(study, part, case)
+        shown = {m: [study.makespan(m, task, case) for task in TASKS] for m in ("gsharp", "heft", "fcfs-olb")}
+        title = f"{case[0]} at {case[1]:g} GB/s"
+        part.draw(title, partial(plots.bars, values=shown, groups=TASKS, logarithmic=True))
+
+
+def _without_low(study: GSharpStudy, part: GSharpPart) -> None:
+    """The same rules without LB sub-accelerators, and the effect of one job on them."""
+    ratios, alone = [], []
+    for task in TASKS:
+        for case in (SMALL[1], *LARGE):
+            problem = study.problem(task, case)
+            high = [a for a, array in enumerate(PLATFORMS[case[0]]) if array.dataflow == "HB"]
+            only = MappingProblem(problem.latency[:, high], problem.bandwidth[:, high], case[1])
+            worth = GSharp(study.budget).solve(only, np.random.default_rng(study.seeds[0])).cost
+            for name in ("fcfs-olb", "fcfs-rr", "sjf-olb", "sjf-rr", "heft"):
+                ratios.append(ALGORITHMS[name](1).solve(only, np.random.default_rng(0)).cost / worth)
+            found = study.solve("fcfs-rr", task, case)
+            played, at = timeline(problem, found.best), found.best.accelerator
+            low = ~np.isin(at, high)
+            alone.append(float((played.end - played.start)[low].max() / played.makespan))
+    part.row("S2, S4, S5 without their LB arrays: OLB, RR and HEFT over G#", None, float(np.mean(ratios)), "x",
+             "what is left of the ratios above where no job can be put on LB")  # fmt: skip
+    part.row("FCFS-RR: the longest job on LB, part of the makespan", None, 100 * float(np.mean(alone)), "%",
+             "mean over batches on S2, S4 and S5")  # fmt: skip
+
+
+def beside_published(study: GSharpStudy, part: GSharpPart, case: Case) -> None:
+    """Makespans over those of the published code, where these are known."""
+    searches = ("MAGMA-GA", "nevergrad-DE", "nevergrad-CMA", "nevergrad-PSO")
+    rules = ("heft", "fcfs-olb", "fcfs-rr")
+    for theirs, ours in (*((name, "gsharp") for name in searches), *((name.upper(), name) for name in rules)):
+        pairs = [(study.published(theirs, task, case), study.makespan(ours, task, case)) for task in TASKS]
+        known = [our / their for their, our in pairs if their is not None]
+        if known:
+            part.row(f"{case[0]}, {case[1]:g} GB/s: {ours} over the published code's {theirs}", None,
+                     float(np.exp(np.mean(np.log(known)))), "x",
+                     f"geometric mean over {len(known)} of 4 batches")  # fmt: skip
+
+
+def figure_8(study: GSharpStudy, part: GSharpPart) -> None:
+    """Totals against bandwidth."""
+    behind = []
+    for setting in ("S1", "S2", "S3", "S4"):
+        for gbs in (1.0, 4.0, 16.0) if setting in {"S1", "S2"} else (1.0, 16.0, 64.0, 256.0):
+            case = setting, gbs
+            totals = {method: study.total(method, case) for method in ("gsharp", *HEURISTICS)}
+            for method in ("gsharp", "heft", "fcfs-olb", "sjf-rr"):
+                part.point(method, f"{setting}, total makespan", gbs, totals[method], "cycles")
+            rule = min(HEURISTICS, key=lambda method: totals[method])
+            if totals[rule] < totals["gsharp"]:
+                behind.append(f"{setting} at {gbs:g} GB/s ({rule}: {totals[rule] / totals['gsharp']:.3f})")
+        shown = [p for p in part.points if p.quantity == f"{part.label}: {setting}, total makespan"]
+        panel = partial(plots.lines, points=shown, x_name="bandwidth, GB/s", logarithmic=True)
+        part.draw(f"{setting}, total makespan", panel)
+    part.row("G# has the smallest total in every case", paper=True, ours=not behind,
+             note="a rule is ahead: " + ", ".join(behind) if behind else "")  # fmt: skip
+
+
+def figure_10(study: GSharpStudy, part: GSharpPart) -> None:
+    """Sixteen sub-accelerators."""
+    part.row("S6, 256 GB/s: other methods over G#, all batches", 610.7, _ratio(study, TASKS, (SCALE_UP,)), "x")
+    best = [
+        min(study.makespan(m, task, SCALE_UP) for m in HEURISTICS) / study.makespan("gsharp", task, SCALE_UP)
+        for task in TASKS
+    ]
+    part.row("S6, 256 GB/s: the best rule of each batch over G#", None, float(np.mean(best)), "x")
+
+
+def table_7(study: GSharpStudy, part: GSharpPart) -> None:
+    """Search time and makespans, means over settings and batches."""
+    pairs = [(task, case) for task in TASKS for case in EVERY]
+    rules = {pair: [study.makespan(method, *pair) for method in HEURISTICS] for pair in pairs}
+    elite = {pair: min(found) for pair, found in rules.items()}
+    gsharp = {pair: study.makespan("gsharp", *pair) for pair in pairs}
+    mean_rule = float(np.mean([np.mean(found) for found in rules.values()]))
+    part.row("mean makespan of rules", 6.07e8, mean_rule, "cycles", "bandwidths are not printed: 16 GB/s on S1 and S2, "
+             "256 GB/s on the others")  # fmt: skip
+    part.row("mean makespan of the best rule", 5.36e7, float(np.mean(list(elite.values()))), "cycles",
+             "ours: the best of each case")  # fmt: skip
+    part.row("mean makespan of G#", 2.55e6, float(np.mean(list(gsharp.values()))), "cycles")
+    part.row("mean makespan of rules over G#'s", 238.0, mean_rule / float(np.mean(list(gsharp.values()))), "x")
+    problem = study.problem("mix", ("S4", 256.0))
+    GSharp(100).solve(problem, np.random.default_rng(0))  # compiled
+    began = perf_counter()
+    GSharp(10_000).solve(problem, np.random.default_rng(study.seeds[0]))
+    took = perf_counter() - began
+    near = [
+        next(spent for spent, best in found.history if best <= 1.01 * found.cost)
+        for found in (study.solve("gsharp", *pair, seed=seed) for pair in pairs for seed in study.seeds)
+    ]
+    part.row("seconds for 10,000 evaluations of G#", 25.0, took, "s", "mix on S4, one core; the paper: an i9-9820")
+    part.row("seconds until G# is within 1% of its best", 1.75, took * float(np.mean(near)) / 10_000, "s",
+             f"mean over cases: {np.mean(near):.0f} evaluations")  # fmt: skip

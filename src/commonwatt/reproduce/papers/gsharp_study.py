@@ -1,0 +1,178 @@
+"""Batches, platforms and searches of G#'s evaluation, each made once."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from commonwatt.data import locate
+from commonwatt.data.layer_batches import BatchClass, sample_batch
+from commonwatt.data.layer_files import read_layers
+from commonwatt.mapping import ALGORITHMS, GSharp, Mapping, MappingProblem
+from commonwatt.mapping.costs import MODELS, PLATFORMS, JobTable, Layer, ModelName, job_table
+from commonwatt.model.results import ReproducePoint, ReproduceRow
+from commonwatt.optimize import SearchResult
+from commonwatt.reproduce.papers.etf_plots import Panel
+
+__all__ = [
+    "EVERY",
+    "HEURISTICS",
+    "LARGE",
+    "SCALE_UP",
+    "SMALL",
+    "TASKS",
+    "Case",
+    "GSharpPart",
+    "GSharpStudy",
+    "Task",
+    "reference_folder",
+]
+
+Task = Literal["vision", "language", "recommendation", "mix"]
+TASKS: tuple[Task, ...] = ("vision", "language", "recommendation", "mix")
+_BATCHES = {"vision": "conv", "language": "lang", "recommendation": "recom", "mix": "mix"}
+_CLASSES: dict[Task, BatchClass] = {
+    "vision": "vision", "language": "lang", "recommendation": "recom", "mix": "mix",
+}  # fmt: skip
+HEURISTICS = ("fcfs-olb", "fcfs-met", "fcfs-rr", "sjf-olb", "sjf-met", "sjf-rr", "heft")
+"""FCFS and SJF with OLB, MET and RR, and HEFT: Table 5's without those that draw at random."""
+
+Case = tuple[str, float]
+"""A setting and the bandwidth all share, GB/s."""
+
+SMALL: tuple[Case, ...] = (("S1", 16.0), ("S2", 16.0))
+LARGE: tuple[Case, ...] = (("S4", 256.0), ("S5", 256.0))
+SCALE_UP: Case = ("S6", 256.0)
+EVERY: tuple[Case, ...] = (*SMALL, ("S3", 256.0), *LARGE, SCALE_UP)
+"""The six settings, each under the bandwidth of Fig. 7 and 10."""
+
+
+@dataclass
+class GSharpPart:
+    """Rows and points of one figure or table. ``panels`` draw it, each on its own axes."""
+
+    label: str
+    rows: list[ReproduceRow] = field(default_factory=list)
+    points: list[ReproducePoint] = field(default_factory=list)
+    panels: list[tuple[str, Panel]] = field(default_factory=list)
+
+    def row(
+        self, what: str, paper: float | str | bool | None, ours: float | str | bool | None, unit: str = "-",
+        note: str = "", *, comparable: bool = True,
+    ) -> None:  # fmt: skip
+        """Add a finding."""
+        self.rows.append(
+            ReproduceRow(
+                quantity=f"{self.label}: {what}", paper=paper, ours=ours, unit=unit, comparable=comparable, note=note
+            )
+        )
+
+    def point(self, series: str, what: str, x: float, value: float | None, unit: str = "-") -> None:
+        """Add a point of a line."""
+        self.points.append(
+            ReproducePoint(series=series, quantity=f"{self.label}: {what}", x=x, mean=value, sd=None, unit=unit)
+        )
+
+    def draw(self, title: str, panel: Panel) -> None:
+        """Add a picture."""
+        self.panels.append((f"{self.label}: {title}", panel))
+
+
+def reference_folder() -> Path | None:
+    """Return the folder of the published batches; ``None`` if it is not available."""
+    traces = locate.folder()
+    found = traces.parent / "mapping" if traces is not None else None
+    return found if found is not None and (found / "instances").is_dir() else None
+
+
+@dataclass
+class GSharpStudy:
+    """Everything the parts ask for more than once.
+
+    Batches are the published ones, by path; where they are not at hand, 100 layers drawn from our tables of networks.
+    """
+
+    seeds: tuple[int, ...]
+    budget: int
+    instances: tuple[int, ...]
+    quick: bool = False
+    folder: Path | None = field(default_factory=reference_folder)
+    digests: list[str] = field(default_factory=list)
+    _layers: dict[tuple[Task, int], tuple[Layer, ...]] = field(default_factory=dict)
+    _tables: dict[tuple[Task, str, int, ModelName], JobTable] = field(default_factory=dict)
+    _found: dict[tuple[str, Task, Case, int, ModelName, int], SearchResult[Mapping]] = field(default_factory=dict)
+    _published: dict[tuple[str, str, int, str, float], float] | None = None
+
+    def layers(self, task: Task, instance: int = 0) -> tuple[Layer, ...]:
+        """Return a batch."""
+        key = task, instance
+        if key not in self._layers:
+            made = self._read(task, instance)
+            self.digests.append(hashlib.sha256(repr(made).encode()).hexdigest())
+            self._layers[key] = made
+        return self._layers[key]
+
+    def _read(self, task: Task, instance: int) -> tuple[Layer, ...]:
+        if self.folder is not None:
+            return read_layers(self.folder / "instances" / f"batch_{_BATCHES[task]}" / f"insts{instance}.csv")
+        return sample_batch(_CLASSES[task], 100, instance)
+
+    def table(self, task: Task, setting: str, instance: int = 0, model: ModelName = "maestro") -> JobTable:
+        """Return the job table of a batch on a setting."""
+        key = task, setting, instance, model
+        if key not in self._tables:
+            self._tables[key] = job_table(self.layers(task, instance), PLATFORMS[setting], MODELS[model])
+        return self._tables[key]
+
+    def problem(self, task: Task, case: Case, instance: int = 0, model: ModelName = "maestro") -> MappingProblem:
+        """Return a batch on a setting under a bandwidth."""
+        table = self.table(task, case[0], instance, model)
+        return MappingProblem(
+            table.latency, table.bandwidth, case[1], np.where(table.latency < np.inf, table.energy, 0.0)
+        )
+
+    def solve(
+        self, method: str, task: Task, case: Case, instance: int = 0, model: ModelName = "maestro", seed: int = 0
+    ) -> SearchResult[Mapping]:
+        """Return the makespan of a method (G# within the budget), from a cache."""
+        key = method, task, case, instance, model, seed
+        if key not in self._found:
+            algorithm = GSharp(self.budget) if method == "gsharp" else ALGORITHMS[method](self.budget)
+            problem = self.problem(task, case, instance, model)
+            self._found[key] = algorithm.solve(problem, np.random.default_rng(seed))
+        return self._found[key]
+
+    def makespan(self, method: str, task: Task, case: Case, model: ModelName = "maestro") -> float:
+        """Return the mean makespan of a method over instances and, if it draws, seeds, in cycles."""
+        seeds = self.seeds if method in {"gsharp", "auto"} or "random" in method else self.seeds[:1]
+        found = [self.solve(method, task, case, i, model, s).cost for i in self.instances for s in seeds]
+        return float(np.mean(found))
+
+    def total(self, method: str, case: Case, model: ModelName = "maestro") -> float:
+        """Return the sum of the mean makespans of the four tasks, as the paper's stacked bars."""
+        return sum(self.makespan(method, task, case, model) for task in TASKS)
+
+    def published(self, method: str, task: Task, case: Case) -> float | None:
+        """Return the mean makespan of the published code's *method* over our instances and its seeds, if known."""
+        if self._published is None:
+            self._published = _published(self.folder)
+        found = [self._published.get((method, _BATCHES[task], i, *case)) for i in self.instances]
+        known = [value for value in found if value is not None]
+        return float(np.mean(known)) if known and len(known) == len(found) else None
+
+
+def _published(folder: Path | None) -> dict[tuple[str, str, int, str, float], float]:
+    if folder is None or not (folder / "peer_results.csv").is_file():
+        return {}
+    found = defaultdict(list)
+    with (folder / "peer_results.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            key = row["method"], row["batch"], int(row["instance"]), row["setting"], float(row["bw_gbs"])
+            found[key].append(float(row["best_makespan_cycles"]))
+    return {key: float(np.mean(values)) for key, values in found.items()}

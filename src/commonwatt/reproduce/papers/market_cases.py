@@ -1,0 +1,198 @@
+"""What chapter 5 claims, as functions of the inputs it does not print.
+
+Configurations and user sets of chapter 5, from ``market.yaml``. F and retiring rates there are ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import yaml
+
+from commonwatt.model.arrays import Floats
+from commonwatt.partitioning import Equilibrium, Market, choose, solve, utilization, weighted_equal_speedup
+
+__all__ = [
+    "CONFIGURATIONS",
+    "SAMPLE",
+    "SETS",
+    "WEIGHTS",
+    "Case",
+    "Inputs",
+    "MarketConfiguration",
+    "Study",
+    "claims",
+    "drawn",
+    "fully_parallel",
+    "market",
+    "stated",
+    "study",
+]
+
+
+@dataclass(frozen=True)
+class MarketConfiguration:
+    """A column of Table 5.3."""
+
+    name: str
+    cores: tuple[int, ...]
+    threads: tuple[int, ...]
+    fpu: tuple[bool, ...]
+    mhz: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the thesis does not print: parallel fractions, and how much slower floating point is without an FPU."""
+
+    f: dict[str, float]
+    slowdown: dict[str, float]
+
+
+_DATA: dict[str, Any] = yaml.safe_load(files(__package__).joinpath("market.yaml").read_text(encoding="utf-8"))
+_KEYS = {"f": "parallel_fraction", "slowdown": "slowdown_without_fpu"}
+
+CONFIGURATIONS = tuple(MarketConfiguration(**column) for column in _DATA["configurations"])
+SAMPLE = MarketConfiguration(**_DATA["sample"])
+SETS: dict[int, tuple[tuple[str, ...], ...]] = {
+    number: tuple(tuple(row) for row in rows) for number, rows in _DATA["user_sets"].items()
+}
+WEIGHTS: tuple[float, ...] = tuple(_DATA["weights"])
+
+
+def stated() -> Inputs:
+    """Return the values the figures are made with."""
+    return Inputs(**{name: {load: row["value"] for load, row in _DATA[key].items()} for name, key in _KEYS.items()})
+
+
+def drawn(rng: np.random.Generator) -> Inputs:
+    """Return other values that fit the words as well."""
+    return Inputs(
+        **{
+            name: {load: float(rng.uniform(*row["between"])) for load, row in _DATA[key].items()}
+            for name, key in _KEYS.items()
+        }
+    )
+
+
+def market(
+    configuration: MarketConfiguration, users: tuple[tuple[str, ...], ...], inputs: Inputs, *, threads: bool,
+    weights: tuple[float, ...] = WEIGHTS,
+) -> Market:  # fmt: skip
+    """Return the market of *users* on *configuration*; a PE is a hardware thread, or else a core."""
+    pes = [c * (t if threads else 1) for c, t in zip(configuration.cores, configuration.threads, strict=True)]
+    rate: Floats = np.array(
+        [
+            [
+                mhz / 100.0 / (1.0 if fpu else inputs.slowdown.get(load, 1.0))
+                for load, fpu, mhz in zip(row, configuration.fpu, configuration.mhz, strict=True)
+            ]
+            for row in users
+        ]
+    )
+    return Market.make(pes, weights, rate, [[inputs.f[load] for load in row] for row in users])
+
+
+_SOME = 0.01  # of a core cluster: less is nothing
+
+
+@dataclass(frozen=True)
+class Case:
+    """A user set on a configuration, divided in three ways."""
+
+    market: Market
+    found: Equilibrium
+    equal: Floats  # shares of weighted equal speedup
+
+    def ratios(self) -> Floats:
+        """Return speedups of the market over those of entitlements. Shape [N]."""
+        return self.found.utilities / self.market.total(self.market.entitlement())
+
+    def used(self) -> dict[str, float]:
+        """Return the utilization under each mechanism."""
+        return {
+            "market": utilization(self.market, self.found.shares),
+            "entitlement": utilization(self.market, self.market.entitlement()),
+            "equal speedup": utilization(self.market, self.equal),
+        }
+
+    def parts(self) -> Floats:
+        """Return the market's shares as parts of each core cluster. Shape [N, C]."""
+        return self.found.shares / self.market.pe_count
+
+
+Study = dict[tuple[int, str], Case]
+
+
+def study(inputs: Inputs, *, threads: bool) -> Study:
+    """Divide every configuration among every user set."""
+    done: Study = {}
+    for number, users in SETS.items():
+        for configuration in CONFIGURATIONS:
+            made = market(configuration, users, inputs, threads=threads)
+            done[number, configuration.name] = Case(made, solve(made), weighted_equal_speedup(made))
+    return done
+
+
+def claims(of: Study) -> dict[str, tuple[bool, str]]:
+    """Return whether each claim holds, and the figures that say so."""
+    names = [configuration.name for configuration in CONFIGURATIONS]
+    alike = np.full(len(WEIGHTS), 1.0 / len(WEIGHTS))  # Definition 3.4.6 multiplies utilities without weights
+    best = {n: names[choose([of[n, name].found.utilities for name in names], alike).best] for n in SETS}
+    first = {name: float(of[1, name].parts()[0, :2].max()) for name in ("CFG1", "CFG2")}
+    second = {name: float(of[2, name].parts()[0, :2].max()) for name in ("CFG1", "CFG2")}
+    moved = of[2, "CFG3"].parts()[0, :2].sum() - of[1, "CFG3"].parts()[0, :2].sum()
+    thirds = [of[3, name].found.utilities for name in names]
+    weighted = [float(u[1] / u[0]) for u in thirds]
+    ratio = {case: each.ratios() for case, each in of.items()}
+    lowest, highest = min(float(r.min()) for r in ratio.values()), max(float(r.max()) for r in ratio.values())
+    used = {case: each.used() for case, each in of.items()}
+    ahead = {case: u["market"] / max(u["entitlement"], u["equal speedup"]) - 1.0 for case, u in used.items()}
+    set1 = min(ahead[1, name] for name in names)
+    set3 = max(max(u.values()) - min(u.values()) for (n, _), u in used.items() if n == 3)
+    equal = {case: each.market.total(each.equal) for case, each in of.items()}
+    four = [float(u[1] / u[0]) for u in equal.values()]
+    serial = [
+        bool((each.equal[2] / each.market.pe_count).mean() > each.parts()[2].mean())
+        for (n, _), each in of.items() if n == 1
+    ]  # fmt: skip
+    return {
+        "user set 1: CFG2 has the largest Nash welfare": (best[1] == "CFG2", f"{best[1]} has"),
+        "user set 1: user 1 is excluded from the FPU core clusters of CFG1 and CFG2": (
+            max(first.values()) < _SOME, _parts(first)),
+        "user set 2: user 1 receives some of the FPU core clusters of CFG1 and CFG2": (
+            min(second.values()) > _SOME, _parts(second)),
+        "user set 2: in CFG3 user 1 has more of core clusters 1 and 2 than in user set 1": (
+            bool(moved > 0), f"{50 * moved:+.1f} percentage points"),
+        "user set 3: users 1 and 3 have the same speedup": (
+            bool(max(abs(u[0] / u[2] - 1) for u in thirds) < 1e-6), "equal tenants"),
+        "user set 3: speedups are strictly proportional to weights, 4 to 1": (
+            max(abs(r / 4 - 1) for r in weighted) < 0.01, f"{min(weighted):.2f} to {max(weighted):.2f} to 1"),
+        "no user is slower than with its entitlement": (lowest > 1 - 1e-6, f"least ratio {lowest:.4f}"),
+        "the market is up to 2 times as fast as entitlements": (
+            highest >= 2, f"largest ratio {highest:.2f}"),
+        "user set 1: the market's utilization is the highest in all configurations": (
+            set1 > -1e-9, f"{100 * set1:+.1f}% in the worst"),
+        "the market's utilization is at least comparable (within 2%) in all cases": (
+            min(ahead.values()) > -0.02, f"{100 * min(ahead.values()):+.1f}% in the worst"),
+        "utilization is up to 10% higher": (
+            max(ahead.values()) >= 0.05, f"{100 * max(ahead.values()):+.1f}% over the better of the others at most"),
+        "user set 3: all mechanisms have the same utilization": (
+            set3 < 0.005, f"they differ by up to {100 * set3:.1f} percentage points"),
+        "equal speedup: user 2 has 4 times the speedup in all cases": (
+            max(abs(r / 4 - 1) for r in four) < 1e-6, f"{min(four):.3f} to {max(four):.3f}"),
+        "equal speedup: the serial user has more of the PEs than in the market (user set 1)": (
+            all(serial), f"in {sum(serial)} of 3 configurations"),
+    }  # fmt: skip
+
+
+def _parts(parts: dict[str, float]) -> str:
+    return "its largest part of one: " + ", ".join(f"{100 * part:.1f}% in {name}" for name, part in parts.items())
+
+
+def fully_parallel(inputs: Inputs) -> Inputs:
+    """Return *inputs* with F = 1 for Resnet."""
+    return replace(inputs, f=inputs.f | {"resnet": 1.0})

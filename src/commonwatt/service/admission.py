@@ -1,0 +1,154 @@
+"""Checks of a job before it is accepted: sizes, dates, folders, GPU types, and whether a node can ever run it.
+
+The limits of sizes are checked here and not in the model, so that jobs accepted before a limit can still be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from commonwatt.model.errors import InputError
+from commonwatt.model.job_file import MOST_GPUS, JobFile, check_image
+from commonwatt.model.jobs import read_times
+from commonwatt.service.context import ServiceContext
+
+__all__ = ["admit", "check_configurations", "check_limits"]
+
+MOST_ARGUMENTS = 4096
+MOST_CONFIGURATIONS = 1024
+LONGEST_DUE = 64
+SHORTEST_S, LONGEST_S = 1e-6, 1e12
+_COUNTS = f"whole numbers from 1 to {MOST_GPUS}"
+
+
+def check_limits(file: JobFile) -> None:
+    """Check the lengths of lists and the ranges of times; raises ``InputError``."""
+    if len(file.command) > MOST_ARGUMENTS:
+        raise InputError(f"at most {MOST_ARGUMENTS} arguments", field="command", value=f"{len(file.command)} arguments")
+    if file.due is not None and len(file.due) > LONGEST_DUE:
+        raise InputError(f"at most {LONGEST_DUE} characters", field="due", value=f"{len(file.due)} characters")
+    _types_once("gpu_types", file.gpu_types or ())
+    _types_once("times_s", file.times_s or ())
+    _counts(file.gpu_counts or ())
+    for gpu_type, row in (file.times_s or {}).items():
+        _times(f"times_s.{gpu_type}", row)
+    if file.time_limit_s is not None:
+        _time("time_limit_s", file.time_limit_s)
+
+
+def check_configurations(file: JobFile, count: int) -> None:
+    """Check the number of configurations, each of which is stored and considered in every decision."""
+    if count > MOST_CONFIGURATIONS:
+        field = "gpu_counts" if file.times_s is None else "times_s"
+        expected = f"at most {MOST_CONFIGURATIONS}, over all GPU types"
+        raise InputError(expected, field=field, value=f"{count} configurations")
+
+
+def _types_once(field: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name.casefold() in seen:
+            raise InputError("each GPU type once (upper and lower case are equal)", field=field, value=name)
+        seen.add(name.casefold())
+
+
+def _counts(counts: Sequence[int]) -> None:
+    seen: set[int] = set()
+    for count in counts:
+        if not 1 <= count <= MOST_GPUS:
+            raise InputError(_COUNTS, field="gpu_counts", value=count)
+        if count in seen:
+            raise InputError("each GPU count once", field="gpu_counts", value=count)
+        seen.add(count)
+
+
+def _times(field: str, row: Sequence[float | None] | Mapping[int, float]) -> None:
+    if not isinstance(row, Mapping) and len(row) > MOST_GPUS:
+        raise InputError(f"times for 1 to {MOST_GPUS} GPUs", field=field, value=f"{len(row)} times")
+    for count, seconds in row.items() if isinstance(row, Mapping) else enumerate(row, start=1):
+        if not 1 <= count <= MOST_GPUS:
+            raise InputError(f"GPU counts from 1 to {MOST_GPUS}", field=field, value=count)
+        if seconds is not None:
+            _time(f"{field}[{count} GPUs]", seconds)
+
+
+def _time(field: str, seconds: float) -> None:
+    if not SHORTEST_S <= seconds <= LONGEST_S:
+        raise InputError(f"a number of seconds from {SHORTEST_S:g} to {LONGEST_S:g}", field=field, value=seconds)
+
+
+def admit(context: ServiceContext, file: JobFile, now_s: float, due_s: float | None) -> tuple[str, ...]:
+    """Check a submitted job; returns warnings for its owner.
+
+    Raises ``InputError`` on values that are wrong for this cluster, ``JobNeverFitsError`` if no node can ever run it.
+    """
+    _types(context, file)
+    check_limits(file)
+    if file.image is not None:
+        check_image(file.image)
+    check_configurations(file, len(context.maker.check(file)))
+    if context.config.engine == "local":
+        _folders(file)
+    warnings = list(_without_times(file))
+    if context.config.engine == "slurm":  # nodes may see what this machine does not
+        unseen = "does not exist on the machine of the control plane; it must exist on the nodes"
+        warnings += [f"{field}: {path} {unseen}" for field, path in _missing(file)]
+    if due_s is not None and due_s <= now_s:
+        if context.config.live.server.past_due == "refuse":
+            raise InputError("a time in the future", field="due", value=file.due)
+        warnings.append(f"the due date ({file.due}) has passed: the job is already late")
+    if due_s is not None and not file.tardiness_weight:
+        warnings.append("tardiness_weight is 0: the due date has no effect on decisions")
+    return tuple(warnings)
+
+
+def _types(context: ServiceContext, file: JobFile) -> None:
+    types = context.maker.cluster.gpu_types
+    folded = {name.casefold() for name in types}
+    asked = {
+        "gpu_type": () if file.gpu_type is None else (file.gpu_type,),
+        "gpu_types": file.gpu_types or (),
+        "times_s": file.times_s or (),
+    }
+    for field, values in asked.items():
+        for value in values:
+            if value.casefold() not in folded:
+                raise InputError(f"a GPU type of the cluster ({', '.join(types)})", field=field, value=value)
+
+    if file.gpu_type is not None and file.gpu_types is not None:
+        allowed = {name.casefold() for name in file.gpu_types}
+        if file.gpu_type.casefold() not in allowed:
+            expected = (
+                f"one of gpu_types ({', '.join(file.gpu_types)}), or only one of the fields gpu_type and gpu_types"
+            )
+            raise InputError(expected, field="gpu_type", value=file.gpu_type)
+
+
+def _without_times(file: JobFile) -> Iterator[str]:
+    """Yield a warning for each GPU type and count that ``times_s`` leaves out."""
+    if file.times_s is None:
+        return
+    times = {name.casefold(): row for name, row in read_times(file.times_s, file.name).items()}
+    for field, names in (("gpu_type", [file.gpu_type] if file.gpu_type else []), ("gpu_types", file.gpu_types or ())):
+        if without := [name for name in names if name.casefold() not in times]:
+            yield f"{field}: times_s has no time for {', '.join(without)}, so the job will not run there"
+    if without := [str(count) for count in file.gpu_counts or () if all(count not in row for row in times.values())]:
+        yield f"gpu_counts: times_s has no time for GPU counts {', '.join(without)}, so the job will not run on them"
+
+
+def _folders(file: JobFile) -> None:
+    for field, path in _missing(file):
+        raise InputError("a folder that exists", field=field, value=path)
+
+
+def _missing(file: JobFile) -> Iterator[tuple[str, str]]:
+    """Yield folders that do not exist on this machine, with the field that names them."""
+    for field in ("folder", "snapshots"):
+        path = getattr(file, field)
+        try:
+            there = path is None or Path(path).is_dir()
+        except (OSError, ValueError):
+            there = False
+        if not there:
+            yield field, path

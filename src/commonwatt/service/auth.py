@@ -1,0 +1,176 @@
+"""Authentication: tokens, roles, and the rate of requests."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.concurrency import run_in_threadpool
+
+from commonwatt.model.names import is_loopback
+from commonwatt.service.problems import ApiRefusal
+from commonwatt.store.api_store import ApiStore
+from commonwatt.store.records import TokenOwner
+
+__all__ = ["Authenticator", "Caller", "Member", "Operator", "Watcher", "from_this_machine"]
+
+_TOKEN = re.compile(r"cw_[A-Za-z0-9_-]{20,100}")
+_CACHED_S = 5.0
+_MOST_CACHED = 4096
+_bearer = HTTPBearer(auto_error=False, scheme_name="token", description="A tenant's or an operator's token.")
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who makes a request."""
+
+    owner: TokenOwner
+
+    @property
+    def tenant(self) -> str | None:
+        """Tenant of the caller; ``None``: an operator."""
+        return self.owner.tenant
+
+    @property
+    def operator(self) -> bool:
+        """Whether the caller is an operator."""
+        return self.owner.tenant is None
+
+    @property
+    def name(self) -> str:
+        """Name of the caller in logs."""
+        who = "operator" if self.owner.tenant is None else f"tenant {self.owner.tenant}"
+        return f"{who}, token {self.owner.token}"
+
+    def sees(self, tenant: str | None) -> bool:
+        """Return whether the caller may see resources of *tenant*."""
+        return self.operator or self.tenant == tenant
+
+
+@dataclass
+class _Bucket:
+    """A token bucket: *rate* requests a second on average, *burst* at once."""
+
+    rate: float
+    burst: float
+    left: float
+    at_s: float
+
+    def take(self, now_s: float) -> float:
+        """Take one; returns 0, or the seconds until one is available."""
+        self.left = min(self.burst, self.left + (now_s - self.at_s) * self.rate)
+        self.at_s = now_s
+        if self.left < 1:
+            return (1 - self.left) / self.rate
+        self.left -= 1
+        return 0.0
+
+
+@dataclass
+class Authenticator:
+    """Caches the owners of tokens for a few seconds, and counts their requests. Used by one event loop only."""
+
+    store: ApiStore
+    requests_per_s: float
+    clock: Callable[[], float] = time.monotonic
+    _owners: dict[str, tuple[float, TokenOwner]] = field(default_factory=dict)
+    _buckets: dict[int, _Bucket] = field(default_factory=dict)
+
+    async def owner(self, token: str) -> TokenOwner | None:
+        """Return the owner of *token*; a token revoked by another process may be accepted for another 5 s."""
+        if not _TOKEN.fullmatch(token):
+            return None
+        digest, now_s = hashlib.sha256(token.encode()).hexdigest(), self.clock()
+        cached = self._owners.get(digest)
+        if cached is not None and now_s < cached[0]:
+            return cached[1]
+        self._owners.pop(digest, None)
+        owner = await run_in_threadpool(self.store.owner, token)
+        if owner is not None:
+            if len(self._owners) >= _MOST_CACHED:
+                self._owners.clear()
+            self._owners[digest] = (now_s + _CACHED_S, owner)
+        return owner
+
+    def forget(self) -> None:
+        """Drop all cached owners, as a token was revoked."""
+        self._owners.clear()
+
+    def wait_s(self, owner: TokenOwner) -> float:
+        """Count a request; returns 0, or the seconds that its owner must wait before another."""
+        now_s = self.clock()
+        burst = max(1.0, 2 * self.requests_per_s)
+        bucket = self._buckets.setdefault(owner.token, _Bucket(self.requests_per_s, burst, burst, now_s))
+        return bucket.take(now_s)
+
+
+async def _member(
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> Caller:
+    authenticator: Authenticator = request.app.state.authenticator
+    owner = None if credentials is None else await authenticator.owner(credentials.credentials)
+    if owner is None:
+        got = "no token" if credentials is None else "an unknown or revoked token"
+        detail = f"got {got}, expected Authorization: Bearer TOKEN"
+        raise ApiRefusal(401, detail, headers={"WWW-Authenticate": 'Bearer realm="commonwatt"'})
+    wait_s = authenticator.wait_s(owner)
+    if wait_s:
+        detail = f"a token may make {authenticator.requests_per_s:g} requests a second; wait and try again"
+        raise ApiRefusal(429, detail, headers={"Retry-After": str(max(1, math.ceil(wait_s)))})
+    caller = Caller(owner)
+    request.state.caller = caller
+    _only_known_parameters(request)
+    return caller
+
+
+async def _operator(caller: Annotated[Caller, Depends(_member)]) -> Caller:
+    if not caller.operator:
+        raise ApiRefusal(403, "only operators may do this")
+    return caller
+
+
+Member = Annotated[Caller, Depends(_member)]
+Operator = Annotated[Caller, Depends(_operator)]
+
+
+def _only_known_parameters(request: Request) -> None:
+    """Refuse a parameter that the route does not have, so that a misspelt one is not ignored."""
+    if not request.query_params:
+        return
+    described = request.app.openapi()["paths"].get(getattr(request.scope["route"], "path", ""), {})
+    operation = described.get(request.method.lower())
+    if operation is None:
+        return
+    names = {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"}
+    for name in request.query_params:
+        if name not in names:
+            expected = f"one of the parameters {', '.join(sorted(names))}" if names else "no parameters"
+            raise ApiRefusal(422, f"field '{name[:80]}': expected {expected}", field=name[:80], expected=expected)
+
+
+def from_this_machine(request: Request) -> bool:
+    """Return whether a request comes from this machine and names it as its host.
+
+    The host is checked because a foreign page may point its own domain name to the loopback address.
+    """
+    client = "" if request.client is None else request.client.host
+    return is_loopback(client) and is_loopback(request.url.hostname or "") and "forwarded" not in request.headers and (
+        "x-forwarded-for" not in request.headers
+    )  # fmt: skip
+
+
+async def _watcher(
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> None:
+    if credentials is not None or not from_this_machine(request):
+        await _operator(await _member(request, credentials))
+
+
+Watcher = Depends(_watcher)

@@ -1,0 +1,163 @@
+"""Rows of the store and the controller's snapshot as results of the API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob, SnapshotNode, is_late, why_of
+from commonwatt.model.live_results import (
+    ClusterSample,
+    ClusterState,
+    EventEntry,
+    EventPage,
+    JobConfiguration,
+    JobDetail,
+    JobExplanation,
+    JobState,
+    NodeState,
+    SubmittedJob,
+)
+from commonwatt.service.auth import Caller
+from commonwatt.store.records import ACTIVE, EventRow, JobRow, JobStatus, SampleRow
+
+__all__ = [
+    "cluster_state", "event_entry", "event_page", "explanation", "job_detail", "job_state", "node_states", "sample",
+    "submitted_job",
+]  # fmt: skip
+
+_NEW = ("new", "the controller has not processed this job yet")
+_HELD_LATER = "it is on hold: it continues, but does not start again until it is released"
+_ENDED = {"completed": "it completed", "failed": "it failed", "cancelled": "it was cancelled"}
+
+
+def job_state(row: JobRow, snapshot: Snapshot) -> JobState:
+    """Return a job; values that are newer in *snapshot* than in the store are taken from there."""
+    return JobState(**_state(row, snapshot))
+
+
+def submitted_job(row: JobRow, snapshot: Snapshot, warnings: tuple[str, ...]) -> SubmittedJob:
+    """Return a job just accepted."""
+    return SubmittedJob(**_state(row, snapshot), warnings=warnings)
+
+
+def job_detail(row: JobRow, snapshot: Snapshot, account: Mapping[str, int | None]) -> JobDetail:
+    """Return all about a job, with its energy and cost so far."""
+    file = row.file
+    return JobDetail(
+        **_state(row, snapshot),
+        command=file.command, image=file.image, folder=file.folder, snapshots=file.snapshots,
+        environment=tuple(file.environment), kind=file.kind, tardiness_weight=file.tardiness_weight,
+        time_limit_s=file.time_limit_s, configurations=_configurations(row),
+        energy_j=_scaled(account["energy_uj"], 1e-6), cost=_scaled(account["cost_n"], 1e-9),
+        carbon_g=_scaled(account["carbon_ug"], 1e-6), gpu_s=_scaled(account["gpu_us"], 1e-6),
+    )  # fmt: skip
+
+
+def explanation(row: JobRow, snapshot: Snapshot, history: tuple[EventEntry, ...]) -> JobExplanation:
+    """Return the reason why a job runs where it does, or waits."""
+    state = job_state(row, snapshot)
+    if row.status not in ACTIVE:
+        reason, sentence = row.reason or row.status.value, row.sentence or _ENDED[row.status]
+    else:
+        reason, sentence = state.reason or _NEW[0], state.sentence or _NEW[1]
+        if row.held and row.status is not JobStatus.WAITING:
+            sentence = f"{sentence.rstrip('.')}; {_HELD_LATER}"
+    return JobExplanation(
+        job=row.id, name=row.name, status=row.status.value, reason=reason, sentence=sentence,
+        expected_start_s=state.expected_start_s, expected_end_s=state.expected_end_s, due_s=row.due_s,
+        configurations=_configurations(row), history=history,
+    )  # fmt: skip
+
+
+def event_entry(row: EventRow) -> EventEntry:
+    """Return a line of the event log."""
+    return EventEntry(
+        id=row.id, time_s=row.time_s, kind=row.kind, job=row.job, nodes=row.nodes, gpus=row.gpus, reason=row.reason,
+        sentence=row.sentence, lost_s=row.lost_s, requester=row.requester,
+    )  # fmt: skip
+
+
+def event_page(rows: Sequence[EventRow], after: int) -> EventPage:
+    """Return a page of the event log that follows number *after*."""
+    return EventPage(
+        events=tuple(event_entry(row) for row in rows), next_after=max((row.id for row in rows), default=after)
+    )
+
+
+def node_states(snapshot: Snapshot, visible: Mapping[int, bool] | None) -> tuple[NodeState, ...]:
+    """Return all nodes with those of their jobs that are *visible* (``None``: all)."""
+    return tuple(_node(node, visible) for node in snapshot.nodes)
+
+
+def cluster_state(snapshot: Snapshot, caller: Caller, visible: Mapping[int, bool] | None) -> ClusterState:
+    """Return the cluster as *caller* may see it: a tenant sees only its own jobs."""
+    counts = {JobStatus.RUNNING: snapshot.running, JobStatus.WAITING: snapshot.waiting}
+    saved = None if snapshot.saved is None else dict(snapshot.saved)
+    if not caller.operator:
+        own = [row.status for row in snapshot.rows.values() if caller.sees(row.tenant)]
+        counts, saved = {status: own.count(status) for status in counts}, None
+    return ClusterState(
+        time_s=snapshot.time_s, mode=snapshot.mode, engine=snapshot.engine, healthy=snapshot.healthy,
+        trouble=snapshot.trouble if caller.operator else None, power_w=snapshot.power_w, busy_gpus=snapshot.busy_gpus,
+        total_gpus=snapshot.total_gpus, running=counts[JobStatus.RUNNING], waiting=counts[JobStatus.WAITING],
+        tick_s=snapshot.tick_s, ticks=snapshot.ticks, saved=saved, nodes=node_states(snapshot, visible),
+    )  # fmt: skip
+
+
+def sample(row: SampleRow, caller: Caller) -> ClusterSample:
+    """Return the cluster at one time; only operators see the numbers of jobs and requested GPUs."""
+    return ClusterSample(
+        time_s=row.time_s, busy_gpus=row.busy_gpus, power_w=row.power_w, on_gpus=row.on_gpus, tick_s=row.tick_s,
+        running=row.running if caller.operator else None, waiting=row.waiting if caller.operator else None,
+        wanted_gpus=row.wanted_gpus if caller.operator else None,
+    )  # fmt: skip
+
+
+def _node(node: SnapshotNode, visible: Mapping[int, bool] | None) -> NodeState:
+    jobs = tuple(job for job in node.jobs if visible is None or visible.get(job, False))
+    return NodeState(
+        name=node.name, gpu_type=node.gpu_type, gpus=node.gpus, usable_gpus=node.usable_gpus,
+        held_gpus=node.held_gpus, state=node.state, drained=node.drained, jobs=jobs, power_w=node.power_w,
+    )  # fmt: skip
+
+
+def _state(row: JobRow, snapshot: Snapshot) -> dict[str, Any]:
+    latest: JobRow | SnapshotJob = row
+    if row.status in ACTIVE:
+        latest = snapshot.jobs.get(row.id, row)
+    reason, sentence = why_of(row if row.held and row.status is JobStatus.WAITING else latest)
+    return {
+        "id": row.id, "name": row.name, "tenant": row.tenant, "status": row.status.value, "held": row.held,
+        "submit_s": row.submit_s, "due_s": row.due_s, "began_s": row.began_s, "started_s": row.started_s,
+        "ended_s": row.ended_s, "attempts": row.attempts, "nodes": row.nodes, "gpu_type": row.gpu_type,
+        "gpus": row.gpus, "gpus_asked": row.file.gpus, "epochs": row.file.epochs,
+        "done_epochs": max(row.done_epochs, latest.done_epochs),
+        "kept_epochs": max(row.kept_epochs, latest.kept_epochs), "reason": reason, "sentence": sentence,
+        "expected_start_s": _expected_start_s(row, snapshot, latest),
+        "expected_end_s": latest.expected_end_s if row.status in ACTIVE else None,
+        "late": _late(row, snapshot.time_s, latest.expected_end_s),
+    }  # fmt: skip
+
+
+def _expected_start_s(row: JobRow, snapshot: Snapshot, latest: JobRow | SnapshotJob) -> float | None:
+    """Return when a queued job is expected to start; the estimate may be a few seconds older than the snapshot."""
+    if row.status is not JobStatus.WAITING or latest.expected_start_s is None:
+        return None
+    return max(snapshot.time_s, latest.expected_start_s)
+
+
+def _late(row: JobRow, now_s: float, expected_end_s: float | None) -> bool | None:
+    if row.due_s is None:
+        return None
+    if row.status not in ACTIVE:
+        return row.ended_s is not None and row.ended_s > row.due_s
+    return is_late(row.due_s, now_s, expected_end_s)
+
+
+def _configurations(row: JobRow) -> tuple[JobConfiguration, ...] | None:
+    return None if row.times is None else tuple(JobConfiguration.model_validate(time) for time in row.times)
+
+
+def _scaled(value: int | None, factor: float) -> float | None:
+    return None if value is None else value * factor

@@ -1,0 +1,29 @@
+from ._answer import answer as answer
+from ._energy import EnergyLedger as EnergyLedger
+from ._fairness import Fairness as Fairness
+from ._fairness import fairness as fairness
+from ._fairness import phi_fair as phi_fair
+from ._policies import Etf as Etf
+from ._policies import make as make
+from ._problem import QuantumProblem as QuantumProblem
+from ._scheduler import FairScheduler as FairScheduler
+from ._scheduler import FifoScheduler as FifoScheduler
+from ._scheduler import Scheduler as Scheduler
+from ._scheduler import Task as Task
+from ._scheduler import TenantQueue as TenantQueue
+
+__all__ = [
+    "EnergyLedger",
+    "Etf",
+    "FairScheduler",
+    "Fairness",
+    "FifoScheduler",
+    "QuantumProblem",
+    "Scheduler",
+    "Task",
+    "TenantQueue",
+    "answer",
+    "fairness",
+    "make",
+    "phi_fair",
+]

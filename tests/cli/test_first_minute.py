@@ -1,0 +1,191 @@
+"""What somebody sees in the first minute: compiling told apart from solving, progress, and what Ctrl-C leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numba import njit
+
+from commonwatt.cli import output
+from commonwatt.cli.compiling import compiling
+from commonwatt.model.scenario import Scenario
+from commonwatt.simulation import runner
+from commonwatt.simulation.runner import RunsInterruptedError, run_seeds
+from commonwatt.simulation.workload import prepare
+from tests.cli.console import SCRIPT, run, scenario, write
+
+ROOT = Path(__file__).parents[2]
+
+
+def fresh():
+    """A function that Numba has not compiled."""
+
+    @njit
+    def total(values):
+        found = 0.0
+        for value in np.sort(values):
+            found += value
+        return found
+
+    return total
+
+
+def test_compiling_is_announced_once_and_is_no_work(capsys):
+    total = fresh()
+    began = time.perf_counter()
+    with compiling("a sum") as watch:
+        total(np.ones(3))
+        took = watch.elapsed_s
+    whole = time.perf_counter() - began
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "compiling a sum, once per machine"
+    assert re.fullmatch(r"compiled in \d+\.\d s", said[1])
+    assert len(said) == 2
+    assert 0 <= took < 0.2 * whole
+    assert watch.compile_s == pytest.approx(whole - took, abs=0.2 * whole)
+    with compiling("a sum") as again:
+        total(np.ones(3))
+    assert (capsys.readouterr().err, again.compiled, again.compile_s) == ("", False, 0.0)
+
+
+def test_the_first_place_counts_no_compiling(tmp_path):
+    """In a process of its own, with an empty cache."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    command = [SCRIPT, "place", str(ROOT / "examples" / "place.yaml"), "--json"]
+    first = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "compiling solver random-greedy, once per machine\n" in first.stderr
+    compile_s = float(re.search(r"compiled in ([\d.]+) s", first.stderr)[1])
+    assert json.loads(first.stdout)["solve_s"] < compile_s / 2
+    second = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "compil" not in second.stderr
+
+
+def test_progress_without_a_terminal_is_a_line_now_and_then(capsys, monkeypatch):
+    monkeypatch.setattr(output, "LINE_EVERY_S", 0.05)
+    with output.progress_bar("runs", 2, 100.0) as bar:
+        bar.at("fifo", 50.0)
+        time.sleep(0.2)
+        bar.done()
+        bar.follow(lambda: [25.0])
+        time.sleep(0.2)
+        bar.follow(list)
+        bar.done()
+    said = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"runs: 0 of 2 done, 25%, \d+ s", said[0])
+    assert any(line.startswith("runs: 1 of 2 done, 62%") for line in said)
+    assert said[-1].startswith("runs: 2 of 2 done, 100%")
+    percent = [int(re.search(r"(\d+)%", line)[1]) for line in said]
+    assert all(a <= b for a, b in pairwise(percent))
+
+
+def test_what_is_quick_shows_no_progress(capsys):
+    with output.progress_bar("runs", 1, 100.0) as bar:
+        bar.done()
+    assert capsys.readouterr().err == ""
+
+
+def test_runs_in_other_processes_tell_how_far_they_are(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    made = prepare(Scenario.model_validate(scenario()), Path(), 0)
+    heard = []
+
+    class Listener:
+        def at(self, policy, time_s):
+            raise AssertionError
+
+        def follow(self, times_s):
+            heard.append(times_s().tolist())
+
+        def done(self):
+            heard.append("done")
+
+    results, records = run_seeds([made], jobs=2, listener=Listener())
+    assert heard == [[0.0, 0.0], "done", "done"]
+    alone, _ = run_seeds([made], jobs=1)
+    assert [p.total_cost for p in results[0].policies] == [p.total_cost for p in alone[0].policies]
+    assert [record.policy for record in records] == ["random-greedy", "fifo"]
+
+
+def interrupted_at(n: int, monkeypatch) -> None:
+    """Ctrl-C when run *n* would begin."""
+    run_one, begun = runner.run_policy, []
+
+    def one(*arguments):
+        if len(begun) == n:
+            raise KeyboardInterrupt
+        begun.append(1)
+        return run_one(*arguments)
+
+    monkeypatch.setattr(runner, "run_policy", one)
+
+
+def test_policies_that_ended_are_kept(tmp_path, monkeypatch):
+    file = write(tmp_path / "s.yaml", scenario())
+    interrupted_at(1, monkeypatch)
+    done = run("simulate", file, "--out", tmp_path / "out", "--jobs", 1)
+    assert done.code == 130
+    assert f"1 of 2 policies were complete (random-greedy): kept in {tmp_path / 'out'}" in done.err
+    kept = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert [p["policy"] for p in kept["policies"]] == ["random-greedy"]
+    assert "random-greedy" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_nothing_is_written_when_nothing_ended(tmp_path, monkeypatch):
+    file = write(tmp_path / "s.yaml", scenario())
+    interrupted_at(0, monkeypatch)
+    done = run("simulate", file, "--out", tmp_path / "out", "--jobs", 1)
+    assert (done.code, (tmp_path / "out").exists()) == (130, False)
+    assert "nothing was complete: nothing is kept" in done.err
+
+
+@pytest.mark.parametrize(("at", "seeds", "policies"), [(3, 1, 2), (4, 2, 2), (1, 0, 0)])
+def test_of_several_seeds_whole_ones_are_kept(at, seeds, policies, monkeypatch):
+    made = [prepare(Scenario.model_validate(scenario()), Path(), seed) for seed in range(3)]
+    interrupted_at(at, monkeypatch)
+    with pytest.raises(RunsInterruptedError) as caught:
+        run_seeds(made, jobs=1)
+    assert [len(result.policies) for result in caught.value.results] == [2] * seeds
+    assert len(caught.value.records) == policies
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_processes_work_keeps_what_is_done(tmp_path):
+    document = scenario(
+        workload={"source": "week", "days": 7, "jobs_per_day": 300, "profiles": "law"},
+        nodes=[{"name": "v", "count": 12, "gpu_type": "V100", "gpus": 8, "idle_w": 150, "gpu_w": 250}],
+        policies=[{"solver": "fifo"}, {"solver": "lookahead"}, {"solver": "lookahead", "name": "again"}],
+    )
+    file = write(tmp_path / "s.yaml", document)
+    command = [SCRIPT, "simulate", str(file), "--out", str(tmp_path / "out"), "--jobs", "2"]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as ran:
+        for line in ran.stderr:
+            if re.match(r"runs: [12] of 3 done", line):
+                os.killpg(ran.pid, signal.SIGINT)
+                break
+        said = ran.stderr.read()
+    assert ran.returncode == 130, said
+    assert "policies were complete (fifo" in said
+    kept = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert kept["policies"][0]["policy"] == "fifo"
+
+
+def test_the_demo_is_small():
+    from commonwatt.data.files import load_yaml
+
+    demo, week = (load_yaml(ROOT / "examples" / name, Scenario) for name in ("demo.yaml", "demo-week.yaml"))
+    assert (demo.workload.source, demo.workload.days) == ("week", 1)  # generated: no log is looked for
+    assert week.workload.days == 7
+    makefile = (ROOT / "Makefile").read_text()
+    for target, name in (("demo", "demo.yaml"), ("demo-week", "demo-week.yaml")):
+        assert re.search(rf"^{target}: .*\n\t.*simulate examples/{name} ", makefile, re.MULTILINE)

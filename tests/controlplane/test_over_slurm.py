@@ -1,0 +1,161 @@
+"""The whole control plane over a real Slurm: killed, cut off, robbed of a node, it loses and doubles nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sqlalchemy")
+
+from commonwatt.store.records import RequestKind
+from tests.controlplane.chaos import (
+    ROUNDS,
+    config_in,
+    controller,
+    kill,
+    problems,
+    running,
+    store_of,
+    stream,
+    until_all_end,
+    witness,
+)
+from tests.engines.slurm.conftest import running_site, site  # noqa: F401
+from tests.engines.slurm.site import until
+
+pytestmark = pytest.mark.long
+
+
+def config_over(site, folder):  # noqa: F811
+    return config_in(
+        folder,
+        engine="slurm",
+        live={
+            "slurm": {"conf": str(site.conf), "grace_s": 2, "poll_s": 0.2, "start_s": 30},
+            "default_time_limit_s": 30,
+        },
+    )
+
+
+@pytest.fixture
+def plane(site, tmp_path):  # noqa: F811
+    path = config_over(site, tmp_path)
+    store = store_of(path)
+    for name in "ab":
+        store.add_tenant(name, 1.0, 0.0)
+    return path, store
+
+
+@contextmanager
+def administered(site):  # noqa: F811
+    """Somebody gives back the nodes that Slurm drains because its controller has forgotten what it began there."""
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(1.0):
+            with suppress(AssertionError):  # it is away just now
+                site.resume(site.drained_by_slurm())
+
+    administrator = threading.Thread(target=look)
+    administrator.start()
+    try:
+        yield
+    finally:
+        over.set()
+        administrator.join()
+
+
+def test_jobs_end_exactly_once_though_the_controller_and_slurmctld_are_killed(plane, site, tmp_path):  # noqa: F811
+    path, store = plane
+    jobs = stream(path, store, tmp_path, 4, seed=1, longest_s=3.0)
+    with running(path):
+        late = store.submit("a", witness("late", tmp_path, 5.0, gpus=2), time.time())[0].id
+        until(lambda: store.job(late).status == "running")
+        time.sleep(2.0)  # Slurm's controller has written down what it started
+        site.end("slurmctld", signal.SIGKILL)
+        jobs += [late, store.submit("b", witness("later", tmp_path, 0.5), time.time())[0].id]
+        time.sleep(1.0)
+        site.begin("slurmctld")
+        with administered(site):
+            until_all_end(store, jobs, 240.0)
+    assert problems(store, tmp_path, jobs) == []
+
+
+@pytest.mark.skipif("COMMONWATT_ROUNDS" not in os.environ, reason="takes its time: COMMONWATT_ROUNDS=100")
+def test_jobs_end_exactly_once_however_often_slurmctld_is_killed(plane, site, tmp_path):  # noqa: F811
+    path, store = plane
+    rng = np.random.default_rng(ROUNDS)
+    jobs = []
+    with running(path), administered(site):
+        for k in range(ROUNDS):
+            for n in range(2):
+                seconds, epochs = float(rng.uniform(0.2, 3.0)), int(rng.integers(1, 4))
+                file = witness(f"j{k}-{n}", tmp_path, seconds, epochs=epochs, gpus=int(rng.integers(1, 3)))
+                jobs.append(store.submit("ab"[n], file, time.time())[0].id)
+            time.sleep(float(rng.uniform(0.0, 3.0)))
+            site.end("slurmctld", signal.SIGKILL)
+            time.sleep(float(rng.uniform(0.0, 1.0)))
+            site.begin("slurmctld")
+        until_all_end(store, jobs, 1200.0)
+    assert problems(store, tmp_path, jobs) == []
+
+
+def kill_with_ancestors(pid: int, generations: int) -> None:
+    """A job, its runner and Slurm's shepherd of both, as if their machine had lost its power: none sees another die."""
+    family = [pid]
+    while len(family) < generations:
+        family.append(int(Path(f"/proc/{family[-1]}/stat").read_text().rsplit(")", 1)[1].split()[1]))
+    for each in reversed(family):
+        with suppress(ProcessLookupError):  # the job dies with its runner
+            os.kill(each, signal.SIGKILL)
+
+
+def test_a_job_of_a_dead_node_goes_on_elsewhere_from_its_snapshot(plane, site, tmp_path):  # noqa: F811
+    path, store = plane
+    job = store.submit("a", witness("long", tmp_path, 6.0, epochs=12, gpus=2), time.time())[0].id
+    child = controller(path)
+    try:
+        row = until(lambda: (r := store.job(job)).kept_epochs >= 3 and r)
+        (node,) = row.nodes
+        site.end(node, signal.SIGKILL)
+        kill_with_ancestors(int((tmp_path / "long.log").read_text().split()[1]), 3)
+        site.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=gone")
+        until(lambda: (r := store.job(job)).status == "running" and r.nodes not in {(), (node,)}, 60.0)
+        until_all_end(store, [job])
+    finally:
+        kill(child)
+    begins = [line.split() for line in (tmp_path / "long.log").read_text().splitlines() if line.startswith("begin")]
+    assert int(begins[-1][2]) >= 3
+    assert problems(store, tmp_path, [job]) == []
+
+
+def test_an_interruption_counts_once_and_is_charged_once_whoever_comes_back(plane, site, tmp_path):  # noqa: F811
+    """A held job that was cancelled in Slurm waits; it has not run since."""
+    path, store = plane
+    child = controller(path)
+    try:
+        job = store.submit("a", witness("held", tmp_path, 100.0), time.time())[0].id
+        until((tmp_path / "held.log").exists)
+        store.ask(RequestKind.HOLD, time.time(), job=job)
+        until(lambda: store.job(job).held)
+        site.ask("scancel", *site.ask("squeue", "--noheader", "--format=%A").split())
+        until(lambda: store.job(job).status == "waiting")
+        account = None
+        for _ in range(3):
+            kill(child)
+            begun_s, child = time.time(), controller(path)
+            until(lambda begun_s=begun_s: store.setting("controller")["time_s"] > begun_s)
+            account = account or store.account(job)
+            row = store.job(job)
+            assert (row.status, row.attempts, row.settled, row.failures) == ("waiting", 1, 1, 1)
+            assert store.account(job) == account
+        assert [event.kind for event in store.events(job=job)].count("interrupted") == 1
+    finally:
+        kill(child)

@@ -1,0 +1,125 @@
+"""What opening a control plane writes, and when."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("sqlalchemy")
+pytest.importorskip("alembic")
+
+from commonwatt.control.engine import MeterMark
+from commonwatt.controlplane.clock import SteadyClock
+from commonwatt.controlplane.engines import Marks
+from commonwatt.controlplane.wiring import open_live, read_config
+from commonwatt.model.errors import InputError, StoreError
+from commonwatt.store.claim import claim_store
+from commonwatt.store.controller_store import ControllerStore
+from commonwatt.store.records import RequestKind
+from commonwatt.testing.engine_contract import contract_cluster
+from tests.cli.console import run
+from tests.controlplane.chaos import config_in, store_of
+
+
+def _served(path):
+    """Serve a configuration for a moment; returns the weights of tenants."""
+    live = open_live(path)
+    try:
+        live.start()
+        return live.store.tenants()
+    finally:
+        live.close()
+
+
+def test_one_that_is_refused_writes_no_tenants(tmp_path):
+    path = config_in(tmp_path, engine="simulated", tenants=[{"name": "a", "weight": 5}])
+    store = store_of(path)
+    with claim_store(store.database):
+        with pytest.raises(StoreError, match="only one may"):
+            _served(path)
+        assert store.tenants() == {}
+    assert _served(path) == {"a": 5.0}
+
+
+def test_a_weight_that_was_set_stays_until_the_configuration_is_changed(tmp_path):
+    path = config_in(tmp_path, engine="simulated", tenants=[{"name": "a", "weight": 5}])
+    assert _served(path) == {"a": 5.0}
+    store_of(path).add_tenant("a", 2.0, 1.0)
+    assert _served(path) == {"a": 2.0}
+    path = config_in(tmp_path, engine="simulated", tenants=[{"name": "a", "weight": 6}])
+    assert _served(path) == {"a": 6.0}
+
+
+@pytest.mark.parametrize("name", ["team/a", "/", "..", "a\nb", "x" * 129])
+def test_names_no_address_can_hold_are_refused(tmp_path, name):
+    node = {"name": name, "gpu_type": "V", "gpus": 1, "idle_w": 1, "gpu_w": 1}
+    for field, given in (("tenants.name", {"tenants": [{"name": name}]}), ("nodes.name", {"nodes": [node]})):
+        path = config_in(tmp_path, engine="simulated", **given)
+        with pytest.raises(InputError, match="without '/' and control characters") as refused:
+            read_config(path)
+        assert (refused.value.file, refused.value.field, refused.value.value) == (path, field, name)
+
+
+def test_names_an_address_can_hold(tmp_path):
+    path = config_in(
+        tmp_path, engine="simulated", tenants=[{"name": name} for name in ("a b%c", "...", "é?#", "x" * 128)]
+    )
+    assert len(read_config(path).tenants) == 4
+
+
+def test_two_nodes_of_one_name_are_told_with_their_file(tmp_path):
+    node = {"name": "n", "gpu_type": "V", "gpus": 1, "idle_w": 1, "gpu_w": 1}
+    path = config_in(tmp_path, engine="simulated", nodes=[node, node])
+    with pytest.raises(InputError, match="distinct node names") as refused:
+        read_config(path)
+    assert (refused.value.file, refused.value.field, refused.value.value) == (path, "nodes.name", "n")
+
+
+@pytest.mark.parametrize("engine", ["local", "slurm"])
+@pytest.mark.parametrize("state", ["live.db", "x/../live.db", "live.db/state", "live.db-wal", "live.db.claim", "link"])
+def test_a_state_folder_that_is_a_file_of_the_store_is_refused_by_check_and_serve(tmp_path, engine, state):
+    (tmp_path / "link").symlink_to("live.db")
+    path = config_in(tmp_path, engine=engine, live={"store": "live.db", engine: {"state": state}})
+    for command in ("check", "serve"):
+        done = run(command, path)
+        assert (done.code, done.out) == (2, "")
+        assert f"{path}: field 'live.{engine}.state': got " in done.err
+        assert "a folder of its own, not a file of the store" in done.err
+    read_config(config_in(tmp_path, engine=engine, live={"store": "live.db", engine: {"state": "live.db.d"}}))
+
+
+def test_a_mode_that_is_given_outdoes_what_was_asked_for_before(tmp_path):
+    path = config_in(tmp_path, engine="simulated")
+    store = store_of(path)
+    store.ask(RequestKind.MODE, 1.0, value="live")  # of a controller that ended before it took note
+    live = open_live(path, mode="dry-run")
+    try:
+        live.start()
+        assert store.setting("mode") == "dry-run"
+        assert ControllerStore(store.database).requests() == []
+    finally:
+        live.close()
+    assert store.setting("mode") == "dry-run"
+
+
+def test_the_engine_goes_by_the_clock_of_the_controller(tmp_path):
+    """Which no setting of the machine's clock turns back."""
+    for engine in ("local", "slurm"):
+        folder = tmp_path / engine
+        folder.mkdir()
+        clock = SteadyClock(lambda: 2_000_000_000.0, lambda: 0.0)
+        live = open_live(config_in(folder, engine=engine), clock=clock)
+        try:
+            marks = live.supervisor._make_engine().marks()
+            assert {mark.read_s for mark in marks.values()} == {2_000_000_000.0}
+        finally:
+            live.close()
+
+
+def test_marks_are_kept_in_the_store_also_those_of_a_version_that_knew_nothing_of_sleep():
+    marks, engine = Marks(contract_cluster()), SimpleNamespace(marks=lambda: {1: MeterMark(7.0, None, asleep=True)})
+    store = SimpleNamespace(
+        settings=lambda: {"metered": {**marks.of(engine)(), "n-1": [5.0, 3.0], "gone": [1.0, None]}}
+    )
+    assert marks.stored(store) == {0: MeterMark(5.0, 3.0), 1: MeterMark(7.0, None, asleep=True)}

@@ -1,0 +1,210 @@
+"""Nodes from what clusters print, and the scenario made of them. The texts are written by hand after real ones."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from commonwatt.data.gpu_power import board_power, type_of
+from commonwatt.data.inventory import InventoryNode, read_inventory
+from commonwatt.data.scenario_draft import draft_text, drafted_nodes, unknown_types
+from commonwatt.engines.slurm.parsing import host_names
+from commonwatt.model.errors import InputError
+from commonwatt.model.scenario import Scenario
+
+SCONTROL = """\
+NodeName=gpu001 Arch=x86_64 CoresPerSocket=24
+   CPUAlloc=96 CPUEfctv=96 CPUTot=96 CPULoad=35.77
+   AvailableFeatures=v100,nvlink
+   Gres=gpu:v100:8(S:0-1)
+   NodeAddr=gpu001 NodeHostName=gpu001 Version=23.02.7
+   OS=Linux 5.14.0-362.8.1.el9_3.x86_64 #1 SMP PREEMPT_DYNAMIC Tue Nov 7 14:54:22 EST 2023
+   State=MIXED ThreadsPerCore=2 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A
+   CfgTRES=cpu=96,mem=772000M,billing=96,gres/gpu=8,gres/gpu:v100=8
+   AllocTRES=cpu=96,mem=500G,gres/gpu=6
+
+NodeName=gpu002 Arch=x86_64 CoresPerSocket=24
+   Gres=gpu:a100:4,gpu:t4:1
+   State=IDLE+DRAIN ThreadsPerCore=2
+   Reason=fan [root@2024-01-01T00:00:00]
+
+NodeName=cpu001 Arch=x86_64 CoresPerSocket=32
+   Gres=(null)
+   State=IDLE
+"""
+SMI_TABLE = """\
+Mon Jan  1 00:00:00 2024
++---------------------------------------------------------------------------------------+
+| NVIDIA-SMI 535.129.03             Driver Version: 535.129.03   CUDA Version: 12.2     |
+|-----------------------------------------+----------------------+----------------------+
+| GPU  Name                 Persistence-M | Bus-Id        Disp.A | Volatile Uncorr. ECC |
+| Fan  Temp   Perf          Pwr:Usage/Cap |         Memory-Usage | GPU-Util  Compute M. |
+|                                         |                      |               MIG M. |
+|=========================================+======================+======================|
+|   0  Tesla V100-SXM2-16GB           On  | 00000000:00:1B.0 Off |                    0 |
+| N/A   44C    P0              43W / 300W |      0MiB / 16384MiB |      0%      Default |
+|                                         |                      |                  N/A |
++-----------------------------------------+----------------------+----------------------+
+|   1  Tesla V100-SXM2-16GB           On  | 00000000:00:1C.0 Off |                    0 |
+| N/A   42C    P0              41W / 250W |      0MiB / 16384MiB |      0%      Default |
+|                                         |                      |                  N/A |
++-----------------------------------------+----------------------+----------------------+
+"""
+QUERY = """\
+index, name, power.limit [W]
+0, NVIDIA H100 80GB HBM3, 700.00 W
+1, NVIDIA H100 80GB HBM3, 700.00 W
+"""
+LISTED = "GPU 0: Tesla T4 (UUID: GPU-1)\nGPU 1: Tesla T4 (UUID: GPU-2)\n"
+
+
+def pod_node(name: str, gpus: str | None, **labels: str) -> dict:
+    capacity = {"cpu": "96", "memory": "790000000Ki"} | ({} if gpus is None else {"nvidia.com/gpu": gpus})
+    return {"kind": "Node", "metadata": {"name": name, "labels": labels}, "status": {"capacity": capacity}}
+
+
+KUBERNETES = json.dumps(
+    {
+        "apiVersion": "v1",
+        "kind": "List",
+        "items": [
+            pod_node("pool-1", "8", **{"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"}),
+            pod_node("pool-2", "8", **{"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"}),
+            pod_node("edge", "1", **{"cloud.google.com/gke-accelerator": "nvidia-tesla-t4"}),
+            pod_node("control", None),
+        ],
+    }
+)
+
+
+def read(text: str):
+    return read_inventory(text, host_names, host="here")
+
+
+def rows(text: str) -> list[tuple[str, str, int]]:
+    return [(node.name, node.gpu_type, node.gpus) for node in read(text).nodes]
+
+
+@pytest.mark.parametrize("one_line", [True, False])
+def test_scontrol(one_line):
+    text = SCONTROL
+    if one_line:
+        text = "\n".join(" ".join(block.split()) for block in SCONTROL.split("\n\n"))
+    found = read(text)
+    assert (found.source, found.without_gpus) == ("scontrol", 1)
+    assert rows(text) == [("gpu001", "V100", 8), ("gpu002", "A100", 4)]
+    assert found.notes == ("gpu002 has several GPU types (a100, t4): only a100 is written",)
+
+
+def test_scontrol_as_json():
+    nodes = [{"name": "n1", "gres": "gpu:h100:8(S:0-1)"}, {"name": "n2", "gres": ""}]
+    assert rows(json.dumps({"nodes": nodes})) == [("n1", "H100", 8)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gpu[01-02]|gpu:v100:4(S:0-1)\ncpu[1-9]|(null)\n",
+        "NODELIST   GRES\ngpu01   gpu:v100:4(S:0-1)\ngpu01   gpu:v100:4(S:0-1)\ngpu02   gpu:v100:4\n",
+    ],
+)
+def test_sinfo(text):
+    assert rows(text) == [("gpu01", "V100", 4), ("gpu02", "V100", 4)]
+
+
+def test_sinfo_without_gres_names_the_command_to_run():
+    text = "PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST\ngpu*  up  infinite  2  idle gpu[01-02]\n"
+    with pytest.raises(InputError, match=r"a column GRES, as in: sinfo -N -h -o '%N\|%G'"):
+        read(text)
+
+
+@pytest.mark.parametrize(
+    ("gres", "kind", "gpus"),
+    [
+        ("gpu:4", "", 4), ("gpu:tesla_v100-sxm2-16gb:2", "tesla_v100-sxm2-16gb", 2),
+        ("gpu:a100:2(S:0),gpu:a100:2(S:1)", "A100", 4),
+        ("mps:400,gpu:t4:4", "T4", 4), ("gpu:mi210:4(S:0-3)", "MI210", 4),
+    ],
+)  # fmt: skip
+def test_gres(gres, kind, gpus):
+    assert rows(f"n1|{gres}") == [("n1", kind, gpus)]
+
+
+def test_nvidia_smi():
+    assert rows(SMI_TABLE) == [("here", "V100", 2)]
+    assert read(SMI_TABLE).nodes[0].limit_w == 300.0
+    assert read(QUERY).nodes == (InventoryNode("here", "H100", 2, "NVIDIA H100 80GB HBM3", 700.0),)
+    assert rows(LISTED) == [("here", "T4", 2)]
+
+
+def test_kubernetes():
+    found = read(KUBERNETES)
+    assert rows(KUBERNETES) == [("pool-1", "A100", 8), ("pool-2", "A100", 8), ("edge", "T4", 1)]
+    assert (found.source, found.without_gpus) == ("kubernetes", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("hello", "expected what `scontrol show node`"), ("{", "valid JSON"), ("[]", "the JSON of kubectl"),
+        ('{"kind": "Pod"}', "a list of nodes"), ('{"items": [{"kind": "Node"}]}', "metadata.name"),
+        (json.dumps({"items": [pod_node("a", "many")]}), "metadata.name"),
+        ("NodeName=a Gres=(null)", "at least one node with GPUs"), ("n[1-x]|gpu:t4:1", "a list of node names"),
+        ("index, name\n0, T4, 70 W\n", "as many cells"), ("name\n", "at least one node with GPUs"),
+    ],
+)  # fmt: skip
+def test_what_is_no_such_text(text, says):
+    with pytest.raises(InputError) as caught:
+        read(text)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("product", "kind", "watts"),
+    [
+        ("Tesla V100-SXM2-16GB", "V100", 300), ("Tesla-V100-PCIE-32GB", "V100", 250), ("v100", "V100", 300),
+        ("NVIDIA A100 80GB PCIe", "A100", 300), ("NVIDIA-A100-SXM4-40GB", "A100", 400), ("nvidia-tesla-t4", "T4", 70),
+        ("Quadro RTX 6000", "RTX6000", 260), ("NVIDIA RTX 6000 Ada Generation", "RTX6000Ada", 300),
+        ("NVIDIA L40S", "L40S", 350), ("AMD Instinct MI250X", "MI250X", 560),
+    ],
+)  # fmt: skip
+def test_board_power(product, kind, watts):
+    row = board_power(product)
+    assert (type_of(product), row.gpu_type, row.board_w) == (kind, kind, watts)
+    assert "data sheet" in row.source or "specifications" in row.source
+
+
+def test_a_board_nobody_knows():
+    assert board_power("Flux 9000") is None
+    (node,) = drafted_nodes([InventoryNode("n", "Flux-9000", 4, "Flux 9000")])
+    assert (node.power_source, node.gpu_w) == (None, 270.0)
+
+
+def test_nodes_called_alike_become_one_entry():
+    found = [InventoryNode(f"n-{i}", "T4", 4, "t4") for i in (2, 1, 3)] + [
+        InventoryNode("m-2", "T4", 4),
+        InventoryNode("x", "T4", 4),
+    ]
+    assert [(node.name, node.count) for node in drafted_nodes(found)] == [("m-2", 1), ("n", 3), ("x", 1)]
+    wide = [InventoryNode(f"n-{i:02}", "T4", 4) for i in range(1, 12)]
+    (one,) = drafted_nodes(wide)
+    assert (one.name, one.count) == ("n", 11)
+    assert len(drafted_nodes(wide[1:])) == 10
+
+
+@pytest.mark.parametrize(
+    "text", [SCONTROL, SMI_TABLE, QUERY, LISTED, KUBERNETES], ids=["scontrol", "smi", "query", "list", "k8s"]
+)
+def test_the_draft_is_a_scenario_with_the_same_nodes(text, tmp_path):
+    found = read(text)
+    nodes = drafted_nodes(found.nodes)
+    scenario = Scenario.model_validate(yaml.safe_load(draft_text(found, nodes, tmp_path / "cluster.yaml")))
+    from commonwatt.model.nodes import Cluster
+
+    cluster = Cluster.of(scenario.nodes)
+    assert sorted(cluster.names) == sorted(node.name for node in found.nodes)
+    assert cluster.total_gpus == sum(node.gpus for node in found.nodes)
+    assert (scenario.workload.source == "jobs") == bool(unknown_types(nodes))

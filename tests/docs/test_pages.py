@@ -1,0 +1,91 @@
+"""The tutorials and the README work as printed, in an empty folder, in order."""
+
+from __future__ import annotations
+
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import commonwatt
+from tests.docs.pages import ROOT, Step, missing, run, steps_of
+
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+NEEDS = {"operator": ("sqlalchemy", "fastapi"), "serving-engineer": ("onnx", "onnxruntime", "starlette")}
+HAS_FACE = hasattr(commonwatt, "simulate")
+
+
+def check(page: Path, folder: Path) -> None:
+    """Run *page* and compare what it prints with what it says."""
+    steps = steps_of(page)
+    waiting = [] if HAS_FACE else [step for step in steps if "import commonwatt as cw" in step.text]
+    steps = [step for step in steps if step not in waiting]
+    outcome = run(steps, folder)
+    last = max(outcome.printed, default=0)
+    assert outcome.code == 0, f"{page.name}, line {last}: exit code {outcome.code}\n{outcome.printed.get(last)}"
+    for step in steps:
+        printed = outcome.printed[step.line]
+        assert missing(step.expected, printed) == [], f"{page.name}, line {step.line}:\n{printed}"
+    if waiting:
+        pytest.skip(
+            f"{len(waiting)} Python blocks wait for the names that `import commonwatt` is to have; all else ran"
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in TUTORIALS if page.name != "index.md"], ids=lambda page: page.stem)
+def test_tutorials_run_in_an_empty_folder(page, tmp_path):
+    for package in NEEDS.get(page.stem, ()):
+        if not find_spec(package):
+            pytest.skip(f"{package} is not installed")
+    check(page, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_readme_runs_in_a_checkout(tmp_path):
+    for package in NEEDS["operator"] + NEEDS["serving-engineer"]:
+        if not find_spec(package):
+            pytest.skip(f"{package} is not installed")
+    ignored = shutil.ignore_patterns("models", "live.db*", "live-state", "slurm*db*", "slurm-state")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=ignored)
+    check(ROOT / "README.md", tmp_path)
+
+
+def write(folder: Path, text: str) -> Path:
+    page = folder / "page.md"
+    page.write_text(text, encoding="utf-8")
+    return page
+
+
+def test_steps_are_read(tmp_path):
+    page = write(
+        tmp_path,
+        '# A page\n```yaml title="a.yaml"\nx: 1\n```\n```sh\ncat a.yaml\n```\n```text\nx: 1\n...\n```\n'
+        "<!-- test: skip, no reason -->\n```sh\nfalse\n```\n```yaml\nnot: run\n```\n```python\nprint(2)\n```\n",
+    )
+    assert steps_of(page) == [
+        Step(2, "yaml", "a.yaml", "x: 1\n"),
+        Step(5, "sh", None, "cat a.yaml\n", ("x: 1",)),
+        Step(19, "python", None, "print(2)\n"),
+    ]
+
+
+def test_a_page_is_run_in_one_shell_and_what_it_prints_is_kept(tmp_path):
+    page = write(tmp_path, "```sh\nexport A=1\nsleep 60 &\n```\n```python\nimport os\nprint(os.environ['A'])\n```\n")
+    outcome = run(steps_of(page), tmp_path)
+    assert outcome.code == 0
+    assert outcome.printed[5].split() == ["1"]
+
+
+@pytest.mark.parametrize("text", ["false", "cat nothing.yaml", "true | false"])
+def test_a_command_that_fails_is_seen(text, tmp_path):
+    page = write(tmp_path, f"```sh\n{text}\n```\n```sh\necho after\n```\n")
+    outcome = run(steps_of(page), tmp_path)
+    assert outcome.code != 0
+    assert list(outcome.printed) == [1]
+
+
+def test_output_that_differs_is_seen():
+    assert missing(("a  b", "c d"), "x a b\nc\nd") == []
+    assert missing(("a b", "e"), "a b") == ["e"]

@@ -1,0 +1,192 @@
+"""``import commonwatt``: each function takes a file, a mapping or a model, and returns what a notebook shows well."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import commonwatt as cw
+from commonwatt.data.files import load_yaml, parse_yaml
+from commonwatt.model.demand import DemandSeries
+from commonwatt.model.errors import InputError
+from commonwatt.model.mig_file import MigFile
+from commonwatt.model.partition_file import PartitionFile
+from commonwatt.model.place_file import PlaceFile
+from commonwatt.model.timeslice_file import PlanFile
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+MEASURED = {"solve_s", "search_s", "scheduler_s"}  # times differ from run to run
+
+MAP = {
+    "system_bandwidth_gbs": 16,
+    "table": {"latency_cycles": [[100, 400], [300, 200], [50, 60]], "bandwidth_gbs": [[4, 2], [8, 6], [1, 1]]},
+}
+SCENARIO = {
+    "workload": {"source": "jobs", "jobs": [{"name": f"j{j}", "submit_s": 60 * j, "due_s": 7200,
+                 "tardiness_weight": 1e-3, "times_s": {"V100": [1800, 1000]}} for j in range(4)]},
+    "nodes": [{"name": "n", "gpu_type": "V100", "gpus": 2, "idle_w": 150, "gpu_w": 250}],
+    "policies": [{"solver": "fifo"}, {"solver": "edf"}],
+}  # fmt: skip
+DEMAND = [float(10 + k % 24) for k in range(3000)]
+
+
+def without_times(result) -> dict:
+    def clean(value):
+        if isinstance(value, dict):
+            return {key: clean(part) for key, part in value.items() if key not in MEASURED}
+        return [clean(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+    return clean(result.model_dump(mode="json"))
+
+
+def test_names_are_sorted_documented_and_there():
+    assert cw.__all__ == sorted(cw.__all__)
+    assert set(cw.__all__) <= set(dir(cw))
+    for name in cw.__all__:
+        assert name == "__version__" or getattr(cw, name).__doc__
+    with pytest.raises(AttributeError, match="no attribute 'simulat'"):
+        cw.simulat  # noqa: B018
+
+
+def test_importing_it_imports_nothing_heavy():
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys, commonwatt, commonwatt.progress\nprint(*sys.modules)"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert not {"numpy", "polars", "pydantic", "numba", "lazy_loader"} & set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("call", "file", "model"),
+    [
+        (cw.place, "place.yaml", PlaceFile),
+        (cw.timeslice, "quantum.yaml", PlanFile),
+        (cw.partition, "partition.yaml", PartitionFile),
+        (cw.partition_mig, "mig.yaml", MigFile),
+    ],
+)
+def test_a_file_a_mapping_and_a_model_give_one_result(call, file, model, tmp_path):
+    path = EXAMPLES / file
+    mapping = parse_yaml(path.read_text())
+    by_file, by_text, by_mapping, by_model = (
+        call(path), call(str(path)), call(mapping), call(load_yaml(path, model)),
+    )  # fmt: skip
+    assert without_times(by_file) == without_times(by_mapping) == without_times(by_model) == without_times(by_text)
+    _shown_well(by_file, tmp_path)
+
+
+def test_layers_are_mapped(tmp_path):
+    result = cw.map_layers(MAP, budget=200)
+    assert result.makespan_cycles >= result.lower_bound_cycles > 0
+    assert result.to_frame().height == 3
+    _shown_well(result, tmp_path)
+
+
+def test_a_map_problem_of_layers_finds_its_files():
+    by_file = cw.map_layers(EXAMPLES / "map_layers.yaml", budget=50)
+    mapping = parse_yaml((EXAMPLES / "map_layers.yaml").read_text())
+    by_mapping = cw.map_layers(mapping, budget=50, folder=EXAMPLES)
+    assert without_times(by_file) == without_times(by_mapping)
+
+
+def test_a_scenario_is_simulated(tmp_path):
+    result = cw.simulate(SCENARIO, jobs=1)
+    assert result.to_frame()["policy"].to_list() == ["fifo", "edf"]
+    assert [record.result.policy for record in result.records] == ["fifo", "edf"]
+    _shown_well(result, tmp_path)
+    only = cw.simulate(SCENARIO, policies=["edf"], jobs=1)
+    assert only.to_frame()["energy_kwh"].to_list() == result.to_frame()["energy_kwh"].to_list()[1:]
+
+
+def test_seeds_give_means():
+    sweep = cw.simulate(SCENARIO, seeds=2, jobs=1)
+    assert sweep.seeds == (0, 1)
+    frame = sweep.to_frame()
+    assert frame["energy_kwh_mean"].to_list() == [policy.energy_kwh.mean for policy in sweep.policies]
+    assert "2 seeds" in sweep._repr_html_()
+
+
+def test_demand_is_forecast_from_any_form(tmp_path):
+    csv = tmp_path / "demand.csv"
+    csv.write_text("time,gpus\n" + "".join(f"{300 * k},{gpus}\n" for k, gpus in enumerate(DEMAND)))
+    frame = pl.DataFrame({"unique_id": "a", "ds": np.arange(len(DEMAND)) * 300, "y": DEMAND})
+    forms = [
+        csv,
+        {"gpus": DEMAND, "step_s": 300},
+        DemandSeries(0.0, 300.0, np.array(DEMAND)),
+    ]
+    results = [cw.forecast(form, total_gpus=40) for form in forms]
+    assert all(without_times(result) == without_times(results[0]) for result in results)
+    assert cw.forecast(frame, total_gpus=40).plan[0].gpus_on > 0
+    _shown_well(results[0], tmp_path)
+
+
+def _shown_well(result, folder: Path) -> None:
+    html = result._repr_html_()
+    assert html.startswith("<p>")
+    assert "<table" in html
+    assert result.to_frame().height > 0
+    assert result.plot()._repr_svg_().lstrip().startswith("<?xml")
+    result.plot(folder / "picture.png")
+    assert (folder / "picture.png").read_bytes().startswith(b"\x89PNG")
+    again = type(result).model_validate_json(result.model_dump_json())
+    assert again.model_dump() == result.model_dump()
+    with pytest.raises(InputError, match="not one read from a document"):
+        again.plot()
+
+
+@pytest.mark.parametrize("call", [cw.place, cw.partition, cw.partition_mig, cw.map_layers, cw.timeslice, cw.simulate])
+def test_what_is_wrong_is_told_with_its_file(call, tmp_path):
+    with pytest.raises(InputError, match=r"nowhere\.yaml"):
+        call(tmp_path / "nowhere.yaml")
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(json.dumps({"colour": "red"}))
+    with pytest.raises(InputError, match=r"wrong\.yaml"):
+        call(wrong)
+    with pytest.raises(InputError, match="colour"):
+        call({"colour": "red"})
+
+
+@pytest.mark.parametrize(
+    ("series", "field"),
+    [
+        ({"gpus": [1.0]}, "step_s"),
+        ({"gpus": [1.0], "step_s": 60, "colour": 1}, "colour"),
+        ({"gpus": ["many"], "step_s": 60}, "series"),
+        ({"gpus": [1.0], "step_s": 0}, "step_s"),
+        (pl.DataFrame({"unique_id": [*"aabb"], "ds": [0, 1, 0, 1], "y": [1.0, 2.0, 3.0, 4.0]}), "unique_id"),
+        (pl.DataFrame({"y": [1.0]}), "unique_id"),
+    ],
+)
+def test_a_series_that_is_none(series, field):
+    with pytest.raises(InputError) as caught:
+        cw.forecast(series)
+    assert caught.value.field == field
+
+
+FACES = {
+    "capacity": 15,
+    "forecasting": 15,
+    "mapping": 15,
+    "mapping.costs": 15,
+    "optimize": 15,
+    "partitioning": 15,
+    "partitioning.mig": 15,
+    "placement": 15,
+    "timeslicing": 15,
+}
+
+
+@pytest.mark.parametrize(("face", "most"), FACES.items())
+def test_a_face_is_small_sorted_and_there(face, most):
+    module = import_module(f"commonwatt.{face}")
+    assert 3 <= len(module.__all__) <= most
+    for name in module.__all__:
+        assert getattr(module, name) is not None
