@@ -16,8 +16,7 @@ running control plane (``commonwatt.client``) and the contract tests of engines 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # as typing has it, whose import would be most of the time of this one
 if TYPE_CHECKING:
     from commonwatt._api import forecast, map_layers, partition, partition_mig, place, simulate, timeslice
 

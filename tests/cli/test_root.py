@@ -124,6 +124,27 @@ def test_interrupted_where_the_compiler_turns_it_into_another_error(monkeypatch)
     assert (done.code, done.err) == (130, "interrupted\n")
 
 
+def test_interrupted_in_a_callback_that_cannot_raise():
+    """As while a compiler is at work: Python reports such an exception, and would go on."""
+    code = """
+import signal, time
+from commonwatt.cli import root
+
+class Callback:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+def working(**_):
+    Callback()
+    time.sleep(60)
+
+root.root = working
+root.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=50)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["schema", "scenario"], ["schema", "--dictionary"], ["--help"]])
 def test_a_reader_that_goes_away_is_no_crash(arguments):

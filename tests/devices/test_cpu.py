@@ -22,7 +22,9 @@ def test_what_it_says_of_itself():
 def test_its_clock_is_its_own():
     device = CpuDevice(Spec(kind="cpu"))
     device.set_clock(None)
-    with pytest.raises(InputError, match="field 'clock_mhz': expected no clock, as a CPU has no clock per tenant"):
+    with pytest.raises(
+        InputError, match="field 'clock_mhz': got '800', expected no clock, as a CPU has no clock per tenant"
+    ):
         device.set_clock(800)
 
 

@@ -334,4 +334,4 @@ def test_each_job_has_a_reason():
     mapping = Mapping(np.array([0, 1, 0, 1]), np.arange(4.0))
     why = explain(problem, mapping, timeline(problem, mapping))
     assert [e.reason for e in why] == ["only-choice", "spread-out", "fastest", "less-bandwidth"]
-    assert "waits" in why[0].sentence
+    assert "stalls 4.75 cycles" in why[0].sentence

@@ -55,7 +55,7 @@ def test_without_the_published_batches_layers_are_drawn(monkeypatch, tmp_path):
     assert reference_folder() is None
     answer = run("reproduce", "gsharp-figure-13", "--quick", "--json").document
     assert row(answer, "Fig. 13: G# uses more of the bandwidth")["ours"] in {True, False}
-    assert any("not at hand" in note for note in answer["notes"])
+    assert any("not available" in note for note in answer["notes"])
 
 
 def test_random_jobs_keep_filters_and_single_dimensions():

@@ -155,15 +155,24 @@ def main() -> None:
 
 
 def _interrupts() -> list[int]:
-    """List that grows with each Ctrl-C: a compiler at work turns one into another error."""
+    """List that grows with each Ctrl-C: a compiler at work turns one into another error, or loses it in a callback."""
     seen: list[int] = []
+    others = sys.unraisablehook
 
     def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         seen.append(number)
         raise KeyboardInterrupt
 
+    def lost(unraisable: sys.UnraisableHookArgs) -> None:
+        if isinstance(unraisable.exc_value, KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, 0.05)  # raised again when the callback is over
+        else:
+            others(unraisable)
+
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, note)
+        signal.signal(signal.SIGALRM, note)
+        sys.unraisablehook = lost
     return seen
 
 

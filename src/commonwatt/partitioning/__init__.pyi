@@ -1,8 +1,10 @@
 from ._answer import answer as answer
 from ._characterize import characterize as characterize
+from ._choices import MECHANISMS as MECHANISMS
+from ._choices import MIG_MODES as MIG_MODES
+from ._choices import WELFARES as WELFARES
 from ._envelope import law_of as law_of
 from ._market import Market as Market
-from ._mechanisms import MECHANISMS as MECHANISMS
 from ._mechanisms import utilization as utilization
 from ._mechanisms import weighted_equal_speedup as weighted_equal_speedup
 from ._proportional import bid as bid
@@ -10,11 +12,11 @@ from ._solve import Equilibrium as Equilibrium
 from ._solve import residual as residual
 from ._solve import solve as solve
 from ._sweep import sweep as sweep
-from ._welfare import WELFARES as WELFARES
 from ._welfare import choose as choose
 
 __all__ = [
     "MECHANISMS",
+    "MIG_MODES",
     "WELFARES",
     "Equilibrium",
     "Market",

@@ -21,14 +21,15 @@ from commonwatt.model.partition_results import (
     PartitionTenantResult,
     PlannedSlice,
 )
+from commonwatt.partitioning._choices import MECHANISMS, WELFARES
 from commonwatt.partitioning._explain import explain
 from commonwatt.partitioning._fairness import envy, sharing_incentive_violation
 from commonwatt.partitioning._market import Market
-from commonwatt.partitioning._mechanisms import MECHANISMS, utilization, weighted_equal_speedup
+from commonwatt.partitioning._mechanisms import utilization, weighted_equal_speedup
 from commonwatt.partitioning._schedule import run, schedule
 from commonwatt.partitioning._solve import Equilibrium, solve
 from commonwatt.partitioning._throughput import laws_of, market_of
-from commonwatt.partitioning._welfare import WELFARES, PartitionChoice, choose
+from commonwatt.partitioning._welfare import PartitionChoice, choose
 
 __all__ = ["Divided", "answer", "divide_all", "stamp"]
 

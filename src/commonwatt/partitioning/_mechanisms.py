@@ -15,9 +15,7 @@ from commonwatt.model.arrays import Floats
 from commonwatt.partitioning._curves import Curves
 from commonwatt.partitioning._market import Market
 
-__all__ = ["MECHANISMS", "busy", "utilization", "weighted_equal_speedup"]
-
-MECHANISMS = ("fisher", "entitlement", "weighted-equal-speedup")
+__all__ = ["busy", "utilization", "weighted_equal_speedup"]
 
 
 def weighted_equal_speedup(market: Market) -> Floats:

@@ -21,9 +21,7 @@ import numpy as np
 
 from commonwatt.model.arrays import Floats
 
-__all__ = ["WELFARES", "PartitionChoice", "choose", "welfare"]
-
-WELFARES = ("nash", "utilitarian", "egalitarian")
+__all__ = ["PartitionChoice", "choose", "welfare"]
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, say, seed_option
-from commonwatt.partitioning import WELFARES
-from commonwatt.partitioning.mig import MODES
+from commonwatt.partitioning import MIG_MODES, WELFARES
 
 if TYPE_CHECKING:
     from commonwatt.model.mig_file import MigFile
@@ -22,7 +21,7 @@ __all__ = ["mig"]
 @click.command()
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.option(
-    "--mode", type=click.Choice(MODES), default="market", show_default=True,
+    "--mode", type=click.Choice(MIG_MODES), default="market", show_default=True,
     help="market: tenants take turns on instances, which have prices; integer: whole instances only.",
 )  # fmt: skip
 @click.option("--welfare", type=click.Choice(WELFARES), default="nash", show_default=True, help="Chooses the layouts.")

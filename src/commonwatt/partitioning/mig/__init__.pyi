@@ -4,12 +4,10 @@ from ._integer import WholeInstances as WholeInstances
 from ._integer import solve_integer as solve_integer
 from ._market import TimeShares as TimeShares
 from ._market import solve_market as solve_market
-from ._problem import MODES as MODES
 from ._problem import MigDecision as MigDecision
 from ._problem import MigProblem as MigProblem
 
 __all__ = [
-    "MODES",
     "MigDecision",
     "MigProblem",
     "TimeShares",

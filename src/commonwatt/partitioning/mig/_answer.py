@@ -19,13 +19,13 @@ from commonwatt.model.mig_results import (
     MigUserResult,
 )
 from commonwatt.partitioning._answer import stamp
+from commonwatt.partitioning._choices import MIG_MODES, WELFARES
 from commonwatt.partitioning._solve import Equilibrium
-from commonwatt.partitioning._welfare import WELFARES
 from commonwatt.partitioning.mig._integer import solve_integer
 from commonwatt.partitioning.mig._layouts import parse_layout
 from commonwatt.partitioning.mig._market import solve_market
 from commonwatt.partitioning.mig._plan import CRUMB, GpuPlan, gpu_sentence, plan_gpus, tenant_sentence
-from commonwatt.partitioning.mig._problem import MODES, MigProblem
+from commonwatt.partitioning.mig._problem import MigProblem
 from commonwatt.partitioning.mig._profiles import gpu_type
 
 __all__ = ["answer", "with_present"]
@@ -42,7 +42,7 @@ def answer(
     clock
         Returns seconds from any origin, as ``time.perf_counter`` does.
     mode
-        One of ``MODES``: time shares with prices, or whole instances. The other mode is solved for comparison.
+        ``MIG_MODES``: time shares with prices, or whole instances. The other mode is solved for comparison.
     welfare
         One of ``commonwatt.partitioning.WELFARES``.
     time_limit_s
@@ -57,14 +57,14 @@ def answer(
     SolverError
         If a market does not reach its tolerance.
     """
-    for name, value, those in (("mode", mode, MODES), ("welfare", welfare, WELFARES)):
+    for name, value, those in (("mode", mode, MIG_MODES), ("welfare", welfare, WELFARES)):
         if value not in those:
             raise InputError(f"one of {', '.join(those)}", field=name, value=value)
     compiled = MigProblem.of(file)
     chosen = _solve(compiled, mode, welfare, time_limit_s, clock)
     other, refusal = None, None
     try:
-        other = _solve(compiled, next(m for m in MODES if m != mode), welfare, time_limit_s, clock)
+        other = _solve(compiled, next(m for m in MIG_MODES if m != mode), welfare, time_limit_s, clock)
     except (InputError, SolverError) as error:
         refusal = str(error)
     advantage = None

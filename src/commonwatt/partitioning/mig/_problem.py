@@ -14,9 +14,7 @@ from commonwatt.partitioning._market import together
 from commonwatt.partitioning.mig._layouts import Layout, count_vectors, parse_layout
 from commonwatt.partitioning.mig._profiles import PLAIN, Profile, gpu_type
 
-__all__ = ["MODES", "GpuGroup", "LayoutChoice", "MigDecision", "MigProblem"]
-
-MODES = ("market", "integer")
+__all__ = ["GpuGroup", "LayoutChoice", "MigDecision", "MigProblem"]
 
 
 @dataclass(frozen=True)
