@@ -20,7 +20,7 @@ from commonwatt.model.electricity import Tariff
 from commonwatt.model.errors import JobNeverFitsError
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster
-from commonwatt.placement import PlacementProblem
+from commonwatt.placement import Background, PlacementProblem
 
 __all__ = ["JobRegistry", "Rules", "Status"]
 
@@ -111,6 +111,7 @@ class JobRegistry:
         self._jobs = {name: _Column(dtype) for name, dtype in _JOB_COLUMNS.items()}
         self._rows = {name: _Column(dtype) for name, dtype in _ROW_COLUMNS.items()}
         self._tenant_at: dict[str, int] = {}
+        self.allocated_gpus: Ints = np.zeros(len(self.cluster), dtype=np.int64)  # of each node, [N]
         self._shapes: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
 
     def __len__(self) -> int:
@@ -184,12 +185,19 @@ class JobRegistry:
 
     def place(self, handle: int, row: int, nodes: Sequence[int], now_s: float) -> None:
         """The job runs in configuration *row* on *nodes*."""
+        self._leave(handle)
         self.job("status")[handle] = Status.RUNNING
         self.job("row")[handle] = row
         self.job("starts")[handle] += 1
         if np.isnan(self.job("began_s")[handle]):
             self.job("began_s")[handle] = now_s
         self.nodes[handle] = tuple(nodes)
+        self.allocated_gpus[list(nodes)] += self.row("per_node")[row]
+
+    def _leave(self, handle: int) -> None:
+        """Free the GPUs of a job, if it has any."""
+        if nodes := self.nodes.pop(handle, ()):
+            self.allocated_gpus[list(nodes)] -= self.row("per_node")[self.job("row")[handle]]
 
     def row_of(self, handle: int, nodes: Sequence[int], gpus_per_node: int) -> int | None:
         """Return the configuration of a job with *gpus_per_node* GPUs on each of *nodes*; ``None`` if it has none."""
@@ -219,23 +227,26 @@ class JobRegistry:
 
     def release(self, handle: int) -> None:
         """The job waits again."""
+        self._leave(handle)
         self.job("status")[handle] = Status.WAITING
         self.job("row")[handle] = -1
-        self.nodes.pop(handle, None)
 
     def close(self, handle: int, status: Status, at_s: float) -> None:
         """The job will not run again."""
+        self._leave(handle)
         self.job("status")[handle] = status
         self.job("row")[handle] = -1
         self.job("ended_s")[handle] = at_s
-        self.nodes.pop(handle, None)
         self.active.discard(handle)
 
     def problem(
         self, handles: Ints, now_s: float, rules: Rules, tariff: Tariff, progress: JobProgress, nodes: NodeView,
-        tenant_weight: Floats, tenant_usage_gpu_s: Floats,
+        tenant_weight: Floats, tenant_usage_gpu_s: Floats, background: Background | None = None,
     ) -> tuple[PlacementProblem, Ints]:  # fmt: skip
-        """Compile the problem of a tick over *handles*; also returns the row here of each of its configurations."""
+        """Compile the problem of a tick over *handles*; also returns the row here of each of its configurations.
+
+        *nodes* are as placement may use them, without the GPUs of the *background*.
+        """
         epochs = self.job("epochs")[handles]
         left_kept = 1.0 - progress.kept_epochs / epochs
         left_now = 1.0 - progress.done_epochs / epochs
@@ -285,6 +296,7 @@ class JobRegistry:
             tenant_names=self.tenants,
             tenant_weight=tenant_weight,
             tenant_usage_gpu_s=tenant_usage_gpu_s,
+            background=background,
             locked=not rules.preempt,
         ), rows
 

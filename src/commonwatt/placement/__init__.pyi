@@ -6,6 +6,7 @@ from ._lookahead import Lookahead as Lookahead
 from ._lower_bound import lower_bound as lower_bound
 from ._objective import objective as objective
 from ._problem import POSTPONED as POSTPONED
+from ._problem import Background as Background
 from ._problem import PlacementProblem as PlacementProblem
 from ._problem import PlacementSolver as PlacementSolver
 from ._problem import Schedule as Schedule
@@ -15,6 +16,7 @@ from ._solvers import make_solver as make_solver
 
 __all__ = [
     "POSTPONED",
+    "Background",
     "Exact",
     "Explainer",
     "LocalSearch",

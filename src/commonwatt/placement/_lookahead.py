@@ -67,7 +67,7 @@ class Lookahead:
             return PlacementSearch(Schedule.empty(problem), 0.0, 0)
         c = prepare(problem)
         gpu_s, value = _gpu_time(problem)
-        effort, room = efforts(problem, c, value), Room.of(c, len(value))
+        effort, room = efforts(problem, c, value), Room.of(c, len(value), problem)
         ways = Ways(
             _orders(problem, gpu_s, self.patience),
             np.array(self.prices) * _base_price(problem, value),
@@ -125,9 +125,9 @@ def _gpu_time(problem: PlacementProblem) -> tuple[Floats, Floats]:
 
 def _base_price(problem: PlacementProblem, value: Floats) -> float:
     """What delaying every pressing job costs, per second and GPU of value 1."""
-    pressing = problem.pressure_s > -np.median(problem.fastest_s)
-    gpus = float((problem.node_gpus * value[problem.node_class]).sum())
-    return float(problem.weight[pressing].sum()) / gpus if gpus > 0 else 0.0
+    gpus = problem.node_gpus if problem.background is None else problem.node_gpus + problem.background.gpus
+    worth = float((gpus * value[problem.node_class]).sum())
+    return problem.pressing_weight / worth if worth > 0 else 0.0
 
 
 def _orders(problem: PlacementProblem, gpu_s: Floats, patience: tuple[float, ...]) -> Ints:

@@ -25,10 +25,37 @@ from commonwatt.model.place_file import PlaceFile, PlaceJob
 from commonwatt.model.results import PlaceResult
 from commonwatt.optimize import SearchResult, Solver
 
-__all__ = ["POSTPONED", "Assignment", "PlacementProblem", "PlacementSearch", "PlacementSolver", "Schedule"]
+__all__ = [
+    "POSTPONED",
+    "Assignment",
+    "Background",
+    "PlacementProblem",
+    "PlacementSearch",
+    "PlacementSolver",
+    "Schedule",
+]
 
 
 POSTPONED = -1
+
+
+@dataclass(frozen=True)
+class Background:
+    """Jobs that run and are not decided about: where they keep nodes on, and what they add to the worth of GPU time.
+
+    Attributes
+    ----------
+    on_s
+        Time from now for which they keep each node on, [N].
+    gpus
+        GPUs of each node that they have, [N]; ``node_gpus`` of the problem counts the others.
+    pressing_weight
+        Sum of the weights of those that are late or may soon be, currency/s.
+    """
+
+    on_s: Floats
+    gpus: Ints
+    pressing_weight: float
 
 
 @dataclass(frozen=True)
@@ -69,6 +96,7 @@ class PlacementProblem:
     tenant_weight: Floats = field(default_factory=lambda: np.ones(1))
     tenant_usage_gpu_s: Floats = field(default_factory=lambda: np.zeros(1))
     use_every_node: bool = False  # constraint (4n)
+    background: Background | None = None
     locked: bool = False  # running jobs may be neither stopped nor moved; they have no row but the one they stay in
 
     def __len__(self) -> int:
@@ -104,6 +132,13 @@ class PlacementProblem:
     def pressure_s(self) -> Floats:
         """Delta_j = T_c + min t_jng - d_j, [J]. ANDREAS, eq. (2)."""
         return self.now_s + self.fastest_s - self.due_s
+
+    @cached_property
+    def pressing_weight(self) -> float:
+        """Sum of the weights of the jobs that are late or may soon be, those of the background included."""
+        pressing = self.pressure_s > -np.median(self.fastest_s)
+        outside = 0.0 if self.background is None else self.background.pressing_weight
+        return float(self.weight[pressing].sum()) + outside
 
     @cached_property
     def postponed_cost(self) -> Floats:
