@@ -82,7 +82,7 @@ class Equilibrium:
 
 
 def solve(
-    market: Market, *, method: Method = "auto", tolerance: float = 1e-7, change: float | None = None,
+    market: Market, *, method: Method = "auto", tolerance: float = 1e-9, change: float | None = None,
     limit: int | None = None, rounds: int | None = None,
 ) -> Equilibrium:  # fmt: skip
     """Return the equilibrium of *market*.
