@@ -75,6 +75,11 @@ class Curves:
         """Where a tenant gets faster by PEs. Shape [N, C]."""
         return np.asarray((self.slope > 0).any(axis=2))
 
+    @property
+    def bent(self) -> bool:
+        """Whether any piece is not straight and endless."""
+        return bool(np.isfinite(self.width[self.slope > 0]).any() or self.bend.any() or self.linear.any())
+
     def rows(self, which: Sequence[int] | slice | Bools) -> Curves:
         """Return the curves of some tenants."""
         return Curves(*(array[which] for array in self.arrays()))
