@@ -120,8 +120,8 @@ class _Path:
         left = self.m - self._by_good(self.x) - self.s
         room = self.l - self._by_tenant(self.x)[self.bound] - self.v
         return _Look(
-            gains, self.x * self.z / self.w[self.i], len(self.m) * self.p * self.s, self.q * self.v / self.w[self.bound],
-            (paid - self.z - gains) / gains, left / self.m, room / self.l,
+            gains, self.x * self.z / self.w[self.i], len(self.m) * self.p * self.s,
+            self.q * self.v / self.w[self.bound], (paid - self.z - gains) / gains, left / self.m, room / self.l,
         )  # fmt: skip
 
     def advance(self, now: _Look, shrink: float) -> float:

@@ -186,7 +186,9 @@ class _Search:
         """Take a point if it is the best so far; cross over to the equilibrium where rounding is left."""
         prices, fees = without_crumbs(pieces, at.prices, at.tenant[2])
         off = self._take(pieces, prices, fees, at_bounds(pieces, at), history)
-        if off <= (_ENOUGH if self.market.limits is not None else min(self.tolerance, _FINE)):
+        limited = self.market.limits is not None
+        unsold = at.left > _FINE * pieces.pe_count  # must cost nothing
+        if off <= (_ENOUGH if limited else min(self.tolerance, _FINE)) and not (limited and prices[unsold].any()):
             return
         for prices, fees, x in crossings(pieces, at):
             off = min(off, self._take(pieces, *without_crumbs(pieces, prices, fees), x, history))
