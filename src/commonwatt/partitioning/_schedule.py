@@ -84,7 +84,7 @@ def _by_chords(market: Market, curves: Curves, shares: Floats, units: int) -> Pe
 
 
 def _whole_units(wanted: Floats, room: Ints) -> Ints:
-    """Round down to whole units, then hand out the rest of *room* ([C]) by largest remainder, ties to the earlier tenant."""
+    """Round down to whole units; hand out the rest of *room* ([C]) by largest remainder, ties to the earlier tenant."""
     units = np.floor(wanted + 1e-9).astype(np.int64)
     for c in range(wanted.shape[1]):
         missing = min(int(room[c]), round(float(wanted[:, c].sum()))) - int(units[:, c].sum())
