@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numba import njit
@@ -18,6 +19,8 @@ from numba import njit
 from commonwatt.model.arrays import Bools, Floats
 
 __all__ = ["Curves", "Piece", "bought", "slope_at", "slopes"]
+
+Number = TypeVar("Number", float, Floats)
 
 
 @dataclass(frozen=True)
@@ -180,7 +183,7 @@ def slopes(shape: Floats, e: int, y: float) -> tuple[float, float]:
 
 
 @njit(cache=True, error_model="numpy")
-def slope_at(slope: float, bend: float, linear: float, square: float, y: float) -> tuple[float, float]:
+def slope_at(slope: Number, bend: Number, linear: Number, square: Number, y: Number) -> tuple[Number, Number]:
     """Return the marginal speedup of a piece at *y*, and its derivative; ``py_func`` does so for arrays of pieces."""
     below = 1.0 + y * (linear + square * y)
     mixed = slope * square + bend * linear
