@@ -86,6 +86,8 @@ def test_a_result_is_read_back_as_present(tmp_path):
     assert {g["reason"] for g in again["gpus"]} == {"unchanged"}
     cut = {g["name"]: [(i["profile"], i["start"]) for i in g["instances"]] for g in first.document["chosen"]["gpus"]}
     assert {g["name"]: [(i["profile"], i["start"]) for i in g["instances"]] for g in again["gpus"]} == cut
+    named = call(mig, tmp_path / "q.yaml", "--present", result, "--present-config", "x")
+    assert (named.code, "expected a file of mig-parted beside it" in named.err) == (2, True)
     more = document(3, 3) | {"tenants": fields["tenants"]}
     extended = call(mig, write(tmp_path / "r.yaml", more), "--present", result, "--json").document["chosen"]
     assert [g["drained"] is None for g in extended["gpus"]] == [g["name"] not in cut for g in extended["gpus"]]
@@ -110,7 +112,6 @@ def test_a_result_that_does_not_fit_the_problem_is_one_line(change, said, tmp_pa
     assert said in done.err
     assert str(path) in done.err
     assert done.err.count("\n") == 1
-    assert "beside it" in call(mig, file, "--present", path, "--present-config", "x").err
 
 
 def wrong(**fields):

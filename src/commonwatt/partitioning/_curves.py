@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -20,7 +20,7 @@ from commonwatt.model.arrays import Bools, Floats
 
 __all__ = ["Curves", "Piece", "bought", "slope_at", "slopes"]
 
-Number = TypeVar("Number", float, Floats)
+Number = Any  # a float; through ``py_func`` also an array
 
 
 @dataclass(frozen=True)
