@@ -242,7 +242,7 @@ def partition(
     *,
     mechanism: str = "fisher",
     welfare: str = "nash",
-    tolerance: float = 1e-7,
+    tolerance: float = 1e-9,
     iterations: int | None = None,
     seed: int = 0,
 ) -> Partition:

@@ -69,6 +69,31 @@ def test_the_first_place_counts_no_compiling(tmp_path):
     assert "compil" not in second.stderr
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("timeslice plan examples/quantum.yaml", "policy etf"),
+        pytest.param("partition examples/partition.yaml", "the market solver", marks=pytest.mark.slow),
+        pytest.param("partition mig examples/mig.yaml", "the market solver", marks=pytest.mark.slow),
+        pytest.param("forecast plan demand.csv --model last-value", "forecaster last-value", marks=pytest.mark.slow),
+    ],
+)
+def test_other_commands_announce_compiling_and_count_none(line, said, tmp_path):
+    """In a process of its own, with an empty cache."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    hours = "".join(f"2024-01-{1 + h // 24:02}T{h % 24:02}:00,{50 + h % 24}\n" for h in range(24 * 20))
+    write(tmp_path / "demand.csv", f"time,gpus\n{hours}")
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    command = [SCRIPT, *line.split(), "--json"]
+    first = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert f"compiling {said}, once per machine\n" in first.stderr
+    compile_s = float(re.search(r"compiled in ([\d.]+) s", first.stderr)[1])
+    if "mig" in line:
+        assert json.loads(first.stdout)["chosen"]["solve_s"] < compile_s / 2
+    second = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "compil" not in second.stderr
+
+
 def test_progress_without_a_terminal_is_a_line_now_and_then(capsys, monkeypatch):
     monkeypatch.setattr(output, "LINE_EVERY_S", 0.05)
     with output.progress_bar("runs", 2, 100.0) as bar:

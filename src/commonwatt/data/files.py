@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from commonwatt.data._explain import explain, numbers_in
 from commonwatt.data.kinds import of_result, wrong_kind
@@ -26,7 +26,6 @@ from commonwatt.data.table import read_table
 from commonwatt.data.text import read_text
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.errors import InputError
-from commonwatt.model.fields import FileModel
 
 __all__ = ["DuplicateKeyError", "load_yaml", "parse_yaml", "read_series", "validate", "write_atomic"]
 
@@ -87,7 +86,7 @@ def parse_yaml(text: str) -> Any:  # noqa: ANN401
     return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
 
 
-Model = TypeVar("Model", bound=FileModel)
+Model = TypeVar("Model", bound=BaseModel)
 
 LARGEST = 1e15
 """Largest number in a file: products stay finite, and a second still counts beside 30 million years."""

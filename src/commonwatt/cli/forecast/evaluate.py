@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from commonwatt.cli.compiling import compiling
 from commonwatt.cli.forecast._options import (
     MOST_GPUS,
     NumberRange,
@@ -80,11 +81,14 @@ def evaluate(
         predictor = load_predictor(name, look_back, horizon)
     loaded = load(series, column, time_column, where, max_gap)
     begin = read_moment(test_from, loaded.file, "--test-from")
-    with naming_options(series), progress_bar(f"fitting {predictor.name}", 1, 1.0) as bar:
+    with (
+        naming_options(series), compiling(f"forecaster {predictor.name}") as watch,
+        progress_bar(f"fitting {predictor.name}", 1, 1.0) as bar,
+    ):  # fmt: skip
         result = evaluate_series(
             loaded, predictor, begin, target=target, total_gpus=total_gpus, gpu_w=gpu_w,
             margin=None if margin is None else margin / 100, refit_every=refit_every, seed=seed,
-            progress=lambda part: bar.at(predictor.name, part),
+            progress=lambda part: bar.at(predictor.name, part), clock=lambda: watch.elapsed_s,
         )  # fmt: skip
         bar.done()
     if as_json:

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from commonwatt.cli.compiling import compiling
 from commonwatt.cli.forecast._options import NumberRange, load, naming_options, series_options, window_options
 from commonwatt.cli.output import json_option, print_json, progress_bar, say, seed_option
 
@@ -78,11 +79,14 @@ def fit(
     if PREDICTORS[name].trains_network:
         hint = f"; Ctrl-C keeps what {'the network' if '+' in name else 'it'} has learned by then"
         interruptible = _interruptible()
-    with naming_options(series), progress_bar(f"training {name}", 1, 1.0) as bar, interruptible as interrupted:
+    with (
+        naming_options(series), compiling(f"forecaster {name}") as watch,
+        progress_bar(f"training {name}", 1, 1.0) as bar, interruptible as interrupted,
+    ):  # fmt: skip
         say(f"training {name} on {until:,} values{hint}")
         result = fit_series(
             file, predictor, out, until=until, seed=seed, go_on=lambda: not interrupted(),
-            progress=lambda part: bar.at(predictor.name, part),
+            progress=lambda part: bar.at(predictor.name, part), clock=lambda: watch.elapsed_s,
         )  # fmt: skip
     if result.interrupted:
         say("interrupted: what it had learned by then is kept")

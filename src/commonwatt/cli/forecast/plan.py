@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from commonwatt.cli.compiling import compiling
 from commonwatt.cli.forecast._options import MOST_GPUS, NumberRange, load, naming_options, series_options
 from commonwatt.cli.output import json_option, plot_option, print_json, say, seed_option
 
@@ -71,7 +72,7 @@ def plan(
     predictor = load_predictor(name)
     file = load(series, column, time_column, where, max_gap).file
     begin = None if test_from is None else read_moment(test_from, file, "--test-from")
-    with naming_options(series):
+    with naming_options(series), compiling(f"forecaster {name}"):
         replayed = plan_series(
             file, predictor, begin, target=target, total_gpus=total_gpus, node_gpus=node_gpus, seed=seed
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from commonwatt.cli.compiling import compiling
 from commonwatt.cli.forecast._options import load, naming_options, series_options
 from commonwatt.cli.output import json_option, plot_option, print_json, say
 
@@ -41,7 +42,7 @@ def predict(
 
     file = load(series, column, time_column, where, max_gap).file
     origin = None if at is None else read_moment(at, file, "--at")
-    with naming_options(series):
+    with naming_options(series), compiling("the forecaster"):
         result = predict_series(model, file, origin)
     if plot is not None:
         from commonwatt.report.forecast_plots import save_fan

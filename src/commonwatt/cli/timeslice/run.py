@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from commonwatt.cli.compiling import compiling
 from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, progress_bar, say, seed_option
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def run(
     file = load_yaml(config, TimesliceConfig).model_copy(update={k: v for k, v in changed.items() if v is not None})
     from commonwatt.devices.run import measure
 
-    with blamed_on(config), progress_bar("run", 1, file.duration_s) as bar:
+    with blamed_on(config), compiling(f"policy {file.policy}"), progress_bar("run", 1, file.duration_s) as bar:
         result = measure(file, config.parent, seed, lambda time_s: bar.at("", time_s))
     if plot is not None:
         from commonwatt.report.timeslice_plots import save_run
