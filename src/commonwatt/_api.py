@@ -332,7 +332,7 @@ def partition_mig(
         )
 
     def draw(to: Path) -> None:
-        from commonwatt.report.mig_plots import save_layouts
+        from commonwatt.report.partition_plots import save_layouts
 
         save_layouts(result.chosen, to)
 

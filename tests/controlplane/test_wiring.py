@@ -10,8 +10,8 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("alembic")
 
 from commonwatt.control.engine import MeterMark
-from commonwatt.controlplane.clock import SteadyClock
 from commonwatt.controlplane.engines import Marks
+from commonwatt.controlplane.supervisor import SteadyClock
 from commonwatt.controlplane.wiring import open_live, read_config
 from commonwatt.model.errors import InputError, StoreError
 from commonwatt.store.claim import claim_store

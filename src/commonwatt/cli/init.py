@@ -12,7 +12,7 @@ from commonwatt.cli.output import json_option, print_json, say
 
 if TYPE_CHECKING:
     from commonwatt.data.inventory import Inventory
-    from commonwatt.model.init_results import InitResult
+    from commonwatt.model.admin_results import InitResult
 
 __all__ = ["command"]
 
@@ -112,7 +112,7 @@ def _result(text: str, origin: object, out: Path | None) -> tuple[Inventory, Ini
     from commonwatt.data.inventory import read_inventory
     from commonwatt.data.scenario_draft import UNNAMED, drafted_nodes, unknown_types
     from commonwatt.engines.slurm.parsing import host_names
-    from commonwatt.model.init_results import InitResult
+    from commonwatt.model.admin_results import InitResult
 
     inventory = read_inventory(text, host_names, file=origin, host=platform.node() or "node")
     nodes = drafted_nodes(inventory.nodes)

@@ -54,7 +54,9 @@ VERBS = {
 # Verbs whose module holds several; every other verb is the ``command`` of the module of its name.
 SHARED = {
     **dict.fromkeys(("cancel", "explain", "hold", "jobs", "log", "release"), "jobs"),
-    **dict.fromkeys(("drain", "mode", "nodes", "undrain"), "nodes"),
+    **dict.fromkeys(("drain", "events", "mode", "nodes", "tenants", "undrain"), "cluster"),
+    **dict.fromkeys(("check", "serve"), "serve"),
+    **dict.fromkeys(("completion", "schema"), "schema"),
 }
 
 

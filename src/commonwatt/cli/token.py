@@ -39,8 +39,8 @@ def opened(config: Path, *, adding: bool = False) -> Iterator[ApiStore]:
 
     with opened_database(config, existing=not adding) as database:
         from commonwatt.store.api_store import ApiStore
-        from commonwatt.store.entitlements import enter_tenants
         from commonwatt.store.migrate import prepare
+        from commonwatt.store.settings import enter_tenants
 
         with blamed_on(config):
             prepare(database)

@@ -11,7 +11,7 @@ import numpy as np
 from commonwatt import __version__
 from commonwatt.data.check import locate_input
 from commonwatt.data.demand import demand_of
-from commonwatt.data.generators.demand import DemandSpec, generate_demand
+from commonwatt.data.generators.week import DemandSpec, generate_demand
 from commonwatt.data.guess import guess_format
 from commonwatt.data.log import JobLog, time_of
 from commonwatt.data.readers import READERS, read_log

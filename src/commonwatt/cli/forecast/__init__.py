@@ -6,9 +6,8 @@ import click
 
 from commonwatt.cli.forecast.demand import demand
 from commonwatt.cli.forecast.evaluate import evaluate
-from commonwatt.cli.forecast.fit import fit
+from commonwatt.cli.forecast.fit import fit, predict
 from commonwatt.cli.forecast.plan import plan
-from commonwatt.cli.forecast.predict import predict
 
 __all__ = ["command"]
 

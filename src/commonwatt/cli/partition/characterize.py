@@ -55,8 +55,8 @@ def characterize(
     import numpy as np
 
     from commonwatt import partitioning
-    from commonwatt.data.characterize import cpu_count, measure, read_counters, read_timings
     from commonwatt.data.files import write_atomic
+    from commonwatt.data.partition import cpu_count, measure, read_counters, read_timings
     from commonwatt.model.errors import InputError
 
     if (source is None) == (not command):
@@ -101,7 +101,7 @@ def _counts(text: str) -> list[int]:
 def _draw(kernel: KernelResult, path: Path) -> None:
     from commonwatt.model.partition_file import LawSpec
     from commonwatt.partitioning import law_of
-    from commonwatt.report.mig_plots import save_scaling
+    from commonwatt.report.partition_plots import save_scaling
 
     threads, speedups = [float(r.threads) for r in kernel.runs], [r.speedup for r in kernel.runs]
     laws = {}

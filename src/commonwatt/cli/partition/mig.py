@@ -70,7 +70,7 @@ def mig(
         write_mig_parted(parted_of(result.chosen), write)
         say(f"written: {write} (GPUs are numbered as in the problem)")
     if plot is not None:
-        from commonwatt.report.mig_plots import save_layouts
+        from commonwatt.report.partition_plots import save_layouts
 
         save_layouts(result.chosen, plot)
         say(f"written: {plot}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from commonwatt.data import locate
-from commonwatt.data.generators.demand import DemandSpec, generate_demand
+from commonwatt.data.generators.week import DemandSpec, generate_demand
 from commonwatt.data.series_files import read_series
 from commonwatt.forecasting import NetworkPredictor, NetworkSettings, Recipe, Rolled, roll
 from commonwatt.model.demand import DemandSeries
