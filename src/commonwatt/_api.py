@@ -97,7 +97,7 @@ def simulate(
     folder
         Folder that paths in the scenario are relative to. [default: the file's, else the current one]
     listener
-        Is told how far the runs are.
+        Receives the progress of the runs.
 
     Returns
     -------

@@ -25,7 +25,7 @@ def nodes(*, url: str | None, as_json: bool) -> None:
     Example:
       commonwatt nodes --json
     """
-    from commonwatt.report.format import plural
+    from commonwatt.model.units import plural
 
     with connected(url) as client:
         page = client.nodes()
@@ -41,17 +41,17 @@ def nodes(*, url: str | None, as_json: bool) -> None:
         for node in page.nodes
     ]  # fmt: skip
     held, total = sum(n.held_gpus for n in page.nodes), sum(n.gpus for n in page.nodes)
-    headings = ("node", "GPU type", "GPUs held", "state", "power, W", "jobs")
+    headings = ("node", "GPU type", "GPUs allocated", "state", "power, W", "jobs")
     show(
         f"{plural(len(page.nodes), 'node')}, {held} of {plural(total, 'GPU')} allocated",
         headings,
         rows,
-        right=("GPUs held", "power, W"),
+        right=("GPUs allocated", "power, W"),
     )
 
 
 def _state(node: NodeState) -> str:
-    """How a node is, and how many of its GPUs our jobs may have where that is not all of them."""
+    """Return the state of a node, and its usable GPUs where those are not all."""
     if node.drained:
         return f"{node.state}, drained"
     few = node.state == "on" and node.usable_gpus < node.gpus
@@ -91,9 +91,9 @@ def undrain(nodes: tuple[str, ...], *, url: str | None, as_json: bool) -> None:
 @server_option
 @json_option
 def mode(mode: str | None, *, url: str | None, as_json: bool) -> None:
-    """Show whether decisions are carried out (live) or only written down (dry-run); with MODE, switch (operators).
+    """Show whether decisions are carried out (live) or only recorded (dry-run). With MODE, switch (operators).
 
-    Jobs that run go on either way.
+    Running jobs are not affected.
 
     \b
     Example:
@@ -110,11 +110,11 @@ def mode(mode: str | None, *, url: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--set", "order", metavar="NAME=WEIGHT", help="Enter a tenant, or change its weight, first (operators).")
+@click.option("--set", "order", metavar="NAME=WEIGHT", help="First add a tenant, or change its weight (operators).")
 @server_option
 @json_option
 def tenants(*, order: str | None, url: str | None, as_json: bool) -> None:
-    """Show tenants: what they are entitled to, and the time and energy they got. A tenant sees itself.
+    """Show tenants: entitlement, GPU time, energy and cost. A tenant sees only itself.
 
     \b
     Examples:
@@ -165,7 +165,7 @@ def _order(text: str) -> tuple[str, float]:
 
 
 _MOST = 20
-"""Nodes that are named of an event; --json has all."""
+"""Nodes of an event that are named; --json has all."""
 _NAMES_NODES = frozenset({
     "started", "resumed", "resized", "migrated", "preempted", "would-start", "would-move", "would-preempt",
 })  # fmt: skip
@@ -173,13 +173,13 @@ _NAMES_NODES = frozenset({
 
 
 @click.command()
-@click.option("--job", type=JOB, help="Of this job only.")
-@click.option("--after", type=click.IntRange(0, 2**53 - 1), default=0, help="Only those with a larger number.")
-@click.option("--last", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
+@click.option("--job", type=JOB, help="Show events of this job only.")
+@click.option("--after", type=click.IntRange(0, 2**53 - 1), default=0, help="Show only events with a larger number.")
+@click.option("--last", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Show at most this many.")
 @server_option
 @json_option
 def events(*, job: int | None, after: int, last: int, url: str | None, as_json: bool) -> None:
-    """Show the last of what happened: to all jobs one may see, or to one; in a dry run, what would have been done.
+    """Show the latest events: of all visible jobs, or of one. In a dry run, these are the actions not taken.
 
     \b
     Examples:
@@ -205,7 +205,7 @@ def events(*, job: int | None, after: int, last: int, url: str | None, as_json: 
 
 
 def _where(event: EventEntry) -> str:
-    """Return the nodes of an event, some of them if they are many, unless its sentence names them."""
+    """Return the nodes of an event, the first few if they are many, unless its sentence names them."""
     if not event.nodes or (event.sentence and event.kind in _NAMES_NODES):
         return ""
     more = f" and {len(event.nodes) - _MOST} more" if len(event.nodes) > _MOST else ""

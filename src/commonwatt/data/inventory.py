@@ -1,4 +1,4 @@
-"""Nodes and their GPUs from what clusters say of themselves.
+"""Nodes and their GPUs, from the output of cluster tools.
 
 ``scontrol show node`` (also ``-o`` and ``--json``), ``sinfo`` with node names and gres, ``nvidia-smi`` (a query as CSV,
 ``-L``, or its table), and ``kubectl get nodes -o json``. The text itself says which of them it is. The power limit of a
@@ -221,7 +221,7 @@ class BoardPower:
 
 @cache
 def _rows() -> tuple[BoardPower, ...]:
-    table = read_table(Path(__file__).with_suffix(".csv"))
+    table = read_table(Path(__file__).with_name("gpu_power.csv"))
     cells = zip(table.text("gpu_type"), table.text("form"), table.numbers("board_w"), table.text("source"), strict=True)
     return tuple(BoardPower(gpu_type, form, float(board_w), source) for gpu_type, form, board_w, source in cells)
 

@@ -136,9 +136,9 @@ class CountedDemand:
 
 
 def generated_demand(days: float, step_s: float, seed: int) -> CountedDemand:
-    """Return a generated series in the likeness of a public cluster."""
+    """Return a synthetic series like those of public clusters."""
     series = generate_demand(DemandSpec(days=days, step_s=step_s), np.random.default_rng(seed))
-    return CountedDemand("generated in the likeness of a public cluster", series)
+    return CountedDemand("generated, like those of public clusters", series)
 
 
 def count_demand(

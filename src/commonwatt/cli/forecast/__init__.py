@@ -14,7 +14,7 @@ __all__ = ["command"]
 
 @click.group()
 def command() -> None:
-    """Forecast how many GPUs must be on: quantiles of demand, and a promise that is kept.
+    """Forecast GPU demand in quantiles, and plan how many GPUs stay on to keep a promise.
 
     \b
     Examples:

@@ -14,6 +14,7 @@ import click
 
 from commonwatt.cli.forecast._options import NumberRange, load, naming_options, series_options, window_options
 from commonwatt.cli.output import json_option, plot_option, print_json, progress_bar, say, seed_option
+from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
     from commonwatt.model.forecast_results import ForecastPredictResult
@@ -29,22 +30,22 @@ __all__ = ["fit", "predict"]
     default="gru",
     show_default=True,
     metavar="NAME",
-    help="gru, bilstm, cnn, one of them with -point: trained on squared error; lightgbm; or gru+lightgbm.",
+    help="gru, bilstm or cnn; with -point, trained on squared error; lightgbm; or gru+lightgbm.",
 )
 @click.option(
-    "--train-until", metavar="TIME", help="First instant not trained on: ISO 8601, or seconds.  [default: all]"
+    "--train-until", metavar="TIME", help="Train on values before TIME: ISO 8601, or seconds.  [default: all]"
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="MODEL", help="File to write.")
-@click.option("--members", type=click.IntRange(1), metavar="N", help="Networks whose forecasts are averaged.")
-@click.option("--epochs", type=click.IntRange(1), metavar="N", help="Epochs of each.")
+@click.option("--members", type=click.IntRange(1), metavar="N", help="Networks to train and average.")
+@click.option("--epochs", type=click.IntRange(1), metavar="N", help="Epochs of each network.")
 @click.option(
     "--held-out",
     type=NumberRange(0, 0.5, max_open=True),
     metavar="SHARE",
-    help="Part of SERIES, below 0.5, that validates each epoch: the best is kept, and training ends after four without "
-    "a better one.  [default: 0, the last is kept]",
+    help="Share of SERIES, below 0.5, to validate on: keeps the best epoch, and stops after four without a better "
+    "one.  [default: 0, keeps the last epoch]",
 )
-@click.option("--raw-levels", is_flag=True, help="Train on levels, not changes: shows the effect of drift.")
+@click.option("--raw-levels", is_flag=True, help="Train on levels instead of changes, to show the effect of drift.")
 @window_options
 @series_options
 @seed_option
@@ -54,10 +55,10 @@ def fit(
     held_out: float | None, raw_levels: bool, look_back: int | None, horizon: int | None, column: str,
     time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Train a network, LightGBM, or both on SERIES and write the result to MODEL.
+    """Train a network, LightGBM or both on SERIES, and write the model to MODEL.
 
-    SERIES is CSV or Parquet with a time column and one of GPUs, or a job log. Ctrl-C ends the training of a network
-    and keeps its weights; a second one ends the command.
+    SERIES is a CSV or Parquet file with a time column and a column of GPUs, or a job log. Ctrl-C stops training and
+    keeps the weights; a second Ctrl-C ends the command.
 
     \b
     Examples:
@@ -92,7 +93,8 @@ def fit(
     if as_json:
         print_json(result)
     else:
-        say(f"{result.model}: {result.members} trained on {until:,} values up to {result.last} in {result.fit_s:.1f} s")
+        values = plural(until, "value")
+        say(f"{result.model}: {result.members} trained on {values} up to {result.last} in {result.fit_s:.1f} s")
         say(f"written: {out} ({result.file_bytes / 1000:,.0f} kB)")
 
 
@@ -130,7 +132,9 @@ _SHOWN = (0.1, 0.5, 0.9, 0.95, 0.98, 0.99)
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("series", type=click.Path(path_type=Path))
-@click.option("--at", metavar="TIME", help="Last instant used: ISO 8601, or seconds.  [default: the last of SERIES]")
+@click.option(
+    "--at", metavar="TIME", help="Forecast from this instant: ISO 8601, or seconds.  [default: the last of SERIES]"
+)
 @plot_option("the last values, the forecast as a fan, and actual demand")
 @series_options
 @json_option
@@ -138,7 +142,7 @@ def predict(
     model: Path, series: Path, *, at: str | None, plot: Path | None, column: str, time_column: str | None,
     where: tuple[str, ...], max_gap: float, as_json: bool,
 ) -> None:  # fmt: skip
-    """Forecast the next values of SERIES by MODEL, a file written by ``forecast fit``.
+    """Forecast the next values of SERIES by MODEL, a file that `forecast fit` wrote.
 
     \b
     Examples:

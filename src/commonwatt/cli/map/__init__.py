@@ -14,7 +14,7 @@ __all__ = ["command"]
 
 @click.group(cls=ProblemGroup)
 def command() -> None:
-    """Map the jobs of PROBLEM (YAML or JSON) onto its sub-accelerators: which one, and in what order.
+    """Map the jobs of PROBLEM (YAML or JSON) onto its sub-accelerators, and order them on each.
 
     \b
     Examples:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from commonwatt.cli.output import blamed_on, json_option, print_json, say, seed_option
+from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
     from commonwatt.data.layer_batches import BatchClass
@@ -26,15 +27,17 @@ _IMPORTED = {".onnx", ".pt2"}
 @click.command()
 @click.argument("model", required=False)
 @click.option("--dim", "dims", multiple=True, metavar="NAME=SIZE", help="Size of a dynamic dimension of a model file.")
-@click.option("--tokens", type=int, help="Length of the text, for a language network. [default: 20]")
-@click.option("--ignore-unsupported", is_flag=True, help="Count operators that are no layer here as nothing.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the layers as CSV, for jobs.")
+@click.option("--tokens", type=int, help="Input length of a language network, tokens.  [default: 20]")
+@click.option("--ignore-unsupported", is_flag=True, help="Leave out operators that are not supported.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the layers as CSV, for `jobs` of a problem."
+)
 @json_option
 def layers(
     model: str | None, *, dims: tuple[str, ...], tokens: int | None, ignore_unsupported: bool, out: Path | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """List the layers of MODEL: a file (.onnx, .pt2 or .csv) or a network of the paper; without it, those networks.
+    """List the layers of MODEL: a file (.onnx, .pt2 or .csv) or a network of the paper. Without MODEL, list these.
 
     \b
     Examples:
@@ -74,7 +77,7 @@ def layers(
     if as_json:
         print_json(result)
         return
-    tell_layers(result.layers, f"{model}: {len(made)} layers, {result.macs:,} multiply-accumulates")
+    tell_layers(result.layers, f"{model}: {plural(len(made), 'layer')}, {result.macs:,} multiply-accumulates")
     if result.unsupported:
         say("counted as nothing: " + ", ".join(f"{name} ({count})" for name, count in result.unsupported.items()))
     if result.approximated:
@@ -207,14 +210,16 @@ _CLASSES = ("vision", "lang", "recom", "mix", "random")
 
 
 @click.command()
-@click.option("--class", "batch_class", type=click.Choice(_CLASSES), required=True, help="Which networks to draw from.")
-@click.option("--jobs", type=click.IntRange(1, 100_000), default=100, show_default=True, help="How many layers.")
-@click.option("--products", is_flag=True, help="Draw from products of activations too (attention, interactions).")
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the batch as CSV, for jobs.")
+@click.option("--class", "batch_class", type=click.Choice(_CLASSES), required=True, help="Networks to draw from.")
+@click.option("--jobs", type=click.IntRange(1, 100_000), default=100, show_default=True, help="Layers to draw.")
+@click.option("--products", is_flag=True, help="Draw products of activations, too (attention, interactions).")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the batch as CSV, for `jobs` of a problem."
+)
 @seed_option
 @json_option
 def batch(batch_class: BatchClass, *, jobs: int, products: bool, out: Path | None, seed: int, as_json: bool) -> None:
-    """Draw a batch of layers from the networks of a class, or from all: each layer with the same chance.
+    """Draw a random batch of layers from the networks of a class, each layer with the same probability.
 
     \b
     Examples:
@@ -247,5 +252,5 @@ def batch(batch_class: BatchClass, *, jobs: int, products: bool, out: Path | Non
     if as_json:
         print_json(result)
         return
-    title = f"{batch_class}, seed {seed}: {jobs} layers, {result.distinct} distinct, {result.macs:,} MACs"
+    title = f"{batch_class}, seed {seed}: {plural(jobs, 'layer')}, {result.distinct} distinct, {result.macs:,} MACs"
     tell_layers(result.layers, title)

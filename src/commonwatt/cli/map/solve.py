@@ -9,6 +9,7 @@ import click
 
 from commonwatt.cli.compiling import compiling
 from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, say, seed_option
+from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,15 +41,15 @@ OTHERS = (
     + ".",
 )  # fmt: skip
 @click.option(
-    "--budget", type=click.IntRange(min=1), default=10_000, show_default=True, help="Mappings to evaluate at most."
+    "--budget", type=click.IntRange(min=1), default=10_000, show_default=True, help="Most mappings to evaluate."
 )
 @click.option(
     "--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-    help="Stop after so long with the best mapping so far; exact: 60 if not given.",
+    help="Stop after this time with the best mapping so far.  [default for exact: 60]",
 )  # fmt: skip
 @click.option(
     "--objective", type=click.Choice(OBJECTIVES), metavar="NAME",
-    help="What is made small: " + ", ".join(OBJECTIVES) + "; by default what PROBLEM says.",
+    help="Objective: " + ", ".join(OBJECTIVES) + ".  [default: the problem's]",
 )  # fmt: skip
 @click.option(
     "--start", type=click.Path(path_type=Path), metavar="MAPPING", help="Search from this mapping; auto and gsharp."
@@ -62,12 +63,10 @@ OTHERS = (
 @click.option(
     "--transfer", type=click.Path(path_type=Path), metavar="FILE", help="Start from the mapping of another batch."
 )
-@click.option(
-    "--epochs", type=click.IntRange(min=0), help="With --transfer: generations of fine-tuning, 0 if not given."
-)
+@click.option("--epochs", type=click.IntRange(min=0), help="With --transfer: generations of fine-tuning.  [default: 0]")
 @click.option(
     "--match", type=click.Choice(("nearest", "rank")),
-    help="With --transfer: pair jobs that are alike (if not given), or by rank as the paper.",
+    help="With --transfer: pair similar jobs, or jobs of equal rank as in the paper.  [default: nearest]",
 )  # fmt: skip
 @plot_option("the schedule, the bandwidth and the search")
 @seed_option
@@ -88,7 +87,7 @@ def solve(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Map the jobs of PROBLEM (YAML or JSON) onto its sub-accelerators: which one, and in what order."""
+    """Map the jobs of PROBLEM (YAML or JSON) onto its sub-accelerators, and order them on each."""
     _check_options(algorithm, start, transfer, {"--epochs": epochs, "--match": match})
     learnt = None if transfer is None else (transfer, epochs or 0, match or "nearest")
     result = _solve(problem, algorithm, budget, time_limit, objective, start, learnt, save_transfer, seed)
@@ -101,7 +100,10 @@ def solve(
         print_json(result)
     else:
         proven = "; proven best" if result.optimal else ""
-        tell(result, f"{result.algorithm}: {result.evaluations} mappings evaluated in {result.search_s:.3f} s{proven}")
+        tell(
+            result,
+            f"{result.algorithm}: {plural(result.evaluations, 'mapping')} evaluated in {result.search_s:.3f} s{proven}",
+        )
 
 
 def _check_options(
@@ -171,7 +173,7 @@ def _save_transfer(path: Path, file: MapFile, result: MapResult) -> None:
 @seed_option
 @json_option
 def evaluate(problem: Path, mapping: Path, *, plot: Path | None, seed: int, as_json: bool) -> None:
-    """Score MAPPING, a file with ``accelerator`` and ``priority`` of every job of PROBLEM.
+    """Score MAPPING: a file with `accelerator` and `priority` for every job of PROBLEM.
 
     \b
     Example:
@@ -211,7 +213,7 @@ def read_mapping(path: Path, file: MapFile) -> Mapping:
 
 
 def tell(result: MapEvaluateResult, title: str) -> None:
-    """Print the sub-accelerators with their jobs, then what all of it comes to."""
+    """Print the sub-accelerators with their jobs, then the totals."""
     from rich.console import Console
     from rich.table import Table
 

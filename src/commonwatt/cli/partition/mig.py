@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, say, seed_option
+from commonwatt.model.units import plural
 from commonwatt.partitioning import MIG_MODES, WELFARES
 
 if TYPE_CHECKING:
@@ -22,14 +23,17 @@ __all__ = ["mig"]
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.option(
     "--mode", type=click.Choice(MIG_MODES), default="market", show_default=True,
-    help="market: tenants take turns on instances, which have prices; integer: whole instances only.",
+    help="market: instances have prices, and tenants share them in time; integer: whole instances only.",
 )  # fmt: skip
-@click.option("--welfare", type=click.Choice(WELFARES), default="nash", show_default=True, help="Chooses the layouts.")
-@click.option("--present", type=click.Path(path_type=Path), metavar="FILE", help="What the GPUs have now (mig-parted).")
-@click.option("--present-config", metavar="NAME", help="Configuration in that file.")
+@click.option("--welfare", type=click.Choice(WELFARES), default="nash", show_default=True, help="Welfare to maximize.")
+@click.option("--present", type=click.Path(path_type=Path), metavar="FILE", help="Present layouts (mig-parted).")
+@click.option("--present-config", metavar="NAME", help="Configuration in that file to use.")
 @click.option("--write", type=click.Path(path_type=Path), metavar="FILE", help="Write the layouts for mig-parted.")
 @plot_option("the layouts")
-@click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), default=60, show_default=True, metavar="S")
+@click.option(
+    "--time-limit", type=click.FloatRange(min=0, min_open=True), default=60, show_default=True, metavar="S",
+    help="Stop after this time with the best layouts so far.",
+)  # fmt: skip
 @seed_option
 @json_option
 def mig(
@@ -45,7 +49,7 @@ def mig(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Choose how to cut the GPUs of PROBLEM by MIG, and who gets which instances.
+    """Choose MIG layouts for the GPUs of PROBLEM, and assign the instances to tenants.
 
     \b
     Example:
@@ -81,7 +85,7 @@ def mig(
 
 
 def _with_present(file: MigFile, path: Path, name: str | None) -> MigFile:
-    """Give each GPU, by its place in the problem, the instances a mig-parted file says it has."""
+    """Give each GPU, in the order of the problem, its instances by a mig-parted file."""
     from commonwatt.data.mig_parted import read_mig_parted
     from commonwatt.model.errors import InputError
     from commonwatt.partitioning.mig import with_present
@@ -125,7 +129,7 @@ def _tell(result: MigResult) -> None:
     )
     say(f"{proven}; solved in {chosen.solve_s:.3f} s")
     if chosen.drained:
-        say(f"{chosen.drained} instances must drain")
+        say(f"{plural(chosen.drained, 'instance')} must drain")
     if result.market_advantage is not None:
         say(f"time shares give {result.market_advantage:.2%} more than whole instances (weighted geometric mean)")
     elif result.other_refusal:

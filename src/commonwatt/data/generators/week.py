@@ -6,7 +6,7 @@ are drawn for each job. Tenants' shares follow Zipf's law, with one order of ten
 drawn, for larger jobs: as in Philly, who submits most is not who holds most GPUs.
 
 The figures are fitted to the public Philly log (github.com/msr-fiddle/philly-traces, CC BY 4.0; see ``week_fit`` for
-how, and for the period). Not in the likeness: sweeps of one user's equal jobs, how long bursts last, a cluster that is
+how, and for the period). Not modelled: sweeps of one user's equal jobs, how long bursts last, a cluster that is
 already full when the week begins, and the 11 jobs of 12 or 24 GPUs. Time 0 is a Monday, 00:00 UTC.
 """
 

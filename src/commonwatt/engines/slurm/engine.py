@@ -144,7 +144,7 @@ class SlurmEngine(LiveEngine):
         return changes
 
     def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
-        """Execute *commands*; raises ``EngineError`` on one that is impossible. Jobs to stop are all told at once."""
+        """Execute *commands*, signalling all jobs to stop at once; raises ``EngineError`` on one that is impossible."""
         self.request_stop([command.handle for command in commands if isinstance(command, Stop)])
         stopped = []
         for command in commands:

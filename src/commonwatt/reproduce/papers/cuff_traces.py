@@ -92,7 +92,7 @@ def _generated(extent: Extent, seed: int) -> Trace:
     days = 6.0 if extent == "quick" else 21.0
     series = generate_demand(DemandSpec(days=days), np.random.default_rng(seed))
     total = int(np.nanmax(series.gpus) / 0.8)
-    return Trace("generated", "", series, len(series) * 5 // 6, total, comparable=False, note="no public trace at hand")
+    return Trace("generated", "", series, len(series) * 5 // 6, total, comparable=False, note="no public trace here")
 
 
 def forecasts(trace: Trace, kind: str, extent: Extent, seed: int, *, point: bool, raw: bool = False) -> Rolled:
