@@ -159,7 +159,7 @@ def command(
             _tell(accepted, as_json=as_json)
             return
         say(f"job {accepted.id} is accepted; waiting for its end (Ctrl-C leaves it alone)")
-        ended = client.wait(accepted.id, on_away=lambda why: say(f"{why}; waiting goes on"))
+        ended = client.wait(accepted.id, on_away=lambda why: say(f"{why}; still waiting"))
     _tell_end(ended, as_json=as_json)
 
 

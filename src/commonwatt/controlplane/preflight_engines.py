@@ -197,7 +197,7 @@ def slurm_checks(config: Scenario, cluster: Cluster, folder: Path) -> Iterator[C
         yield warning("power readings", "none: energy and cost will be unknown", "set live.slurm.meter to declared")
     if planned and not spec.power:
         advice = "set live.slurm.power, if Slurm's power saving is set up, or take `capacity` out"
-        yield failed("power saving", "a capacity plan is asked for, but nodes may not be powered down", advice)
+        yield failed("power saving", "a capacity plan is configured, but nodes may not be powered down", advice)
 
 
 def _asked(slurm: Slurm, cluster: Cluster, *, power: bool, planned: bool) -> Iterator[CheckLine]:

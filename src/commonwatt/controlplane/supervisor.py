@@ -119,7 +119,7 @@ class Supervisor:
         self._thread.start()
 
     def stop(self, timeout_s: float = 30.0) -> None:
-        """Stop after the current tick; jobs go on."""
+        """Stop after the current tick; jobs keep running."""
         self._stopping.set()
         self.wake()
         if self._thread is not None:
@@ -276,7 +276,7 @@ class Supervisor:
             counts = {"store_errors": snapshot.store_errors + 1}
         elif isinstance(error, EngineError):
             counts = {"engine_errors": snapshot.engine_errors + 1}
-        kind = "the engine does not answer" if isinstance(error, EngineDownError) else "the controller cannot go on"
+        kind = "the engine does not answer" if isinstance(error, EngineDownError) else "the controller cannot continue"
         log.error(kind, extra={"cause": str(error)})
         self._publish(replace(snapshot, healthy=False, trouble=str(error), **counts))
 

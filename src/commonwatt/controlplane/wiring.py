@@ -67,7 +67,7 @@ class Live:
         self.estimator.start()
 
     def close(self) -> None:
-        """Stop the controller and close the database; jobs go on."""
+        """Stop the controller and close the database; jobs keep running."""
         self.estimator.stop()
         self.supervisor.stop()
         self.database.close()
@@ -201,7 +201,7 @@ def open_live(
     if (plan := plans_of(config)[0]) is not None:  # no longer history is kept
         plan = plan.model_copy(update={"history_days": min(plan.history_days, config.live.keep_days)})
     if plan is not None and config.engine == "slurm" and not config.live.slurm.power:
-        expected = "true: a capacity plan is asked for, and without it no node is put to sleep"
+        expected = "true: a capacity plan is configured, and without it no node is put to sleep"
         raise InputError(expected, file=path, field="live.slurm.power", value=config.live.slurm.power)
     cluster = Cluster.of(config.nodes)
     database = Database(address(config.live.store, folder))

@@ -188,7 +188,7 @@ class LocalEngine(LiveEngine):
         self._changes = [change for change in self._changes if change.handle not in gone]
 
     def close(self) -> None:
-        """Close what this process has open; running jobs go on."""
+        """Close what this process has open; running jobs keep running."""
         for run in self._runs.values():
             run.unwatch()
 
@@ -290,7 +290,7 @@ class LocalEngine(LiveEngine):
             self._changes.append(self._reports.change(spec, end, begun=folder.begun(end)))
 
     def evict_unplaced(self, *, dry: bool) -> Collection[int]:
-        """Stop runs of an earlier engine in places the configuration does not have; in a *dry* run they go on."""
+        """Stop runs of an earlier engine in places the configuration lacks; in a *dry* run they keep running."""
         unplaced = [handle for handle, run in self._runs.items() if not self._has_place(run.spec)]
         if dry:
             return unplaced

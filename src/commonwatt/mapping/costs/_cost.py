@@ -76,7 +76,7 @@ class Costs:
     """What each layer costs on one array. All of shape [L]; cycles are infinite where it does not fit."""
 
     cycles: Floats  # if bandwidth is free
-    bandwidth: Floats  # bytes per cycle it asks for meanwhile: GB/s at 1 GHz
+    bandwidth: Floats  # bytes per cycle it requests meanwhile: GB/s at 1 GHz
     sg_needed: Floats  # bytes of the global scratchpad, both halves
     sl_needed: Floats  # bytes of the scratchpad of one processing element, both halves
     macs: Floats
