@@ -10,8 +10,8 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("alembic")
 
 from commonwatt.control.engine import MeterMark
-from commonwatt.controlplane.clock import SteadyClock
 from commonwatt.controlplane.engines import Marks
+from commonwatt.controlplane.supervisor import SteadyClock
 from commonwatt.controlplane.wiring import open_live, read_config
 from commonwatt.model.errors import InputError, StoreError
 from commonwatt.store.claim import claim_store
@@ -36,7 +36,7 @@ def test_one_that_is_refused_writes_no_tenants(tmp_path):
     path = config_in(tmp_path, engine="simulated", tenants=[{"name": "a", "weight": 5}])
     store = store_of(path)
     with claim_store(store.database):
-        with pytest.raises(StoreError, match="only one may"):
+        with pytest.raises(StoreError, match="already runs on the store"):
             _served(path)
         assert store.tenants() == {}
     assert _served(path) == {"a": 5.0}

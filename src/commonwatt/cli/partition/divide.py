@@ -24,15 +24,15 @@ _MOST_POINTS = 1000
 @click.command(hidden=True)
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.option("--mechanism", type=click.Choice(MECHANISMS), default="fisher", show_default=True,
-              help="Divides each configuration.")  # fmt: skip
+              help="Mechanism that divides a configuration.")  # fmt: skip
 @click.option("--welfare", type=click.Choice((*WELFARES, *_OLD_NAMES)), default="nash", show_default=True,
-              help="Chooses the configuration; weighted-nash is the older name of nash.")  # fmt: skip
+              help="Welfare to maximize; weighted-nash is an older name of nash.")  # fmt: skip
 @click.option("--tolerance", type=click.FloatRange(0, min_open=True), default=1e-9, show_default=True,
-              help="Largest residual of an equilibrium.")  # fmt: skip
-@click.option("--iterations", type=click.IntRange(1), help="Rounds of bidding at most.  [default: 30000]")
+              help="Largest residual accepted as an equilibrium.")  # fmt: skip
+@click.option("--iterations", type=click.IntRange(1), help="Most rounds of bidding.  [default: 30000]")
 @click.option("--sweep-weight", metavar="TENANT=FROM:TO:N",
-              help="Instead: how the choice and speedups change with a tenant's weight.")  # fmt: skip
-@click.option("--explain", is_flag=True, help="Say for every tenant why it got what it got.")
+              help="Show instead how the choice and speedups change with a tenant's weight.")  # fmt: skip
+@click.option("--explain", is_flag=True, help="Explain every tenant's share.")
 @plot_option("shares, prices and welfare")
 @seed_option
 @json_option

@@ -9,6 +9,7 @@ import click
 
 from commonwatt.cli.compiling import compiling
 from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, say, seed_option
+from commonwatt.model.units import plural
 from commonwatt.partitioning import MIG_MODES, WELFARES
 
 if TYPE_CHECKING:
@@ -22,15 +23,18 @@ __all__ = ["mig"]
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.option(
     "--mode", type=click.Choice(MIG_MODES), default="market", show_default=True,
-    help="market: tenants take turns on instances, which have prices; integer: whole instances only.",
+    help="market: instances have prices, and tenants share them in time; integer: whole instances only.",
 )  # fmt: skip
-@click.option("--welfare", type=click.Choice(WELFARES), default="nash", show_default=True, help="Chooses the layouts.")
+@click.option("--welfare", type=click.Choice(WELFARES), default="nash", show_default=True, help="Welfare to maximize.")
 @click.option("--present", type=click.Path(path_type=Path), metavar="FILE",
-              help="What the GPUs have now: a result of this command, or a file of mig-parted.")  # fmt: skip
-@click.option("--present-config", metavar="NAME", help="Configuration in that file of mig-parted.")
+              help="Present layouts: a result of this command, or a file of mig-parted.")  # fmt: skip
+@click.option("--present-config", metavar="NAME", help="Configuration in that file of mig-parted to use.")
 @click.option("--write", type=click.Path(path_type=Path), metavar="FILE", help="Write the layouts for mig-parted.")
 @plot_option("the layouts")
-@click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), default=60, show_default=True, metavar="S")
+@click.option(
+    "--time-limit", type=click.FloatRange(min=0, min_open=True), default=60, show_default=True, metavar="S",
+    help="Stop after this time with the best layouts so far.",
+)  # fmt: skip
 @seed_option
 @json_option
 def mig(
@@ -46,7 +50,7 @@ def mig(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Choose how to cut the GPUs of PROBLEM by MIG, and who gets which instances.
+    """Choose MIG layouts for the GPUs of PROBLEM, and assign the instances to tenants.
 
     \b
     Example:
@@ -71,7 +75,7 @@ def mig(
         write_mig_parted(parted_of(result.chosen), write)
         say(f"written: {write} (GPUs are numbered as in the problem)")
     if plot is not None:
-        from commonwatt.report.mig_plots import save_layouts
+        from commonwatt.report.partition_plots import save_layouts
 
         save_layouts(result.chosen, plot)
         say(f"written: {plot}")
@@ -132,7 +136,7 @@ def _tell(result: MigResult) -> None:
     )
     say(f"{proven}; solved in {chosen.solve_s:.3f} s")
     if chosen.drained:
-        say(f"{chosen.drained} instances must drain")
+        say(f"{plural(chosen.drained, 'instance')} must drain")
     if result.market_advantage is not None:
         say(f"time shares give {result.market_advantage:.2%} more than whole instances (weighted geometric mean)")
     elif result.other_refusal:

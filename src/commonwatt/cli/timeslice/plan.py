@@ -22,7 +22,7 @@ POLICIES = ("etf", "tf", "ef", "etf-energy")
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.option(
     "--policy", type=click.Choice(POLICIES), default="etf", show_default=True,
-    help="tf: time-fair; ef: energy-fair; etf-energy: phi of the fair energy is guaranteed, then time is evened out.",
+    help="tf: time-fair; ef: energy-fair; etf-energy: guarantees phi of the fair energy, then evens out time.",
 )  # fmt: skip
 @click.option("--phi", type=click.FloatRange(0, 1), help="Time-fair factor.  [default: the problem's]")
 @plot_option("the slices")

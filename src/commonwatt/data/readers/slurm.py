@@ -1,6 +1,6 @@
 """Slurm accounting: ``sacct --json``, ``sacct --parsable2`` with its header, or its table for people.
 
-For the latter two ask for ``--format=JobID,Account,User,Submit,Start,Elapsed,Timelimit,State,AllocTRES,ReqTRES``. The
+For the latter two use ``--format=JobID,Account,User,Submit,Start,Elapsed,Timelimit,State,AllocTRES,ReqTRES``. The
 account is the tenant, else the user is. Job steps are skipped. A requeued job counts once: its first submission and
 its last run. A job still running counts with the time it has run so far. Times without a zone are read as UTC
 (``sacct`` prints local time: a change to summer time shifts the rest of the log by an hour).
