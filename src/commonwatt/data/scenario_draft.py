@@ -9,10 +9,9 @@ from pathlib import Path
 
 import yaml
 
-from commonwatt.data.gpu_power import board_power
-from commonwatt.data.inventory import Inventory, InventoryNode
-from commonwatt.data.profiles.gpu_types import canonical
-from commonwatt.model.init_results import InitNode
+from commonwatt.data.inventory import Inventory, InventoryNode, board_power
+from commonwatt.data.profiles.base import canonical
+from commonwatt.model.admin_results import InitNode
 
 __all__ = ["draft_text", "drafted_nodes", "unknown_types"]
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from commonwatt.data import locate
 from commonwatt.data.profiles import gavel, zeus
-from commonwatt.data.profiles.base import Profiles
-from commonwatt.data.profiles.gpu_types import GPU_TYPES, canonical, known_gpu_type
+from commonwatt.data.profiles.base import GPU_TYPES, Profiles, canonical, known_gpu_type
 from commonwatt.data.profiles.law import LAW
 from commonwatt.model.errors import InputError
 
