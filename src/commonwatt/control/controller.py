@@ -46,12 +46,13 @@ class Controller:
         self, *, cluster: Cluster, engine: Engine, policy: Policy, rules: Rules, tariff: Tariff,
         rng: np.random.Generator, tenant_weights: Mapping[str, float] | None = None,
         stopwatch: Callable[[], KeepGoing] = lambda: always, capacity: Capacity | None = None,
-        now_s: float = 0.0,
+        now_s: float = 0.0, seen_tariff: Tariff | None = None,
     ) -> None:  # fmt: skip
         if capacity is not None and not engine.capabilities.power_states:
             msg = "a capacity plan needs an engine that can put nodes to sleep and wake them"
             raise EngineError(msg)
         self.cluster, self.engine, self.policy, self.rules, self.tariff = cluster, engine, policy, rules, tariff
+        self._seen_tariff = seen_tariff or tariff  # what the policy decides by
         if rules.preempt and not engine.capabilities.preempt:
             self.rules = Rules(**{**vars(rules), "preempt": False})
         self._rng = rng
@@ -299,7 +300,7 @@ class Controller:
         """Return the problem, the registry's row of each of its configurations, and the policy's schedule."""
         weights = np.array([self._weights.get(name, 1.0) for name in self.registry.tenants])
         progress, view, usage = self.engine.progress(handles), self._placeable(view), self._usage.gpu_s
-        problem, rows = self.registry.problem(handles, now_s, self.rules, self.tariff, progress, view, weights, usage)
+        problem, rows = self.registry.problem(handles, now_s, self.rules, self._seen_tariff, progress, view, weights, usage)
         schedule = self.policy.decide(problem, self._rng, self._stopwatch())
         return problem, rows, schedule
 

@@ -210,6 +210,26 @@ class PolicySpec(FileModel):
     )
     fair_share_weight: float = quantity("fair-share: weight of the fair-share factor; age has weight 1", "-", 2.0, ge=0)
     half_life_s: float = quantity("fair-share: half-life of a tenant's usage", "s", 7 * 86400.0, gt=0)
+    size_weight: float = quantity(
+        "fair-share: weight of the size factor, the part of all GPUs a job asks for (PriorityWeightJobSize)", "-", 0.0,
+        ge=0,
+    )  # fmt: skip
+    max_age_s: float = quantity("fair-share: age at which the age factor is 1 (PriorityMaxAge)", "s", 7 * 86400.0, gt=0)
+    backfill_depth: int = quantity("easy, fair-share: waiting jobs looked at (bf_max_job_test)", "jobs", 1000, ge=1)
+    gpu_type_choice: Literal["fastest", "thrifty"] = quantity(
+        "easy, fair-share: of the free GPU types, the fastest that was asked for, or the one that takes least energy "
+        "for the requested size",
+        "-", "fastest",
+    )  # fmt: skip
+    idle_power: Literal["counted", "sunk"] = quantity(
+        "whether the solver counts the idle power of the nodes it uses, or takes it as drawn anyway, as it is where "
+        "unused nodes stay on",
+        "-", "counted",
+    )  # fmt: skip
+    price: Literal["series", "mean"] = quantity(
+        "price of electricity the solver sees: as it changes over time, or its mean; costs are always as it changes",
+        "-", "series",
+    )  # fmt: skip
     unused_nodes: UnusedNodes | None = quantity("overrides the scenario's", "-", None)
     capacity: CapacitySpec | None = quantity("overrides the scenario's", "-", None)
 

@@ -101,6 +101,8 @@ def run_policy(
         outages=_outages(scenario, cluster),
     )
     engine = SimulatedEngine(cluster, table, world)
+    tariff = scenario.electricity.tariff()
+    submitted_s = float(table.submit_s.min()), float(table.submit_s.max())
     controller = Controller(
         cluster=cluster,
         engine=engine,
@@ -112,7 +114,8 @@ def run_policy(
             preempt=scenario.preemption.allowed,
             half_life_s=spec.half_life_s,
         ),
-        tariff=scenario.electricity.tariff(),
+        tariff=tariff,
+        seen_tariff=tariff.flat(*submitted_s) if spec.price == "mean" else None,
         rng=np.random.default_rng([seed, 1]),
         tenant_weights={tenant.name: tenant.weight for tenant in scenario.tenants},
         capacity=None if plan is None else make_capacity(plan, cluster, past or Past(), seed, foreseen),
