@@ -29,7 +29,7 @@ from commonwatt.simulation.record import Record
 from commonwatt.simulation.summary import record_of
 from commonwatt.simulation.warm import warm_up
 
-__all__ = ["Backend", "Listener", "Prepared", "RunsInterruptedError", "run_seeds", "sweep_result"]
+__all__ = ["Backend", "Listener", "Prepared", "RunsInterruptedError", "run_each", "run_seeds", "sweep_result"]
 
 Backend = Literal["loky", "ray"]
 T = TypeVar("T")
@@ -114,6 +114,30 @@ def run_seeds(
         for spec in p.scenario.policies
     ]
     outcomes: dict[int, Record | PolicyResult] = {}
+    try:
+        for k, outcome in _finished(runs, jobs, backend, listener):
+            outcomes[k] = outcome
+    except KeyboardInterrupt:
+        raise RunsInterruptedError(*_collected(prepared, outcomes)) from None
+    return _collected(prepared, outcomes)
+
+
+def run_each(
+    prepared: Sequence[Prepared], *, jobs: int = 1, listener: Listener | None = None
+) -> Iterator[tuple[int, PolicyResult]]:
+    """Run the first policy of each of *prepared*, which may differ in everything; yields them as they finish.
+
+    Yields the index into *prepared* and the result, whose lower bound is 0: it is not computed.
+    """
+    runs = [(p, p.scenario.policies[0], 0.0, False) for p in prepared]
+    for k, outcome in _finished(runs, jobs, "loky", listener):
+        yield k, outcome.result if isinstance(outcome, Record) else outcome
+
+
+def _finished(
+    runs: Sequence[tuple[Prepared, PolicySpec, float, bool]], jobs: int, backend: Backend, listener: Listener | None
+) -> Iterator[tuple[int, Record | PolicyResult]]:
+    """Yield the outcome of each run as it ends, with its index."""
     with ExitStack() as stack:
         if jobs == 1 or len(runs) == 1:
             finished: Iterator[tuple[int, Record | PolicyResult]] = (
@@ -126,14 +150,10 @@ def run_seeds(
                 listener.follow(partial(np.fromfile, board))
             tasks = [(_elsewhere, (k, board, *run)) for k, run in enumerate(runs)]
             finished = _pool(tasks, jobs, backend, ordered=False)
-        try:
-            for k, outcome in finished:
-                outcomes[k] = outcome
-                if listener is not None:
-                    listener.done()
-        except KeyboardInterrupt:
-            raise RunsInterruptedError(*_collected(prepared, outcomes)) from None
-    return _collected(prepared, outcomes)
+        for k, outcome in finished:
+            yield k, outcome
+            if listener is not None:
+                listener.done()
 
 
 def _collected(
