@@ -210,6 +210,8 @@ class PolicySpec(FileModel):
     )
     fair_share_weight: float = quantity("fair-share: weight of the fair-share factor; age has weight 1", "-", 2.0, ge=0)
     half_life_s: float = quantity("fair-share: half-life of a tenant's usage", "s", 7 * 86400.0, gt=0)
+    unused_nodes: UnusedNodes | None = quantity("overrides the scenario's", "-", None)
+    capacity: CapacitySpec | None = quantity("overrides the scenario's", "-", None)
     size_weight: float = quantity(
         "fair-share: weight of the size factor, the part of all GPUs a job asks for (PriorityWeightJobSize)", "-", 0.0,
         ge=0,
@@ -230,8 +232,6 @@ class PolicySpec(FileModel):
         "price of electricity the solver sees: as it changes over time, or its mean; costs are always as it changes",
         "-", "series",
     )  # fmt: skip
-    unused_nodes: UnusedNodes | None = quantity("overrides the scenario's", "-", None)
-    capacity: CapacitySpec | None = quantity("overrides the scenario's", "-", None)
 
     @property
     def label(self) -> str:
