@@ -94,7 +94,7 @@ def _policy(file: StudyFile, taken: frozenset[StepName]) -> PolicySpec:
     update: dict[str, object] = {
         "name": None,
         "idle_power": "counted" if "consolidation" in taken else "sunk",
-        "price": "series" if "price" in taken else "mean",
+        "price": "series" if "price" in taken and file.electricity.series else "mean",
         "preemption": None,
     }
     if "thrifty-type" in taken:
