@@ -84,7 +84,7 @@ def run_policy(
     *past* is the demand before the period, for a capacity plan that forecasts. A plan with foresight runs twice.
     The run ends with its last job, at the latest at *until_s*.
     """
-    unused = spec.unused_nodes or scenario.unused_nodes
+    unused, preemption = spec.unused_nodes or scenario.unused_nodes, spec.preemption or scenario.preemption
     plan = spec.capacity or scenario.capacity
     foreseen = None
     if plan is not None and plan.policy == "foresight":
@@ -93,8 +93,8 @@ def run_policy(
             run_policy(scenario, first, cluster, table, seed, until_s=until_s).controller.samples, plan.step_s
         )
     world = World(
-        restart_s=scenario.preemption.restart_s,
-        lose_work=scenario.preemption.lose_work,
+        restart_s=preemption.restart_s,
+        lose_work=preemption.lose_work,
         unused_state=unused.state if plan is None else None,
         unused_after_s=unused.after_s,
         slowdown=slowdowns(scenario, len(table), seed),
@@ -110,8 +110,8 @@ def run_policy(
         rules=Rules(
             interval_s=scenario.interval_s,
             postponement_penalty=scenario.postponement_penalty,
-            restart_s=scenario.preemption.restart_s,
-            preempt=scenario.preemption.allowed,
+            restart_s=preemption.restart_s,
+            preempt=preemption.allowed,
             half_life_s=spec.half_life_s,
         ),
         tariff=tariff,

@@ -69,7 +69,7 @@ class Prepared:
 
     def digest(self) -> str:
         """Return the SHA-256 of the scenario (without the path of its log), of its jobs and of its forecast models."""
-        document = self.scenario.model_dump(mode="json", exclude={"workload": {"path"}})
+        document = _as_before(self.scenario.model_dump(mode="json", exclude={"workload": {"path"}}))
         sha = hashlib.sha256(json.dumps(document, sort_keys=True).encode())
         for column in vars(self.table).values():
             sha.update(column.tobytes() if isinstance(column, np.ndarray) else repr(column).encode())
@@ -84,6 +84,19 @@ class Prepared:
         tariff = self.scenario.electricity.tariff()
         slowdown = slowdowns(self.scenario, len(self.table), self.seed)
         return lower_bound(self.table, self.cluster, tariff, slowdown)
+
+
+_ADDED: dict[str, object] = {
+    "malleable": True, "other_types": True, "rule": "drawn", "limit_factor": 1.0, "preemption": None,
+}  # fmt: skip
+"""Fields added since 0.1.0 with their defaults: where they have these, the digest is that of a file without them."""
+
+
+def _as_before(document: Any) -> Any:  # noqa: ANN401
+    if isinstance(document, dict):
+        kept = {key: value for key, value in document.items() if key not in _ADDED or value != _ADDED[key]}
+        return {key: _as_before(value) for key, value in kept.items()}
+    return [_as_before(value) for value in document] if isinstance(document, list) else document
 
 
 class RunsInterruptedError(KeyboardInterrupt):
