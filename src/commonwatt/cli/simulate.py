@@ -20,6 +20,7 @@ from commonwatt.cli.output import (
     say,
     seed_option,
 )
+from commonwatt.cli.pace import pace_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,7 +128,8 @@ def _run(
         warm_up_all(policies)
     runs = len(policies) * len(prepared)
     workers = min(runs, jobs or os.cpu_count() or 1)
-    with progress_bar("runs", runs, float(prepared[0].table.submit_s.max())) as listener:
+    submit_s = sorted(prepared[0].table.submit_s.tolist())
+    with progress_bar("runs", runs, submit_s[-1], pace_of(submit_s)) as listener:
         return run_seeds(prepared, jobs=workers, backend=backend, listener=listener)
 
 

@@ -85,7 +85,7 @@ class StudyPolicy(ResultModel):
     energy_kwh: float | None = quantity("energy in the window", "kWh")
     cost: float | None = quantity("its cost, PUE included", "currency")
     saved_pct: float | None = quantity("energy saved against the baseline", "%")
-    gpu_utilization: float = quantity("allocated GPU time over GPU time of the cluster, in the window")
+    gpu_utilization: float | None = quantity("allocated GPU time over GPU time of the cluster, in the window")
     mean_wait_s: float = quantity("mean time from submission to first start", "s")
     p50_wait_s: float = quantity("median", "s")
     p95_wait_s: float = quantity("95th percentile", "s")

@@ -22,7 +22,7 @@ from commonwatt.model.scenario import LogWorkload, Scenario, WeekWorkload
 from commonwatt.model.study_file import StudyFile
 from commonwatt.model.units import DAY_S, WEEK_S
 
-__all__ = ["Wishes", "load_study"]
+__all__ = ["Wishes", "load_study", "wished"]
 
 MOST_WEEKS = 4
 """Weeks of a long log that are studied if nothing is said."""
@@ -66,12 +66,9 @@ def load_study(given: str | Path, wishes: Wishes) -> tuple[StudyFile, Path]:
     document = None if source or wishes.source else _document(path)
     if document is None:
         file = _of_log(path, source or wishes.source, wishes)
-        return _wished(file, wishes), Path()
-    study = _of_scenario(load_yaml(path, Scenario), path) if "policies" in document else load_yaml(path, StudyFile)
-    if wishes.nodes is not None:
-        nodes, assumed = _nodes(wishes.nodes)
-        study = study.model_copy(update={"nodes": nodes, "assumed": (*study.assumed, *assumed)})
-    return _wished(study, wishes), path.parent
+        return wished(file, wishes), Path()
+    study = _of_scenario(load_yaml(path, Scenario), path) if _is_scenario(document) else load_yaml(path, StudyFile)
+    return wished(study, wishes), path.parent
 
 
 def _document(path: Path) -> dict[str, Any] | None:
@@ -86,6 +83,10 @@ def _document(path: Path) -> dict[str, Any] | None:
     except Exception:  # noqa: BLE001 - load_yaml says what is wrong, with its line
         return {}
     return raw if isinstance(raw, dict) else {}
+
+
+def _is_scenario(document: Mapping[str, Any]) -> bool:
+    return bool({"policies", "engine", "live", "unused_nodes", "capacity"} & document.keys() - StudyFile.model_fields.keys())
 
 
 def _of_scenario(scenario: Scenario, path: Path) -> StudyFile:
@@ -176,8 +177,11 @@ def _nodes(path: Path) -> tuple[tuple[NodeSpec, ...], tuple[str, ...]]:
     return tuple(specs), tuple(assumed)
 
 
-def _wished(file: StudyFile, wishes: Wishes) -> StudyFile:
-    """Return *file* with what was said on the command line."""
+def wished(file: StudyFile, wishes: Wishes) -> StudyFile:
+    """Return *file* with *wishes* in place of what it says; raises ``InputError``."""
+    if wishes.nodes is not None and not file.assumed:
+        nodes, assumed = _nodes(wishes.nodes)
+        file = file.model_copy(update={"nodes": nodes, "assumed": assumed})
     changed: dict[str, Any] = {
         name: value
         for name in ("weeks", "seeds", "knowledge")

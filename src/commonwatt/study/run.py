@@ -165,10 +165,10 @@ def run_study(
     results = {} if folder is None else dict(_kept(folder, plan))
     left = [key for key in plan.prepared if key not in results]
     todo = [plan.prepared[key] for key in left]
-    warm_up_all(p.scenario.policies[0] for p in todo)
     try:
         if todo:
             with nullcontext() if following is None else following(todo) as listener:
+                warm_up_all(p.scenario.policies[0] for p in todo)
                 for k, result in run_each(todo, jobs=min(jobs, len(todo)), listener=listener):
                     results[left[k]] = result
                     if folder is not None:

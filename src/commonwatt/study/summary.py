@@ -140,7 +140,6 @@ def _policies(plan: Plan, tables: Sequence[Table], outcome: Outcome) -> Iterator
 
 def _policy(name: str, role: str, row: Row | None, table: Table, base: Table) -> StudyPolicy:
     results = [result for result in _flat(table) if result is not None]
-    fairness = [result.finish_time_fairness for result in results]
     means = {
         field: float(np.mean([getattr(result, field) for result in results]))
         for field in (
@@ -155,9 +154,9 @@ def _policy(name: str, role: str, row: Row | None, table: Table, base: Table) ->
         energy_kwh=mean(_energy(table)),
         cost=mean(_cost(table)),
         saved_pct=saved_pct(_energy(table), _energy(base)),
-        gpu_utilization=float(np.mean([result.window_gpu_utilization for result in results])),
+        gpu_utilization=mean([result.window_gpu_utilization for result in results]),
         longest_wait_s=max(result.longest_wait_s for result in results),
-        unfairness_worst=mean([None if one is None else one.worst for one in fairness]),
+        unfairness_worst=mean([result.finish_time_fairness.worst for result in results]),
         most_starts=max(result.most_starts for result in results),
         tenants=tuple(_tenants(results)),
         **means,
