@@ -1,13 +1,15 @@
 """Write jobs.txt and nodes.txt: a log as `sacct` prints it, and a cluster as `scontrol show node` does.
 
-Both are made up: two weeks of jobs similar to Philly, on 28 GPUs of two types, scheduled by EASY backfill. Run it in this
-folder to write them again.
+Both are made up: two weeks of jobs similar to Philly, on 28 GPUs of two types, scheduled by EASY backfill. Run it to
+write them again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,10 +25,11 @@ LONGEST_S = 2 * 86400  # the partition's time limit
 TEAMS = ("vision", "speech", "language", "robots", "climate")
 
 
-def jobs():
+def jobs() -> Iterator[dict[str, Any]]:
     """Draw what users submit: size, type, limit, and how long it runs."""
     log = generate_week(
-        WeekWorkload(source="week", days=DAYS, jobs_per_day=JOBS_PER_DAY, tenants=len(TEAMS)), np.random.default_rng(SEED)
+        WeekWorkload(source="week", days=DAYS, jobs_per_day=JOBS_PER_DAY, tenants=len(TEAMS)),
+        np.random.default_rng(SEED),
     )
     rng = np.random.default_rng(SEED + 1)
     for i in np.flatnonzero(log.gpus <= 8):
@@ -40,7 +43,7 @@ def jobs():
         }  # fmt: skip
 
 
-def schedule(rows):
+def schedule(rows: list[dict[str, Any]]) -> Iterator[tuple[str, float, float, list[str]]]:
     """Return start, end and nodes of each job under EASY backfill."""
     import polars as pl
 
@@ -69,17 +72,20 @@ def schedule(rows):
         yield name, record.jobs.began_s[j], record.jobs.ended_s[j], sorted(set(nodes[j]))
 
 
-def clock(seconds):
+def clock(seconds: float) -> str:
+    """Return a duration as Slurm writes it."""
     days, rest = divmod(int(seconds), 86400)
     hours, rest = divmod(rest, 3600)
     return f"{f'{days}-' if days else ''}{hours:02}:{rest // 60:02}:{rest % 60:02}"
 
 
-def moment(seconds):
+def moment(seconds: float) -> str:
+    """Return a moment as Slurm writes it."""
     return (ORIGIN + timedelta(seconds=round(seconds))).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def main():
+def main() -> None:
+    """Write both files."""
     rows = list(jobs())
     first_s = rows[0]["submit_s"]
     placed = {name: rest for name, *rest in schedule(rows)}
@@ -87,9 +93,11 @@ def main():
     for row in rows:
         began_s, ended_s, nodes = placed[row["job"]]
         start, end = round(first_s + began_s), round(first_s + ended_s)
-        tres = f"cpu={8 * row['gpus']},node={len(nodes)},gres/gpu={row['gpus']},gres/gpu:{row['gpu_type']}={row['gpus']}"
+        gpus = row["gpus"]
+        tres = f"cpu={8 * gpus},node={len(nodes)},gres/gpu={gpus},gres/gpu:{row['gpu_type']}={gpus}"
+        who = f"{row['job']}|{row['tenant']}|{row['tenant']}-{int(row['job']) % 4}"
         lines.append(
-            f"{row['job']}|{row['tenant']}|{row['tenant']}-{int(row['job']) % 4}|{moment(row['submit_s'])}|{moment(start)}|"
+            f"{who}|{moment(row['submit_s'])}|{moment(start)}|"
             f"{moment(end)}|{clock(end - start)}|{clock(row['time_limit_s'])}|COMPLETED|{','.join(nodes)}|{tres}"
         )
     (HERE / "jobs.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")

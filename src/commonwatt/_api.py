@@ -216,9 +216,7 @@ def study(
     if target is not None:
         check_study_folder(target)
     plan = plan_study(file, base, seed)
-    result = study_result(
-        plan, run_study(plan, folder=target, jobs=jobs or os.cpu_count() or 1, following=following)
-    )
+    result = study_result(plan, run_study(plan, folder=target, jobs=jobs or os.cpu_count() or 1, following=following))
     if target is not None:
         write_study(target, file, base, result)
 

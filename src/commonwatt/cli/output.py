@@ -166,7 +166,7 @@ def progress_bar(
 ) -> Iterator[RunProgress]:
     """Show on standard error how far *total* runs of *length_s* are: a bar, or a line every few seconds elsewhere.
 
-    *pace* adds what else is to be said, of the progress, the runs and parts of runs that are left, and the seconds spent.
+    *pace* adds what else is to be said, of the progress, the runs (and parts) that are left, and the seconds spent.
     """
     progress = RunProgress(length_s)
     began = perf_counter()

@@ -18,7 +18,7 @@ from commonwatt.cli.pace import pace_of
 if TYPE_CHECKING:
     from commonwatt.model.study_results import StudyResult
     from commonwatt.simulation.runner import Listener, Prepared
-    from commonwatt.study.run import Outcome, Plan
+    from commonwatt.study.run import Plan
 
 __all__ = ["command"]
 
@@ -119,7 +119,10 @@ def _following(todo: Sequence[Prepared]) -> Iterator[Listener]:
     longest = max((p.table.submit_s for p in todo), key=lambda submit_s: float(submit_s.max()))
     submit_s = sorted(longest.tolist())
     solvers = ", ".join(dict.fromkeys(p.scenario.policies[0].solver for p in todo))
-    with compiling(f"solvers ({solvers})"), progress_bar("runs", len(todo), submit_s[-1], pace_of(submit_s)) as listener:
+    with (
+        compiling(f"solvers ({solvers})"),
+        progress_bar("runs", len(todo), submit_s[-1], pace_of(submit_s)) as listener,
+    ):
         yield listener
 
 

@@ -300,7 +300,9 @@ class Controller:
         """Return the problem, the registry's row of each of its configurations, and the policy's schedule."""
         weights = np.array([self._weights.get(name, 1.0) for name in self.registry.tenants])
         progress, view, usage = self.engine.progress(handles), self._placeable(view), self._usage.gpu_s
-        problem, rows = self.registry.problem(handles, now_s, self.rules, self._seen_tariff, progress, view, weights, usage)
+        problem, rows = self.registry.problem(
+            handles, now_s, self.rules, self._seen_tariff, progress, view, weights, usage
+        )
         schedule = self.policy.decide(problem, self._rng, self._stopwatch())
         return problem, rows, schedule
 

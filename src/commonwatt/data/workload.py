@@ -33,7 +33,15 @@ from commonwatt.model.scenario import (
 )
 from commonwatt.model.units import DAY_S
 
-__all__ = ["PUBLIC_LOGS", "Made", "demand_before", "make_workload", "period_begins_s", "read_whole_log", "read_workload_log"]
+__all__ = [
+    "PUBLIC_LOGS",
+    "Made",
+    "demand_before",
+    "make_workload",
+    "period_begins_s",
+    "read_whole_log",
+    "read_workload_log",
+]
 
 PUBLIC_LOGS = {"philly": "philly_jobs.csv.gz", "alibaba": "alibaba_jobs.csv.gz"}
 """Logs in the folder of traces that are used if a workload gives no path."""

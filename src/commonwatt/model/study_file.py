@@ -68,7 +68,9 @@ class StudyFile(FileModel):
     interval_s: float = quantity(
         "time between rescheduling points, besides submissions and completions", "s", 300.0, gt=0
     )
-    weeks: int = quantity("periods of the workload's `days`, one after the other from its `begin`", "-", 1, ge=1, le=520)
+    weeks: int = quantity(
+        "periods of the workload's `days`, one after the other from its `begin`", "-", 1, ge=1, le=520
+    )
     seeds: int = quantity("seeds of each period; what is drawn differs between them", "-", 1, ge=1, le=1000)
     knowledge: StudyKnowledge = quantity(
         "what the schedulers know of run times; auto: the declared limits where the log has them, else predictions "
@@ -101,8 +103,8 @@ class StudyFile(FileModel):
             msg = f"steps: expected planning too, as the baseline knows no {sorted(needed)[0]}"
             raise ValueError(msg)
         labels = [policy.label for policy in (self.baseline, *self.alternatives, self.ours)]
-        if twice := [label for label in labels if labels.count(label) > 1]:
-            msg = f"alternatives: got the name {twice[0]!r} twice, expected distinct names"
+        if again := [label for label in labels if labels.count(label) > 1]:
+            msg = f"alternatives: got the name {again[0]!r} twice, expected distinct names"
             raise ValueError(msg)
         for name, policy in (("baseline", self.baseline), ("ours", self.ours)):
             if policy.unused_nodes is not None or policy.capacity is not None:

@@ -122,7 +122,9 @@ class StudyResult(AnswerModel):
         "energy saved in the window against the baseline by planning alone: sizes, GPU types and nodes as today", "%"
     )
     conservative_cost_saving_pct: float | None = quantity("the same of the cost", "%")
-    conservative_saving_interval: SavingInterval | None = quantity("its interval; null: one period and one seed", "-", None)
+    conservative_saving_interval: SavingInterval | None = quantity(
+        "its interval; null: one period and one seed", "-", None
+    )
     waterfall: tuple[WaterfallStep, ...] = quantity("what each step brings")
     policies: tuple[StudyPolicy, ...] = quantity("as logged, as today, the alternatives, ours")
     assumptions: tuple[Assumption, ...] = quantity("what the numbers rest on")

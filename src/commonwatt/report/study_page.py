@@ -81,8 +81,8 @@ def _waits_note(result: StudyResult) -> str:
     longer = [pair for pair in pairs if pair[1].p95_wait_s - pair[0].p95_wait_s > _LONGER_S]
     longest = [pair for pair in pairs if pair[1].longest_wait_s - pair[0].longest_wait_s > _LONGER_S]
     return (
-        f"{len(longer)} of {fmt.plural(len(pairs), 'tenant')} wait longer at the 95th percentile, {len(longest)} in the "
-        f"longest case, by more than a minute. From what runs today to {_ours(result)}:"
+        f"{len(longer)} of {fmt.plural(len(pairs), 'tenant')} wait longer at the 95th percentile, {len(longest)} in "
+        f"the longest case, by more than a minute. From what runs today to {_ours(result)}:"
     )
 
 
@@ -158,7 +158,8 @@ def _points(gain: float) -> str:
 
 
 def _bar_row(name: str, svg: str, value: str) -> str:
-    return f'<div class="wf-row"><span class="name">{escape(name)}</span>{svg or "<span></span>"}<span class="value">{value}</span></div>'
+    named = f'<span class="name">{escape(name)}</span>'
+    return f'<div class="wf-row">{named}{svg or "<span></span>"}<span class="value">{value}</span></div>'
 
 
 def _steps_table(result: StudyResult) -> str:
@@ -204,7 +205,8 @@ def _policies_note(result: StudyResult) -> str:
 
 def _policies_table(result: StudyResult) -> str:
     columns = [
-        Column("Policy", number=False), Column("Energy", "in the window"), Column("Cost"), Column("Saved", "of energy, against today"),
+        Column("Policy", number=False), Column("Energy", "in the window"), Column("Cost"),
+        Column("Saved", "of energy, against today"),
         Column("GPUs in use", "share of all, in the window"), Column("Mean wait"), Column("p50"), Column("p95"),
         Column("p99"), Column("Longest"), Column("Wait in all", "also after preemption"), Column("Slowdown p50"),
         Column("Slowdown p99"), Column("Worst unfairness", "finish-time fairness; 1 is a fair share"),
@@ -247,13 +249,18 @@ def _tenants(result: StudyResult) -> str:
     for field, title in _WAITS:
         columns = [Column("Tenant", number=False), *(Column(policy.policy) for policy in shown)]
         rows = [
-            [Cell(name), *(Cell("", _wait(own.get(name), field)) for own in by_policy)]
-            for name in names[:MOST_TENANTS]
+            [Cell(name), *(Cell("", _wait(own.get(name), field)) for own in by_policy)] for name in names[:MOST_TENANTS]
         ]
         units = dict.fromkeys(range(1, len(shown) + 1), fmt.duration)
-        parts.append(html_table(f"{title} wait", columns, in_one_unit(rows, units), empty="There are no tenants.", sortable=False))
+        parts.append(
+            html_table(
+                f"{title} wait", columns, in_one_unit(rows, units), empty="There are no tenants.", sortable=False
+            )
+        )
     if len(names) > MOST_TENANTS:
-        parts.append(f'<p class="note">Not shown: {fmt.plural(len(names) - MOST_TENANTS, "tenant")} with fewer jobs.</p>')
+        parts.append(
+            f'<p class="note">Not shown: {fmt.plural(len(names) - MOST_TENANTS, "tenant")} with fewer jobs.</p>'
+        )
     return "\n".join(parts)
 
 

@@ -131,7 +131,7 @@ def run_seeds(
     outcomes: dict[int, Record | PolicyResult] = {}
     try:
         for k, outcome in _finished(runs, jobs, backend, listener):
-            outcomes[k] = outcome
+            outcomes[k] = outcome  # noqa: PERF403 - what is done is kept
     except KeyboardInterrupt:
         raise RunsInterruptedError(*_collected(prepared, outcomes)) from None
     return _collected(prepared, outcomes)

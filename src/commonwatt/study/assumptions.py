@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from commonwatt.model.study_file import StepName, StudyFile
 from commonwatt.model.study_results import Assumption
+from commonwatt.model.units import DAY_S
 from commonwatt.study.run import Plan
 
 __all__ = ["STEP_ASSUMES", "STEP_SWITCH", "assumptions_of"]
@@ -39,7 +40,7 @@ def assumptions_of(plan: Plan) -> tuple[Assumption, ...]:
         *_of_nodes(file),
         Assumption(
             what="Price of electricity",
-            value=f"{'changes over time' if file.electricity.series else f'{file.electricity.price_per_kwh:g} {file.electricity.currency}/kWh'}, PUE {file.electricity.pue:g}",
+            value=_price(file),
             drawn=False, switch="electricity, --price, --pue",
         ),
         Assumption(
@@ -101,14 +102,20 @@ def _of_nodes(file: StudyFile) -> list[Assumption]:
     ]  # fmt: skip
 
 
+def _price(file: StudyFile) -> str:
+    bill = file.electricity
+    price = "changes over time" if bill.series else f"{bill.price_per_kwh:g} {bill.currency}/kWh"
+    return f"{price}, PUE {bill.pue:g}"
+
+
 def _today(file: StudyFile) -> str:
     spec = file.baseline
     if spec.solver == "easy":
         return f"EASY backfill in order of arrival, {spec.backfill_depth} jobs deep"
     if spec.solver != "fair-share":
         return spec.solver
-    return (
-        f"multifactor priority (fair share {spec.fair_share_weight:g}, age 1 up to {spec.max_age_s / 86400:g} days, size "
-        f"{spec.size_weight:g}; half-life {spec.half_life_s / 86400:g} days) and backfill, {spec.backfill_depth} jobs deep; "
-        "no QOS and no partitions"
+    weights = (
+        f"fair share {spec.fair_share_weight:g} with a half-life of {spec.half_life_s / DAY_S:g} days, age 1 up to "
+        f"{spec.max_age_s / DAY_S:g} days, size {spec.size_weight:g}"
     )
+    return f"multifactor priority ({weights}) and backfill {spec.backfill_depth} jobs deep; no QOS, no partitions"

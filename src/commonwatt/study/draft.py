@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ def load_study(given: str | Path, wishes: Wishes) -> tuple[StudyFile, Path]:
     document = None if source or wishes.source else _document(path)
     if document is None:
         file = _of_log(path, source or wishes.source, wishes)
-        return wished(file, wishes), Path()
+        return wished(file, replace(wishes, nodes=None)), Path()
     study = _of_scenario(load_yaml(path, Scenario), path) if _is_scenario(document) else load_yaml(path, StudyFile)
     return wished(study, wishes), path.parent
 
@@ -80,13 +80,13 @@ def _document(path: Path) -> dict[str, Any] | None:
         return None
     try:
         raw = parse_yaml(text)
-    except Exception:  # noqa: BLE001 - load_yaml says what is wrong, with its line
+    except Exception:
         return {}
     return raw if isinstance(raw, dict) else {}
 
 
 def _is_scenario(document: Mapping[str, Any]) -> bool:
-    return bool({"policies", "engine", "live", "unused_nodes", "capacity"} & document.keys() - StudyFile.model_fields.keys())
+    return any(key in document for key in ("policies", "engine", "live", "capacity", "runtime_error", "outages"))
 
 
 def _of_scenario(scenario: Scenario, path: Path) -> StudyFile:
@@ -161,14 +161,12 @@ def _nodes(path: Path) -> tuple[tuple[NodeSpec, ...], tuple[str, ...]]:
         return nodes, ()
     inventory = read_inventory(text, host_names, file=path, host=platform.node() or "node")
     found = drafted_nodes(inventory.nodes)
-    specs = [
-        NodeSpec(**node.model_dump(exclude={"power_source"}), states=(OFF,)) for node in found
-    ]
-    limits = {node.gpu_type: node.power_source or f"{node.gpu_w / (1 - IDLE_PART):g} W, a placeholder" for node in found}
+    specs = [NodeSpec(**node.model_dump(exclude={"power_source"}), states=(OFF,)) for node in found]
+    limits = {n.gpu_type: n.power_source or f"{n.gpu_w / (1 - IDLE_PART):g} W, a placeholder" for n in found}
     power = "; ".join(f"{kind}: {limit}" for kind, limit in limits.items())
+    drawn = f"{HOST_W:g} W for the host and {100 * IDLE_PART:g}% of each GPU's limit when idle, the rest of it in use"
     assumed = [
-        f"power of a node: {HOST_W:g} W for the host, {100 * IDLE_PART:g}% of each GPU's limit idle, the limit times the "
-        f"kind's share in use ({power})",
+        f"a node draws {drawn} ({power})",
         f"a node that is off draws {OFF.power_w:g} W, takes {OFF.enter_s:g} s to go off and {OFF.wake_s:g} s to boot",
         *inventory.notes,
     ]
@@ -179,23 +177,18 @@ def _nodes(path: Path) -> tuple[tuple[NodeSpec, ...], tuple[str, ...]]:
 
 def wished(file: StudyFile, wishes: Wishes) -> StudyFile:
     """Return *file* with *wishes* in place of what it says; raises ``InputError``."""
-    if wishes.nodes is not None and not file.assumed:
+    if wishes.nodes is not None:
         nodes, assumed = _nodes(wishes.nodes)
         file = file.model_copy(update={"nodes": nodes, "assumed": assumed})
     changed: dict[str, Any] = {
-        name: value
-        for name in ("weeks", "seeds", "knowledge")
-        if (value := getattr(wishes, name)) is not None
+        name: value for name in ("weeks", "seeds", "knowledge") if (value := getattr(wishes, name)) is not None
     }
     period = {name: value for name in ("begin", "days") if (value := getattr(wishes, name)) is not None}
     if period and isinstance(file.workload, LogWorkload):
         changed["workload"] = file.workload.model_copy(update=period)
     bill = {
-        name: value
-        for name in ("price_per_kwh", "pue", "currency")
-        if (value := getattr(wishes, name)) is not None
+        name: value for name in ("price_per_kwh", "pue", "currency") if (value := getattr(wishes, name)) is not None
     }
     if bill:
         changed["electricity"] = Electricity.model_validate(file.electricity.model_dump() | bill)
     return validate(file.model_dump() | changed, StudyFile) if changed else file
-

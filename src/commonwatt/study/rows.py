@@ -55,9 +55,7 @@ def rows_of(file: StudyFile) -> list[Row]:
     return rows
 
 
-def scenario_of(
-    file: StudyFile, row: Row, workload: StudyWorkload, *, names_types: bool, knowledge: str
-) -> Scenario:
+def scenario_of(file: StudyFile, row: Row, workload: StudyWorkload, *, names_types: bool, knowledge: str) -> Scenario:
     """Return the scenario of *row* for one period of the log.
 
     *names_types* says whether the log tells which GPU type a job ran on. A job keeps that type unless a step relaxes
@@ -112,4 +110,3 @@ def _yardstick(spec: PolicySpec) -> PolicySpec:
 def _type_choice(spec: PolicySpec) -> frozenset[StepName]:
     """Steps an alternative takes: a thrifty one chooses the type, which users would see."""
     return frozenset({"thrifty-type"}) if spec.gpu_type_choice == "thrifty" else frozenset()
-

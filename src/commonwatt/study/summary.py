@@ -31,7 +31,7 @@ def study_result(plan: Plan, outcome: Outcome) -> StudyResult:
         input_digest=plan.digest(),
         study=plan.file.name,
         currency=plan.file.electricity.currency,
-        about=_about(plan, base),
+        about=_about(plan),
         baseline=plan.file.baseline.label,
         knowledge=plan.knowledge,
         conservative_saving_pct=saved_pct(_energy(ours), _energy(base)),
@@ -67,7 +67,7 @@ def _array(table: Table) -> np.ndarray:
     return np.array(values, dtype=float).reshape(len(table), -1)
 
 
-def _about(plan: Plan, base: Table) -> StudyLog:
+def _about(plan: Plan) -> StudyLog:
     first = plan.first()
     tables = [plan.prepared[plan.runs[0, w, 0]].table for w in range(len(plan.starts))]
     spans = [float(table.submit_s.max() - table.submit_s.min()) for table in tables]
@@ -198,4 +198,3 @@ def _notes(plan: Plan, outcome: Outcome) -> Iterator[str]:
         yield "Thrifty EASY gives jobs another GPU type than they asked for."
     if isinstance(file.due_dates, str):
         yield "No due dates: no log has any. Schedulers that plan then order by size and run time alone."
-
