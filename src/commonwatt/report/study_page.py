@@ -166,7 +166,7 @@ def _steps_table(result: StudyResult) -> str:
     columns = [
         Column("Step", number=False), Column("Energy"), Column("Cost"), Column("Saved so far"),
         Column("Alone", "against what runs today, or against planning"), Column("p95 wait"), Column("Longest wait"),
-        Column("It assumes", number=False, wide=True), Column("Switch", number=False),
+        Column("It assumes", number=False, wide=True),
     ]  # fmt: skip
     rows = [
         [
@@ -177,8 +177,7 @@ def _steps_table(result: StudyResult) -> str:
             Cell(_alone(step)),
             Cell("", step.p95_wait_s),
             Cell("", step.longest_wait_s),
-            Cell(step.assumes),
-            Cell(step.switch),
+            Cell(step.assumes, note=f"Switch: {step.switch}"),
         ]
         for step in result.waterfall
     ]
@@ -189,6 +188,8 @@ def _steps_table(result: StudyResult) -> str:
 def _alone(step: WaterfallStep) -> str:
     if step.alone_against is None:
         return ""
+    if step.alone_pct is None:
+        return fmt.UNKNOWN
     return f"{signed_pct(step.alone_pct)} of {'today' if step.alone_against == 'baseline' else 'planning'}"
 
 

@@ -90,7 +90,7 @@ def waterfall_table(result: StudyResult) -> Table:
 
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), caption_justify="left")
     shown.add_column("Step", min_width=16)
-    for title in ("Energy", "Cost", "Saved so far", "Alone", "p95 wait", "Longest wait"):
+    for title in ("Energy", "Cost", "So far", "Alone", "p95 wait", "Longest"):
         shown.add_column(title, justify="right")
     steps = result.waterfall
     energies = fmt.column(fmt.energy, [step.energy_kwh for step in steps])

@@ -51,7 +51,7 @@ def assumptions_of(plan: Plan) -> tuple[Assumption, ...]:
             value="valued alike for all: the part left times the energy of the whole job as requested",
             drawn=False, switch="none",
         ),
-        *(Assumption(what="Drafted", value=text, drawn=False, switch="nodes, workload") for text in file.assumed),
+        *(Assumption(what="When this study was drafted", value=text, drawn=False, switch="nodes, workload") for text in file.assumed),
     )  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def _of_jobs(plan: Plan) -> list[Assumption]:
         Assumption(what="Running jobs", value="are never stopped or moved", drawn=False, switch="step preemption"),
         Assumption(
             what="Kind of model of each job: its power, its speed on other GPU types and counts",
-            value="drawn with the seed among published ones, equally likely", drawn=True, switch="workload.profiles",
+            value="one of the published ones, each equally likely", drawn=True, switch="workload.profiles",
         ),
     ]  # fmt: skip
 

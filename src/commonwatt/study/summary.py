@@ -17,6 +17,7 @@ from commonwatt.study.savings import interval, mean, saved_pct
 __all__ = ["study_result"]
 
 Table = list[list[PolicyResult | None]]  # [period][seed]
+_UNKNOWN: Table = [[None]]
 
 
 def study_result(plan: Plan, outcome: Outcome) -> StudyResult:
@@ -72,7 +73,7 @@ def _about(plan: Plan) -> StudyLog:
     tables = [plan.prepared[plan.runs[0, w, 0]].table for w in range(len(plan.starts))]
     spans = [float(table.submit_s.max() - table.submit_s.min()) for table in tables]
     return StudyLog(
-        source=first.sentence,
+        source=_source(plan),
         begin=plan.starts,
         days=plan.file.workload.days,
         weeks=len(plan.starts),
@@ -85,6 +86,15 @@ def _about(plan: Plan) -> StudyLog:
         window_s=float(np.mean(spans)),
         left_out={} if plan.log is None else dict(plan.log.dropped),
     )
+
+
+def _source(plan: Plan) -> str:
+    """Return the source of the jobs and of their speeds; of one period with its jobs."""
+    sentence = plan.first().sentence
+    if plan.log is None or len(plan.starts) == 1:
+        return sentence
+    speeds = sentence.rpartition("; ")[2]
+    return f"{plan.log.source}, {len(plan.starts)} periods from {plan.starts[0]}; {speeds}"
 
 
 def _waterfall(plan: Plan, tables: Sequence[Table]) -> Iterator[WaterfallStep]:
@@ -100,16 +110,17 @@ def _waterfall(plan: Plan, tables: Sequence[Table]) -> Iterator[WaterfallStep]:
     for r, row in enumerate(plan.rows):
         if row.kind != "alone" or row.step is None:
             continue
-        against, there = by_taken[row.against], upto[row.step]
+        against = by_taken[row.against]
         known = row.step != "price" or bool(plan.file.electricity.series)
+        there, alone = (upto[row.step], tables[r]) if known else (_UNKNOWN, _UNKNOWN)
         yield WaterfallStep(
             step=row.step,
             energy_kwh=mean(_energy(there)),
             cost=mean(_cost(there)),
             saved_pct=saved_pct(_energy(there), _energy(base)),
             cost_saved_pct=saved_pct(_cost(there), _cost(base)),
-            alone_pct=saved_pct(_energy(tables[r]), _energy(against)) if known else None,
-            alone_cost_pct=saved_pct(_cost(tables[r]), _cost(against)) if known else None,
+            alone_pct=saved_pct(_energy(alone), _energy(against)),
+            alone_cost_pct=saved_pct(_cost(alone), _cost(against)),
             alone_against="planning" if row.against else "baseline",
             p95_wait_s=_mean_of(there, "p95_wait_s"),
             longest_wait_s=_most_of(there, "longest_wait_s"),
