@@ -42,7 +42,7 @@ ALLOWED = {
     "service": {"model", "store", "controlplane", "data"},
     "planning": {"model", "forecasting", "capacity", "control", "data"},
     "report": {"model", "placement", "planning", "simulation", "data"},
-    "study": {"model", "simulation", "data", "engines"},
+    "studies": {"model", "simulation", "data", "engines"},
     "simulation": {"model", "forecasting", "placement", "control", "planning", "engines", "data"},
 }
 ANYTHING = {

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from commonwatt.model.study_file import StudyFile
     from commonwatt.model.timeslice_file import PlanFile
     from commonwatt.simulation.runner import Backend, Listener
-    from commonwatt.study.run import Following
+    from commonwatt.studies.run import Following
 
 __all__ = ["forecast", "map_layers", "partition", "partition_mig", "place", "simulate", "study", "timeslice"]
 
@@ -200,9 +200,9 @@ def study(
     from commonwatt._results import Study
     from commonwatt.model.study_file import StudyFile
     from commonwatt.report.study_folder import check_study_folder, write_study
-    from commonwatt.study.draft import Wishes, load_study, wished
-    from commonwatt.study.run import plan_study, run_study
-    from commonwatt.study.summary import study_result
+    from commonwatt.studies.draft import Wishes, load_study, wished
+    from commonwatt.studies.run import plan_study, run_study
+    from commonwatt.studies.summary import study_result
 
     wishes = Wishes(
         nodes=None if nodes is None else Path(nodes), begin=begin, days=days, weeks=weeks, seeds=seeds,

@@ -18,7 +18,7 @@ from commonwatt.cli.pace import pace_of
 if TYPE_CHECKING:
     from commonwatt.model.study_results import StudyResult
     from commonwatt.simulation.runner import Listener, Prepared
-    from commonwatt.study.run import Plan
+    from commonwatt.studies.run import Plan
 
 __all__ = ["command"]
 
@@ -69,9 +69,9 @@ def command(
       commonwatt study jobs.json --nodes nodes.txt --weeks 1 --price 0.21 --pue 1.3
     """
     from commonwatt.report.study_folder import check_study_folder, study_text, write_study
-    from commonwatt.study.draft import Wishes, load_study
-    from commonwatt.study.run import StudyInterruptedError, plan_study, run_study
-    from commonwatt.study.summary import study_result
+    from commonwatt.studies.draft import Wishes, load_study
+    from commonwatt.studies.run import StudyInterruptedError, plan_study, run_study
+    from commonwatt.studies.summary import study_result
 
     wishes = Wishes(
         nodes=nodes, source=source, columns=columns_of(columns), begin=begin, days=days, weeks=weeks, seeds=seeds,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from commonwatt.model.study_file import StepName, StudyFile
 from commonwatt.model.study_results import Assumption
 from commonwatt.model.units import DAY_S
-from commonwatt.study.run import Plan
+from commonwatt.studies.run import Plan
 
 __all__ = ["STEP_ASSUMES", "STEP_SWITCH", "assumptions_of"]
 
@@ -32,6 +32,9 @@ STEP_ASSUMES: dict[StepName, str] = {
 }
 
 
+DRAFTED = "When this study was drafted"
+
+
 def assumptions_of(plan: Plan) -> tuple[Assumption, ...]:
     """Return everything *plan* assumes, what users would notice first."""
     file = plan.file
@@ -51,7 +54,7 @@ def assumptions_of(plan: Plan) -> tuple[Assumption, ...]:
             value="valued alike for all: the part left times the energy of the whole job as requested",
             drawn=False, switch="none",
         ),
-        *(Assumption(what="When this study was drafted", value=text, drawn=False, switch="nodes, workload") for text in file.assumed),
+        *(Assumption(what=DRAFTED, value=text, drawn=False, switch="nodes, workload") for text in file.assumed),
     )  # fmt: skip
 
 

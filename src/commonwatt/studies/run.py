@@ -24,7 +24,7 @@ from commonwatt.simulation.compose import check_runs
 from commonwatt.simulation.runner import Listener, Prepared, run_each
 from commonwatt.simulation.warm import warm_up_all
 from commonwatt.simulation.workload import prepare
-from commonwatt.study.rows import Row, rows_of, scenario_of
+from commonwatt.studies.rows import Row, rows_of, scenario_of
 
 __all__ = ["Outcome", "Plan", "StudyInterruptedError", "plan_study", "run_study"]
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonwatt.study.savings import interval, saved_pct, t_quantile
+from commonwatt.studies.savings import interval, saved_pct, t_quantile
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 9, 10, 29, 30, 100])

@@ -9,10 +9,10 @@ import numpy as np
 from commonwatt import __version__
 from commonwatt.model.results import PolicyResult, TenantResult
 from commonwatt.model.study_results import StudyLog, StudyPolicy, StudyResult, StudyTenant, WaterfallStep
-from commonwatt.study.assumptions import STEP_ASSUMES, STEP_SWITCH, assumptions_of
-from commonwatt.study.rows import BASELINE, Row
-from commonwatt.study.run import Outcome, Plan
-from commonwatt.study.savings import interval, mean, saved_pct
+from commonwatt.studies.assumptions import STEP_ASSUMES, STEP_SWITCH, assumptions_of
+from commonwatt.studies.rows import BASELINE, Row
+from commonwatt.studies.run import Outcome, Plan
+from commonwatt.studies.savings import interval, mean, saved_pct
 
 __all__ = ["study_result"]
 
