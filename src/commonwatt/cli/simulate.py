@@ -161,11 +161,12 @@ def _kept(prepared: Sequence[Prepared], results: list[SimulationResult], out: Pa
 def _show(results: list[SimulationResult]) -> None:
     from rich.console import Console
 
-    from commonwatt.report.terminal import summary, table
+    from commonwatt.report.terminal import service_table, summary, table
     from commonwatt.simulation.runner import sweep_result
 
     if len(results) == 1:
         Console().print(table(results[0]))
+        Console().print(service_table(results[0]))
         click.echo(summary(results[0]))
     else:
         _tell_sweep(sweep_result(results))

@@ -21,6 +21,8 @@ from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import PolicySpec, Scenario
 from commonwatt.planning.capacity import Past, demand_of_run, make_capacity
+from commonwatt.simulation.reference import reference_runs
+from commonwatt.simulation.window import Window
 
 __all__ = ["PolicyRun", "TableSource", "check_runs", "run_policy", "slowdowns"]
 
@@ -49,11 +51,12 @@ class TableSource:
 
 @dataclass(frozen=True)
 class PolicyRun:
-    """A finished run: the controller with its state, and the time spent deciding."""
+    """A finished run: the controller with its state, the time spent deciding, and the window common to all runs."""
 
     controller: Controller
     scheduler_s: float
     capacity: CapacitySpec | None = None
+    window: Window | None = None  # none without jobs
 
 
 def slowdowns(scenario: Scenario, jobs: int, seed: int) -> Floats:
@@ -120,8 +123,27 @@ def run_policy(
         tenant_weights={tenant.name: tenant.weight for tenant in scenario.tenants},
         capacity=None if plan is None else make_capacity(plan, cluster, past or Past(), seed, foreseen),
     )
-    spent_s = run(controller, VirtualClock(engine), TableSource(table), on_tick, until_s)
-    return PolicyRun(controller, spent_s, plan)
+    window, at_tick = _window(scenario, controller, table, world.slowdown, on_tick)
+    spent_s = run(controller, VirtualClock(engine), TableSource(table), at_tick, until_s)
+    return PolicyRun(controller, spent_s, plan, window)
+
+
+def _window(
+    scenario: Scenario, controller: Controller, table: JobArrays, slowdown: Floats, on_tick: Callable[[float], None]
+) -> tuple[Window | None, Callable[[float], None]]:
+    """Return the window of the run, which its ledger feeds, and what to call at each tick."""
+    if not len(table):
+        return None, on_tick
+    reference = reference_runs(scenario.workload, controller.cluster, table, slowdown)
+    window = Window.of(table, controller.tariff, reference)
+    rows = {name: j for j, name in enumerate(table.names)}
+    controller.ledger.on_metered = window.metered
+
+    def at_tick(now_s: float) -> None:
+        window.tick(controller, rows, now_s)
+        on_tick(now_s)
+
+    return window, at_tick
 
 
 def _outages(scenario: Scenario, cluster: Cluster) -> tuple[Outage, ...]:

@@ -36,7 +36,8 @@ T = TypeVar("T")
 
 SPREAD_OF = (
     "energy_kwh", "energy_cost", "tardiness_cost", "total_cost", "lower_bound_cost", "late_jobs", "mean_jct_s",
-    "p95_jct_s", "mean_wait_s", "makespan_s", "preemptions", "migrations", "gpu_utilization",
+    "p95_jct_s", "mean_wait_s", "longest_wait_s", "slowdown_p99", "window_energy_kwh", "window_cost",
+    "makespan_s", "preemptions", "migrations", "gpu_utilization",
 )  # fmt: skip
 
 

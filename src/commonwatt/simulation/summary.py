@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from commonwatt.control.controller import Controller
 from commonwatt.control.events import Event, EventKind
 from commonwatt.control.ledger import Account
-from commonwatt.model.arrays import Floats
+from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.results import CapacityResult, LedgerRow, PolicyResult, TenantResult
 from commonwatt.model.units import HOUR_S, J_PER_KWH, MICRO, NANO, plural
 from commonwatt.simulation.compose import PolicyRun
 from commonwatt.simulation.record import EventColumns, JobColumns, Record, SampleColumns, Segments
+from commonwatt.simulation.reference import ReferenceRuns
+from commonwatt.simulation.waiting import bounded_slowdown, finish_time_fairness, time_without_gpus_s
+from commonwatt.simulation.window import Window
 
-__all__ = ["record_of"]
+__all__ = ["percentiles_s", "record_of", "service_fields", "window_fields"]
 
 
 _BEGINS = {EventKind.STARTED, EventKind.RESUMED, EventKind.RESIZED, EventKind.MIGRATED}
@@ -27,15 +32,15 @@ def record_of(run: PolicyRun, policy: str, table: JobArrays, lower_bound: float)
     events = controller.log.since(0)
     fastest_s = np.minimum.reduceat(table.config_time_s, table.start[:-1])
     row_of = {name: j for j, name in enumerate(table.names)}
-    fastest_s = fastest_s[[row_of[name] for name in controller.registry.names]]
-    jobs = _jobs(controller, fastest_s, events)
-    samples = _samples(controller)
+    rows = np.array([row_of[name] for name in controller.registry.names], dtype=np.int64)
+    jobs = _jobs(controller, fastest_s[rows], events)
+    samples, segments = _samples(controller), _segments(events)
     return Record(
         policy=policy,
         cluster=controller.cluster,
-        result=_result(run, policy, jobs, samples, lower_bound),
+        result=_result(run, policy, jobs, samples, lower_bound, _service(run, jobs, segments, rows)),
         jobs=jobs,
-        segments=_segments(events),
+        segments=segments,
         samples=samples,
         events=_events(controller, events),
     )
@@ -144,10 +149,60 @@ def _events(controller: Controller, events: list[Event]) -> EventColumns:
     )
 
 
-def _result(run: PolicyRun, policy: str, jobs: JobColumns, samples: SampleColumns, lower_bound: float) -> PolicyResult:
+def _service(run: PolicyRun, jobs: JobColumns, segments: Segments, rows: Ints) -> dict[str, Any]:
+    """Return the fields on waiting, fairness and the common window; *rows* are those of the jobs in the table."""
+    window = run.window
+    if window is None:  # pragma: no cover - a simulation has jobs
+        msg = "a run without jobs has no result"
+        raise ValueError(msg)
+    gpus = run.controller.cluster.total_gpus
+    return service_fields(jobs, segments, window.reference, rows, gpus) | window_fields(window, jobs, gpus)
+
+
+def service_fields(
+    jobs: JobColumns, segments: Segments, reference: ReferenceRuns, rows: Ints, gpus: int
+) -> dict[str, Any]:
+    """Return the fields of ``PolicyResult`` on waiting and fairness."""
+    wait_s, total_s = jobs.began_s - jobs.submit_s, time_without_gpus_s(jobs, segments)
+    slowdown = bounded_slowdown(jobs, reference, rows)
+    return {
+        "mean_wait_s": float(wait_s.mean()),
+        **percentiles_s(wait_s),
+        "mean_total_wait_s": float(total_s.mean()),
+        "p99_total_wait_s": float(np.percentile(total_s, 99)),
+        "longest_total_wait_s": float(total_s.max()),
+        "slowdown_p50": float(np.percentile(slowdown, 50)),
+        "slowdown_p99": float(np.percentile(slowdown, 99)),
+        "finish_time_fairness": finish_time_fairness(jobs, reference, rows, gpus),
+        "most_starts": int(jobs.starts.max()),
+    }
+
+
+def percentiles_s(wait_s: Floats) -> dict[str, float]:
+    """Return the percentiles of *wait_s* that results have, and the longest."""
+    shares = {f"p{q}_wait_s": float(np.percentile(wait_s, q)) for q in (50, 95, 99)}
+    return shares | {"longest_wait_s": float(wait_s.max())}
+
+
+def window_fields(window: Window, jobs: JobColumns, gpus: int) -> dict[str, Any]:
+    """Return the fields of ``PolicyResult`` on the common window and the tail."""
+    used_s, tail_uj = window.inside.gpu_us / MICRO, window.after.energy_uj
+    return {
+        "window_energy_kwh": window.energy_kwh,
+        "window_cost": window.cost,
+        "window_gpu_utilization": used_s / (gpus * window.length_s) if window.length_s > 0 else None,
+        "unfinished_energy_kwh": window.unfinished_kwh,
+        "tail_s": max(0.0, float(jobs.ended_s.max()) - window.to_s),
+        "tail_energy_kwh": None if tail_uj is None else tail_uj / MICRO / J_PER_KWH,
+    }
+
+
+def _result(
+    run: PolicyRun, policy: str, jobs: JobColumns, samples: SampleColumns, lower_bound: float, service: dict[str, Any]
+) -> PolicyResult:
     controller = run.controller
     meter = controller.ledger.meter
-    jct_s, wait_s = jobs.ended_s - jobs.submit_s, jobs.began_s - jobs.submit_s
+    jct_s = jobs.ended_s - jobs.submit_s
     end_s, first_s = float(jobs.ended_s.max()), float(jobs.submit_s.min())
     tardiness = float(jobs.tardiness_cost.sum())
     cost = None if meter.cost_n is None else meter.cost_n / NANO
@@ -164,8 +219,7 @@ def _result(run: PolicyRun, policy: str, jobs: JobColumns, samples: SampleColumn
         late_jobs=int((jobs.late_s > 0).sum()),
         mean_jct_s=float(jct_s.mean()),
         p95_jct_s=float(np.percentile(jct_s, 95)),
-        mean_wait_s=float(wait_s.mean()),
-        p95_wait_s=float(np.percentile(wait_s, 95)),
+        **service,
         makespan_s=end_s - first_s,
         preemptions=controller.preemptions,
         migrations=controller.migrations,
@@ -222,6 +276,7 @@ def _tenants(jobs: JobColumns) -> tuple[TenantResult, ...]:
                 gpu_hours=float(jobs.gpu_s[own].sum()) / HOUR_S,
                 mean_jct_s=float((jobs.ended_s - jobs.submit_s)[own].mean()),
                 mean_wait_s=float((jobs.began_s - jobs.submit_s)[own].mean()),
+                **percentiles_s((jobs.began_s - jobs.submit_s)[own]),
             )
         )
     return tuple(results)
