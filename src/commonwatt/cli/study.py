@@ -18,7 +18,7 @@ from commonwatt.cli.pace import pace_of
 if TYPE_CHECKING:
     from commonwatt.model.study_results import StudyResult
     from commonwatt.simulation.runner import Listener, Prepared
-    from commonwatt.studies.run import Plan
+    from commonwatt.studies.run import StudyPlan
 
 __all__ = ["command"]
 
@@ -105,7 +105,7 @@ def command(
         _show(result)
 
 
-def _sentence(plan: Plan) -> str:
+def _sentence(plan: StudyPlan) -> str:
     from commonwatt.report.format import plural
 
     first = plan.first()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from commonwatt.model.study_file import StepName, StudyFile
 from commonwatt.model.study_results import Assumption
 from commonwatt.model.units import DAY_S
-from commonwatt.studies.run import Plan
+from commonwatt.studies.run import StudyPlan
 
 __all__ = ["STEP_ASSUMES", "STEP_SWITCH", "assumptions_of"]
 
@@ -35,7 +35,7 @@ STEP_ASSUMES: dict[StepName, str] = {
 DRAFTED = "When this study was drafted"
 
 
-def assumptions_of(plan: Plan) -> tuple[Assumption, ...]:
+def assumptions_of(plan: StudyPlan) -> tuple[Assumption, ...]:
     """Return everything *plan* assumes, what users would notice first."""
     file = plan.file
     return (
@@ -58,7 +58,7 @@ def assumptions_of(plan: Plan) -> tuple[Assumption, ...]:
     )  # fmt: skip
 
 
-def _of_jobs(plan: Plan) -> list[Assumption]:
+def _of_jobs(plan: StudyPlan) -> list[Assumption]:
     file = plan.file
     due = "none"
     if file.due_dates != "none":

@@ -8,7 +8,7 @@ from typing import Literal
 from commonwatt.model.scenario import PolicySpec, Scenario
 from commonwatt.model.study_file import StepName, StudyFile, StudyWorkload
 
-__all__ = ["BASELINE", "Row", "rows_of", "scenario_of"]
+__all__ = ["BASELINE", "StudyRow", "rows_of", "scenario_of"]
 
 BASELINE = "as today"
 """Name of the first row of the waterfall."""
@@ -20,7 +20,7 @@ Kind = Literal["baseline", "alternative", "ours", "step", "alone"]
 
 
 @dataclass(frozen=True)
-class Row:
+class StudyRow:
     """One scenario of the study, with one policy.
 
     Attributes
@@ -41,21 +41,23 @@ class Row:
     against: frozenset[StepName] = frozenset()
 
 
-def rows_of(file: StudyFile) -> list[Row]:
+def rows_of(file: StudyFile) -> list[StudyRow]:
     """Return every row of *file*; rows with equal scenarios are run once."""
-    rows = [Row("baseline", file.baseline.label, _policy(file, frozenset()), frozenset())]
-    rows += [Row("alternative", spec.label, _yardstick(spec), _type_choice(spec)) for spec in file.alternatives]
-    rows.append(Row("ours", file.ours.label, _policy(file, frozenset({"planning"})), frozenset({"planning"})))
+    rows = [StudyRow("baseline", file.baseline.label, _policy(file, frozenset()), frozenset())]
+    rows += [StudyRow("alternative", spec.label, _yardstick(spec), _type_choice(spec)) for spec in file.alternatives]
+    rows.append(StudyRow("ours", file.ours.label, _policy(file, frozenset({"planning"})), frozenset({"planning"})))
     for step in file.steps:
         before: frozenset[StepName] = frozenset() if step in ON_ITS_OWN else frozenset({"planning"})
         upto = frozenset(file.steps[: file.steps.index(step) + 1])
         alone = before | {step}
-        rows.append(Row("step", step, _policy(file, upto), upto, step))
-        rows.append(Row("alone", step, _policy(file, alone), alone, step, before))
+        rows.append(StudyRow("step", step, _policy(file, upto), upto, step))
+        rows.append(StudyRow("alone", step, _policy(file, alone), alone, step, before))
     return rows
 
 
-def scenario_of(file: StudyFile, row: Row, workload: StudyWorkload, *, names_types: bool, knowledge: str) -> Scenario:
+def scenario_of(
+    file: StudyFile, row: StudyRow, workload: StudyWorkload, *, names_types: bool, knowledge: str
+) -> Scenario:
     """Return the scenario of *row* for one period of the log.
 
     *names_types* says whether the log tells which GPU type a job ran on. A job keeps that type unless a step relaxes
@@ -89,9 +91,10 @@ def _policy(file: StudyFile, taken: frozenset[StepName]) -> PolicySpec:
     Its name is left out, so that rows that differ by name alone are run once.
     """
     spec = file.ours if "planning" in taken else file.baseline
+    stay_on = file.unused_nodes.state is None and "consolidation" not in taken
     update: dict[str, object] = {
         "name": None,
-        "idle_power": "counted" if "consolidation" in taken else "sunk",
+        "idle_power": "sunk" if stay_on else "counted",
         "price": "series" if "price" in taken and file.electricity.series else "mean",
         "preemption": None,
     }

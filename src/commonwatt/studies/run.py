@@ -24,9 +24,9 @@ from commonwatt.simulation.compose import check_runs
 from commonwatt.simulation.runner import Listener, Prepared, run_each
 from commonwatt.simulation.warm import warm_up_all
 from commonwatt.simulation.workload import prepare
-from commonwatt.studies.rows import Row, rows_of, scenario_of
+from commonwatt.studies.rows import StudyRow, rows_of, scenario_of
 
-__all__ = ["Outcome", "Plan", "StudyInterruptedError", "plan_study", "run_study"]
+__all__ = ["StudyInterruptedError", "StudyOutcome", "StudyPlan", "plan_study", "run_study"]
 
 ROWS = "rows"
 """Folder of finished runs, below that of the study."""
@@ -35,7 +35,7 @@ Following = Callable[[Sequence[Prepared]], AbstractContextManager[Listener]]
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """What a study runs: for each row, period and seed a prepared scenario. Runs of equal digest are run once."""
 
     file: StudyFile
@@ -44,7 +44,7 @@ class Plan:
     names_types: bool
     starts: tuple[str, ...]  # of the periods
     seeds: tuple[int, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[StudyRow, ...]
     runs: dict[tuple[int, int, int], str]  # by row, period and seed: the digest
     prepared: dict[str, Prepared] = field(repr=False)
 
@@ -58,13 +58,13 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StudyOutcome:
     """The results of a plan, by digest, and the log as it was."""
 
     results: dict[str, PolicyResult]
     logged: dict[tuple[int, int], PolicyResult]  # by period and seed; empty where the log does not tell
 
-    def of(self, plan: Plan, row: int) -> list[list[PolicyResult | None]]:
+    def of(self, plan: StudyPlan, row: int) -> list[list[PolicyResult | None]]:
         """Return the results of a row, [period][seed]; ``None``: not run yet."""
         return [
             [self.results.get(plan.runs[row, week, seed]) for seed in range(len(plan.seeds))]
@@ -75,12 +75,12 @@ class Outcome:
 class StudyInterruptedError(KeyboardInterrupt):
     """Ctrl-C during a study; *done* of *total* runs are kept."""
 
-    def __init__(self, outcome: Outcome, done: int, total: int) -> None:
+    def __init__(self, outcome: StudyOutcome, done: int, total: int) -> None:
         self.outcome, self.done, self.total = outcome, done, total
         super().__init__()
 
 
-def plan_study(file: StudyFile, folder: Path, seed: int) -> Plan:
+def plan_study(file: StudyFile, folder: Path, seed: int) -> StudyPlan:
     """Return what *file*, whose paths are relative to *folder*, runs.
 
     Raises ``InputError`` for whatever is wrong in it or in its log.
@@ -104,7 +104,7 @@ def plan_study(file: StudyFile, folder: Path, seed: int) -> Plan:
                 runs[r, w, s] = _key(one)
                 prepared.setdefault(runs[r, w, s], one)
     starts = tuple(getattr(workload, "begin", None) or "its first submission" for workload in workloads)
-    return Plan(file, log, knowledge, names_types, starts, seeds, rows, runs, prepared)
+    return StudyPlan(file, log, knowledge, names_types, starts, seeds, rows, runs, prepared)
 
 
 def _prepared(scenario: Scenario, folder: Path, seed: int, made: dict[tuple[str, int], Prepared]) -> Prepared:
@@ -145,9 +145,9 @@ def _periods(file: StudyFile, log: JobLog | None) -> list[StudyWorkload]:
 
 
 def run_study(
-    plan: Plan, *, folder: Path | None = None, jobs: int = 1,
+    plan: StudyPlan, *, folder: Path | None = None, jobs: int = 1,
     following: Following | None = None,
-) -> Outcome:  # fmt: skip
+) -> StudyOutcome:  # fmt: skip
     """Run *plan*, *jobs* runs at a time.
 
     Parameters
@@ -174,11 +174,11 @@ def run_study(
                     if folder is not None:
                         _keep(folder, left[k], result)
     except KeyboardInterrupt:
-        raise StudyInterruptedError(Outcome(results, {}), len(results), len(plan.prepared)) from None
-    return Outcome(results, {})
+        raise StudyInterruptedError(StudyOutcome(results, {}), len(results), len(plan.prepared)) from None
+    return StudyOutcome(results, {})
 
 
-def _kept(folder: Path, plan: Plan) -> Iterator[tuple[str, PolicyResult]]:
+def _kept(folder: Path, plan: StudyPlan) -> Iterator[tuple[str, PolicyResult]]:
     """Yield the runs of *plan* that an earlier study finished; what cannot be read is run again."""
     for key in plan.prepared:
         try:

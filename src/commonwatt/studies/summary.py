@@ -10,8 +10,8 @@ from commonwatt import __version__
 from commonwatt.model.results import PolicyResult, TenantResult
 from commonwatt.model.study_results import StudyLog, StudyPolicy, StudyResult, StudyTenant, WaterfallStep
 from commonwatt.studies.assumptions import STEP_ASSUMES, STEP_SWITCH, assumptions_of
-from commonwatt.studies.rows import BASELINE, Row
-from commonwatt.studies.run import Outcome, Plan
+from commonwatt.studies.rows import BASELINE, StudyRow
+from commonwatt.studies.run import StudyOutcome, StudyPlan
 from commonwatt.studies.savings import interval, mean, saved_pct
 
 __all__ = ["study_result"]
@@ -20,7 +20,7 @@ Table = list[list[PolicyResult | None]]  # [period][seed]
 _UNKNOWN: Table = [[None]]
 
 
-def study_result(plan: Plan, outcome: Outcome) -> StudyResult:
+def study_result(plan: StudyPlan, outcome: StudyOutcome) -> StudyResult:
     """Return the result of *plan*; what an interruption has left out is null."""
     tables = [outcome.of(plan, r) for r in range(len(plan.rows))]
     base = tables[0]
@@ -68,7 +68,7 @@ def _array(table: Table) -> np.ndarray:
     return np.array(values, dtype=float).reshape(len(table), -1)
 
 
-def _about(plan: Plan) -> StudyLog:
+def _about(plan: StudyPlan) -> StudyLog:
     first = plan.first()
     tables = [plan.prepared[plan.runs[0, w, 0]].table for w in range(len(plan.starts))]
     spans = [float(table.submit_s.max() - table.submit_s.min()) for table in tables]
@@ -88,7 +88,7 @@ def _about(plan: Plan) -> StudyLog:
     )
 
 
-def _source(plan: Plan) -> str:
+def _source(plan: StudyPlan) -> str:
     """Return the source of the jobs and of their speeds; of one period with its jobs."""
     sentence = plan.first().sentence
     if plan.log is None or len(plan.starts) == 1:
@@ -97,7 +97,7 @@ def _source(plan: Plan) -> str:
     return f"{plan.log.source}, {len(plan.starts)} periods from {plan.starts[0]}; {speeds}"
 
 
-def _waterfall(plan: Plan, tables: Sequence[Table]) -> Iterator[WaterfallStep]:
+def _waterfall(plan: StudyPlan, tables: Sequence[Table]) -> Iterator[WaterfallStep]:
     base = tables[0]
     yield WaterfallStep(
         step=BASELINE, energy_kwh=mean(_energy(base)), cost=mean(_cost(base)), saved_pct=0.0, cost_saved_pct=0.0,
@@ -139,7 +139,7 @@ def _most_of(table: Table, name: str) -> float | None:
     return max(known) if len(known) == len(values) else None
 
 
-def _policies(plan: Plan, tables: Sequence[Table], outcome: Outcome) -> Iterator[StudyPolicy]:
+def _policies(plan: StudyPlan, tables: Sequence[Table], outcome: StudyOutcome) -> Iterator[StudyPolicy]:
     if outcome.logged:
         weeks, seeds = len(plan.starts), len(plan.seeds)
         logged: Table = [[outcome.logged.get((w, s)) for s in range(seeds)] for w in range(weeks)]
@@ -149,7 +149,7 @@ def _policies(plan: Plan, tables: Sequence[Table], outcome: Outcome) -> Iterator
             yield _policy(row.name, row.kind, row, table, tables[0])
 
 
-def _policy(name: str, role: str, row: Row | None, table: Table, base: Table) -> StudyPolicy:
+def _policy(name: str, role: str, row: StudyRow | None, table: Table, base: Table) -> StudyPolicy:
     results = [result for result in _flat(table) if result is not None]
     means = {
         field: float(np.mean([getattr(result, field) for result in results]))
@@ -193,7 +193,7 @@ def _tenants(results: Sequence[PolicyResult]) -> list[StudyTenant]:
     return sorted(rows, key=lambda row: (-row.jobs, row.tenant))
 
 
-def _notes(plan: Plan, outcome: Outcome) -> Iterator[str]:
+def _notes(plan: StudyPlan, outcome: StudyOutcome) -> Iterator[str]:
     file = plan.file
     if plan.knowledge == "oracle":
         yield "Every scheduler here knows every run time exactly. No real one does: read all savings as upper limits."
