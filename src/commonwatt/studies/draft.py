@@ -67,6 +67,8 @@ def load_study(given: str | Path, wishes: Wishes) -> tuple[StudyFile, Path]:
     if document is None:
         file = _of_log(path, source or wishes.source, wishes)
         return wished(file, replace(wishes, nodes=None)), Path()
+    if "workload" in document and "nodes" not in document:
+        raise InputError("at least one node", file=path, field="nodes", value="none")
     study = _of_scenario(load_yaml(path, Scenario), path) if _is_scenario(document) else load_yaml(path, StudyFile)
     return wished(study, wishes), path.parent
 
