@@ -69,6 +69,9 @@ class PlacementProblem:
     tenant_weight: Floats = field(default_factory=lambda: np.ones(1))
     tenant_usage_gpu_s: Floats = field(default_factory=lambda: np.zeros(1))
     use_every_node: bool = False  # constraint (4n)
+    # what is not known
+    outcomes: Floats | None = None  # [J, Q] equally likely remaining times, relative to ``time_s``; None: certain
+    attained_gpu_s: Floats | None = None  # [J] GPU time had so far, where nothing is known of run times
     locked: bool = False  # running jobs may be neither stopped nor moved; they have no row but the one they stay in
 
     def __len__(self) -> int:
