@@ -189,4 +189,3 @@ def _unsaved_s(worked_s: Floats, progress: JobProgress, base: Floats) -> Floats:
     unsaved = progress.done_epochs - progress.kept_epochs
     part = np.divide(unsaved, done, out=np.ones(len(done)), where=done > 0)
     return worked_s * np.clip(part, 0.0, 1.0)
-

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from commonwatt.model.arrays import Ints
+from commonwatt.model.arrays import Floats, Ints
 from commonwatt.optimize import ranked
 from commonwatt.placement._problem import PlacementProblem, Schedule
 
@@ -86,6 +86,7 @@ class Candidate(NamedTuple):
     given: Ints  # nodes given to each job
     picked: Ints  # [largest width] nodes found by the last search
     node_order: Ints  # [N] nodes, those to take first last
+    spread: Floats  # [J, Q] outcomes of the run time relative to the expected one, less 1; Q = 0: certain
 
     def schedule(self, choice: Ints, given: Ints) -> Schedule:
         """Translate rows back to those of the problem."""
@@ -128,7 +129,14 @@ def prepare(problem: PlacementProblem) -> Candidate:
         given=np.full(int(problem.slot_start[-1]), -1, dtype=np.int64),
         picked=np.zeros(int(problem.width.max(initial=1)), dtype=np.int64),
         node_order=np.ascontiguousarray(order),
+        spread=_spread(problem),
     )
+
+
+def _spread(problem: PlacementProblem) -> Floats:
+    if problem.outcomes is None:
+        return np.zeros((len(problem), 0))
+    return np.ascontiguousarray(problem.outcomes) - 1.0
 
 
 @njit(cache=True, nogil=True)
@@ -202,7 +210,7 @@ def _unlink(nodes: Records, heads: Ints, klass: int, room: int, n: int) -> None:
 @njit(cache=True, nogil=True)
 def reset(c: Candidate) -> None:
     """Give nothing to anybody; every running job claims what is allocated to it."""
-    jobs, rows, nodes, lists, held, _, _, node_order = c
+    jobs, rows, nodes, lists, held, _, _, node_order, _ = c
     lists[0] = -1
     lists[1] = 0
     for n in range(len(nodes)):
@@ -300,9 +308,15 @@ def end_s(row: Record, nodes: Records, where: Ints, first: int) -> float:
 
 
 @njit(cache=True, nogil=True)
-def tardiness(job: Record, ends_s: float) -> float:
-    """Tardiness cost of *job* if it ends *ends_s* from now."""
-    return job.weight * (ends_s - job.slack_s) if ends_s > job.slack_s else 0.0
+def tardiness(job: Record, j: int, ends_s: float, time_s: float, spread: Floats) -> float:
+    """Expected tardiness cost of *job*, number *j*, if it runs *time_s* and ends *ends_s* from now."""
+    outcomes = spread.shape[1]
+    if outcomes == 0:
+        return job.weight * (ends_s - job.slack_s) if ends_s > job.slack_s else 0.0
+    late_s = 0.0
+    for q in range(outcomes):
+        late_s += max(0.0, ends_s + time_s * spread[j, q] - job.slack_s)
+    return job.weight * late_s / outcomes
 
 
 @njit(cache=True, nogil=True)
@@ -318,7 +332,9 @@ def set_first(node: Record, j: int, ends_s: float, cost: float) -> None:
 
 
 @njit(cache=True, nogil=True)
-def give(jobs: Records, rows: Records, nodes: Records, lists: Ints, given: Ints, picked: Ints, j: int, r: int) -> float:
+def give(
+    jobs: Records, rows: Records, nodes: Records, lists: Ints, given: Ints, picked: Ints, spread: Floats, j: int, r: int
+) -> float:
     """Give job *j* the nodes in *picked* in configuration *r*; returns its tardiness cost."""
     job, row = jobs[j], rows[r]
     job.choice = r
@@ -329,7 +345,7 @@ def give(jobs: Records, rows: Records, nodes: Records, lists: Ints, given: Ints,
         change(nodes, lists, n, -row.per_node, 0)
         if ends_first(nodes[n], j, ends_s):
             set_first(nodes[n], j, ends_s, row.node_cost)
-    return tardiness(job, ends_s)
+    return tardiness(job, j, ends_s, row.time_s, spread)
 
 
 @njit(cache=True, nogil=True)

@@ -75,9 +75,7 @@ class RuntimeDistribution:
         A job older than anything that is thought possible ends, log-uniformly, by four times its age.
         """
         share = (np.arange(count * _FINE) + 0.5) / (count * _FINE)
-        parts = [
-            self._quantiles(slice(k, k + _ROWS), age_s[k : k + _ROWS], share) for k in range(0, len(self), _ROWS)
-        ]
+        parts = [self._quantiles(slice(k, k + _ROWS), age_s[k : k + _ROWS], share) for k in range(0, len(self), _ROWS)]
         fine = np.concatenate(parts) if parts else np.zeros((0, count * _FINE))
         return fine.reshape(len(self), count, _FINE).mean(axis=2)
 
