@@ -8,13 +8,15 @@ Few arrays of records instead of many arrays: the loops then touch few cache lin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numba.extending import overload
 from numpy.typing import NDArray
 
-from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.arrays import Ints
 from commonwatt.optimize import ranked
 from commonwatt.placement._problem import PlacementProblem, Schedule
 
@@ -41,6 +43,9 @@ JOB = np.dtype(
         ("postponed", "f8"),  # cost of postponing it
     ]
 )
+MOST_OUTCOMES = 16
+# of a job whose run time is not certain: how many times are possible, and each relative to the expected one, less 1
+UNCERTAIN_JOB = np.dtype([*JOB.descr, ("outcomes", "i8"), ("spread", "f8", (MOST_OUTCOMES,))])
 ROW = np.dtype(
     [
         ("klass", "i4"),
@@ -86,7 +91,6 @@ class Candidate(NamedTuple):
     given: Ints  # nodes given to each job
     picked: Ints  # [largest width] nodes found by the last search
     node_order: Ints  # [N] nodes, those to take first last
-    spread: Floats  # [J, Q] outcomes of the run time relative to the expected one, less 1; Q = 0: certain
 
     def schedule(self, choice: Ints, given: Ints) -> Schedule:
         """Translate rows back to those of the problem."""
@@ -102,7 +106,7 @@ class Candidate(NamedTuple):
 
 def prepare(problem: PlacementProblem) -> Candidate:
     """Compile *problem* for the loops."""
-    jobs = np.zeros(len(problem), JOB)
+    jobs = np.zeros(len(problem), JOB if problem.outcomes is None else UNCERTAIN_JOB)
     jobs["first"], jobs["last"] = problem.start[:-1], problem.start[1:]
     jobs["stay_first"], jobs["stay_last"] = problem.stay_start[:-1], problem.stay_start[1:]
     jobs["slot"] = problem.slot_start[:-1]
@@ -111,6 +115,9 @@ def prepare(problem: PlacementProblem) -> Candidate:
     jobs["slack_s"] = problem.due_s - problem.now_s
     jobs["weight"] = problem.weight
     jobs["postponed"] = problem.postponed_cost
+    if problem.outcomes is not None:
+        jobs["outcomes"] = count = problem.outcomes.shape[1]
+        jobs["spread"][:, :count] = problem.outcomes - 1.0
     written = np.zeros(len(problem.time_s), ROW)
     for name in ("klass", "width", "per_node", "time_s", "node_cost", "asked"):
         written[name] = getattr(problem, name)
@@ -129,14 +136,7 @@ def prepare(problem: PlacementProblem) -> Candidate:
         given=np.full(int(problem.slot_start[-1]), -1, dtype=np.int64),
         picked=np.zeros(int(problem.width.max(initial=1)), dtype=np.int64),
         node_order=np.ascontiguousarray(order),
-        spread=_spread(problem),
     )
-
-
-def _spread(problem: PlacementProblem) -> Floats:
-    if problem.outcomes is None:
-        return np.zeros((len(problem), 0))
-    return np.ascontiguousarray(problem.outcomes) - 1.0
 
 
 @njit(cache=True, nogil=True)
@@ -210,7 +210,7 @@ def _unlink(nodes: Records, heads: Ints, klass: int, room: int, n: int) -> None:
 @njit(cache=True, nogil=True)
 def reset(c: Candidate) -> None:
     """Give nothing to anybody; every running job claims what is allocated to it."""
-    jobs, rows, nodes, lists, held, _, _, node_order, _ = c
+    jobs, rows, nodes, lists, held, _, _, node_order = c
     lists[0] = -1
     lists[1] = 0
     for n in range(len(nodes)):
@@ -307,16 +307,28 @@ def end_s(row: Record, nodes: Records, where: Ints, first: int) -> float:
     return row.time_s + wait_s
 
 
-@njit(cache=True, nogil=True)
-def tardiness(job: Record, j: int, ends_s: float, time_s: float, spread: Floats) -> float:
-    """Expected tardiness cost of *job*, number *j*, if it runs *time_s* and ends *ends_s* from now."""
-    outcomes = spread.shape[1]
-    if outcomes == 0:
-        return job.weight * (ends_s - job.slack_s) if ends_s > job.slack_s else 0.0
+def tardiness(job: Record, ends_s: float, time_s: float) -> float:
+    """Expected tardiness cost of *job* if it runs *time_s* and ends *ends_s* from now, as is expected."""
+    if "outcomes" in job.dtype.names:
+        return _expected_tardiness(job, ends_s, time_s)
+    return _certain_tardiness(job, ends_s, time_s)
+
+
+@overload(tardiness)
+def _compiled(job: Record, ends_s: float, time_s: float) -> Callable[[Record, float, float], float]:  # noqa: ARG001
+    """Choose when compiling, by the fields of the record: what is certain costs no test in the loops."""
+    return _expected_tardiness if "outcomes" in job.fields else _certain_tardiness
+
+
+def _certain_tardiness(job: Record, ends_s: float, time_s: float) -> float:  # noqa: ARG001
+    return job.weight * (ends_s - job.slack_s) if ends_s > job.slack_s else 0.0
+
+
+def _expected_tardiness(job: Record, ends_s: float, time_s: float) -> float:
     late_s = 0.0
-    for q in range(outcomes):
-        late_s += max(0.0, ends_s + time_s * spread[j, q] - job.slack_s)
-    return job.weight * late_s / outcomes
+    for q in range(job.outcomes):
+        late_s += max(0.0, ends_s + time_s * job.spread[q] - job.slack_s)
+    return job.weight * late_s / job.outcomes
 
 
 @njit(cache=True, nogil=True)
@@ -332,9 +344,7 @@ def set_first(node: Record, j: int, ends_s: float, cost: float) -> None:
 
 
 @njit(cache=True, nogil=True)
-def give(
-    jobs: Records, rows: Records, nodes: Records, lists: Ints, given: Ints, picked: Ints, spread: Floats, j: int, r: int
-) -> float:
+def give(jobs: Records, rows: Records, nodes: Records, lists: Ints, given: Ints, picked: Ints, j: int, r: int) -> float:
     """Give job *j* the nodes in *picked* in configuration *r*; returns its tardiness cost."""
     job, row = jobs[j], rows[r]
     job.choice = r
@@ -345,7 +355,7 @@ def give(
         change(nodes, lists, n, -row.per_node, 0)
         if ends_first(nodes[n], j, ends_s):
             set_first(nodes[n], j, ends_s, row.node_cost)
-    return tardiness(job, j, ends_s, row.time_s, spread)
+    return tardiness(job, ends_s, row.time_s)
 
 
 @njit(cache=True, nogil=True)

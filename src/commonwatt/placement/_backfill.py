@@ -91,7 +91,7 @@ class _Reservation(NamedTuple):
 def _start_jobs(c: Candidate, order: Ints, by_time: Ints, limit_s: Floats) -> float:
     """Start the jobs of *order* that may; *by_time* [C] has the rows of each job, the fastest first."""
     reset(c)
-    jobs, rows, nodes, lists, held, given, picked, _, spread = c
+    jobs, rows, nodes, lists, held, given, picked, _ = c
     end_s = np.full(len(jobs), np.inf)  # planned ends of what runs
     for j in range(len(jobs)):
         job = jobs[j]
@@ -99,7 +99,7 @@ def _start_jobs(c: Candidate, order: Ints, by_time: Ints, limit_s: Floats) -> fl
         if job.stay >= 0:
             withdraw_claim(job, rows, nodes, lists, held)
             can_stay(job, rows, nodes, held, picked)
-            give(jobs, rows, nodes, lists, given, picked, spread, j, job.stay)
+            give(jobs, rows, nodes, lists, given, picked, j, job.stay)
             end_s[j] = _planned(rows[job.stay].time_s, limit_s[j])
         promise = _Reservation(np.zeros(len(nodes), dtype=np.int64), np.zeros(len(nodes), dtype=np.int64), by_time)
     shadow_s = np.inf
@@ -111,12 +111,12 @@ def _start_jobs(c: Candidate, order: Ints, by_time: Ints, limit_s: Floats) -> fl
             for i in range(row.width):
                 if promise.reserved[picked[i]] > 0 and _planned(row.time_s, limit_s[j]) > shadow_s:
                     promise.spare[picked[i]] -= row.per_node
-            give(jobs, rows, nodes, lists, given, picked, spread, j, r)
+            give(jobs, rows, nodes, lists, given, picked, j, r)
             end_s[j] = _planned(row.time_s, limit_s[j])
         elif head < 0:
             head = j
             shadow_s = _reserve(c, jobs[j], promise, end_s)
-    return candidate_cost(jobs, rows, nodes, given, spread)
+    return candidate_cost(jobs, rows, nodes, given)
 
 
 @njit(cache=True, nogil=True)

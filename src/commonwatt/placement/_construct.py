@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.arrays import Ints
 from commonwatt.placement._arrays import Candidate, Record, Records, can_stay, give, pick, reset, withdraw_claim
 
 __all__ = ["DISPLACE", "DISPLACE_LAST", "NEVER_DISPLACE", "construct", "fits"]
@@ -43,7 +43,7 @@ def _draw(rows: Records, lo: int, among: int, rng: np.random.Generator) -> int:
 @njit(cache=True, nogil=True)
 def _place(
     jobs: Records, rows: Records, nodes: Records, lists: Ints, held: Ints, given: Ints, picked: Ints,
-    spread: Floats, j: int, displace: int, explore: float, rng: np.random.Generator,
+    j: int, displace: int, explore: float, rng: np.random.Generator,
 ) -> float:  # fmt: skip
     """Give job *j* a configuration, or postpone it; returns its part of the objective but for node costs.
 
@@ -58,12 +58,12 @@ def _place(
         selected = _draw(rows, job.first, job.in_time if job.in_time > 0 else job.last - job.first, rng)
     row = fits(job, selected, rows, nodes, lists, held, picked, displace == DISPLACE)
     if row >= 0:
-        return give(jobs, rows, nodes, lists, given, picked, spread, j, row)
+        return give(jobs, rows, nodes, lists, given, picked, j, row)
     for last_resort in range(2):
         for r in range(job.first, job.last):
             row = fits(job, r, rows, nodes, lists, held, picked, displace == DISPLACE or last_resort == 1)
             if row >= 0:
-                return give(jobs, rows, nodes, lists, given, picked, spread, j, row)
+                return give(jobs, rows, nodes, lists, given, picked, j, row)
         if displace != DISPLACE_LAST:
             break
     job.choice = -1
@@ -74,10 +74,10 @@ def _place(
 def construct(c: Candidate, order: Ints, displace: int, explore: float, rng: np.random.Generator) -> float:
     """Build a candidate in *order*; returns its objective."""
     reset(c)
-    jobs, rows, nodes, lists, held, given, picked, _, spread = c
+    jobs, rows, nodes, lists, held, given, picked, _ = c
     total = 0.0
     for j in order:
-        total += _place(jobs, rows, nodes, lists, held, given, picked, spread, j, displace, explore, rng)
+        total += _place(jobs, rows, nodes, lists, held, given, picked, j, displace, explore, rng)
     for n in range(len(nodes)):
         total += nodes[n].first_cost
     return total

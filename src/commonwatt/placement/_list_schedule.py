@@ -103,7 +103,7 @@ def _charge(job: Record, r: int, rows: Records, effort: Records, given: Ints, on
 def start_now(c: Candidate, plan: Plan, effort: Records, room: Room) -> float:
     """Start the jobs that find room now, as *plan* has it; returns what that costs."""
     reset(c)
-    jobs, rows, nodes, lists, held, given, picked, _, spread = c
+    jobs, rows, nodes, lists, held, given, picked, _ = c
     order, price, displace, waits_s, fill = plan
     on_until = room.on_until
     for n in range(len(on_until)):
@@ -118,8 +118,7 @@ def start_now(c: Candidate, plan: Plan, effort: Records, room: Room) -> float:
         for r in range(job.first, job.last):
             if thrifty and not effort[r].thrifty:
                 continue
-            time_s = rows[r].time_s
-            score = effort[r].busy_cost + price * effort[r].gpu_s + tardiness(job, j, time_s, time_s, spread)
+            score = effort[r].busy_cost + price * effort[r].gpu_s + tardiness(job, rows[r].time_s, rows[r].time_s)
             if score >= best_score or fits(job, r, rows, nodes, lists, held, picked, displace) < 0:
                 continue
             most = effort[r].share_cost / rows[r].width if fill else effort[r].idle_cost
@@ -130,7 +129,7 @@ def start_now(c: Candidate, plan: Plan, effort: Records, room: Room) -> float:
         job.choice = -1
         if best >= 0:
             row = fits(job, best, rows, nodes, lists, held, picked, displace)
-            total += give(jobs, rows, nodes, lists, given, picked, spread, j, row)
+            total += give(jobs, rows, nodes, lists, given, picked, j, row)
             total += _charge(job, row, rows, effort, given, on_until)
     return total
 
@@ -138,7 +137,7 @@ def start_now(c: Candidate, plan: Plan, effort: Records, room: Room) -> float:
 @njit(cache=True, nogil=True)
 def finish(c: Candidate, plan: Plan, effort: Records, room: Room) -> float:
     """Cost of the jobs that do not start now, started in the order of *plan* as GPUs come free."""
-    jobs, rows, nodes, _, _, _, _, _, spread = c
+    jobs, rows, nodes, _, _, _, _, _ = c
     order, price, _, waits_s, _ = plan
     _, free, end_s, end_row, queue, _, _ = room
     for k in range(len(free)):
@@ -168,7 +167,7 @@ def finish(c: Candidate, plan: Plan, effort: Records, room: Room) -> float:
             j = queue[i]
             if j >= 0:
                 thrifty = not stuck and waits_s[j] > now_s
-                r, score = _best_in_pool(jobs[j], j, spread, rows, effort, free, price, now_s, thrifty)
+                r, score = _best_in_pool(jobs[j], rows, effort, free, price, now_s, thrifty)
                 looked += 1
                 if r >= 0:
                     total += score - price * effort[r].gpu_s
@@ -188,9 +187,8 @@ def finish(c: Candidate, plan: Plan, effort: Records, room: Room) -> float:
 
 @njit(cache=True, nogil=True)
 def _best_in_pool(
-    job: Record, j: int, spread: Floats, rows: Records, effort: Records, free: Ints, price: float, now_s: float,
-    thrifty: bool,
-) -> tuple[int, float]:  # fmt: skip
+    job: Record, rows: Records, effort: Records, free: Ints, price: float, now_s: float, thrifty: bool
+) -> tuple[int, float]:
     best, best_score = -1, np.inf
     for r in range(job.first, job.last):
         if r == job.stay or free[rows[r].klass] < rows[r].width * rows[r].per_node:
@@ -199,7 +197,7 @@ def _best_in_pool(
             continue
         score = (
             effort[r].busy_cost + effort[r].share_cost + price * effort[r].gpu_s
-            + tardiness(job, j, now_s + rows[r].time_s, rows[r].time_s, spread)
+            + tardiness(job, now_s + rows[r].time_s, rows[r].time_s)
         )  # fmt: skip
         if score < best_score:
             best, best_score = r, score

@@ -68,18 +68,18 @@ def _load(c: Candidate, problem: PlacementProblem, schedule: Schedule) -> Ints:
     for j in np.flatnonzero(schedule.choice != POSTPONED):
         nodes = schedule.nodes_of(problem, j)
         c.picked[: len(nodes)] = nodes
-        insert(c.jobs, c.rows, c.nodes, c.lists, c.given, slots, c.picked, c.spread, int(j), int(choice[j]))
+        insert(c.jobs, c.rows, c.nodes, c.lists, c.given, slots, c.picked, int(j), int(choice[j]))
     return slots
 
 
 @njit(cache=True, nogil=True)
 def _improve(c: Candidate, slots: Ints, locked: bool, steps: int, look: int, rng: np.random.Generator) -> float:
     """Do *steps* steps; returns the objective."""
-    jobs, rows, nodes, lists, held, given, picked, _, spread = c
+    jobs, rows, nodes, lists, held, given, picked, _ = c
     taken = np.empty(MOST_REMOVED, dtype=np.int64)
     was_row = np.empty(MOST_REMOVED, dtype=np.int64)
     was_nodes = np.empty((MOST_REMOVED, len(picked)), dtype=np.int64)
-    worth = candidate_cost(jobs, rows, nodes, given, spread)
+    worth = candidate_cost(jobs, rows, nodes, given)
     for _ in range(steps):
         count = _choose(jobs, nodes, slots, given, taken, locked, rng)
         added = 0.0
@@ -89,7 +89,7 @@ def _improve(c: Candidate, slots: Ints, locked: bool, steps: int, look: int, rng
             if job.choice >= 0:
                 for w in range(rows[job.choice].width):
                     was_nodes[i, w] = given[job.slot + w]
-                added += remove(jobs, rows, nodes, lists, given, slots, spread, taken[i])
+                added += remove(jobs, rows, nodes, lists, given, slots, taken[i])
         noise = 0.3 if rng.random() < 0.5 else 0.0
         for i in range(count - 1, -1, -1):
             k = rng.integers(0, i + 1)
@@ -98,18 +98,17 @@ def _improve(c: Candidate, slots: Ints, locked: bool, steps: int, look: int, rng
             for w in range(len(picked)):
                 was_nodes[i, w], was_nodes[k, w] = was_nodes[k, w], was_nodes[i, w]
         for i in range(count):
-            j = taken[i]
-            added += insert_best(jobs, rows, nodes, lists, held, given, slots, picked, spread, j, look, noise, rng)
+            added += insert_best(jobs, rows, nodes, lists, held, given, slots, picked, taken[i], look, noise, rng)
         if added <= 0.0:
             worth += added
             continue
         for i in range(count):
             if jobs[taken[i]].choice >= 0:
-                remove(jobs, rows, nodes, lists, given, slots, spread, taken[i])
+                remove(jobs, rows, nodes, lists, given, slots, taken[i])
         for i in range(count):
             if was_row[i] >= 0:
                 copy(was_nodes[i], picked)
-                insert(jobs, rows, nodes, lists, given, slots, picked, spread, taken[i], was_row[i])
+                insert(jobs, rows, nodes, lists, given, slots, picked, taken[i], was_row[i])
     return worth
 
 

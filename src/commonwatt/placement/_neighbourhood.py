@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.arrays import Ints
 from commonwatt.placement._arrays import (
     Candidate,
     Record,
@@ -33,13 +33,11 @@ def empty_slots(c: Candidate) -> Ints:
 
 
 @njit(cache=True, nogil=True)
-def remove(
-    jobs: Records, rows: Records, nodes: Records, lists: Ints, given: Ints, slots: Ints, spread: Floats, j: int
-) -> float:
+def remove(jobs: Records, rows: Records, nodes: Records, lists: Ints, given: Ints, slots: Ints, j: int) -> float:
     """Postpone job *j*; returns what that adds to the objective."""
     job = jobs[j]
     row = rows[job.choice]
-    added = job.postponed - tardiness(job, j, end_s(row, nodes, given, job.slot), row.time_s, spread)
+    added = job.postponed - tardiness(job, end_s(row, nodes, given, job.slot), row.time_s)
     for slot in range(job.slot, job.slot + row.width):
         n = given[slot]
         before, after = slots[slot, 0], slots[slot, 1]
@@ -72,9 +70,8 @@ def _find_first(jobs: Records, rows: Records, nodes: Records, given: Ints, slots
 
 @njit(cache=True, nogil=True)
 def insert(
-    jobs: Records, rows: Records, nodes: Records, lists: Ints, given: Ints, slots: Ints, picked: Ints,
-    spread: Floats, j: int, r: int,
-) -> float:  # fmt: skip
+    jobs: Records, rows: Records, nodes: Records, lists: Ints, given: Ints, slots: Ints, picked: Ints, j: int, r: int
+) -> float:
     """Give job *j*, now postponed, the nodes in *picked* in row *r*; returns what that adds to the objective."""
     job, row = jobs[j], rows[r]
     job.choice = r
@@ -93,14 +90,14 @@ def insert(
         if ends_first(nodes[n], j, ends_s):
             added += row.node_cost - nodes[n].first_cost
             set_first(nodes[n], j, ends_s, row.node_cost)
-    return added + tardiness(job, j, ends_s, row.time_s, spread)
+    return added + tardiness(job, ends_s, row.time_s)
 
 
 @njit(cache=True, nogil=True)
-def _cost_of(job: Record, row: Record, nodes: Records, picked: Ints, spread: Floats, j: int) -> float:
+def _cost_of(job: Record, row: Record, nodes: Records, picked: Ints, j: int) -> float:
     """What giving *job* the nodes in *picked* adds to the objective, its postponement cost not counted."""
     ends_s = end_s(row, nodes, picked, 0)
-    cost = tardiness(job, j, ends_s, row.time_s, spread)
+    cost = tardiness(job, ends_s, row.time_s)
     for i in range(row.width):
         node = nodes[picked[i]]
         if ends_first(node, j, ends_s):
@@ -111,7 +108,7 @@ def _cost_of(job: Record, row: Record, nodes: Records, picked: Ints, spread: Flo
 @njit(cache=True, nogil=True)
 def insert_best(
     jobs: Records, rows: Records, nodes: Records, lists: Ints, held: Ints, given: Ints, slots: Ints, picked: Ints,
-    spread: Floats, j: int, look: int, noise: float, rng: np.random.Generator,
+    j: int, look: int, noise: float, rng: np.random.Generator,
 ) -> float:  # fmt: skip
     """Put job *j*, now postponed, where it adds least to the objective, or leave it if that costs less.
 
@@ -124,13 +121,13 @@ def insert_best(
         row = rows[r]
         if r == job.stay:
             if can_stay(job, rows, nodes, held, picked):
-                cost = _cost_of(job, row, nodes, picked, spread, j)
+                cost = _cost_of(job, row, nodes, picked, j)
                 if cost <= best:
                     best, best_row = cost, r
             continue
         if row.width > 1:
             if pick(row, nodes, lists, picked, False):  # noqa: FBT003
-                cost = _cost_of(job, row, nodes, picked, spread, j) * (1.0 + noise * (rng.random() - 0.5))
+                cost = _cost_of(job, row, nodes, picked, j) * (1.0 + noise * (rng.random() - 0.5))
                 if cost < best:
                     best, best_row = cost, r
             continue
@@ -139,7 +136,7 @@ def insert_best(
             tried = 0
             while n >= 0 and tried < look:
                 picked[0] = n
-                cost = _cost_of(job, row, nodes, picked, spread, j) * (1.0 + noise * (rng.random() - 0.5))
+                cost = _cost_of(job, row, nodes, picked, j) * (1.0 + noise * (rng.random() - 0.5))
                 if cost < best:
                     best, best_row, best_node = cost, r, n
                 tried += 1
@@ -154,20 +151,19 @@ def insert_best(
         pick(rows[best_row], nodes, lists, picked, False)  # noqa: FBT003
     else:
         picked[0] = best_node
-    return insert(jobs, rows, nodes, lists, given, slots, picked, spread, j, best_row)
+    return insert(jobs, rows, nodes, lists, given, slots, picked, j, best_row)
 
 
 @njit(cache=True, nogil=True)
-def candidate_cost(jobs: Records, rows: Records, nodes: Records, given: Ints, spread: Floats) -> float:
+def candidate_cost(jobs: Records, rows: Records, nodes: Records, given: Ints) -> float:
     """The objective of the candidate, summed afresh."""
     total = 0.0
     for n in range(len(nodes)):
         total += nodes[n].first_cost
-    for j in range(len(jobs)):
-        job = jobs[j]
+    for job in jobs:
         if job.choice < 0:
             total += job.postponed
         else:
             row = rows[job.choice]
-            total += tardiness(job, j, end_s(row, nodes, given, job.slot), row.time_s, spread)
+            total += tardiness(job, end_s(row, nodes, given, job.slot), row.time_s)
     return total
