@@ -19,7 +19,7 @@ import commonwatt
 
 ROOT = Path(commonwatt.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
-DECISIONS = {"forecasting", "capacity", "placement", "partitioning", "mapping", "timeslicing"}
+DECISIONS = {"forecasting", "capacity", "placement", "partitioning", "mapping", "timeslicing", "runtimes"}
 BELOW_THE_CONTROL_PLANE = {"optimize",
     "model", "placement", "forecasting", "capacity", "planning", "control", "engines", "store", "data",
     "simulation",  # only to estimate savings

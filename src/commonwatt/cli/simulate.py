@@ -125,7 +125,7 @@ def _run(
 
     policies = prepared[0].scenario.policies
     with compiling(f"solvers ({', '.join(dict.fromkeys(policy.solver for policy in policies))})"):
-        warm_up_all(policies)
+        warm_up_all(policies, prepared[0].scenario.knowledge)
     runs = len(policies) * len(prepared)
     workers = min(runs, jobs or os.cpu_count() or 1)
     submit_s = sorted(prepared[0].table.submit_s.tolist())

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from commonwatt.control.beliefs import Beliefs
 from commonwatt.control.capacity import Capacity, only_held, only_on
 from commonwatt.control.dry_run import DryRun, awake, without_nodes
 from commonwatt.control.engine import Engine, JobEnded, JobInterrupted, JobLeft, NodeView, Outcome, Start, Stop, Stopped
@@ -38,6 +39,8 @@ class Controller:
         Every job, with its configurations and where it runs.
     scheduling
         Which jobs and nodes placement may use.
+    beliefs
+        What is believed of run times; ``None``: those of the jobs' tables.
     dry
         Whether decisions are only reported, not carried out.
     """
@@ -46,7 +49,7 @@ class Controller:
         self, *, cluster: Cluster, engine: Engine, policy: Policy, rules: Rules, tariff: Tariff,
         rng: np.random.Generator, tenant_weights: Mapping[str, float] | None = None,
         stopwatch: Callable[[], KeepGoing] = lambda: always, capacity: Capacity | None = None,
-        now_s: float = 0.0, seen_tariff: Tariff | None = None,
+        now_s: float = 0.0, seen_tariff: Tariff | None = None, beliefs: Beliefs | None = None,
     ) -> None:  # fmt: skip
         if capacity is not None and not engine.capabilities.power_states:
             msg = "a capacity plan needs an engine that can put nodes to sleep and wake them"
@@ -60,6 +63,7 @@ class Controller:
         self._stopwatch = stopwatch
         self.capacity = capacity
         self.registry = JobRegistry(cluster)
+        self.beliefs = beliefs
         self.scheduling = Scheduling()
         self.ledger = Ledger(cluster, tariff)
         self.log = EventLog()
@@ -92,6 +96,8 @@ class Controller:
         """
         self._settled = None
         handles = self.registry.add(table, rows)
+        if self.beliefs is not None:
+            self.beliefs.submitted(table, rows)
         for handle in handles:
             self.log.append(Event(float(self.registry.job("submit_s")[handle]), EventKind.SUBMITTED, handle))
         return handles
@@ -186,7 +192,7 @@ class Controller:
         """Stop a job that is measured; it waits again."""
         (stopped,) = self.engine.apply([Stop(handle)])
         self.charge()
-        self._account_for_stop(stopped)
+        self._account_for_stop(stopped, now_s)
         nodes, gpus = self.registry.nodes[handle], self._gpus.pop(handle)
         self.log.append(Event(now_s, EventKind.PREEMPTED, handle, nodes, gpus, *why, _lost_s(stopped)))
         self.registry.release(handle)
@@ -300,8 +306,9 @@ class Controller:
         """Return the problem, the registry's row of each of its configurations, and the policy's schedule."""
         weights = np.array([self._weights.get(name, 1.0) for name in self.registry.tenants])
         progress, view, usage = self.engine.progress(handles), self._placeable(view), self._usage.gpu_s
+        left = None if self.beliefs is None else self.beliefs.remaining(handles, now_s, progress)
         problem, rows = self.registry.problem(
-            handles, now_s, self.rules, self._seen_tariff, progress, view, weights, usage
+            handles, now_s, self.rules, self._seen_tariff, progress, view, weights, usage, left
         )
         schedule = self.policy.decide(problem, self._rng, self._stopwatch())
         return problem, rows, schedule
@@ -330,11 +337,15 @@ class Controller:
             self.log.append(report_of(change, self.registry.names[handle], nodes, gpus))
             match change:
                 case JobEnded():
+                    if self.beliefs is not None:
+                        self.beliefs.ended(handle, change.at_s)
                     done = change.outcome is Outcome.COMPLETED
                     self.registry.close(handle, Status.COMPLETED if done else Status.FAILED, change.at_s)
                     self.scheduling.forget(handle)
                     self.ledger.ended(handle)
                 case JobInterrupted():
+                    if self.beliefs is not None:
+                        self.beliefs.left(handle, change.at_s, change.lost_s)
                     self.registry.release(handle)
                     if not refused:
                         self.ledger.lost(handle, change.lost_s * gpus)
@@ -366,11 +377,18 @@ class Controller:
                     self.capacity.started(handle, nodes, view, now_s)
                 self._started(explainer, int(j), handle, int(rows[row]), nodes, now_s, lost_s.get(handle))
             self.engine.apply(starts)
+            if self.beliefs is not None:
+                self._believe_started(self.beliefs, handles[starting], now_s)
         self._dry_run.waits(explainer, handles, now_s)
+
+    def _believe_started(self, beliefs: Beliefs, handles: Ints, now_s: float) -> None:
+        gpus = np.array([self._gpus[int(handle)] for handle in handles], dtype=np.int64)
+        unit = self.registry.row("time_s")[self.registry.job("row")[handles]]
+        beliefs.started(handles, unit, gpus, now_s, self.engine.progress(handles))
 
     def _stopped(self, explainer: Explainer, j: int, stopped: Stopped, now_s: float) -> None:
         handle = stopped.handle
-        self._account_for_stop(stopped)
+        self._account_for_stop(stopped, now_s)
         if explainer.schedule.choice[j] != POSTPONED:
             self.migrations += 1
             return
@@ -381,9 +399,11 @@ class Controller:
         self.registry.release(handle)
         self._dry_run.explained.add(handle)
 
-    def _account_for_stop(self, stopped: Stopped) -> None:
+    def _account_for_stop(self, stopped: Stopped, now_s: float) -> None:
         """Charge the work a stopped job loses; while it is terminating, remember what it has."""
         handle = stopped.handle
+        if self.beliefs is not None:
+            self.beliefs.left(handle, now_s, stopped.lost_s)
         if stopped.later:
             self.scheduling.terminate(handle, Allocation(self.registry.nodes[handle], self._gpus[handle]))
         else:

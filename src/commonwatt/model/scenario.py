@@ -18,6 +18,7 @@ __all__ = [
     "AndreasWorkload",
     "DueDates",
     "JobsWorkload",
+    "Knowledge",
     "LogWorkload",
     "NodeOutage",
     "PolicySpec",
@@ -33,6 +34,7 @@ LogSource = Literal["philly", "alibaba", "helios", "slurm", "swf", "csv"]
 SolverName = Literal[
     "lookahead", "local-search", "random-greedy", "exact", "fifo", "edf", "priority", "srtf", "easy", "fair-share"
 ]
+Knowledge = Literal["oracle", "user-limit", "predicted", "none"]
 
 
 class DueDates(FileModel):
@@ -260,6 +262,7 @@ class PolicySpec(FileModel):
         "price of electricity the solver sees: as it changes over time, or its mean; costs are always as it changes",
         "-", "series",
     )  # fmt: skip
+    knowledge: Knowledge | None = quantity("overrides the scenario's", "-", None)
 
     @property
     def label(self) -> str:
@@ -300,6 +303,17 @@ class Scenario(FileModel):
     runtime_error: float = quantity(
         "standard deviation of the logarithm of true over expected run time", "-", 0.0, ge=0, le=2
     )
+    knowledge: Knowledge = quantity(
+        "what schedulers know of run times in advance: all (oracle), the declared limit (without one: the largest "
+        "declared so far), what jobs that have ended tell (predicted), or nothing",
+        "-",
+        "oracle",
+    )
+    speed_error: float = quantity(
+        "standard deviation of the logarithm of true over believed relative speed of a configuration that was not "
+        "requested",
+        "-", 0.0, ge=0, le=2,
+    )  # fmt: skip
     outages: tuple[NodeOutage, ...] = quantity("outages of nodes", "-", ())
     policies: tuple[PolicySpec, ...] = quantity(
         "policies to compare; the first is the one under study", "-", _default_policies, min_length=1

@@ -71,6 +71,8 @@ class Prepared:
     def digest(self) -> str:
         """Return the SHA-256 of the scenario (without the path of its log), of its jobs and of its forecast models."""
         document = _as_before(self.scenario.model_dump(mode="json", exclude={"workload": {"path"}}))
+        if self.scenario.knowledge == "oracle":
+            del document["knowledge"]
         sha = hashlib.sha256(json.dumps(document, sort_keys=True).encode())
         for column in vars(self.table).values():
             sha.update(column.tobytes() if isinstance(column, np.ndarray) else repr(column).encode())
@@ -90,7 +92,7 @@ class Prepared:
 _ADDED: dict[str, object] = {
     "malleable": True, "other_types": True, "rule": "drawn", "limit_factor": 1.0, "preemption": None,
     "size_weight": 0.0, "max_age_s": 604800.0, "backfill_depth": 1000, "gpu_type_choice": "fastest",
-    "idle_power": "counted", "price": "series",
+    "idle_power": "counted", "price": "series", "knowledge": None, "speed_error": 0.0,
 }  # fmt: skip
 """Fields added since 0.1.0 with their defaults: where they have these, the digest is that of a file without them."""
 

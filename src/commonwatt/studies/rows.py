@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from commonwatt.model.scenario import PolicySpec, Scenario
+from commonwatt.model.scenario import Knowledge, PolicySpec, Scenario
 from commonwatt.model.study_file import StepName, StudyFile, StudyWorkload
 
 __all__ = ["BASELINE", "StudyRow", "rows_of", "scenario_of"]
@@ -56,7 +56,7 @@ def rows_of(file: StudyFile) -> list[StudyRow]:
 
 
 def scenario_of(
-    file: StudyFile, row: StudyRow, workload: StudyWorkload, *, names_types: bool, knowledge: str
+    file: StudyFile, row: StudyRow, workload: StudyWorkload, *, names_types: bool, knowledge: Knowledge
 ) -> Scenario:
     """Return the scenario of *row* for one period of the log.
 
@@ -70,7 +70,6 @@ def scenario_of(
         "largest_growth": file.largest_growth,
         "due_dates": file.due_dates,
     }
-    known = {"knowledge": knowledge} if "knowledge" in Scenario.model_fields else {}
     return Scenario(
         name=file.name,
         workload=workload.model_copy(update=settings),
@@ -81,7 +80,7 @@ def scenario_of(
         preemption=file.preemption.model_copy(update={"allowed": "preemption" in taken}),
         unused_nodes=file.switched_off if "switching-off" in taken else file.unused_nodes,
         policies=(row.policy,),
-        **known,
+        knowledge=knowledge,
     )
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import get_args
 
+import numpy as np
 from pydantic import ValidationError
 
 from commonwatt import __version__
@@ -17,7 +17,7 @@ from commonwatt.data.log import JobLog, time_of
 from commonwatt.data.workload import read_whole_log
 from commonwatt.model.errors import InputError
 from commonwatt.model.results import PolicyResult
-from commonwatt.model.scenario import LogWorkload, Scenario
+from commonwatt.model.scenario import Knowledge, LogWorkload, Scenario
 from commonwatt.model.study_file import StudyFile, StudyWorkload
 from commonwatt.model.units import DAY_S
 from commonwatt.simulation.compose import check_runs
@@ -40,7 +40,7 @@ class StudyPlan:
 
     file: StudyFile
     log: JobLog | None  # None: a generated workload
-    knowledge: str
+    knowledge: Knowledge
     names_types: bool
     starts: tuple[str, ...]  # of the periods
     seeds: tuple[int, ...]
@@ -121,17 +121,12 @@ def _key(prepared: Prepared) -> str:
     return hashlib.sha256(f"{__version__} {prepared.seed} {prepared.digest()}".encode()).hexdigest()
 
 
-def _knowledge(file: StudyFile, log: JobLog | None) -> str:
-    """Return what is known of run times: with ``auto``, limits where most jobs have one, else what comes next best."""
-    known = Scenario.model_fields.get("knowledge")
-    if known is None:
-        return "oracle"
+def _knowledge(file: StudyFile, log: JobLog | None) -> Knowledge:
+    """Return what is known of run times; ``auto``: the limits where half of the jobs have one, else predictions."""
     if file.knowledge != "auto":
         return file.knowledge
-    limited = log is not None and bool((log.time_limit_s < float("inf")).mean() >= 0.5)
-    if limited:
-        return "user-limit"
-    return "predicted" if "predicted" in get_args(known.annotation) else "none"
+    limited = log is not None and float((log.time_limit_s < np.inf).mean()) >= 0.5
+    return "user-limit" if limited else "predicted"
 
 
 def _periods(file: StudyFile, log: JobLog | None) -> list[StudyWorkload]:
