@@ -90,6 +90,8 @@ def command(
     with blamed_on(scenario):
         prepared = [prepare(file, scenario.parent, s) for s in range(seed, seed + seeds)]
         say(_sentence(prepared[0]))
+        for how, number in prepared[0].treatments.items():
+            say(f"{number:,} {how}")
         try:
             results, records = _run(prepared, jobs, backend)
         except RunsInterruptedError as stopped:

@@ -137,5 +137,7 @@ def _show(result: StudyResult) -> None:
     console.print(policies_table(result))
     click.echo("\nWhat more would bring, one step after the other:")
     console.print(waterfall_table(result))
+    for how, count in result.about.treatments.items():
+        click.echo(f"not as logged: {count} {how}")
     for note in result.notes:
         click.echo(f"note: {note}")

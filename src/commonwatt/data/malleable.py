@@ -34,7 +34,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.scenario import LogWorkload, WeekWorkload
 
-__all__ = ["counts", "malleable"]
+__all__ = ["counts", "malleable", "treatments"]
 
 
 _NODE = 8  # GPUs of the largest common node
@@ -152,6 +152,18 @@ def malleable(
         config_time_s=np.concatenate([t.time for t in templates])[rows] * np.repeat(log.duration_s, sizes),
         config_gpu_w=np.concatenate([t.gpu_w for t in templates])[rows],
     )
+
+
+def treatments(log: JobLog, spec: LogWorkload | WeekWorkload, gpu_types: Sequence[str]) -> dict[str, int]:
+    """Return how many jobs the switches of *spec* do not apply to, by what was done instead."""
+    counted: dict[str, int] = {}
+    if not spec.other_types:
+        own = {canonical(name) for name in gpu_types}
+        lacking = sum(GPU_TYPES[index] not in own for index in _ran_on(log, spec))
+        counted["ran on a GPU type the cluster lacks: on any type"] = lacking
+    if spec.due_dates != "none" and spec.due_dates.rule == "time-limit":
+        counted["without a time limit: no due date"] = int(np.isinf(_limits(log, spec)).sum())
+    return {how: number for how, number in counted.items() if number}
 
 
 def _ran_on(log: JobLog, spec: LogWorkload | WeekWorkload) -> Ints:

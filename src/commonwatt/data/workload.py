@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from commonwatt.data.demand import demand_of
 from commonwatt.data.generators.andreas import generate_andreas
 from commonwatt.data.generators.week import generate_week
 from commonwatt.data.log import JobLog, plural, time_of, window
-from commonwatt.data.malleable import malleable
+from commonwatt.data.malleable import malleable, treatments
 from commonwatt.data.profiles import canonical, load_profiles
 from commonwatt.data.readers import read_log
 from commonwatt.model.demand import DemandSeries
@@ -54,6 +54,8 @@ class Made:
     nodes: tuple[NodeSpec, ...]
     table: JobArrays
     sentence: str  # source of the jobs
+    log: JobLog | None = None  # a row for each job, if they are from a log
+    treatments: Mapping[str, int] = field(default_factory=dict)  # jobs not taken as the log has them, by how
 
 
 def make_workload(scenario: Scenario, folder: Path, rng: np.random.Generator) -> Made:
@@ -75,7 +77,8 @@ def make_workload(scenario: Scenario, folder: Path, rng: np.random.Generator) ->
     log = _log(workload, folder, rng)
     profiles = load_profiles(workload.profiles)
     table = malleable(log, workload, profiles, gpu_types, rng)
-    return Made(scenario.nodes, table, f"{log.source}; {profiles.source}")
+    treated = log.treatments() | treatments(log, workload, gpu_types)
+    return Made(scenario.nodes, table, f"{log.source}; {profiles.source}", log, treated)
 
 
 def _log(workload: LogWorkload | WeekWorkload, folder: Path, rng: np.random.Generator) -> JobLog:
@@ -95,6 +98,9 @@ def read_whole_log(workload: LogWorkload, folder: Path) -> JobLog:
 def read_workload_log(workload: LogWorkload, folder: Path) -> JobLog:
     """Read the log of *workload* and select its period; the path is relative to *folder*."""
     log = read_whole_log(workload, folder)
+    if log.censored.all():
+        expected = f"a log with the end of some job; all {len(log)} are still running at its end"
+        raise InputError(expected, file=log.path, field="workload.path", value="no ends")
     return window(log, workload.begin, workload.days, carry_in=workload.carry_in)
 
 

@@ -191,6 +191,11 @@ class SimulationResult(AnswerModel):
     nodes: int = quantity("nodes")
     gpus: int = quantity("GPUs", "GPUs")
     enforcement: str = quantity("how the decisions are enforced", default="simulated")
+    treatments: dict[str, int] = quantity(
+        "jobs left out, or not taken as the log has them, and nodes without power: how many, by what was done",
+        "-",
+        dict,
+    )
     policies: tuple[PolicyResult, ...] = quantity("one for each policy, in the order of the scenario")
 
 

@@ -120,7 +120,8 @@ class LogWorkload(_FromLog):
     days: float = quantity("length of the period", "days", 7.0, gt=0)
     carry_in: bool = quantity("include jobs running at the start of the period, with their remaining time", "-", True)  # noqa: FBT003
     columns: dict[str, str] = quantity(
-        "csv: the columns for job, tenant, submit_s, duration_s (or start_s and end_s), gpus, gpu_type, time_limit_s",
+        "csv: the columns for job, tenant, submit_s, duration_s (or start_s and end_s), gpus, gpu_type, time_limit_s, "
+        "nodes",
         "-",
         dict,
     )

@@ -33,7 +33,7 @@ class StudyLog(ResultModel):
     gpus: int = quantity("GPUs", "GPUs")
     gpu_types: tuple[str, ...] = quantity("GPU types of the cluster")
     window_s: float = quantity("window of a period: from its first to its last submission; mean", "s")
-    left_out: dict[str, int] = quantity("records of the log left out, by reason")
+    treatments: dict[str, int] = quantity("jobs not taken as the log has them, by what was done")
 
 
 class SavingInterval(ResultModel):
@@ -97,7 +97,6 @@ class StudyPolicy(ResultModel):
     unfairness_worst: float | None = quantity("worst finish-time fairness; above 1 is worse than its share")
     most_starts: float = quantity("most starts of a job")
     tail_s: float = quantity("time from the end of the window to the last end", "s")
-    unplaced_jobs: int | None = quantity("as logged: jobs that could not be placed; null: another policy", "-", None)
     tenants: tuple[StudyTenant, ...] = quantity("waiting by tenant, most jobs first")
 
 

@@ -51,6 +51,7 @@ def render_study(result: StudyResult) -> str:
         policies_note=escape(_policies_note(result)),
         policies=_policies_table(result),
         tenants=_tenants(result),
+        treatments="".join(_treatments(result)),
         notes="".join(f"<p>{escape(note)}</p>" for note in result.notes),
         made=_made(result),
     )
@@ -221,9 +222,8 @@ def _policies_table(result: StudyResult) -> str:
 
 
 def _policy_row(policy: StudyPolicy, index: int, currency: str) -> list[Cell]:
-    unplaced = f"{policy.unplaced_jobs} jobs could not be placed" if policy.unplaced_jobs else ""
     return [
-        Cell(policy.policy, colour=policy_colour(index), note=unplaced or policy.role.replace("-", " ")),
+        Cell(policy.policy, colour=policy_colour(index), note=policy.role.replace("-", " ")),
         Cell("", policy.energy_kwh),
         Cell(fmt.money(policy.cost, currency)),
         Cell("" if policy.role == "baseline" else signed_pct(policy.saved_pct)),
@@ -269,12 +269,18 @@ def _wait(tenant: StudyTenant | None, field: str) -> float | None:
     return None if tenant is None else getattr(tenant, field)
 
 
+def _treatments(result: StudyResult) -> Iterator[str]:
+    for how, count in result.about.treatments.items():
+        yield f"<li>{count:,} {escape(how)}</li>"
+    if not result.about.treatments:
+        yield "<li>none</li>"
+
+
 def _made(result: StudyResult) -> str:
     facts = (
         ("commonwatt", result.version),
         ("Seeds", ", ".join(str(seed) for seed in result.about.seeds)),
         ("Periods from", ", ".join(result.about.begin)),
-        ("Records left out", ", ".join(f"{n} {why}" for why, n in result.about.left_out.items()) or "none"),
         ("Input digest (SHA-256)", result.input_digest),
     )
     return "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)

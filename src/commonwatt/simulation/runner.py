@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 
 from commonwatt import __version__
+from commonwatt.data.log import JobLog
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import MissingExtraError
 from commonwatt.model.jobs import JobArrays
@@ -67,6 +68,8 @@ class Prepared:
     sentence: str  # source of the jobs
     seed: int
     past: Past = field(default_factory=Past)
+    log: JobLog | None = None  # a row for each of the jobs, if they are from a log
+    treatments: Mapping[str, int] = field(default_factory=dict)
 
     def digest(self) -> str:
         """Return the SHA-256 of the scenario (without the path of its log), of its jobs and of its forecast models."""
@@ -256,6 +259,7 @@ def _result(prepared: Prepared, policies: list[PolicyResult]) -> SimulationResul
         jobs=len(prepared.table),
         nodes=len(prepared.cluster),
         gpus=prepared.cluster.total_gpus,
+        treatments=dict(prepared.treatments),
         policies=tuple(policies),
     )
 

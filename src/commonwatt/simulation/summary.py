@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from commonwatt.control.controller import Controller
 from commonwatt.control.events import Event, EventKind
-from commonwatt.control.ledger import Account
+from commonwatt.control.ledger import Account, Ledger
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.results import CapacityResult, LedgerRow, PolicyResult, TenantResult
@@ -19,7 +20,15 @@ from commonwatt.simulation.reference import ReferenceRuns
 from commonwatt.simulation.waiting import bounded_slowdown, finish_time_fairness, time_without_gpus_s
 from commonwatt.simulation.window import Window
 
-__all__ = ["percentiles_s", "record_of", "service_fields", "window_fields"]
+__all__ = [
+    "account_columns",
+    "percentiles_s",
+    "policy_result",
+    "record_of",
+    "service_fields",
+    "why_late",
+    "window_fields",
+]
 
 
 _BEGINS = {EventKind.STARTED, EventKind.RESUMED, EventKind.RESIZED, EventKind.MIGRATED}
@@ -38,7 +47,20 @@ def record_of(run: PolicyRun, policy: str, table: JobArrays, lower_bound: float)
     return Record(
         policy=policy,
         cluster=controller.cluster,
-        result=_result(run, policy, jobs, samples, lower_bound, _service(run, jobs, segments, rows)),
+        result=policy_result(
+            policy,
+            jobs,
+            samples,
+            controller.ledger,
+            controller.cluster.total_gpus,
+            lower_bound,
+            **_service(run, jobs, segments, rows),
+            preemptions=controller.preemptions,
+            migrations=controller.migrations,
+            decisions=len(samples.time_s),
+            scheduler_s=run.scheduler_s,
+            capacity=_capacity(run, samples),
+        ),
         jobs=jobs,
         segments=segments,
         samples=samples,
@@ -51,25 +73,32 @@ def _known(value: int | None, unit: float) -> float:
 
 
 def _jobs(controller: Controller, fastest_s: Floats, events: list[Event]) -> JobColumns:
-    registry, ledger = controller.registry, controller.ledger
-    count = len(registry)
-    accounts = [ledger.jobs.get(handle, Account()) for handle in range(count)]
+    registry = controller.registry
     columns = {name: np.array(registry.job(name), dtype=float) for name in ("submit_s", "due_s", "began_s", "ended_s")}
     return JobColumns(
         name=tuple(registry.names),
         tenant=tuple(registry.tenants[t] for t in registry.job("tenant")),
         tardiness_weight=np.array(registry.job("weight"), dtype=float),
         starts=np.array(registry.job("starts"), dtype=np.int64),
-        energy_j=np.array([_known(account.energy_uj, MICRO) for account in accounts]),
-        energy_cost=np.array([_known(account.cost_n, NANO) for account in accounts]),
-        gpu_s=np.array([account.gpu_us / MICRO for account in accounts]),
+        **account_columns(controller.ledger, len(registry)),
         fastest_s=fastest_s,
-        why_late=_why_late(columns, fastest_s, events),
+        why_late=why_late(columns, fastest_s, events),
         **columns,
     )
 
 
-def _why_late(columns: dict[str, Floats], fastest_s: Floats, events: list[Event]) -> tuple[str, ...]:
+def account_columns(ledger: Ledger, count: int) -> dict[str, Floats]:
+    """Return the columns of ``JobColumns`` that the accounts of the jobs 0 to *count* - 1 give."""
+    accounts = [ledger.jobs.get(handle, Account()) for handle in range(count)]
+    return {
+        "energy_j": np.array([_known(account.energy_uj, MICRO) for account in accounts]),
+        "energy_cost": np.array([_known(account.cost_n, NANO) for account in accounts]),
+        "gpu_s": np.array([account.gpu_us / MICRO for account in accounts]),
+    }
+
+
+def why_late(columns: Mapping[str, Floats], fastest_s: Floats, events: Sequence[Event]) -> tuple[str, ...]:
+    """Return one sentence for each late job, else ""."""
     late = columns["ended_s"] > columns["due_s"]
     stops = np.zeros(len(late), dtype=np.int64)
     first_wait: dict[int, str] = {}
@@ -197,11 +226,12 @@ def window_fields(window: Window, jobs: JobColumns, gpus: int) -> dict[str, Any]
     }
 
 
-def _result(
-    run: PolicyRun, policy: str, jobs: JobColumns, samples: SampleColumns, lower_bound: float, service: dict[str, Any]
-) -> PolicyResult:
-    controller = run.controller
-    meter = controller.ledger.meter
+def policy_result(
+    policy: str, jobs: JobColumns, samples: SampleColumns, ledger: Ledger, gpus: int, lower_bound: float,
+    **fields: Any,  # noqa: ANN401
+) -> PolicyResult:  # fmt: skip
+    """Return the result of a run on a cluster of *gpus* GPUs; *fields* are those that cannot be told from the rest."""
+    meter = ledger.meter
     jct_s = jobs.ended_s - jobs.submit_s
     end_s, first_s = float(jobs.ended_s.max()), float(jobs.submit_s.min())
     tardiness = float(jobs.tardiness_cost.sum())
@@ -219,16 +249,11 @@ def _result(
         late_jobs=int((jobs.late_s > 0).sum()),
         mean_jct_s=float(jct_s.mean()),
         p95_jct_s=float(np.percentile(jct_s, 95)),
-        **service,
         makespan_s=end_s - first_s,
-        preemptions=controller.preemptions,
-        migrations=controller.migrations,
-        gpu_utilization=allocated_gpu_s / (controller.cluster.total_gpus * (end_s - first_s)),
-        decisions=len(samples.time_s),
-        scheduler_s=run.scheduler_s,
+        gpu_utilization=allocated_gpu_s / (gpus * (end_s - first_s)),
         tenants=_tenants(jobs),
-        ledger=_ledger(controller),
-        capacity=_capacity(run, samples),
+        ledger=_ledger(ledger),
+        **fields,
     )
 
 
@@ -282,8 +307,7 @@ def _tenants(jobs: JobColumns) -> tuple[TenantResult, ...]:
     return tuple(results)
 
 
-def _ledger(controller: Controller) -> tuple[LedgerRow, ...]:
-    ledger = controller.ledger
+def _ledger(ledger: Ledger) -> tuple[LedgerRow, ...]:
     all_jobs = Account()
     for account in ledger.jobs.values():
         all_jobs.add(account)

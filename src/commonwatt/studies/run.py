@@ -20,6 +20,7 @@ from commonwatt.model.results import PolicyResult
 from commonwatt.model.scenario import Knowledge, LogWorkload, Scenario
 from commonwatt.model.study_file import StudyFile, StudyWorkload
 from commonwatt.model.units import DAY_S
+from commonwatt.simulation.as_logged import LogReplay, replay_log
 from commonwatt.simulation.compose import check_runs
 from commonwatt.simulation.runner import Listener, Prepared, run_each
 from commonwatt.simulation.warm import warm_up_all
@@ -62,7 +63,7 @@ class StudyOutcome:
     """The results of a plan, by digest, and the log as it was."""
 
     results: dict[str, PolicyResult]
-    logged: dict[tuple[int, int], PolicyResult]  # by period and seed; empty where the log does not tell
+    logged: dict[tuple[int, int], LogReplay]  # by period and seed; empty where the log does not tell
 
     def of(self, plan: StudyPlan, row: int) -> list[list[PolicyResult | None]]:
         """Return the results of a row, [period][seed]; ``None``: not run yet."""
@@ -170,7 +171,16 @@ def run_study(
                         _keep(folder, left[k], result)
     except KeyboardInterrupt:
         raise StudyInterruptedError(StudyOutcome(results, {}), len(results), len(plan.prepared)) from None
-    return StudyOutcome(results, {})
+    return StudyOutcome(results, dict(_as_logged(plan)))
+
+
+def _as_logged(plan: StudyPlan) -> Iterator[tuple[tuple[int, int], LogReplay]]:
+    """Yield the log itself, replayed with the kinds of model of each seed; nothing if it does not tell starts."""
+    if plan.log is None or np.isnan(plan.log.start_s).all():
+        return
+    for week in range(len(plan.starts)):
+        for seed in range(len(plan.seeds)):
+            yield (week, seed), replay_log(plan.prepared[plan.runs[0, week, seed]], lower_bound=0.0)
 
 
 def _kept(folder: Path, plan: StudyPlan) -> Iterator[tuple[str, PolicyResult]]:

@@ -9,6 +9,7 @@ import numpy as np
 from commonwatt import __version__
 from commonwatt.model.results import PolicyResult, TenantResult
 from commonwatt.model.study_results import StudyLog, StudyPolicy, StudyResult, StudyTenant, WaterfallStep
+from commonwatt.simulation.as_logged import AS_LOGGED
 from commonwatt.studies.assumptions import STEP_ASSUMES, STEP_SWITCH, assumptions_of
 from commonwatt.studies.rows import BASELINE, StudyRow
 from commonwatt.studies.run import StudyOutcome, StudyPlan
@@ -32,7 +33,7 @@ def study_result(plan: StudyPlan, outcome: StudyOutcome) -> StudyResult:
         input_digest=plan.digest(),
         study=plan.file.name,
         currency=plan.file.electricity.currency,
-        about=_about(plan),
+        about=_about(plan, outcome),
         baseline=plan.file.baseline.label,
         knowledge=plan.knowledge,
         conservative_saving_pct=saved_pct(_energy(ours), _energy(base)),
@@ -68,7 +69,7 @@ def _array(table: Table) -> np.ndarray:
     return np.array(values, dtype=float).reshape(len(table), -1)
 
 
-def _about(plan: StudyPlan) -> StudyLog:
+def _about(plan: StudyPlan, outcome: StudyOutcome) -> StudyLog:
     first = plan.first()
     tables = [plan.prepared[plan.runs[0, w, 0]].table for w in range(len(plan.starts))]
     spans = [float(table.submit_s.max() - table.submit_s.min()) for table in tables]
@@ -84,8 +85,21 @@ def _about(plan: StudyPlan) -> StudyLog:
         gpus=first.cluster.total_gpus,
         gpu_types=first.cluster.gpu_types,
         window_s=float(np.mean(spans)),
-        left_out={} if plan.log is None else dict(plan.log.dropped),
+        treatments=_treatments(plan, outcome),
     )
+
+
+def _treatments(plan: StudyPlan, outcome: StudyOutcome) -> dict[str, int]:
+    """Return how many jobs of all periods were not taken as the log has them, by what was done."""
+    found: dict[str, int] = {}
+    for week in range(len(plan.starts)):
+        logged = outcome.logged.get((week, 0))
+        own = plan.prepared[plan.runs[0, week, 0]].treatments if logged is None else logged.treatments
+        for how, count in own.items():
+            whole = how.startswith("left out of the log")  # of the log, not of the period
+            found[how] = count if whole else found.get(how, 0) + count
+    extra = max((replay.extra_nodes for replay in outcome.logged.values()), default=0)
+    return found | ({"nodes the log needs beyond those given, as logged": extra} if extra else {})
 
 
 def _source(plan: StudyPlan) -> str:
@@ -142,8 +156,8 @@ def _most_of(table: Table, name: str) -> float | None:
 def _policies(plan: StudyPlan, tables: Sequence[Table], outcome: StudyOutcome) -> Iterator[StudyPolicy]:
     if outcome.logged:
         weeks, seeds = len(plan.starts), len(plan.seeds)
-        logged: Table = [[outcome.logged.get((w, s)) for s in range(seeds)] for w in range(weeks)]
-        yield _policy("as logged", "as-logged", None, logged, tables[0])
+        logged: Table = [[outcome.logged[w, s].record.result for s in range(seeds)] for w in range(weeks)]
+        yield _policy(AS_LOGGED, "as-logged", None, logged, tables[0])
     for row, table in zip(plan.rows, tables, strict=True):
         if row.kind in ("baseline", "alternative", "ours") and all(result is not None for result in _flat(table)):
             yield _policy(row.name, row.kind, row, table, tables[0])
