@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonwatt.data.files import validate
-from commonwatt.data.host_list import host_names
 from commonwatt.data.log import EARLY, window
 from commonwatt.data.readers import read_log
 from commonwatt.data.workload import make_workload
 from commonwatt.model.errors import InputError
 from commonwatt.model.scenario import Scenario
+from commonwatt.simulation.log_places import host_names
 from commonwatt.simulation.workload import prepare
 
 CARRIED = "carried in from before the period: with the run time they had left"

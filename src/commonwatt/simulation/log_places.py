@@ -12,18 +12,19 @@ A job whose GPU type the cluster lacks may have any type.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 import numpy as np
 
-from commonwatt.data.host_list import host_names
 from commonwatt.data.profiles import canonical
 from commonwatt.model.arrays import Ints
 from commonwatt.model.nodes import Cluster, NodeClass
 
-__all__ = ["Places", "Taken"]
+__all__ = ["Places", "Taken", "host_names"]
 
 Taken = tuple[tuple[int, int], ...]
 """Nodes, by index, and GPUs on each."""
@@ -149,3 +150,38 @@ class Places:
             taken.append((n, count))
             gpus -= count
         return tuple(taken)
+
+
+_PART = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
+_PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
+MOST_HOSTS = 100_000
+
+
+def host_names(text: str) -> tuple[str, ...]:
+    """Return the hosts of a list in Slurm's notation: none if it cannot be read, or is longer than ``MOST_HOSTS``.
+
+    >>> host_names("gpu[01-03,7],login1")
+    ('gpu01', 'gpu02', 'gpu03', 'gpu7', 'login1')
+    """
+    names: list[str] = []
+    for part in _PART.findall(text):
+        pieces = [_numbers(bracket) if bracket else [plain] for bracket, plain in _PIECE.findall(part)]
+        size = 1
+        for piece in pieces:
+            size *= len(piece)
+        if not size or size + len(names) > MOST_HOSTS:
+            return ()
+        names += ["".join(combination) for combination in product(*pieces)]
+    return tuple(names)
+
+
+def _numbers(bracket: str) -> list[str]:
+    """Return the numbers of ``01-03,7`` as written; none if they cannot be read."""
+    found: list[str] = []
+    for span in bracket.split(","):
+        first, _, last = (part.strip() for part in span.partition("-"))
+        last = last or first
+        if not (first.isdecimal() and last.isdecimal()) or not 0 <= int(last) - int(first) < MOST_HOSTS:
+            return []
+        found += [f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
+    return found
