@@ -116,6 +116,9 @@ def prepare(problem: PlacementProblem) -> Candidate:
     jobs["weight"] = problem.weight
     jobs["postponed"] = problem.postponed_cost
     if problem.outcomes is not None:
+        if problem.outcomes.shape[1] > MOST_OUTCOMES:
+            msg = f"outcomes: got {problem.outcomes.shape[1]} of each job, expected at most {MOST_OUTCOMES}"
+            raise ValueError(msg)
         jobs["outcomes"] = count = problem.outcomes.shape[1]
         jobs["spread"][:, :count] = problem.outcomes - 1.0
     written = np.zeros(len(problem.time_s), ROW)

@@ -29,6 +29,7 @@ from commonwatt.runtimes._distribution import BINS, RuntimeDistribution, bin_of,
 __all__ = ["JobFeatures", "RuntimePredictor", "Shrinkage", "job_group"]
 
 LEVELS = 7
+_OWN = 2  # of these, of jobs of the same name
 _LARGEST_WEIGHT = 1e12
 _DIGITS = re.compile(r"\d+")
 
@@ -70,19 +71,23 @@ class Shrinkage:
     ----------
     strength
         ``k``: how many jobs the more general group weighs.
-    memory
-        About how many jobs a group remembers; infinity: all, alike.
+    memory, own_memory
+        About how many jobs a group remembers, and one of jobs of the same name; infinity: all, alike.
     spread
         Part of a job's weight that goes to each of the two bins beside its own.
     """
 
-    strength: float = 3.0
-    memory: float = 100.0
-    spread: float = 0.2
+    strength: float = 10.0
+    memory: float = 1000.0
+    own_memory: float = 100.0
+    spread: float = 0.1
 
 
 class RuntimePredictor:
-    """Learns run times as jobs end; predicts those of others. Deterministic; the order of learning matters."""
+    """Learns run times as jobs end; predicts those of others. Deterministic; the order of learning matters.
+
+    100,000 jobs are learned, and 100,000 asked, in seconds.
+    """
 
     levels: ClassVar[int] = LEVELS
     """Groups of a job."""
@@ -94,6 +99,8 @@ class RuntimePredictor:
         self._counts = np.zeros((64, BINS), dtype=np.float64)
         self._weight = np.ones(64)  # of the next job of each group
         self._root = prior()
+        memories = [self.shrinkage.memory] * (LEVELS - _OWN) + [self.shrinkage.own_memory] * _OWN
+        self._growth = [1.0 / (1.0 - 1.0 / memory) for memory in memories]
 
     def groups(self, jobs: Sequence[JobFeatures]) -> Ints:
         """Return the numbers of the groups of *jobs*, from general to specific, [J, levels]; new groups are empty."""
@@ -107,11 +114,11 @@ class RuntimePredictor:
 
     def learn(self, groups: Ints, run_time_s: Floats) -> None:
         """Learn that jobs of these *groups* ([J, levels]) have ended after *run_time_s* ([J], s), one by one."""
-        spread, growth = self.shrinkage.spread, 1.0 / (1.0 - 1.0 / self.shrinkage.memory)
+        spread = self.shrinkage.spread
         counts, weights = self._counts, self._weight
         for own, at in zip(groups.tolist(), bin_of(np.asarray(run_time_s, dtype=float)).tolist(), strict=True):
             below, above = max(at - 1, 0), min(at + 1, BINS - 1)
-            for group in own:
+            for group, growth in zip(own, self._growth, strict=True):
                 weight = weights[group]
                 counts[group, at] += weight * (1.0 - 2.0 * spread)
                 counts[group, below] += weight * spread
