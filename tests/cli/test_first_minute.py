@@ -87,6 +87,21 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(capsys, monkeypatch)
     assert all(a <= b for a, b in pairwise(percent))
 
 
+def test_progress_says_day_jobs_rate_and_time_left(capsys, monkeypatch):
+    monkeypatch.setattr(output, "LINE_EVERY_S", 0.05)
+    submit_s = [0.0, 43_200.0, 86_400.0, 172_800.0]
+    with output.progress_bar("runs", 2, submit_s[-1], output.pace_of(submit_s)) as bar:
+        bar.at("fifo", 86_400.0)
+        time.sleep(0.3)
+        bar.done()
+        bar.done()
+    said = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(
+        r"runs: 0 of 2 done, 25%, \d+ s, day 1\.0 of 2\.0, 3 of 4 jobs, [\d.e+]+ days/s, \d+ s left", said[0]
+    )
+    assert said[-1] == re.match(r"runs: 2 of 2 done, 100%, \d+ s", said[-1])[0]
+
+
 def test_what_is_quick_shows_no_progress(capsys):
     with output.progress_bar("runs", 1, 100.0) as bar:
         bar.done()

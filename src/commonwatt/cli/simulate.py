@@ -14,13 +14,13 @@ from commonwatt.cli.output import (
     blamed_on,
     completed_by,
     json_option,
+    pace_of,
     plot_option,
     print_json,
     progress_bar,
     say,
     seed_option,
 )
-from commonwatt.cli.pace import pace_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,8 +12,7 @@ import click
 
 from commonwatt.cli.compiling import compiling
 from commonwatt.cli.data import columns_of
-from commonwatt.cli.output import json_option, plot_option, print_json, progress_bar, say, seed_option
-from commonwatt.cli.pace import pace_of
+from commonwatt.cli.output import json_option, pace_of, plot_option, print_json, progress_bar, say, seed_option
 
 if TYPE_CHECKING:
     from commonwatt.model.study_results import StudyResult
