@@ -68,6 +68,24 @@ def test_a_study_of_a_small_log(log):
     assert next(step for step in steps if step.step == "switching-off").alone_pct > 0
 
 
+def test_the_log_itself_is_the_first_row(log):
+    logged = done(log, **FEW).policies[0]
+    assert (logged.policy, logged.role) == ("as logged", "as-logged")
+    assert logged.longest_wait_s == 0.0  # its jobs start when they are submitted
+    assert logged.gpu_utilization > 0
+
+
+def test_a_log_without_starts_is_no_row(tmp_path):
+    (tmp_path / "jobs.csv").write_text("job,tenant,submit_s,duration_s,gpus\na,t,0,3600,1\nb,t,60,1800,2\n")
+    write_log(tmp_path)
+    file, folder = load_study(tmp_path / "jobs.csv", Wishes(nodes=tmp_path / "nodes.txt"))
+    plan = plan_study(validate(file.model_dump() | FEW, StudyFile), folder, 0)
+    result = study_result(plan, run_study(plan))
+    assert result.policies[0].role == "baseline"
+    assert any("does not tell when jobs started" in note for note in result.notes)
+    assert plan.knowledge == "predicted"  # no limits either
+
+
 def test_rows_share_the_window_whatever_they_relax(log):
     file, folder = drafted(log)
     plan = plan_study(file, folder, 0)

@@ -82,6 +82,7 @@ class StudyPolicy(ResultModel):
     policy: str = quantity("name of the policy")
     role: Role = quantity("what it is here")
     solver: str | None = quantity("its solver; null: the log itself")
+    relaxes: str | None = quantity("what of today's rules it does not keep; null: it keeps them all", "-", None)
     energy_kwh: float | None = quantity("energy in the window", "kWh")
     cost: float | None = quantity("its cost, PUE included", "currency")
     saved_pct: float | None = quantity("energy saved against the baseline", "%")

@@ -222,8 +222,10 @@ def _policies_table(result: StudyResult) -> str:
 
 
 def _policy_row(policy: StudyPolicy, index: int, currency: str) -> list[Cell]:
+    notes = {"as-logged": "the log itself", "baseline": "what is compared with"}
+    note = f"chooses the {policy.relaxes}" if policy.relaxes else notes.get(policy.role, "")
     return [
-        Cell(policy.policy, colour=policy_colour(index), note=policy.role.replace("-", " ")),
+        Cell(policy.policy, colour=policy_colour(index), note=note),
         Cell("", policy.energy_kwh),
         Cell(fmt.money(policy.cost, currency)),
         Cell("" if policy.role == "baseline" else signed_pct(policy.saved_pct)),

@@ -107,7 +107,7 @@ def _source(plan: StudyPlan) -> str:
     sentence = plan.first().sentence
     if plan.log is None or len(plan.starts) == 1:
         return sentence
-    speeds = sentence.rpartition("; ")[2]
+    speeds = sentence.partition("; ")[2]
     return f"{plan.log.source}, {len(plan.starts)} periods from {plan.starts[0]}; {speeds}"
 
 
@@ -160,7 +160,9 @@ def _policies(plan: StudyPlan, tables: Sequence[Table], outcome: StudyOutcome) -
         yield _policy(AS_LOGGED, "as-logged", None, logged, tables[0])
     for row, table in zip(plan.rows, tables, strict=True):
         if row.kind in ("baseline", "alternative", "ours") and all(result is not None for result in _flat(table)):
-            yield _policy(row.name, row.kind, row, table, tables[0])
+            done = _policy(row.name, row.kind, row, table, tables[0])
+            chooses = row.kind == "alternative" and bool(row.taken) and plan.names_types
+            yield done.model_copy(update={"relaxes": "GPU type" if chooses else None})
 
 
 def _policy(name: str, role: str, row: StudyRow | None, table: Table, base: Table) -> StudyPolicy:
