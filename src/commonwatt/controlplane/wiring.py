@@ -266,11 +266,12 @@ def _begin_in(mode: str, ticks: ControllerStore) -> None:
 
 def rules_of(config: Scenario) -> Rules:
     """Return the rules of the configuration's first policy."""
+    preemption = config.policies[0].preemption or config.preemption
     return Rules(
         interval_s=config.interval_s,
         postponement_penalty=config.postponement_penalty,
-        restart_s=config.preemption.restart_s,
-        preempt=config.preemption.allowed,
+        restart_s=preemption.restart_s,
+        preempt=preemption.allowed,
         half_life_s=config.policies[0].half_life_s,
     )
 
