@@ -1,8 +1,9 @@
 """What each policy loses when run times are not known in advance.
 
-Generated days on a shared cluster of 48 GPUs, under each policy and each kind of knowledge. An oracle
-declares no limit; otherwise limits are as users declare them: the run time over the limit is uniform between 0 and 1 (A. Mu'alem and D. Feitelson, IEEE TPDS
-12(6), 2001), and limits are rounded up to one of a few values (D. Tsafrir, Y. Etsion and D. Feitelson, JSSPP 2005).
+Generated days on a shared cluster of 48 GPUs, under each policy and each kind of knowledge. An oracle sees no declared
+limits; otherwise limits are as users declare them: the run time over the limit is uniform between 0 and 1 (A. Mu'alem
+and D. Feitelson, IEEE TPDS 12(6), 2001), and limits are rounded up to one of a few values (D. Tsafrir, Y. Etsion and
+D. Feitelson, JSSPP 2005).
 """
 
 from __future__ import annotations

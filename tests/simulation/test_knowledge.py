@@ -44,7 +44,7 @@ def week(knowledge: str, solver: str = "lookahead", **more: object) -> dict:
 
 
 @pytest.mark.parametrize("knowledge", UNKNOWN)
-@pytest.mark.parametrize("solver", ["lookahead", "srtf", "easy"])
+@pytest.mark.parametrize("solver", ["lookahead", *(pytest.param(s, marks=pytest.mark.slow) for s in ("srtf", "easy"))])
 def test_how_long_running_jobs_will_take_changes_nothing_before_it_shows(knowledge, solver):
     problem = prepared(week(knowledge, solver))
     first, record = run(problem)
