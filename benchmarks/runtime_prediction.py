@@ -1,6 +1,6 @@
-"""How well are run times predicted at submission, from the jobs that have ended by then?
+"""Run times predicted at submission, from the jobs that have ended by then.
 
-Pinball loss of the decimal logarithm (0.1: a factor of about 1.6 off at the median), mean over the quantiles 10, 25, 50, 75 and 90%;
+Pinball loss of the decimal logarithm mean over the quantiles 10, 25, 50, 75 and 90%;
 log-likelihood of the natural logarithm, nats per job, more is better. The first 70% of each log is only learned from:
 the settings were chosen on it (`--tune` prints its second half instead). Needs COMMONWATT_DATA.
 """

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from commonwatt.model.explanation import PlacementExplanation
+from commonwatt.placement._explain import Explainer
 from commonwatt.placement._objective import check, objective
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
 from commonwatt.placement._solvers import SOLVERS, make_solver
@@ -95,3 +97,24 @@ def test_more_outcomes_than_there_is_room_for_are_refused():
     p = crowded_problem(nodes=2, jobs=2, seed=0)
     with pytest.raises(ValueError, match="16"):
         make_solver("fifo").solve(replace(p, outcomes=np.ones((2, 17))), np.random.default_rng(0))
+
+
+def test_what_is_expected_is_said_with_how_sure_it_is():
+    p = crowded_problem(nodes=2, jobs=3, seed=0)
+    time_s = float(p.time_s[p.start[0]])
+    p = replace(p, outcomes=np.tile(np.array([0.1, 0.4, 0.5, 3.0]), (3, 1)), due_s=np.array([2 * time_s, np.inf, 1.0]))
+    schedule = Schedule.empty(p)
+    for j in (0, 1):
+        schedule.choice[j], schedule.nodes[p.slot_start[j]] = p.start[j], np.flatnonzero(
+            p.node_class == p.klass[p.start[j]])[0]  # fmt: skip
+    one, two, three = (Explainer(p, schedule).explain(j) for j in range(3))
+    assert one.in_time == 0.75
+    assert one.expected_s == pytest.approx(time_s)
+    assert one.likely_s == pytest.approx(np.quantile(time_s * p.outcomes[0], [0.1, 0.9]))
+    assert "75% likely to be in time" in one.sentence
+    assert "in 8 of 10 cases" in one.sentence
+    assert two.in_time is None
+    assert "no due date" in two.sentence
+    assert "is expected to be late" in three.sentence
+    facts = {**asdict(one), "likely_s": list(one.likely_s)}
+    assert PlacementExplanation.of(facts) == one

@@ -24,7 +24,7 @@ __all__ = ["OUTCOMES", "Beliefs", "Remaining", "reference_rows", "relative_times
 
 OUTCOMES = 10
 PLANNED = 8  # the outcome with which backfill plans: the 85th percentile
-FIRST_LIMIT_S = DAY_S  # taken for the site's limit until a job declares one
+FIRST_LIMIT_S = DAY_S  # taken for the site's limit until a job declares one, and where nothing is known
 FIRST_REVISION_S = 300.0
 LEAST_LEFT_S = 1.0
 _OVERRUN, _LEAST_OVERRUN_S = 0.1, 60.0  # a job beyond its limit is taken to need a tenth more
@@ -141,8 +141,9 @@ class Beliefs:
         worked_s = np.maximum(0.0, now_s - jobs["from_s"])
         redo_s = _unsaved_s(worked_s, progress, jobs["base"]) / jobs["unit"]
         attained_s = jobs["attained_s"] + worked_s / jobs["unit"]
-        declared = np.isfinite(jobs["limit_s"])
-        limit_s = np.where(declared, jobs["limit_s"], self.largest_limit_s or FIRST_LIMIT_S)
+        declared = np.isfinite(jobs["limit_s"]) & (self.knowledge != "none")
+        site_s = self.largest_limit_s if self.knowledge != "none" else 0.0
+        limit_s = np.where(declared, jobs["limit_s"], site_s or FIRST_LIMIT_S)
         allowed_s = _until_limit(limit_s, attained_s)
         if self.knowledge == "user-limit":
             return Remaining(allowed_s, allowed_s + redo_s, allowed_s)
