@@ -5,6 +5,7 @@ import re
 import pytest
 import yaml
 
+from commonwatt.simulation.runner import run_each
 from tests.cli.console import run
 from tests.studies.made import write_log
 
@@ -38,6 +39,19 @@ def test_from_sacct_and_scontrol_to_a_report_in_one_command(tmp_path):
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "What this rests on" in page
     assert len(page) < 3_000_000
+
+
+def test_an_interrupted_study_keeps_what_is_done_and_says_so(tmp_path, monkeypatch):
+    def interrupted(prepared, **options):
+        yield from (pair for pair, _ in zip(run_each(prepared, **options), range(2), strict=False))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("commonwatt.studies.run.run_each", interrupted)
+    done = study(tmp_path, "--out", tmp_path / "out")
+    assert done.code == 130
+    assert re.search(r"^2 of \d+ runs were done: kept in .*out: the same command goes on from there$", done.err, re.M)
+    assert len(list((tmp_path / "out" / "rows").iterdir())) == 2
+    assert "Not all runs are done" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
 def test_people_get_the_headline_first(tmp_path):

@@ -88,6 +88,8 @@ def command(
         outcome = run_study(plan, folder=out, jobs=jobs or os.cpu_count() or 1, following=_following)
     except StudyInterruptedError as stopped:
         kept = f"kept in {out}: the same command goes on from there" if out else "not kept, as there is no --out"
+        if out is not None:
+            write_study(out, file, folder, study_result(plan, stopped.outcome))
         say(f"{stopped.done} of {stopped.total} runs were done: {kept}")
         raise
     result = study_result(plan, outcome)

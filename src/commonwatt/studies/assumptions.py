@@ -29,7 +29,7 @@ STEP_ASSUMES: dict[StepName, str] = {
     "resizing": "Jobs can run on other numbers of GPUs than they requested. How their speed scales is modelled for a "
     "drawn kind of model.",
     "preemption": "Jobs take snapshots and can be stopped and moved at a stated cost.",
-    "price": "The price of electricity changes over time and is known a day ahead. No job is held back for it.",
+    "price": "The price of electricity changes over time and is known in advance. No job is held back for it.",
 }
 
 

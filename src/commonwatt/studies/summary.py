@@ -42,7 +42,7 @@ def study_result(plan: StudyPlan, outcome: StudyOutcome) -> StudyResult:
         waterfall=tuple(_waterfall(plan, tables)),
         policies=tuple(_policies(plan, tables, outcome)),
         assumptions=assumptions_of(plan),
-        notes=tuple(_notes(plan, outcome)),
+        notes=tuple(_notes(plan)),
         finished=whole,
     )
 
@@ -209,7 +209,7 @@ def _tenants(results: Sequence[PolicyResult]) -> list[StudyTenant]:
     return sorted(rows, key=lambda row: (-row.jobs, row.tenant))
 
 
-def _notes(plan: StudyPlan, outcome: StudyOutcome) -> Iterator[str]:
+def _notes(plan: StudyPlan) -> Iterator[str]:
     file = plan.file
     if plan.knowledge == "oracle":
         yield "Every scheduler here knows every run time exactly. No real one does: read all savings as upper limits."
@@ -217,7 +217,7 @@ def _notes(plan: StudyPlan, outcome: StudyOutcome) -> Iterator[str]:
         yield "One period and one seed: how much the saving would differ in another week is not known."
     elif len(plan.starts) == 1:
         yield "One period: the interval covers what is drawn, not other weeks."
-    if not outcome.logged:
+    if plan.log is None or np.isnan(plan.log.start_s).all():
         yield "The log itself is not among the rows: it does not tell when jobs started."
     if any(spec.solver == "srtf" for spec in file.alternatives):
         yield "SRTF knows every run time: a yardstick for waiting, not a scheduler to run."
