@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from commonwatt.control.beliefs import Beliefs
 from commonwatt.control.capacity import Capacity, only_held, only_on
 from commonwatt.control.dry_run import DryRun, awake, without_nodes
 from commonwatt.control.engine import Engine, JobEnded, JobInterrupted, JobLeft, NodeView, Outcome, Start, Stop, Stopped
@@ -40,6 +41,8 @@ class Controller:
         Every job, with its configurations and where it runs.
     scheduling
         Which jobs and nodes placement may use.
+    beliefs
+        What is believed of run times; ``None``: those of the jobs' tables.
     dry
         Whether decisions are only reported, not carried out.
     """
@@ -48,12 +51,13 @@ class Controller:
         self, *, cluster: Cluster, engine: Engine, policy: Policy, rules: Rules, tariff: Tariff,
         rng: np.random.Generator, tenant_weights: Mapping[str, float] | None = None,
         stopwatch: Callable[[], KeepGoing] = lambda: always, capacity: Capacity | None = None,
-        now_s: float = 0.0,
+        now_s: float = 0.0, seen_tariff: Tariff | None = None, beliefs: Beliefs | None = None,
     ) -> None:  # fmt: skip
         if capacity is not None and not engine.capabilities.power_states:
             msg = "a capacity plan needs an engine that can put nodes to sleep and wake them"
             raise EngineError(msg)
         self.cluster, self.engine, self.policy, self.rules, self.tariff = cluster, engine, policy, rules, tariff
+        self._seen_tariff = seen_tariff or tariff  # what the policy decides by
         if rules.preempt and not engine.capabilities.preempt:
             self.rules = Rules(**{**vars(rules), "preempt": False})
         self._rng = rng
@@ -61,6 +65,7 @@ class Controller:
         self._stopwatch = stopwatch
         self.capacity = capacity
         self.registry = JobRegistry(cluster)
+        self.beliefs = beliefs
         self.scheduling = Scheduling()
         self.ledger = Ledger(cluster, tariff)
         self.log = EventLog()
@@ -97,6 +102,8 @@ class Controller:
         """
         self._settled = None
         handles = self.registry.add(table, rows)
+        if self.beliefs is not None:
+            self.beliefs.submitted(table, rows)
         for handle in handles:
             if self._pacing is not None:
                 self._pacing.submitted(handle)
@@ -193,7 +200,7 @@ class Controller:
         """Stop a job that is measured; it waits again."""
         (stopped,) = self.engine.apply([Stop(handle)])
         self.charge()
-        self._account_for_stop(stopped)
+        self._account_for_stop(stopped, now_s)
         nodes, gpus = self.registry.nodes[handle], self._gpus.pop(handle)
         self.log.append(Event(now_s, EventKind.PREEMPTED, handle, nodes, gpus, *why, _lost_s(stopped)))
         self.registry.release(handle)
@@ -338,8 +345,9 @@ class Controller:
         """Return the problem, the registry's row of each of its configurations, and the policy's schedule."""
         weights = np.array([self._weights.get(name, 1.0) for name in self.registry.tenants])
         progress, view, usage = self.engine.progress(handles), self._placeable(view), self._usage.gpu_s
+        left = None if self.beliefs is None else self.beliefs.remaining(handles, now_s, progress)
         problem, rows = self.registry.problem(
-            handles, now_s, self.rules, self.tariff, progress, view, weights, usage, background
+            handles, now_s, self.rules, self._seen_tariff, progress, view, weights, usage, left, background
         )
         schedule = self.policy.decide(problem, self._rng, self._stopwatch())
         return problem, rows, schedule
@@ -370,11 +378,15 @@ class Controller:
             self.log.append(report_of(change, self.registry.names[handle], nodes, gpus))
             match change:
                 case JobEnded():
+                    if self.beliefs is not None:
+                        self.beliefs.ended(handle, change.at_s)
                     done = change.outcome is Outcome.COMPLETED
                     self.registry.close(handle, Status.COMPLETED if done else Status.FAILED, change.at_s)
                     self.scheduling.forget(handle)
                     self.ledger.ended(handle)
                 case JobInterrupted():
+                    if self.beliefs is not None:
+                        self.beliefs.left(handle, change.at_s, change.lost_s)
                     self.registry.release(handle)
                     if not refused:
                         self.ledger.lost(handle, change.lost_s * gpus)
@@ -406,11 +418,18 @@ class Controller:
                     self.capacity.started(handle, nodes, view, now_s)
                 self._started(explainer, int(j), handle, int(rows[row]), nodes, now_s, lost_s.get(handle))
             self.engine.apply(starts)
+            if self.beliefs is not None:
+                self._believe_started(self.beliefs, handles[starting], now_s)
         self._dry_run.waits(explainer, handles, now_s)
+
+    def _believe_started(self, beliefs: Beliefs, handles: Ints, now_s: float) -> None:
+        gpus = np.array([self._gpus[int(handle)] for handle in handles], dtype=np.int64)
+        unit = self.registry.row("time_s")[self.registry.job("row")[handles]]
+        beliefs.started(handles, unit, gpus, now_s, self.engine.progress(handles))
 
     def _stopped(self, explainer: Explainer, j: int, stopped: Stopped, now_s: float) -> None:
         handle = stopped.handle
-        self._account_for_stop(stopped)
+        self._account_for_stop(stopped, now_s)
         if explainer.schedule.choice[j] != POSTPONED:
             self.migrations += 1
             return
@@ -421,9 +440,11 @@ class Controller:
         self.registry.release(handle)
         self._dry_run.explained.add(handle)
 
-    def _account_for_stop(self, stopped: Stopped) -> None:
+    def _account_for_stop(self, stopped: Stopped, now_s: float) -> None:
         """Charge the work a stopped job loses; while it is terminating, remember what it has."""
         handle = stopped.handle
+        if self.beliefs is not None:
+            self.beliefs.left(handle, now_s, stopped.lost_s)
         if stopped.later:
             self.scheduling.terminate(handle, Allocation(self.registry.nodes[handle], self._gpus[handle]))
         else:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from commonwatt.control.beliefs import Remaining
 from commonwatt.control.engine import JobProgress, NodeView
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.electricity import Tariff
@@ -241,15 +242,21 @@ class JobRegistry:
 
     def problem(
         self, handles: Ints, now_s: float, rules: Rules, tariff: Tariff, progress: JobProgress, nodes: NodeView,
-        tenant_weight: Floats, tenant_usage_gpu_s: Floats, background: Background | None = None,
+        tenant_weight: Floats, tenant_usage_gpu_s: Floats, remaining: Remaining | None = None,
+        background: Background | None = None,
     ) -> tuple[PlacementProblem, Ints]:  # fmt: skip
         """Compile the problem of a tick over *handles*; also returns the row here of each of its configurations.
 
-        *nodes* are as placement may use them, without the GPUs of the *background*.
+        *nodes* are as placement may use them, without the GPUs of the *background*. With *remaining*, that is what is
+        left of jobs, not what their epochs say.
         """
-        epochs = self.job("epochs")[handles]
-        left_kept = 1.0 - progress.kept_epochs / epochs
-        left_now = 1.0 - progress.done_epochs / epochs
+        if remaining is None:
+            epochs = self.job("epochs")[handles]
+            left_kept = 1.0 - progress.kept_epochs / epochs
+            left_now = 1.0 - progress.done_epochs / epochs
+            limit_s = _scaled(self.job("limit_s")[handles], left_now)
+        else:
+            left_kept, left_now, limit_s = remaining.kept_s, remaining.now_s, remaining.limit_s
         restart_s = np.where(self.job("starts")[handles] > 0, rules.restart_s, 0.0)
         current = self.job("row")[handles]
         running = current >= 0
@@ -283,7 +290,7 @@ class JobRegistry:
             due_s=self.job("due_s")[handles],
             weight=self.job("weight")[handles],
             tenant=self.job("tenant")[handles],
-            limit_s=_scaled(self.job("limit_s")[handles], left_now),
+            limit_s=limit_s,
             start=start,
             klass=self.row("klass")[rows],
             width=self.row("width")[rows],
@@ -298,6 +305,8 @@ class JobRegistry:
             tenant_usage_gpu_s=tenant_usage_gpu_s,
             background=background,
             locked=not rules.preempt,
+            outcomes=None if remaining is None else remaining.outcomes,
+            attained_gpu_s=None if remaining is None else remaining.attained_gpu_s,
         ), rows
 
 

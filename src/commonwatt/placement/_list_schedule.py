@@ -121,7 +121,7 @@ def start_now(c: Candidate, plan: Plan, effort: Records, room: Room) -> float:
         for r in range(job.first, job.last):
             if thrifty and not effort[r].thrifty:
                 continue
-            score = effort[r].busy_cost + price * effort[r].gpu_s + tardiness(job, rows[r].time_s)
+            score = effort[r].busy_cost + price * effort[r].gpu_s + tardiness(job, rows[r].time_s, rows[r].time_s)
             if score >= best_score or fits(job, r, rows, nodes, lists, held, picked, displace) < 0:
                 continue
             most = effort[r].share_cost / rows[r].width if fill else effort[r].idle_cost
@@ -200,7 +200,7 @@ def _best_in_pool(
             continue
         score = (
             effort[r].busy_cost + effort[r].share_cost + price * effort[r].gpu_s
-            + tardiness(job, now_s + rows[r].time_s)
+            + tardiness(job, now_s + rows[r].time_s, rows[r].time_s)
         )  # fmt: skip
         if score < best_score:
             best, best_score = r, score

@@ -7,6 +7,7 @@ from typing import get_args
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import one_of
 from commonwatt.model.scenario import SolverName
+from commonwatt.model.units import WEEK_S
 from commonwatt.placement._backfill import Backfill
 from commonwatt.placement._exact import Exact
 from commonwatt.placement._local_search import LocalSearch
@@ -24,6 +25,7 @@ PLAN_MOVES = 200  # of a local search over plans
 def make_solver(
     name: str, *, iterations: int = 1000, steps: int | None = None, placements: int | None = None,
     time_limit_s: float | None = None, fair_share_weight: float = 2.0, over_plans: bool = False,
+    size_weight: float = 0.0, max_age_s: float = WEEK_S, depth: int = 1000, thrifty: bool = False,
 ) -> PlacementSolver:  # fmt: skip
     """Return the solver *name*; settings that are not its own are ignored.
 
@@ -35,6 +37,8 @@ def make_solver(
         Of the local search; 20 for each iteration if ``None``.
     over_plans
         Whether the local search improves plans (see ``Lookahead``) instead of the objective.
+    size_weight, max_age_s, depth, thrifty
+        Of backfill.
     time_limit_s
         Of ``exact``, which reads the clock itself.
 
@@ -54,9 +58,12 @@ def make_solver(
         case "exact":
             return Exact(time_limit_s=time_limit_s)
         case "easy":
-            return Backfill()
+            return Backfill(depth=depth, thrifty=thrifty)
         case "fair-share":
-            return Backfill(fair_share_weight=fair_share_weight)
+            return Backfill(
+                fair_share_weight=fair_share_weight, size_weight=size_weight, max_age_s=max_age_s, depth=depth,
+                thrifty=thrifty,
+            )  # fmt: skip
         case "fifo" | "edf" | "priority" | "srtf":
             return PriorityOrder(name)
     raise InputError(one_of(SOLVERS, name), field="solver", value=name)
