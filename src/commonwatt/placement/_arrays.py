@@ -45,7 +45,8 @@ JOB = np.dtype(
 )
 MOST_OUTCOMES = 16
 # of a job whose run time is not certain: how many times are possible, and each relative to the expected one, less 1
-UNCERTAIN_JOB = np.dtype([*JOB.descr, ("outcomes", "i8"), ("spread", "f8", (MOST_OUTCOMES,))])
+# in front, as Numba takes a record that begins like another for one of its kind
+UNCERTAIN_JOB = np.dtype([("outcomes", "i8"), ("spread", "f8", (MOST_OUTCOMES,)), *JOB.descr])
 ROW = np.dtype(
     [
         ("klass", "i4"),
