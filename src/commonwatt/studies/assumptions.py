@@ -22,7 +22,7 @@ STEP_ASSUMES: dict[StepName, str] = {
     "thrifty-type": "Users accept another GPU type than they asked for, and a longer run on it. Speeds on other types "
     "are modelled for a drawn kind of model.",
     "planning": "Nothing of users: alone, jobs keep size and GPU type, and only order and nodes change. After the step "
-    "thrifty type it chooses the type too, and a job may wait for a thrifty one.",
+    "thrifty type it chooses the type too, of those that are free.",
     "consolidation": "Nothing of users. While nodes stay on, an empty node draws as much as a used one that idles, so "
     "that this pays only together with switching off.",
     "switching-off": "Nodes can be powered off and booted by the scheduler, with the power and times that are stated.",
