@@ -76,6 +76,11 @@ def _of_jobs(plan: StudyPlan) -> list[Assumption]:
         Assumption(what="Run times are known", value=KNOWLEDGE[plan.knowledge], drawn=False, switch="--knowledge"),
         Assumption(what="Running jobs", value="are never stopped or moved", drawn=False, switch="step preemption"),
         Assumption(
+            what=f"A job under {file.ours.label}",
+            value="starts as soon as it may" if file.ours.work_conserving else "may wait for less energy",
+            drawn=False, switch="ours.work_conserving",
+        ),
+        Assumption(
             what="Kind of model of each job: its power, its speed on other GPU types and counts",
             value="one of the published ones, each equally likely", drawn=True, switch="workload.profiles",
         ),
