@@ -44,6 +44,7 @@ class JobLog:
     dropped: Mapping[str, int] = field(default_factory=dict)  # records left out, by reason
     path: Path | None = None
     complete_from_s: float | None = None  # before this the log is known to lack jobs
+    series: tuple[str, ...] = ()  # [J] what the owner called the job, as repeated jobs share it; empty: not said
 
     @classmethod
     def of(
@@ -51,7 +52,7 @@ class JobLog:
         gpus: ArrayLike, gpu_type: Sequence[str] | None = None, time_limit_s: ArrayLike | None = None,
         start_s: ArrayLike | None = None, censored: ArrayLike | None = None, origin: datetime | None = None,
         reasons: Mapping[str, ArrayLike] | None = None, dropped: Mapping[str, int] | None = None,
-        path: Path | None = None, complete_from_s: float | None = None,
+        path: Path | None = None, complete_from_s: float | None = None, series: Sequence[str] | None = None,
     ) -> JobLog:  # fmt: skip
         """Sort by submission, leave out the records marked in *reasons* (a mask each; the first that applies counts).
 
@@ -86,6 +87,7 @@ class JobLog:
             dropped=counts,
             path=path,
             complete_from_s=complete_from_s,
+            series=() if series is None else tuple(series[i] for i in rows),
         )
 
     def __len__(self) -> int:
@@ -174,6 +176,7 @@ def window(log: JobLog, begin: str | None, days: float, *, carry_in: bool = True
         origin=None if log.origin is None else log.origin + timedelta(seconds=begin_s),
         dropped=log.dropped,
         path=log.path,
+        series=tuple(log.series[i] for i in rows) if log.series else (),
     )
 
 

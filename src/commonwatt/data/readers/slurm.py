@@ -46,6 +46,7 @@ class SacctJob:
     gpus: int
     gpu_type: str  # "": not said, or several
     running: bool
+    series: str = ""  # its owner and what they called it
 
 
 def gpus_of(resources: Iterable[tuple[str, int]]) -> tuple[int, str]:
@@ -114,6 +115,7 @@ def _job(path: Path, index: int, record: dict[str, Any]) -> SacctJob:
         gpus=gpus,
         gpu_type=gpu_type,
         running="RUNNING" in states or "SUSPENDED" in states,
+        series=f"{record.get('user') or ''}/{record.get('name') or ''}",
     )
 
 
@@ -176,6 +178,7 @@ def read_rows(path: Path, text: str) -> list[SacctJob]:
     resources = [table.text(name) for name in ("AllocTRES", "ReqTRES") if name in table]
     if not resources:
         raise InputError(f"this column or ReqTRES; run: {ASK}", file=path, field="AllocTRES")
+    called = [table.text(name) for name in ("User", "JobName") if name in table]
     jobs = []
     for row, name in enumerate(ids):
         if "." in name:
@@ -192,6 +195,7 @@ def read_rows(path: Path, text: str) -> list[SacctJob]:
                 gpus=gpus,
                 gpu_type=gpu_type,
                 running=states[row].startswith(("RUNNING", "SUSPENDED")),
+                series="/".join(column[row] for column in called),
             )
         )
     return jobs
@@ -298,6 +302,7 @@ def read(path: Path) -> JobLog:
         gpus=gpus,
         gpu_type=[job.gpu_type for job in jobs],
         time_limit_s=[job.limit_s for job in jobs],
+        series=[job.series for job in jobs],
         start_s=start_s - origin_s,
         censored=[job.running for job in jobs],
         origin=utc(origin_s),
