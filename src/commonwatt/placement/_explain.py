@@ -1,7 +1,7 @@
 """Why a job runs where it does, or waits: a typed reason, its numbers, and one sentence.
 
-Reasons follow from the finished schedule, so they hold whichever solver made it. Where run times are uncertain, what is expected
-is said with its chance.
+Reasons follow from the finished schedule, so they hold whichever solver made it. Where run times are uncertain, what
+is expected is said with its chance.
 """
 
 from __future__ import annotations
