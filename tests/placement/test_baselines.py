@@ -7,6 +7,7 @@ from commonwatt.model.place_file import PlaceFile
 from commonwatt.placement._backfill import Backfill, fair_share_factor
 from commonwatt.placement._priority_order import PriorityOrder
 from commonwatt.placement._problem import PlacementProblem
+from commonwatt.placement._solvers import make_solver
 from commonwatt.placement._sunk_idle import with_sunk_idle_power
 
 NODE = {"name": "n", "gpus": 4, "gpu_type": "V100", "idle_w": 100, "gpu_w": 100}
@@ -168,3 +169,14 @@ def test_idle_power_that_is_sunk_costs_nothing():
     price = p.class_idle_cost_s[0] / 100.0  # currency for a watt second
     assert sunk.node_cost == pytest.approx(busy_w * sunk.time_s * price)
     assert np.array_equal(sunk.time_s, p.time_s)
+
+
+def test_a_work_conserving_plan_leaves_no_job_waiting_for_a_thrifty_type():
+    """Without due dates, a plan that may wait lets jobs wait for the thrifty type for ever."""
+    p = mixed(gpu_w=1)
+    started = {}
+    for conserving in (False, True):
+        solver = make_solver("lookahead", work_conserving=conserving)
+        started[conserving] = solver.solve(p, np.random.default_rng(0)).best.assignments(p)
+    assert len(started[True]) == len(p)
+    assert len(started[False]) < len(p)

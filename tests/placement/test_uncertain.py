@@ -113,6 +113,8 @@ def test_what_is_expected_is_said_with_how_sure_it_is():
     assert one.likely_s == pytest.approx(np.quantile(time_s * p.outcomes[0], [0.1, 0.9]))
     assert "75% likely to be in time" in one.sentence
     assert "in 8 of 10 cases" in one.sentence
+    assert "over 90% likely" in replace(one, in_time=1.0).sentence
+    assert "under 10% likely" in replace(one, in_time=0.0).sentence
     assert two.in_time is None
     assert "no due date" in two.sentence
     assert "is expected to be late" in three.sentence

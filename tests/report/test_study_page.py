@@ -32,6 +32,15 @@ def test_what_is_known_of_run_times_is_said_loudly():
     assert loud in render_study(make_result(knowledge="oracle"))
 
 
+def test_a_log_that_names_no_type_is_said_loudly():
+    result = make_result()
+    unnamed = result.about.model_copy(update={"names_gpu_types": False})
+    assert "compare this with thrifty EASY" in render_study(make_result(about=unnamed))
+    assert "compare this with thrifty EASY" not in render_study(result)
+    alike = unnamed.model_copy(update={"gpu_types": ("V100",)})
+    assert "compare this with thrifty EASY" not in render_study(make_result(about=alike))
+
+
 @pytest.mark.parametrize(
     ("saved", "said"),
     [

@@ -133,3 +133,5 @@ def test_a_prediction_has_learned_exactly_what_had_ended():
 def test_digits_do_not_make_a_series():
     assert job_group("resnet50_lr0.1_seed17") == job_group("resnet18_lr0.3_seed4")
     assert job_group("bert") != job_group("gpt")
+    assert job_group("sweep-3fa9c1d") == job_group("sweep-0b77e2aa")
+    assert job_group("facade") != job_group("decade")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from commonwatt.control.beliefs import FIRST_LIMIT_S, reference_rows, relative_times
+from commonwatt.control.beliefs import FIRST_LIMIT_S, Beliefs, reference_rows, relative_times
 from commonwatt.control.job_registry import Status
 from commonwatt.model.scenario import Scenario
 from commonwatt.simulation.compose import believed_table, run_policy, slowdowns
@@ -85,6 +85,19 @@ def test_a_table_without_run_times_has_none():
     assert np.allclose(relative_times(twice).config_time_s, seen.config_time_s)
     assert np.allclose(seen.config_time_s[reference_rows(seen)], 1.0)
     assert (seen.epochs == 1).all()
+
+
+def test_what_the_log_calls_a_job_tells_more_than_its_number():
+    problem = prepared(week("predicted"))
+    table = problem.table
+    beliefs = {}
+    for name, series in (("told", ("a", "b") * len(table)), ("not told", ())):
+        beliefs[name] = Beliefs("predicted")
+        beliefs[name].submitted(replace(table, series=series[: len(table)]), np.arange(len(table)))
+    own = {name: one._all["groups"][: len(table), -2] for name, one in beliefs.items()}
+    told = len({(t, k, j % 2) for j, (t, k) in enumerate(zip(table.tenant, table.kinds, strict=True))})
+    assert len(np.unique(own["told"])) == told
+    assert len(np.unique(own["not told"])) == len(set(zip(table.tenant, table.kinds, strict=True)))
 
 
 def test_who_knows_all_sees_the_table_itself():

@@ -59,7 +59,8 @@ def make_result(**changes: object) -> StudyResult:
         version="0.1.0", seed=0, input_digest="5f" * 32, study="made up", currency="EUR",
         about=StudyLog(
             source="a log that is made up", begin=("2026-09-07",), days=7.0, weeks=2, seeds=(0, 1), jobs=900,
-            tenants=12, nodes=7, gpus=28, gpu_types=("V100", "A100"), window_s=6e5,
+            tenants=12, nodes=7, gpus=28, gpu_types=("V100", "A100"), names_gpu_types=True,
+            window_s=6e5,
             treatments={"left out of the log: never started": 3},
         ),
         baseline="as today", knowledge="user-limit", conservative_saving_pct=1.25, conservative_cost_saving_pct=1.1,
@@ -94,7 +95,8 @@ def _policy(name: str, role: str, k: int) -> StudyPolicy:
     )  # fmt: skip
     return StudyPolicy(
         policy=name, role=role, solver=None if role == "as-logged" else "easy", energy_kwh=1000.0, cost=170.0,
-        saved_pct=0.0, gpu_utilization=0.4, mean_wait_s=300.0, p50_wait_s=0.0, p95_wait_s=600.0, p99_wait_s=5000.0,
+        saved_pct=0.0, unfinished_pct=7.0,
+        gpu_utilization=0.4, mean_wait_s=300.0, p50_wait_s=0.0, p95_wait_s=600.0, p99_wait_s=5000.0,
         longest_wait_s=9000.0, mean_total_wait_s=310.0, slowdown_p50=1.0, slowdown_p99=20.0, unfairness_worst=2.5,
         most_starts=1, tail_s=3600.0, tenants=tenants,
     )  # fmt: skip

@@ -75,6 +75,13 @@ def test_the_log_itself_is_the_first_row(log):
     assert logged.gpu_utilization > 0
 
 
+def test_work_that_is_valued_and_not_metered_is_said(tmp_path):
+    log = write_log(tmp_path, jobs=10, days=0.05)  # all are submitted in an hour, and run for hours
+    result = done(log, **FEW)
+    assert result.policies[0].unfinished_pct > 50
+    assert any("valued, not metered" in note for note in result.notes)
+
+
 def test_a_log_without_starts_is_no_row(tmp_path):
     (tmp_path / "jobs.csv").write_text("job,tenant,submit_s,duration_s,gpus\na,t,0,3600,1\nb,t,60,1800,2\n")
     write_log(tmp_path)

@@ -102,9 +102,10 @@ class Beliefs:
             self._all = np.concatenate((self._all, np.zeros(more, _JOB)))
         new = self._all[first : self._count]
         new["limit_s"], new["from_s"], new["unit"] = table.time_limit_s[rows], np.inf, 1.0
+        names = table.series or table.names
         new["groups"] = self.predictor.groups([
             JobFeatures(
-                table.tenants[table.tenant[j]], table.names[j], table.kinds[j], int(table.requested_gpus[j]),
+                table.tenants[table.tenant[j]], names[j], table.kinds[j], int(table.requested_gpus[j]),
                 float(table.time_limit_s[j]),
             )
             for j in rows

@@ -32,7 +32,7 @@ class Policy:
             spec.solver, iterations=spec.iterations, steps=spec.iterations, placements=spec.placements,
             time_limit_s=spec.time_limit_s, fair_share_weight=spec.fair_share_weight, over_plans=spec.aim == "plan",
             size_weight=spec.size_weight, max_age_s=spec.max_age_s, depth=spec.backfill_depth,
-            thrifty=spec.gpu_type_choice == "thrifty",
+            thrifty=spec.gpu_type_choice == "thrifty", work_conserving=spec.work_conserving,
         )  # fmt: skip
         return cls(spec.label, solver, spec.idle_power == "sunk")
 

@@ -98,7 +98,8 @@ class PlacementExplanation:
             why = "the cheapest configuration" + ("" if self.spare_s is None else " that meets its due date")
             return f"{head}: {why} ({self.cost:.4g} for energy); {ends}"
         if self.reason is Reason.FASTEST:
-            return f"{head}: the fastest one, as it is late in any case; {ends}"
+            late = "late in any case" if self.expected_s is None else "expected to be late"
+            return f"{head}: the fastest one, as it is {late}; {ends}"
         why_not = "is free, but left to other jobs" if self.alternative_fits else "does not fit now"
         if self.reason is Reason.LATE:
             return f"{head}: a faster configuration {why_not}; {ends}"
@@ -112,7 +113,7 @@ class PlacementExplanation:
         likely = f"{_span(low)} to {_span(high)} in 8 of 10 cases"
         if self.spare_s is None or self.in_time is None:
             return f"it is expected to run {_span(self.expected_s)} more ({likely}); it has no due date"
-        chance = f"{100 * self.in_time:.0f}% likely to be in time"
+        chance = f"{_chance(self.in_time)} likely to be in time"
         return f"it is expected to run {_span(self.expected_s)} more ({likely}), and is {chance}"
 
     def _waiting(self) -> str:
@@ -159,6 +160,13 @@ def _span(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _chance(probability: float) -> str:
+    """A probability as a share of a few outcomes can tell it: never none, never certainty."""
+    if 0.1 <= probability <= 0.9:
+        return f"{100 * probability:.0f}%"
+    return "over 90%" if probability > 0.5 else "under 10%"
 
 
 def _ends(spare_s: float | None) -> str:

@@ -249,6 +249,12 @@ class PolicySpec(FileModel):
     )  # fmt: skip
     max_age_s: float = quantity("fair-share: age at which the age factor is 1 (PriorityMaxAge)", "s", 7 * 86400.0, gt=0)
     backfill_depth: int = quantity("easy, fair-share: waiting jobs looked at (bf_max_job_test)", "jobs", 1000, ge=1)
+    work_conserving: bool = quantity(
+        "lookahead, local-search: whether a job starts as soon as a configuration it may have is free, instead of "
+        "waiting for one of less energy until its due date presses; without due dates it would wait for ever",
+        "-",
+        False,  # noqa: FBT003
+    )
     gpu_type_choice: Literal["fastest", "thrifty"] = quantity(
         "easy, fair-share: of the free GPU types, the fastest that was asked for, or the one that takes least energy "
         "for the requested size",
@@ -305,8 +311,8 @@ class Scenario(FileModel):
         "standard deviation of the logarithm of true over expected run time", "-", 0.0, ge=0, le=2
     )
     knowledge: Knowledge = quantity(
-        "what schedulers know of run times in advance: all (oracle), the declared limit (without one: the largest "
-        "declared so far), what jobs that have ended tell (predicted), or nothing",
+        "simulations: what schedulers know of run times in advance: all (oracle), the declared limit (without one: the "
+        "largest declared so far), what jobs that have ended tell (predicted), or nothing",
         "-",
         "oracle",
     )

@@ -39,7 +39,7 @@ def _alternatives() -> tuple[PolicySpec, ...]:
 
 
 def _ours() -> PolicySpec:
-    return PolicySpec(solver="lookahead", name="commonwatt")
+    return PolicySpec(solver="lookahead", name="commonwatt", work_conserving=True)
 
 
 def _off() -> UnusedNodes:

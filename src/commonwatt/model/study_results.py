@@ -32,6 +32,7 @@ class StudyLog(ResultModel):
     nodes: int = quantity("nodes")
     gpus: int = quantity("GPUs", "GPUs")
     gpu_types: tuple[str, ...] = quantity("GPU types of the cluster")
+    names_gpu_types: bool = quantity("whether the log tells on which GPU type jobs ran")
     window_s: float = quantity("window of a period: from its first to its last submission; mean", "s")
     treatments: dict[str, int] = quantity("jobs not taken as the log has them, by what was done")
 
@@ -86,6 +87,7 @@ class StudyPolicy(ResultModel):
     energy_kwh: float | None = quantity("energy in the window", "kWh")
     cost: float | None = quantity("its cost, PUE included", "currency")
     saved_pct: float | None = quantity("energy saved against the baseline", "%")
+    unfinished_pct: float | None = quantity("part of that energy that is unfinished work: valued, not metered", "%")
     gpu_utilization: float | None = quantity("allocated GPU time over GPU time of the cluster, in the window")
     mean_wait_s: float = quantity("mean time from submission to first start", "s")
     p50_wait_s: float = quantity("median", "s")

@@ -28,7 +28,11 @@ from commonwatt.placement._arrays import Candidate, Records, copy, keep, prepare
 from commonwatt.placement._list_schedule import Plan, Room, efforts, finish, start_now
 from commonwatt.placement._problem import PlacementProblem, PlacementSearch, Schedule
 
-__all__ = ["Lookahead"]
+__all__ = ["MAY_WAIT", "NEVER_WAIT", "Lookahead"]
+
+Styles = tuple[tuple[float, bool], ...]
+MAY_WAIT: Styles = ((np.inf, False), (1.0, True))
+NEVER_WAIT: Styles = ((np.inf, False), (np.inf, True))
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Lookahead:
 
     patience: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0)
     prices: tuple[float, ...] = (1.0, 2.0)
-    styles: tuple[tuple[float, bool], ...] = ((np.inf, False), (1.0, True))
+    styles: Styles = MAY_WAIT
     moves: int = 0
     least_gain: float = 0.05
 

@@ -70,6 +70,8 @@ def _loud(result: StudyResult) -> str:
     parts = []
     if result.knowledge == "oracle":
         parts.append("Every scheduler here is told every run time exactly. No real one is: these are upper limits.")
+    if not result.about.names_gpu_types and len(result.about.gpu_types) > 1:
+        parts.append("The log names no GPU type, so schedulers choose it: compare this with thrifty EASY, not with 0.")
     if not result.finished:
         parts.append("Not all runs are done: run the same command again to go on.")
     return "".join(f'<p class="loud">{escape(part)}</p>' for part in parts)
@@ -208,7 +210,7 @@ def _policies_note(result: StudyResult) -> str:
 def _policies_table(result: StudyResult) -> str:
     columns = [
         Column("Policy", number=False), Column("Energy", "in the window"), Column("Cost"),
-        Column("Saved", "of energy, against today"),
+        Column("Saved", "of energy, against today"), Column("Unfinished", "part of the energy: valued, not metered"),
         Column("GPUs in use", "share of all, in the window"), Column("Mean wait"), Column("p50"), Column("p95"),
         Column("p99"), Column("Longest"), Column("Wait in all", "also after preemption"), Column("Slowdown p50"),
         Column("Slowdown p99"), Column("Worst unfairness", "finish-time fairness; 1 is a fair share"),
@@ -216,7 +218,7 @@ def _policies_table(result: StudyResult) -> str:
     ]  # fmt: skip
     rows = in_one_unit(
         (_policy_row(policy, i, result.currency) for i, policy in enumerate(result.policies)),
-        {1: fmt.energy, **dict.fromkeys(range(5, 11), fmt.duration), 15: fmt.duration},
+        {1: fmt.energy, **dict.fromkeys(range(6, 12), fmt.duration), 16: fmt.duration},
     )
     return html_table("All schedulers, sizes, types and nodes as today", columns, rows, sortable=False)
 
@@ -229,6 +231,7 @@ def _policy_row(policy: StudyPolicy, index: int, currency: str) -> list[Cell]:
         Cell("", policy.energy_kwh),
         Cell(fmt.money(policy.cost, currency)),
         Cell("" if policy.role == "baseline" else signed_pct(policy.saved_pct)),
+        Cell(signed_pct(policy.unfinished_pct)),
         Cell(fmt.percent(policy.gpu_utilization)),
         Cell("", policy.mean_wait_s),
         Cell("", policy.p50_wait_s),

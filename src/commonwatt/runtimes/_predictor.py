@@ -31,11 +31,12 @@ __all__ = ["JobFeatures", "RuntimePredictor", "Shrinkage", "job_group"]
 LEVELS = 7
 _OWN = 2  # of these, of jobs of the same name
 _LARGEST_WEIGHT = 1e12
-_DIGITS = re.compile(r"\d+")
+_ROWS = 2048  # predicted at a time
+_DIGITS = re.compile(r"\b(?=[a-f]*\d)[0-9a-f]{6,}\b|\d+")  # a hash, or a number
 
 
 def job_group(name: str) -> str:
-    """Return what jobs of the same series share: the name without its digits.
+    """Return what jobs of the same series share: the name without its digits and hashes.
 
     >>> job_group("resnet50-seed17") == job_group("resnet50-seed4")
     True
@@ -131,11 +132,17 @@ class RuntimePredictor:
 
     def predict(self, groups: Ints) -> RuntimeDistribution:
         """Return the distributions of the run times of jobs of these *groups* ([J, levels])."""
+        parts = [self._believed(groups[k : k + _ROWS]) for k in range(0, len(groups), _ROWS)]
+        return RuntimeDistribution(np.concatenate(parts) if parts else np.zeros((0, BINS)))
+
+    def _believed(self, groups: Ints) -> Floats:
         strength = self.shrinkage.strength
         believed = np.broadcast_to(self._root, (len(groups), BINS))
         for level in range(LEVELS):
             own = groups[:, level]
-            seen = self._counts[own] / self._weight[own, None]
+            seen = self._counts[own]
+            seen /= self._weight[own, None]
             seen += strength * believed
-            believed = seen / seen.sum(axis=1, keepdims=True)
-        return RuntimeDistribution(believed)
+            seen /= seen.sum(axis=1, keepdims=True)
+            believed = seen
+        return believed

@@ -22,7 +22,7 @@ STEP_ASSUMES: dict[StepName, str] = {
     "thrifty-type": "Users accept another GPU type than they asked for, and a longer run on it. Speeds on other types "
     "are modelled for a drawn kind of model.",
     "planning": "Nothing of users: alone, jobs keep size and GPU type, and only order and nodes change. After the step "
-    "thrifty type it chooses the type too, and a job may wait for a thrifty one.",
+    "thrifty type it chooses the type too, of those that are free.",
     "consolidation": "Nothing of users. While nodes stay on, an empty node draws as much as a used one that idles, so "
     "that this pays only together with switching off.",
     "switching-off": "Nodes can be powered off and booted by the scheduler, with the power and times that are stated.",
@@ -75,6 +75,11 @@ def _of_jobs(plan: StudyPlan) -> list[Assumption]:
         Assumption(what="Due dates", value=due, drawn=due.startswith("drawn"), switch="due_dates"),
         Assumption(what="Run times are known", value=KNOWLEDGE[plan.knowledge], drawn=False, switch="--knowledge"),
         Assumption(what="Running jobs", value="are never stopped or moved", drawn=False, switch="step preemption"),
+        Assumption(
+            what=f"A job under {file.ours.label}",
+            value="starts as soon as it may" if file.ours.work_conserving else "may wait for less energy",
+            drawn=False, switch="ours.work_conserving",
+        ),
         Assumption(
             what="Kind of model of each job: its power, its speed on other GPU types and counts",
             value="one of the published ones, each equally likely", drawn=True, switch="workload.profiles",

@@ -104,7 +104,7 @@ def _of_scenario(scenario: Scenario, path: Path) -> StudyFile:
         for name in ("name", "workload", "nodes", "tenants", "electricity", "interval_s", "preemption")
     }
     if ours.solver not in ("fair-share", "easy"):
-        fields["ours"] = ours.model_copy(update=plain | {"name": ours.label})
+        fields["ours"] = ours.model_copy(update=plain | {"name": ours.label, "work_conserving": True})
     return validate(StudyFile(**fields, **baseline).model_dump(), StudyFile)
 
 

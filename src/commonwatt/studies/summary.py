@@ -18,6 +18,8 @@ from commonwatt.studies.savings import interval, mean, saved_pct
 __all__ = ["study_result"]
 
 Table = list[list[PolicyResult | None]]  # [period][seed]
+MOST_VALUED_PCT = 20.0
+"""Part of the energy that may be valued, not metered, without a note."""
 _UNKNOWN: Table = [[None]]
 
 
@@ -42,7 +44,7 @@ def study_result(plan: StudyPlan, outcome: StudyOutcome) -> StudyResult:
         waterfall=tuple(_waterfall(plan, tables)),
         policies=tuple(_policies(plan, tables, outcome)),
         assumptions=assumptions_of(plan),
-        notes=tuple(_notes(plan)),
+        notes=tuple(_notes(plan, tables[0])),
         finished=whole,
     )
 
@@ -84,6 +86,7 @@ def _about(plan: StudyPlan, outcome: StudyOutcome) -> StudyLog:
         nodes=len(first.cluster),
         gpus=first.cluster.total_gpus,
         gpu_types=first.cluster.gpu_types,
+        names_gpu_types=plan.names_types,
         window_s=float(np.mean(spans)),
         treatments=_treatments(plan, outcome),
     )
@@ -181,6 +184,7 @@ def _policy(name: str, role: str, row: StudyRow | None, table: Table, base: Tabl
         energy_kwh=mean(_energy(table)),
         cost=mean(_cost(table)),
         saved_pct=saved_pct(_energy(table), _energy(base)),
+        unfinished_pct=_unfinished_pct(table),
         gpu_utilization=mean([result.window_gpu_utilization for result in results]),
         longest_wait_s=max(result.longest_wait_s for result in results),
         unfairness_worst=mean([result.finish_time_fairness.worst for result in results]),
@@ -188,6 +192,12 @@ def _policy(name: str, role: str, row: StudyRow | None, table: Table, base: Tabl
         tenants=tuple(_tenants(results)),
         **means,
     )
+
+
+def _unfinished_pct(table: Table) -> float | None:
+    valued = mean(_numbers(table, lambda result: result.unfinished_energy_kwh))
+    whole = mean(_energy(table))
+    return None if valued is None or not whole else 100.0 * valued / whole
 
 
 def _tenants(results: Sequence[PolicyResult]) -> list[StudyTenant]:
@@ -209,14 +219,25 @@ def _tenants(results: Sequence[PolicyResult]) -> list[StudyTenant]:
     return sorted(rows, key=lambda row: (-row.jobs, row.tenant))
 
 
-def _notes(plan: StudyPlan) -> Iterator[str]:
+def _notes(plan: StudyPlan, base: Table) -> Iterator[str]:
     file = plan.file
     if plan.knowledge == "oracle":
         yield "Every scheduler here knows every run time exactly. No real one does: read all savings as upper limits."
+    if not plan.names_types and len(plan.first().cluster.gpu_types) > 1:
+        yield (
+            "The log names no GPU type, so every scheduler chooses one: the headline contains that choice, which "
+            "thrifty EASY has too."
+        )
     if len(plan.starts) == 1 and len(plan.seeds) == 1:
         yield "One period and one seed: how much the saving would differ in another week is not known."
     elif len(plan.starts) == 1:
         yield "One period: the interval covers what is drawn, not other weeks."
+    valued = _unfinished_pct(base)
+    if valued is not None and valued > MOST_VALUED_PCT:
+        yield (
+            f"{valued:.0f}% of the energy is work that is unfinished at the end of a period: valued, not metered. The "
+            "period is short for jobs as long as these; give more days."
+        )
     if plan.log is None or np.isnan(plan.log.start_s).all():
         yield "The log itself is not among the rows: it does not tell when jobs started."
     if any(spec.solver == "srtf" for spec in file.alternatives):
