@@ -1,8 +1,9 @@
 """commonwatt: fair, energy-aware sharing of accelerators.
 
-Five decisions, each by one call; each takes a file, a mapping or a validated model and returns a typed result:
+Each decision by one call; each takes a file, a mapping or a validated model and returns a typed result:
 
 - ``simulate``: replay a workload on a cluster under several policies.
+- ``study``: what another scheduler would have saved on a job log, and what that assumes.
 - ``place``: which job runs on which node with how many GPUs now.
 - ``partition``, ``partition_mig``: which hardware configuration, and whose share of it.
 - ``map_layers``: which layer on which sub-accelerator, in which order.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as typing has it, whose import would be most of the time of this one
 if TYPE_CHECKING:
-    from commonwatt._api import forecast, map_layers, partition, partition_mig, place, simulate, timeslice
+    from commonwatt._api import forecast, map_layers, partition, partition_mig, place, simulate, study, timeslice
 
     __version__: str
 
@@ -30,6 +31,7 @@ __all__ = [
     "partition_mig",
     "place",
     "simulate",
+    "study",
     "timeslice",
 ]
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Placement,
         Shown,
         Simulation,
+        Study,
         Sweep,
         TimeslicePlan,
     )
@@ -38,10 +39,12 @@ if TYPE_CHECKING:
     from commonwatt.model.partition_file import PartitionFile
     from commonwatt.model.place_file import PlaceFile
     from commonwatt.model.scenario import Scenario
+    from commonwatt.model.study_file import StudyFile
     from commonwatt.model.timeslice_file import PlanFile
     from commonwatt.simulation.runner import Backend, Listener
+    from commonwatt.studies.run import Following
 
-__all__ = ["forecast", "map_layers", "partition", "partition_mig", "place", "simulate", "timeslice"]
+__all__ = ["forecast", "map_layers", "partition", "partition_mig", "place", "simulate", "study", "timeslice"]
 
 M = TypeVar("M", bound=FileModel)
 S = TypeVar("S", bound="Shown")
@@ -133,6 +136,96 @@ def simulate(
 
     simulation._draw = draw  # noqa: SLF001
     return simulation
+
+
+def study(
+    log: str | Path | Mapping[str, object] | StudyFile,
+    *,
+    nodes: str | Path | None = None,
+    begin: str | None = None,
+    days: float | None = None,
+    weeks: int | None = None,
+    seeds: int | None = None,
+    knowledge: str | None = None,
+    gpu_type: str | None = None,
+    price_per_kwh: float | None = None,
+    pue: float | None = None,
+    currency: str | None = None,
+    out: str | Path | None = None,
+    folder: str | Path | None = None,
+    seed: int = 0,
+    jobs: int | None = None,
+    following: Following | None = None,
+) -> Study:
+    """Say what another scheduler would have saved on a log, first without changing anything that users see.
+
+    Parameters
+    ----------
+    log
+        A job log of any format that is read, the name of a public one, a study file or a scenario; or a study as a
+        mapping or a model.
+    nodes
+        For a log: what ``scontrol show node`` printed, or a scenario with nodes.
+    begin, days, weeks
+        Start, length and number of periods. [default: the file's; of a log its last whole weeks, up to 4]
+    seeds
+        Seeds of each period, from *seed* on.
+    knowledge
+        What schedulers know of run times: ``auto``, ``oracle``, ``user-limit``, ``predicted`` or ``none``.
+    gpu_type
+        GPU type of jobs whose log names none.
+    price_per_kwh, pue, currency
+        Of electricity.
+    out
+        Folder for report and result, where what is done is kept: the next study there goes on from it.
+    folder
+        Folder that paths of a mapping or model are relative to. [default: the current one]
+    jobs
+        Runs at a time, in processes; one per CPU if not given.
+    following
+        Opens a listener that is told how far the runs are.
+
+    Returns
+    -------
+    Study
+        Conservative saving with its interval, waterfall, policies and assumptions. One row a policy in ``to_frame``.
+
+    Raises
+    ------
+    InputError
+        Something is wrong in a file or an argument.
+    StudyInterruptedError
+        On Ctrl-C; what was done is kept in *out*.
+    """
+    from commonwatt._results import Study
+    from commonwatt.model.study_file import StudyFile
+    from commonwatt.report.study_folder import check_study_folder, write_study
+    from commonwatt.studies.draft import Wishes, load_study, wished
+    from commonwatt.studies.run import plan_study, run_study
+    from commonwatt.studies.summary import study_result
+
+    wishes = Wishes(
+        nodes=None if nodes is None else Path(nodes), begin=begin, days=days, weeks=weeks, seeds=seeds,
+        knowledge=knowledge, gpu_type=gpu_type, price_per_kwh=price_per_kwh, pue=pue, currency=currency,
+    )  # fmt: skip
+    if isinstance(log, str | Path):
+        file, base = load_study(log, wishes)
+    else:
+        file, base = wished(_read(log, StudyFile)[0], wishes), Path() if folder is None else Path(folder)
+    target = None if out is None else Path(out)
+    if target is not None:
+        check_study_folder(target)
+    plan = plan_study(file, base, seed)
+    result = study_result(plan, run_study(plan, folder=target, jobs=jobs or os.cpu_count() or 1, following=following))
+    if target is not None:
+        write_study(target, file, base, result)
+
+    def draw(to: Path) -> None:
+        from commonwatt.report.study_plot import save_waterfall
+
+        save_waterfall(result, to)
+
+    return _shown(Study, result, draw)
 
 
 def _only(scenario: Scenario, policies: Sequence[str]) -> Scenario:

@@ -19,6 +19,7 @@ from commonwatt.model.map_results import MapResult
 from commonwatt.model.mig_results import MigResult
 from commonwatt.model.partition_results import PartitionResult
 from commonwatt.model.results import PlaceResult, SimulationResult, SweepResult
+from commonwatt.model.study_results import StudyResult
 from commonwatt.model.timeslice_results import TimeslicePlanResult
 from commonwatt.model.units import plural
 
@@ -35,6 +36,7 @@ __all__ = [
     "Placement",
     "Shown",
     "Simulation",
+    "Study",
     "SvgPicture",
     "Sweep",
     "TimeslicePlan",
@@ -140,6 +142,18 @@ class Sweep(Shown, SweepResult):
 
     def _headline(self) -> str:
         return f"{self.scenario}: mean and standard deviation of {plural(len(self.seeds), 'seed')}"
+
+
+class Study(Shown, StudyResult):
+    """A log under several schedulers, as conservative as can be and step by step less so; one row for each policy."""
+
+    def _rows(self) -> Iterable[BaseModel]:
+        return self.policies
+
+    def _headline(self) -> str:
+        from commonwatt.report.study_text import headline, interval_text
+
+        return f"{headline(self)} {interval_text(self)}"
 
 
 class Placement(Shown, PlaceResult):

@@ -117,6 +117,22 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(monkeypatch):
     assert all(a <= b for a, b in pairwise(percent))
 
 
+def test_progress_says_day_jobs_rate_and_time_left(monkeypatch):
+    monkeypatch.setattr(output, "LINE_EVERY_S", 0.01)
+    said: list[str] = []
+    monkeypatch.setattr(output, "say", said.append)
+    submit_s = [0.0, 43_200.0, 86_400.0, 172_800.0]
+    with output.progress_bar("runs", 2, submit_s[-1], output.pace_of(submit_s)) as bar:
+        bar.at("fifo", 86_400.0)
+        while not any("day 1.0" in line for line in said):
+            time.sleep(0.01)
+        bar.done()
+        bar.done()
+    form = r"runs: 0 of 2 done, 25%, \d+ s, day 1\.0 of 2\.0, 3 of 4 jobs, [\d.e+]+ days/s, \d+ s left"
+    assert any(re.fullmatch(form, line) for line in said)
+    assert said[-1] == re.match(r"runs: 2 of 2 done, 100%, \d+ s", said[-1])[0]
+
+
 def test_what_is_quick_shows_no_progress(capsys, monkeypatch):
     monkeypatch.setattr(output, "LINE_EVERY_S", 3600.0)
     with output.progress_bar("runs", 1, 100.0) as bar:

@@ -335,7 +335,7 @@ def test_a_job_that_moves_and_is_called_off_while_it_leaves_loses_what_it_lost(b
     handle, (there,) = b.reconciler.engine.handle_of(job), b.engine.runs()[job]
     controller = b.reconciler.controller
     (stopped,) = controller.engine.apply([Stop(handle)])
-    controller._account_for_stop(stopped)
+    controller._account_for_stop(stopped, 0.0)
     row = controller.registry.row_of(handle, (1 - there,), 2)
     controller.registry.place(handle, row, (1 - there,), b.clock())
     controller.engine.apply([Start(handle, "j", (1 - there,), 2)])

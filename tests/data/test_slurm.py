@@ -43,6 +43,7 @@ def test_parsable2(write):
     assert log.duration_s.tolist() == [172810, 3600, 1200, 1800]  # 105: its last run
     assert log.gpus.tolist() == [2, 4, 1, 3]
     assert log.gpu_type == ("", "v100", "", "")  # 104 has two types
+    assert log.series == ("bob/sweep", 'ann/train "a', "ann/again", "ann/mix")
     assert log.time_limit_s[:3].tolist() == [math.inf, 86400, 3600]
     assert math.isnan(log.time_limit_s[3])
     assert log.censored.tolist() == [True, False, False, False]
@@ -96,8 +97,9 @@ def gpu(count, name="gpu"):
 
 
 def test_json(write):
-    log = read_jobs(write, job(1), job(2, time__submission=1_000_010))
+    log = read_jobs(write, job(1) | {"user": "ann", "name": "train"}, job(2, time__submission=1_000_010))
     assert log.job == ("1", "2")
+    assert log.series[0] == "ann/train"
     assert log.tenant == ("ml", "ml")
     assert log.submit_s.tolist() == [0, 10]
     assert log.start_s.tolist() == [60, 60]

@@ -110,3 +110,12 @@ def test_refuses(wrong):
 def test_a_series_file_must_have_been_read():
     with pytest.raises(InputError, match="series_file"):
         Electricity(series_file="prices.csv").tariff()
+
+
+def test_a_flat_tariff_costs_the_same_over_the_whole_time():
+    points = [ElectricityPoint(from_s=0, price_per_kwh=0.1), ElectricityPoint(from_s=3600, price_per_kwh=0.4)]
+    tariff = Electricity(series=points, repeat_s=7200, pue=1.5).tariff()
+    flat = tariff.flat(0, 14_400)
+    assert flat.price.is_constant
+    assert float(flat.cost(1000, 0, 14_400)) == pytest.approx(float(tariff.cost(1000, 0, 14_400)))
+    assert float(flat.cost(1000, 0, 3600)) == pytest.approx(1.5 * 0.25)

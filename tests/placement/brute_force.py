@@ -35,6 +35,13 @@ def all_schedules(problem: PlacementProblem) -> Iterator[Schedule]:
         yield schedule
 
 
+def late_in_words(problem: PlacementProblem, j: int, begins_s: float, time_s: float) -> float:
+    """Mean lateness of a job that begins so long from now and is expected to run *time_s*."""
+    outcomes = [1.0] if problem.outcomes is None else problem.outcomes[j]
+    ends_s = [problem.now_s + begins_s + time_s * outcome for outcome in outcomes]
+    return sum(max(0.0, end_s - problem.due_s[j]) for end_s in ends_s) / len(ends_s)
+
+
 def worth_in_words(problem: PlacementProblem, schedule: Schedule) -> float:
     """The objective of DESIGN section 4 once more, written down independently, one node and one job at a time."""
     total = 0.0
@@ -44,11 +51,11 @@ def worth_in_words(problem: PlacementProblem, schedule: Schedule) -> float:
         rows = [r for r in range(problem.start[j], problem.start[j + 1]) if r != problem.stay[j]] or [problem.stay[j]]
         if row == POSTPONED:
             slow = max(problem.time_s[r] for r in rows)
-            late = max(0.0, problem.now_s + problem.interval_s + slow - problem.due_s[j])
+            late = late_in_words(problem, j, problem.interval_s, slow)
             total += problem.postponement_penalty * problem.weight[j] * late if problem.weight[j] else 0.0
         else:
             ends[j] = problem.time_s[row]
-            late = max(0.0, problem.now_s + problem.time_s[row] - problem.due_s[j])
+            late = late_in_words(problem, j, 0.0, problem.time_s[row])
             total += problem.weight[j] * late if problem.weight[j] else 0.0
     for n in range(len(problem.node_names)):
         here = [j for j in ends if n in schedule.nodes_of(problem, j)]

@@ -7,6 +7,8 @@ from commonwatt.model.place_file import PlaceFile
 from commonwatt.placement._backfill import Backfill, fair_share_factor
 from commonwatt.placement._priority_order import PriorityOrder
 from commonwatt.placement._problem import PlacementProblem
+from commonwatt.placement._solvers import make_solver
+from commonwatt.placement._sunk_idle import with_sunk_idle_power
 
 NODE = {"name": "n", "gpus": 4, "gpu_type": "V100", "idle_w": 100, "gpu_w": 100}
 
@@ -130,3 +132,51 @@ def test_fair_share_factor_is_two_to_minus_usage_over_entitlement():
     factor = fair_share_factor(np.array([30.0, 10.0, 0.0]), np.array([2.0, 1.0, 1.0]))
     assert factor == pytest.approx([2 ** -(0.75 / 0.5), 2 ** -(0.25 / 0.25), 1.0])
     assert fair_share_factor(np.zeros(2), np.ones(2)).tolist() == [1.0, 1.0]
+
+
+def mixed(**t4):
+    """A cluster of two types, one job a letter, of a size that every type has."""
+    nodes = [{**NODE, "name": "quick"}, {**NODE, "name": "slow", "gpu_type": "T4", "idle_w": 10, "gpu_w": 30, **t4}]
+    times = {"V100": [1000, 600], "T4": [2000, 1200]}
+    jobs = [{"name": n, "tardiness_weight": 0, "times_s": times, "requested_gpus": 1} for n in "abcde"]
+    return PlacementProblem.of(PlaceFile.model_validate({"nodes": nodes, "jobs": jobs}))
+
+
+def test_thrifty_backfill_gives_the_free_type_with_the_least_energy_for_the_requested_size():
+    p = mixed()
+    placed = Backfill(thrifty=True).solve(p, np.random.default_rng(0)).best.assignments(p)
+    assert [(a.nodes[0], a.gpus) for a in placed] == [("slow", 1)] * 4 + [("quick", 1)]
+    p = mixed(gpu_w=80)  # 80 W for twice as long is more than 100 W
+    placed = Backfill(thrifty=True).solve(p, np.random.default_rng(0)).best.assignments(p)
+    assert [a.nodes[0] for a in placed] == ["quick"] * 4 + ["slow"]
+
+
+def test_thrifty_backfill_passes_over_the_type_that_was_asked_for_but_not_the_size():
+    nodes = [{**NODE, "name": "quick"}, {**NODE, "name": "slow", "gpu_type": "T4", "idle_w": 10, "gpu_w": 10}]
+    asked = {"requested_gpus": 2, "requested_gpu_type": "V100"}
+    jobs = [{"name": "a", "tardiness_weight": 0, "times_s": {"V100": [1000, 600], "T4": [2000, 1900]}, **asked}]
+    p = PlacementProblem.of(PlaceFile.model_validate({"nodes": nodes, "jobs": jobs}))
+    for thrifty, place in ((False, ("quick", 2)), (True, ("slow", 2))):
+        (a,) = Backfill(thrifty=thrifty).solve(p, np.random.default_rng(0)).best.assignments(p)
+        assert (a.nodes[0], a.gpus) == place
+
+
+def test_idle_power_that_is_sunk_costs_nothing():
+    p = mixed()
+    sunk = with_sunk_idle_power(p)
+    assert not sunk.class_idle_cost_s.any()
+    busy_w = np.where(sunk.klass == 0, 100.0, 30.0) * sunk.per_node
+    price = p.class_idle_cost_s[0] / 100.0  # currency for a watt second
+    assert sunk.node_cost == pytest.approx(busy_w * sunk.time_s * price)
+    assert np.array_equal(sunk.time_s, p.time_s)
+
+
+def test_a_work_conserving_plan_leaves_no_job_waiting_for_a_thrifty_type():
+    """Without due dates, a plan that may wait lets jobs wait for the thrifty type for ever."""
+    p = mixed(gpu_w=1)
+    started = {}
+    for conserving in (False, True):
+        solver = make_solver("lookahead", work_conserving=conserving)
+        started[conserving] = solver.solve(p, np.random.default_rng(0)).best.assignments(p)
+    assert len(started[True]) == len(p)
+    assert len(started[False]) < len(p)

@@ -12,7 +12,7 @@ from commonwatt.cli.output import completed_by, json_option, plot_option, print_
 if TYPE_CHECKING:
     from commonwatt.model.results import DataCheckResult, DataListResult, LogSummary, SizeRow
 
-__all__ = ["command"]
+__all__ = ["columns_of", "command"]
 
 _SHOWN = 8  # tenants in the terminal; --json has all
 
@@ -80,7 +80,7 @@ def check(file: str, *, source: str | None, columns: tuple[str, ...], plot: Path
     from commonwatt.model.errors import InputError
 
     path, own_format = locate_input(file)
-    checked = read(path, source or own_format, _columns(columns))
+    checked = read(path, source or own_format, columns_of(columns))
     if plot is not None:
         if checked.log is None:
             raise InputError("a job log, as there is nothing to draw of profiles", field="--plot", value=file)
@@ -94,7 +94,8 @@ def check(file: str, *, source: str | None, columns: tuple[str, ...], plot: Path
         _tell_check(checked.result, named=own_format is not None)
 
 
-def _columns(given: tuple[str, ...]) -> dict[str, str]:
+def columns_of(given: tuple[str, ...]) -> dict[str, str]:
+    """Read what ``--column OURS=THEIRS`` was given; raises ``InputError``."""
     from commonwatt.model.errors import InputError
 
     columns = {}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
@@ -24,6 +25,7 @@ __all__ = [
     "digest",
     "json_option",
     "needing",
+    "pace_of",
     "plot_option",
     "print_json",
     "progress_bar",
@@ -31,6 +33,7 @@ __all__ = [
     "seed_option",
 ]
 
+DAY_S = 86400.0
 LINE_EVERY_S = 5.0
 """Seconds between two lines of progress where standard error is not a terminal."""
 
@@ -149,6 +152,11 @@ class RunProgress:
         return self._finished
 
     @property
+    def furthest_s(self) -> float:
+        """How far the run under way is that has come furthest, in its own time."""
+        return min(self._length_s, max((self._here_s, *self._elsewhere_s())))
+
+    @property
     def completed(self) -> float:
         """Runs that have ended, and the parts of those under way."""
         under_way = [self._here_s, *self._elsewhere_s()]
@@ -156,10 +164,20 @@ class RunProgress:
 
 
 @contextmanager
-def progress_bar(what: str, total: int, length_s: float) -> Iterator[RunProgress]:
-    """Show on standard error how far *total* runs of *length_s* are: a bar, or a line every few seconds elsewhere."""
+def progress_bar(
+    what: str, total: int, length_s: float, pace: Callable[[RunProgress, float, float], str] | None = None
+) -> Iterator[RunProgress]:
+    """Show on standard error how far *total* runs of *length_s* are: a bar, or a line every few seconds elsewhere.
+
+    *pace* adds what else is to be said, of the progress, the runs (and parts) that are left, and the seconds spent.
+    """
     progress = RunProgress(length_s)
-    with _bar(what, total) if sys.stderr.isatty() else _lines(what, total) as (show, every_s):
+    began = perf_counter()
+
+    def more(completed: float) -> str:
+        return "" if pace is None else pace(progress, total - completed, perf_counter() - began)
+
+    with _bar(what, total, more) if sys.stderr.isatty() else _lines(what, total, more) as (show, every_s):
         ended = threading.Event()
 
         def tell() -> None:
@@ -180,17 +198,21 @@ def progress_bar(what: str, total: int, length_s: float) -> Iterator[RunProgress
 
 
 @contextmanager
-def _bar(what: str, total: int) -> Iterator[tuple[Callable[[int, float], None], float]]:
+def _bar(what: str, total: int, more: Callable[[float], str]) -> Iterator[tuple[Callable[[int, float], None], float]]:
     from rich.console import Console
     from rich.progress import Progress as Bar
 
     with Bar(console=Console(stderr=True)) as bar:
         task = bar.add_task(what, total=total)
-        yield lambda finished, completed: bar.update(task, completed=completed), 0.2  # noqa: ARG005
+
+        def show(finished: int, completed: float) -> None:  # noqa: ARG001
+            bar.update(task, completed=completed, description=" ".join(filter(None, (what, more(completed)))))
+
+        yield show, 0.2
 
 
 @contextmanager
-def _lines(what: str, total: int) -> Iterator[tuple[Callable[[int, float], None], float]]:
+def _lines(what: str, total: int, more: Callable[[float], str]) -> Iterator[tuple[Callable[[int, float], None], float]]:
     began = perf_counter()
     shown = False
 
@@ -200,6 +222,35 @@ def _lines(what: str, total: int) -> Iterator[tuple[Callable[[int, float], None]
             return  # it was over before the first line
         shown = True
         runs = f"{finished} of {total} done, " if total > 1 else ""
-        say(f"{what}: {runs}{100 * completed / total:.0f}%, {perf_counter() - began:.0f} s")
+        rest = more(completed) if completed < total else ""
+        said = f"{what}: {runs}{100 * completed / total:.0f}%, {perf_counter() - began:.0f} s"
+        say(f"{said}, {rest}" if rest else said)
 
     yield show, LINE_EVERY_S
+
+
+def pace_of(submit_s: Sequence[float]) -> Callable[[RunProgress, float, float], str]:
+    """Return what tells the pace of runs whose jobs are submitted at *submit_s*, in order.
+
+    What it returns takes the progress, the runs (and parts) that are left, and the seconds spent.
+    """
+    length_s = max(submit_s[-1], 1e-9)
+
+    def pace(progress: RunProgress, left: float, spent_s: float) -> str:
+        at_s = progress.furthest_s
+        parts = [
+            f"day {at_s / DAY_S:.1f} of {length_s / DAY_S:.1f}",
+            f"{bisect_right(submit_s, at_s):,} of {len(submit_s):,} jobs",
+        ]
+        done = progress.completed
+        if done > 0 and spent_s > 0:
+            parts += [f"{done * length_s / DAY_S / spent_s:.2g} days/s", f"{_span(spent_s * left / done)} left"]
+        return ", ".join(parts)
+
+    return pace
+
+
+def _span(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -47,6 +47,7 @@ VERBS = {
     "schema": "Print the JSON Schema of a file, or the data dictionary.",
     "serve": "Run the control plane: the same scheduler over real jobs.",
     "simulate": "Replay a workload on a cluster under several policies.",
+    "study": "Say what another scheduler would have saved on a job log, and what that assumes.",
     "store": "Back up, restore, upgrade or check the store of the control plane.",
     "timeslice": "Share one device among tenants: plan, run, profile, serve.",
 }

@@ -14,6 +14,7 @@ from commonwatt.cli.output import (
     blamed_on,
     completed_by,
     json_option,
+    pace_of,
     plot_option,
     print_json,
     progress_bar,
@@ -126,10 +127,11 @@ def _run(
 
     policies = prepared[0].scenario.policies
     with compiling(f"solvers ({', '.join(dict.fromkeys(policy.solver for policy in policies))})"):
-        warm_up_all(policies)
+        warm_up_all(policies, prepared[0].scenario.knowledge)
     runs = len(policies) * len(prepared)
     workers = min(runs, jobs or os.cpu_count() or 1)
-    with progress_bar("runs", runs, float(prepared[0].table.submit_s.max())) as listener:
+    submit_s = sorted(prepared[0].table.submit_s.tolist())
+    with progress_bar("runs", runs, submit_s[-1], pace_of(submit_s)) as listener:
         return run_seeds(prepared, jobs=workers, backend=backend, listener=listener)
 
 

@@ -6,9 +6,11 @@ The controller does not know whether its engine and clock are simulated.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from commonwatt.control.beliefs import Beliefs
 from commonwatt.control.capacity import Capacity, only_held, only_on
 from commonwatt.control.dry_run import DryRun, awake, without_nodes
 from commonwatt.control.engine import Engine, JobEnded, JobInterrupted, JobLeft, NodeView, Outcome, Start, Stop, Stopped
@@ -16,6 +18,7 @@ from commonwatt.control.events import Event, EventKind, EventLog, Requester, Sam
 from commonwatt.control.fair_share import DecayedUsage
 from commonwatt.control.job_registry import JobRegistry, Rules, Status
 from commonwatt.control.ledger import Account, Ledger
+from commonwatt.control.pacing import Pacing, Scope
 from commonwatt.control.policy import Policy
 from commonwatt.control.scheduling import Allocation, JobCondition, NodeCondition, Scheduling
 from commonwatt.model.arrays import Ints
@@ -24,7 +27,7 @@ from commonwatt.model.errors import EngineError
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster
 from commonwatt.optimize import KeepGoing, always
-from commonwatt.placement import POSTPONED, Explainer, PlacementProblem, Schedule
+from commonwatt.placement import POSTPONED, Background, Explainer, PlacementProblem, Schedule
 
 __all__ = ["Controller"]
 
@@ -38,6 +41,8 @@ class Controller:
         Every job, with its configurations and where it runs.
     scheduling
         Which jobs and nodes placement may use.
+    beliefs
+        What is believed of run times; ``None``: those of the jobs' tables.
     dry
         Whether decisions are only reported, not carried out.
     """
@@ -46,12 +51,13 @@ class Controller:
         self, *, cluster: Cluster, engine: Engine, policy: Policy, rules: Rules, tariff: Tariff,
         rng: np.random.Generator, tenant_weights: Mapping[str, float] | None = None,
         stopwatch: Callable[[], KeepGoing] = lambda: always, capacity: Capacity | None = None,
-        now_s: float = 0.0,
+        now_s: float = 0.0, seen_tariff: Tariff | None = None, beliefs: Beliefs | None = None,
     ) -> None:  # fmt: skip
         if capacity is not None and not engine.capabilities.power_states:
             msg = "a capacity plan needs an engine that can put nodes to sleep and wake them"
             raise EngineError(msg)
         self.cluster, self.engine, self.policy, self.rules, self.tariff = cluster, engine, policy, rules, tariff
+        self._seen_tariff = seen_tariff or tariff  # what the policy decides by
         if rules.preempt and not engine.capabilities.preempt:
             self.rules = Rules(**{**vars(rules), "preempt": False})
         self._rng = rng
@@ -59,6 +65,7 @@ class Controller:
         self._stopwatch = stopwatch
         self.capacity = capacity
         self.registry = JobRegistry(cluster)
+        self.beliefs = beliefs
         self.scheduling = Scheduling()
         self.ledger = Ledger(cluster, tariff)
         self.log = EventLog()
@@ -72,6 +79,8 @@ class Controller:
         self._decided_s: float | None = None
         # usable GPUs, and those placement saw, when the last decision left every job running as it was
         self._settled: tuple[Ints, Ints] | None = None
+        # solvers of eq. (1) decide about all jobs at every event, as ANDREAS does
+        self._pacing = Pacing(rules.interval_s) if policy.solver.plans and capacity is None else None
 
     def next_tick_s(self, *, more_to_come: bool = False) -> float | None:
         """When the next periodic rescheduling or capacity plan is due.
@@ -81,6 +90,8 @@ class Controller:
         plan_s = None if self.capacity is None else self.capacity.next_s
         if self.registry.active and self._decided_s is not None:
             tick_s = self._decided_s + self.rules.interval_s
+            if self._pacing is not None and self._pacing.due_s is not None:
+                tick_s = min(tick_s, self._pacing.due_s)
             return tick_s if plan_s is None else min(tick_s, plan_s)
         return plan_s if more_to_come else None
 
@@ -91,7 +102,11 @@ class Controller:
         """
         self._settled = None
         handles = self.registry.add(table, rows)
+        if self.beliefs is not None:
+            self.beliefs.submitted(table, rows)
         for handle in handles:
+            if self._pacing is not None:
+                self._pacing.submitted(handle)
             self.log.append(Event(float(self.registry.job("submit_s")[handle]), EventKind.SUBMITTED, handle))
         return handles
 
@@ -143,14 +158,14 @@ class Controller:
         """Use these weights of tenants from now on."""
         if tenant_weights != self._weights:
             self._weights = dict(tenant_weights)
-            self._settled = None
+            self.decide_anew()
 
     def set_dry(self, *, dry: bool) -> None:
         """Only report decisions from now on, or carry them out (again)."""
         if dry != self.dry:
             self._dry_run.reset()
         self.dry = dry
-        self._settled = None
+        self.decide_anew()
 
     def skip_time(self, seconds: float) -> None:
         """Leave out this much time, by which the clock was set ahead."""
@@ -185,16 +200,18 @@ class Controller:
         """Stop a job that is measured; it waits again."""
         (stopped,) = self.engine.apply([Stop(handle)])
         self.charge()
-        self._account_for_stop(stopped)
+        self._account_for_stop(stopped, now_s)
         nodes, gpus = self.registry.nodes[handle], self._gpus.pop(handle)
         self.log.append(Event(now_s, EventKind.PREEMPTED, handle, nodes, gpus, *why, _lost_s(stopped)))
         self.registry.release(handle)
         self.scheduling.mark(handle, JobCondition.PROFILING, on=False)
-        self._settled = None
+        self.decide_anew()
 
     def decide_anew(self) -> None:
         """Let the next tick decide even if nothing has happened: something a decision depends on was changed."""
         self._settled = None
+        if self._pacing is not None:
+            self._pacing.hurry()
 
     def tick(self, now_s: float) -> None:
         """Reschedule.
@@ -208,7 +225,7 @@ class Controller:
             self._plan_capacity(self.capacity, now_s)
         candidates = self.scheduling.candidates(self.registry.active, self.registry.nodes.keys())
         if candidates and not self._nothing_new():
-            self._decide(np.array(candidates, dtype=np.int64), now_s)
+            self._decide_in_scope(np.array(candidates, dtype=np.int64), now_s)
         self._decided_s = now_s
         self.charge()
         busy, waiting = sum(self._gpus.values()), len(self.registry.active) - len(self._gpus)
@@ -261,10 +278,7 @@ class Controller:
 
     def allocated_gpus(self) -> Ints:
         """Return the GPUs of each node that jobs have. Shape [N]."""
-        gpus = np.zeros(len(self.cluster), dtype=np.int64)
-        for handle, nodes in self.registry.nodes.items():
-            gpus[list(nodes)] += self._gpus[handle] // len(nodes)
-        return gpus
+        return self.registry.allocated_gpus.copy()
 
     def _nothing_new(self) -> bool:
         if self._settled is None:
@@ -273,7 +287,36 @@ class Controller:
         same = np.array_equal(view.usable_gpus, usable)
         return same and bool((self._placeable(view).usable_gpus <= seen).all())
 
-    def _decide(self, handles: Ints, now_s: float) -> None:
+    def _decide_in_scope(self, handles: Ints, now_s: float) -> None:
+        """Decide about *handles*, as far as what has happened makes it worth while."""
+        pacing = self._pacing
+        if pacing is None:
+            self._decide(handles, now_s)
+            return
+        waiting = {int(handle) for handle in handles[self.registry.job("row")[handles] < 0]}
+        scope = pacing.scope(now_s, len(handles), waiting)
+        if scope is Scope.NEW:
+            left = self._add(np.array(sorted(waiting), dtype=np.int64), pacing, now_s)
+            pacing.added(all_started=not left)
+            scope = pacing.gathered(now_s, len(handles)) if left else Scope.NOTHING
+        if scope is Scope.ALL:
+            pacing.planned(now_s, *self._decide(handles, now_s))
+
+    def _add(self, handles: Ints, pacing: Pacing, now_s: float) -> int:
+        """Place waiting jobs beside the running ones; returns how many still wait."""
+        view, taken = self.engine.nodes(), self.registry.allocated_gpus
+        free = np.maximum(0, np.minimum(self._placeable(view).usable_gpus, self.cluster.gpus) - taken)
+        free[sorted(self.scheduling.nodes(NodeCondition.DRAINED))] = 0
+        beside = pacing.background(taken, now_s)
+        problem, rows, schedule = self._schedule(handles, now_s, replace(view, usable_gpus=free), beside)
+        pacing.started(problem, schedule)
+        if self.dry:
+            self._dry_run.place(problem, schedule, handles, now_s)
+        else:
+            self._carry_out(problem, schedule, handles, rows, now_s)
+        return int((schedule.choice == POSTPONED).sum())
+
+    def _decide(self, handles: Ints, now_s: float) -> tuple[PlacementProblem, Schedule]:
         problem, rows, schedule = self._schedule(handles, now_s, self.engine.nodes())
         if self.capacity is not None:
             view = self._without_closed(self.engine.nodes())
@@ -289,17 +332,23 @@ class Controller:
             schedule = without_nodes(problem, schedule, drained)
         if self.dry:
             self._dry_run.place(problem, schedule, handles, now_s)
-            return
+            return problem, schedule
         self._carry_out(problem, schedule, handles, rows, now_s)
         settled = np.array_equal(schedule.choice, problem.stay) and bool((problem.stay >= 0).all())
         view = self.engine.nodes()
         self._settled = (view.usable_gpus, self._placeable(view).usable_gpus) if settled else None
+        return problem, schedule
 
-    def _schedule(self, handles: Ints, now_s: float, view: NodeView) -> tuple[PlacementProblem, Ints, Schedule]:
+    def _schedule(
+        self, handles: Ints, now_s: float, view: NodeView, background: Background | None = None
+    ) -> tuple[PlacementProblem, Ints, Schedule]:
         """Return the problem, the registry's row of each of its configurations, and the policy's schedule."""
         weights = np.array([self._weights.get(name, 1.0) for name in self.registry.tenants])
         progress, view, usage = self.engine.progress(handles), self._placeable(view), self._usage.gpu_s
-        problem, rows = self.registry.problem(handles, now_s, self.rules, self.tariff, progress, view, weights, usage)
+        left = None if self.beliefs is None else self.beliefs.remaining(handles, now_s, progress)
+        problem, rows = self.registry.problem(
+            handles, now_s, self.rules, self._seen_tariff, progress, view, weights, usage, left, background
+        )
         schedule = self.policy.decide(problem, self._rng, self._stopwatch())
         return problem, rows, schedule
 
@@ -309,6 +358,8 @@ class Controller:
         if changes:
             self._settled = None
             self.charge()
+            if self._pacing is not None and not all(isinstance(change, JobEnded) for change in changes):
+                self._pacing.hurry()
         for change in changes:
             handle = change.handle
             # a start that was put off and refused: the job is still terminating where it was
@@ -327,11 +378,15 @@ class Controller:
             self.log.append(report_of(change, self.registry.names[handle], nodes, gpus))
             match change:
                 case JobEnded():
+                    if self.beliefs is not None:
+                        self.beliefs.ended(handle, change.at_s)
                     done = change.outcome is Outcome.COMPLETED
                     self.registry.close(handle, Status.COMPLETED if done else Status.FAILED, change.at_s)
                     self.scheduling.forget(handle)
                     self.ledger.ended(handle)
                 case JobInterrupted():
+                    if self.beliefs is not None:
+                        self.beliefs.left(handle, change.at_s, change.lost_s)
                     self.registry.release(handle)
                     if not refused:
                         self.ledger.lost(handle, change.lost_s * gpus)
@@ -363,11 +418,18 @@ class Controller:
                     self.capacity.started(handle, nodes, view, now_s)
                 self._started(explainer, int(j), handle, int(rows[row]), nodes, now_s, lost_s.get(handle))
             self.engine.apply(starts)
+            if self.beliefs is not None:
+                self._believe_started(self.beliefs, handles[starting], now_s)
         self._dry_run.waits(explainer, handles, now_s)
+
+    def _believe_started(self, beliefs: Beliefs, handles: Ints, now_s: float) -> None:
+        gpus = np.array([self._gpus[int(handle)] for handle in handles], dtype=np.int64)
+        unit = self.registry.row("time_s")[self.registry.job("row")[handles]]
+        beliefs.started(handles, unit, gpus, now_s, self.engine.progress(handles))
 
     def _stopped(self, explainer: Explainer, j: int, stopped: Stopped, now_s: float) -> None:
         handle = stopped.handle
-        self._account_for_stop(stopped)
+        self._account_for_stop(stopped, now_s)
         if explainer.schedule.choice[j] != POSTPONED:
             self.migrations += 1
             return
@@ -378,9 +440,11 @@ class Controller:
         self.registry.release(handle)
         self._dry_run.explained.add(handle)
 
-    def _account_for_stop(self, stopped: Stopped) -> None:
+    def _account_for_stop(self, stopped: Stopped, now_s: float) -> None:
         """Charge the work a stopped job loses; while it is terminating, remember what it has."""
         handle = stopped.handle
+        if self.beliefs is not None:
+            self.beliefs.left(handle, now_s, stopped.lost_s)
         if stopped.later:
             self.scheduling.terminate(handle, Allocation(self.registry.nodes[handle], self._gpus[handle]))
         else:

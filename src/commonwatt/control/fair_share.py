@@ -46,6 +46,7 @@ class DecayedUsage:
         elapsed_s = now_s - self._at_s
         if elapsed_s > 0:
             self.gpu_s = self.gpu_s * 0.5 ** (elapsed_s / self._half_life_s)
-            for handle, count in gpus.items():
-                self.gpu_s[tenant_of[handle]] += count * elapsed_s
+            handles = np.fromiter(gpus.keys(), dtype=np.int64, count=len(gpus))
+            counts = np.fromiter(gpus.values(), dtype=float, count=len(gpus))
+            self.gpu_s += np.bincount(tenant_of[handles], counts, minlength=len(self.gpu_s)) * elapsed_s
         self._at_s = now_s

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from commonwatt.control.beliefs import Remaining
 from commonwatt.control.engine import JobProgress, NodeView
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.electricity import Tariff
 from commonwatt.model.errors import JobNeverFitsError
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster
-from commonwatt.placement import PlacementProblem
+from commonwatt.placement import Background, PlacementProblem
 
 __all__ = ["JobRegistry", "Rules", "Status"]
 
@@ -111,6 +112,7 @@ class JobRegistry:
         self._jobs = {name: _Column(dtype) for name, dtype in _JOB_COLUMNS.items()}
         self._rows = {name: _Column(dtype) for name, dtype in _ROW_COLUMNS.items()}
         self._tenant_at: dict[str, int] = {}
+        self.allocated_gpus: Ints = np.zeros(len(self.cluster), dtype=np.int64)  # of each node, [N]
         self._shapes: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
 
     def __len__(self) -> int:
@@ -184,12 +186,19 @@ class JobRegistry:
 
     def place(self, handle: int, row: int, nodes: Sequence[int], now_s: float) -> None:
         """The job runs in configuration *row* on *nodes*."""
+        self._leave(handle)
         self.job("status")[handle] = Status.RUNNING
         self.job("row")[handle] = row
         self.job("starts")[handle] += 1
         if np.isnan(self.job("began_s")[handle]):
             self.job("began_s")[handle] = now_s
         self.nodes[handle] = tuple(nodes)
+        self.allocated_gpus[list(nodes)] += self.row("per_node")[row]
+
+    def _leave(self, handle: int) -> None:
+        """Free the GPUs of a job, if it has any."""
+        if nodes := self.nodes.pop(handle, ()):
+            self.allocated_gpus[list(nodes)] -= self.row("per_node")[self.job("row")[handle]]
 
     def row_of(self, handle: int, nodes: Sequence[int], gpus_per_node: int) -> int | None:
         """Return the configuration of a job with *gpus_per_node* GPUs on each of *nodes*; ``None`` if it has none."""
@@ -219,26 +228,35 @@ class JobRegistry:
 
     def release(self, handle: int) -> None:
         """The job waits again."""
+        self._leave(handle)
         self.job("status")[handle] = Status.WAITING
         self.job("row")[handle] = -1
-        self.nodes.pop(handle, None)
 
     def close(self, handle: int, status: Status, at_s: float) -> None:
         """The job will not run again."""
+        self._leave(handle)
         self.job("status")[handle] = status
         self.job("row")[handle] = -1
         self.job("ended_s")[handle] = at_s
-        self.nodes.pop(handle, None)
         self.active.discard(handle)
 
     def problem(
         self, handles: Ints, now_s: float, rules: Rules, tariff: Tariff, progress: JobProgress, nodes: NodeView,
-        tenant_weight: Floats, tenant_usage_gpu_s: Floats,
+        tenant_weight: Floats, tenant_usage_gpu_s: Floats, remaining: Remaining | None = None,
+        background: Background | None = None,
     ) -> tuple[PlacementProblem, Ints]:  # fmt: skip
-        """Compile the problem of a tick over *handles*; also returns the row here of each of its configurations."""
-        epochs = self.job("epochs")[handles]
-        left_kept = 1.0 - progress.kept_epochs / epochs
-        left_now = 1.0 - progress.done_epochs / epochs
+        """Compile the problem of a tick over *handles*; also returns the row here of each of its configurations.
+
+        *nodes* are as placement may use them, without the GPUs of the *background*. With *remaining*, that is what is
+        left of jobs, not what their epochs say.
+        """
+        if remaining is None:
+            epochs = self.job("epochs")[handles]
+            left_kept = 1.0 - progress.kept_epochs / epochs
+            left_now = 1.0 - progress.done_epochs / epochs
+            limit_s = _scaled(self.job("limit_s")[handles], left_now)
+        else:
+            left_kept, left_now, limit_s = remaining.kept_s, remaining.now_s, remaining.limit_s
         restart_s = np.where(self.job("starts")[handles] > 0, rules.restart_s, 0.0)
         current = self.job("row")[handles]
         running = current >= 0
@@ -272,7 +290,7 @@ class JobRegistry:
             due_s=self.job("due_s")[handles],
             weight=self.job("weight")[handles],
             tenant=self.job("tenant")[handles],
-            limit_s=_scaled(self.job("limit_s")[handles], left_now),
+            limit_s=limit_s,
             start=start,
             klass=self.row("klass")[rows],
             width=self.row("width")[rows],
@@ -285,7 +303,10 @@ class JobRegistry:
             tenant_names=self.tenants,
             tenant_weight=tenant_weight,
             tenant_usage_gpu_s=tenant_usage_gpu_s,
+            background=background,
             locked=not rules.preempt,
+            outcomes=None if remaining is None else remaining.outcomes,
+            attained_gpu_s=None if remaining is None else remaining.attained_gpu_s,
         ), rows
 
 

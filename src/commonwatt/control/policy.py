@@ -9,7 +9,7 @@ import numpy as np
 
 from commonwatt.model.scenario import PolicySpec
 from commonwatt.optimize import KeepGoing, always
-from commonwatt.placement import PlacementProblem, Schedule, make_solver, settled
+from commonwatt.placement import PlacementProblem, Schedule, make_solver, settled, with_sunk_idle_power
 
 if TYPE_CHECKING:
     from commonwatt.placement import PlacementSolver
@@ -23,6 +23,7 @@ class Policy:
 
     name: str
     solver: PlacementSolver
+    sunk_idle_power: bool = False  # whether nodes are taken to draw idle power whatever is decided
 
     @classmethod
     def of(cls, spec: PolicySpec) -> Policy:
@@ -30,10 +31,14 @@ class Policy:
         solver = make_solver(
             spec.solver, iterations=spec.iterations, steps=spec.iterations, placements=spec.placements,
             time_limit_s=spec.time_limit_s, fair_share_weight=spec.fair_share_weight, over_plans=spec.aim == "plan",
+            size_weight=spec.size_weight, max_age_s=spec.max_age_s, depth=spec.backfill_depth,
+            thrifty=spec.gpu_type_choice == "thrifty", work_conserving=spec.work_conserving,
         )  # fmt: skip
-        return cls(spec.label, solver)
+        return cls(spec.label, solver, spec.idle_power == "sunk")
 
     def decide(self, problem: PlacementProblem, rng: np.random.Generator, keep_going: KeepGoing = always) -> Schedule:
         """Return the schedule to carry out."""
+        if self.sunk_idle_power:
+            problem = with_sunk_idle_power(problem)
         found = self.solver.solve(problem, rng, keep_going)
         return settled(problem, found.best, planned=self.solver.plans, fill=self.solver.leaves_room)

@@ -251,6 +251,9 @@ KINDS = (
     Kind("timeslice-plan", "a quantum to divide", "commonwatt timeslice plan"),
     Kind("timeslice", "a device that tenants share", "commonwatt timeslice run"),
     Kind("timeslice-profile", "a profile of a model", "commonwatt timeslice run, where a tenant's model names it"),
+    Kind(
+        "study", "a study", "commonwatt study", frozenset({"baseline", "alternatives", "ours", "steps", "switched_off"})
+    ),
     Kind("job", "a job", "commonwatt submit --file"),
     Kind("scenario", "a scenario", "commonwatt simulate", frozenset({"workload", "policies", "engine", "live"})),
 )

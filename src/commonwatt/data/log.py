@@ -48,6 +48,7 @@ class JobLog:
     complete_from_s: float | None = None  # before this the log is known to lack jobs
     nodes: tuple[str, ...] = ()  # [J] where they ran, a list of hosts in Slurm's notation; empty: no job names any
     treated: Mapping[str, Bools] = field(default_factory=dict)  # [J] each: jobs not taken as the log has them, and how
+    series: tuple[str, ...] = ()  # [J] what the owner called the job, as repeated jobs share it; empty: not said
 
     @classmethod
     def of(
@@ -56,7 +57,7 @@ class JobLog:
         start_s: ArrayLike | None = None, censored: ArrayLike | None = None, origin: datetime | None = None,
         reasons: Mapping[str, ArrayLike] | None = None, dropped: Mapping[str, int] | None = None,
         path: Path | None = None, complete_from_s: float | None = None, nodes: Sequence[str] | None = None,
-        treated: Mapping[str, ArrayLike] | None = None,
+        treated: Mapping[str, ArrayLike] | None = None, series: Sequence[str] | None = None,
     ) -> JobLog:  # fmt: skip
         """Sort by submission, leave out the records marked in *reasons* (a mask each; the first that applies counts).
 
@@ -93,6 +94,7 @@ class JobLog:
             complete_from_s=complete_from_s,
             nodes=() if nodes is None else tuple(nodes[i] for i in rows),
             treated={how: np.asarray(mask, dtype=bool)[kept] for how, mask in (treated or {}).items()},
+            series=() if series is None else tuple(series[i] for i in rows),
         )
 
     def __len__(self) -> int:
@@ -190,6 +192,7 @@ def window(log: JobLog, begin: str | None, days: float, *, carry_in: bool = True
         path=log.path,
         nodes=tuple(log.nodes[i] for i in rows) if log.nodes else (),
         treated={how: mask[rows] for how, mask in log.treated.items()} | {_CARRIED: carried[rows]},
+        series=tuple(log.series[i] for i in rows) if log.series else (),
     )
 
 

@@ -147,6 +147,7 @@ def malleable(
         time_limit_s=_limits(log, spec),
         kinds=tuple(profiles.kinds[k] for k in kind),
         start=start,
+        series=log.series,
         config_type=np.concatenate([t.type for t in templates])[rows],
         config_gpus=np.concatenate([t.gpus for t in templates])[rows],
         config_time_s=np.concatenate([t.time for t in templates])[rows] * np.repeat(log.duration_s, sizes),

@@ -33,7 +33,15 @@ from commonwatt.model.scenario import (
 )
 from commonwatt.model.units import DAY_S
 
-__all__ = ["PUBLIC_LOGS", "Made", "demand_before", "make_workload", "period_begins_s", "read_workload_log"]
+__all__ = [
+    "PUBLIC_LOGS",
+    "Made",
+    "demand_before",
+    "make_workload",
+    "period_begins_s",
+    "read_whole_log",
+    "read_workload_log",
+]
 
 PUBLIC_LOGS = {"philly": "philly_jobs.csv.gz", "alibaba": "alibaba_jobs.csv.gz"}
 """Logs in the folder of traces that are used if a workload gives no path."""
@@ -82,9 +90,14 @@ def _log(workload: LogWorkload | WeekWorkload, folder: Path, rng: np.random.Gene
     return read_workload_log(workload, folder)
 
 
+def read_whole_log(workload: LogWorkload, folder: Path) -> JobLog:
+    """Read the log of *workload*, all of it; the path is relative to *folder*."""
+    return read_log(workload.source, _path(workload, folder), workload.columns)
+
+
 def read_workload_log(workload: LogWorkload, folder: Path) -> JobLog:
     """Read the log of *workload* and select its period; the path is relative to *folder*."""
-    log = read_log(workload.source, _path(workload, folder), workload.columns)
+    log = read_whole_log(workload, folder)
     if log.censored.all():
         expected = f"a log with the end of some job; all {len(log)} are still running at its end"
         raise InputError(expected, file=log.path, field="workload.path", value="no ends")

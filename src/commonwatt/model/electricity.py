@@ -161,6 +161,12 @@ class Tariff:
         """Return the cost of *power_w* from *from_s* to *to_s* (broadcast): ``P * pue * integral of price``."""
         return np.asarray(np.asarray(power_w) * self.price.integral(from_s, to_s) * (self.pue / J_PER_KWH))
 
+    def flat(self, from_s: float, to_s: float) -> Tariff:
+        """Return this tariff with the mean price from *from_s* to *to_s* at all times."""
+        to_s = max(to_s, from_s + 1.0)
+        mean = float(self.price.integral(from_s, to_s)) / (to_s - from_s)
+        return Tariff(StepIntegral.constant(mean), self.carbon, self.pue)
+
     def carbon_g(self, power_w: ArrayLike, from_s: ArrayLike, to_s: ArrayLike) -> Floats | None:
         """Return the grams of CO2 for the same; ``None`` if the intensity is unknown."""
         if self.carbon is None:

@@ -50,6 +50,10 @@ class PlacementExplanation:
         Whether it was due no later than it was submitted.
     spare_s
         From its expected end to its due date, negative if late; where it waits, at most. ``None``: no due date.
+    expected_s, likely_s
+        How much longer it is expected to run, and the range of 8 cases in 10, where that is not certain.
+    in_time
+        Probability that it meets its due date, where that is not certain; ``None``: it is, or there is none.
     """
 
     reason: Reason
@@ -64,6 +68,9 @@ class PlacementExplanation:
     restart_s: float | None = None
     due_at_submission: bool = False
     spare_s: float | None = None
+    expected_s: float | None = None
+    likely_s: tuple[float, ...] = ()
+    in_time: float | None = None
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> PlacementExplanation:
@@ -83,7 +90,7 @@ class PlacementExplanation:
         return f"{self.job} {self._waiting() if self.waits else self._running()}"
 
     def _running(self) -> str:
-        ends = _DUE_BEFORE if self.due_at_submission else _ends(self.spare_s)
+        ends = _DUE_BEFORE if self.due_at_submission else self._ends()
         head = f"runs on {_names(self.nodes)} with {_gpus(self.gpus)}"
         if self.reason is Reason.KEPT:
             return f"{head}, where it is; {ends}"
@@ -91,19 +98,31 @@ class PlacementExplanation:
             why = "the cheapest configuration" + ("" if self.spare_s is None else " that meets its due date")
             return f"{head}: {why} ({self.cost:.4g} for energy); {ends}"
         if self.reason is Reason.FASTEST:
-            return f"{head}: the fastest one, as it is late in any case; {ends}"
+            late = "late in any case" if self.expected_s is None else "expected to be late"
+            return f"{head}: the fastest one, as it is {late}; {ends}"
         why_not = "is free, but left to other jobs" if self.alternative_fits else "does not fit now"
         if self.reason is Reason.LATE:
             return f"{head}: a faster configuration {why_not}; {ends}"
         meets = "" if self.spare_s is None else "it meets its due date there; "
         return f"{head}: {meets}a cheaper one ({self.cheapest_cost:.4g} instead of {self.cost:.4g}) {why_not}; {ends}"
 
+    def _ends(self) -> str:
+        if self.expected_s is None:
+            return _ends(self.spare_s)
+        low, high = self.likely_s
+        likely = f"{_span(low)} to {_span(high)} in 8 of 10 cases"
+        if self.spare_s is None or self.in_time is None:
+            return f"it is expected to run {_span(self.expected_s)} more ({likely}); it has no due date"
+        chance = f"{_chance(self.in_time)} likely to be in time"
+        return f"it is expected to run {_span(self.expected_s)} more ({likely}), and is {chance}"
+
     def _waiting(self) -> str:
         late = ""
         if self.due_at_submission:
             late = f"; {_DUE_BEFORE}"
         elif self.spare_s is not None and self.spare_s < 0:
-            late = f"; it will be late by {_span(-self.spare_s)} or more"
+            sure = "will" if self.expected_s is None else "is expected to"
+            late = f"; it {sure} be late by {_span(-self.spare_s)} or more"
         if self.reason is Reason.DISPLACED:
             whom = _listed(self.takers, self.other_takers)
             gone = f"go to {whom}" if whom else "are allocated to other jobs"
@@ -141,6 +160,13 @@ def _span(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _chance(probability: float) -> str:
+    """A probability as a share of a few outcomes can tell it: never none, never certainty."""
+    if 0.1 <= probability <= 0.9:
+        return f"{100 * probability:.0f}%"
+    return "over 90%" if probability > 0.5 else "under 10%"
 
 
 def _ends(spare_s: float | None) -> str:

@@ -132,6 +132,7 @@ class JobArrays:
     config_gpus: Ints  # [C] total over all its nodes
     config_time_s: Floats  # [C] the whole job
     config_gpu_w: Floats  # [C] power per GPU; NaN: the node's figure
+    series: tuple[str, ...] = ()  # [J] what repeated jobs of an owner share; empty: their names, but for digits
 
     @classmethod
     def of(cls, jobs: Iterable[Job], tenants: Sequence[str] = ()) -> JobArrays:

@@ -18,6 +18,7 @@ __all__ = [
     "AndreasWorkload",
     "DueDates",
     "JobsWorkload",
+    "Knowledge",
     "LogWorkload",
     "NodeOutage",
     "PolicySpec",
@@ -33,6 +34,7 @@ LogSource = Literal["philly", "alibaba", "helios", "slurm", "swf", "csv"]
 SolverName = Literal[
     "lookahead", "local-search", "random-greedy", "exact", "fifo", "edf", "priority", "srtf", "easy", "fair-share"
 ]
+Knowledge = Literal["oracle", "user-limit", "predicted", "none"]
 
 
 class DueDates(FileModel):
@@ -241,6 +243,33 @@ class PolicySpec(FileModel):
     preemption: Preemption | None = quantity("overrides the scenario's", "-", None)
     unused_nodes: UnusedNodes | None = quantity("overrides the scenario's", "-", None)
     capacity: CapacitySpec | None = quantity("overrides the scenario's", "-", None)
+    size_weight: float = quantity(
+        "fair-share: weight of the size factor, the part of all GPUs a job asks for (PriorityWeightJobSize)", "-", 0.0,
+        ge=0,
+    )  # fmt: skip
+    max_age_s: float = quantity("fair-share: age at which the age factor is 1 (PriorityMaxAge)", "s", 7 * 86400.0, gt=0)
+    backfill_depth: int = quantity("easy, fair-share: waiting jobs looked at (bf_max_job_test)", "jobs", 1000, ge=1)
+    work_conserving: bool = quantity(
+        "lookahead, local-search: whether a job starts as soon as a configuration it may have is free, instead of "
+        "waiting for one of less energy until its due date presses; without due dates it would wait for ever",
+        "-",
+        False,  # noqa: FBT003
+    )
+    gpu_type_choice: Literal["fastest", "thrifty"] = quantity(
+        "easy, fair-share: of the free GPU types, the fastest that was asked for, or the one that takes least energy "
+        "for the requested size",
+        "-", "fastest",
+    )  # fmt: skip
+    idle_power: Literal["counted", "sunk"] = quantity(
+        "whether the solver counts the idle power of the nodes it uses, or takes it as drawn anyway, as it is where "
+        "unused nodes stay on",
+        "-", "counted",
+    )  # fmt: skip
+    price: Literal["series", "mean"] = quantity(
+        "price of electricity the solver sees: as it changes over time, or its mean; costs are always as it changes",
+        "-", "series",
+    )  # fmt: skip
+    knowledge: Knowledge | None = quantity("overrides the scenario's", "-", None)
 
     @property
     def label(self) -> str:
@@ -281,6 +310,17 @@ class Scenario(FileModel):
     runtime_error: float = quantity(
         "standard deviation of the logarithm of true over expected run time", "-", 0.0, ge=0, le=2
     )
+    knowledge: Knowledge = quantity(
+        "simulations: what schedulers know of run times in advance: all (oracle), the declared limit (without one: the "
+        "largest declared so far), what jobs that have ended tell (predicted), or nothing",
+        "-",
+        "oracle",
+    )
+    speed_error: float = quantity(
+        "standard deviation of the logarithm of true over believed relative speed of a configuration that was not "
+        "requested",
+        "-", 0.0, ge=0, le=2,
+    )  # fmt: skip
     outages: tuple[NodeOutage, ...] = quantity("outages of nodes", "-", ())
     policies: tuple[PolicySpec, ...] = quantity(
         "policies to compare; the first is the one under study", "-", _default_policies, min_length=1

@@ -74,6 +74,8 @@ from commonwatt.model.results import (
     SweepResult,
 )
 from commonwatt.model.scenario import Scenario
+from commonwatt.model.study_file import StudyFile
+from commonwatt.model.study_results import StudyResult
 from commonwatt.model.timeslice_file import ModelProfile, PlanFile, TimesliceConfig
 from commonwatt.model.timeslice_results import (
     TimeslicePlanResult,
@@ -87,6 +89,7 @@ __all__ = ["SCHEMAS", "dictionary"]
 SCHEMAS: dict[str, type[BaseModel]] = {
     "place": PlaceFile,
     "scenario": Scenario,
+    "study": StudyFile,
     "job": JobFile,
     "timeslice-plan": PlanFile,
     "timeslice": TimesliceConfig,
@@ -95,6 +98,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "place-result": PlaceResult,
     "simulation-result": SimulationResult,
     "sweep-result": SweepResult,
+    "study-result": StudyResult,
     "init-result": InitResult,
     "data-list-result": DataListResult,
     "data-check-result": DataCheckResult,

@@ -6,15 +6,18 @@ from ._lookahead import Lookahead as Lookahead
 from ._lower_bound import lower_bound as lower_bound
 from ._objective import objective as objective
 from ._problem import POSTPONED as POSTPONED
+from ._problem import Background as Background
 from ._problem import PlacementProblem as PlacementProblem
 from ._problem import PlacementSolver as PlacementSolver
 from ._problem import Schedule as Schedule
 from ._random_greedy import RandomGreedy as RandomGreedy
 from ._settle import settled as settled
 from ._solvers import make_solver as make_solver
+from ._sunk_idle import with_sunk_idle_power as with_sunk_idle_power
 
 __all__ = [
     "POSTPONED",
+    "Background",
     "Exact",
     "Explainer",
     "LocalSearch",
@@ -28,4 +31,5 @@ __all__ = [
     "make_solver",
     "objective",
     "settled",
+    "with_sunk_idle_power",
 ]

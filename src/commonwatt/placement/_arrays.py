@@ -8,10 +8,12 @@ Few arrays of records instead of many arrays: the loops then touch few cache lin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numba.extending import overload
 from numpy.typing import NDArray
 
 from commonwatt.model.arrays import Ints
@@ -41,6 +43,10 @@ JOB = np.dtype(
         ("postponed", "f8"),  # cost of postponing it
     ]
 )
+MOST_OUTCOMES = 16
+# of a job whose run time is not certain: how many times are possible, and each relative to the expected one, less 1
+# in front, as Numba takes a record that begins like another for one of its kind
+UNCERTAIN_JOB = np.dtype([("outcomes", "i8"), ("spread", "f8", (MOST_OUTCOMES,)), *JOB.descr])
 ROW = np.dtype(
     [
         ("klass", "i4"),
@@ -101,7 +107,7 @@ class Candidate(NamedTuple):
 
 def prepare(problem: PlacementProblem) -> Candidate:
     """Compile *problem* for the loops."""
-    jobs = np.zeros(len(problem), JOB)
+    jobs = np.zeros(len(problem), JOB if problem.outcomes is None else UNCERTAIN_JOB)
     jobs["first"], jobs["last"] = problem.start[:-1], problem.start[1:]
     jobs["stay_first"], jobs["stay_last"] = problem.stay_start[:-1], problem.stay_start[1:]
     jobs["slot"] = problem.slot_start[:-1]
@@ -110,6 +116,12 @@ def prepare(problem: PlacementProblem) -> Candidate:
     jobs["slack_s"] = problem.due_s - problem.now_s
     jobs["weight"] = problem.weight
     jobs["postponed"] = problem.postponed_cost
+    if problem.outcomes is not None:
+        if problem.outcomes.shape[1] > MOST_OUTCOMES:
+            msg = f"outcomes: got {problem.outcomes.shape[1]} of each job, expected at most {MOST_OUTCOMES}"
+            raise ValueError(msg)
+        jobs["outcomes"] = count = problem.outcomes.shape[1]
+        jobs["spread"][:, :count] = problem.outcomes - 1.0
     written = np.zeros(len(problem.time_s), ROW)
     for name in ("klass", "width", "per_node", "time_s", "node_cost", "asked"):
         written[name] = getattr(problem, name)
@@ -299,10 +311,28 @@ def end_s(row: Record, nodes: Records, where: Ints, first: int) -> float:
     return row.time_s + wait_s
 
 
-@njit(cache=True, nogil=True)
-def tardiness(job: Record, ends_s: float) -> float:
-    """Tardiness cost of *job* if it ends *ends_s* from now."""
+def tardiness(job: Record, ends_s: float, time_s: float) -> float:
+    """Expected tardiness cost of *job* if it runs *time_s* and ends *ends_s* from now, as is expected."""
+    if "outcomes" in job.dtype.names:
+        return _expected_tardiness(job, ends_s, time_s)
+    return _certain_tardiness(job, ends_s, time_s)
+
+
+@overload(tardiness)
+def _compiled(job: Record, ends_s: float, time_s: float) -> Callable[[Record, float, float], float]:  # noqa: ARG001
+    """Choose when compiling, by the fields of the record: what is certain costs no test in the loops."""
+    return _expected_tardiness if "outcomes" in job.fields else _certain_tardiness
+
+
+def _certain_tardiness(job: Record, ends_s: float, time_s: float) -> float:  # noqa: ARG001
     return job.weight * (ends_s - job.slack_s) if ends_s > job.slack_s else 0.0
+
+
+def _expected_tardiness(job: Record, ends_s: float, time_s: float) -> float:
+    late_s = 0.0
+    for q in range(job.outcomes):
+        late_s += max(0.0, ends_s + time_s * job.spread[q] - job.slack_s)
+    return job.weight * late_s / job.outcomes
 
 
 @njit(cache=True, nogil=True)
@@ -329,7 +359,7 @@ def give(jobs: Records, rows: Records, nodes: Records, lists: Ints, given: Ints,
         change(nodes, lists, n, -row.per_node, 0)
         if ends_first(nodes[n], j, ends_s):
             set_first(nodes[n], j, ends_s, row.node_cost)
-    return tardiness(job, ends_s)
+    return tardiness(job, ends_s, row.time_s)
 
 
 @njit(cache=True, nogil=True)

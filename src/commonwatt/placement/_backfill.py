@@ -5,6 +5,9 @@ The first job that does not fit gets a reservation at the earliest time its GPUs
 it fits now and either ends by then or leaves the reserved GPUs alone. Ends are planned with the declared time limit,
 where there is one.
 
+Thrifty backfill takes the type with the least energy among those that are free: a baseline that owners of mixed
+clusters could run today.
+
 Sources: D. Lifka, "The ANL/IBM SP scheduling system" (JSSPP 1995) for EASY; the multifactor priority of Slurm
 for fair share, ``2 ** (-usage share / entitlement)`` with usage decayed by a half-life.
 """
@@ -17,10 +20,10 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numba import njit
 
-from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.units import WEEK_S
 from commonwatt.optimize import KeepGoing, always, ranked
-from commonwatt.placement._arrays import Candidate, Record, Records, can_stay, give, prepare, reset, withdraw_claim
+from commonwatt.placement._arrays import Candidate, Record, can_stay, give, prepare, reset, withdraw_claim
 from commonwatt.placement._neighbourhood import candidate_cost
 from commonwatt.placement._problem import PlacementProblem, PlacementSearch
 
@@ -39,6 +42,9 @@ class Backfill:
         Age at which the age factor reaches 1, if the other weights are not 0.
     depth
         How many waiting jobs are looked at.
+    thrifty
+        Whether a job gets the free GPU type on which its requested size takes the least energy, instead of the
+        fastest one its owner asked for.
     """
 
     age_weight: float = 1.0
@@ -46,6 +52,7 @@ class Backfill:
     size_weight: float = 0.0
     max_age_s: float = WEEK_S
     depth: int = 1000
+    thrifty: bool = False
 
     plans: ClassVar[bool] = False
     leaves_room: ClassVar[bool] = False
@@ -57,8 +64,9 @@ class Backfill:
         c = prepare(problem)
         order = ranked(-self._priority(problem), problem.submit_s)
         waiting = order[problem.stay[order] < 0][: self.depth]
-        by_time = ranked(problem.row_job[c.rows["origin"]], c.rows["time_s"])
-        cost = _start_jobs(c, waiting, by_time, problem.limit_s)
+        preferred = _energy(problem, c) if self.thrifty else c.rows["time_s"]
+        menu = _Menu(ranked(problem.row_job[c.rows["origin"]], preferred), _wanted(problem, c, self.thrifty))
+        cost = _start_jobs(c, waiting, menu, problem.limit_s)
         return PlacementSearch(c.schedule(c.jobs["choice"].copy(), c.given), float(cost))
 
     def _priority(self, problem: PlacementProblem) -> Floats:
@@ -71,6 +79,32 @@ class Backfill:
         return self.age_weight * age + self.fair_share_weight * share + self.size_weight * size
 
 
+def _energy(problem: PlacementProblem, c: Candidate) -> Floats:
+    """Cost of the energy of each row of *c*, [C]: of its busy GPUs, and their part of the idle power of its nodes."""
+    origin = c.rows["origin"]
+    klass, width, per_node = problem.klass[origin], problem.width[origin], problem.per_node[origin]
+    idle = problem.class_idle_cost_s[klass] * problem.time_s[origin]
+    busy = (problem.node_cost[origin] - idle) * width
+    return np.asarray(busy + idle * width * per_node / problem.class_gpus[klass])
+
+
+def _wanted(problem: PlacementProblem, c: Candidate, any_type: bool) -> Bools:
+    """Rows of *c* a job may get, [C]: what its owner asked for, on *any_type* or on the one asked for.
+
+    Every row is, for an owner with no wish that can be met.
+    """
+    if not len(problem):
+        return np.zeros(0, dtype=bool)
+    job = problem.row_job
+    wanted = problem.asked
+    if any_type:
+        gpus = problem.width * problem.per_node
+        asked_gpus = np.maximum.reduceat(np.where(problem.asked, gpus, 0), problem.start[:-1])
+        wanted = gpus == asked_gpus[job]
+    met = np.logical_or.reduceat(wanted, problem.start[:-1])
+    return np.asarray(wanted | ~met[job])[c.rows["origin"]]
+
+
 def fair_share_factor(usage: Floats, weight: Floats) -> Floats:
     """``2 ** (-(usage share) / (entitled share))`` of each tenant; 1 for everybody before anything was used."""
     total = usage.sum()
@@ -79,17 +113,24 @@ def fair_share_factor(usage: Floats, weight: Floats) -> Floats:
     return np.asarray(np.exp2(-(usage / total) / (weight / weight.sum())))
 
 
+class _Menu(NamedTuple):
+    """What jobs may get."""
+
+    rows: Ints  # [C] rows of each job, the preferred first
+    wanted: Bools  # [C] whether a job may get the row
+
+
 class _Reservation(NamedTuple):
     """What the first job that waits was promised."""
 
     reserved: Ints  # [N] GPUs promised to it
     spare: Ints  # [N] GPUs of its nodes that stay free even then
-    by_time: Ints  # [C] rows of each job, the fastest first
+    menu: _Menu
 
 
 @njit(cache=True, nogil=True)
-def _start_jobs(c: Candidate, order: Ints, by_time: Ints, limit_s: Floats) -> float:
-    """Start the jobs of *order* that may; *by_time* [C] has the rows of each job, the fastest first."""
+def _start_jobs(c: Candidate, order: Ints, menu: _Menu, limit_s: Floats) -> float:
+    """Start the jobs of *order* that may."""
     reset(c)
     jobs, rows, nodes, lists, held, given, picked, _ = c
     end_s = np.full(len(jobs), np.inf)  # planned ends of what runs
@@ -101,7 +142,7 @@ def _start_jobs(c: Candidate, order: Ints, by_time: Ints, limit_s: Floats) -> fl
             can_stay(job, rows, nodes, held, picked)
             give(jobs, rows, nodes, lists, given, picked, j, job.stay)
             end_s[j] = _planned(rows[job.stay].time_s, limit_s[j])
-        promise = _Reservation(np.zeros(len(nodes), dtype=np.int64), np.zeros(len(nodes), dtype=np.int64), by_time)
+        promise = _Reservation(np.zeros(len(nodes), dtype=np.int64), np.zeros(len(nodes), dtype=np.int64), menu)
     shadow_s = np.inf
     head = -1
     for j in order:
@@ -125,21 +166,10 @@ def _planned(time_s: float, limit_s: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _wanted(job: Record, rows: Records, r: int) -> bool:
-    """Whether row *r* is what the owner asked for; every row is, for an owner with no wish that can be met."""
-    if rows[r].asked:
-        return True
-    for other in range(job.first, job.last):  # noqa: SIM110 (numba has no all() over a generator)
-        if rows[other].asked:
-            return False
-    return True
-
-
-@njit(cache=True, nogil=True)
 def _first_row(c: Candidate, job: Record, promise: _Reservation, shadow_s: float, limit_s: float) -> int:
-    """Fastest row of *job* that can start now without delaying the reservation, or -1."""
-    for r in promise.by_time[job.first : job.last]:
-        if not _wanted(job, c.rows, r):
+    """Preferred row of *job* that can start now without delaying the reservation, or -1."""
+    for r in promise.menu.rows[job.first : job.last]:
+        if not promise.menu.wanted[r]:
             continue
         row = c.rows[r]
         in_the_way = _planned(row.time_s, limit_s) > shadow_s
@@ -180,8 +210,8 @@ def _reserve(c: Candidate, head: Record, promise: _Reservation, end_s: Floats) -
             for i in range(row.width):
                 free[c.given[job.slot + i]] += row.per_node
             k += 1
-        for r in promise.by_time[head.first : head.last]:
-            if _wanted(head, c.rows, r) and _reserve_row(c, c.rows[r], promise, free):
+        for r in promise.menu.rows[head.first : head.last]:
+            if promise.menu.wanted[r] and _reserve_row(c, c.rows[r], promise, free):
                 return now_s
     return np.inf
 

@@ -111,7 +111,7 @@ class _Program:
 
     def _costs(self) -> Floats:
         p = self.problem
-        late_s = np.maximum(0.0, p.now_s + self.end_s - p.due_s[self.job])
+        late_s = p.late_s(self.job, p.now_s + self.end_s, p.time_s[self.row])
         cost = np.zeros(self.columns)
         cost[: self.items] = p.weight[self.job] * late_s / p.width[self.row]
         z = 2 * self.items

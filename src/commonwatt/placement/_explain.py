@@ -1,11 +1,13 @@
 """Why a job runs where it does, or waits: a typed reason, its numbers, and one sentence.
 
-Reasons follow from the finished schedule, so they hold whichever solver made it.
+Reasons follow from the finished schedule, so they hold whichever solver made it. Where run times are uncertain, what
+is expected is said with its chance.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -59,7 +61,18 @@ class Explainer:
         return PlacementExplanation(
             reason, p.job_names[job], tuple(p.node_names[n] for n in nodes), p.gpus_of(row), cost, cheapest, fits,
             due_at_submission=self._due_before(job), spare_s=_finite(spare_s),
+            **self._uncertain(job, row, end_s - p.now_s - p.time_s[row]),
         )  # fmt: skip
+
+    def _uncertain(self, job: int, row: Index, begins_s: float) -> dict[str, Any]:
+        """Return what is expected of *job* in configuration *row*, and how surely; nothing where it is certain."""
+        p = self.problem
+        if p.outcomes is None:
+            return {}
+        ends_s = begins_s + p.time_s[row] * p.outcomes[job]
+        in_time = float(np.mean(p.now_s + ends_s <= p.due_s[job])) if np.isfinite(p.due_s[job]) else None
+        likely_s = tuple(float(q) for q in np.quantile(ends_s, (0.1, 0.9)))
+        return {"expected_s": float(ends_s.mean()), "likely_s": likely_s, "in_time": in_time}
 
     def _due_before(self, job: int) -> bool:
         """Whether the job was late when it was submitted; how late, the problem does not know."""
@@ -87,6 +100,7 @@ class Explainer:
             reason, p.job_names[job], tuple(p.node_names[n] for n in nodes), int((p.width * p.per_node)[rows].min()),
             takers=takers, other_takers=other_takers, restart_s=restart_s, due_at_submission=self._due_before(job),
             spare_s=_finite(p.due_s[job] - p.now_s - p.interval_s - p.fastest_s[job]),
+            **self._uncertain(job, int(rows[np.argmin(p.time_s[rows])]), 0.0),
         )  # fmt: skip
 
     def _takers(self, job: int) -> tuple[tuple[str, ...], int]:

@@ -68,6 +68,7 @@ class Plan(NamedTuple):
 class Room(NamedTuple):
     """Scratch space of plans, and the best start so far."""
 
+    on_s: Floats  # [N] for which a node is on whatever is decided
     on_until: Floats  # [N]
     free: Ints  # [K]
     end_s: Floats  # [J], with end_row a heap of running jobs by end
@@ -77,12 +78,14 @@ class Room(NamedTuple):
     given: Ints
 
     @classmethod
-    def of(cls, c: Candidate, classes: int) -> Room:
-        """Return room for plans of *c*."""
+    def of(cls, c: Candidate, classes: int, problem: PlacementProblem) -> Room:
+        """Return room for plans of *c*, which is *problem* prepared."""
         jobs = len(c.jobs)
+        on_s = np.zeros(len(c.nodes)) if problem.background is None else problem.background.on_s
         return cls(
-            np.zeros(len(c.nodes)), np.zeros(classes, dtype=np.int64), np.zeros(jobs), np.zeros(jobs, dtype=np.int64),
-            np.zeros(jobs, dtype=np.int64), np.full(jobs, -1), np.full(len(c.given), -1),
+            on_s, np.zeros(len(c.nodes)), np.zeros(classes, dtype=np.int64), np.zeros(jobs),
+            np.zeros(jobs, dtype=np.int64), np.zeros(jobs, dtype=np.int64), np.full(jobs, -1),
+            np.full(len(c.given), -1),
         )  # fmt: skip
 
 
@@ -107,7 +110,7 @@ def start_now(c: Candidate, plan: Plan, effort: Records, room: Room) -> float:
     order, price, displace, waits_s, fill = plan
     on_until = room.on_until
     for n in range(len(on_until)):
-        on_until[n] = 0.0
+        on_until[n] = room.on_s[n]
     total = 0.0
     for j in order:
         job = jobs[j]
@@ -118,7 +121,7 @@ def start_now(c: Candidate, plan: Plan, effort: Records, room: Room) -> float:
         for r in range(job.first, job.last):
             if thrifty and not effort[r].thrifty:
                 continue
-            score = effort[r].busy_cost + price * effort[r].gpu_s + tardiness(job, rows[r].time_s)
+            score = effort[r].busy_cost + price * effort[r].gpu_s + tardiness(job, rows[r].time_s, rows[r].time_s)
             if score >= best_score or fits(job, r, rows, nodes, lists, held, picked, displace) < 0:
                 continue
             most = effort[r].share_cost / rows[r].width if fill else effort[r].idle_cost
@@ -139,7 +142,7 @@ def finish(c: Candidate, plan: Plan, effort: Records, room: Room) -> float:
     """Cost of the jobs that do not start now, started in the order of *plan* as GPUs come free."""
     jobs, rows, nodes, _, _, _, _, _ = c
     order, price, _, waits_s, _ = plan
-    _, free, end_s, end_row, queue, _, _ = room
+    _, _, free, end_s, end_row, queue, _, _ = room
     for k in range(len(free)):
         free[k] = 0
     for node in nodes:
@@ -197,7 +200,7 @@ def _best_in_pool(
             continue
         score = (
             effort[r].busy_cost + effort[r].share_cost + price * effort[r].gpu_s
-            + tardiness(job, now_s + rows[r].time_s)
+            + tardiness(job, now_s + rows[r].time_s, rows[r].time_s)
         )  # fmt: skip
         if score < best_score:
             best, best_score = r, score

@@ -28,7 +28,11 @@ from commonwatt.placement._arrays import Candidate, Records, copy, keep, prepare
 from commonwatt.placement._list_schedule import Plan, Room, efforts, finish, start_now
 from commonwatt.placement._problem import PlacementProblem, PlacementSearch, Schedule
 
-__all__ = ["Lookahead"]
+__all__ = ["MAY_WAIT", "NEVER_WAIT", "Lookahead"]
+
+Styles = tuple[tuple[float, bool], ...]
+MAY_WAIT: Styles = ((np.inf, False), (1.0, True))
+NEVER_WAIT: Styles = ((np.inf, False), (np.inf, True))
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Lookahead:
 
     patience: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0)
     prices: tuple[float, ...] = (1.0, 2.0)
-    styles: tuple[tuple[float, bool], ...] = ((np.inf, False), (1.0, True))
+    styles: Styles = MAY_WAIT
     moves: int = 0
     least_gain: float = 0.05
 
@@ -67,7 +71,7 @@ class Lookahead:
             return PlacementSearch(Schedule.empty(problem), 0.0, 0)
         c = prepare(problem)
         gpu_s, value = _gpu_time(problem)
-        effort, room = efforts(problem, c, value), Room.of(c, len(value))
+        effort, room = efforts(problem, c, value), Room.of(c, len(value), problem)
         ways = Ways(
             _orders(problem, gpu_s, self.patience),
             np.array(self.prices) * _base_price(problem, value),
@@ -125,9 +129,9 @@ def _gpu_time(problem: PlacementProblem) -> tuple[Floats, Floats]:
 
 def _base_price(problem: PlacementProblem, value: Floats) -> float:
     """What delaying every pressing job costs, per second and GPU of value 1."""
-    pressing = problem.pressure_s > -np.median(problem.fastest_s)
-    gpus = float((problem.node_gpus * value[problem.node_class]).sum())
-    return float(problem.weight[pressing].sum()) / gpus if gpus > 0 else 0.0
+    gpus = problem.node_gpus if problem.background is None else problem.node_gpus + problem.background.gpus
+    worth = float((gpus * value[problem.node_class]).sum())
+    return problem.pressing_weight / worth if worth > 0 else 0.0
 
 
 def _orders(problem: PlacementProblem, gpu_s: Floats, patience: tuple[float, ...]) -> Ints:

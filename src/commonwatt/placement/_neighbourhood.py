@@ -37,7 +37,7 @@ def remove(jobs: Records, rows: Records, nodes: Records, lists: Ints, given: Int
     """Postpone job *j*; returns what that adds to the objective."""
     job = jobs[j]
     row = rows[job.choice]
-    added = job.postponed - tardiness(job, end_s(row, nodes, given, job.slot))
+    added = job.postponed - tardiness(job, end_s(row, nodes, given, job.slot), row.time_s)
     for slot in range(job.slot, job.slot + row.width):
         n = given[slot]
         before, after = slots[slot, 0], slots[slot, 1]
@@ -90,14 +90,14 @@ def insert(
         if ends_first(nodes[n], j, ends_s):
             added += row.node_cost - nodes[n].first_cost
             set_first(nodes[n], j, ends_s, row.node_cost)
-    return added + tardiness(job, ends_s)
+    return added + tardiness(job, ends_s, row.time_s)
 
 
 @njit(cache=True, nogil=True)
 def _cost_of(job: Record, row: Record, nodes: Records, picked: Ints, j: int) -> float:
     """What giving *job* the nodes in *picked* adds to the objective, its postponement cost not counted."""
     ends_s = end_s(row, nodes, picked, 0)
-    cost = tardiness(job, ends_s)
+    cost = tardiness(job, ends_s, row.time_s)
     for i in range(row.width):
         node = nodes[picked[i]]
         if ends_first(node, j, ends_s):
@@ -164,5 +164,6 @@ def candidate_cost(jobs: Records, rows: Records, nodes: Records, given: Ints) ->
         if job.choice < 0:
             total += job.postponed
         else:
-            total += tardiness(job, end_s(rows[job.choice], nodes, given, job.slot))
+            row = rows[job.choice]
+            total += tardiness(job, end_s(row, nodes, given, job.slot), row.time_s)
     return total

@@ -6,7 +6,8 @@ ANDREAS, eq. (1), with the meaning of its terms as constraints (4i) to (4m) inte
 - a postponed job costs ``rho * omega_j * max(0, T_c + H + M_j - d_j)``, ``M_j`` its slowest possible time;
 - every used node costs the run cost ``t_jng * c_ng`` of its first-ending job (ties: the job listed first).
 
-A gang charges each of its nodes the cost of running there; one node is the paper's case.
+A gang charges each of its nodes the cost of running there; one node is the paper's case. Where run times are uncertain
+(``outcomes``), lateness is its mean over the outcomes, and what a job runs is what it is expected to run.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def objective(problem: PlacementProblem, schedule: Schedule) -> Objective:
     """Evaluate *schedule*. Plain and slow on purpose: solvers that keep running totals are tested against it."""
     ends = end_times_s(problem, schedule)
     placed = schedule.choice != POSTPONED
-    late_s = np.where(placed, np.maximum(0.0, problem.now_s + np.where(placed, ends, 0.0) - problem.due_s), 0.0)
+    time_s = problem.time_s[schedule.choice] if len(problem.time_s) else ends
+    late_s = problem.late_s(np.arange(len(problem)), problem.now_s + np.where(placed, ends, 0.0), time_s)
+    late_s = np.where(placed, late_s, 0.0)
     first_end = np.full(len(problem.node_names), np.inf)
     first_cost = np.zeros(len(problem.node_names))
     for job in np.flatnonzero(placed):

@@ -2,7 +2,9 @@
 
 FIFO, EDF and priority scheduling as ANDREAS section V-B compares with: a job takes the cheapest configuration
 that meets its due date, else the fastest, of those that fit when its turn comes, and keeps it once started.
-Shortest remaining time first is preemptive, a yardstick for completion times.
+Shortest remaining time first is preemptive, a yardstick for completion times. Where run times are uncertain it goes by
+the expected remaining time; where nothing is known of them, by least attained service, in queues of doubling GPU time
+so that jobs do not displace each other at every tick (Tiresias: J. Gu et al., NSDI 2019).
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ from commonwatt.placement._construct import DISPLACE, NEVER_DISPLACE, construct
 from commonwatt.placement._problem import PlacementProblem, PlacementSearch
 
 __all__ = ["PriorityOrder", "keep_running_jobs"]
+
+FIRST_QUEUE_GPU_S = 3600.0
+"""GPU time up to which a job is in the first queue; each later queue takes twice as much again."""
 
 Order = Literal["fifo", "edf", "priority", "srtf"]
 
@@ -52,6 +57,8 @@ class PriorityOrder:
             return problem.due_s
         if self.order == "priority":
             return -problem.weight
+        if problem.attained_gpu_s is not None:
+            return np.floor(np.log2(1.0 + problem.attained_gpu_s / FIRST_QUEUE_GPU_S))
         return problem.fastest_s
 
 

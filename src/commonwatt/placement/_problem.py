@@ -25,10 +25,37 @@ from commonwatt.model.place_file import PlaceFile, PlaceJob
 from commonwatt.model.results import PlaceResult
 from commonwatt.optimize import SearchResult, Solver
 
-__all__ = ["POSTPONED", "Assignment", "PlacementProblem", "PlacementSearch", "PlacementSolver", "Schedule"]
+__all__ = [
+    "POSTPONED",
+    "Assignment",
+    "Background",
+    "PlacementProblem",
+    "PlacementSearch",
+    "PlacementSolver",
+    "Schedule",
+]
 
 
 POSTPONED = -1
+
+
+@dataclass(frozen=True)
+class Background:
+    """Jobs that run and are not decided about: where they keep nodes on, and what they add to the worth of GPU time.
+
+    Attributes
+    ----------
+    on_s
+        Time from now for which they keep each node on, [N].
+    gpus
+        GPUs of each node that they have, [N]; ``node_gpus`` of the problem counts the others.
+    pressing_weight
+        Sum of the weights of those that are late or may soon be, currency/s.
+    """
+
+    on_s: Floats
+    gpus: Ints
+    pressing_weight: float
 
 
 @dataclass(frozen=True)
@@ -69,6 +96,10 @@ class PlacementProblem:
     tenant_weight: Floats = field(default_factory=lambda: np.ones(1))
     tenant_usage_gpu_s: Floats = field(default_factory=lambda: np.zeros(1))
     use_every_node: bool = False  # constraint (4n)
+    background: Background | None = None
+    # what is not known
+    outcomes: Floats | None = None  # [J, Q] equally likely remaining times, relative to ``time_s``; None: certain
+    attained_gpu_s: Floats | None = None  # [J] GPU time had so far, where nothing is known of run times
     locked: bool = False  # running jobs may be neither stopped nor moved; they have no row but the one they stay in
 
     def __len__(self) -> int:
@@ -106,10 +137,28 @@ class PlacementProblem:
         return self.now_s + self.fastest_s - self.due_s
 
     @cached_property
+    def pressing_weight(self) -> float:
+        """Sum of the weights of the jobs that are late or may soon be, those of the background included."""
+        pressing = self.pressure_s > -np.median(self.fastest_s)
+        outside = 0.0 if self.background is None else self.background.pressing_weight
+        return float(self.weight[pressing].sum()) + outside
+
+    @cached_property
     def postponed_cost(self) -> Floats:
         """Rho * omega_j * worst-case tardiness of each job if it is postponed, [J]. ANDREAS, (1) and (4j)."""
-        late_s = np.maximum(0.0, self.now_s + self.interval_s + self.slowest_s - self.due_s)
-        return self.postponement_penalty * self.weight * late_s
+        ends_s = self.now_s + self.interval_s + self.slowest_s
+        return self.postponement_penalty * self.weight * self.late_s(np.arange(len(self)), ends_s, self.slowest_s)
+
+    def late_s(self, jobs: Ints, ends_s: Floats, time_s: Floats) -> Floats:
+        """Expected lateness of *jobs* that run for *time_s* and end at *ends_s* (s, on the clock of ``now_s``).
+
+        With ``outcomes``, *time_s* is what they are expected to run, and the mean is over what they may run.
+        """
+        due_s = self.due_s[jobs]
+        if self.outcomes is None:
+            return np.maximum(0.0, ends_s - due_s)
+        possible_s = ends_s[:, None] + time_s[:, None] * (self.outcomes[jobs] - 1.0)
+        return np.maximum(0.0, possible_s - due_s[:, None]).mean(axis=1)
 
     @cached_property
     def slot_start(self) -> Ints:

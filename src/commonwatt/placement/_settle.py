@@ -55,8 +55,8 @@ def without_idle_moves(problem: PlacementProblem, schedule: Schedule, *, planned
     moved = (problem.stay >= 0) & (schedule.choice != POSTPONED) & (schedule.choice != problem.stay)
     if not moved.any():
         return schedule
-    late_s = problem.now_s + problem.time_s - problem.due_s[problem.row_job]
-    own_cost = problem.run_cost + problem.weight[problem.row_job] * np.maximum(0.0, late_s)
+    late_s = problem.late_s(problem.row_job, problem.now_s + problem.time_s, problem.time_s)
+    own_cost = problem.run_cost + problem.weight[problem.row_job] * late_s
     movers = np.flatnonzero(moved)
     gain = own_cost[problem.stay[movers]] - own_cost[schedule.choice[movers]]
     gains = {int(j): float(g) for j, g in zip(movers, gain, strict=True)}

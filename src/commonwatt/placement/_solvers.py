@@ -7,10 +7,11 @@ from typing import get_args
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import one_of
 from commonwatt.model.scenario import SolverName
+from commonwatt.model.units import WEEK_S
 from commonwatt.placement._backfill import Backfill
 from commonwatt.placement._exact import Exact
 from commonwatt.placement._local_search import LocalSearch
-from commonwatt.placement._lookahead import Lookahead
+from commonwatt.placement._lookahead import MAY_WAIT, NEVER_WAIT, Lookahead
 from commonwatt.placement._priority_order import PriorityOrder
 from commonwatt.placement._problem import PlacementSolver
 from commonwatt.placement._random_greedy import RandomGreedy
@@ -24,6 +25,8 @@ PLAN_MOVES = 200  # of a local search over plans
 def make_solver(
     name: str, *, iterations: int = 1000, steps: int | None = None, placements: int | None = None,
     time_limit_s: float | None = None, fair_share_weight: float = 2.0, over_plans: bool = False,
+    size_weight: float = 0.0, max_age_s: float = WEEK_S, depth: int = 1000, thrifty: bool = False,
+    work_conserving: bool = False,
 ) -> PlacementSolver:  # fmt: skip
     """Return the solver *name*; settings that are not its own are ignored.
 
@@ -35,6 +38,10 @@ def make_solver(
         Of the local search; 20 for each iteration if ``None``.
     over_plans
         Whether the local search improves plans (see ``Lookahead``) instead of the objective.
+    work_conserving
+        Of plans: whether no job waits for a configuration of less energy.
+    size_weight, max_age_s, depth, thrifty
+        Of backfill.
     time_limit_s
         Of ``exact``, which reads the clock itself.
 
@@ -50,13 +57,17 @@ def make_solver(
         case "local-search" if not over_plans:
             return LocalSearch(start=greedy, steps=20 * iterations if steps is None else steps)
         case "lookahead" | "local-search":
-            return Lookahead(moves=PLAN_MOVES if name == "local-search" else 0)
+            styles = NEVER_WAIT if work_conserving else MAY_WAIT
+            return Lookahead(moves=PLAN_MOVES if name == "local-search" else 0, styles=styles)
         case "exact":
             return Exact(time_limit_s=time_limit_s)
         case "easy":
-            return Backfill()
+            return Backfill(depth=depth, thrifty=thrifty)
         case "fair-share":
-            return Backfill(fair_share_weight=fair_share_weight)
+            return Backfill(
+                fair_share_weight=fair_share_weight, size_weight=size_weight, max_age_s=max_age_s, depth=depth,
+                thrifty=thrifty,
+            )  # fmt: skip
         case "fifo" | "edf" | "priority" | "srtf":
             return PriorityOrder(name)
     raise InputError(one_of(SOLVERS, name), field="solver", value=name)

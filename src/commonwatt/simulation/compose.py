@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from commonwatt.control.beliefs import Beliefs, reference_rows, relative_times
 from commonwatt.control.controller import Controller
 from commonwatt.control.job_registry import JobRegistry, Rules
 from commonwatt.control.loop import run
@@ -19,12 +20,12 @@ from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster
-from commonwatt.model.scenario import PolicySpec, Scenario
+from commonwatt.model.scenario import Knowledge, PolicySpec, Scenario
 from commonwatt.planning.capacity import Past, demand_of_run, make_capacity
 from commonwatt.simulation.reference import reference_runs
 from commonwatt.simulation.window import Window
 
-__all__ = ["PolicyRun", "TableSource", "check_runs", "run_policy", "slowdowns"]
+__all__ = ["PolicyRun", "TableSource", "believed_table", "check_runs", "run_policy", "slowdowns"]
 
 
 class TableSource:
@@ -67,6 +68,19 @@ def slowdowns(scenario: Scenario, jobs: int, seed: int) -> Floats:
     return np.exp(rng.normal(0.0, scenario.runtime_error, jobs))
 
 
+def believed_table(scenario: Scenario, knowledge: Knowledge, table: JobArrays, seed: int) -> JobArrays:
+    """Return *table* as schedulers see it: with wrong relative speeds, and without run times unless these are known.
+
+    The engine keeps the true table, so a wrong speed changes what is believed, never what is true.
+    """
+    if scenario.speed_error:
+        rng = np.random.default_rng([seed, 4])
+        error = np.exp(rng.normal(0.0, scenario.speed_error, len(table.config_time_s)))
+        error[reference_rows(table)] = 1.0
+        table = replace(table, config_time_s=table.config_time_s * error)
+    return table if knowledge == "oracle" else relative_times(table)
+
+
 def check_runs(scenario: Scenario, cluster: Cluster, table: JobArrays) -> None:
     """Raise ``InputError`` on jobs that never fit, and unknown nodes or power states."""
     _outages(scenario, cluster)
@@ -104,6 +118,10 @@ def run_policy(
         outages=_outages(scenario, cluster),
     )
     engine = SimulatedEngine(cluster, table, world)
+    tariff = scenario.electricity.tariff()
+    submitted_s = float(table.submit_s.min()), float(table.submit_s.max())
+    knowledge = spec.knowledge or scenario.knowledge
+    beliefs = None if knowledge == "oracle" else Beliefs(knowledge)
     controller = Controller(
         cluster=cluster,
         engine=engine,
@@ -115,13 +133,16 @@ def run_policy(
             preempt=preemption.allowed,
             half_life_s=spec.half_life_s,
         ),
-        tariff=scenario.electricity.tariff(),
+        tariff=tariff,
+        seen_tariff=tariff.flat(*submitted_s) if spec.price == "mean" else None,
         rng=np.random.default_rng([seed, 1]),
         tenant_weights={tenant.name: tenant.weight for tenant in scenario.tenants},
         capacity=None if plan is None else make_capacity(plan, cluster, past or Past(), seed, foreseen),
+        beliefs=beliefs,
     )
+    source = TableSource(believed_table(scenario, knowledge, table, seed))
     window, at_tick = _window(scenario, controller, table, world.slowdown, on_tick)
-    spent_s = run(controller, VirtualClock(engine), TableSource(table), at_tick, until_s)
+    spent_s = run(controller, VirtualClock(engine), source, at_tick, until_s)
     return PolicyRun(controller, spent_s, plan, window)
 
 

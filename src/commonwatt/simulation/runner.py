@@ -30,7 +30,7 @@ from commonwatt.simulation.record import Record
 from commonwatt.simulation.summary import record_of
 from commonwatt.simulation.warm import warm_up
 
-__all__ = ["Backend", "Listener", "Prepared", "RunsInterruptedError", "run_seeds", "sweep_result"]
+__all__ = ["Backend", "Listener", "Prepared", "RunsInterruptedError", "run_each", "run_seeds", "sweep_result"]
 
 Backend = Literal["loky", "ray"]
 T = TypeVar("T")
@@ -74,6 +74,8 @@ class Prepared:
     def digest(self) -> str:
         """Return the SHA-256 of the scenario (without the path of its log), of its jobs and of its forecast models."""
         document = _as_before(self.scenario.model_dump(mode="json", exclude={"workload": {"path"}}))
+        if self.scenario.knowledge == "oracle":
+            del document["knowledge"]
         sha = hashlib.sha256(json.dumps(document, sort_keys=True).encode())
         for column in vars(self.table).values():
             sha.update(column.tobytes() if isinstance(column, np.ndarray) else repr(column).encode())
@@ -92,6 +94,8 @@ class Prepared:
 
 _ADDED: dict[str, object] = {
     "malleable": True, "other_types": True, "rule": "drawn", "limit_factor": 1.0, "preemption": None,
+    "size_weight": 0.0, "max_age_s": 604800.0, "backfill_depth": 1000, "gpu_type_choice": "fastest",
+    "idle_power": "counted", "price": "series", "work_conserving": False, "knowledge": None, "speed_error": 0.0,
 }  # fmt: skip
 """Fields added since 0.1.0 with their defaults: where they have these, the digest is that of a file without them."""
 
@@ -131,6 +135,30 @@ def run_seeds(
         for spec in p.scenario.policies
     ]
     outcomes: dict[int, Record | PolicyResult] = {}
+    try:
+        for k, outcome in _finished(runs, jobs, backend, listener):
+            outcomes[k] = outcome  # noqa: PERF403 - what is done is kept
+    except KeyboardInterrupt:
+        raise RunsInterruptedError(*_collected(prepared, outcomes)) from None
+    return _collected(prepared, outcomes)
+
+
+def run_each(
+    prepared: Sequence[Prepared], *, jobs: int = 1, listener: Listener | None = None
+) -> Iterator[tuple[int, PolicyResult]]:
+    """Run the first policy of each of *prepared*, which may differ in everything; yields them as they finish.
+
+    Yields the index into *prepared* and the result, whose lower bound is 0: it is not computed.
+    """
+    runs = [(p, p.scenario.policies[0], 0.0, False) for p in prepared]
+    for k, outcome in _finished(runs, jobs, "loky", listener):
+        yield k, outcome.result if isinstance(outcome, Record) else outcome
+
+
+def _finished(
+    runs: Sequence[tuple[Prepared, PolicySpec, float, bool]], jobs: int, backend: Backend, listener: Listener | None
+) -> Iterator[tuple[int, Record | PolicyResult]]:
+    """Yield the outcome of each run as it ends, with its index."""
     with ExitStack() as stack:
         if jobs == 1 or len(runs) == 1:
             finished: Iterator[tuple[int, Record | PolicyResult]] = (
@@ -143,14 +171,10 @@ def run_seeds(
                 listener.follow(partial(np.fromfile, board))
             tasks = [(_elsewhere, (k, board, *run)) for k, run in enumerate(runs)]
             finished = _pool(tasks, jobs, backend, ordered=False)
-        try:
-            for k, outcome in finished:
-                outcomes[k] = outcome
-                if listener is not None:
-                    listener.done()
-        except KeyboardInterrupt:
-            raise RunsInterruptedError(*_collected(prepared, outcomes)) from None
-    return _collected(prepared, outcomes)
+        for k, outcome in finished:
+            yield k, outcome
+            if listener is not None:
+                listener.done()
 
 
 def _collected(

@@ -35,6 +35,8 @@ class Window:
     ----------
     before, inside, after
         What was metered before, in and after it: they sum to the meter exactly. ``gpu_us`` is of allocated GPUs.
+    epochs
+        True number of epochs of each job, by row of the table: a controller need not know it.
     left
         Remaining share of each job at its end, by row of the table; NaN until then.
     """
@@ -46,6 +48,7 @@ class Window:
     before: Account = field(default_factory=Account)
     inside: Account = field(default_factory=Account)
     after: Account = field(default_factory=Account)
+    epochs: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     left: Floats = field(default_factory=lambda: np.zeros(0))
     closed: bool = False
 
@@ -53,7 +56,7 @@ class Window:
     def of(cls, table: JobArrays, tariff: Tariff, reference: ReferenceRuns) -> Window:
         """Return the window of the jobs of *table*."""
         first_s, last_s = float(table.submit_s.min()), float(table.submit_s.max())
-        return cls(first_s, last_s, tariff, reference, left=np.full(len(table), np.nan))
+        return cls(first_s, last_s, tariff, reference, epochs=table.epochs, left=np.full(len(table), np.nan))
 
     @property
     def length_s(self) -> float:
@@ -81,9 +84,10 @@ class Window:
             return
         registry = controller.registry
         handles = np.arange(len(registry))
-        done = controller.engine.progress(handles).done_epochs / registry.job("epochs")
+        own = np.array([rows[name] for name in registry.names], dtype=np.int64)
+        done = controller.engine.progress(handles).done_epochs / self.epochs[own]
         left = np.where(registry.job("status") == Status.COMPLETED, 0.0, 1.0 - done)
-        self.close(np.array([rows[name] for name in registry.names], dtype=np.int64), left)
+        self.close(own, left)
 
     def close(self, rows: Ints, left: Floats) -> None:
         """Set the remaining share of the jobs in *rows* at the end of the window."""

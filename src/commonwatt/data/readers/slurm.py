@@ -48,6 +48,7 @@ class SacctJob:
     gpu_type: str  # "": not said, or several
     running: bool
     nodes: str = ""  # a list of hosts; "": not said
+    series: str = ""  # its owner and what they called it
 
 
 def gpus_of(resources: Iterable[tuple[str, int]]) -> tuple[int, str]:
@@ -117,6 +118,7 @@ def _job(path: Path, index: int, record: dict[str, Any]) -> SacctJob:
         gpu_type=gpu_type,
         running="RUNNING" in states or "SUSPENDED" in states,
         nodes=_nodes(record.get("nodes")),
+        series=f"{record.get('user') or ''}/{record.get('name') or ''}",
     )
 
 
@@ -194,6 +196,7 @@ def read_rows(path: Path, text: str) -> list[SacctJob]:
     resources = [table.text(name) for name in ("AllocTRES", "ReqTRES") if name in table]
     if not resources:
         raise InputError(f"this column or ReqTRES; run: {ASK}", file=path, field="AllocTRES")
+    called = [table.text(name) for name in ("User", "JobName") if name in table]
     jobs = []
     for row, name in enumerate(ids):
         if "." in name:
@@ -211,6 +214,7 @@ def read_rows(path: Path, text: str) -> list[SacctJob]:
                 gpu_type=gpu_type,
                 running=states[row].startswith(("RUNNING", "SUSPENDED")),
                 nodes=_nodes(nodes[row]),
+                series="/".join(column[row] for column in called),
             )
         )
     return jobs
@@ -317,6 +321,7 @@ def read(path: Path) -> JobLog:
         gpus=gpus,
         gpu_type=[job.gpu_type for job in jobs],
         time_limit_s=[job.limit_s for job in jobs],
+        series=[job.series for job in jobs],
         start_s=start_s - origin_s,
         censored=[job.running for job in jobs],
         origin=utc(origin_s),

@@ -1,0 +1,144 @@
+"""``commonwatt study``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from commonwatt.cli.compiling import compiling
+from commonwatt.cli.data import columns_of
+from commonwatt.cli.output import json_option, pace_of, plot_option, print_json, progress_bar, say, seed_option
+
+if TYPE_CHECKING:
+    from commonwatt.model.study_results import StudyResult
+    from commonwatt.simulation.runner import Listener, Prepared
+    from commonwatt.studies.run import StudyPlan
+
+__all__ = ["command"]
+
+
+@click.command()
+@click.argument("log")
+@click.option(
+    "--nodes", type=click.Path(path_type=Path), metavar="FILE",
+    help="The cluster: what `scontrol show node` printed, or a scenario.",
+)  # fmt: skip
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="DIR",
+    help="Write report.html, result.json and the study to DIR, and keep what is done there.",
+)  # fmt: skip
+@click.option("--draft", is_flag=True, help="Print the study file and run nothing.")
+@plot_option("the waterfall")
+@click.option("--format", "source", metavar="NAME", help="Format of LOG: philly, alibaba, helios, slurm, swf or csv.")
+@click.option("--column", "columns", multiple=True, metavar="OURS=THEIRS", help="csv: a column; repeatable.")
+@click.option("--begin", metavar="TIME", help="Start of the first period: ISO 8601, or seconds from the log's origin.")
+@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Length of a period. [default: 7]")
+@click.option("--weeks", type=click.IntRange(min=1), help="Periods. [default: as many as the log has, up to 4]")
+@click.option("--seeds", type=click.IntRange(min=1), help="Seeds of each period, from --seed on.")
+@click.option(
+    "--knowledge", type=click.Choice(["auto", "oracle", "user-limit", "predicted", "none"]),
+    help="What schedulers know of run times.",
+)  # fmt: skip
+@click.option("--gpu-type", metavar="NAME", help="GPU type of jobs whose log names none.")
+@click.option("--price", type=click.FloatRange(min=0), help="Price of a kWh.")
+@click.option("--pue", type=click.FloatRange(min=1), help="Power usage effectiveness.")
+@click.option("--currency", metavar="NAME", help="Currency of the price.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time, in processes; one per CPU if not given.")
+@seed_option
+@json_option
+def command(
+    log: str, *, nodes: Path | None, out: Path | None, draft: bool, plot: Path | None, source: str | None,
+    columns: tuple[str, ...], begin: str | None, days: float | None, weeks: int | None, seeds: int | None,
+    knowledge: str | None, gpu_type: str | None, price: float | None, pue: float | None, currency: str | None,
+    jobs: int | None, seed: int, as_json: bool,
+) -> None:  # fmt: skip
+    """Say what another scheduler would have saved on LOG, first without changing anything users see.
+
+    LOG is a job log (sacct, SWF, CSV, a public trace), a study file or a scenario. Then, step by step, what more would
+    bring: other GPU types, switching nodes off, resizing, preemption.
+
+    \b
+    Examples:
+      commonwatt study examples/study/jobs.txt --nodes examples/study/nodes.txt --out out/study
+      commonwatt study jobs.json --nodes nodes.txt --weeks 1 --price 0.21 --pue 1.3
+    """
+    from commonwatt.report.study_folder import check_study_folder, study_text, write_study
+    from commonwatt.studies.draft import Wishes, load_study
+    from commonwatt.studies.run import StudyInterruptedError, plan_study, run_study
+    from commonwatt.studies.summary import study_result
+
+    wishes = Wishes(
+        nodes=nodes, source=source, columns=columns_of(columns), begin=begin, days=days, weeks=weeks, seeds=seeds,
+        knowledge=knowledge, gpu_type=gpu_type, price_per_kwh=price, pue=pue, currency=currency,
+    )  # fmt: skip
+    file, folder = load_study(log, wishes)
+    if draft:
+        click.echo(study_text(file), nl=False)
+        return
+    if out is not None:
+        check_study_folder(out)
+    plan = plan_study(file, folder, seed)
+    say(_sentence(plan))
+    try:
+        outcome = run_study(plan, folder=out, jobs=jobs or os.cpu_count() or 1, following=_following)
+    except StudyInterruptedError as stopped:
+        kept = f"kept in {out}: the same command goes on from there" if out else "not kept, as there is no --out"
+        if out is not None:
+            write_study(out, file, folder, study_result(plan, stopped.outcome))
+        say(f"{stopped.done} of {stopped.total} runs were done: {kept}")
+        raise
+    result = study_result(plan, outcome)
+    if plot is not None:
+        from commonwatt.report.study_plot import save_waterfall
+
+        save_waterfall(result, plot)
+    if out is not None:
+        write_study(out, file, folder, result)
+        say(f"written: {out / 'report.html'}")
+    if as_json:
+        print_json(result)
+    else:
+        _show(result)
+
+
+def _sentence(plan: StudyPlan) -> str:
+    from commonwatt.report.format import plural
+
+    first = plan.first()
+    sizes = (plural(len(first.cluster), "node"), plural(first.cluster.total_gpus, "GPU"))
+    return f"{first.sentence}: {', '.join(sizes)}; {plural(len(plan.prepared), 'run')}, run times: {plan.knowledge}"
+
+
+@contextmanager
+def _following(todo: Sequence[Prepared]) -> Iterator[Listener]:
+    """Show how far the runs *todo* are."""
+    longest = max((p.table.submit_s for p in todo), key=lambda submit_s: float(submit_s.max()))
+    submit_s = sorted(longest.tolist())
+    solvers = ", ".join(dict.fromkeys(p.scenario.policies[0].solver for p in todo))
+    with (
+        compiling(f"solvers ({solvers})"),
+        progress_bar("runs", len(todo), submit_s[-1], pace_of(submit_s)) as listener,
+    ):
+        yield listener
+
+
+def _show(result: StudyResult) -> None:
+    from rich.console import Console
+
+    from commonwatt.report.study_text import about, headline, interval_text, policies_table, waterfall_table
+
+    console = Console()
+    click.echo(about(result))
+    click.echo(f"{headline(result)} {interval_text(result)}\n")
+    console.print(policies_table(result))
+    click.echo("\nWhat more would bring, one step after the other:")
+    console.print(waterfall_table(result))
+    for how, count in result.about.treatments.items():
+        click.echo(f"not as logged: {count} {how}")
+    for note in result.notes:
+        click.echo(f"note: {note}")

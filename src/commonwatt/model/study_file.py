@@ -1,0 +1,113 @@
+"""The study file: a log, the cluster it ran on, and what is compared on it (``commonwatt study``)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from commonwatt.model.electricity import Electricity
+from commonwatt.model.fields import FileModel, FileVersion, quantity
+from commonwatt.model.jobs import Tenant
+from commonwatt.model.nodes import NodeSpec
+from commonwatt.model.scenario import DueDates, LogWorkload, PolicySpec, Preemption, UnusedNodes, WeekWorkload
+
+__all__ = ["STEPS", "StepName", "StudyFile", "StudyKnowledge", "StudyWorkload"]
+
+StepName = Literal[
+    "thrifty-type", "planning", "consolidation", "switching-off", "resizing", "preemption", "price"
+]  # fmt: skip
+STEPS: tuple[StepName, ...] = (
+    "thrifty-type", "planning", "consolidation", "switching-off", "resizing", "preemption", "price",
+)  # fmt: skip
+"""Steps of the waterfall, in the order of the default."""
+
+StudyKnowledge = Literal["auto", "oracle", "user-limit", "predicted", "none"]
+StudyWorkload = Annotated[LogWorkload | WeekWorkload, Field(discriminator="source")]
+
+
+def _runs_today() -> PolicySpec:
+    return PolicySpec(solver="fair-share", name="as today")
+
+
+def _alternatives() -> tuple[PolicySpec, ...]:
+    return (
+        PolicySpec(solver="easy", name="EASY"),
+        PolicySpec(solver="easy", name="thrifty EASY", gpu_type_choice="thrifty", idle_power="sunk"),
+        PolicySpec(solver="srtf", name="SRTF"),
+    )
+
+
+def _ours() -> PolicySpec:
+    return PolicySpec(solver="lookahead", name="commonwatt", work_conserving=True)
+
+
+def _off() -> UnusedNodes:
+    return UnusedNodes(state="off", after_s=600.0)
+
+
+def _on() -> UnusedNodes:
+    return UnusedNodes(state=None)
+
+
+class StudyFile(FileModel):
+    """A study: what another scheduler would have saved, first without changing anything that users see.
+
+    Jobs keep their size, and the GPU type their log names, and are never stopped. The steps of the waterfall relax
+    that, one after the other.
+    """
+
+    version: FileVersion = quantity("version of this format", "-", 1)
+    name: str = quantity("name of the study", "-", "study", min_length=1)
+    workload: StudyWorkload = quantity(
+        "the log; `malleable`, `other_types` and `due_dates` are set by the study, not here"
+    )
+    nodes: tuple[NodeSpec, ...] = quantity("the nodes", min_length=1)
+    tenants: tuple[Tenant, ...] = quantity("tenants with a weight other than 1", "-", ())
+    electricity: Electricity = quantity("price and carbon intensity of electricity", "-", Electricity)
+    interval_s: float = quantity(
+        "time between rescheduling points, besides submissions and completions", "s", 300.0, gt=0
+    )
+    weeks: int = quantity(
+        "periods of the workload's `days`, one after the other from its `begin`", "-", 1, ge=1, le=520
+    )
+    seeds: int = quantity("seeds of each period; what is drawn differs between them", "-", 1, ge=1, le=1000)
+    knowledge: StudyKnowledge = quantity(
+        "what the schedulers know of run times; auto: the declared limits where the log has them, else predictions "
+        "from its past",
+        "-", "auto",
+    )  # fmt: skip
+    due_dates: DueDates | Literal["none"] = quantity("due dates, if there are any", "-", "none")
+    unused_nodes: UnusedNodes = quantity("what unused nodes do today", "-", _on)
+    baseline: PolicySpec = quantity("what the cluster runs today, with its own weights", "-", _runs_today)
+    alternatives: tuple[PolicySpec, ...] = quantity(
+        "other schedulers that could run there today; srtf is run with known run times", "-", _alternatives
+    )
+    ours: PolicySpec = quantity("the scheduler under study", "-", _ours)
+    steps: tuple[StepName, ...] = quantity("steps of the waterfall, in their order", "-", STEPS)
+    switched_off: UnusedNodes = quantity("what unused nodes do from the step switching-off on", "-", _off)
+    largest_growth: float = quantity(
+        "largest number of GPUs of a job from the step resizing on, as a multiple of its request", "-", 2.0, ge=1
+    )
+    assumed: tuple[str, ...] = quantity("what was assumed when this file was drafted; shown in the report", "-", ())
+    preemption: Preemption = quantity("cost of stopping and moving a job, from the step preemption on", "-", Preemption)
+
+    @model_validator(mode="after")
+    def _check(self) -> StudyFile:
+        if len(set(self.steps)) < len(self.steps):
+            twice = next(step for step in self.steps if self.steps.count(step) > 1)
+            msg = f"steps: got {twice!r} twice, expected each step once"
+            raise ValueError(msg)
+        needed = {"consolidation", "resizing", "preemption", "price"} & set(self.steps)
+        if needed and "planning" not in self.steps:
+            msg = f"steps: expected planning too, as the baseline knows no {sorted(needed)[0]}"
+            raise ValueError(msg)
+        labels = [policy.label for policy in (self.baseline, *self.alternatives, self.ours)]
+        if again := [label for label in labels if labels.count(label) > 1]:
+            msg = f"alternatives: got the name {again[0]!r} twice, expected distinct names"
+            raise ValueError(msg)
+        for name, policy in (("baseline", self.baseline), ("ours", self.ours)):
+            if policy.unused_nodes is not None or policy.capacity is not None:
+                msg = f"{name}: expected no unused_nodes and no capacity, as the study sets them"
+                raise ValueError(msg)
+        return self

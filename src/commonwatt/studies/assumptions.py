@@ -1,0 +1,130 @@
+"""What the numbers of a study rest on, and what each step of its waterfall takes for granted."""
+
+from __future__ import annotations
+
+from commonwatt.model.study_file import StepName, StudyFile
+from commonwatt.model.study_results import Assumption
+from commonwatt.model.units import DAY_S
+from commonwatt.studies.run import StudyPlan
+
+__all__ = ["STEP_ASSUMES", "STEP_SWITCH", "assumptions_of"]
+
+STEP_SWITCH: dict[StepName, str] = {
+    "thrifty-type": "other_types: true, and gpu_type_choice: thrifty of the scheduler of today",
+    "planning": "the policy `ours` instead of `baseline`",
+    "consolidation": "idle_power: counted",
+    "switching-off": "unused_nodes",
+    "resizing": "malleable: true",
+    "preemption": "preemption.allowed: true",
+    "price": "electricity.series, and price: series",
+}
+STEP_ASSUMES: dict[StepName, str] = {
+    "thrifty-type": "Users accept another GPU type than they asked for, and a longer run on it. Speeds on other types "
+    "are modelled for a drawn kind of model.",
+    "planning": "Nothing of users: alone, jobs keep size and GPU type, and only order and nodes change. After the step "
+    "thrifty type it chooses the type too, of those that are free.",
+    "consolidation": "Nothing of users. While nodes stay on, an empty node draws as much as a used one that idles, so "
+    "that this pays only together with switching off.",
+    "switching-off": "Nodes can be powered off and booted by the scheduler, with the power and times that are stated.",
+    "resizing": "Jobs can run on other numbers of GPUs than they requested. How their speed scales is modelled for a "
+    "drawn kind of model.",
+    "preemption": "Jobs take snapshots and can be stopped and moved at a stated cost.",
+    "price": "The price of electricity changes over time and is known in advance. No job is held back for it.",
+}
+
+
+DRAFTED = "When this study was drafted"
+
+
+def assumptions_of(plan: StudyPlan) -> tuple[Assumption, ...]:
+    """Return everything *plan* assumes, what users would notice first."""
+    file = plan.file
+    return (
+        *_of_jobs(plan),
+        *_of_nodes(file),
+        Assumption(
+            what="Price of electricity",
+            value=_price(file),
+            drawn=False, switch="electricity, --price, --pue",
+        ),
+        Assumption(
+            what="What the cluster runs today", value=_today(file), drawn=False, switch="baseline",
+        ),
+        Assumption(
+            what="Work that is unfinished at the end of the window",
+            value="valued alike for all: the part left times the energy of the whole job as requested",
+            drawn=False, switch="none",
+        ),
+        *(Assumption(what=DRAFTED, value=text, drawn=False, switch="nodes, workload") for text in file.assumed),
+    )  # fmt: skip
+
+
+def _of_jobs(plan: StudyPlan) -> list[Assumption]:
+    file = plan.file
+    due = "none"
+    if file.due_dates != "none":
+        rule = getattr(file.due_dates, "rule", "drawn")
+        due = "drawn around the logged run times" if rule == "drawn" else "the declared time limit"
+    return [
+        Assumption(what="Size of jobs", value="as requested", drawn=False, switch="step resizing"),
+        Assumption(
+            what="GPU type of jobs",
+            value="the one the log names" if plan.names_types else "any, fastest first: the log names none",
+            drawn=False, switch="step thrifty-type",
+        ),
+        Assumption(what="Due dates", value=due, drawn=due.startswith("drawn"), switch="due_dates"),
+        Assumption(what="Run times are known", value=KNOWLEDGE[plan.knowledge], drawn=False, switch="--knowledge"),
+        Assumption(what="Running jobs", value="are never stopped or moved", drawn=False, switch="step preemption"),
+        Assumption(
+            what=f"A job under {file.ours.label}",
+            value="starts as soon as it may" if file.ours.work_conserving else "may wait for less energy",
+            drawn=False, switch="ours.work_conserving",
+        ),
+        Assumption(
+            what="Kind of model of each job: its power, its speed on other GPU types and counts",
+            value="one of the published ones, each equally likely", drawn=True, switch="workload.profiles",
+        ),
+    ]  # fmt: skip
+
+
+KNOWLEDGE = {
+    "oracle": "exactly, by every scheduler here: the best case",
+    "user-limit": "as the declared time limit",
+    "predicted": "as a prediction from the log's past",
+    "none": "not at all",
+}
+
+
+def _of_nodes(file: StudyFile) -> list[Assumption]:
+    today, then = file.unused_nodes, file.switched_off
+    return [
+        Assumption(
+            what="Unused nodes",
+            value="stay on" if today.state is None else f"{today.state} after {today.after_s:g} s",
+            drawn=False, switch="unused_nodes, step switching-off",
+        ),
+        Assumption(
+            what="Unused nodes from the step switching-off on",
+            value="stay on" if then.state is None else f"{then.state} after {then.after_s:g} s",
+            drawn=False, switch="switched_off, nodes.states",
+        ),
+    ]  # fmt: skip
+
+
+def _price(file: StudyFile) -> str:
+    bill = file.electricity
+    price = "changes over time" if bill.series else f"{bill.price_per_kwh:g} {bill.currency}/kWh"
+    return f"{price}, PUE {bill.pue:g}"
+
+
+def _today(file: StudyFile) -> str:
+    spec = file.baseline
+    if spec.solver == "easy":
+        return f"EASY backfill in order of arrival, {spec.backfill_depth} jobs deep"
+    if spec.solver != "fair-share":
+        return spec.solver
+    weights = (
+        f"fair share {spec.fair_share_weight:g} with a half-life of {spec.half_life_s / DAY_S:g} days, age 1 up to "
+        f"{spec.max_age_s / DAY_S:g} days, size {spec.size_weight:g}"
+    )
+    return f"multifactor priority ({weights}) and backfill {spec.backfill_depth} jobs deep; no QOS, no partitions"

@@ -1,0 +1,196 @@
+"""A study file from what an operator has: a log and what ``scontrol show node`` prints, or a scenario."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from commonwatt.data.check import check, locate_input
+from commonwatt.data.files import load_yaml, parse_yaml, validate
+from commonwatt.data.inventory import read_inventory
+from commonwatt.data.log import JobLog
+from commonwatt.data.scenario_draft import HOST_W, IDLE_PART, drafted_nodes
+from commonwatt.data.text import read_text
+from commonwatt.engines.slurm.parsing import host_names
+from commonwatt.model.electricity import Electricity
+from commonwatt.model.errors import InputError
+from commonwatt.model.nodes import NodeSpec, PowerState
+from commonwatt.model.scenario import LogWorkload, Scenario, WeekWorkload
+from commonwatt.model.study_file import StudyFile
+from commonwatt.model.units import DAY_S, WEEK_S
+
+__all__ = ["Wishes", "load_study", "wished"]
+
+MOST_WEEKS = 4
+"""Weeks of a long log that are studied if nothing is said."""
+
+OFF = PowerState(name="off", power_w=15.0, enter_s=60.0, wake_s=300.0)
+"""Assumed of a node whose power states nobody has told: a service processor, and five minutes to boot."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a user says beside the files; ``None`` leaves it to the file, or to what suits the log."""
+
+    nodes: Path | None = None
+    source: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    begin: str | None = None
+    days: float | None = None
+    weeks: int | None = None
+    seeds: int | None = None
+    knowledge: str | None = None
+    gpu_type: str | None = None
+    price_per_kwh: float | None = None
+    pue: float | None = None
+    currency: str | None = None
+
+
+def load_study(given: str | Path, wishes: Wishes) -> tuple[StudyFile, Path]:
+    """Return the study that *given* is, or is drafted for, and the folder its paths are relative to.
+
+    Parameters
+    ----------
+    given
+        A log of any format that is read, the name of a public one, a study file or a scenario.
+
+    Raises
+    ------
+    InputError
+        For whatever is wrong in one of the files, and for a log without ``wishes.nodes``.
+    """
+    path, source = locate_input(str(given))
+    document = None if source or wishes.source else _document(path)
+    if document is None:
+        file = _of_log(path, source or wishes.source, wishes)
+        return wished(file, replace(wishes, nodes=None)), Path()
+    if "workload" in document and "nodes" not in document:
+        raise InputError("at least one node", file=path, field="nodes", value="none")
+    study = _of_scenario(load_yaml(path, Scenario), path) if _is_scenario(document) else load_yaml(path, StudyFile)
+    return wished(study, wishes), path.parent
+
+
+def _document(path: Path) -> dict[str, Any] | None:
+    """Return the content of *path* if it is a study file or a scenario; ``None`` for anything else, such as a log."""
+    if path.suffix.lower() not in (".yaml", ".yml", ".json"):
+        return None
+    text = read_text(path)
+    if path.suffix.lower() == ".json" and '"workload"' not in text:
+        return None
+    try:
+        raw = parse_yaml(text)
+    except Exception:
+        return {}
+    return raw if isinstance(raw, dict) else {}
+
+
+def _is_scenario(document: Mapping[str, Any]) -> bool:
+    return any(key in document for key in ("policies", "engine", "live", "capacity", "runtime_error", "outages"))
+
+
+def _of_scenario(scenario: Scenario, path: Path) -> StudyFile:
+    if not isinstance(scenario.workload, LogWorkload | WeekWorkload):
+        value = "none" if scenario.workload is None else scenario.workload.source
+        raise InputError("a workload from a log", file=path, field="workload.source", value=value)
+    known = [spec for spec in scenario.policies if spec.solver in ("fair-share", "easy")]
+    plain = {"unused_nodes": None, "capacity": None}
+    baseline = {"baseline": known[0].model_copy(update=plain | {"name": "as today"})} if known else {}
+    ours = scenario.policies[0]
+    fields = {
+        name: getattr(scenario, name)
+        for name in ("name", "workload", "nodes", "tenants", "electricity", "interval_s", "preemption")
+    }
+    if ours.solver not in ("fair-share", "easy"):
+        fields["ours"] = ours.model_copy(update=plain | {"name": ours.label, "work_conserving": True})
+    return validate(StudyFile(**fields, **baseline).model_dump(), StudyFile)
+
+
+def _of_log(path: Path, source: str | None, wishes: Wishes) -> StudyFile:
+    checked = check(path, source, wishes.columns)
+    log = checked.log
+    if log is None:
+        raise InputError("a job log", file=path, value=checked.result.format)
+    if wishes.nodes is None:
+        raise InputError("the cluster: what `scontrol show node` printed, or a scenario's nodes", field="--nodes")
+    nodes, assumed = _nodes(wishes.nodes)
+    begin, days, weeks = _period(log, wishes)
+    ran_on, told = _logged_type(log, nodes, wishes)
+    workload = LogWorkload(
+        source=checked.result.format, path=str(path.resolve()), columns=dict(wishes.columns), begin=begin, days=days,
+        logged_gpu_type=ran_on,
+    )  # fmt: skip
+    return StudyFile(name=path.stem, workload=workload, nodes=nodes, weeks=weeks, assumed=(*assumed, *told))
+
+
+def _period(log: JobLog, wishes: Wishes) -> tuple[str | None, float, int]:
+    """Return begin, days and number of periods: as wished, else the last whole weeks of the log."""
+    last = log.span_s[1]
+    days = wishes.days or min(7.0, round(max(last - log.whole_from_s, 3600.0) / DAY_S + 0.005, 2))
+    if wishes.begin is not None:
+        return wishes.begin, days, wishes.weeks or 1
+    fit = max(1, int((last - log.whole_from_s) // (days * DAY_S)))
+    weeks = wishes.weeks or min(MOST_WEEKS, fit)
+    if last - log.whole_from_s < WEEK_S and weeks == 1:
+        return None, days, 1
+    begin_s = max(log.whole_from_s, last - weeks * days * DAY_S)
+    return (f"{begin_s:.0f}" if log.origin is None else log.moment(begin_s)), days, weeks
+
+
+def _logged_type(log: JobLog, nodes: tuple[NodeSpec, ...], wishes: Wishes) -> tuple[str, tuple[str, ...]]:
+    """Return the GPU type of jobs whose log names none, and what was assumed for that."""
+    if wishes.gpu_type is not None:
+        return wishes.gpu_type, ()
+    counts: dict[str, int] = {}
+    for node in nodes:
+        counts[node.gpu_type] = counts.get(node.gpu_type, 0) + node.count * node.gpus
+    most = max(counts, key=lambda name: counts[name])
+    if all(log.gpu_type) or len(counts) == 1:
+        return most, ()
+    unnamed = sum(not name for name in log.gpu_type)
+    return most, (f"{unnamed} of {len(log)} jobs name no GPU type: their run times are taken as those on {most}",)
+
+
+def _nodes(path: Path) -> tuple[tuple[NodeSpec, ...], tuple[str, ...]]:
+    """Return the nodes *path* declares or lists, and what was assumed of them."""
+    text = read_text(path)
+    if path.suffix.lower() in (".yaml", ".yml"):
+        nodes = load_yaml(path, Scenario).nodes
+        if not nodes:
+            raise InputError("at least one node", file=path, field="nodes")
+        return nodes, ()
+    inventory = read_inventory(text, host_names, file=path, host=platform.node() or "node")
+    found = drafted_nodes(inventory.nodes)
+    specs = [NodeSpec(**node.model_dump(exclude={"power_source"}), states=(OFF,)) for node in found]
+    limits = {n.gpu_type: n.power_source or f"{n.gpu_w / (1 - IDLE_PART):g} W, a placeholder" for n in found}
+    power = "; ".join(f"{kind}: {limit}" for kind, limit in limits.items())
+    drawn = f"{HOST_W:g} W for the host and {100 * IDLE_PART:g}% of each GPU's limit when idle, the rest of it in use"
+    assumed = [
+        f"a node draws {drawn} ({power})",
+        f"a node that is off draws {OFF.power_w:g} W, takes {OFF.enter_s:g} s to go off and {OFF.wake_s:g} s to boot",
+        *inventory.notes,
+    ]
+    if inventory.without_gpus:
+        assumed.append(f"{inventory.without_gpus} nodes without GPUs are left out")
+    return tuple(specs), tuple(assumed)
+
+
+def wished(file: StudyFile, wishes: Wishes) -> StudyFile:
+    """Return *file* with *wishes* in place of what it says; raises ``InputError``."""
+    if wishes.nodes is not None:
+        nodes, assumed = _nodes(wishes.nodes)
+        file = file.model_copy(update={"nodes": nodes, "assumed": assumed})
+    changed: dict[str, Any] = {
+        name: value for name in ("weeks", "seeds", "knowledge") if (value := getattr(wishes, name)) is not None
+    }
+    period = {name: value for name in ("begin", "days") if (value := getattr(wishes, name)) is not None}
+    if period and isinstance(file.workload, LogWorkload):
+        changed["workload"] = file.workload.model_copy(update=period)
+    bill = {
+        name: value for name in ("price_per_kwh", "pue", "currency") if (value := getattr(wishes, name)) is not None
+    }
+    if bill:
+        changed["electricity"] = Electricity.model_validate(file.electricity.model_dump() | bill)
+    return validate(file.model_dump() | changed, StudyFile) if changed else file

@@ -1,0 +1,248 @@
+"""The result of a study from the results of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from commonwatt import __version__
+from commonwatt.model.results import PolicyResult, TenantResult
+from commonwatt.model.study_results import StudyLog, StudyPolicy, StudyResult, StudyTenant, WaterfallStep
+from commonwatt.simulation.as_logged import AS_LOGGED
+from commonwatt.studies.assumptions import STEP_ASSUMES, STEP_SWITCH, assumptions_of
+from commonwatt.studies.rows import BASELINE, StudyRow
+from commonwatt.studies.run import StudyOutcome, StudyPlan
+from commonwatt.studies.savings import interval, mean, saved_pct
+
+__all__ = ["study_result"]
+
+Table = list[list[PolicyResult | None]]  # [period][seed]
+MOST_VALUED_PCT = 20.0
+"""Part of the energy that may be valued, not metered, without a note."""
+_UNKNOWN: Table = [[None]]
+
+
+def study_result(plan: StudyPlan, outcome: StudyOutcome) -> StudyResult:
+    """Return the result of *plan*; what an interruption has left out is null."""
+    tables = [outcome.of(plan, r) for r in range(len(plan.rows))]
+    base = tables[0]
+    ours = tables[next(r for r, row in enumerate(plan.rows) if row.kind == "ours")]
+    whole = all(result is not None for table in tables for result in _flat(table))
+    return StudyResult(
+        version=__version__,
+        seed=plan.seeds[0],
+        input_digest=plan.digest(),
+        study=plan.file.name,
+        currency=plan.file.electricity.currency,
+        about=_about(plan, outcome),
+        baseline=plan.file.baseline.label,
+        knowledge=plan.knowledge,
+        conservative_saving_pct=saved_pct(_energy(ours), _energy(base)),
+        conservative_cost_saving_pct=saved_pct(_cost(ours), _cost(base)),
+        conservative_saving_interval=interval(_array(ours), _array(base)),
+        waterfall=tuple(_waterfall(plan, tables)),
+        policies=tuple(_policies(plan, tables, outcome)),
+        assumptions=assumptions_of(plan),
+        notes=tuple(_notes(plan, tables[0])),
+        finished=whole,
+    )
+
+
+def _flat(table: Table) -> Iterator[PolicyResult | None]:
+    for row in table:
+        yield from row
+
+
+def _numbers(table: Table, of: Callable[[PolicyResult], float | None]) -> list[float | None]:
+    return [None if result is None else of(result) for result in _flat(table)]
+
+
+def _energy(table: Table) -> list[float | None]:
+    return _numbers(table, lambda result: result.window_energy_kwh)
+
+
+def _cost(table: Table) -> list[float | None]:
+    return _numbers(table, lambda result: result.window_cost)
+
+
+def _array(table: Table) -> np.ndarray:
+    values = [np.nan if value is None else value for value in _energy(table)]
+    return np.array(values, dtype=float).reshape(len(table), -1)
+
+
+def _about(plan: StudyPlan, outcome: StudyOutcome) -> StudyLog:
+    first = plan.first()
+    tables = [plan.prepared[plan.runs[0, w, 0]].table for w in range(len(plan.starts))]
+    spans = [float(table.submit_s.max() - table.submit_s.min()) for table in tables]
+    return StudyLog(
+        source=_source(plan),
+        begin=plan.starts,
+        days=plan.file.workload.days,
+        weeks=len(plan.starts),
+        seeds=plan.seeds,
+        jobs=sum(len(table) for table in tables),
+        tenants=len({name for table in tables for name in table.tenants}),
+        nodes=len(first.cluster),
+        gpus=first.cluster.total_gpus,
+        gpu_types=first.cluster.gpu_types,
+        names_gpu_types=plan.names_types,
+        window_s=float(np.mean(spans)),
+        treatments=_treatments(plan, outcome),
+    )
+
+
+def _treatments(plan: StudyPlan, outcome: StudyOutcome) -> dict[str, int]:
+    """Return how many jobs of all periods were not taken as the log has them, by what was done."""
+    found: dict[str, int] = {}
+    for week in range(len(plan.starts)):
+        logged = outcome.logged.get((week, 0))
+        own = plan.prepared[plan.runs[0, week, 0]].treatments if logged is None else logged.treatments
+        for how, count in own.items():
+            whole = how.startswith("left out of the log")  # of the log, not of the period
+            found[how] = count if whole else found.get(how, 0) + count
+    extra = max((replay.extra_nodes for replay in outcome.logged.values()), default=0)
+    return found | ({"nodes the log needs beyond those given, as logged": extra} if extra else {})
+
+
+def _source(plan: StudyPlan) -> str:
+    """Return the source of the jobs and of their speeds; of one period with its jobs."""
+    sentence = plan.first().sentence
+    if plan.log is None or len(plan.starts) == 1:
+        return sentence
+    speeds = sentence.partition("; ")[2]
+    return f"{plan.log.source}, {len(plan.starts)} periods from {plan.starts[0]}; {speeds}"
+
+
+def _waterfall(plan: StudyPlan, tables: Sequence[Table]) -> Iterator[WaterfallStep]:
+    base = tables[0]
+    yield WaterfallStep(
+        step=BASELINE, energy_kwh=mean(_energy(base)), cost=mean(_cost(base)), saved_pct=0.0, cost_saved_pct=0.0,
+        alone_pct=None, alone_cost_pct=None, alone_against=None, p95_wait_s=_mean_of(base, "p95_wait_s"),
+        longest_wait_s=_most_of(base, "longest_wait_s"), switch="baseline",
+        assumes="What the cluster runs today, simulated with the jobs of the log.",
+    )  # fmt: skip
+    by_taken = {row.taken: tables[r] for r, row in enumerate(plan.rows) if row.kind in ("baseline", "ours", "alone")}
+    upto = {row.step: tables[r] for r, row in enumerate(plan.rows) if row.kind == "step"}
+    for r, row in enumerate(plan.rows):
+        if row.kind != "alone" or row.step is None:
+            continue
+        against = by_taken[row.against]
+        known = row.step != "price" or bool(plan.file.electricity.series)
+        there, alone = (upto[row.step], tables[r]) if known else (_UNKNOWN, _UNKNOWN)
+        yield WaterfallStep(
+            step=row.step,
+            energy_kwh=mean(_energy(there)),
+            cost=mean(_cost(there)),
+            saved_pct=saved_pct(_energy(there), _energy(base)),
+            cost_saved_pct=saved_pct(_cost(there), _cost(base)),
+            alone_pct=saved_pct(_energy(alone), _energy(against)),
+            alone_cost_pct=saved_pct(_cost(alone), _cost(against)),
+            alone_against="planning" if row.against else "baseline",
+            p95_wait_s=_mean_of(there, "p95_wait_s"),
+            longest_wait_s=_most_of(there, "longest_wait_s"),
+            switch=STEP_SWITCH[row.step],
+            assumes=STEP_ASSUMES[row.step] + ("" if known else " The price given here is constant."),
+        )
+
+
+def _mean_of(table: Table, name: str) -> float | None:
+    return mean(_numbers(table, lambda result: getattr(result, name)))
+
+
+def _most_of(table: Table, name: str) -> float | None:
+    values = _numbers(table, lambda result: getattr(result, name))
+    known = [value for value in values if value is not None]
+    return max(known) if len(known) == len(values) else None
+
+
+def _policies(plan: StudyPlan, tables: Sequence[Table], outcome: StudyOutcome) -> Iterator[StudyPolicy]:
+    if outcome.logged:
+        weeks, seeds = len(plan.starts), len(plan.seeds)
+        logged: Table = [[outcome.logged[w, s].record.result for s in range(seeds)] for w in range(weeks)]
+        yield _policy(AS_LOGGED, "as-logged", None, logged, tables[0])
+    for row, table in zip(plan.rows, tables, strict=True):
+        if row.kind in ("baseline", "alternative", "ours") and all(result is not None for result in _flat(table)):
+            done = _policy(row.name, row.kind, row, table, tables[0])
+            chooses = row.kind == "alternative" and bool(row.taken) and plan.names_types
+            yield done.model_copy(update={"relaxes": "GPU type" if chooses else None})
+
+
+def _policy(name: str, role: str, row: StudyRow | None, table: Table, base: Table) -> StudyPolicy:
+    results = [result for result in _flat(table) if result is not None]
+    means = {
+        field: float(np.mean([getattr(result, field) for result in results]))
+        for field in (
+            "mean_wait_s", "p50_wait_s", "p95_wait_s", "p99_wait_s", "mean_total_wait_s", "slowdown_p50",
+            "slowdown_p99", "tail_s",
+        )
+    }  # fmt: skip
+    return StudyPolicy(
+        policy=name,
+        role=role,
+        solver=None if row is None else row.policy.solver,
+        energy_kwh=mean(_energy(table)),
+        cost=mean(_cost(table)),
+        saved_pct=saved_pct(_energy(table), _energy(base)),
+        unfinished_pct=_unfinished_pct(table),
+        gpu_utilization=mean([result.window_gpu_utilization for result in results]),
+        longest_wait_s=max(result.longest_wait_s for result in results),
+        unfairness_worst=mean([result.finish_time_fairness.worst for result in results]),
+        most_starts=max(result.most_starts for result in results),
+        tenants=tuple(_tenants(results)),
+        **means,
+    )
+
+
+def _unfinished_pct(table: Table) -> float | None:
+    valued = mean(_numbers(table, lambda result: result.unfinished_energy_kwh))
+    whole = mean(_energy(table))
+    return None if valued is None or not whole else 100.0 * valued / whole
+
+
+def _tenants(results: Sequence[PolicyResult]) -> list[StudyTenant]:
+    by_name: dict[str, list[TenantResult]] = {}
+    for result in results:
+        for tenant in result.tenants:
+            by_name.setdefault(tenant.tenant, []).append(tenant)
+    rows = [
+        StudyTenant(
+            tenant=name,
+            jobs=sum(tenant.jobs for tenant in own) / len(results),
+            p50_wait_s=float(np.mean([tenant.p50_wait_s for tenant in own])),
+            p95_wait_s=float(np.mean([tenant.p95_wait_s for tenant in own])),
+            p99_wait_s=float(np.mean([tenant.p99_wait_s for tenant in own])),
+            longest_wait_s=max(tenant.longest_wait_s for tenant in own),
+        )
+        for name, own in by_name.items()
+    ]
+    return sorted(rows, key=lambda row: (-row.jobs, row.tenant))
+
+
+def _notes(plan: StudyPlan, base: Table) -> Iterator[str]:
+    file = plan.file
+    if plan.knowledge == "oracle":
+        yield "Every scheduler here knows every run time exactly. No real one does: read all savings as upper limits."
+    if not plan.names_types and len(plan.first().cluster.gpu_types) > 1:
+        yield (
+            "The log names no GPU type, so every scheduler chooses one: the headline contains that choice, which "
+            "thrifty EASY has too."
+        )
+    if len(plan.starts) == 1 and len(plan.seeds) == 1:
+        yield "One period and one seed: how much the saving would differ in another week is not known."
+    elif len(plan.starts) == 1:
+        yield "One period: the interval covers what is drawn, not other weeks."
+    valued = _unfinished_pct(base)
+    if valued is not None and valued > MOST_VALUED_PCT:
+        yield (
+            f"{valued:.0f}% of the energy is work that is unfinished at the end of a period: valued, not metered. The "
+            "period is short for jobs as long as these; give more days."
+        )
+    if plan.log is None or np.isnan(plan.log.start_s).all():
+        yield "The log itself is not among the rows: it does not tell when jobs started."
+    if any(spec.solver == "srtf" for spec in file.alternatives):
+        yield "SRTF knows every run time: a yardstick for waiting, not a scheduler to run."
+    if any(spec.gpu_type_choice == "thrifty" for spec in file.alternatives) and plan.names_types:
+        yield "Thrifty EASY gives jobs another GPU type than they asked for."
+    if isinstance(file.due_dates, str):
+        yield "No due dates: no log has any. Schedulers that plan then order by size and run time alone."

@@ -1,0 +1,241 @@
+"""Whole studies of a small log: what is compared, what is kept, what is drafted."""
+
+import json
+
+import pytest
+import yaml
+
+import commonwatt as cw
+from commonwatt.data.files import load_yaml, validate
+from commonwatt.model.errors import InputError
+from commonwatt.model.study_file import StudyFile
+from commonwatt.simulation.runner import run_each
+from commonwatt.studies import run as running
+from commonwatt.studies.draft import Wishes, load_study
+from commonwatt.studies.run import ROWS, StudyInterruptedError, plan_study, run_study
+from commonwatt.studies.summary import study_result
+from tests.studies.made import write_log
+
+FEW = {"steps": ["planning", "switching-off"], "alternatives": []}
+
+
+@pytest.fixture
+def log(tmp_path):
+    return write_log(tmp_path)
+
+
+def drafted(log, **changes):
+    file, folder = load_study(log, Wishes(nodes=log.parent / "nodes.txt"))
+    return validate(file.model_dump() | changes, StudyFile), folder
+
+
+def done(log, **changes):
+    file, folder = drafted(log, **changes)
+    plan = plan_study(file, folder, 0)
+    return study_result(plan, run_study(plan))
+
+
+def test_the_baseline_in_place_of_ours_saves_nothing(log):
+    easy = {"solver": "easy"}
+    same = done(log, baseline={**easy, "name": "as today"}, ours={**easy, "name": "ours"}, steps=["planning"])
+    assert same.conservative_saving_pct == 0.0
+    assert same.conservative_cost_saving_pct == 0.0
+    today, ours = (next(p for p in same.policies if p.role == role) for role in ("baseline", "ours"))
+    assert today.tenants == ours.tenants
+
+
+@pytest.mark.slow
+def test_a_study_of_a_small_log(log):
+    result = done(log)
+    assert [step.step for step in result.waterfall] == [
+        "as today", "thrifty-type", "planning", "consolidation", "switching-off", "resizing", "preemption", "price",
+    ]  # fmt: skip
+    first, *steps = result.waterfall
+    assert first.saved_pct == 0.0
+    for step in steps[:-1]:
+        assert step.saved_pct == pytest.approx(100 * (1 - step.energy_kwh / first.energy_kwh))
+        assert step.assumes
+        assert step.switch
+    assert steps[-1].energy_kwh is None  # the price does not change
+    ours = next(policy for policy in result.policies if policy.role == "ours")
+    today = next(policy for policy in result.policies if policy.role == "baseline")
+    saved = 100 * (1 - ours.energy_kwh / today.energy_kwh)
+    assert result.conservative_saving_pct == pytest.approx(saved)
+    planning = next(step for step in steps if step.step == "planning")
+    assert planning.alone_pct == pytest.approx(result.conservative_saving_pct)
+    assert {tenant.tenant for tenant in ours.tenants} == {"team-0", "team-1", "team-2"}
+    assert any(one.drawn for one in result.assumptions)
+    assert next(step for step in steps if step.step == "switching-off").alone_pct > 0
+
+
+def test_the_log_itself_is_the_first_row(log):
+    logged = done(log, **FEW).policies[0]
+    assert (logged.policy, logged.role) == ("as logged", "as-logged")
+    assert logged.longest_wait_s == 0.0  # its jobs start when they are submitted
+    assert logged.gpu_utilization > 0
+
+
+def test_work_that_is_valued_and_not_metered_is_said(tmp_path):
+    log = write_log(tmp_path, jobs=10, days=0.05)  # all are submitted in an hour, and run for hours
+    result = done(log, **FEW)
+    assert result.policies[0].unfinished_pct > 50
+    assert any("valued, not metered" in note for note in result.notes)
+
+
+def test_a_log_without_starts_is_no_row(tmp_path):
+    (tmp_path / "jobs.csv").write_text("job,tenant,submit_s,duration_s,gpus\na,t,0,3600,1\nb,t,60,1800,2\n")
+    write_log(tmp_path)
+    file, folder = load_study(tmp_path / "jobs.csv", Wishes(nodes=tmp_path / "nodes.txt"))
+    plan = plan_study(validate(file.model_dump() | FEW, StudyFile), folder, 0)
+    result = study_result(plan, run_study(plan))
+    assert result.policies[0].role == "baseline"
+    assert any("does not tell when jobs started" in note for note in result.notes)
+    assert plan.knowledge == "predicted"  # no limits either
+
+
+def test_rows_share_the_window_whatever_they_relax(log):
+    file, folder = drafted(log)
+    plan = plan_study(file, folder, 0)
+    windows = {
+        (float(p.table.submit_s.min()), float(p.table.submit_s.max()), p.table.names) for p in plan.prepared.values()
+    }
+    assert len(windows) == 1
+    assert len({tuple(p.table.kinds) for p in plan.prepared.values()}) == 1  # drawn alike in every row
+
+
+def test_one_period_and_one_seed_have_no_interval(log):
+    result = done(log, **FEW)
+    assert result.conservative_saving_interval is None
+    assert any("One period and one seed" in note for note in result.notes)
+
+
+def test_seeds_give_an_interval_that_says_what_it_covers(log):
+    result = done(log, seeds=2, **FEW)
+    assert (result.conservative_saving_interval.over, result.conservative_saving_interval.units) == ("seeds", 2)
+    assert result.about.seeds == (0, 1)
+
+
+def test_periods_follow_each_other(tmp_path):
+    log = write_log(tmp_path, jobs=40, days=2.0)
+    file, folder = load_study(log, Wishes(nodes=tmp_path / "nodes.txt", days=1.0, weeks=2, begin="2026-09-07"))
+    plan = plan_study(file, folder, 0)
+    assert plan.starts == ("2026-09-07T00:00:00Z", "2026-09-08T00:00:00Z")
+    result = study_result(plan, run_study(plan_study(validate(file.model_dump() | FEW, StudyFile), folder, 0)))
+    assert result.about.weeks == 2
+
+
+def test_what_is_done_is_kept_and_found_again(log, tmp_path, monkeypatch):
+    file, folder = drafted(log, **FEW)
+    plan, out = plan_study(file, folder, 0), tmp_path / "out"
+    whole = study_result(plan, run_study(plan))
+
+    def interrupted(prepared, **options):
+        for i, pair in enumerate(run_each(prepared, **options)):
+            if i == 2:
+                raise KeyboardInterrupt
+            yield pair
+
+    monkeypatch.setattr(running, "run_each", interrupted)
+    with pytest.raises(StudyInterruptedError) as stopped:
+        run_study(plan, folder=out)
+    assert (stopped.value.done, stopped.value.total) == (2, len(plan.prepared))
+    assert len(list((out / ROWS).iterdir())) == 2
+    half = study_result(plan, stopped.value.outcome)
+    assert not half.finished
+
+    left = []
+    monkeypatch.setattr(running, "run_each", lambda p, **o: (left.extend(p), run_each(p, **o))[1])
+    assert study_result(plan, run_study(plan, folder=out)) == whole
+    assert len(left) == len(plan.prepared) - 2
+    left.clear()
+    assert study_result(plan, run_study(plan, folder=out)) == whole
+    assert not left
+
+
+def test_a_run_that_cannot_be_read_is_run_again(log, tmp_path):
+    file, folder = drafted(log, **FEW)
+    plan = plan_study(file, folder, 0)
+    whole = study_result(plan, run_study(plan, folder=tmp_path / "out"))
+    next((tmp_path / "out" / ROWS).iterdir()).write_text("{}")
+    assert study_result(plan, run_study(plan, folder=tmp_path / "out")) == whole
+
+
+def test_other_settings_are_other_runs(log):
+    keys = [set(plan_study(*drafted(log, **FEW, **more), 0).prepared) for more in ({}, {"interval_s": 600})]
+    assert not keys[0] & keys[1]
+
+
+# -- drafting
+
+
+def test_a_cluster_is_drafted_from_scontrol(log):
+    file, _ = drafted(log)
+    assert [(node.name, node.count, node.gpu_type, node.gpus) for node in file.nodes] == [
+        ("t-1", 1, "T4", 4), ("v", 2, "V100", 4),
+    ]  # fmt: skip
+    assert any("1 nodes without GPUs" in text for text in file.assumed)
+    assert any("300 s to boot" in text for text in file.assumed)
+    assert all(node.states[0].wake_s == 300 for node in file.nodes)
+
+
+def test_types_that_a_log_does_not_name_are_assumed_and_said(tmp_path):
+    log = write_log(tmp_path, typed=False)
+    file, folder = drafted(log)
+    assert file.workload.logged_gpu_type == "V100"
+    assert any("name no GPU type" in text for text in file.assumed)
+    assert not plan_study(file, folder, 0).names_types
+    file, _ = load_study(log, Wishes(nodes=tmp_path / "nodes.txt", gpu_type="T4"))
+    assert file.workload.logged_gpu_type == "T4"
+
+
+def test_a_scenario_is_studied_as_it_stands(log):
+    scenario = {
+        "name": "mine",
+        "workload": {"source": "slurm", "path": "jobs.txt", "days": 1},
+        "nodes": [{"name": "v", "count": 3, "gpu_type": "V100", "gpus": 4, "idle_w": 300, "gpu_w": 250}],
+        "electricity": {"price_per_kwh": 0.5},
+        "policies": [{"solver": "random-greedy"}, {"solver": "easy"}],
+    }
+    path = log.parent / "mine.yaml"
+    path.write_text(yaml.safe_dump(scenario), encoding="utf-8")
+    file, folder = load_study(path, Wishes(pue=1.2))
+    assert folder == log.parent
+    assert (file.name, file.ours.solver, file.baseline.solver) == ("mine", "random-greedy", "easy")
+    assert (file.electricity.price_per_kwh, file.electricity.pue) == (0.5, 1.2)
+    assert file.unused_nodes.state is None
+
+
+def test_a_study_file_is_read_back_as_it_was_written(log, tmp_path):
+    out = tmp_path / "out"
+    first = cw.study(log, nodes=log.parent / "nodes.txt", out=out, jobs=1, weeks=1)
+    again = load_yaml(out / "study.yaml", StudyFile)
+    assert again.name == "jobs"
+    plan = plan_study(again, out, 0)
+    assert plan.digest() == first.input_digest
+    assert json.loads((out / "result.json").read_text()) == json.loads(first.model_dump_json())
+    frame = first.to_frame()
+    assert frame["policy"].to_list()[-1] == "commonwatt"
+    assert "EASY" in first._repr_html_()
+    assert "<svg" in first.plot()._repr_svg_()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda f: {"nodes": None}, "--nodes"),
+        (lambda f: {"nodes": f / "jobs.txt"}, "at least one node with GPUs"),
+        (lambda f: {"begin": "2031-01-01"}, "a period of"),
+        (lambda f: {"gpu_type": "H9000"}, "GPU type"),
+    ],
+)
+def test_what_is_wrong_in_the_input_is_said(log, change, said):
+    wishes = {"nodes": log.parent / "nodes.txt"} | change(log.parent)
+    with pytest.raises(InputError, match=said):
+        plan_study(*load_study(log, Wishes(**wishes)), 0)
+
+
+def test_a_generated_week_has_no_second_one():
+    file = {"workload": {"source": "week", "days": 0.1}, "weeks": 2}
+    file["nodes"] = [{"name": "v", "gpu_type": "V100", "gpus": 8, "idle_w": 300, "gpu_w": 250}]
+    with pytest.raises(InputError, match="seeds are other weeks"):
+        cw.study(file, jobs=1)
