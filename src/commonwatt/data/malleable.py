@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from commonwatt.data.log import JobLog
-from commonwatt.data.profiles import GPU_TYPES, Profiles, canonical, known_gpu_type
+from commonwatt.data.profiles import DEFAULT_LOGGED, Profiles
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobArrays
@@ -113,11 +113,11 @@ def malleable(
     Raises ``InputError`` on a GPU type, of the log or the cluster, whose speed is unknown.
     """
     for name in gpu_types:
-        known_gpu_type(name, "nodes.gpu_type")
+        profiles.type_named(name, "nodes.gpu_type")
     maker = _Maker(profiles, gpu_types, spec.largest_growth)
-    ran_on = _ran_on(log, spec)
-    kind = _draw_kinds(maker, log, ran_on, rng)
-    templates, which = _templates(maker, log, ran_on, kind)
+    ran_on, ran_types = _ran_on(log, spec, profiles)
+    kind = _draw_kinds(maker, log, ran_on, ran_types, rng)
+    templates, which = _templates(maker, log, ran_on, ran_types, kind)
     slack = rng.uniform(*spec.due_dates.slack_factor, size=len(log))
     weight = rng.choice(np.array(spec.due_dates.tardiness_weights), size=len(log))
     sizes = np.array([len(t.type) for t in templates], dtype=np.int64)[which]
@@ -135,7 +135,7 @@ def malleable(
         tardiness_weight=weight * log.gpus,
         epochs=np.maximum(1, np.rint(log.duration_s / spec.epoch_s)).astype(np.int64),
         requested_gpus=log.gpus,
-        requested_type=_requested_types(log, gpu_types),
+        requested_type=_requested_types(log, gpu_types, profiles),
         time_limit_s=_limits(log, spec),
         kinds=tuple(profiles.kinds[k] for k in kind),
         start=start,
@@ -146,20 +146,21 @@ def malleable(
     )
 
 
-def _ran_on(log: JobLog, spec: LogWorkload | WeekWorkload) -> Ints:
-    """Return the index into ``GPU_TYPES`` of each job's type."""
-    otherwise = known_gpu_type(spec.logged_gpu_type, "workload.logged_gpu_type")
-    name_of = {n: known_gpu_type(n, "gpu_type", log.path) if n else otherwise for n in dict.fromkeys(log.gpu_type)}
-    return np.array([GPU_TYPES.index(name_of[name]) for name in log.gpu_type], dtype=np.int64)
+def _ran_on(log: JobLog, spec: LogWorkload | WeekWorkload, profiles: Profiles) -> tuple[Ints, tuple[str, ...]]:
+    """Return the types that jobs ran on, and the index into them of each job's type."""
+    otherwise = profiles.type_named(spec.logged_gpu_type or DEFAULT_LOGGED, "workload.logged_gpu_type")
+    name_of = {n: profiles.type_named(n, "gpu_type", log.path) if n else otherwise for n in dict.fromkeys(log.gpu_type)}
+    types = tuple(dict.fromkeys(name_of.values()))
+    return np.array([types.index(name_of[name]) for name in log.gpu_type], dtype=np.int64), types
 
 
-def _draw_kinds(maker: _Maker, log: JobLog, ran_on: Ints, rng: np.random.Generator) -> Ints:
+def _draw_kinds(maker: _Maker, log: JobLog, ran_on: Ints, types: Sequence[str], rng: np.random.Generator) -> Ints:
     draw = rng.random(len(log))
     kind = np.zeros(len(log), dtype=np.int64)
     for index, asked in np.unique(np.stack((ran_on, log.gpus)), axis=1).T:
-        possible = maker.kinds(GPU_TYPES[index], int(asked))
+        possible = maker.kinds(types[index], int(asked))
         if not possible:
-            where = f"{asked} {GPU_TYPES[index]}"
+            where = f"{asked} {types[index]}"
             expected = (
                 f"a GPU type on which some kind of model has a known speed, and on {', '.join(maker.gpu_types)} too"
             )
@@ -169,15 +170,17 @@ def _draw_kinds(maker: _Maker, log: JobLog, ran_on: Ints, rng: np.random.Generat
     return kind
 
 
-def _templates(maker: _Maker, log: JobLog, ran_on: Ints, kind: Ints) -> tuple[list[_Template], Ints]:
+def _templates(
+    maker: _Maker, log: JobLog, ran_on: Ints, types: Sequence[str], kind: Ints
+) -> tuple[list[_Template], Ints]:
     """Return a template for each combination that occurs, and the template of each job."""
     different, which = np.unique(np.stack((kind, ran_on, log.gpus)), axis=1, return_inverse=True)
-    return [maker.template(int(k), GPU_TYPES[t], int(g)) for k, t, g in different.T], which.reshape(-1)
+    return [maker.template(int(k), types[t], int(g)) for k, t, g in different.T], which.reshape(-1)
 
 
-def _requested_types(log: JobLog, gpu_types: Sequence[str]) -> Ints:
-    at = {canonical(name): i for i, name in reversed(list(enumerate(gpu_types)))}
-    of_name = {name: at.get(canonical(name), -1) if name else -1 for name in dict.fromkeys(log.gpu_type)}
+def _requested_types(log: JobLog, gpu_types: Sequence[str], profiles: Profiles) -> Ints:
+    at = {profiles.type_named(name): i for i, name in reversed(list(enumerate(gpu_types)))}
+    of_name = {name: at.get(profiles.type_named(name), -1) if name else -1 for name in dict.fromkeys(log.gpu_type)}
     return np.array([of_name[name] for name in log.gpu_type], dtype=np.int64)
 
 

@@ -15,7 +15,7 @@ from commonwatt.data.generators.andreas import generate_andreas
 from commonwatt.data.generators.week import generate_week
 from commonwatt.data.log import JobLog, plural, time_of, window
 from commonwatt.data.malleable import malleable
-from commonwatt.data.profiles import canonical, load_profiles
+from commonwatt.data.profiles import is_known, load_profiles, profiles_for
 from commonwatt.data.readers import read_log
 from commonwatt.model.demand import DemandSeries
 from commonwatt.model.errors import InputError
@@ -65,8 +65,10 @@ def make_workload(scenario: Scenario, folder: Path, rng: np.random.Generator) ->
         table = JobArrays.of(_job(job, gpu_types) for job in workload.jobs)
         return Made(scenario.nodes, table, f"{plural(len(table), 'job')} listed in the scenario")
     log = _log(workload, folder, rng)
-    profiles = load_profiles(workload.profiles)
-    table = malleable(log, workload, profiles, gpu_types, rng)
+    profiles, logged = profiles_for(
+        load_profiles(workload.profiles), scenario.gpu_types, gpu_types, log.gpu_type, workload.logged_gpu_type
+    )
+    table = malleable(log, workload.model_copy(update={"logged_gpu_type": logged}), profiles, gpu_types, rng)
     return Made(scenario.nodes, table, f"{log.source}; {profiles.source}")
 
 
@@ -161,7 +163,7 @@ def _gpu_type(name: str, spelt: dict[str, str], field: str) -> str:
     """Return *name* in the cluster's spelling; a known GPU type that the cluster lacks is accepted."""
     if name.casefold() in spelt:
         return spelt[name.casefold()]
-    if canonical(name) is None:
+    if not is_known(name):
         known = f"{', '.join(spelt.values())}"
         raise InputError(
             f"a GPU type of the cluster ({known}){did_you_mean(name, spelt.values())}", field=field, value=name

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.fields import FileModel, FileVersion, quantity
+from commonwatt.model.gpu_types import GpuTypeSpec
 from commonwatt.model.jobs import Tenant
 from commonwatt.model.live import LiveSpec
 from commonwatt.model.nodes import NodeSpec
@@ -61,7 +62,13 @@ class DueDates(FileModel):
 class _FromLog(FileModel):
     """How jobs with one logged size and run time become malleable."""
 
-    logged_gpu_type: str = quantity("GPU type of the logged run times, where the log does not name one", "-", "P100")
+    logged_gpu_type: str | None = quantity(
+        "GPU type of the logged run times, where the log does not name one; absent: P100, or the cluster's if that is "
+        "one type without a measured speed",
+        "-",
+        None,
+        min_length=1,
+    )
     profiles: Literal["auto", "measured", "law"] = quantity(
         "speeds on other GPU types and counts: measured tables, fitted scaling laws, or (auto) the tables if they "
         "are available",
@@ -236,6 +243,12 @@ class Scenario(FileModel):
     live: LiveSpec = quantity("settings of `serve`", "-", LiveSpec)
     workload: Workload | None = quantity("the jobs; not used by `serve`, where users submit them", "-", None)
     nodes: tuple[NodeSpec, ...] = quantity("the nodes; empty only if the workload defines them", "-", ())
+    gpu_types: dict[str, GpuTypeSpec] = quantity(
+        "GPU types by name: speed relative to another type, and power; needed for types that are not known, where the "
+        "cluster or the log has several",
+        "-",
+        dict,
+    )
     tenants: tuple[Tenant, ...] = quantity("tenants with a weight other than 1", "-", ())
     electricity: Electricity = quantity("price and carbon intensity of electricity", "-", Electricity)
     interval_s: float = quantity(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["CLASSES", "Profiles", "Stand"]
+__all__ = ["CLASSES", "Profiles", "Stand", "class_of"]
 
 _BERT = (("squad", "bert_base_uncased", "adamw"), ("sentiment140", "bert_base_uncased", "adamw"))
 
@@ -37,6 +37,9 @@ class Profiles(Protocol):
     GPU types may be spelt in any case; an unknown one is an ``InputError`` listing the known ones.
     """
 
+    def type_named(self, name: str, field: str | None = None, file: object = None) -> str:
+        """Return the one name of the GPU type spelt *name*; raises ``InputError`` naming *field* if it is unknown."""
+
     @property
     def kinds(self) -> tuple[str, ...]:
         """Return the kinds of model with figures."""
@@ -50,3 +53,13 @@ class Profiles(Protocol):
 
     def gpu_w(self, kind: str, gpu_type: str) -> float | None:
         """Return the power of one GPU's board during training, W; ``None`` if unknown."""
+
+
+def class_of(kind: str) -> str | None:
+    """Return the class of models that *kind* is of, itself or one of the runs of the measured tables; else ``None``.
+
+    >>> class_of("resnet50-b64"), class_of("bert"), class_of("a3c")
+    ('resnet50', 'bert', None)
+    """
+    name = kind.rpartition("-b")[0] or kind
+    return name if name in CLASSES else None
