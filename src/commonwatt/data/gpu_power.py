@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from commonwatt.data.profiles.gpu_types import type_in
+from commonwatt.data.profiles.gpu_types import MIG_SLICES, mig_slice, type_in
 from commonwatt.data.table import read_table
 
 __all__ = ["BoardPower", "board_power", "type_of"]
@@ -35,7 +35,15 @@ def type_of(product: str) -> str | None:
 
 
 def board_power(product: str) -> BoardPower | None:
-    """Return the row for *product*: that of its form if the name says one, else the type's first; ``None``: unknown."""
+    """Return the row for *product*: that of its form if the name says one, else the type's first; ``None``: unknown.
+
+    A MIG slice has its share of the GPU's compute slices.
+    """
+    part = mig_slice(product)
+    if part is not None:
+        whole = board_power(part.whole)
+        share = f"{part.slices}/{MIG_SLICES} of {whole.board_w:g} W, {whole.source}" if whole else ""
+        return whole and BoardPower(product, whole.form, whole.board_w * part.slices / MIG_SLICES, share)
     own = [row for row in _rows() if row.gpu_type == type_of(product)]
     said = product.upper().replace("PCI-E", "PCIE")
     return next((row for row in own if row.form and row.form[:3] in said), own[0] if own else None)

@@ -12,7 +12,7 @@ from commonwatt.model.fields import FileModel, FileVersion, quantity
 from commonwatt.model.gpu_types import GpuTypeSpec
 from commonwatt.model.jobs import Tenant
 from commonwatt.model.live import LiveSpec
-from commonwatt.model.nodes import NodeSpec
+from commonwatt.model.nodes import NodeSpecs
 
 __all__ = [
     "AndreasWorkload",
@@ -242,7 +242,7 @@ class Scenario(FileModel):
     )
     live: LiveSpec = quantity("settings of `serve`", "-", LiveSpec)
     workload: Workload | None = quantity("the jobs; not used by `serve`, where users submit them", "-", None)
-    nodes: tuple[NodeSpec, ...] = quantity("the nodes; empty only if the workload defines them", "-", ())
+    nodes: NodeSpecs = quantity("the nodes; empty only if the workload defines them", "-", ())
     gpu_types: dict[str, GpuTypeSpec] = quantity(
         "GPU types by name: speed relative to another type, and power; needed for types that are not known, where the "
         "cluster or the log has several",

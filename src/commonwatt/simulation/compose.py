@@ -71,7 +71,8 @@ def check_runs(scenario: Scenario, cluster: Cluster, table: JobArrays) -> None:
         unused = policy.unused_nodes or scenario.unused_nodes
         if unused.state is not None and (policy.capacity or scenario.capacity) is None:
             for kind in cluster.classes:
-                kind.state(unused.state)
+                if kind.states:  # else it stays on
+                    kind.state(unused.state)
     JobRegistry(cluster).add(table, np.arange(len(table)))
 
 
@@ -122,8 +123,12 @@ def run_policy(
 
 
 def _outages(scenario: Scenario, cluster: Cluster) -> tuple[Outage, ...]:
-    at = {name: i for i, name in enumerate(cluster.names)}
+    at = {name: (i,) for i, name in enumerate(cluster.names)}
+    for i, name in enumerate(cluster.names):
+        if ":" in name:  # a part of a machine, which is down with all its parts
+            host = name.rpartition(":")[0]
+            at[host] = (*at.get(host, ()), i)
     for outage in scenario.outages:
         if outage.node not in at:
             raise InputError("the name of a node", field="outages.node", value=outage.node)
-    return tuple(Outage(at[o.node], o.from_s, o.to_s) for o in scenario.outages)
+    return tuple(Outage(n, o.from_s, o.to_s) for o in scenario.outages for n in at[o.node])
