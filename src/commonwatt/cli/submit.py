@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from commonwatt.model.errors import InputError
 if TYPE_CHECKING:
     from commonwatt.model.live_results import JobDetail, SubmittedJob
 
-__all__ = ["asked_gpus", "command", "environment", "gpus", "gres", "seconds"]
+__all__ = ["COMMAND", "WithCommand", "asked_gpus", "command", "environment", "gpus", "gres", "script_name", "seconds"]
 
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 _NUMBERS = re.compile(r"(?:(?P<days>\d{1,5})-)?(?P<clock>\d{1,6}(?::\d{1,4}){0,2})", re.ASCII)
@@ -98,21 +98,22 @@ def environment(text: str, own: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-_COMMAND = "commonwatt.command"
+COMMAND = "commonwatt.command"
+"""Where click's context has what stands after ``--``."""
 
 
-class _WithCommand(click.Command):
+class WithCommand(click.Command):
     """Takes everything after ``--`` as the command of the job."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Set the command aside."""
         if "--" in args:
             at = args.index("--")
-            ctx.meta[_COMMAND], args = args[at + 1 :], args[:at]
+            ctx.meta[COMMAND], args = args[at + 1 :], args[:at]
         return super().parse_args(ctx, args)
 
 
-@click.command(cls=_WithCommand, options_metavar="[OPTIONS] [-- PROGRAM ARGUMENTS...]")
+@click.command(cls=WithCommand, options_metavar="[OPTIONS] [-- PROGRAM ARGUMENTS...]")
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("-J", "--job-name", "name", metavar="NAME", help="Name of the job.")
 @click.option("-G", "--gpus", "gpus", metavar="[TYPE:]N", help="GPUs it asks for.")
@@ -128,6 +129,8 @@ class _WithCommand(click.Command):
 @click.option("--image", "--container-image", "image", metavar="IMAGE", help="Container image to run it in.")
 @click.option("--snapshots", metavar="DIR", help="Folder its snapshots are kept in, absolute.")
 @click.option("--kind", metavar="LABEL", help="Jobs of one kind are taken to scale alike.")
+@click.option("--profile", "profiles", type=click.Path(path_type=Path), multiple=True, metavar="FILE",
+              help="Take times and kind from what `commonwatt profile` measured; one for each GPU type.")  # fmt: skip
 @click.option("--wrap", metavar="TEXT", help="Run TEXT in a shell (sh -c).")
 @click.option("-A", "--account", "--tenant", "tenant", metavar="NAME", help="Tenant it is for (operators).")
 @click.option("--key", metavar="TEXT", help="Submissions with the same key are one.")
@@ -150,7 +153,7 @@ def command(
 
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key and 0 < len(key) <= 128):
         raise InputError("up to 128 visible characters of ASCII", field="--key", value=key)
-    job = _job(file, flags, ctx.meta.get(_COMMAND))
+    job = _job(file, flags, ctx.meta.get(COMMAND))
     with connected(url) as client:
         accepted = client.submit(job, tenant=tenant, key=key)
         for warning in accepted.warnings:
@@ -175,11 +178,27 @@ def _job(file: Path | None, flags: dict[str, Any], program: list[str] | None) ->
     if "due" in told:
         fields.pop("due_in_s", None)
     fields |= told
+    if flags["profiles"]:
+        fields |= _profiled(flags["profiles"], fields)
     if not fields:
         raise InputError("a job file, or flags and a command after `--` (see commonwatt submit --help)", field="FILE")
     if "command" in fields:
-        fields.setdefault("name", _named(fields["command"]))
+        fields.setdefault("name", script_name(fields["command"]))
     return validate(fields, JobFile)
+
+
+def _profiled(paths: tuple[Path, ...], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what profiles say of a job with *fields*."""
+    from commonwatt.data.training_profiles import read_profiles, times_of
+    from commonwatt.model.errors import InputError
+
+    if "times_s" in fields:
+        raise InputError("times_s or --profile, not both", field="--profile")
+    if "epochs" not in fields:
+        raise InputError("the number of epochs, as a profile has the time of one", field="--epochs")
+    found = times_of(read_profiles(paths), fields["epochs"])
+    counts = {gpus for row in found.times_s.values() for gpus in row}
+    return {"times_s": found.times_s, "kind": fields.get("kind", found.kind), "gpus": fields.get("gpus", min(counts))}
 
 
 def _told(flags: dict[str, Any], program: list[str] | None) -> dict[str, Any]:
@@ -210,7 +229,7 @@ def _told(flags: dict[str, Any], program: list[str] | None) -> dict[str, Any]:
     return told
 
 
-def _named(program: tuple[str, ...]) -> str:
+def script_name(program: Sequence[str]) -> str:
     """Name a job that has none after its script, else its program."""
     import re
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from commonwatt.model.errors import InputError
 from commonwatt.model.map_file import MappingFile, MapTable
 from commonwatt.model.timeslice_file import ModelProfile
+from commonwatt.model.training_profile import TrainingProfile
 
 __all__ = ["Kind", "is_result", "kind_of", "of_result", "wrong_kind"]
 
@@ -34,10 +35,16 @@ KINDS = (
     Kind("timeslice-plan", "a quantum to divide", "commonwatt timeslice plan"),
     Kind("timeslice", "a device that tenants share", "commonwatt timeslice run"),
     Kind("timeslice-profile", "a profile of a model", "commonwatt timeslice run, where a tenant's model names it"),
+    Kind("profile", "a profile of a training", "commonwatt submit --profile, or a scenario that names it"),
     Kind("job", "a job", "commonwatt submit --file"),
     Kind("scenario", "a scenario", "commonwatt simulate", frozenset({"workload", "policies", "engine", "live"})),
 )
-RESULTS: dict[type[BaseModel], str] = {MappingFile: "map", MapTable: "map table", ModelProfile: "timeslice profile"}
+RESULTS: dict[type[BaseModel], str] = {
+    MappingFile: "map",
+    MapTable: "map table",
+    ModelProfile: "timeslice profile",
+    TrainingProfile: "profile",
+}
 """Files that the command named here answers with under ``--json``, among other fields."""
 _SPOKEN = {"simulation": "simulate", "sweep": "simulate --seeds"}
 

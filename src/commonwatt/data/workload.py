@@ -17,6 +17,7 @@ from commonwatt.data.log import JobLog, plural, time_of, window
 from commonwatt.data.malleable import malleable
 from commonwatt.data.profiles import is_known, load_profiles, profiles_for
 from commonwatt.data.readers import read_log
+from commonwatt.data.training_profiles import read_profiles, times_of
 from commonwatt.model.demand import DemandSeries
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import Job, JobArrays, read_times
@@ -62,12 +63,13 @@ def make_workload(scenario: Scenario, folder: Path, rng: np.random.Generator) ->
         return Made(nodes, table, f"generator of ANDREAS section V-B, scenario {workload.scenario}: {many}")
     gpu_types = tuple(dict.fromkeys(node.gpu_type for node in scenario.nodes))
     if isinstance(workload, JobsWorkload):
-        table = JobArrays.of(_job(job, gpu_types) for job in workload.jobs)
+        table = JobArrays.of(_job(_timed(job, folder), gpu_types) for job in workload.jobs)
         return Made(scenario.nodes, table, f"{plural(len(table), 'job')} listed in the scenario")
     log = _log(workload, folder, rng)
     profiles, logged = profiles_for(
-        load_profiles(workload.profiles), scenario.gpu_types, gpu_types, log.gpu_type, workload.logged_gpu_type
-    )
+        load_profiles(workload.profiles), scenario.gpu_types, gpu_types, log.gpu_type, workload.logged_gpu_type,
+        {name: read_profiles(spec.profiles, folder) for name, spec in scenario.gpu_types.items()},
+    )  # fmt: skip
     table = malleable(log, workload.model_copy(update={"logged_gpu_type": logged}), profiles, gpu_types, rng)
     return Made(scenario.nodes, table, f"{log.source}; {profiles.source}")
 
@@ -130,10 +132,25 @@ def _path(workload: LogWorkload, folder: Path) -> Path:
     return found
 
 
+def _timed(job: ScenarioJob, folder: Path) -> ScenarioJob:
+    """Return *job* with the times and the power of its profiles, if it has any."""
+    if not job.profiles:
+        return job
+    try:
+        found = times_of(read_profiles(job.profiles, folder), job.epochs)
+    except InputError as error:
+        raise InputError(
+            error.expected, file=error.file, field=error.field and f"workload.jobs.{job.name}.{error.field}",
+            value=error.value,
+        ) from None  # fmt: skip
+    return job.model_copy(update={"times_s": found.times_s, "gpu_w": {**found.gpu_w, **job.gpu_w}})
+
+
 def _job(job: ScenarioJob, gpu_types: Sequence[str]) -> Job:
     where = f"workload.jobs.{job.name}"
     spelt = {name.casefold(): name for name in gpu_types}
-    times = {_gpu_type(name, spelt, f"{where}.times_s"): row for name, row in read_times(job.times_s, where).items()}
+    given = read_times(job.times_s or {}, where)
+    times = {_gpu_type(name, spelt, f"{where}.times_s"): row for name, row in given.items()}
     for name, watts in job.gpu_w.items():
         if not watts >= 0:
             raise InputError("a number of watts, 0 or more", field=f"{where}.gpu_w.{name}", value=watts)

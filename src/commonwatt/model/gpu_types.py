@@ -35,9 +35,22 @@ class GpuTypeSpec(FileModel):
         "W",
         None,
     )
+    profile: str | tuple[str, ...] | None = quantity(
+        "profiles of trainings on this type (`commonwatt profile`), relative to this file: their kinds are kinds of "
+        "model, with the measured epochs and power; where every type of the cluster and the log has one of the same "
+        "kind, jobs are of such kinds only",
+        "-",
+        None,
+        min_length=1,
+    )
     most_gpus: int | None = quantity(
         "most GPUs of this type that one job can use; absent: no limit, and 1 for a MIG slice", "GPUs", None, ge=1
     )
+
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """Paths of its profiles."""
+        return (self.profile,) if isinstance(self.profile, str) else self.profile or ()
 
     @model_validator(mode="after")
     def _check(self) -> GpuTypeSpec:

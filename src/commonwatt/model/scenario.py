@@ -141,9 +141,18 @@ class ScenarioJob(FileModel):
     submit_s: float = quantity("time of submission", "s", ge=0)
     due_s: float | None = quantity("due date; absent: none", "s", None)
     tardiness_weight: float = quantity("cost of each second of lateness (omega)", "currency/s", 0.0, ge=0)
-    times_s: dict[str, tuple[float | None, ...] | dict[int, float]] = quantity(
-        "run time of the whole job by GPU type: a list for 1, 2, ... GPUs (null: not possible) or a map from GPU count",
+    times_s: dict[str, tuple[float | None, ...] | dict[int, float]] | None = quantity(
+        "run time of the whole job by GPU type: a list for 1, 2, ... GPUs (null: not possible) or a map from GPU "
+        "count; absent: from `profile`",
         "s",
+        None,
+    )
+    profile: str | tuple[str, ...] | None = quantity(
+        "instead of `times_s`: a profile of the training (`commonwatt profile`), or one for each GPU type, relative to "
+        "this file; `epochs` times its epoch, with its power",
+        "-",
+        None,
+        min_length=1,
     )
     epochs: int = quantity("number of epochs; a snapshot is taken after each", "-", 1, ge=1)
     gpu_w: dict[str, float] = quantity(
@@ -152,6 +161,19 @@ class ScenarioJob(FileModel):
     requested_gpus: int = quantity("requested GPUs; 0: none", "GPUs", 0, ge=0)
     requested_gpu_type: str = quantity("requested GPU type; empty: none", "-", "")
     time_limit_s: float | None = quantity("declared run time", "s", None, gt=0)
+
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """Paths of its profiles."""
+        return (self.profile,) if isinstance(self.profile, str) else self.profile or ()
+
+    @model_validator(mode="after")
+    def _check(self) -> ScenarioJob:
+        if (self.times_s is None) == (self.profile is None):
+            both = self.times_s is not None
+            msg = f"times_s: got {'both' if both else 'neither'}, expected either times_s or profile"
+            raise ValueError(msg)
+        return self
 
 
 class JobsWorkload(FileModel):

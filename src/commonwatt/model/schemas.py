@@ -81,6 +81,7 @@ from commonwatt.model.timeslice_results import (
     TimesliceRunResult,
     TimesliceServeResult,
 )
+from commonwatt.model.training_profile import ProfileResult, TrainingProfile
 
 __all__ = ["SCHEMAS", "dictionary"]
 
@@ -88,6 +89,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "place": PlaceFile,
     "scenario": Scenario,
     "job": JobFile,
+    "profile": TrainingProfile,
     "timeslice-plan": PlanFile,
     "timeslice": TimesliceConfig,
     "timeslice-profile": ModelProfile,
@@ -96,6 +98,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "simulation-result": SimulationResult,
     "sweep-result": SweepResult,
     "init-result": InitResult,
+    "profile-result": ProfileResult,
     "data-list-result": DataListResult,
     "data-check-result": DataCheckResult,
     "reproduce-list-result": ReproduceListResult,

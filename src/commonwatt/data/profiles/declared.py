@@ -8,6 +8,8 @@ Where the speed of a GPU type comes from, the first that says it:
    sees one.
 4. Data sheets (``data_sheets``): an estimate relative to the measured A100.
 
+A kind of model that was profiled on a type (``commonwatt profile``) has the measured speeds there.
+
 A cluster of one type that none of these knows needs none of them (``OneType``).
 """
 
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,11 +25,13 @@ from commonwatt.data.profiles.base import CLASSES, Profiles, class_of
 from commonwatt.data.profiles.data_sheets import data_sheet, data_sheets, relative_speed
 from commonwatt.data.profiles.gpu_types import GPU_TYPES, MIG_SLICES, canonical, mig_slice, type_in
 from commonwatt.data.profiles.law import LAW
+from commonwatt.data.training_profiles import SpeedCurve
 from commonwatt.model.errors import InputError
 from commonwatt.model.gpu_types import REFERENCE_TYPE, GpuTypeSpec
 from commonwatt.model.names import did_you_mean, one_of
+from commonwatt.model.training_profile import TrainingProfile
 
-__all__ = ["DEFAULT_LOGGED", "Declared", "OneType", "how_to_declare", "is_known", "profiles_for"]
+__all__ = ["DEFAULT_LOGGED", "Declared", "OneType", "how_to_declare", "is_known", "profiles_for", "standard_name"]
 
 DEFAULT_LOGGED = "P100"
 """GPU type of logged run times where neither the log nor the workload names one."""
@@ -54,20 +58,39 @@ class Declared:
 
     base: Profiles
     specs: Mapping[str, GpuTypeSpec]
-    used: tuple[str, ...] = ()  # spellings of the types whose origin `source` tells
+    used: tuple[str, ...] = ()  # spellings of the types of the cluster and the log
+    own: Mapping[str, Sequence[TrainingProfile]] = field(default_factory=dict)  # by declared type
+    curves: Mapping[tuple[str, str], SpeedCurve] = field(init=False)  # by type and kind
+    kinds: tuple[str, ...] = field(init=False)  # those profiled on every type in use, if there are any; else all
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "curves", self._curves())
+        object.__setattr__(self, "kinds", self._kinds())
         for name, spec in self.specs.items():
-            for field, figures in (("speed", spec.speed), ("gpu_w", spec.gpu_w)):
+            for what, figures in (("speed", spec.speed), ("gpu_w", spec.gpu_w)):
                 for kind in figures if isinstance(figures, dict) else ():
-                    if kind not in CLASSES and kind not in self.kinds:
-                        raise InputError(one_of(CLASSES, kind), field=f"gpu_types.{name}.{field}", value=kind)
+                    if kind not in CLASSES and kind not in (*self.base.kinds, *self.kinds):
+                        raise InputError(one_of(CLASSES, kind), field=f"gpu_types.{name}.{what}", value=kind)
             self._chain(name)
 
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Kinds of model with figures."""
-        return self.base.kinds
+    def _kinds(self) -> tuple[str, ...]:
+        profiled = tuple(dict.fromkeys(kind for _, kind in self.curves))
+        types = [self.find(name) for name in self.used]
+        everywhere = tuple(kind for kind in profiled if all((str(name), kind) in self.curves for name in types))
+        return everywhere or (*profiled, *self.base.kinds)
+
+    def _curves(self) -> dict[tuple[str, str], SpeedCurve]:
+        found: dict[tuple[str, str], SpeedCurve] = {}
+        for name, profiles in self.own.items():
+            for profile in profiles:
+                there, place = self.find(profile.gpu_type), f"gpu_types.{name}.profile"
+                if there not in (None, name):
+                    raise InputError(f"a profile of {name}", field=place, value=f"one of {profile.gpu_type}")
+                if profile.kind in self.base.kinds or (name, profile.kind) in found:
+                    expected = "a profile of a kind of its own (commonwatt profile --kind)"
+                    raise InputError(expected, field=place, value=profile.kind)
+                found[name, profile.kind] = SpeedCurve(profile)
+        return found
 
     @property
     def source(self) -> str:
@@ -97,12 +120,17 @@ class Declared:
             most = spec.most_gpus or (1 if part else None)
             if most is not None and gpus > most:
                 return None
+            if (name, kind) in self.curves:
+                speed = self.curves[name, kind].speed(gpus)
+                return None if speed is None else factor * speed
             if spec.speed is not None:
                 own = spec.speed
                 multiple = own.get(kind, own.get(class_of(kind) or "")) if isinstance(own, dict) else own
                 if multiple is None:
                     return None
                 factor, name = factor * multiple, self.type_named(spec.relative_to)
+            elif kind not in self.base.kinds:
+                return None
             elif name in GPU_TYPES:
                 speed = self.base.speed(kind, name, gpus)
                 return None if speed is None else factor * speed
@@ -120,6 +148,10 @@ class Declared:
             return spec.gpu_w.get(kind, spec.gpu_w.get(class_of(kind) or ""))
         if spec.gpu_w is not None:
             return spec.gpu_w
+        if (name, kind) in self.curves:
+            return self.curves[name, kind].profile.mean_gpu_w()
+        if kind not in self.base.kinds:
+            return None
         return self.base.gpu_w(kind, name) if name in GPU_TYPES else None
 
     def _spec(self, name: str) -> GpuTypeSpec:
@@ -129,7 +161,7 @@ class Declared:
         """Return the type's one name; ``None`` if its speed is unknown."""
         own = _by_case(self.specs)
         own_tokens = {re.sub(r"[^A-Z0-9]+", "", key.upper()): key for key in self.specs}
-        found = own.get(name.casefold()) or _standard(name) or type_in(name, own_tokens)
+        found = own.get(name.casefold()) or standard_name(name) or type_in(name, own_tokens)
         if found is None:
             return None
         found = own.get(found.casefold(), found)
@@ -137,7 +169,8 @@ class Declared:
         if found not in self.specs and part is not None:
             whole = self.find(part.whole)
             return None if whole is None else own.get(f"{whole}-{part.profile}".casefold(), f"{whole}-{part.profile}")
-        return found if self._spec(found).speed is not None or _standard(found) is not None else None
+        own_speed = self._spec(found).speed is not None or bool(self._spec(found).profiles)
+        return found if own_speed or standard_name(found) is not None else None
 
     def _chain(self, name: str) -> list[str]:
         """Return *name* and the types its speed is relative to, one after the other."""
@@ -146,7 +179,7 @@ class Declared:
             spec, part = self._spec(chain[-1]), mig_slice(chain[-1])
             if spec.speed is not None:
                 other = self.type_named(spec.relative_to, f"gpu_types.{chain[-1]}.relative_to")
-            elif part is not None and chain[-1] not in GPU_TYPES:
+            elif part is not None and not spec.profiles:
                 other = self.type_named(part.whole or chain[-1], f"gpu_types.{chain[-1]}")
             else:
                 return chain
@@ -163,6 +196,9 @@ class Declared:
             return f"speed of {name} declared by kind, as a multiple of {spec.relative_to}"
         if spec.speed is not None:
             return f"speed of {name} declared as {spec.speed:g} of {spec.relative_to}"
+        trainings = ", ".join(profile.kind for profile in self.own.get(name, ()))
+        if trainings:
+            return f"speed of {name} as measured by commonwatt profile of {trainings}"
         if name in GPU_TYPES:
             return ""
         if part is not None:
@@ -174,11 +210,11 @@ def _by_case(names: Iterable[str]) -> dict[str, str]:
     return {name.casefold(): name for name in names}
 
 
-def _standard(name: str) -> str | None:
+def standard_name(name: str) -> str | None:
     """Return the usual name of a measured type, a slice or a type with a data sheet; ``None`` if it is none."""
     part = mig_slice(name)
     if part is not None:
-        whole = _standard(part.whole) or part.whole
+        whole = standard_name(part.whole) or part.whole
         return f"{whole}-{part.profile}" if whole else None
     sheet = data_sheet(name)
     return canonical(name) or (sheet.name if sheet else None)
@@ -238,6 +274,7 @@ def profiles_for(
     cluster: Sequence[str],
     log: Iterable[str] = (),
     logged: str | None = None,
+    own: Mapping[str, Sequence[TrainingProfile]] | None = None,
 ) -> tuple[Profiles, str | None]:
     """Return the profiles of a cluster with the GPU types *cluster*, and the type of run times without one.
 
@@ -253,6 +290,8 @@ def profiles_for(
         GPU types the log names; empty names are left out.
     logged
         What the workload says of the GPU type of run times without one.
+    own
+        Profiles of trainings, by the declared type they were measured on.
 
     Raises
     ------
@@ -260,23 +299,18 @@ def profiles_for(
         On a declaration that cannot be.
     """
     named = tuple(dict.fromkeys(name for name in log if name))
-    declared = Declared(base, specs, tuple(dict.fromkeys((*cluster, *named, *([logged] if logged else [])))))
+    used = tuple(dict.fromkeys((*cluster, *named, *([logged] if logged else []))))
+    declared = Declared(base, specs, used, own or {})
     one = cluster[0] if len(cluster) == 1 else None
-    if one is not None and _needs_none(declared, one, logged):
-        own = declared.find(one)
+    if one is not None and canonical(one) is None and (logged is None or _same(declared, logged, one)):
+        logged, spec = one, _spec_of(specs, one)
         foreign = tuple(name for name in named if not _same(declared, name, one))
-        if own is None or not any(map(declared.find, foreign)):
-            return OneType(one, _spec_of(specs, one), foreign), one
-        logged = logged or one
-    if not specs and all(canonical(name) for name in declared.used):
+        has_speed = spec.speed is not None or bool(spec.profiles)
+        if not has_speed and (declared.find(one) is None or not any(map(declared.find, foreign))):
+            return OneType(one, spec, foreign), one
+    if not specs and all(canonical(name) for name in used):
         return base, logged
     return declared, logged
-
-
-def _needs_none(declared: Declared, one: str, logged: str | None) -> bool:
-    """Whether the cluster's one type has no measured or declared speed, and run times without a type are its."""
-    has_own = _spec_of(declared.specs, one).speed is not None
-    return canonical(one) is None and not has_own and (logged is None or _same(declared, logged, one))
 
 
 def _same(declared: Declared, name: str, other: str) -> bool:
