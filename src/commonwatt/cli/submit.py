@@ -15,9 +15,21 @@ from commonwatt.cli.remote import connected, server_option, when
 from commonwatt.model.errors import InputError
 
 if TYPE_CHECKING:
+    from commonwatt.model.job_file import JobFile
     from commonwatt.model.live_results import JobDetail, SubmittedJob
 
-__all__ = ["COMMAND", "WithCommand", "asked_gpus", "command", "environment", "gpus", "gres", "script_name", "seconds"]
+__all__ = [
+    "COMMAND",
+    "WithCommand",
+    "asked_gpus",
+    "command",
+    "environment",
+    "gpus",
+    "gres",
+    "job_of",
+    "script_name",
+    "seconds",
+]
 
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 _NUMBERS = re.compile(r"(?:(?P<days>\d{1,5})-)?(?P<clock>\d{1,6}(?::\d{1,4}){0,2})", re.ASCII)
@@ -153,7 +165,7 @@ def command(
 
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key and 0 < len(key) <= 128):
         raise InputError("up to 128 visible characters of ASCII", field="--key", value=key)
-    job = _job(file, flags, ctx.meta.get(COMMAND))
+    job = job_of(file, flags, ctx.meta.get(COMMAND))
     with connected(url) as client:
         accepted = client.submit(job, tenant=tenant, key=key)
         for warning in accepted.warnings:
@@ -166,7 +178,8 @@ def command(
     _tell_end(ended, as_json=as_json)
 
 
-def _job(file: Path | None, flags: dict[str, Any], program: list[str] | None) -> Any:  # noqa: ANN401
+def job_of(file: Path | None, flags: Mapping[str, Any], program: list[str] | None) -> JobFile:
+    """Return the job that FILE, *flags* by the names of their parameters, and the command after ``--`` describe."""
     from commonwatt.data.files import load_yaml, validate
     from commonwatt.model.errors import InputError
     from commonwatt.model.job_file import JobFile
@@ -178,7 +191,7 @@ def _job(file: Path | None, flags: dict[str, Any], program: list[str] | None) ->
     if "due" in told:
         fields.pop("due_in_s", None)
     fields |= told
-    if flags["profiles"]:
+    if flags.get("profiles"):
         fields |= _profiled(flags["profiles"], fields)
     if not fields:
         raise InputError("a job file, or flags and a command after `--` (see commonwatt submit --help)", field="FILE")
@@ -201,26 +214,26 @@ def _profiled(paths: tuple[Path, ...], fields: Mapping[str, Any]) -> dict[str, A
     return {"times_s": found.times_s, "kind": fields.get("kind", found.kind), "gpus": fields.get("gpus", min(counts))}
 
 
-def _told(flags: dict[str, Any], program: list[str] | None) -> dict[str, Any]:
+def _told(flags: Mapping[str, Any], program: list[str] | None) -> dict[str, Any]:
     import os
 
     from commonwatt.model.errors import InputError
 
     same = ("name", "epochs", "image", "snapshots", "kind")
-    told = {name: flags[name] for name in same if flags[name] is not None}
+    told = {name: flags[name] for name in same if flags.get(name) is not None}
     others = {"deadline": "due", "weight": "tardiness_weight", "chdir": "folder"}
-    told |= {field: flags[flag] for flag, field in others.items() if flags[flag] is not None}
-    told |= asked_gpus(flags["gpus"], flags["gres"], flags["gpu_type"])
-    if flags["time_limit"] is not None:
+    told |= {field: flags[flag] for flag, field in others.items() if flags.get(flag) is not None}
+    told |= asked_gpus(flags.get("gpus"), flags.get("gres"), flags.get("gpu_type"))
+    if flags.get("time_limit") is not None:
         told["time_limit_s"] = seconds(flags["time_limit"])
-    if flags["gpu_counts"] is not None:
+    if flags.get("gpu_counts") is not None:
         try:
             told["gpu_counts"] = tuple(int(count) for count in flags["gpu_counts"].split(","))
         except ValueError:
             raise InputError("numbers with commas between", field="--gpu-counts", value=flags["gpu_counts"]) from None
-    if flags["export"] is not None:
+    if flags.get("export") is not None:
         told["environment"] = environment(flags["export"], os.environ)
-    if flags["wrap"] is not None:
+    if flags.get("wrap") is not None:
         if program:
             raise InputError("--wrap or a command after `--`, not both", field="--wrap")
         told["command"] = ("sh", "-c", flags["wrap"])
