@@ -146,10 +146,21 @@ def test_jobs_of_a_log_are_of_the_kinds_that_were_profiled(make, write):
     assert "speed of H100 as measured by commonwatt profile of mine" in made.sentence
 
 
+def test_jobs_of_counts_that_were_not_measured_are_of_published_kinds(make, write):
+    write("log.csv", LOG)
+    write("h.json", text_of(profile()))
+    write("a.json", text_of(profile("A100", {4: 120.0})))
+    types = "gpu_types: {H100: {profile: h.json}, A100: {profile: a.json}}\n"
+    kinds = make(NODES + types + "workload: {source: csv, path: log.csv, profiles: law}").table.kinds
+    assert kinds[0] in LAW.kinds
+    assert kinds[1] == "mine"
+    assert kinds[2] in LAW.kinds
+
+
 def test_where_a_type_has_no_profile_other_kinds_are_drawn_too():
     specs = {"H100": GpuTypeSpec(profile="h"), "X": GpuTypeSpec(speed=2, relative_to="H100")}
     found, _ = profiles_for(LAW, specs, ("H100", "A100", "X"), ["A100"], None, {"H100": [profile()]})
-    assert found.kinds == ("mine", *LAW.kinds)
+    assert (found.kinds, found.preferred) == (("mine", *LAW.kinds), ())
     assert found.speed("mine", "A100", 1) is None
     assert found.speed("mine", "X", 2) == pytest.approx(2 / 60)
     assert found.speed("bert", "H100", 1) == pytest.approx(1.9 * LAW.speed("bert", "A100", 1), rel=0.01)
@@ -160,7 +171,7 @@ def test_a_cluster_of_one_profiled_type():
     found, logged = profiles_for(
         LAW, {"B900": GpuTypeSpec(profile="p")}, ("B900",), [""], None, {"B900": [profile("b900")]}
     )
-    assert (found.kinds, logged) == (("mine",), "B900")
+    assert (found.preferred, logged) == (("mine",), "B900")
     assert found.speed("mine", "b900", 4) == pytest.approx(1 / 40)
 
 

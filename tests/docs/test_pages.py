@@ -43,6 +43,12 @@ def test_tutorials_run_in_an_empty_folder(page, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["hardware", "profiling"])
+def test_guides_run_in_an_empty_folder(name, tmp_path):
+    check(ROOT / "docs" / "how-to" / f"{name}.md", tmp_path)
+
+
+@pytest.mark.slow
 def test_the_readme_runs_in_a_checkout(tmp_path):
     for package in NEEDS["operator"] + NEEDS["serving-engineer"]:
         if not find_spec(package):

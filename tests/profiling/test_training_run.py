@@ -12,7 +12,7 @@ import pytest
 from commonwatt.model.errors import InputError, ProfileError
 from commonwatt.model.training_profile import FailedPoint, TrainingProfile
 from commonwatt.profiling.hardware import CpuThreads, NvidiaGpus, cpu_seconds
-from commonwatt.profiling.session import Plan, default_counts, profile_training
+from commonwatt.profiling.session import ProfilePlan, default_counts, profile_training
 from commonwatt.profiling.training_run import NotMeasuredError, RunLimits, run_training
 
 QUICK = RunLimits(epochs=2, least_s=0.0, limit_s=60.0, grace_s=5.0)
@@ -143,7 +143,7 @@ def test_a_profile_is_written_after_each_run(script, tmp_path):
     def on_point(point):
         seen.append((point.gpus, out.exists()))
 
-    plan = Plan(script(text, tmp_path / "told"), "toy", (2, 1), limits=QUICK)
+    plan = ProfilePlan(script(text, tmp_path / "told"), "toy", (2, 1), limits=QUICK)
     profile = profile_training(plan, hardware, out, on_point)
     assert seen == [(1, False), (2, True)]
     assert [point.gpus for point in profile.points] == [1]
@@ -155,13 +155,13 @@ def test_a_profile_is_written_after_each_run(script, tmp_path):
 
     assert load_yaml(out, TrainingProfile) == profile
     as_json = tmp_path / "p.json"
-    again = profile_training(Plan(plan.command, "toy", (1,), limits=QUICK), hardware, as_json)
+    again = profile_training(ProfilePlan(plan.command, "toy", (1,), limits=QUICK), hardware, as_json)
     assert load_yaml(as_json, TrainingProfile) == again
     assert not list(tmp_path.glob(".*.tmp"))
 
 
 def test_nothing_is_written_where_nothing_was_measured(script, tmp_path):
-    plan = Plan(script("pass"), "toy", (1,), limits=QUICK)
+    plan = ProfilePlan(script("pass"), "toy", (1,), limits=QUICK)
     with pytest.raises(ProfileError, match="nothing could be measured: it reported no progress before it ended"):
         profile_training(plan, CpuThreads(), tmp_path / "p.yaml")
     assert not (tmp_path / "p.yaml").exists()
@@ -171,10 +171,10 @@ def test_counts_and_clocks():
     assert [default_counts(n) for n in (1, 2, 3, 8, 12)] == [(1,), (1, 2), (1, 2, 3), (1, 2, 4, 8), (1, 2, 4, 8, 12)]
     hardware = CpuThreads()
     with pytest.raises(InputError, match=r"field '--gpus': got '\d+', expected a number of GPUs from 1 to"):
-        Plan(("x",), "x", (hardware.count + 1,)).on(hardware)
+        ProfilePlan(("x",), "x", (hardware.count + 1,)).on(hardware)
     with pytest.raises(InputError, match="expected no clock on a CPU"):
         hardware.set_clock(1, 1000.0)
-    assert Plan(("x",), "x", (1, 1), (None, 900.0, 900.0)).on(hardware) == [(1, None), (1, 900.0)]
+    assert ProfilePlan(("x",), "x", (1, 1), (None, 900.0, 900.0)).on(hardware) == [(1, None), (1, 900.0)]
 
 
 class FakeGpu:
@@ -212,7 +212,7 @@ def test_nvidia_gpus(monkeypatch, script, tmp_path):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6,7")
     assert hardware.environment(2) == {"CUDA_VISIBLE_DEVICES": "4,6"}
     text = TRAINING.replace("os.environ['OMP_NUM_THREADS']", "os.environ['CUDA_VISIBLE_DEVICES']")
-    plan = Plan(script(text, tmp_path / "told"), "toy", (3,), (1400.0,), limits=QUICK)
+    plan = ProfilePlan(script(text, tmp_path / "told"), "toy", (3,), (1400.0,), limits=QUICK)
     profile = profile_training(plan, hardware, tmp_path / "p.yaml")
     assert (tmp_path / "told").read_text().split()[2] == "4,6,7"
     assert profile.gpu_type == "A100"

@@ -13,7 +13,7 @@ from commonwatt.cli.submit import COMMAND, WithCommand, script_name
 if TYPE_CHECKING:
     from commonwatt.model.training_profile import FailedPoint, ProfileResult, TrainingPoint
     from commonwatt.profiling.hardware import Hardware
-    from commonwatt.profiling.session import Plan
+    from commonwatt.profiling.session import ProfilePlan
 
 __all__ = ["command"]
 
@@ -80,9 +80,9 @@ def command(
         _show(result)
 
 
-def _plan(program: tuple[str, ...], flags: dict[str, Any]) -> Plan:
+def _plan(program: tuple[str, ...], flags: dict[str, Any]) -> ProfilePlan:
     from commonwatt.model.errors import InputError
-    from commonwatt.profiling.session import Plan
+    from commonwatt.profiling.session import ProfilePlan
     from commonwatt.profiling.training_run import RunLimits
 
     counts: tuple[int, ...] = ()
@@ -93,10 +93,10 @@ def _plan(program: tuple[str, ...], flags: dict[str, Any]) -> Plan:
             raise InputError("numbers with commas between", field="--gpus", value=flags["counts"]) from None
     limits = RunLimits(flags["epochs"], flags["seconds"], flags["limit"])
     kind = flags["kind"] or script_name(program)
-    return Plan(program, kind, counts, flags["clocks"] or (None,), flags["gpu_type"], limits)
+    return ProfilePlan(program, kind, counts, flags["clocks"] or (None,), flags["gpu_type"], limits)
 
 
-def _measure(plan: Plan, hardware: Hardware, out: Path) -> ProfileResult:
+def _measure(plan: ProfilePlan, hardware: Hardware, out: Path) -> ProfileResult:
     import hashlib
     from time import perf_counter
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from commonwatt.data.log import JobLog
-from commonwatt.data.profiles import DEFAULT_LOGGED, Profiles
+from commonwatt.data.profiles import DEFAULT_LOGGED, Profiles, preferred
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobArrays
@@ -76,12 +76,14 @@ class _Maker:
 
     def kinds(self, ran_on: str, asked: int) -> list[int]:
         """Return the possible kinds of such a job."""
-        return [
+        possible = [
             i
             for i, kind in enumerate(self.profiles.kinds)
             if self.profiles.speed(kind, ran_on, asked)
             and any(self.profiles.speed(kind, name, asked) for name in self.gpu_types)
         ]
+        own = preferred(self.profiles)
+        return [i for i in possible if self.profiles.kinds[i] in own] or possible
 
     def template(self, kind: int, ran_on: str, asked: int) -> _Template:
         """Return the configurations of such a job of that kind."""

@@ -38,7 +38,7 @@ class GpuTypeSpec(FileModel):
     profile: str | tuple[str, ...] | None = quantity(
         "profiles of trainings on this type (`commonwatt profile`), relative to this file: their kinds are kinds of "
         "model, with the measured epochs and power; where every type of the cluster and the log has one of the same "
-        "kind, jobs are of such kinds only",
+        "kind, jobs are of such kinds, as far as their GPU counts were measured",
         "-",
         None,
         min_length=1,

@@ -20,7 +20,7 @@ from commonwatt.model.training_profile import FailedPoint, TrainingPoint, Traini
 from commonwatt.profiling.hardware import Hardware
 from commonwatt.profiling.training_run import NotMeasuredError, RunLimits, Timed, run_training
 
-__all__ = ["Plan", "default_counts", "profile_training"]
+__all__ = ["ProfilePlan", "default_counts", "profile_training"]
 
 
 def default_counts(most: int) -> tuple[int, ...]:
@@ -33,7 +33,7 @@ def default_counts(most: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ProfilePlan:
     """What to measure."""
 
     command: tuple[str, ...]
@@ -56,7 +56,7 @@ class Plan:
 
 
 def profile_training(
-    plan: Plan, hardware: Hardware, out: Path,
+    plan: ProfilePlan, hardware: Hardware, out: Path,
     on_point: Callable[[TrainingPoint | FailedPoint], None] = lambda _: None,
     on_epochs: Callable[[float], None] = lambda _: None,
 ) -> TrainingProfile:  # fmt: skip
@@ -111,7 +111,7 @@ def _point(timed: Timed, hardware: Hardware, gpus: int, clock_mhz: float | None)
 
 
 def _profile(
-    plan: Plan, hardware: Hardware, points: Sequence[TrainingPoint], failed: Sequence[FailedPoint]
+    plan: ProfilePlan, hardware: Hardware, points: Sequence[TrainingPoint], failed: Sequence[FailedPoint]
 ) -> TrainingProfile:
     return TrainingProfile(
         kind=plan.kind,

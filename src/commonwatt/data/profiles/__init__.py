@@ -11,7 +11,7 @@ from __future__ import annotations
 from commonwatt.data import locate
 from commonwatt.data.profiles import gavel, zeus
 from commonwatt.data.profiles.base import Profiles
-from commonwatt.data.profiles.declared import DEFAULT_LOGGED, is_known, profiles_for, standard_name
+from commonwatt.data.profiles.declared import DEFAULT_LOGGED, is_known, preferred, profiles_for, standard_name
 from commonwatt.data.profiles.gpu_types import GPU_TYPES, canonical, known_gpu_type
 from commonwatt.data.profiles.law import LAW
 from commonwatt.model.errors import InputError
@@ -25,6 +25,7 @@ __all__ = [
     "is_known",
     "known_gpu_type",
     "load_profiles",
+    "preferred",
     "profiles_for",
     "standard_name",
 ]

@@ -31,10 +31,24 @@ from commonwatt.model.gpu_types import REFERENCE_TYPE, GpuTypeSpec
 from commonwatt.model.names import did_you_mean, one_of
 from commonwatt.model.training_profile import TrainingProfile
 
-__all__ = ["DEFAULT_LOGGED", "Declared", "OneType", "how_to_declare", "is_known", "profiles_for", "standard_name"]
+__all__ = [
+    "DEFAULT_LOGGED",
+    "Declared",
+    "OneType",
+    "how_to_declare",
+    "is_known",
+    "preferred",
+    "profiles_for",
+    "standard_name",
+]
 
 DEFAULT_LOGGED = "P100"
 """GPU type of logged run times where neither the log nor the workload names one."""
+
+
+def preferred(profiles: Profiles) -> tuple[str, ...]:
+    """Return the kinds of model that jobs are of where they can be: those a user profiled on every type in use."""
+    return profiles.preferred if isinstance(profiles, Declared) else ()
 
 
 def how_to_declare(name: str) -> str:
@@ -61,23 +75,22 @@ class Declared:
     used: tuple[str, ...] = ()  # spellings of the types of the cluster and the log
     own: Mapping[str, Sequence[TrainingProfile]] = field(default_factory=dict)  # by declared type
     curves: Mapping[tuple[str, str], SpeedCurve] = field(init=False)  # by type and kind
-    kinds: tuple[str, ...] = field(init=False)  # those profiled on every type in use, if there are any; else all
+    kinds: tuple[str, ...] = field(init=False)  # those profiled, then those of the base
+    preferred: tuple[str, ...] = field(init=False)  # those profiled on every type in use
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "curves", self._curves())
-        object.__setattr__(self, "kinds", self._kinds())
+        profiled = tuple(dict.fromkeys(kind for _, kind in self.curves))
+        types = [str(self.find(name)) for name in self.used]
+        everywhere = tuple(kind for kind in profiled if all((name, kind) in self.curves for name in types))
+        object.__setattr__(self, "kinds", (*profiled, *self.base.kinds))
+        object.__setattr__(self, "preferred", everywhere)
         for name, spec in self.specs.items():
             for what, figures in (("speed", spec.speed), ("gpu_w", spec.gpu_w)):
                 for kind in figures if isinstance(figures, dict) else ():
-                    if kind not in CLASSES and kind not in (*self.base.kinds, *self.kinds):
+                    if kind not in CLASSES and kind not in self.kinds:
                         raise InputError(one_of(CLASSES, kind), field=f"gpu_types.{name}.{what}", value=kind)
             self._chain(name)
-
-    def _kinds(self) -> tuple[str, ...]:
-        profiled = tuple(dict.fromkeys(kind for _, kind in self.curves))
-        types = [self.find(name) for name in self.used]
-        everywhere = tuple(kind for kind in profiled if all((str(name), kind) in self.curves for name in types))
-        return everywhere or (*profiled, *self.base.kinds)
 
     def _curves(self) -> dict[tuple[str, str], SpeedCurve]:
         found: dict[tuple[str, str], SpeedCurve] = {}
