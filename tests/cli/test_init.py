@@ -68,6 +68,12 @@ def test_an_unknown_type_beside_another_gets_a_placeholder(tmp_path):
     assert run("simulate", out, "--policy", "fifo", "--jobs", 1, "--json").code == 0
 
 
+def test_estimated_speeds_are_told(tmp_path):
+    (tmp_path / "said.txt").write_text("n1|gpu:h100:4\nn2|gpu:v100:2\n")
+    notes = run("init", "--from", tmp_path / "said.txt", "--json").document["notes"]
+    assert notes == ["the speed of H100 is an estimate from data sheets; gpu_types can declare it"]
+
+
 def test_a_node_with_two_types_is_one_entry(tmp_path):
     (tmp_path / "said.txt").write_text(SCONTROL)
     done = run("init", "--from", tmp_path / "said.txt")

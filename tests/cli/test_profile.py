@@ -65,6 +65,7 @@ def test_a_profile_is_measured_written_and_simulated(folder):
     again = run("simulate", folder / "out" / "scenario.yaml", "--jobs", 1, "--json")
     assert again.code == 0, again.err
     assert again.document["policies"][0]["energy_kwh"] == policy["energy_kwh"]
+    assert again.document["input_digest"] == ran.document["input_digest"]
 
 
 def test_what_is_there_stays_unless_asked(folder):
@@ -97,7 +98,8 @@ def test_what_cannot_be(folder, arguments, code, says):
 
 
 @two_cores
-def test_ctrl_c_keeps_what_was_measured_and_leaves_no_training(folder):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_keeps_what_was_measured_and_leaves_no_training(folder, number, code):
     command = [SCRIPT, "profile", *map(str, FAST), "--gpus", "1,2", "--", sys.executable, "train.py", "wait"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stderr:
@@ -107,9 +109,9 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_no_training(folder):
         until_s = time.monotonic() + 60
         while (folder / "pid").read_text() in ("", before) and time.monotonic() < until_s:
             time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
+    assert process.returncode == code, err
     assert "1 of 2 runs were measured: kept in train.profile.yaml" in err
     assert [p.gpus for p in load_yaml(folder / "train.profile.yaml", TrainingProfile).points] == [1]
     assert not Path(f"/proc/{(folder / 'pid').read_text()}").exists()

@@ -195,7 +195,8 @@ def test_what_is_no_such_text(text, says):
     ("product", "kind", "watts"),
     [
         ("Tesla V100-SXM2-16GB", "V100", 300), ("Tesla-V100-PCIE-32GB", "V100", 250), ("v100", "V100", 300),
-        ("NVIDIA A100 80GB PCIe", "A100", 300), ("NVIDIA-A100-SXM4-40GB", "A100", 400), ("nvidia-tesla-t4", "T4", 70),
+        ("NVIDIA A100 80GB PCIe", "A100", 300), ("NVIDIA A100-PCIE-40GB", "A100", 250),
+        ("NVIDIA-A100-SXM4-40GB", "A100", 400), ("nvidia-tesla-t4", "T4", 70),
         ("Quadro RTX 6000", "RTX6000", 260), ("NVIDIA RTX 6000 Ada Generation", "RTX6000Ada", 300),
         ("NVIDIA L40S", "L40S", 350), ("AMD Instinct MI250X", "MI250X", 560),
     ],

@@ -110,7 +110,7 @@ def _result(text: str, origin: object, out: Path | None) -> tuple[Inventory, Ini
 
     from commonwatt import __version__
     from commonwatt.data.inventory import read_inventory
-    from commonwatt.data.scenario_draft import UNNAMED, drafted_nodes, unknown_types
+    from commonwatt.data.scenario_draft import UNNAMED, drafted_nodes, estimated_types, unknown_types
     from commonwatt.engines.slurm.parsing import host_names
     from commonwatt.model.init_results import InitResult
 
@@ -123,6 +123,8 @@ def _result(text: str, origin: object, out: Path | None) -> tuple[Inventory, Ini
     for kind in unknown:
         if kind != UNNAMED:
             notes.append(f"the speed of {kind} is not known: gpu_types.{kind}.speed is a placeholder")
+    if estimated := estimated_types(nodes):
+        notes.append(f"the speed of {', '.join(estimated)} is an estimate from data sheets; gpu_types can declare it")
     if any(node.power_source is None for node in nodes):
         notes.append("the power of some GPU types is not known: gpu_w is a placeholder")
     result = InitResult(

@@ -69,7 +69,12 @@ def command(
     out = out or Path(f"{plan.kind}.profile.yaml")
     if out.exists() and not overwrite:
         raise InputError("a new file, or --overwrite", field="--out", value=out)
-    hardware: Hardware = CpuThreads(core_w) if device == "cpu" else NvidiaGpus()
+    try:
+        hardware: Hardware = CpuThreads(core_w) if device == "cpu" else NvidiaGpus()
+    except InputError as error:
+        expected = f"{error.expected}: --device cpu tries it with threads"
+        raise InputError(expected, field="--device", value=device) from None
+    _end_by_exception()
     try:
         result = _measure(plan, hardware, out)
     finally:
@@ -78,6 +83,17 @@ def command(
         print_json(result)
     else:
         _show(result)
+
+
+def _end_by_exception() -> None:
+    """Let what ends us also end the training: the signals that Ctrl-C's neighbours send become an exit."""
+    import signal
+    import sys
+    import threading
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda got, _: sys.exit(128 + got))
 
 
 def _plan(program: tuple[str, ...], flags: dict[str, Any]) -> ProfilePlan:
@@ -114,7 +130,7 @@ def _measure(plan: ProfilePlan, hardware: Hardware, out: Path) -> ProfileResult:
 
     try:
         profile = profile_training(plan, hardware, out, on_point)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         kept = sum(hasattr(point, "epoch_s") for point in measured)
         say(f"{kept} of {runs} runs were measured: " + (f"kept in {out}" if kept else "nothing is kept"))
         raise

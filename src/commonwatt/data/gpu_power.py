@@ -46,4 +46,5 @@ def board_power(product: str) -> BoardPower | None:
         return whole and BoardPower(product, whole.form, whole.board_w * part.slices / MIG_SLICES, share)
     own = [row for row in _rows() if row.gpu_type == type_of(product)]
     said = product.upper().replace("PCI-E", "PCIE")
-    return next((row for row in own if row.form and row.form[:3] in said), own[0] if own else None)
+    fits = (row for row in own if row.form and all(part[:3] in said for part in row.form.split("-")))
+    return next(fits, own[0] if own else None)

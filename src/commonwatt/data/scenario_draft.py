@@ -12,10 +12,11 @@ import yaml
 from commonwatt.data.gpu_power import board_power
 from commonwatt.data.inventory import UNNAMED, Inventory, InventoryNode
 from commonwatt.data.profiles.declared import is_known
+from commonwatt.data.profiles.gpu_types import canonical, mig_slice
 from commonwatt.model.gpu_types import REFERENCE_TYPE
 from commonwatt.model.init_results import InitNode
 
-__all__ = ["UNNAMED", "draft_text", "drafted_nodes", "unknown_types"]
+__all__ = ["UNNAMED", "draft_text", "drafted_nodes", "estimated_types", "unknown_types"]
 
 HOST_W = 200.0
 """Assumed power of a node without its GPUs."""
@@ -58,6 +59,13 @@ def unknown_types(nodes: Iterable[InitNode]) -> tuple[str, ...]:
     """Return the GPU types of *nodes* whose speed has to be declared; a cluster of one type needs none."""
     types = tuple(dict.fromkeys(node.gpu_type for node in nodes))
     return tuple(name for name in types if not is_known(name)) if len(types) > 1 else ()
+
+
+def estimated_types(nodes: Iterable[InitNode]) -> tuple[str, ...]:
+    """Return the GPU types of *nodes* whose speed relative to the others is an estimate from data sheets."""
+    types = tuple(dict.fromkeys(node.gpu_type for node in nodes))
+    known = (name for name in types if is_known(name) and mig_slice(name) is None and canonical(name) is None)
+    return tuple(known) if len(types) > 1 else ()
 
 
 def draft_text(inventory: Inventory, nodes: Sequence[InitNode], path: Path) -> str:

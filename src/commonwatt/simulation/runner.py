@@ -68,8 +68,12 @@ class Prepared:
     past: Past = field(default_factory=Past)
 
     def digest(self) -> str:
-        """Return the SHA-256 of the scenario (without the path of its log), of its jobs and of its forecast models."""
-        document = self.scenario.model_dump(mode="json", exclude={"workload": {"path"}})
+        """Return the SHA-256 of the scenario (without paths of its log and profiles), its jobs and forecast models."""
+        paths: dict[str, Any] = {
+            "workload": {"path": True, "jobs": {"__all__": {"profile"}}},
+            "gpu_types": {"__all__": {"profile"}},
+        }
+        document = self.scenario.model_dump(mode="json", exclude=paths)
         sha = hashlib.sha256(json.dumps(document, sort_keys=True).encode())
         for column in vars(self.table).values():
             sha.update(column.tobytes() if isinstance(column, np.ndarray) else repr(column).encode())

@@ -32,15 +32,8 @@ from commonwatt.model.names import did_you_mean, one_of
 from commonwatt.model.training_profile import TrainingProfile
 
 __all__ = [
-    "DEFAULT_LOGGED",
-    "Declared",
-    "OneType",
-    "how_to_declare",
-    "is_known",
-    "preferred",
-    "profiles_for",
-    "standard_name",
-]
+    "DEFAULT_LOGGED", "Declared", "OneType", "how_to_declare", "is_known", "preferred", "profiles_for", "standard_name",
+]  # fmt: skip
 
 DEFAULT_LOGGED = "P100"
 """GPU type of logged run times where neither the log nor the workload names one."""
