@@ -36,7 +36,7 @@ stranger: $(VENV)/.dev
 
 # What `make test-all` kills a few times, a hundred times: it takes its time.
 soak: $(VENV)/.dev
-	COMMONWATT_ROUNDS=100 $(BIN)/python -m pytest tests/controlplane/test_chaos.py tests/controlplane/test_databases.py \
+	COMMONWATT_ROUNDS=100 $(BIN)/python -m pytest --timeout 3600 tests/controlplane/test_chaos.py tests/controlplane/test_databases.py \
 		tests/controlplane/test_over_slurm.py
 
 venv: $(VENV)/.dev

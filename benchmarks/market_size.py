@@ -1,7 +1,7 @@
 """How long a market takes to solve, by its size: ``python -m benchmarks.market_size [--large] [--plot FILE]``.
 
 Four parts, each with its goal beside it. Bidding: rounds until no price changes by 1e-8 (budgets sum to 1), and what
-tenants could then still gain. Equilibrium: to a residual of 1e-7, as ``commonwatt partition`` does. SciPy: the prices
+tenants could then still gain. Equilibrium: to a residual of 1e-9, as ``commonwatt partition`` does. SciPy: the prices
 of linear markets (F = 1) by the dual of Eisenberg and Gale's convex program, both on this machine, one after the
 other. Other laws: markets of measured tables, the Universal Scalability Law and Amdahl's, a third each. ``--large``
 adds 10,000 tenants by 1,000 core clusters: minutes. ``--plot`` draws iterations against size.

@@ -184,6 +184,21 @@ FACES = {
 }
 
 
+EXPORTED = (Path(__file__).parent / "exported_names.txt").read_text(encoding="utf-8").split()
+
+
+def test_names_once_exported_stay():
+    """As docs/reference/stability.md promises; a new name is added here when it is released."""
+    assert sorted(EXPORTED) == EXPORTED
+    gone = [name for name in EXPORTED if not exported(*name.rsplit(".", 1))]
+    assert gone == []
+
+
+def exported(face: str, name: str) -> bool:
+    module = import_module(face)
+    return name in module.__all__ and hasattr(module, name)
+
+
 @pytest.mark.parametrize(("face", "most"), FACES.items())
 def test_a_face_is_small_sorted_and_there(face, most):
     module = import_module(f"commonwatt.{face}")

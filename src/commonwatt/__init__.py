@@ -35,7 +35,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for: ``commonwatt.progress`` must load in milliseconds, without any of it."""
+    """Load names on first use: ``commonwatt.progress`` must load in milliseconds, without any of it."""
     if name == "__version__":
         value: object = _version()
     elif name in __all__:

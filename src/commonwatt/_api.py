@@ -97,7 +97,7 @@ def simulate(
     folder
         Folder that paths in the scenario are relative to. [default: the file's, else the current one]
     listener
-        Is told how far the runs are.
+        Receives the progress of the runs.
 
     Returns
     -------
@@ -242,7 +242,7 @@ def partition(
     *,
     mechanism: str = "fisher",
     welfare: str = "nash",
-    tolerance: float = 1e-7,
+    tolerance: float = 1e-9,
     iterations: int | None = None,
     seed: int = 0,
 ) -> Partition:
@@ -332,7 +332,7 @@ def partition_mig(
         )
 
     def draw(to: Path) -> None:
-        from commonwatt.report.mig_plots import save_layouts
+        from commonwatt.report.partition_plots import save_layouts
 
         save_layouts(result.chosen, to)
 

@@ -20,6 +20,7 @@ from commonwatt.model.mig_results import MigResult
 from commonwatt.model.partition_results import PartitionResult
 from commonwatt.model.results import PlaceResult, SimulationResult, SweepResult
 from commonwatt.model.timeslice_results import TimeslicePlanResult
+from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
     import polars as pl
@@ -138,7 +139,7 @@ class Sweep(Shown, SweepResult):
             yield row
 
     def _headline(self) -> str:
-        return f"{self.scenario}: mean and standard deviation of {len(self.seeds)} seeds"
+        return f"{self.scenario}: mean and standard deviation of {plural(len(self.seeds), 'seed')}"
 
 
 class Placement(Shown, PlaceResult):
@@ -155,7 +156,7 @@ class Placement(Shown, PlaceResult):
 
     def _headline(self) -> str:
         waiting = f", {len(self.postponed)} postponed" if self.postponed else ""
-        return f"{self.solver}: {len(self.assignments)} jobs placed{waiting}; objective {self.objective:.6g}"
+        return f"{self.solver}: {plural(len(self.assignments), 'job')} placed{waiting}; objective {self.objective:.6g}"
 
 
 class TimeslicePlan(Shown, TimeslicePlanResult):

@@ -148,6 +148,12 @@ SIMULATE: list[tuple[str, Change, tuple[str, ...]]] = [
         log(due_dates={"slack_factor": [0.5, 2]}),
         ("workload.due_dates.slack_factor", "0.5", "1 <= low"),
     ),
+    ("due dates of no kind", log(due_dates="never"), ("workload.due_dates", "'never'", "none")),
+    (
+        "due dates by no rule",
+        log(due_dates={"rule": "limit"}),
+        ("workload.due_dates.rule", "'limit'", "'time-limit'"),
+    ),
     ("log missing", log(path="no.csv"), ("no.csv", "a file that exists")),
     ("log is a folder", log(path="folder.csv"), ("folder.csv", "a file, not a folder")),
     ("column missing", log(path="short.csv"), ("short.csv", "duration_s", "expected")),

@@ -39,7 +39,7 @@ def test_list(run, nowhere):
     assert all(row.found is None and row.url.startswith("https://") for row in result.datasets)
     assert [row.name for row in result.formats] == ["slurm", "swf", "csv"]
     told = run("data", "list").out
-    assert "at hand    no" in told
+    assert "available  no" in told
     assert "workload: {source: philly, path: FILE, days: 7}" in told
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from commonwatt.cli import events
+from commonwatt.cli import cluster
 from commonwatt.model.live_results import EventEntry
 
 MANY = tuple(f"n-{k}" for k in range(100))
@@ -34,6 +34,6 @@ def test_nodes_are_listed_where_the_sentence_does_not_name_them(monkeypatch, kin
     def connected(url):
         yield SimpleNamespace(events=lambda **_: iter([event]))
 
-    monkeypatch.setattr(events, "connected", connected)
-    shown = CliRunner().invoke(events.command).output
+    monkeypatch.setattr(cluster, "connected", connected)
+    shown = CliRunner().invoke(cluster.events).output
     assert shown.endswith(f"  {kind:<13} {said}\n")

@@ -50,8 +50,8 @@ def test_compiling_is_announced_once_and_is_no_work(capsys):
     assert said[0] == "compiling a sum, once per machine"
     assert re.fullmatch(r"compiled in \d+\.\d s", said[1])
     assert len(said) == 2
-    assert 0 <= took < 0.2 * whole
-    assert watch.compile_s == pytest.approx(whole - took, abs=0.2 * whole)
+    assert took >= 0 < watch.compile_s
+    assert took + watch.compile_s <= whole  # compiling is in one of them, not in both
     with compiling("a sum") as again:
         total(np.ones(3))
     assert (capsys.readouterr().err, again.compiled, again.compile_s) == ("", False, 0.0)
@@ -64,30 +64,61 @@ def test_the_first_place_counts_no_compiling(tmp_path):
     first = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert "compiling solver random-greedy, once per machine\n" in first.stderr
     compile_s = float(re.search(r"compiled in ([\d.]+) s", first.stderr)[1])
-    assert json.loads(first.stdout)["solve_s"] < compile_s / 2
+    assert json.loads(first.stdout)["solve_s"] < compile_s
     second = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert "compil" not in second.stderr
 
 
-def test_progress_without_a_terminal_is_a_line_now_and_then(capsys, monkeypatch):
-    monkeypatch.setattr(output, "LINE_EVERY_S", 0.05)
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("timeslice plan examples/quantum.yaml", "policy etf"),
+        pytest.param("partition examples/partition.yaml", "the market solver", marks=pytest.mark.slow),
+        pytest.param("partition mig examples/mig.yaml", "the market solver", marks=pytest.mark.slow),
+        pytest.param("forecast plan demand.csv --model last-value", "forecaster last-value", marks=pytest.mark.slow),
+    ],
+)
+def test_other_commands_announce_compiling_and_count_none(line, said, tmp_path):
+    """In a process of its own, with an empty cache."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    hours = "".join(f"2024-01-{1 + h // 24:02}T{h % 24:02}:00,{50 + h % 24}\n" for h in range(24 * 20))
+    write(tmp_path / "demand.csv", f"time,gpus\n{hours}")
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    command = [SCRIPT, *line.split(), "--json"]
+    first = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert f"compiling {said}, once per machine\n" in first.stderr
+    compile_s = float(re.search(r"compiled in ([\d.]+) s", first.stderr)[1])
+    if "mig" in line:
+        assert json.loads(first.stdout)["chosen"]["solve_s"] < compile_s / 2
+    second = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "compil" not in second.stderr
+
+
+def test_progress_without_a_terminal_is_a_line_now_and_then(monkeypatch):
+    monkeypatch.setattr(output, "LINE_EVERY_S", 0.01)
+    said: list[str] = []
+    monkeypatch.setattr(output, "say", said.append)
+
+    def until_said(begin: str) -> None:
+        while not any(line.startswith(begin) for line in said):
+            time.sleep(0.01)
+
     with output.progress_bar("runs", 2, 100.0) as bar:
         bar.at("fifo", 50.0)
-        time.sleep(0.2)
+        until_said("runs: 0 of 2 done, 25%")
         bar.done()
         bar.follow(lambda: [25.0])
-        time.sleep(0.2)
+        until_said("runs: 1 of 2 done, 62%")
         bar.follow(list)
         bar.done()
-    said = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(r"runs: 0 of 2 done, 25%, \d+ s", said[0])
-    assert any(line.startswith("runs: 1 of 2 done, 62%") for line in said)
+    assert re.fullmatch(r"runs: 0 of 2 done, \d+%, \d+ s", said[0])
     assert said[-1].startswith("runs: 2 of 2 done, 100%")
     percent = [int(re.search(r"(\d+)%", line)[1]) for line in said]
     assert all(a <= b for a, b in pairwise(percent))
 
 
-def test_what_is_quick_shows_no_progress(capsys):
+def test_what_is_quick_shows_no_progress(capsys, monkeypatch):
+    monkeypatch.setattr(output, "LINE_EVERY_S", 3600.0)
     with output.progress_bar("runs", 1, 100.0) as bar:
         bar.done()
     assert capsys.readouterr().err == ""

@@ -82,7 +82,7 @@ def test_everything_on_for_a_target_of_all(demand_file):
 def test_as_text_and_without_a_total(demand_file):
     done = run("forecast", "plan", demand_file)
     assert done.code == 0, done.err
-    assert "the most wanted or forecast" in done.out
+    assert "the peak of demand and forecast" in done.out
     assert "fallback    at 0 of " in done.out
     assert "perfect-foresight" in done.out
     assert "98% can be kept" in done.out

@@ -117,6 +117,5 @@ def test_the_first_command_that_answers_is_asked(nothing_installed):
 def test_without_any_command_it_says_what_to_give(nothing_installed):
     done = run("init")
     assert (done.code, done.out) == (2, "")
-    assert done.err == (
-        "error: expected scontrol, nvidia-smi or kubectl to answer here, or --from FILE with what one of them printed\n"
-    )
+    expected = "scontrol, nvidia-smi or kubectl on this machine, or --from FILE with the output of one of them"
+    assert done.err == f"error: expected {expected}\n"

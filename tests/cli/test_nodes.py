@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from commonwatt.cli import nodes
+from commonwatt.cli import cluster
 from commonwatt.model.live_results import NodePage, NodeState
 
 
@@ -33,6 +33,6 @@ def test_a_node_of_which_others_hold_gpus_says_how_many_are_left(monkeypatch, st
     def connected(url):
         yield SimpleNamespace(nodes=lambda: NodePage(nodes=(node,)))
 
-    monkeypatch.setattr(nodes, "connected", connected)
-    shown = CliRunner().invoke(nodes.nodes).output
+    monkeypatch.setattr(cluster, "connected", connected)
+    shown = CliRunner().invoke(cluster.nodes).output
     assert f" {said}  " in shown.splitlines()[-1].replace(f"{node.power_w:,.0f}", "")

@@ -34,7 +34,8 @@ def changed(**more):
 
 def test_it_answers_with_the_keys_of_the_contract(tmp_path):
     done = run("partition", write(tmp_path / "p.yaml", problem()), "--json")
-    assert (done.code, done.err) == (0, "")
+    assert done.code == 0
+    assert all(line.startswith("compil") for line in done.err.splitlines())
     answer = done.document
     assert answer["chosen"] in {"CFG1", "CFG2"}
     assert {"version", "seed", "input_digest", "enforcement", "reason", "sentence"} <= answer.keys()
@@ -43,7 +44,7 @@ def test_it_answers_with_the_keys_of_the_contract(tmp_path):
             "name", "prices", "shares", "utilities", "entitlement_utilities", "nash_welfare", "iterations", "residual",
             "sharing_incentive", "utilization",
         } <= one.keys()  # fmt: skip
-        assert one["residual"] < 1e-7
+        assert one["residual"] <= 1e-9
         assert sum(p * n for p, n in zip(one["prices"], one["pe_count"], strict=True)) == pytest.approx(1)
         assert one["nash_welfare"] == pytest.approx(one["utilities"]["u1"] * one["utilities"]["u2"])
         for c, pes in enumerate(one["pe_count"]):

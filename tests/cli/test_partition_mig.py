@@ -15,7 +15,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "mig.yaml"
 
 def test_the_example_has_an_answer_in_both_modes():
     done = call(mig, EXAMPLE, "--json")
-    assert (done.code, done.err) == (0, "")
+    assert done.code == 0
+    assert all(line.startswith("compil") for line in done.err.splitlines())
     answer = done.document
     assert {"version", "seed", "input_digest", "enforcement", "chosen", "other"} <= answer.keys()
     assert answer["enforcement"] == "MIG"
@@ -71,6 +72,46 @@ def test_a_drawing(suffix, tmp_path):
     assert done.code == 0
     assert (tmp_path / f"m{suffix}").stat().st_size > 1000
     assert call(mig, write(tmp_path / "p.yaml", fields), "--plot", tmp_path / "m.txt").code == 2
+
+
+def test_a_result_is_read_back_as_present(tmp_path):
+    """By the names of the GPUs: their order in the problem does not matter."""
+    fields = document(2, 3)
+    fields["gpus"][0]["present"] = ["1g@0", "3g@4"]
+    first = call(mig, write(tmp_path / "p.yaml", fields), "--json")
+    result = write(tmp_path / "m.json", first.out)
+    fields["gpus"] = [{"name": gpu["name"], "type": gpu["type"]} for gpu in reversed(fields["gpus"])]
+    again = call(mig, write(tmp_path / "q.yaml", fields), "--present", result, "--json").document["chosen"]
+    assert again["drained"] == 0
+    assert {g["reason"] for g in again["gpus"]} == {"unchanged"}
+    cut = {g["name"]: [(i["profile"], i["start"]) for i in g["instances"]] for g in first.document["chosen"]["gpus"]}
+    assert {g["name"]: [(i["profile"], i["start"]) for i in g["instances"]] for g in again["gpus"]} == cut
+    named = call(mig, tmp_path / "q.yaml", "--present", result, "--present-config", "x")
+    assert (named.code, "expected a file of mig-parted beside it" in named.err) == (2, True)
+    more = document(3, 3) | {"tenants": fields["tenants"]}
+    extended = call(mig, write(tmp_path / "r.yaml", more), "--present", result, "--json").document["chosen"]
+    assert [g["drained"] is None for g in extended["gpus"]] == [g["name"] not in cut for g in extended["gpus"]]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda gpu: gpu.update(name="g7"), "field 'chosen.gpus': got 'g7', expected one of"),
+        (lambda gpu: gpu.update(type="A100-80GB"), "type': got 'A100-80GB', expected H100-80GB, as in the problem"),
+        (lambda gpu: gpu["instances"].append(gpu["instances"][0]), "expected free memory slices"),
+        (lambda gpu: gpu.pop("instances"), "field 'chosen.gpus.g0.instances'"),
+    ],
+)
+def test_a_result_that_does_not_fit_the_problem_is_one_line(change, said, tmp_path):
+    file = write(tmp_path / "p.yaml", document(1, 2))
+    result = call(mig, file, "--json").document
+    change(result["chosen"]["gpus"][0])
+    path = write(tmp_path / "m.json", result)
+    done = call(mig, file, "--present", path)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert str(path) in done.err
+    assert done.err.count("\n") == 1
 
 
 def wrong(**fields):

@@ -20,7 +20,7 @@ def test_a_table(installed, tmp_path):
     plot = tmp_path / "trace.png"
     done = installed("reproduce", "andreas-armida", "--json", "--seed", 1, "--plot", plot)
     assert done.code == 0, done.err
-    assert done.lines == [f"written: {plot}"]
+    assert done.lines[-1] == f"written: {plot}"  # a slow run shows its progress before
     result = ReproduceResult.model_validate(done.document)
     assert (result.name, result.seed, result.extent) == ("andreas-armida", 1, "default")
     assert {"quantity", "paper", "ours", "unit", "comparable", "note"} == set(done.document["rows"][0])

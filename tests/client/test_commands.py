@@ -106,7 +106,7 @@ def test_waiting_over_a_restart_of_the_server(served, monkeypatch):
     monkeypatch.setattr(Client, "job", job_then)
     done = run("submit", "--wait", "--", "true")
     assert done.code == 0
-    assert done.err.splitlines()[1:] == ["cannot reach it: refused; waiting goes on"]
+    assert done.err.splitlines()[1:] == ["cannot reach it: refused; still waiting"]
 
 
 def test_several_are_all_asked_even_if_some_refuse():
@@ -282,15 +282,15 @@ def test_a_server_that_is_not_there(monkeypatch):
         (["submit", "--gres", "mps:1", "--", "y"], "field '--gres'"),
         (
             ["submit", "--gres", "gpu:2", "--gpus", "4", "--", "y"],
-            "field '--gres': got '2', expected the number of GPUs that --gpus says (4), or only one of them",
+            "field '--gres': got '2', expected the number of GPUs as in --gpus (4), or only one of the two",
         ),
         (
             ["submit", "--gpus", "V100:2", "--gpu-type", "T4", "--", "y"],
-            "field '--gpus': got 'V100', expected the GPU type that --gpu-type says (T4), or only one of them",
+            "field '--gpus': got 'V100', expected the GPU type as in --gpu-type (T4), or only one of the two",
         ),
         (
             ["submit", "--gres", "gpu:T4:1", "--gpus", "V100:1", "--", "y"],
-            "field '--gres': got 'T4', expected the GPU type that --gpus says (V100), or only one of them",
+            "field '--gres': got 'T4', expected the GPU type as in --gpus (V100), or only one of the two",
         ),
         (["submit", "--time", "soon", "--", "y"], "field '--time'"),
         (["submit", "--gpu-counts", "1,x", "--", "y"], "field '--gpu-counts'"),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from commonwatt.control.engine import Stop
-from commonwatt.controlplane.clock import SteadyClock
 from commonwatt.controlplane.jobs import due_of
-from commonwatt.controlplane.supervisor import Pace, Supervisor
+from commonwatt.controlplane.supervisor import Pace, SteadyClock, Supervisor
 from commonwatt.controlplane.wiring import open_live
 from commonwatt.engines.simulated.engine import World
 from commonwatt.engines.simulated.live import VirtualWork

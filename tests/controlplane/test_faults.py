@@ -14,8 +14,7 @@ pytest.importorskip("sqlalchemy")
 
 import sqlalchemy as sa
 
-from commonwatt.controlplane.clock import SteadyClock
-from commonwatt.controlplane.supervisor import Pace
+from commonwatt.controlplane.supervisor import Pace, SteadyClock
 from commonwatt.controlplane.wiring import open_live
 from commonwatt.store.records import RequestKind
 from tests.controlplane.chaos import FAST, config_in, ledger_problems, problems, store_of, until_all_end, witness

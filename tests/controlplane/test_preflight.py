@@ -315,7 +315,7 @@ FOUR = GpusHere(("V100",) * 4, (True,) * 4)
         (GpusHere(()), {}, "ok", "only limit how many jobs run"),
         (GpusHere(None, trouble="no NVML"), {}, "ok", "no NVML"),
         (FOUR, {"slots": {"n-1": [0, 1], "n-2": [1, 2]}}, "failed", "slot 1 belongs to n-1 and to n-2"),
-        (FOUR, {"slots": {"n-1": [0, 0], "n-2": [1, 2]}}, "failed", "2 GPUs and 1 different slots"),
+        (FOUR, {"slots": {"n-1": [0, 0], "n-2": [1, 2]}}, "failed", "2 GPUs and 1 different slot"),
         (FOUR, {"slots": {"n-1": [-1, 0], "n-2": [1, 2]}}, "failed", "n-1 has a number below 0"),
         (FOUR, {"slots": {"n-1": [2, 3], "n-2": [0, 1]}}, "ok", "all declared"),
         (FOUR, {"slots": {"n-1": [2, 7], "n-2": [0, 1]}}, "failed", "slots [7] are declared"),

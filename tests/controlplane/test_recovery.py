@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from commonwatt.control.engine import MeterMark, Start, Stop
-from commonwatt.controlplane.clock import SteadyClock
 from commonwatt.controlplane.engines import Marks
+from commonwatt.controlplane.supervisor import SteadyClock
 from commonwatt.controlplane.wiring import open_live
 from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.model.nodes import Cluster, NodeSpec

@@ -9,8 +9,7 @@ import pytest
 pytest.importorskip("sqlalchemy")
 
 from commonwatt.control.engine import JobEnded, Outcome
-from commonwatt.controlplane.runtime_ratio import Stay, runtime_ratio, runtime_ratios, stays_of
-from commonwatt.controlplane.savings import estimate, jobs_for_estimate
+from commonwatt.controlplane.savings import Stay, estimate, jobs_for_estimate, runtime_ratio, runtime_ratios, stays_of
 from commonwatt.model.nodes import Cluster
 from commonwatt.store.queries import events_of, worked_gpu_s
 from commonwatt.store.records import EventRow, JobStatus, RequestKind

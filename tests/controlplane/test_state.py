@@ -151,7 +151,7 @@ def test_a_second_controller_on_a_state_folder_is_refused_and_leaves_its_store_f
     lives = [open_live(config_in(tmp_path, live={"store": f"{name}.db"})) for name in ("one", "two")]
     try:
         lives[0].start()
-        with pytest.raises(EngineError, match=f"one.db, uses the state folder {tmp_path}/state; only one may"):
+        with pytest.raises(EngineError, match=f"one.db, already uses the state folder {tmp_path}/state"):
             lives[1].start()
         claim_store(lives[1].database).release()
         with pytest.raises(StoreError, match="runs on the store"):

@@ -10,9 +10,9 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("alembic")
 
 from commonwatt.control.engine import MeterMark
-from commonwatt.controlplane.clock import SteadyClock
 from commonwatt.controlplane.engines import Marks
-from commonwatt.controlplane.wiring import open_live, read_config
+from commonwatt.controlplane.supervisor import SteadyClock
+from commonwatt.controlplane.wiring import open_live, read_config, rules_of
 from commonwatt.model.errors import InputError, StoreError
 from commonwatt.store.claim import claim_store
 from commonwatt.store.controller_store import ControllerStore
@@ -32,11 +32,20 @@ def _served(path):
         live.close()
 
 
+def test_the_first_policy_overrides_preemption(tmp_path):
+    scenario = {"preemption": {"restart_s": 50}}
+    plain = rules_of(read_config(config_in(tmp_path, engine="simulated", **scenario)))
+    assert (plain.preempt, plain.restart_s) == (True, 50)
+    own = [{"solver": "easy", "preemption": {"allowed": False, "restart_s": 7}}]
+    rules = rules_of(read_config(config_in(tmp_path, engine="simulated", policies=own, **scenario)))
+    assert (rules.preempt, rules.restart_s) == (False, 7)
+
+
 def test_one_that_is_refused_writes_no_tenants(tmp_path):
     path = config_in(tmp_path, engine="simulated", tenants=[{"name": "a", "weight": 5}])
     store = store_of(path)
     with claim_store(store.database):
-        with pytest.raises(StoreError, match="only one may"):
+        with pytest.raises(StoreError, match="already runs on the store"):
             _served(path)
         assert store.tenants() == {}
     assert _served(path) == {"a": 5.0}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from commonwatt.capacity.scores import jobs_served
 from commonwatt.data.demand import demand_of
-from commonwatt.data.generators.demand import DemandSpec, generate_demand
+from commonwatt.data.generators.week import DemandSpec, generate_demand
 from commonwatt.data.log import JobLog
 from commonwatt.data.readers import read_log
 from commonwatt.data.series_files import read_series

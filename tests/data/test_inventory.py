@@ -7,8 +7,7 @@ import json
 import pytest
 import yaml
 
-from commonwatt.data.gpu_power import board_power, type_of
-from commonwatt.data.inventory import InventoryNode, read_inventory
+from commonwatt.data.inventory import InventoryNode, board_power, read_inventory, type_of
 from commonwatt.data.scenario_draft import draft_text, drafted_nodes, unknown_types
 from commonwatt.engines.slurm.parsing import host_names
 from commonwatt.model.errors import InputError

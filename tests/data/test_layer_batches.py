@@ -12,8 +12,7 @@ from commonwatt.data.layer_batches import CLASSES, as_published, batch_of, pool_
 from commonwatt.data.layer_files import read_layers
 from commonwatt.data.networks import network_layers, networks
 from commonwatt.mapping.costs._cost import Array
-from commonwatt.mapping.costs._job_table import job_table
-from commonwatt.mapping.costs._models import MODELS
+from commonwatt.mapping.costs._job_table import MODELS, job_table
 from commonwatt.model.errors import InputError
 from commonwatt.model.map_file import BatchSpec
 

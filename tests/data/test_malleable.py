@@ -137,6 +137,68 @@ def test_due_dates_and_weights():
     assert set(table.tardiness_weight) == {1.0, 7.0, 4.0, 28.0}
 
 
+def test_due_dates_by_the_time_limit():
+    log = log_of([1, 2, 4], time_limit_s=[np.nan, 5000, np.inf])
+    table = made(log, due_dates=DueDates(rule="time-limit", limit_factor=1.5, tardiness_weights=(3,)))
+    assert table.due_s.tolist() == [np.inf, 10 + 7500, np.inf]
+    assert table.tardiness_weight.tolist() == [3, 6, 12]
+    assumed = made(log, due_dates=DueDates(rule="time-limit"), time_limit_factor=2.0)
+    assert assumed.due_s.tolist() == [200, 5010, np.inf]
+
+
+def test_no_due_dates():
+    table = made(log_of([1, 2]), due_dates="none")
+    assert table.due_s.tolist() == [np.inf, np.inf]
+    assert table.tardiness_weight.tolist() == [0, 0]
+
+
+def test_fixed_counts():
+    table = made(log_of([2, 4, 12], gpu_type=["V100", "V100", "T4"]), ("V100", "T4"), LAW, malleable=False)
+    assert [set(configs(table, j)) for j in range(3)] == [{("V100", g), ("T4", g)} for g in (2, 4, 12)]
+
+
+def test_fixed_types():
+    log = log_of([1, 1, 1, 1], gpu_type=["V100", "tesla-p100", "", "t4"])
+    table = made(log, ("v100", "T4"), LAW, other_types=False)
+    types = [{name for name, _ in configs(table, j)} for j in range(4)]
+    assert types == [{"v100"}, {"v100", "T4"}, {"v100", "T4"}, {"T4"}]  # the cluster has no P100
+    unnamed = made(log, ("v100", "T4"), LAW, other_types=False, logged_gpu_type="V100")
+    assert {name for name, _ in configs(unnamed, 2)} == {"v100"}
+
+
+SWITCHES = st.fixed_dictionaries(
+    {
+        "malleable": st.booleans(),
+        "other_types": st.booleans(),
+        "due_dates": st.sampled_from(["none", DueDates(), DueDates(rule="time-limit", limit_factor=2)]),
+    }
+)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.sampled_from(["", "V100", "T4", "K80"])), min_size=1, max_size=15),
+    st.integers(0, 5),
+    SWITCHES,
+)
+def test_switches_leave_what_is_drawn_alone(rows, seed, switches):
+    log = log_of([g for g, _ in rows], gpu_type=[t for _, t in rows], time_limit_s=[900.0] * len(rows))
+    plain = made(log, ("V100", "T4", "A100"), LAW, seed)
+    table = made(log, ("V100", "T4", "A100"), LAW, seed, **switches)
+    assert table.kinds == plain.kinds
+    if switches["due_dates"] != "none":
+        assert table.tardiness_weight.tolist() == plain.tardiness_weight.tolist()
+        if switches["due_dates"].rule == "drawn":
+            assert table.due_s.tolist() == plain.due_s.tolist()
+    for j, (asked, ran_on) in enumerate(rows):
+        found = configs(table, j)
+        assert found
+        assert found.items() <= configs(plain, j).items()
+        assert all(g == asked for _, g in found) or switches["malleable"]
+        own = ran_on in ("V100", "T4")
+        assert all(name == ran_on for name, _ in found) or switches["other_types"] or not own
+
+
 def test_everything_else():
     log = log_of([1, 1, 1], duration_s=[100, 900, 1600], time_limit_s=[np.nan, 5000, np.inf])
     table = made(log, epoch_s=600)

@@ -87,9 +87,9 @@ def test_jobs_written_out(make):
         ({"due_s": 4}, "field 'workload.jobs.j.due_s': got '4.0', expected a time not before submission (5 s)"),
         (
             {"times_s": "{V100: [0]}"},
-            "field 'workload.jobs.j.times_s.V100[1 GPUs]': got '0.0', expected a number of seconds",
+            "field 'workload.jobs.j.times_s.V100[1 GPU]': got '0.0', expected a number of seconds",
         ),
-        ({"times_s": "{V100: [-1]}"}, "field 'workload.jobs.j.times_s.V100[1 GPUs]': got '-1.0', expected a number of"),
+        ({"times_s": "{V100: [-1]}"}, "field 'workload.jobs.j.times_s.V100[1 GPU]': got '-1.0', expected a number of"),
         (
             {"times_s": "{V100: {0: 1}}"},
             "field 'workload.jobs.j.times_s.V100': got '0', expected a GPU count of 1 or more",

@@ -1,4 +1,4 @@
-"""The tutorials and the README work as printed, in an empty folder, in order."""
+"""The tutorials, some guides and the README work as printed, in an empty folder, in order."""
 
 from __future__ import annotations
 
@@ -8,29 +8,22 @@ from pathlib import Path
 
 import pytest
 
-import commonwatt
 from tests.docs.pages import ROOT, Step, missing, run, steps_of
 
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+GUIDES = [ROOT / "docs" / "how-to" / f"{name}.md" for name in ("completion", "hardware", "init", "profiling")]
 NEEDS = {"operator": ("sqlalchemy", "fastapi"), "serving-engineer": ("onnx", "onnxruntime", "starlette")}
-HAS_FACE = hasattr(commonwatt, "simulate")
 
 
 def check(page: Path, folder: Path) -> None:
     """Run *page* and compare what it prints with what it says."""
     steps = steps_of(page)
-    waiting = [] if HAS_FACE else [step for step in steps if "import commonwatt as cw" in step.text]
-    steps = [step for step in steps if step not in waiting]
     outcome = run(steps, folder)
     last = max(outcome.printed, default=0)
     assert outcome.code == 0, f"{page.name}, line {last}: exit code {outcome.code}\n{outcome.printed.get(last)}"
     for step in steps:
         printed = outcome.printed[step.line]
         assert missing(step.expected, printed) == [], f"{page.name}, line {step.line}:\n{printed}"
-    if waiting:
-        pytest.skip(
-            f"{len(waiting)} Python blocks wait for the names that `import commonwatt` is to have; all else ran"
-        )
 
 
 @pytest.mark.slow
@@ -43,9 +36,20 @@ def test_tutorials_run_in_an_empty_folder(page, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["hardware", "profiling"])
-def test_guides_run_in_an_empty_folder(name, tmp_path):
-    check(ROOT / "docs" / "how-to" / f"{name}.md", tmp_path)
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+def test_guides_run_in_an_empty_folder(page, tmp_path):
+    check(page, tmp_path)
+
+
+def copy_examples(folder: Path) -> None:
+    ignored = shutil.ignore_patterns("models", "live.db*", "live-state", "slurm*db*", "slurm-state")
+    shutil.copytree(ROOT / "examples", folder / "examples", ignore=ignored)
+
+
+@pytest.mark.slow
+def test_the_demo_runs_in_a_checkout(tmp_path):
+    copy_examples(tmp_path)
+    check(ROOT / "docs" / "how-to" / "demo.md", tmp_path)
 
 
 @pytest.mark.slow
@@ -53,8 +57,7 @@ def test_the_readme_runs_in_a_checkout(tmp_path):
     for package in NEEDS["operator"] + NEEDS["serving-engineer"]:
         if not find_spec(package):
             pytest.skip(f"{package} is not installed")
-    ignored = shutil.ignore_patterns("models", "live.db*", "live-state", "slurm*db*", "slurm-state")
-    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=ignored)
+    copy_examples(tmp_path)
     check(ROOT / "README.md", tmp_path)
 
 

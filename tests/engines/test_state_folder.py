@@ -39,7 +39,7 @@ def test_an_identity_that_was_lost_is_made_anew_and_one_that_cannot_be_read_is_a
 
 def test_one_controller_at_a_time_and_it_is_said_which(tmp_path):
     first = hold(tmp_path / "s", "sqlite:///one")
-    expected = f"another controller, process {os.getpid()} on .* with the store sqlite:///one, uses .*/s; only one may"
+    expected = f"another controller, process {os.getpid()} on .* with the store sqlite:///one, already uses .*/s"
     with pytest.raises(EngineError, match=expected):
         hold(tmp_path / "s", "sqlite:///two")
     assert "process" in used_by_another(tmp_path / "s", "sqlite:///two")

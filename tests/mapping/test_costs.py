@@ -18,14 +18,10 @@ from commonwatt.mapping._encoding import Mapping
 from commonwatt.mapping._evaluator import makespan
 from commonwatt.mapping._problem import MappingProblem
 from commonwatt.mapping.costs import _roofline as tiling
-from commonwatt.mapping.costs._cost import Array
-from commonwatt.mapping.costs._energy import energy_nj, terms_nj
-from commonwatt.mapping.costs._flexible import costs_on
-from commonwatt.mapping.costs._job_table import job_table
+from commonwatt.mapping.costs._cost import PLATFORMS, Array
+from commonwatt.mapping.costs._job_table import MODELS, costs_on, energy_nj, job_table, terms_nj
 from commonwatt.mapping.costs._layers import Layer
 from commonwatt.mapping.costs._loops import Loops
-from commonwatt.mapping.costs._models import MODELS
-from commonwatt.mapping.costs._platforms import PLATFORMS
 from commonwatt.mapping.costs._roofline import Layout, Roofline, choices, folds, moved
 from commonwatt.model.errors import InputError
 

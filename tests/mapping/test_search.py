@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from commonwatt.mapping._algorithms import ALGORITHMS
-from commonwatt.mapping._answer import explain
+from commonwatt.mapping._answer import ALGORITHMS, explain
 from commonwatt.mapping._auto import STARTS, Auto, Rounding
 from commonwatt.mapping._baselines import List
 from commonwatt.mapping._encoding import Mapping, check, random_mappings

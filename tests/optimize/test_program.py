@@ -71,3 +71,17 @@ def test_when_time_is_up_the_bound_still_holds():
     assert found.status == "time-limit"
     assert found.bound < 0
     assert found.x is None or -worth @ found.x >= found.bound - 1e-6
+
+
+def test_a_program_whose_presolve_fails_is_solved_without_it(monkeypatch):
+    import highspy
+
+    class Failing(highspy.Highs):
+        """Ends as HiGHS does on some programs unless presolve is off."""
+
+        def getModelStatus(self):  # noqa: N802 - HiGHS's name
+            _, presolve = self.getOptionValue("presolve")
+            return super().getModelStatus() if presolve == "off" else highspy.HighsModelStatus.kSolveError
+
+    monkeypatch.setattr(highspy, "Highs", Failing)
+    assert knapsack(whole=True).minimise().bound == pytest.approx(-7)

@@ -9,6 +9,8 @@ import numpy as np
 from commonwatt.model.nodes import Cluster, NodeSpec
 from commonwatt.model.results import LedgerRow, PolicyResult, SimulationResult, TenantResult
 from commonwatt.simulation.record import EventColumns, JobColumns, Record, SampleColumns, Segments
+from commonwatt.simulation.reference import ReferenceRuns
+from commonwatt.simulation.summary import percentiles_s, service_fields
 
 PRICE = 0.172 * 1.33  # EUR/kWh, PUE included
 
@@ -90,8 +92,9 @@ def make_record(size: Size, policy: str, seed: int = 1, **overrides: object) -> 
     }  # fmt: skip
     jobs = JobColumns(**(columns | overrides))
     return Record(
-        policy, cluster, _policy_result(policy, cluster, jobs, samples), jobs, segments, samples, _no_events()
-    )
+        policy, cluster, _policy_result(policy, cluster, jobs, samples, _service(cluster, jobs, segments)), jobs,
+        segments, samples, _no_events(),
+    )  # fmt: skip
 
 
 def _place(rng, cluster, submit, gpus, run):
@@ -143,18 +146,26 @@ def _samples(cluster, submit, begin, end, gpus):
     return SampleColumns(times, busy, power, running, waiting, np.full(len(times), cluster.total_gpus), busy)
 
 
-def _policy_result(policy, cluster, jobs, samples):
+def _service(cluster, jobs, segments):
+    gpus = np.maximum(1, np.rint(jobs.gpu_s / (jobs.ended_s - jobs.began_s))).astype(np.int64)
+    reference = ReferenceRuns(jobs.fastest_s, gpus, jobs.energy_j)
+    return service_fields(jobs, segments, reference, np.arange(len(jobs.name)), cluster.total_gpus)
+
+
+def _policy_result(policy, cluster, jobs, samples, service):
     span = jobs.ended_s.max() - jobs.submit_s.min()
     energy_j = float(np.sum(samples.power_w[:-1] * np.diff(samples.time_s)))
     cost, tardiness = energy_j / 3.6e6 * PRICE, float(jobs.tardiness_cost.sum())
-    wait, jct = jobs.began_s - jobs.submit_s, jobs.ended_s - jobs.submit_s
+    jct = jobs.ended_s - jobs.submit_s
     return PolicyResult(
         policy=policy, energy_kwh=energy_j / 3.6e6, energy_cost=cost, carbon_kg=energy_j / 3.6e6 * 0.3,
         tardiness_cost=tardiness, total_cost=cost + tardiness,
         lower_bound_cost=_bound(jobs),
         jobs=len(jobs.name), late_jobs=int((jobs.late_s > 0).sum()), mean_jct_s=float(jct.mean()),
-        p95_jct_s=float(np.quantile(jct, 0.95)), mean_wait_s=float(wait.mean()),
-        p95_wait_s=float(np.quantile(wait, 0.95)),
+        p95_jct_s=float(np.quantile(jct, 0.95)), **service,
+        window_energy_kwh=energy_j / 3.6e6 * 0.9, window_cost=cost * 0.9, window_gpu_utilization=0.5,
+        unfinished_energy_kwh=energy_j / 3.6e6 * 0.1, tail_s=float(jobs.ended_s.max() - jobs.submit_s.max()),
+        tail_energy_kwh=energy_j / 3.6e6 * 0.2,
         makespan_s=float(span), preemptions=int((jobs.starts > 1).sum()), migrations=0,
         gpu_utilization=float(jobs.gpu_s.sum() / span / cluster.total_gpus), decisions=len(samples.time_s),
         tenants=_tenants(jobs), ledger=_ledger(jobs, energy_j, cost),
@@ -179,6 +190,7 @@ def _tenants(jobs):
                 tardiness_cost=float(jobs.tardiness_cost[mine].sum()), gpu_hours=float(jobs.gpu_s[mine].sum() / 3600),
                 mean_jct_s=float((jobs.ended_s - jobs.submit_s)[mine].mean()),
                 mean_wait_s=float((jobs.began_s - jobs.submit_s)[mine].mean()),
+                **percentiles_s((jobs.began_s - jobs.submit_s)[mine]),
             )
         )  # fmt: skip
     return tuple(found)

@@ -2,14 +2,14 @@ import pytest
 from rich.console import Console
 
 from commonwatt.report.comparison import change, change_text, rivals
-from commonwatt.report.terminal import summary, table
+from commonwatt.report.terminal import service_table, summary, table
 from tests.report.make_records import MEDIUM, SMALL, make, make_result
 
 
-def shown(result, width):
+def shown(result, width, of=table):
     console = Console(width=width, color_system=None, legacy_windows=False)
     with console.capture() as capture:
-        console.print(table(result))
+        console.print(of(result))
     return capture.get().replace("\N{NO-BREAK SPACE}", " ")
 
 
@@ -22,10 +22,11 @@ def with_costs(*costs, **fields):
     return make_result(records, policies=policies)
 
 
+@pytest.mark.parametrize("of", [table, service_table])
 @pytest.mark.parametrize("width", [80, 100])
-def test_one_line_for_each_policy(width):
+def test_one_line_for_each_policy(width, of):
     result, _ = make(MEDIUM)
-    lines = shown(result, width).splitlines()
+    lines = shown(result, width, of).splitlines()
     assert max(len(line) for line in lines) <= width
     for policy in result.policies:
         assert sum(line.startswith(policy.policy) for line in lines) == 1
@@ -38,6 +39,15 @@ def test_saving_and_unknown():
     assert rows["p1"] == "50.0%"
     assert rows["p2"] == "−25.0%"
     assert rows["p3"] == "?"
+
+
+def test_who_waits():
+    result, _ = make(SMALL, ("p0", "p1"))
+    unknown = result.policies[1].model_copy(update={"window_energy_kwh": None, "window_cost": None, "most_starts": 7})
+    text = shown(make_result(make(SMALL)[1], policies=(result.policies[0], unknown)), 80, service_table)
+    row = next(line.split() for line in text.splitlines() if line.startswith("p1"))
+    assert row[1:3] == ["?", "?"]
+    assert row[-1] == "7"
 
 
 def test_markup_in_names_is_text():

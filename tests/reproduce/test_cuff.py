@@ -58,7 +58,7 @@ def test_every_table_and_figure_is_there(answer):
     assert {"Table 2", "Table 3", "Table 4", "Fig. 4", "Fig. 5"} <= said
     assert {point["quantity"].split(":")[0] for point in answer["points"]} >= {"Fig. 3", "Fig. 4", "Fig. 5"}
     assert not any(row["comparable"] for row in answer["rows"])
-    assert all("no public trace at hand" in row["note"] for row in answer["rows"])
+    assert all("no public trace here" in row["note"] for row in answer["rows"])
 
 
 @pytest.mark.long

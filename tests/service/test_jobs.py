@@ -14,7 +14,7 @@ from commonwatt.controlplane.snapshot import SnapshotJob
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.live_results import LedgerPage
 from commonwatt.service.app import make_app
-from commonwatt.service.ttl_cache import TtlCache
+from commonwatt.service.context import TtlCache
 from commonwatt.store.controller_store import Tick
 from commonwatt.store.records import EventRow
 from tests.service.conftest import Caller

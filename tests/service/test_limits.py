@@ -29,7 +29,7 @@ ONCE = "each GPU type once (upper and lower case are equal)"
         ({"gpu_counts": [1, 2, 1]}, "gpu_counts", "1", "each GPU count once"),
         ({"command": ["true", *[""] * 300_000]}, "command", "300001 arguments", "at most 4096 arguments"),
         ({"due": f"2101-01-01T00:00:00.{'0' * 500}"}, "due", "520 characters", "at most 64 characters"),
-        ({"times_s": {"V100": [1e-320]}}, "times_s.V100[1 GPUs]", "1e-320", SECONDS),
+        ({"times_s": {"V100": [1e-320]}}, "times_s.V100[1 GPU]", "1e-320", SECONDS),
         ({"times_s": {"V100": {"2": 1e14}}}, "times_s.V100[2 GPUs]", "100000000000000.0", SECONDS),
         ({"time_limit_s": 1e-7}, "time_limit_s", "1e-07", SECONDS),
         ({"time_limit_s": 1e14}, "time_limit_s", "100000000000000.0", SECONDS),
@@ -38,7 +38,7 @@ ONCE = "each GPU type once (upper and lower case are equal)"
         ({"times_s": {"V100": [1, 2]}, "gpu_types": ["T4"]}, "times_s", "V100: 1, 2 GPUs",
          "a time that gpu_types allow"),
         ({"times_s": {"V100": [1], "T4": {"1": 2}}, "gpu_types": ["T4"], "gpu_counts": [2]}, "times_s",
-         "V100: 1 GPUs; T4: 1 GPUs", "a time that gpu_types and gpu_counts allow"),
+         "V100: 1 GPU; T4: 1 GPU", "a time that gpu_types and gpu_counts allow"),
     ],
 )  # fmt: skip
 def test_what_is_too_much_is_refused(as_, service, more, field, value, expected):

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from commonwatt.model.errors import StoreError
-from commonwatt.service.ttl_cache import TtlCache
+from commonwatt.service.context import TtlCache
 
 
 def test_within_the_time_the_same_answer_is_given():

@@ -8,7 +8,7 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("alembic")
 
 from commonwatt.model.errors import InputError
-from commonwatt.store.entitlements import enter_tenants
+from commonwatt.store.settings import enter_tenants
 
 
 def test_a_weight_of_the_configuration_counts_when_it_is_new_or_another(store, database):

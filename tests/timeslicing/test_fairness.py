@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonwatt.timeslicing._fairness import energy_fair_times, evenness, fairness, phi_fair
+from commonwatt.timeslicing._answer import energy_fair_times, evenness, fairness, phi_fair
 from commonwatt.timeslicing._policies import Ef, Etf, Tf
 from commonwatt.timeslicing._problem import QuantumProblem
 from tests.timeslicing.literal import any_positive, phis, problems

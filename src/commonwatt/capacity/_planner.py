@@ -113,7 +113,7 @@ class CapacityPlanner:
         Parameters
         ----------
         held_gpus, wanted_gpus
-            GPUs allocated to jobs, and those plus what waiting jobs ask for.
+            GPUs allocated to jobs, and those plus what waiting jobs request.
         """
         if self._next_s is not None and now_s < self._next_s - 1e-6:
             return None

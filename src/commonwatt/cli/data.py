@@ -31,10 +31,11 @@ def command() -> None:
 @command.command("list")
 @json_option
 def list_(*, as_json: bool) -> None:
-    """List the traces and profiles that can be read, where to get them, and which are on this machine.
+    """List the traces and profiles that commonwatt reads, where to get them, and which are on this machine.
 
     \b
     Searches the folder COMMONWATT_DATA, else ../shared/data.
+
     Example:
       commonwatt data list --json
     """
@@ -59,8 +60,8 @@ def _names(ctx: click.Context) -> list[str]:  # noqa: ARG001
 @click.option("--format", "source", metavar="NAME", help="philly, alibaba, helios, slurm, swf, csv, gavel or zeus.")
 @click.option(
     "--column", "columns", multiple=True, metavar="OURS=THEIRS",
-    help="csv: the column for job, tenant, submit_s, duration_s (or start_s, end_s), gpus, gpu_type, time_limit_s; "
-    "repeatable.",
+    help="csv: name of the column for job, tenant, submit_s, duration_s (or start_s, end_s), gpus, gpu_type, "
+    "time_limit_s; repeatable.",
 )  # fmt: skip
 @plot_option("submissions per hour and GPUs in use")
 @json_option
@@ -113,7 +114,7 @@ def _tell_list(result: DataListResult) -> None:
         click.echo(f"  publisher  {row.url}")
         click.echo(f"  licence    {row.licence}")
         click.echo(f"  files      {row.files}")
-        click.echo(f"  at hand    {row.found or 'no'}")
+        click.echo(f"  available  {row.found or 'no'}")
         if row.kind == "job log":
             click.echo(f"  scenario   workload: {{source: {row.name}{'' if row.found else ', path: FILE'}, days: 7}}")
     click.echo("\nLogs of your own:")

@@ -12,7 +12,7 @@ from commonwatt.cli.output import json_option, print_json, say
 
 if TYPE_CHECKING:
     from commonwatt.data.inventory import Inventory
-    from commonwatt.model.init_results import InitResult
+    from commonwatt.model.admin_results import InitResult
 
 __all__ = ["command"]
 
@@ -27,12 +27,12 @@ TIMEOUT_S = 20.0
 @click.command()
 @click.option(
     "--from", "source", type=click.Path(path_type=Path, allow_dash=True), metavar="FILE",
-    help="Read what one of the commands printed; - for standard input.",
+    help="Read the output of one of these commands; - for standard input.",
 )  # fmt: skip
 @click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the scenario here, not to the terminal."
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the scenario to FILE, not to the terminal."
 )
-@click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @json_option
 def command(source: Path | None, *, out: Path | None, overwrite: bool, as_json: bool) -> None:
     """Write a scenario for this cluster: nodes, power by GPU type, a price, policies.
@@ -79,7 +79,7 @@ def _given(source: Path) -> tuple[str, object]:
 
 
 def _asked() -> tuple[str, object]:
-    """Return what the first of the commands prints that is here and answers."""
+    """Return the output of the first command that is installed and succeeds."""
     import shutil
     import subprocess
 
@@ -101,7 +101,7 @@ def _asked() -> tuple[str, object]:
             return done.stdout, shown
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         say(f"{words[0]}: {lines[-1]}")
-    raise InputError("scontrol, nvidia-smi or kubectl to answer here, or --from FILE with what one of them printed")
+    raise InputError("scontrol, nvidia-smi or kubectl on this machine, or --from FILE with the output of one of them")
 
 
 def _result(text: str, origin: object, out: Path | None) -> tuple[Inventory, InitResult]:
@@ -112,7 +112,7 @@ def _result(text: str, origin: object, out: Path | None) -> tuple[Inventory, Ini
     from commonwatt.data.inventory import read_inventory
     from commonwatt.data.scenario_draft import UNNAMED, drafted_nodes, estimated_types, unknown_types
     from commonwatt.engines.slurm.parsing import host_names
-    from commonwatt.model.init_results import InitResult
+    from commonwatt.model.admin_results import InitResult
 
     inventory = read_inventory(text, host_names, file=origin, host=platform.node() or "node")
     nodes = drafted_nodes(inventory.nodes)
@@ -136,7 +136,7 @@ def _result(text: str, origin: object, out: Path | None) -> tuple[Inventory, Ini
 
 
 def _sentence(result: InitResult) -> str:
-    from commonwatt.report.format import plural
+    from commonwatt.model.units import plural
 
     parts = sum(node.count for node in result.nodes if node.host is None)
     nodes = parts + len({node.host for node in result.nodes if node.host is not None})

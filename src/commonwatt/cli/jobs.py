@@ -18,22 +18,28 @@ STATUSES = ("waiting", "running", "completed", "failed", "cancelled")
 
 
 @click.command()
-@click.option("--all", "everything", is_flag=True, help="Jobs that have ended, too.")
-@click.option("--status", "statuses", type=click.Choice(STATUSES), multiple=True, help="Only these; repeatable.")
-@click.option("--mine", is_flag=True, help="Only those of the token's own tenant, which is all a tenant sees anyway.")
-@click.option("--tenant", metavar="NAME", help="Only those of one tenant (operators).")
-@click.option("--newest", is_flag=True, help="The newest first.")
+@click.option("--all", "everything", is_flag=True, help="Show jobs that have ended, too.")
 @click.option(
-    "--limit", type=click.IntRange(1, 1000), default=200, show_default=True, help="Most jobs to show."
+    "--status",
+    "statuses",
+    type=click.Choice(STATUSES),
+    multiple=True,
+    help="Show only jobs with this status; repeatable.",
+)
+@click.option("--mine", is_flag=True, help="Show only jobs of the token's tenant (a tenant sees no others).")
+@click.option("--tenant", metavar="NAME", help="Show only jobs of this tenant (operators).")
+@click.option("--newest", is_flag=True, help="Show the newest first.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=200, show_default=True, help="Show at most this many."
 )  # fmt: skip
-@click.option("--cursor", type=click.IntRange(min=0), default=0, help="`next_cursor` of the page before.")
+@click.option("--cursor", type=click.IntRange(min=0), default=0, help="Continue after a page: its `next_cursor`.")
 @server_option
 @json_option
 def jobs(
     *, everything: bool, statuses: tuple[str, ...], mine: bool, tenant: str | None, newest: bool, limit: int,
     cursor: int, url: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Show jobs: where they run and how far they are, or why they wait and until when.
+    """Show jobs: where they run and their progress, or why they wait and their expected start.
 
     \b
     Examples:
@@ -90,7 +96,7 @@ _SHOWN = 20  # events in the terminal; --json has all
 @server_option
 @json_option
 def explain(job: int, *, url: str | None, as_json: bool) -> None:
-    """Say why JOB runs where it does, or waits; when it is expected to start and to end; what happened to it.
+    """Explain why JOB runs where it does, or why it waits. Show its expected start and end, and its history.
 
     \b
     Example:
@@ -100,26 +106,26 @@ def explain(job: int, *, url: str | None, as_json: bool) -> None:
     from time import time
 
     with connected(url) as client:
-        told = client.explain(job)
+        why = client.explain(job)
     if as_json:
-        print_json(told)
+        print_json(why)
         return
     now_s = time()
-    begins_s = told.expected_start_s
-    if begins_s is not None and told.status == "waiting":
+    begins_s = why.expected_start_s
+    if begins_s is not None and why.status == "waiting":
         begins_s = max(begins_s, now_s)  # it was worked out some seconds ago
-    click.echo(plain(f"job {told.job} ({told.name}) is {told.status}: {told.sentence} [{told.reason}]"))
+    click.echo(plain(f"job {why.job} ({why.name}) is {why.status}: {why.sentence} [{why.reason}]"))
     for what, moment in (
-        ("expected start", begins_s), ("expected end", told.expected_end_s), ("due", told.due_s),
+        ("expected start", begins_s), ("expected end", why.expected_end_s), ("due", why.due_s),
     ):  # fmt: skip
         if moment is not None:
             click.echo(f"  {what:<15} {when(moment, now_s)}")
-    if told.configurations:
+    if why.configurations:
         ways = ", ".join(
-            f"{c.gpus} x {c.gpu_type}: {c.time_s:,.0f} s ({c.source})" for c in told.configurations[:_SHOWN]
+            f"{c.gpus} x {c.gpu_type}: {c.time_s:,.0f} s ({c.source})" for c in why.configurations[:_SHOWN]
         )
         click.echo(f"  may run on      {ways}")
-    for event in told.history[-_SHOWN:]:
+    for event in why.history[-_SHOWN:]:
         at = datetime.fromtimestamp(event.time_s, UTC).isoformat(sep=" ", timespec="seconds")
         click.echo(plain(f"  {at[:19]}Z  {event.kind:<11} {event.sentence}"))
 
@@ -128,12 +134,12 @@ def explain(job: int, *, url: str | None, as_json: bool) -> None:
 @click.argument("job", type=JOB)
 @click.option(
     "--last-bytes", type=click.IntRange(1, 1_000_000), default=65_536, show_default=True,
-    help="How much of the end to show.",
+    help="Show the last so many bytes.",
 )  # fmt: skip
 @server_option
 @json_option
 def log(job: int, *, last_bytes: int, url: str | None, as_json: bool) -> None:
-    """Show the end of what JOB printed in its present or last run (engines local and slurm).
+    """Show the end of the output of JOB, from its current or last run (engines local and slurm).
 
     \b
     Example:
@@ -154,7 +160,7 @@ def log(job: int, *, last_bytes: int, url: str | None, as_json: bool) -> None:
 @server_option
 @json_option
 def cancel(jobs: tuple[int, ...], *, url: str | None, as_json: bool) -> None:
-    """Cancel jobs, whether they wait or run. JOB is a number, as `commonwatt jobs` shows it.
+    """Cancel waiting or running jobs. JOB is a number, as `commonwatt jobs` shows it.
 
     \b
     Example:
@@ -168,9 +174,9 @@ def cancel(jobs: tuple[int, ...], *, url: str | None, as_json: bool) -> None:
 @server_option
 @json_option
 def hold(jobs: tuple[int, ...], *, url: str | None, as_json: bool) -> None:
-    """Keep jobs from being started until they are released. JOB is a number, as `commonwatt jobs` shows it.
+    """Hold jobs in the queue until they are released. JOB is a number, as `commonwatt jobs` shows it.
 
-    A job that runs goes on, and is not started again once it is off its nodes.
+    A running job keeps running. If it is preempted, it stays in the queue.
 
     \b
     Example:
@@ -184,7 +190,7 @@ def hold(jobs: tuple[int, ...], *, url: str | None, as_json: bool) -> None:
 @server_option
 @json_option
 def release(jobs: tuple[int, ...], *, url: str | None, as_json: bool) -> None:
-    """Let jobs that are held be started again. JOB is a number, as `commonwatt jobs` shows it.
+    """Release held jobs, so that they can start. JOB is a number, as `commonwatt jobs` shows it.
 
     \b
     Example:

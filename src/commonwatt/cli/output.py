@@ -56,9 +56,9 @@ def json_option(command: F) -> F:
 
 def seed_option(command: F) -> F:
     """Add ``--seed``."""
-    return click.option(
-        "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of everything random."
-    )(command)
+    return click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")(
+        command
+    )
 
 
 def plot_option(what: str) -> Callable[[F], F]:
@@ -93,7 +93,7 @@ def blamed_on(path: Path) -> Iterator[None]:
 
 @contextmanager
 def needing(extra: str) -> Iterator[None]:
-    """Tell of a package that is missing, when modules of ours are imported inside, by the *extra* that brings it."""
+    """Name the *extra* that installs a package which an import inside misses."""
     from commonwatt.model.errors import MissingExtraError
 
     try:
@@ -111,7 +111,7 @@ def print_json(document: BaseModel | dict[str, Any]) -> None:
 
 
 def say(text: str) -> None:
-    """Tell the user something that is not the result."""
+    """Print a message to standard error."""
     click.echo(text, err=True)
 
 

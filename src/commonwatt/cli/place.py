@@ -22,14 +22,20 @@ SOLVERS = (
 
 @click.command()
 @click.argument("problem", type=click.Path(path_type=Path))
-@click.option("--solver", type=click.Choice(SOLVERS), default="random-greedy", show_default=True)
+@click.option(
+    "--solver",
+    type=click.Choice(SOLVERS),
+    default="random-greedy",
+    show_default=True,
+    help="Solver or policy to place by.",
+)
 @click.option(
     "--iterations", type=click.IntRange(min=1), default=1000, show_default=True,
-    help="Candidates of random-greedy; local-search takes 20 steps for each.",
+    help="Candidate schedules of random-greedy; local-search takes 20 steps for each.",
 )  # fmt: skip
 @click.option(
     "--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-    help="Stop after so long with the best schedule so far.",
+    help="Stop after this time with the best schedule so far.",
 )  # fmt: skip
 @plot_option("the schedule")
 @seed_option
@@ -44,22 +50,22 @@ def command(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Place the jobs of PROBLEM (YAML or JSON): which node each runs on now, with how many GPUs.
+    """Place the jobs of PROBLEM (YAML or JSON): choose the node and the GPUs of each, or postpone it.
 
     \b
     Example:
       commonwatt place examples/place.yaml --solver exact --json
     """
-    result = _solve(problem, solver, iterations, time_limit, plot, seed)
+    result, currency = _solve(problem, solver, iterations, time_limit, plot, seed)
     if as_json:
         print_json(result)
     else:
-        _tell(result)
+        _tell(result, currency)
 
 
 def _solve(
     path: Path, solver: str, iterations: int, time_limit: float | None, plot: Path | None, seed: int
-) -> PlaceResult:
+) -> tuple[PlaceResult, str]:
     from commonwatt.data.files import load_yaml
     from commonwatt.model.place_file import PlaceFile
     from commonwatt.placement import PlacementProblem, Schedule, answer
@@ -75,14 +81,16 @@ def _solve(
 
         problem = PlacementProblem.of(file)
         save_schedule(problem, Schedule.of(problem, result), plot)
-    return result
+    return result, file.electricity.currency
 
 
-def _tell(result: PlaceResult) -> None:
+def _tell(result: PlaceResult, currency: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{result.solver}: objective {result.objective:.6g}")
+    from commonwatt.model.units import plural
+
+    table = Table(title=f"{result.solver}: objective {result.objective:.6g} {currency}")
     for heading in ("job", "nodes", "GPUs", "why"):
         table.add_column(heading, overflow="fold")
     given = {a.job: a for a in result.assignments}
@@ -92,8 +100,9 @@ def _tell(result: PlaceResult) -> None:
         table.add_row(decision.job, where, gpus, decision.sentence)
     Console().print(table)
     say(
-        f"tardiness {result.tardiness_cost:.6g}, postponement {result.postponement_cost:.6g}, "
-        f"first-ending jobs {result.first_ending_cost:.6g}; {result.iterations} candidates in {result.solve_s:.3f} s"
+        f"tardiness {result.tardiness_cost:.6g} {currency}, postponement {result.postponement_cost:.6g} {currency}, "
+        f"first-ending jobs {result.first_ending_cost:.6g} {currency}; {plural(result.iterations, 'candidate')} in "
+        f"{result.solve_s:.3f} s"
     )
     if result.optimal is not None and result.bound is not None:
-        say(f"{'optimal' if result.optimal else 'not proven optimal'}, lower bound {result.bound:.6g}")
+        say(f"{'optimal' if result.optimal else 'not proven optimal'}, lower bound {result.bound:.6g} {currency}")

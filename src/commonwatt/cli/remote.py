@@ -1,4 +1,4 @@
-"""What the verbs share that talk to a control plane: where it is, how its refusals end, how times are told."""
+"""What commands on a control plane share: its address, exit codes for refusals, and times as text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JOB = click.IntRange(1, 2**53 - 1)
 
 
 class _Refused(click.ClickException):
-    """What the user asked for was refused."""
+    """The control plane refused the request."""
 
     exit_code = 2
 
@@ -40,7 +40,7 @@ def server_option(command: F) -> F:
 
 @contextmanager
 def connected(url: str | None) -> Iterator[Client]:
-    """Connect to the control plane; what it refuses ends with code 2, no answer with 1."""
+    """Connect to the control plane. A refusal ends the command with code 2, no answer with 1."""
     from commonwatt.client import Client
     from commonwatt.model.errors import ServiceError
 
@@ -56,7 +56,7 @@ def connected(url: str | None) -> Iterator[Client]:
 
 
 def show(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
-    """Print a table; what people wrote in it is shown as it is."""
+    """Print a table; text in it is shown literally, not as markup."""
     import sys
 
     from rich.console import Console
@@ -77,7 +77,7 @@ def plain(text: str, *, keep: str = "") -> str:
 
 
 def when(time_s: float | None, now_s: float) -> str:
-    """Return a moment as people say it: ``in 2.5 h``, ``3 min ago``, ``now``; empty if it is not known."""
+    """Return a time relative to now: ``in 2.5 h``, ``3 min ago``, ``now``; empty if unknown."""
     from commonwatt.report import format as fmt
 
     if time_s is None:
@@ -90,7 +90,7 @@ def when(time_s: float | None, now_s: float) -> str:
 def asked_of_jobs(
     url: str | None, jobs: Sequence[int], ask: Callable[[Client, int], JobState], done: str, *, as_json: bool
 ) -> None:
-    """Ask the same of several jobs; all are asked, even if some refuse. An answer missing ends it."""
+    """Send one request for each job, even if some are refused. No answer ends the command."""
     from commonwatt.model.live_results import JobsChanged
 
     asked = _each(url, jobs, ask)
@@ -105,7 +105,7 @@ def asked_of_jobs(
 def asked_of_nodes(
     url: str | None, nodes: Sequence[str], ask: Callable[[Client, str], NodeState], done: str, *, as_json: bool
 ) -> None:
-    """Ask the same of several nodes; all are asked, even if some refuse. An answer missing ends it."""
+    """Send one request for each node, even if some are refused. No answer ends the command."""
     from commonwatt.model.live_results import NodePage
 
     asked = _each(url, nodes, ask)
@@ -123,7 +123,7 @@ M = TypeVar("M", bound="BaseModel")
 
 @dataclass
 class _Asked(Generic[M]):
-    """What came of asking the same of several."""
+    """Outcome of the same request for several jobs or nodes."""
 
     states: list[M] = field(default_factory=list)
     refused: list[click.ClickException] = field(default_factory=list)
@@ -145,7 +145,7 @@ class _Asked(Generic[M]):
 
 
 def _each(url: str | None, things: Sequence[T], ask: Callable[[Client, T], M]) -> _Asked[M]:
-    """Ask one after the other; raises as ``connected`` does if the first gets no answer."""
+    """Send the requests in order; raises as ``connected`` does if the first gets no answer."""
     from commonwatt.model.errors import CommonwattError
 
     asked: _Asked[M] = _Asked()

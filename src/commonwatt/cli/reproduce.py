@@ -28,10 +28,10 @@ def _names(ctx: click.Context) -> list[str]:  # noqa: ARG001
 
 @click.command()
 @click.argument("name", required=False, shell_complete=completed_by(_names))
-@click.option("--quick", is_flag=True, help="The smallest case only: half a minute.")
-@click.option("--full", is_flag=True, help="Every case of the paper, 10 seeds: an hour or more.")
+@click.option("--quick", is_flag=True, help="Run the smallest case only: half a minute.")
+@click.option("--full", is_flag=True, help="Run every case of the paper with 10 seeds: an hour or more.")
 @click.option("--seeds", type=click.IntRange(min=1), help="Run N seeds, from --seed on.  [default: by extent]")
-@click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time, in processes; one per CPU if not given.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Parallel processes.  [default: one per CPU]")
 @plot_option("the topic")
 @seed_option
 @json_option
@@ -109,7 +109,7 @@ def _tell(result: ReproduceResult) -> None:
             click.echo(f"{row.quantity}: {row.note}.")
     for note in result.notes:
         click.echo(f"Note: {note}")
-    from commonwatt.report.format import plural
+    from commonwatt.model.units import plural
 
     seeds = plural(len(result.seeds), "seed")
     click.echo(f"{result.extent} extent, {seeds}, {result.wall_s:.0f} s")

@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 
 from commonwatt import __version__
 
-__all__ = ["VERBS", "command_of", "main", "root"]
+__all__ = ["HOMES", "VERBS", "command_of", "main", "root"]
 
 _QUOTED = re.compile("'([^']*)'")  # what a message of click says was given comes first
 
@@ -42,7 +42,7 @@ VERBS = {
     "partition": "Choose a hardware configuration and divide it among tenants by a market.",
     "forecast": "Forecast GPU demand and plan how many GPUs stay on.",
     "map": "Map a batch of layers onto sub-accelerators that share bandwidth.",
-    "place": "Place jobs on nodes, with how many GPUs, at one moment.",
+    "place": "Place jobs on nodes at one moment, and choose their GPU counts.",
     "profile": "Measure your own training on this machine: epochs, scaling, power.",
     "reproduce": "Reproduce a paper's figures and tables beside the paper's values.",
     "schema": "Print the JSON Schema of a file, or the data dictionary.",
@@ -53,16 +53,18 @@ VERBS = {
 }
 
 # Verbs whose module holds several; every other verb is the ``command`` of the module of its name.
-SHARED = {
+HOMES = {
     **dict.fromkeys(("cancel", "explain", "hold", "jobs", "log", "release"), "jobs"),
-    **dict.fromkeys(("drain", "mode", "nodes", "undrain"), "nodes"),
+    **dict.fromkeys(("drain", "events", "mode", "nodes", "tenants", "undrain"), "cluster"),
+    **dict.fromkeys(("check", "serve"), "serve"),
+    **dict.fromkeys(("completion", "schema"), "schema"),
 }
 
 
 def command_of(verb: str) -> click.Command:
     """Import the command called *verb*, one of ``VERBS``."""
-    module = import_module(f"commonwatt.cli.{SHARED.get(verb, verb)}")
-    command: click.Command = getattr(module, verb if verb in SHARED else "command")
+    module = import_module(f"commonwatt.cli.{HOMES.get(verb, verb)}")
+    command: click.Command = getattr(module, verb if verb in HOMES else "command")
     return command
 
 
@@ -110,7 +112,7 @@ def _one_line(error: click.ClickException) -> str:
 
 
 def _meant(error: click.ClickException, context: click.Context) -> str:
-    """Return what was probably meant where a command or the value of an option is none."""
+    """Return a suggestion for a misspelt command or option value."""
     from commonwatt.model.names import did_you_mean
 
     names: Iterable[str] = ()

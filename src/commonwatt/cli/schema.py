@@ -1,4 +1,4 @@
-"""``commonwatt schema``."""
+"""What editors and shells read: ``commonwatt schema`` and ``completion``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from commonwatt.cli.output import completed_by, print_json
 
-__all__ = ["command"]
+__all__ = ["completion", "schema"]
 
 
 def _names(ctx: click.Context) -> list[str]:  # noqa: ARG001
@@ -23,7 +23,7 @@ def _names(ctx: click.Context) -> list[str]:  # noqa: ARG001
 @click.argument("name", required=False, shell_complete=completed_by(_names))
 @click.option("--dictionary", is_flag=True, help="Print every field with type, unit, default and meaning, as CSV.")
 @click.option("--json", "as_json", is_flag=True, help="With --dictionary: print it as JSON.")
-def command(name: str | None, *, dictionary: bool, as_json: bool) -> None:
+def schema(name: str | None, *, dictionary: bool, as_json: bool) -> None:
     """Print the JSON Schema of the file or result NAME. Without NAME, list them.
 
     \b
@@ -52,3 +52,23 @@ def command(name: str | None, *, dictionary: bool, as_json: bool) -> None:
     if name not in SCHEMAS:
         raise InputError(one_of(SCHEMAS, name), field="NAME", value=name)
     click.echo(json.dumps(SCHEMAS[name].model_json_schema(), indent=2))
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that completes commands, options and names in SHELL.
+
+    \b
+    Examples:
+      commonwatt completion bash > ~/.local/share/bash-completion/completions/commonwatt
+      commonwatt completion zsh > ~/.zfunc/_commonwatt        # a folder in $fpath
+      commonwatt completion fish > ~/.config/fish/completions/commonwatt.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    from commonwatt.cli.root import root
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(root, {}, "commonwatt", "_COMMONWATT_COMPLETE").source())

@@ -92,6 +92,8 @@ def command(
     with blamed_on(scenario):
         prepared = [prepare(file, scenario.parent, s) for s in range(seed, seed + seeds)]
         say(_sentence(prepared[0]))
+        for how, number in prepared[0].treatments.items():
+            say(f"{number:,} {how}")
         try:
             results, records = _run(prepared, jobs, backend)
         except RunsInterruptedError as stopped:
@@ -162,11 +164,12 @@ def _kept(prepared: Sequence[Prepared], results: list[SimulationResult], out: Pa
 def _show(results: list[SimulationResult]) -> None:
     from rich.console import Console
 
-    from commonwatt.report.terminal import summary, table
+    from commonwatt.report.terminal import service_table, summary, table
     from commonwatt.simulation.runner import sweep_result
 
     if len(results) == 1:
         Console().print(table(results[0]))
+        Console().print(service_table(results[0]))
         click.echo(summary(results[0]))
     else:
         _tell_sweep(sweep_result(results))

@@ -21,7 +21,7 @@ __all__ = ["backup", "check", "command", "opened", "restore", "upgrade"]
 
 @contextmanager
 def opened(config: Path, *, existing: bool) -> Iterator[Database]:
-    """Open the store of *config*; with *existing*, a file of SQLite that is not there is refused, not made."""
+    """Open the store of *config*; with *existing*, a missing SQLite file is an error."""
     from commonwatt.data.files import load_yaml
     from commonwatt.model.errors import InputError
     from commonwatt.model.scenario import Scenario
@@ -49,9 +49,9 @@ def opened(config: Path, *, existing: bool) -> Iterator[Database]:
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @json_option
 def backup(config: Path, file: Path, *, overwrite: bool, as_json: bool) -> None:
-    """Write all of the store of CONFIG to FILE, while it is in use.
+    """Back up the store of CONFIG to FILE, also while it is in use.
 
-    FILE is the same for all three databases, so a store is moved from one to another by a backup and `restore`.
+    FILE does not depend on the database: to move a store to another one, `restore` the backup there.
 
     \b
     Example:
@@ -59,7 +59,7 @@ def backup(config: Path, file: Path, *, overwrite: bool, as_json: bool) -> None:
     """
     from commonwatt import __version__
     from commonwatt.model.admin_results import StoreBackupResult
-    from commonwatt.report.format import plural
+    from commonwatt.model.units import plural
 
     with opened(config, existing=True) as database:
         from commonwatt.store.backup import back_up
@@ -86,9 +86,9 @@ _SHOWN = 20  # problems in the terminal; --json has all
 @click.argument("config", type=click.Path(path_type=Path))
 @json_option
 def check(config: Path, *, as_json: bool) -> None:
-    """Look for what must not be in the store of CONFIG; exit code 1 if there is any of it.
+    """Check the store of CONFIG for inconsistencies; exit code 1 if there are any.
 
-    Does the ledger add up to the meter, did every job end once, is every command's outcome known?
+    The ledger must add up to the meter, every job must end once, and every command must have an outcome.
 
     \b
     Example:
@@ -139,9 +139,9 @@ def _tell(result: StoreCheckResult) -> None:
 @click.option("--overwrite", is_flag=True, help="Delete what is in the store now.")
 @json_option
 def restore(config: Path, file: Path, *, overwrite: bool, as_json: bool) -> None:
-    """Fill the store of CONFIG, new or empty, from the backup FILE. All or nothing; `serve` must not run.
+    """Restore the backup FILE into the new or empty store of CONFIG, all or nothing. Stop `serve` first.
 
-    Tokens revoked in the store before stay revoked; those valid afterwards are shown.
+    Tokens that were revoked in this store stay revoked. Prints the tokens that are valid afterwards.
 
     \b
     Example:
@@ -150,7 +150,7 @@ def restore(config: Path, file: Path, *, overwrite: bool, as_json: bool) -> None
     from commonwatt import __version__
     from commonwatt.model.admin_results import StoreRestoreResult
     from commonwatt.model.live_results import TokenEntry
-    from commonwatt.report.format import plural
+    from commonwatt.model.units import plural
 
     with opened(config, existing=False) as database:
         from commonwatt.store.api_store import ApiStore
@@ -183,7 +183,7 @@ def restore(config: Path, file: Path, *, overwrite: bool, as_json: bool) -> None
 @click.argument("config", type=click.Path(path_type=Path))
 @json_option
 def upgrade(config: Path, *, as_json: bool) -> None:
-    """Bring the store of CONFIG to this version of commonwatt. Stop `serve` and make a backup first.
+    """Upgrade the store of CONFIG to this version of commonwatt. Stop `serve` and make a backup first.
 
     \b
     Example:
@@ -207,7 +207,7 @@ def upgrade(config: Path, *, as_json: bool) -> None:
 
 @click.group()
 def command() -> None:
-    """Look after the store of the live control plane: SQLite, MariaDB or PostgreSQL.
+    """Maintain the store of the control plane: SQLite, MariaDB or PostgreSQL.
 
     \b
     Examples:

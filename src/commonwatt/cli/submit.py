@@ -89,7 +89,7 @@ def asked_gpus(count: str | None, resources: str | None, gpu_type: str | None) -
             first = said_by.setdefault(field, flag)
             if str(before).casefold() != str(value).casefold():
                 what = "the number of GPUs" if field == "gpus" else "the GPU type"
-                raise InputError(f"{what} that {first} says ({before}), or only one of them", field=flag, value=value)
+                raise InputError(f"{what} as in {first} ({before}), or only one of the two", field=flag, value=value)
     return found
 
 
@@ -128,25 +128,25 @@ class WithCommand(click.Command):
 @click.command(cls=WithCommand, options_metavar="[OPTIONS] [-- PROGRAM ARGUMENTS...]")
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("-J", "--job-name", "name", metavar="NAME", help="Name of the job.")
-@click.option("-G", "--gpus", "gpus", metavar="[TYPE:]N", help="GPUs it asks for.")
-@click.option("--gres", metavar="gpu[:TYPE][:N]", help="The same as Slurm's --gres.")
-@click.option("--gpu-type", metavar="TYPE", help="GPU type it asks for; any if not given.")
-@click.option("--gpu-counts", metavar="N,N,...", help="GPU counts it may get instead.")
-@click.option("-t", "--time", "time_limit", metavar="TIME", help="Longest run time, as Slurm writes it: 02:00:00.")
-@click.option("--deadline", metavar="MOMENT", help="When it should be finished (ISO 8601; UTC if no zone is given).")
+@click.option("-G", "--gpus", "gpus", metavar="[TYPE:]N", help="GPUs to request.")
+@click.option("--gres", metavar="gpu[:TYPE][:N]", help="The same, written as Slurm's --gres.")
+@click.option("--gpu-type", metavar="TYPE", help="GPU type to request.  [default: any]")
+@click.option("--gpu-counts", metavar="N,N,...", help="GPU counts that it accepts, instead of one.")
+@click.option("-t", "--time", "time_limit", metavar="TIME", help="Time limit, in Slurm's format: 02:00:00.")
+@click.option("--deadline", metavar="MOMENT", help="Due date (ISO 8601; UTC unless it has a zone).")
 @click.option("--weight", type=float, metavar="OMEGA", help="Cost of each second of lateness.")
 @click.option("--epochs", type=int, help="Number of epochs.")
 @click.option("-D", "--chdir", metavar="DIR", help="Working directory, absolute.")
-@click.option("--export", metavar="NAME[=VALUE],...", help="Environment of the job; none of yours if not given.")
+@click.option("--export", metavar="NAME[=VALUE],...", help="Environment of the job.  [default: nothing from yours]")
 @click.option("--image", "--container-image", "image", metavar="IMAGE", help="Container image to run it in.")
-@click.option("--snapshots", metavar="DIR", help="Folder its snapshots are kept in, absolute.")
-@click.option("--kind", metavar="LABEL", help="Jobs of one kind are taken to scale alike.")
+@click.option("--snapshots", metavar="DIR", help="Folder of its checkpoints, absolute.")
+@click.option("--kind", metavar="LABEL", help="Kind of job: jobs of one kind are assumed to scale alike.")
 @click.option("--profile", "profiles", type=click.Path(path_type=Path), multiple=True, metavar="FILE",
-              help="Take times and kind from what `commonwatt profile` measured; one for each GPU type.")  # fmt: skip
+              help="Take run times and kind from a profile (`commonwatt profile`); repeatable.")  # fmt: skip
 @click.option("--wrap", metavar="TEXT", help="Run TEXT in a shell (sh -c).")
-@click.option("-A", "--account", "--tenant", "tenant", metavar="NAME", help="Tenant it is for (operators).")
-@click.option("--key", metavar="TEXT", help="Submissions with the same key are one.")
-@click.option("-W", "--wait", is_flag=True, help="Wait until it has ended; exit with 1 unless it completes.")
+@click.option("-A", "--account", "--tenant", "tenant", metavar="NAME", help="Tenant to submit for (operators).")
+@click.option("--key", metavar="TEXT", help="Idempotency key: submissions with the same key are one job.")
+@click.option("-W", "--wait", is_flag=True, help="Wait until the job ends; exit with 1 unless it completes.")
 @server_option
 @json_option
 @click.pass_context
@@ -154,7 +154,7 @@ def command(
     ctx: click.Context, /, file: Path | None, *, tenant: str | None, key: str | None, wait: bool, url: str | None,
     as_json: bool, **flags: Any,  # noqa: ANN401
 ) -> None:  # fmt: skip
-    """Submit the job of FILE (YAML or JSON), or one told in Slurm's words; these go before what FILE says.
+    """Submit the job of FILE (YAML or JSON), or one described by options like those of sbatch. Options override FILE.
 
     \b
     Examples:
@@ -174,7 +174,7 @@ def command(
             _tell(accepted, as_json=as_json)
             return
         say(f"job {accepted.id} is accepted; waiting for its end (Ctrl-C leaves it alone)")
-        ended = client.wait(accepted.id, on_away=lambda why: say(f"{why}; waiting goes on"))
+        ended = client.wait(accepted.id, on_away=lambda why: say(f"{why}; still waiting"))
     _tell_end(ended, as_json=as_json)
 
 
@@ -243,7 +243,7 @@ def _told(flags: Mapping[str, Any], program: list[str] | None) -> dict[str, Any]
 
 
 def script_name(program: Sequence[str]) -> str:
-    """Name a job that has none after its script, else its program."""
+    """Name a nameless job after its script, else its program."""
     import re
 
     scripts = [word for word in program if word.endswith((".py", ".sh"))]

@@ -12,6 +12,7 @@ import click
 from commonwatt.cli.output import blamed_on, json_option, print_json, say
 from commonwatt.cli.remote import JOB, connected, server_option, show, when
 from commonwatt.cli.store import opened as opened_database
+from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
     from commonwatt.store.api_store import ApiStore
@@ -25,13 +26,13 @@ def config_option(command: F) -> F:
     """Add ``--config``."""
     return click.option(
         "--config", type=click.Path(path_type=Path), metavar="CONFIG",
-        help="Work on the store CONFIG names, not by the control plane.",
+        help="Work on the store of CONFIG, not through the control plane.",
     )(command)  # fmt: skip
 
 
 @contextmanager
 def opened(config: Path, *, adding: bool = False) -> Iterator[ApiStore]:
-    """Open the store of *config*; for *adding* to it, it is made if need be, and the tenants it names are entered."""
+    """Open the store of *config*; for *adding* a token, create it if necessary, and enter its tenants."""
     from time import time
 
     from commonwatt.data.files import load_yaml
@@ -39,8 +40,8 @@ def opened(config: Path, *, adding: bool = False) -> Iterator[ApiStore]:
 
     with opened_database(config, existing=not adding) as database:
         from commonwatt.store.api_store import ApiStore
-        from commonwatt.store.entitlements import enter_tenants
         from commonwatt.store.migrate import prepare
+        from commonwatt.store.settings import enter_tenants
 
         with blamed_on(config):
             prepare(database)
@@ -53,7 +54,7 @@ def opened(config: Path, *, adding: bool = False) -> Iterator[ApiStore]:
 
 
 def noted(store: ApiStore, action: str, target: str) -> None:
-    """Add to the audit log what was done on the store itself."""
+    """Record a change on the store itself in the audit log."""
     import getpass
     from time import time
 
@@ -65,14 +66,14 @@ def noted(store: ApiStore, action: str, target: str) -> None:
 
 
 @click.command()
-@click.option("--tenant", metavar="NAME", help="Tenant the token is for.")
-@click.option("--operator", is_flag=True, help="For an operator, who may see and do everything.")
-@click.option("--label", default="unnamed", show_default=True, metavar="TEXT", help="What it is for.")
+@click.option("--tenant", metavar="NAME", help="Tenant of the token.")
+@click.option("--operator", is_flag=True, help="Create an operator's token, which may see and do everything.")
+@click.option("--label", default="unnamed", show_default=True, metavar="TEXT", help="Description of the token.")
 @config_option
 @server_option
 @json_option
 def add(*, tenant: str | None, operator: bool, label: str, config: Path | None, url: str | None, as_json: bool) -> None:
-    """Make a token and show it, once: only a digest of it is kept.
+    """Create a token and show it once; only its digest is stored.
 
     \b
     Example:
@@ -134,7 +135,7 @@ def list_(*, config: Path | None, url: str | None, as_json: bool) -> None:
         (str(t.id), t.tenant or "(operator)", t.label, when(t.created_s, now_s), when(t.revoked_s, now_s))
         for t in page.tokens
     ]
-    show(f"{len(rows)} tokens", ("id", "tenant", "label", "made", "revoked"), rows, right=("id",))
+    show(plural(len(rows), "token"), ("id", "tenant", "label", "made", "revoked"), rows, right=("id",))
 
 
 @click.command()
@@ -143,7 +144,7 @@ def list_(*, config: Path | None, url: str | None, as_json: bool) -> None:
 @server_option
 @json_option
 def revoke(token: int, *, config: Path | None, url: str | None, as_json: bool) -> None:
-    """Make the token with number ID worthless. A running server takes it for 5 s more at most.
+    """Revoke the token with number ID. A running server accepts it for at most 5 s more.
 
     \b
     Example:
@@ -169,7 +170,7 @@ def revoke(token: int, *, config: Path | None, url: str | None, as_json: bool) -
 
 @click.group()
 def command() -> None:
-    """Make, list and revoke tokens, by the control plane (operators) or on its store (--config).
+    """Create, list and revoke tokens: through the control plane (operators), or on its store (--config).
 
     \b
     Examples:

@@ -4,6 +4,6 @@
 """
 
 from commonwatt.client.client import Client
-from commonwatt.client.settings import ClientSettings, find_settings
+from commonwatt.client.link import ClientSettings, find_settings
 
 __all__ = ["Client", "ClientSettings", "find_settings"]

@@ -8,7 +8,7 @@ without working (restart, waiting for a node to wake) and work lost by preemptio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -76,6 +76,7 @@ class Ledger:
         default_factory=lambda: {name: Account() for name in ("starting", "lost work", "waking", "asleep")}
     )
     meter: Account = field(default_factory=Account)
+    on_metered: Callable[[Reading, Account], None] | None = None  # called with each reading and what it was charged
     slept_uj: int | None = 0  # idle energy that nodes did not draw because they were asleep
     _segments: dict[int, Account] = field(default_factory=dict)  # since the job was last started
 
@@ -137,6 +138,8 @@ class Ledger:
         kind = self.cluster.classes[self.cluster.klass[reading.node]]
         whole = self._priced(reading, kind.gpus)
         self.meter.add(whole)
+        if self.on_metered is not None:
+            self.on_metered(reading, whole)
         if not reading.holders and (reading.waking or reading.asleep):
             self.overhead["waking" if reading.waking else "asleep"].add(whole)
             idle_uj = round(kind.idle_w * MICRO * (reading.to_s - reading.from_s))

@@ -13,7 +13,7 @@ from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.demand import DemandSeries
 from commonwatt.model.errors import CommonwattError, InputError
 from commonwatt.model.nodes import Cluster
-from commonwatt.model.units import DAY_S
+from commonwatt.model.units import DAY_S, plural
 from commonwatt.planning.capacity import (
     FitCache,
     Past,
@@ -101,7 +101,7 @@ def _check_enough(plan: CapacitySpec, demand: DemandSeries | None) -> None:
     fitted = len(demand) - calibration_steps(plan, len(demand))
     if fitted < least and len(demand) < _NEARLY * most:  # the first and the last steps are seldom whole
         expected = f"{least} steps of demand to fit to, besides those it is calibrated on"
-        raise InputError(expected, field="capacity.forecaster", value=f"{fitted} steps")
+        raise InputError(expected, field="capacity.forecaster", value=plural(fitted, "step"))
 
 
 def since_s(plan: CapacitySpec, now_s: float) -> float:

@@ -80,7 +80,8 @@ def make_engine(
     """Return a function that connects to the engine of *config*, continuing from the marks it gets."""
     works, images = work_of(config, store), Images(config.live.image_command)
     if config.engine == "simulated":
-        world = World(restart_s=config.preemption.restart_s, lose_work=config.preemption.lose_work, unused_state=None)
+        preemption = config.policies[0].preemption or config.preemption
+        world = World(restart_s=preemption.restart_s, lose_work=preemption.lose_work, unused_state=None)
         virtual = VirtualWork(cluster, world, now_s)
         return lambda _: virtual
     if config.engine == "local":

@@ -78,7 +78,7 @@ class WriteAheadEngine:
     unread
         Readings that were taken out of the engine before the controller asked for any.
     unconfirmed_stops
-        By id: running jobs that an earlier controller may have told to stop.
+        By id: running jobs that an earlier controller may have stopped.
     unregistered
         By id: the last change of active jobs that the controller could not register.
     """

@@ -152,4 +152,5 @@ class JobMaker:
 def _declared_times(file: JobFile) -> str:
     """Return the configurations with times in *file*, in words."""
     times = read_times(file.times_s or {}, file.name)
-    return "; ".join(f"{name}: {', '.join(map(str, row))} GPUs" for name, row in times.items())
+    unit = {name: "GPU" if list(row) == [1] else "GPUs" for name, row in times.items()}
+    return "; ".join(f"{name}: {', '.join(map(str, row))} {unit[name]}" for name, row in times.items())

@@ -28,6 +28,7 @@ from commonwatt.model.admin_results import CheckLine
 from commonwatt.model.errors import CommonwattError, StoreError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
+from commonwatt.model.units import plural
 from commonwatt.store.api_store import ApiStore
 from commonwatt.store.claim import claimed
 from commonwatt.store.controller_store import ControllerStore
@@ -56,8 +57,8 @@ def all_checks(config: Scenario, path: Path) -> Iterator[CheckLine]:
 def _configuration(config: Scenario, cluster: Cluster) -> CheckLine:
     types = ", ".join(cluster.gpu_types)
     found = (
-        f"engine {config.engine}, mode {config.live.mode}, policy {config.policies[0].label}; {len(cluster)} nodes, "
-        f"{cluster.total_gpus} GPUs ({types}); commonwatt {__version__}"
+        f"engine {config.engine}, mode {config.live.mode}, policy {config.policies[0].label}; "
+        f"{plural(len(cluster), 'node')}, {plural(cluster.total_gpus, 'GPU')} ({types}); commonwatt {__version__}"
     )
     return fine("configuration", found)
 
@@ -119,7 +120,7 @@ def _opened(config: Scenario, path: Path, database: Database) -> Generator[Check
     store, ticks = ApiStore(database), ControllerStore(database)
     counts = store.counts()
     active = counts["waiting"] + counts["running"]
-    yield fine(what, f"{database}, revision {found}, {sum(counts.values())} jobs, {active} of them active")
+    yield fine(what, f"{database}, revision {found}, {plural(sum(counts.values()), 'job')}, {active} active")
     beat = ticks.settings().get("controller", {}).get("time_s")
     now_s = time.time()
     if beat is not None and beat > now_s + _SILENT_S:
@@ -150,7 +151,7 @@ def _people(store: ApiStore, config: Scenario) -> Iterator[CheckLine]:
         advice = "commonwatt token add --tenant NAME"
         yield warning("tokens", f"tenants without one: {', '.join(without[:10])}", advice)
     else:
-        yield fine("tokens", f"{len(valid)} valid, for operators and {len(tenants)} tenants")
+        yield fine("tokens", f"{len(valid)} valid, for operators and {plural(len(tenants), 'tenant')}")
 
 
 def _server(config: Scenario, *, running: bool) -> Iterator[CheckLine]:

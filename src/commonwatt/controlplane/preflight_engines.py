@@ -19,7 +19,7 @@ from commonwatt.model.admin_results import CheckLine
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
-from commonwatt.model.units import DAY_S
+from commonwatt.model.units import DAY_S, plural
 from commonwatt.store.controller_store import ControllerStore
 from commonwatt.store.database import address
 
@@ -197,7 +197,7 @@ def slurm_checks(config: Scenario, cluster: Cluster, folder: Path) -> Iterator[C
         yield warning("power readings", "none: energy and cost will be unknown", "set live.slurm.meter to declared")
     if planned and not spec.power:
         advice = "set live.slurm.power, if Slurm's power saving is set up, or take `capacity` out"
-        yield failed("power saving", "a capacity plan is asked for, but nodes may not be powered down", advice)
+        yield failed("power saving", "a capacity plan is configured, but nodes may not be powered down", advice)
 
 
 def _asked(slurm: Slurm, cluster: Cluster, *, power: bool, planned: bool) -> Iterator[CheckLine]:
@@ -210,7 +210,10 @@ def _asked(slurm: Slurm, cluster: Cluster, *, power: bool, planned: bool) -> Ite
     except EngineError as error:
         yield failed("engine", str(error), "see whether sinfo and squeue work for this user, and live.slurm.conf")
         return
-    yield fine("engine", f"{said} answers: {len(nodes)} nodes, {len(jobs)} jobs; external jobs are left alone")
+    yield fine(
+        "engine",
+        f"{said} answers: {plural(len(nodes), 'node')}, {plural(len(jobs), 'job')}; external jobs are left alone",
+    )
     differ = differences(cluster, found)
     spare = [one.sentence for one in differ if not one.declared]
     wrong = [one.sentence for one in differ if one.declared]
@@ -260,7 +263,7 @@ def engine_checks(
 
 def _local(config: Scenario, cluster: Cluster, folder: Path, gpus: GpusHere) -> Iterator[CheckLine]:
     spec = config.live.local
-    declared = f"{len(cluster)} nodes with {cluster.total_gpus} slots"
+    declared = f"{plural(len(cluster), 'node')} with {plural(cluster.total_gpus, 'slot')}"
     yield fine("engine", f"local: processes on this machine, {declared}")
     yield state_folder(config, folder, folder / spec.state)
     yield _slots(config, cluster, gpus)
@@ -281,7 +284,7 @@ def _slots(config: Scenario, cluster: Cluster, gpus: GpusHere) -> CheckLine:
             advice = "0 is the first GPU, 1 the second"
             return failed(what, f"live.local.slots.{name} has a number below 0", advice)
         if len(set(own)) != count:
-            found = f"node {name} has {count} GPUs and {len(set(own))} different slots"
+            found = f"node {name} has {plural(count, 'GPU')} and {plural(len(set(own)), 'different slot')}"
             return failed(what, found, f"give live.local.slots.{name} as many different indices as it has GPUs")
         for slot in own:
             if slot in used:

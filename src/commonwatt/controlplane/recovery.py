@@ -17,6 +17,7 @@ from commonwatt.controlplane.intent_log import WriteAheadEngine
 from commonwatt.controlplane.unschedulable import Unschedulable, stop_runs
 from commonwatt.engines.run_spec import mark_of
 from commonwatt.model.errors import EngineError, InputError, JobNeverFitsError
+from commonwatt.model.units import plural
 from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.records import IntentRow, JobRow, JobStatus, RequestKind
 
@@ -208,7 +209,7 @@ class Recovery:
             controller.log.append(Event(self.now_s(), kind, handle, run.nodes, gpus, "found", sentence))
         elif moved or row.gpus_per_node != run.gpus_per_node:
             kind = EventKind.MIGRATED if moved else EventKind.RESIZED
-            sentence = f"{row.name} runs as it did when the controller stopped, with {gpus} GPUs"
+            sentence = f"{row.name} runs as it did when the controller stopped, with {plural(gpus, 'GPU')}"
             controller.log.append(Event(self.now_s(), kind, handle, run.nodes, gpus, "found", sentence))
         elif row.reason == "never-fits":  # in a dry run, with another configuration
             self.tick.change(row.id, reason="found", sentence=f"{row.name} still runs")

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from commonwatt.control.engine import LiveEngine
-from commonwatt.controlplane.clock import SteadyClock
 from commonwatt.controlplane.counters import Counters
 from commonwatt.controlplane.reconciler import Reconciler
 from commonwatt.controlplane.snapshot import Snapshot, SnapshotBuilder
@@ -22,7 +21,7 @@ from commonwatt.model.errors import CommonwattError, EngineDownError, EngineErro
 from commonwatt.store.claim import claim_store
 from commonwatt.store.controller_store import ControllerStore, Tick
 
-__all__ = ["Pace", "Supervisor"]
+__all__ = ["Pace", "SteadyClock", "Supervisor"]
 
 log = logging.getLogger("commonwatt.keeper")
 
@@ -120,7 +119,7 @@ class Supervisor:
         self._thread.start()
 
     def stop(self, timeout_s: float = 30.0) -> None:
-        """Stop after the current tick; jobs go on."""
+        """Stop after the current tick; jobs keep running."""
         self._stopping.set()
         self.wake()
         if self._thread is not None:
@@ -277,7 +276,7 @@ class Supervisor:
             counts = {"store_errors": snapshot.store_errors + 1}
         elif isinstance(error, EngineError):
             counts = {"engine_errors": snapshot.engine_errors + 1}
-        kind = "the engine does not answer" if isinstance(error, EngineDownError) else "the controller cannot go on"
+        kind = "the engine does not answer" if isinstance(error, EngineDownError) else "the controller cannot continue"
         log.error(kind, extra={"cause": str(error)})
         self._publish(replace(snapshot, healthy=False, trouble=str(error), **counts))
 
@@ -285,3 +284,32 @@ class Supervisor:
         with self._changed:
             self._snapshot = replace(snapshot, saved=self._saved())
             self._changed.notify_all()
+
+
+class SteadyClock:
+    """The wall clock when it was made, continued by a monotonic clock.
+
+    When the wall clock is set forward, this one follows (late jobs are late); when it is set back, this one goes on,
+    and is ahead until the wall clock has caught up. ``departed_s`` is the difference.
+    """
+
+    def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic) -> None:
+        self._wall, self._steady = wall, steady
+        self._offset_s = wall() - steady()
+
+    def __call__(self) -> float:
+        """Return the current time."""
+        return self._steady() + self._offset_s
+
+    @property
+    def departed_s(self) -> float:
+        """How far the wall clock is ahead of this one; negative if behind."""
+        return self._wall() - self()
+
+    def follow(self, tolerance_s: float = 1.0) -> float:
+        """Catch up with a wall clock that is ahead by more than *tolerance_s*; returns by how much it was."""
+        ahead_s = self.departed_s
+        if ahead_s > tolerance_s:
+            self._offset_s += ahead_s
+            return ahead_s
+        return 0.0

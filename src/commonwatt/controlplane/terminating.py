@@ -1,4 +1,4 @@
-"""Jobs that were told to stop and are still on their nodes, and starts that are deferred until they are gone.
+"""Jobs that are stopping but still on their nodes, and starts that are deferred until they are gone.
 
 A job may need half a minute for its last snapshot. Only the job that gets its place waits for that: the controller
 takes the stop as done, and what it starts there begins as soon as there is room. A job that survives being killed is

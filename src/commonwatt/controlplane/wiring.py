@@ -13,7 +13,6 @@ from commonwatt.control.engine import LiveEngine
 from commonwatt.control.job_registry import Rules
 from commonwatt.control.policy import Policy
 from commonwatt.controlplane.capacity import check_plan, live_capacity, since_s
-from commonwatt.controlplane.clock import SteadyClock
 from commonwatt.controlplane.engines import Marks, external_jobs_of, make_engine
 from commonwatt.controlplane.intent_log import WriteAheadEngine
 from commonwatt.controlplane.jobs import JobMaker
@@ -21,7 +20,7 @@ from commonwatt.controlplane.observer import SETTING, Observer
 from commonwatt.controlplane.reconciler import Reconciler
 from commonwatt.controlplane.savings import Estimator, plans_of
 from commonwatt.controlplane.state import state_of, take_state
-from commonwatt.controlplane.supervisor import Pace, Supervisor
+from commonwatt.controlplane.supervisor import Pace, SteadyClock, Supervisor
 from commonwatt.data.files import load_yaml
 from commonwatt.engines.run_spec import Images
 from commonwatt.engines.simulated.live import VirtualWork
@@ -38,9 +37,9 @@ from commonwatt.simulation.warm import warm_up
 from commonwatt.store.api_store import ApiStore
 from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.database import Database, address, within_reach
-from commonwatt.store.entitlements import enter_tenants
 from commonwatt.store.migrate import prepare
 from commonwatt.store.records import RequestKind
+from commonwatt.store.settings import enter_tenants
 
 __all__ = ["Live", "open_live", "read_config"]
 
@@ -68,7 +67,7 @@ class Live:
         self.estimator.start()
 
     def close(self) -> None:
-        """Stop the controller and close the database; jobs go on."""
+        """Stop the controller and close the database; jobs keep running."""
         self.estimator.stop()
         self.supervisor.stop()
         self.database.close()
@@ -206,7 +205,7 @@ def open_live(
     if (plan := plans_of(config)[0]) is not None:  # no longer history is kept
         plan = plan.model_copy(update={"history_days": min(plan.history_days, config.live.keep_days)})
     if plan is not None and config.engine == "slurm" and not config.live.slurm.power:
-        expected = "true: a capacity plan is asked for, and without it no node is put to sleep"
+        expected = "true: a capacity plan is configured, and without it no node is put to sleep"
         raise InputError(expected, file=path, field="live.slurm.power", value=config.live.slurm.power)
     cluster = Cluster.of(config.nodes)
     database = Database(address(config.live.store, folder))
@@ -270,11 +269,12 @@ def _begin_in(mode: str, ticks: ControllerStore) -> None:
 
 def rules_of(config: Scenario) -> Rules:
     """Return the rules of the configuration's first policy."""
+    preemption = config.policies[0].preemption or config.preemption
     return Rules(
         interval_s=config.interval_s,
         postponement_penalty=config.postponement_penalty,
-        restart_s=config.preemption.restart_s,
-        preempt=config.preemption.allowed,
+        restart_s=preemption.restart_s,
+        preempt=preemption.allowed,
         half_life_s=config.policies[0].half_life_s,
     )
 

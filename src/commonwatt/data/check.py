@@ -53,7 +53,7 @@ def list_data(folder: Path | None) -> DataListResult:
 def locate_input(given: str) -> tuple[Path, str | None]:
     """Return the file that *given* names, and its format if it is the name of a public data set.
 
-    Raises ``InputError`` if it is such a name but the data is not at hand, or a word that is neither.
+    Raises ``InputError`` if it is such a name but the data is not available, or a word that is neither.
     """
     path = Path(given)
     entry = next((entry for entry in CATALOG if entry.name == given), None)
@@ -64,7 +64,7 @@ def locate_input(given: str) -> tuple[Path, str | None]:
         return path, None
     found = entry.found()
     if found is None:
-        expected = f"data at hand: get it from {entry.url} and give its path (commonwatt data list)"
+        expected = f"data on this machine: get it from {entry.url} and give its path (commonwatt data list)"
         raise InputError(expected, field="FILE", value=given)
     return found, entry.name
 

@@ -17,8 +17,10 @@ from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.units import DAY_S
 
-__all__ = ["JobLog", "plural", "time_of", "utc", "window"]
+__all__ = ["EARLY", "JobLog", "plural", "time_of", "utc", "window"]
 
+EARLY = "running before the log begins: from its beginning"
+_CARRIED = "carried in from before the period: with the run time they had left"
 _SPEAKABLE_S = 1e10  # beyond about three centuries a date is meaningless
 
 
@@ -27,7 +29,7 @@ class JobLog:
     """Jobs of one size and run time each, in columns, in order of submission.
 
     ``submit_s`` counts from ``origin``; where that is ``None`` it counts from a moment the log does not tell.
-    What the log does not say is "" (GPU type) or NaN (time limit, start).
+    What the log does not say is "" (GPU type, nodes) or NaN (time limit, start).
     """
 
     source: str  # source of the jobs, as a sentence without a full stop
@@ -44,6 +46,8 @@ class JobLog:
     dropped: Mapping[str, int] = field(default_factory=dict)  # records left out, by reason
     path: Path | None = None
     complete_from_s: float | None = None  # before this the log is known to lack jobs
+    nodes: tuple[str, ...] = ()  # [J] where they ran, a list of hosts in Slurm's notation; empty: no job names any
+    treated: Mapping[str, Bools] = field(default_factory=dict)  # [J] each: jobs not taken as the log has them, and how
 
     @classmethod
     def of(
@@ -51,7 +55,8 @@ class JobLog:
         gpus: ArrayLike, gpu_type: Sequence[str] | None = None, time_limit_s: ArrayLike | None = None,
         start_s: ArrayLike | None = None, censored: ArrayLike | None = None, origin: datetime | None = None,
         reasons: Mapping[str, ArrayLike] | None = None, dropped: Mapping[str, int] | None = None,
-        path: Path | None = None, complete_from_s: float | None = None,
+        path: Path | None = None, complete_from_s: float | None = None, nodes: Sequence[str] | None = None,
+        treated: Mapping[str, ArrayLike] | None = None,
     ) -> JobLog:  # fmt: skip
         """Sort by submission, leave out the records marked in *reasons* (a mask each; the first that applies counts).
 
@@ -86,6 +91,8 @@ class JobLog:
             dropped=counts,
             path=path,
             complete_from_s=complete_from_s,
+            nodes=() if nodes is None else tuple(nodes[i] for i in rows),
+            treated={how: np.asarray(mask, dtype=bool)[kept] for how, mask in (treated or {}).items()},
         )
 
     def __len__(self) -> int:
@@ -102,6 +109,13 @@ class JobLog:
         first, last = self.span_s
         known = self.complete_from_s
         return known if known is not None and first < known < last else first
+
+    def treatments(self) -> dict[str, int]:
+        """Return how many jobs were left out or not taken as the log has them, by what was done."""
+        counts = {f"left out of the log: {reason}": number for reason, number in self.dropped.items()}
+        counts |= {how: int(mask.sum()) for how, mask in self.treated.items()}
+        counts["still running at the end of the log: they end there"] = int(self.censored.sum())
+        return {how: number for how, number in counts.items() if number}
 
     def moment(self, time_s: float) -> str:
         """Return a time of this log as text."""
@@ -174,6 +188,8 @@ def window(log: JobLog, begin: str | None, days: float, *, carry_in: bool = True
         origin=None if log.origin is None else log.origin + timedelta(seconds=begin_s),
         dropped=log.dropped,
         path=log.path,
+        nodes=tuple(log.nodes[i] for i in rows) if log.nodes else (),
+        treated={how: mask[rows] for how, mask in log.treated.items()} | {_CARRIED: carried[rows]},
     )
 
 

@@ -13,6 +13,8 @@ long it would have taken elsewhere. Both are supplied here:
 4. A count that is not faster than a smaller one on the same type is left out. What the job asked for stays even then:
    schedulers that do not resize jobs give exactly that.
 5. Due dates and tardiness weights are drawn as ``DueDates`` says; the weight is per GPU asked for.
+6. ``malleable: false`` keeps a job at the count it asked for; ``other_types: false`` at the GPU type it ran on, where
+   the cluster has that type. Neither changes what is drawn: the same seed gives a job the same kind, factor and weight.
 
 The job's owner is taken to have asked for the GPUs the log shows, and for the GPU type it names if the cluster has
 it. GPU types are matched whatever their case.
@@ -26,13 +28,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from commonwatt.data.log import JobLog
-from commonwatt.data.profiles import DEFAULT_LOGGED, Profiles, preferred
+from commonwatt.data.profiles import DEFAULT_LOGGED, Profiles, preferred, taken_as_fast
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.scenario import LogWorkload, WeekWorkload
 
-__all__ = ["counts", "malleable"]
+__all__ = ["counts", "malleable", "treatments"]
 
 
 _NODE = 8  # GPUs of the largest common node
@@ -72,7 +74,7 @@ class _Template:
 class _Maker:
     profiles: Profiles
     gpu_types: Sequence[str]  # of the cluster
-    largest_growth: float
+    spec: LogWorkload | WeekWorkload
 
     def kinds(self, ran_on: str, asked: int) -> list[int]:
         """Return the possible kinds of such a job."""
@@ -89,11 +91,13 @@ class _Maker:
         """Return the configurations of such a job of that kind."""
         name = self.profiles.kinds[kind]
         logged = self.profiles.speed(name, ran_on, asked)
+        allowed = counts(asked, self.spec.largest_growth) if self.spec.malleable else [asked]
         rows: list[tuple[int, int, float, float]] = []
-        for index, gpu_type in enumerate(self.gpu_types):
+        for index in self._types(ran_on):
+            gpu_type = self.gpu_types[index]
             watts = self.profiles.gpu_w(name, gpu_type)
             fastest = 0.0
-            for gpus in counts(asked, self.largest_growth):
+            for gpus in allowed:
                 speed = self.profiles.speed(name, gpu_type, gpus)
                 if speed is None or logged is None or (speed <= fastest and gpus != asked):
                     continue
@@ -101,6 +105,11 @@ class _Maker:
                 rows.append((index, gpus, logged / speed, np.nan if watts is None else watts))
         types, gpus_, times, power = np.array(rows).T
         return _Template(types.astype(np.int64), gpus_.astype(np.int64), times, power)
+
+    def _types(self, ran_on: str) -> list[int]:
+        """Return the types of the cluster, as indices, on which a job may run that ran on *ran_on*."""
+        own = [i for i, name in enumerate(self.gpu_types) if self.profiles.type_named(name) == ran_on]
+        return list(range(len(self.gpu_types))) if self.spec.other_types or not own else own
 
 
 def malleable(
@@ -116,12 +125,11 @@ def malleable(
     """
     for name in gpu_types:
         profiles.type_named(name, "nodes.gpu_type")
-    maker = _Maker(profiles, gpu_types, spec.largest_growth)
+    maker = _Maker(profiles, gpu_types, spec)
     ran_on, ran_types = _ran_on(log, spec, profiles)
     kind = _draw_kinds(maker, log, ran_on, ran_types, rng)
     templates, which = _templates(maker, log, ran_on, ran_types, kind)
-    slack = rng.uniform(*spec.due_dates.slack_factor, size=len(log))
-    weight = rng.choice(np.array(spec.due_dates.tardiness_weights), size=len(log))
+    due_s, weight = _due_dates(log, spec, rng)
     sizes = np.array([len(t.type) for t in templates], dtype=np.int64)[which]
     start = np.concatenate(([0], np.cumsum(sizes)))
     first = np.cumsum([0, *(len(t.type) for t in templates[:-1])])
@@ -133,7 +141,7 @@ def malleable(
         gpu_types=tuple(gpu_types),
         tenant=np.array([tenants[name] for name in log.tenant], dtype=np.int64),
         submit_s=log.submit_s,
-        due_s=log.submit_s + spec.due_dates.least_slack_s + slack * log.duration_s,
+        due_s=due_s,
         tardiness_weight=weight * log.gpus,
         epochs=np.maximum(1, np.rint(log.duration_s / spec.epoch_s)).astype(np.int64),
         requested_gpus=log.gpus,
@@ -148,8 +156,25 @@ def malleable(
     )
 
 
+def treatments(
+    log: JobLog, spec: LogWorkload | WeekWorkload, profiles: Profiles, gpu_types: Sequence[str]
+) -> dict[str, int]:
+    """Return how many jobs the switches of *spec* do not apply to, by what was done instead."""
+    counted: dict[str, int] = {}
+    if not spec.other_types:
+        own, foreign = {profiles.type_named(name) for name in gpu_types}, taken_as_fast(profiles)
+        ran_on, ran_types = _ran_on(log, spec, profiles)
+        lacking = sum(
+            ran_types[index] not in own or name in foreign for index, name in zip(ran_on, log.gpu_type, strict=True)
+        )
+        counted["ran on a GPU type the cluster lacks: on any type"] = lacking
+    if spec.due_dates != "none" and spec.due_dates.rule == "time-limit":
+        counted["without a time limit: no due date"] = int(np.isinf(_limits(log, spec)).sum())
+    return {how: number for how, number in counted.items() if number}
+
+
 def _ran_on(log: JobLog, spec: LogWorkload | WeekWorkload, profiles: Profiles) -> tuple[Ints, tuple[str, ...]]:
-    """Return the types that jobs ran on, and the index into them of each job's type."""
+    """Return the index of each job's type into the types that jobs ran on, and these types."""
     otherwise = profiles.type_named(spec.logged_gpu_type or DEFAULT_LOGGED, "workload.logged_gpu_type")
     name_of = {n: profiles.type_named(n, "gpu_type", log.path) if n else otherwise for n in dict.fromkeys(log.gpu_type)}
     types = tuple(dict.fromkeys(name_of.values()))
@@ -184,6 +209,18 @@ def _requested_types(log: JobLog, gpu_types: Sequence[str], profiles: Profiles) 
     at = {profiles.type_named(name): i for i, name in reversed(list(enumerate(gpu_types)))}
     of_name = {name: at.get(profiles.type_named(name), -1) if name else -1 for name in dict.fromkeys(log.gpu_type)}
     return np.array([of_name[name] for name in log.gpu_type], dtype=np.int64)
+
+
+def _due_dates(log: JobLog, spec: LogWorkload | WeekWorkload, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Return due dates and tardiness weights per GPU."""
+    if spec.due_dates == "none":
+        return np.full(len(log), np.inf), np.zeros(len(log))
+    rule = spec.due_dates
+    slack = rng.uniform(*rule.slack_factor, size=len(log))
+    weight = rng.choice(np.array(rule.tardiness_weights), size=len(log))
+    if rule.rule == "time-limit":
+        return log.submit_s + rule.limit_factor * _limits(log, spec), weight
+    return log.submit_s + rule.least_slack_s + slack * log.duration_s, weight
 
 
 def _limits(log: JobLog, spec: LogWorkload | WeekWorkload) -> Floats:

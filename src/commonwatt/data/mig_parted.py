@@ -15,13 +15,13 @@ from typing import Any, Literal
 
 import yaml
 
-from commonwatt.data.files import DuplicateKeyError, parse_yaml, write_atomic
+from commonwatt.data.files import DuplicateKeyError, is_result, parse_yaml, validate, write_atomic
 from commonwatt.data.text import read_text
 from commonwatt.model.errors import InputError
-from commonwatt.model.mig_results import MigAnswer
+from commonwatt.model.mig_results import MigAnswer, MigResult
 from commonwatt.model.names import one_of
 
-__all__ = ["Entry", "MigParted", "parted_of", "read_mig_parted", "text_of", "write_mig_parted"]
+__all__ = ["Entry", "MigParted", "parted_of", "read_mig_parted", "read_present", "text_of", "write_mig_parted"]
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,30 @@ class MigParted:
 
 def read_mig_parted(path: str | Path) -> MigParted:
     """Read a file. Raises one ``InputError`` naming configuration, entry and value."""
+    return _checked(_parsed(path), path)
+
+
+def read_present(path: str | Path) -> MigParted | MigResult:
+    """Read what GPUs have now: a file of mig-parted, or the result of ``partition mig --json``.
+
+    Raises one ``InputError`` naming the file and what is wrong in it.
+    """
+    raw = _parsed(path)
+    if isinstance(raw, dict) and is_result(raw):
+        return validate(raw, MigResult, path)
+    return _checked(raw, path)
+
+
+def _parsed(path: str | Path) -> Any:  # noqa: ANN401
     try:
-        raw = parse_yaml(read_text(path))
+        return parse_yaml(read_text(path))
     except DuplicateKeyError as error:
         raise InputError("each key once", file=path, field=str(error.key)) from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise InputError("valid YAML", file=path, value=getattr(error, "problem", None) or error) from None
+
+
+def _checked(raw: Any, path: str | Path) -> MigParted:  # noqa: ANN401
     try:
         return _document(raw)
     except InputError as error:

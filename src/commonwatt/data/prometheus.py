@@ -1,7 +1,7 @@
 """A demand series from Prometheus: a range query over its HTTP API, v1.
 
 A query such as ``sum(kube_pod_container_resource_requests{resource="nvidia_com_gpu"})`` must give one series. Long
-periods are asked for in pieces, as Prometheus answers with at most 11,000 points at once. Steps without a sample are
+periods are queried in pieces, as Prometheus answers with at most 11,000 points at once. Steps without a sample are
 unknown. Where ``COMMONWATT_PROMETHEUS_TOKEN`` is set it is sent as bearer token. Redirections are not followed: they
 would lose the query, and the token is for nobody else.
 """
@@ -122,7 +122,7 @@ def _fill(values: Floats, result: list[Any], url: str, begin_s: float, step_s: f
     for time_s, gpus in points:
         index = round((time_s - begin_s) / step_s)
         if not 0 <= index < len(values) or abs(begin_s + step_s * index - time_s) > 0.01 * step_s:
-            raise InputError(f"times on the grid of {step_s:g} s that was asked for", file=url, value=time_s)
+            raise InputError(f"times on the grid of {step_s:g} s of the query", file=url, value=time_s)
         if gpus < 0 or gpus > MOST_DEMAND:
             expected = f"a finite demand, 0 or more, at most {MOST_DEMAND:,.0f}"
             raise InputError(expected, file=url, field="--query", value=gpus)

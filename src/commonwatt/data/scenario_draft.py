@@ -9,12 +9,11 @@ from pathlib import Path
 
 import yaml
 
-from commonwatt.data.gpu_power import board_power
-from commonwatt.data.inventory import UNNAMED, Inventory, InventoryNode
+from commonwatt.data.inventory import UNNAMED, Inventory, InventoryNode, board_power
+from commonwatt.data.profiles.base import canonical, mig_slice
 from commonwatt.data.profiles.declared import is_known
-from commonwatt.data.profiles.gpu_types import canonical, mig_slice
+from commonwatt.model.admin_results import InitNode
 from commonwatt.model.gpu_types import REFERENCE_TYPE
-from commonwatt.model.init_results import InitNode
 
 __all__ = ["UNNAMED", "draft_text", "drafted_nodes", "estimated_types", "unknown_types"]
 

@@ -1,7 +1,7 @@
 """Two networks on a Jetson TX2 at 13 GPU clocks, as published with ETF (umassos/energy-time-fairness, models/).
 
 The 26 rows by model are figures typed in from there. Kernel by kernel the same profiles are read from the published
-files where those are at hand, ``tx2_profiles/MODEL_profile.json`` among the traces.
+files where those are available, ``tx2_profiles/MODEL_profile.json`` among the traces.
 """
 
 from __future__ import annotations

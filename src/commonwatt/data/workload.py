@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +14,8 @@ from commonwatt.data.demand import demand_of
 from commonwatt.data.generators.andreas import generate_andreas
 from commonwatt.data.generators.week import generate_week
 from commonwatt.data.log import JobLog, plural, time_of, window
-from commonwatt.data.malleable import malleable
-from commonwatt.data.profiles import is_known, load_profiles, profiles_for
+from commonwatt.data.malleable import malleable, treatments
+from commonwatt.data.profiles import DEFAULT_LOGGED, is_known, load_profiles, profiles_for
 from commonwatt.data.readers import read_log
 from commonwatt.data.training_profiles import read_profiles, times_of
 from commonwatt.model.demand import DemandSeries
@@ -47,6 +47,9 @@ class Made:
     nodes: tuple[NodeSpec, ...]
     table: JobArrays
     sentence: str  # source of the jobs
+    log: JobLog | None = None  # a row for each job, if they are from a log
+    treatments: Mapping[str, int] = field(default_factory=dict)  # jobs not taken as the log has them, by how
+    workload: LogWorkload | WeekWorkload | None = None  # with the GPU type of run times without one, if from a log
 
 
 def make_workload(scenario: Scenario, folder: Path, rng: np.random.Generator) -> Made:
@@ -70,8 +73,10 @@ def make_workload(scenario: Scenario, folder: Path, rng: np.random.Generator) ->
         load_profiles(workload.profiles), scenario.gpu_types, gpu_types, log.gpu_type, workload.logged_gpu_type,
         {name: read_profiles(spec.profiles, folder) for name, spec in scenario.gpu_types.items()},
     )  # fmt: skip
-    table = malleable(log, workload.model_copy(update={"logged_gpu_type": logged}), profiles, gpu_types, rng)
-    return Made(scenario.nodes, table, f"{log.source}; {profiles.source}")
+    workload = workload.model_copy(update={"logged_gpu_type": logged or DEFAULT_LOGGED})
+    table = malleable(log, workload, profiles, gpu_types, rng)
+    treated = log.treatments() | treatments(log, workload, profiles, gpu_types)
+    return Made(scenario.nodes, table, f"{log.source}; {profiles.source}", log, treated, workload)
 
 
 def _log(workload: LogWorkload | WeekWorkload, folder: Path, rng: np.random.Generator) -> JobLog:
@@ -86,6 +91,9 @@ def _log(workload: LogWorkload | WeekWorkload, folder: Path, rng: np.random.Gene
 def read_workload_log(workload: LogWorkload, folder: Path) -> JobLog:
     """Read the log of *workload* and select its period; the path is relative to *folder*."""
     log = read_log(workload.source, _path(workload, folder), workload.columns)
+    if log.censored.all():
+        expected = f"a log with the end of some job; all {len(log)} are still running at its end"
+        raise InputError(expected, file=log.path, field="workload.path", value="no ends")
     return window(log, workload.begin, workload.days, carry_in=workload.carry_in)
 
 

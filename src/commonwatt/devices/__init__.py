@@ -1,7 +1,7 @@
 """One shared device: what it is, how it is driven, what it measures.
 
 - ``base``: the interfaces ``Device``, ``LoadedModel``, ``Execution`` and ``DeviceClock``.
-- ``driver``: runs the scheduler's choices on the device; ``session``: opens what a configuration asks for.
+- ``driver``: runs the scheduler's choices on the device; ``session``: opens what a configuration names.
 - ``run``: runs a workload for a given time and summarises it.
 - ``simulated``: a device in virtual time; ``cpu`` and ``cuda``: real ones.
 - ``models``: ONNX and PyTorch models, cut into segments; ``tiny_models``: small networks to try them with.

@@ -1,4 +1,4 @@
-"""Opens what a timeslicing configuration asks for: device, models, powers, scheduler and driver."""
+"""Opens what a timeslicing configuration names: device, models, powers, scheduler and driver."""
 
 from __future__ import annotations
 

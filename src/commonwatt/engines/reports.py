@@ -113,7 +113,7 @@ class Reports:
         return JobProgress(done, kept, np.zeros(len(reported)), reported_s)
 
     def by_itself(self, spec: RunSpec, end: End) -> bool:
-        """Whether a run ended by itself: nobody told it to stop, or not before all was done."""
+        """Whether a run ended by itself: nothing stopped it before its work was done."""
         self.add(spec)
         done = self.of(spec.handle, spec)[0] >= self._epochs[spec.handle]
         return not end.stopped or (end.exit_code == 0 and done)

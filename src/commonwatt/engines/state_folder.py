@@ -130,13 +130,13 @@ def hold(state: Path, store: str) -> FolderLock:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(number)
-        msg = f"{_user(_holder(path))} uses the state folder {state}; only one may"
+        msg = f"{_user(_holder(path))} already uses the state folder {state}"
         raise EngineError(msg) from error
     except OSError as error:
         os.close(number)
         msg = f"the state folder {state} is on a file system that cannot lock files (flock): {error.strerror}"
         raise EngineError(msg) from error
-    with suppress(OSError):  # a full disk: other controllers are then not told who uses it
+    with suppress(OSError):  # a full disk: other controllers then do not learn who uses it
         os.ftruncate(number, 0)
         os.pwrite(number, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "store": store}).encode(), 0)
     return FolderLock(number)

@@ -163,7 +163,7 @@ class NetworkPredictor(ObservingPredictor):
 
     @property
     def members(self) -> int:
-        """Networks trained; fewer than asked for if training was interrupted."""
+        """Networks trained; fewer than requested if training was interrupted."""
         return len(self._members)
 
     def _scaled(self, values: Floats, origins: Ints) -> Scaling:

@@ -1,4 +1,4 @@
-from ._algorithms import ALGORITHMS as ALGORITHMS
+from ._answer import ALGORITHMS as ALGORITHMS
 from ._answer import answer as answer
 from ._answer import evaluate as evaluate
 from ._encoding import Mapping as Mapping

@@ -1,19 +1,24 @@
-"""Map the jobs of a problem file, or score a mapping of them; a typed reason and one sentence for each job."""
+"""Map the jobs of a problem file by any algorithm, or score a mapping; a typed reason and one sentence for each job."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from commonwatt.mapping._algorithms import ALGORITHMS
-from commonwatt.mapping._auto import warmed
+from commonwatt.mapping._auto import Auto, warmed
+from commonwatt.mapping._baselines import List, StandardGenetic
 from commonwatt.mapping._encoding import Mapping, check
 from commonwatt.mapping._evaluator import MappingTimeline, timeline
+from commonwatt.mapping._exact import BranchAndBound
+from commonwatt.mapping._gsharp import GSharp
 from commonwatt.mapping._lower_bound import lower_bound
+from commonwatt.mapping._nevergrad_search import NEVERGRAD, Nevergrad
 from commonwatt.mapping._problem import MappingProblem
+from commonwatt.mapping._reinforcement import LEARNERS, Learner
 from commonwatt.mapping._scoring import satisfaction, tails
 from commonwatt.mapping._search import Algorithm
 from commonwatt.mapping._transfer import Transferred
@@ -31,7 +36,7 @@ from commonwatt.model.map_results import (
 from commonwatt.model.names import one_of
 from commonwatt.optimize import seeded, within
 
-__all__ = ["MappingExplanation", "answer", "evaluate", "explain"]
+__all__ = ["ALGORITHMS", "MappingExplanation", "answer", "evaluate", "explain"]
 
 EXACT_S = 60.0
 
@@ -214,3 +219,23 @@ def _explain(problem: MappingProblem, job: int, a: int, played: MappingTimeline)
     if problem.volume[job, a] < problem.volume[job, best]:
         return MappingExplanation("less-bandwidth", f"{here}: it {than}, but moves less data{waits}")
     return MappingExplanation("spread-out", f"{here}: it {than}, which is left to other jobs{waits}")
+
+
+def _rule(order: str, rule: str) -> Callable[[int], Algorithm]:
+    return lambda _: List(order, rule)
+
+
+ALGORITHMS: dict[str, Callable[[int], Algorithm]] = {
+    "auto": Auto,
+    "gsharp": GSharp,
+    "heft": _rule("longest", "eft"),
+    **{f"{o}-{r}": _rule(o, r) for o in ("fcfs", "sjf", "random") for r in ("olb", "met", "rr", "random")},
+    "exact": lambda _: BranchAndBound(),
+    "standard-ga": StandardGenetic,
+    **{name: partial(Nevergrad, name) for name in NEVERGRAD},
+    **{name: partial(Learner, name) for name in LEARNERS},
+}
+"""Each made for a budget of mappings, which rules without search do not use.
+
+``heft`` is longest first, earliest finish. Those of nevergrad need the extra ``search``, ``a2c`` and ``ppo`` ``rl``.
+"""

@@ -26,7 +26,7 @@ __all__ = ["Auto", "Rounding", "warmed"]
 class Rounding:
     """Each job goes where the linear program has most of it, of equals to the one with the least load, longest first.
 
-    The program knows loads, volumes, and that a job that asks for more than all bandwidth holds up the others, but no
+    The program knows loads, volumes, and that a job that requests more than all bandwidth holds up the others, but no
     order: priorities are random. Pairs that take longer than *longest* alone, such as a known makespan, are left out.
     """
 

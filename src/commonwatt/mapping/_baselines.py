@@ -1,6 +1,7 @@
-"""Rules without search (G#, 5.1.4 and Table 5): an order of jobs, and a choice of sub-accelerator for each in turn.
+"""Baselines (G#, 5.1.4 and Table 5): rules without search, and the standard genetic algorithm.
 
-None of them looks at bandwidth: they see no-stall latencies, as the published ones do.
+A rule is an order of jobs, and a choice of sub-accelerator for each in turn. None looks at bandwidth: they see
+no-stall latencies, as the published ones do.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import numpy as np
 from numpy.random import Generator
 
 from commonwatt.mapping._decoder import raised
-from commonwatt.mapping._encoding import Mapping
+from commonwatt.mapping._encoding import Mapping, random_mappings
 from commonwatt.mapping._problem import MappingProblem
-from commonwatt.mapping._search import MappingSearch, score
-from commonwatt.model.arrays import Floats, Ints
+from commonwatt.mapping._search import MappingSearch, drive, score
+from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.optimize import KeepGoing, always, ranked
 
-__all__ = ["ORDERS", "RULES", "List", "means"]
+__all__ = ["ORDERS", "RULES", "List", "StandardGenetic", "means"]
 
 
 def means(problem: MappingProblem) -> Floats:
@@ -84,3 +85,51 @@ class List:
             for k in graph.after(j):
                 ready[k] = max(ready[k], free[a])
         return score(problem, Mapping(accelerator[None], priority[None]))
+
+
+class _Population:
+    def __init__(self, problem: MappingProblem, rng: Generator, size: int, mutation: float, crossover: float) -> None:
+        self._problem, self._rng, self._size = problem, rng, size
+        self._mutation, self._crossover = mutation, crossover
+        self._now: Mapping | None = None
+        self._worth: Floats = np.zeros(0)
+
+    def ask(self) -> Mapping:
+        new = random_mappings(self._problem, self._size, self._rng)
+        if self._now is None:
+            return new
+        rng, jobs = self._rng, len(self._problem)
+        rivals = rng.integers(len(self._worth), size=(2, 2, self._size))
+        mothers, fathers = np.where(self._worth[rivals[:, 0]] <= self._worth[rivals[:, 1]], rivals[:, 0], rivals[:, 1])
+        pivot = rng.integers(1, 2 * jobs + 1, size=self._size)
+        pivot[rng.random(self._size) >= self._crossover] = 2 * jobs
+        own: Bools = np.arange(2 * jobs) < pivot[:, None]
+        drawn = rng.random((self._size, 2 * jobs)) < self._mutation
+        accelerator, priority = (
+            np.where(drawn[:, part], fresh, np.where(own[:, part], genes[mothers], genes[fathers]))
+            for part, fresh, genes in (
+                (slice(jobs), new.accelerator, self._now.accelerator),
+                (slice(jobs, None), new.priority, self._now.priority),
+            )
+        )
+        accelerator[0], priority[0] = self._now.accelerator[0], self._now.priority[0]
+        return Mapping(accelerator, priority)
+
+    def tell(self, mappings: Mapping, makespans: Floats) -> None:
+        order = ranked(makespans)
+        self._now, self._worth = mappings[order], makespans[order]
+
+
+@dataclass(frozen=True)
+class StandardGenetic:
+    """The algorithm under a budget of mappings."""
+
+    budget: int = 10_000
+    population: int = 100
+    mutation: float = 0.1
+    crossover: float = 0.1
+
+    def solve(self, problem: MappingProblem, rng: Generator, keep_going: KeepGoing = always) -> MappingSearch:
+        """Search; *keep_going* is asked after each generation."""
+        search = _Population(problem, rng, self.population, self.mutation, self.crossover)
+        return drive(problem, search, self.budget, keep_going)

@@ -1,7 +1,7 @@
 """Decoder and bandwidth allocator (G#, 3.6 and Algorithm 1), compiled: from genes to queues to times.
 
-Algorithm 1 shares bandwidth in proportion to the request when more is asked for than there is. So at any moment every
-running job goes at the *same* part ``min(1, B/Q)`` of its full speed, Q being what all of them ask for together.
+Algorithm 1 shares bandwidth in proportion to the request when the requests exceed it. So at any moment every
+running job goes at the *same* part ``min(1, B/Q)`` of its full speed, Q being what all of them request together.
 By a clock tau that runs at this speed every job takes its no-stall latency, and a sub-accelerator is through with its
 jobs at the running sums of their latencies, whatever the others do. Hence
 

@@ -1,7 +1,7 @@
 """The least makespan of a small batch, by branch and bound.
 
 By the clock of ``decoder`` every job takes its no-stall latency, and ``M = integral of max(1, X)``, X being what
-running jobs ask for in units of the system bandwidth. What a partial schedule has cost by then does not depend on what
+running jobs request in units of the system bandwidth. What a partial schedule has cost by then does not depend on what
 comes later. So schedules are built moment by moment: whenever a sub-accelerator is through with a job, it takes one of
 those left, or none any more. A branch ends where what is spent and a lower bound on the rest reach the best known. The
 rest takes at least as long as
@@ -9,7 +9,7 @@ rest takes at least as long as
 - each running job, and each job left on the open sub-accelerator where it would end first, alone;
 - all that is left to be moved, each job at its least volume, at the whole bandwidth;
 - what is left to be run, each job at its shortest, divided by the open sub-accelerators, and by how much each job holds
-  up all others as it asks for more bandwidth than there is, wherever it runs.
+  up all others as it requests more bandwidth than there is, wherever it runs.
 
 A state is not looked at again unless it is reached earlier: the jobs left, and what each sub-accelerator runs and for
 how much longer. Equal sub-accelerators may change places in it.

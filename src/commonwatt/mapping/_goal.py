@@ -6,7 +6,7 @@ What a mapping is judged by: the objective, and what some jobs must wait for.
 - ``energy``: the sum of what all jobs take where they run, in nJ; ``edp``: that times the makespan.
 - ``satisfaction`` (G#, 5.7): the part of jobs that end about where a target order has them. Fig. 14 defines it by ranks
   of the times jobs end at and the number of sub-accelerators, which decides how many end at about the same time. Its
-  formula is lost in the text at hand; here a job is satisfied if its rank is less than that number off the target.
+  formula is missing in our copy; here a job is satisfied if its rank is less than that number off the target.
 - ``tail``: for each tenant the time by which a given part of its jobs has ended, averaged by the tenants' weights.
 - ``completion``: the time jobs end at, averaged by the weights of their tenants.
 

@@ -8,7 +8,7 @@ so much the job takes longer than its latency even if it runs alone.
 where X is the sum of x over the running jobs. (1) At every moment ``max(1, X) >= 1 + sum of max(0, x - 1)`` over
 running jobs: if no x is above 1 that is plain; else X is at least the sum of those that are, which is their number
 plus their excesses. Integrated: M is at least tau's length plus E, the sum of e over *all* jobs, wherever they run.
-Jobs that ask for more than there is hold up all others. (2) tau is as long as the latencies of all jobs of one sub-
+Jobs that request more than there is hold up all others. (2) tau is as long as the latencies of all jobs of one sub-
 accelerator together, and as those of any chain of jobs that come one after the other; a single job is a chain. (3)
 max(1, X) >= X: M is at least the sum of v over all jobs.
 

@@ -30,7 +30,7 @@ class MappingProblem:
     latency
         Cycles each job takes on each sub-accelerator if bandwidth is free, infinite where it cannot run. Shape [J, A].
     bandwidth
-        Bandwidth it asks for meanwhile, GB/s; 0 where it cannot run. Shape [J, A].
+        Bandwidth it requests meanwhile, GB/s; 0 where it cannot run. Shape [J, A].
     system_bandwidth
         What all sub-accelerators share, GB/s.
     energy
@@ -135,7 +135,7 @@ class MappingProblem:
 
     @property
     def alone(self) -> Floats:
-        """Cycles each job takes if nothing else runs: longer than its latency if it asks for more than there is."""
+        """Cycles each job takes if nothing else runs: longer than its latency if it requests more than there is."""
         return self.latency * np.maximum(1.0, self.bandwidth / self.system_bandwidth)
 
 

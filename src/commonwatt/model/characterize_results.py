@@ -11,7 +11,7 @@ class RunResult(ResultModel):
     """Runs at one number of threads."""
 
     threads: int = quantity("threads (or processing elements)")
-    runs: int = quantity("runs there are")
+    runs: int = quantity("number of runs")
     median: float = quantity("median time, in the result's unit", "unit")
     spread: float = quantity("most less least over the median")
     speedup: float = quantity("median at one thread over this median")
@@ -57,4 +57,4 @@ class CharacterizeResult(AnswerModel):
     unit: str = quantity("unit of times: s or cycles")
     cpus: int | None = quantity("CPUs this process may use; null: measured elsewhere")
     kernels: tuple[KernelResult, ...] = quantity("programs")
-    warnings: tuple[str, ...] = quantity("what speaks against the measurements")
+    warnings: tuple[str, ...] = quantity("reasons to doubt the measurements")

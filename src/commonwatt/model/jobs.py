@@ -15,6 +15,7 @@ import numpy as np
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel, quantity
+from commonwatt.model.units import plural
 
 __all__ = ["Job", "JobArrays", "Tenant", "Times", "read_times"]
 
@@ -95,7 +96,9 @@ def read_times(
                 raise InputError("a GPU count of 1 or more", field=f"{where}.times_s.{gpu_type}", value=gpus)
             if not 0 < seconds < math.inf:
                 raise InputError(
-                    "a number of seconds above 0", field=f"{where}.times_s.{gpu_type}[{gpus} GPUs]", value=seconds
+                    "a number of seconds above 0",
+                    field=f"{where}.times_s.{gpu_type}[{plural(gpus, 'GPU')}]",
+                    value=seconds,
                 )
             kept[int(gpus)] = float(seconds)
         if kept:

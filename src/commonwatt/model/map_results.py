@@ -168,7 +168,7 @@ class MapTableResult(AnswerModel):
     latency_cycles: tuple[tuple[float | None, ...], ...] = quantity(
         "no-stall latency; null: it cannot run there", "cycles"
     )
-    bandwidth_gbs: tuple[tuple[float | None, ...], ...] = quantity("bandwidth it asks for meanwhile", "GB/s")
+    bandwidth_gbs: tuple[tuple[float | None, ...], ...] = quantity("bandwidth it requests meanwhile", "GB/s")
     energy_nj: tuple[tuple[float | None, ...], ...] | None = quantity("energy by the cost model; null: unknown", "nJ")
     macs: tuple[int, ...] | None = quantity("multiply-accumulates of each job; null: unknown")
     sg_bytes: tuple[tuple[float, ...], ...] | None = quantity("used part of the global scratchpad", "B")

@@ -38,7 +38,9 @@ class MigGpuResult(ResultModel):
     type: str = quantity("type of GPU")
     certainty: str = quantity("how sure the figures of this type are")
     instances: tuple[MigInstanceResult, ...] = quantity("instances from left to right")
-    drained: tuple[str, ...] | None = quantity("instances it has now that cannot stay; null: not known what it has")
+    drained: tuple[str, ...] | None = quantity(
+        "present instances that cannot stay; null: its present layout is unknown"
+    )
     reason: str = quantity("typed reason: new, unchanged, extended or reconfigured")
     sentence: str = quantity("the same in one sentence")
 
@@ -60,10 +62,8 @@ class MigPriceResult(ResultModel):
     """Price of a kind of instance."""
 
     instance: str = quantity("TYPE/PROFILE")
-    count: int = quantity("instances there are")
-    price: float = quantity(
-        "price of one, all budgets summing to 1; of a kind there is none of: what the first is worth"
-    )
+    count: int = quantity("number of instances")
+    price: float = quantity("price of one, all budgets summing to 1; where there is none: the value of the first")
 
 
 class MigAnswer(ResultModel):
@@ -79,7 +79,7 @@ class MigAnswer(ResultModel):
     prices: tuple[MigPriceResult, ...] = quantity("prices of kinds of instances; none in mode integer")
     gpus: tuple[MigGpuResult, ...] = quantity("GPUs in the order of the problem")
     tenants: tuple[MigTenantResult, ...] = quantity("tenants in the order of the problem")
-    drained: int | None = quantity("instances that must drain; null: not known of any GPU what it has")
+    drained: int | None = quantity("instances that must drain; null: no present layout is known")
     solve_s: float = quantity("time to solve", "s")
 
 
@@ -88,11 +88,11 @@ class MigResult(AnswerModel):
 
     mode: str = quantity("mode of the answer that is chosen")
     welfare_kind: str = quantity("nash, utilitarian or egalitarian")
-    chosen: MigAnswer = quantity("the answer in the mode asked for")
+    chosen: MigAnswer = quantity("the answer in the requested mode")
     other: MigAnswer | None = quantity("the answer in the other mode; null: it has none")
     other_refusal: str | None = quantity("why the other mode has none")
     market_advantage: float | None = quantity(
         "how much more utility time shares give than whole instances, 0.1 being 10% in the weighted geometric mean;"
         " null: not both, or not Nash welfare"
     )  # fmt: skip
-    enforcement: str = quantity("what keeps the instances apart", default="MIG")
+    enforcement: str = quantity("how the shares are enforced", default="MIG")

@@ -206,6 +206,15 @@ class Cluster:
         """GPU types present, in order of first appearance."""
         return tuple(dict.fromkeys(kind.gpu_type for kind in self.classes))
 
+    def by_name(self) -> dict[str, tuple[int, ...]]:
+        """Return the nodes of each name, as indices; a machine with several GPU types has all its parts."""
+        found: dict[str, tuple[int, ...]] = {name: (n,) for n, name in enumerate(self.names)}
+        for n, name in enumerate(self.names):
+            host = name.rpartition(":")[0]
+            if host:
+                found[host] = (*found.get(host, ()), n)
+        return found
+
     def without(self, names: Collection[str]) -> Cluster:
         """Return the cluster of the other nodes, with the same classes, some of which may be empty."""
         kept = [n for n, name in enumerate(self.names) if name not in names]

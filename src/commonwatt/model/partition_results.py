@@ -92,17 +92,17 @@ class ConfigurationResult(ResultModel):
 class PartitionResult(AnswerModel):
     """Answer of ``commonwatt partition``."""
 
-    mechanism: str = quantity("what divides: fisher, entitlement or weighted-equal-speedup")
-    welfare: str = quantity("what chooses the configuration")
+    mechanism: str = quantity("mechanism that divides a configuration: fisher, entitlement or weighted-equal-speedup")
+    welfare: str = quantity("welfare that the chosen configuration maximizes")
     shares: str = quantity("space or time")
     chosen: str = quantity("name of the chosen configuration")
     margin: float | None = quantity(
-        "its relative advantage over the next (for Nash: of the weighted geometric mean); null: there is one only"
+        "its relative advantage over the next (for Nash: of the weighted geometric mean); null: there is only one"
     )
     reason: str = quantity("typed reason of the choice: best-welfare, tie or only-one")
     sentence: str = quantity("the same in one sentence")
     configurations: tuple[ConfigurationResult, ...] = quantity("all configurations, in the order of the problem")
-    enforcement: str = quantity("what keeps the shares", default="advisory")
+    enforcement: str = quantity("how the shares are enforced", default="advisory")
 
 
 class SweepPoint(ResultModel):
@@ -120,8 +120,8 @@ class SweepPoint(ResultModel):
 class PartitionSweepResult(AnswerModel):
     """Answer of ``commonwatt partition --sweep-weight``."""
 
-    mechanism: str = quantity("what divides: fisher, entitlement or weighted-equal-speedup")
-    welfare: str = quantity("what chooses the configuration")
+    mechanism: str = quantity("mechanism that divides a configuration: fisher, entitlement or weighted-equal-speedup")
+    welfare: str = quantity("welfare that the chosen configuration maximizes")
     tenant: str = quantity("tenant whose weight changes, the others keeping theirs")
     points: tuple[SweepPoint, ...] = quantity("one for each weight, least first")
     sentence: str = quantity("where the choice changes, in one sentence")

@@ -9,6 +9,7 @@ __all__ = [
     "DataCheckResult",
     "DataListResult",
     "DatasetRow",
+    "FinishTimeFairness",
     "FormatRow",
     "LedgerRow",
     "LogSummary",
@@ -79,6 +80,10 @@ class TenantResult(ResultModel):
     gpu_hours: float = quantity("GPU time of its jobs", "GPU h")
     mean_jct_s: float = quantity("mean time from submission to end", "s")
     mean_wait_s: float = quantity("mean time from submission to first start", "s")
+    p50_wait_s: float = quantity("median of it", "s")
+    p95_wait_s: float = quantity("95th percentile", "s")
+    p99_wait_s: float = quantity("99th percentile", "s")
+    longest_wait_s: float = quantity("longest", "s")
 
 
 class LedgerRow(ResultModel):
@@ -109,6 +114,19 @@ class CapacityResult(ResultModel):
     wakes: int = quantity("number of wakes of nodes")
 
 
+class FinishTimeFairness(ResultModel):
+    """Time to finish under the policy over time to finish with 1/n of the cluster (rho of Themis, NSDI 2020), per job.
+
+    Above 1: the job would have ended earlier had its tenant had that part of the cluster to itself. There its jobs run
+    in order of submission, with what they requested; n is the same for all policies.
+    """
+
+    worst: float = quantity("largest over all jobs")
+    mean: float = quantity("mean over all jobs")
+    active_tenants: float = quantity("n: mean number of tenants with a job to run, over the time with any")
+    gpus_of_each: int = quantity("GPUs of 1/n of the cluster", "GPUs")
+
+
 class PolicyResult(ResultModel):
     """Results of one policy on the workload."""
 
@@ -124,11 +142,36 @@ class PolicyResult(ResultModel):
     mean_jct_s: float = quantity("mean time from submission to end", "s")
     p95_jct_s: float = quantity("95th percentile", "s")
     mean_wait_s: float = quantity("mean time from submission to first start", "s")
+    p50_wait_s: float = quantity("median", "s")
     p95_wait_s: float = quantity("95th percentile", "s")
+    p99_wait_s: float = quantity("99th percentile", "s")
+    longest_wait_s: float = quantity("longest time from submission to first start", "s")
+    mean_total_wait_s: float = quantity("mean time without GPUs from submission to end, after preemptions too", "s")
+    p99_total_wait_s: float = quantity("99th percentile", "s")
+    longest_total_wait_s: float = quantity("longest", "s")
+    slowdown_p50: float = quantity(
+        "median of the bounded slowdown: time from submission to end, over run time in the requested configuration of "
+        "at least 10 s; 1 at least (Feitelson and Rudolph, JSSPP 1998)"
+    )
+    slowdown_p99: float = quantity("99th percentile")
+    finish_time_fairness: FinishTimeFairness = quantity("finish-time fairness of the jobs")
+    most_starts: int = quantity("largest number of starts of a job, moves and restarts included")
     makespan_s: float = quantity("time from the first submission to the last end", "s")
     preemptions: int = quantity("number of times a running job was stopped to wait")
     migrations: int = quantity("number of times a running job was moved or resized")
     gpu_utilization: float = quantity("allocated GPU time over GPU time of the cluster until the last end")
+    window_energy_kwh: float | None = quantity(
+        "energy from the first submission to the last, and of the work unfinished then; null: unknown", "kWh"
+    )
+    window_cost: float | None = quantity("cost of that energy, PUE included", "currency")
+    window_gpu_utilization: float | None = quantity(
+        "allocated GPU time over GPU time of the cluster in that time; null: it has no length"
+    )
+    unfinished_energy_kwh: float | None = quantity(
+        "of window_energy_kwh, unfinished work: remaining share of each job x its energy as requested", "kWh"
+    )
+    tail_s: float = quantity("time from the last submission to the last end", "s")
+    tail_energy_kwh: float | None = quantity("energy metered in that time, which window_energy_kwh leaves out", "kWh")
     decisions: int = quantity("rescheduling points")
     scheduler_s: float | None = quantity(
         "wall-clock time spent deciding; null in result.json, which does not depend on the machine", "s", None
@@ -148,6 +191,11 @@ class SimulationResult(AnswerModel):
     nodes: int = quantity("nodes")
     gpus: int = quantity("GPUs", "GPUs")
     enforcement: str = quantity("how the decisions are enforced", default="simulated")
+    treatments: dict[str, int] = quantity(
+        "jobs left out, or not taken as the log has them, and nodes without power: how many, by what was done",
+        "-",
+        dict,
+    )
     policies: tuple[PolicyResult, ...] = quantity("one for each policy, in the order of the scenario")
 
 
@@ -171,6 +219,10 @@ class SweepPolicy(ResultModel):
     mean_jct_s: Spread = quantity("mean time from submission to end", "s")
     p95_jct_s: Spread = quantity("95th percentile", "s")
     mean_wait_s: Spread = quantity("mean time from submission to first start", "s")
+    longest_wait_s: Spread = quantity("longest", "s")
+    slowdown_p99: Spread = quantity("99th percentile of the bounded slowdown")
+    window_energy_kwh: Spread = quantity("energy in the common window", "kWh")
+    window_cost: Spread = quantity("cost of that energy", "currency")
     makespan_s: Spread = quantity("time from the first submission to the last end", "s")
     preemptions: Spread = quantity("number of times a running job was stopped to wait")
     migrations: Spread = quantity("number of times a running job was moved or resized")

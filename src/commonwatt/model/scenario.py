@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.electricity import Electricity
@@ -36,8 +37,15 @@ SolverName = Literal[
 
 
 class DueDates(FileModel):
-    """Due dates and tardiness weights for a log, drawn for each job with the scenario's seed."""
+    """Due dates and tardiness weights for a log; what is drawn is drawn for each job with the scenario's seed."""
 
+    rule: Literal["drawn", "time-limit"] = quantity(
+        "drawn: from slack_factor and least_slack_s; time-limit: due = submission + limit_factor * time limit of the "
+        "job, and no due date without a limit",
+        "-",
+        "drawn",
+    )
+    limit_factor: float = quantity("rule time-limit: due date as a multiple of the time limit", "-", 1.0, gt=0)
     slack_factor: tuple[float, float] = quantity(
         "due = submission + least_slack_s + factor * logged run time, factor uniform between these", "-", (1.5, 4.0)
     )
@@ -59,6 +67,13 @@ class DueDates(FileModel):
         return self
 
 
+def _none_or_fields(value: Any) -> Any:  # noqa: ANN401
+    if value != "none" and not isinstance(value, Mapping | DueDates):
+        msg = f"got {value!r}, expected none, or a mapping of fields"
+        raise ValueError(msg)
+    return value
+
+
 class _FromLog(FileModel):
     """How jobs with one logged size and run time become malleable."""
 
@@ -75,8 +90,20 @@ class _FromLog(FileModel):
         "-",
         "auto",
     )
+    malleable: bool = quantity(
+        "whether a job may run on other GPU counts than it requested",
+        "-",
+        True,  # noqa: FBT003
+    )
+    other_types: bool = quantity(
+        "whether a job may run on another GPU type than it ran on; if not, only one whose type the cluster lacks does",
+        "-",
+        True,  # noqa: FBT003
+    )
     largest_growth: float = quantity("largest number of GPUs of a job, as a multiple of its request", "-", 2.0, ge=1)
-    due_dates: DueDates = quantity("due dates and tardiness weights", "-", DueDates)
+    due_dates: Annotated[DueDates | Literal["none"], BeforeValidator(_none_or_fields)] = quantity(
+        "due dates and tardiness weights; none: no due date, and weight 0", "-", DueDates
+    )
     epoch_s: float = quantity("time between snapshots, in logged run time", "s", 600.0, gt=0)
 
 
@@ -98,7 +125,8 @@ class LogWorkload(_FromLog):
     days: float = quantity("length of the period", "days", 7.0, gt=0)
     carry_in: bool = quantity("include jobs running at the start of the period, with their remaining time", "-", True)  # noqa: FBT003
     columns: dict[str, str] = quantity(
-        "csv: the columns for job, tenant, submit_s, duration_s (or start_s and end_s), gpus, gpu_type, time_limit_s",
+        "csv: the columns for job, tenant, submit_s, duration_s (or start_s and end_s), gpus, gpu_type, time_limit_s, "
+        "nodes",
         "-",
         dict,
     )
@@ -239,6 +267,7 @@ class PolicySpec(FileModel):
     )
     fair_share_weight: float = quantity("fair-share: weight of the fair-share factor; age has weight 1", "-", 2.0, ge=0)
     half_life_s: float = quantity("fair-share: half-life of a tenant's usage", "s", 7 * 86400.0, gt=0)
+    preemption: Preemption | None = quantity("overrides the scenario's", "-", None)
     unused_nodes: UnusedNodes | None = quantity("overrides the scenario's", "-", None)
     capacity: CapacitySpec | None = quantity("overrides the scenario's", "-", None)
 

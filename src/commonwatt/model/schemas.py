@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from commonwatt.model.admin_results import (
     CheckResult,
+    InitResult,
     StoreBackupResult,
     StoreCheckResult,
     StoreRestoreResult,
@@ -23,7 +24,6 @@ from commonwatt.model.forecast_results import (
     ForecastPlanResult,
     ForecastPredictResult,
 )
-from commonwatt.model.init_results import InitResult
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.live_results import (
     AuditPage,

@@ -114,8 +114,12 @@ class Program:
         ):  # fmt: skip
             solver.setOptionValue(name, value)
         model, is_mixed = self._model(highspy)
-        solver.passModel(model)
-        solver.run()
+        for presolve in ("choose", "off"):  # HiGHS's presolve fails on a few small programs that it solves without
+            solver.setOptionValue("presolve", presolve)
+            solver.passModel(model)
+            solver.run()
+            if solver.getModelStatus() != highspy.HighsModelStatus.kSolveError:
+                break
         status, info, solution = solver.getModelStatus(), solver.getInfo(), solver.getSolution()
         ending: Any = _ENDINGS.get(status.name)
         if ending is None:

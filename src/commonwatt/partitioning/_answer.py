@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from pydantic import BaseModel
 
-from commonwatt import __version__
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError, SolverError
+from commonwatt.model.fields import stamp
 from commonwatt.model.partition_file import PartitionConfiguration, PartitionFile
 from commonwatt.model.partition_results import (
     ConfigurationResult,
@@ -31,7 +27,7 @@ from commonwatt.partitioning._solve import Equilibrium, solve
 from commonwatt.partitioning._throughput import laws_of, market_of
 from commonwatt.partitioning._welfare import PartitionChoice, choose
 
-__all__ = ["Divided", "answer", "divide_all", "stamp"]
+__all__ = ["Divided", "answer", "divide_all"]
 
 _UNITS = 1000
 _MOST_PLANNED = 10_000  # slices that are worked out and simulated
@@ -53,14 +49,8 @@ class Divided:
         return self.market.total(self.shares)
 
 
-def stamp(document: BaseModel, seed: int) -> dict[str, Any]:
-    """Return what every answer says about itself: version, seed and the digest of the input."""
-    text = json.dumps(document.model_dump(mode="json"), sort_keys=True)
-    return {"version": __version__, "seed": seed, "input_digest": hashlib.sha256(text.encode()).hexdigest()}
-
-
 def answer(
-    file: PartitionFile, *, mechanism: str = "fisher", welfare: str = "nash", tolerance: float = 1e-7,
+    file: PartitionFile, *, mechanism: str = "fisher", welfare: str = "nash", tolerance: float = 1e-9,
     iterations: int | None = None, seed: int = 0,
 ) -> PartitionResult:  # fmt: skip
     """Divide every configuration of *file* among its tenants, and choose the one with the best welfare.

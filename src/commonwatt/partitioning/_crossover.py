@@ -18,6 +18,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from commonwatt.model.arrays import Bools, Floats
+from commonwatt.partitioning._curves import slope_at
 from commonwatt.partitioning._pieces import Pieces, Point
 
 __all__ = ["at_bounds", "crossings", "without_crumbs"]
@@ -100,7 +101,8 @@ class _System:
         pieces, x = self.pieces, self.x
         tenant, cluster = pieces.tenant, pieces.cluster
         first = np.cumsum([0, len(self.e), len(self.goods), len(self.tenants)])
-        own, bent = _slopes(pieces.shape[:, self.e], x[self.e])
+        slope, _, bend, linear, square = pieces.shape[:, self.e]
+        own, bent = slope_at.py_func(slope, bend, linear, square, x[self.e])
         p, q, money = self.prices[self.c], self.fees[self.i], self.money[self.i]
         rows, by_money = np.arange(len(self.e)), first[3] + self.payer_at[self.i]
         matrix = np.zeros((self.size,) * 2)
@@ -129,15 +131,6 @@ class _System:
         by_tenant = np.bincount(tenant, x, minlength=len(spent))[self.tenants] / pieces.limits[self.tenants]
         asked = money * (p + q) / own
         return matrix, np.concatenate([asked - 1.0, 1.0 - by_good, 1.0 - by_tenant, 1.0 - spent[self.payers]])
-
-
-def _slopes(shape: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Return the marginal speedups of pieces at *y*, and their derivatives."""
-    slope, _, bend, linear, square = shape
-    below = 1.0 + y * (linear + square * y)
-    mixed = slope * square + bend * linear
-    top = slope - y * (2.0 * bend + mixed * y)
-    return top / below**2, -2.0 * ((bend + mixed * y) * below + top * (linear + 2.0 * square * y)) / below**3
 
 
 def at_bounds(pieces: Pieces, at: Point) -> Floats:

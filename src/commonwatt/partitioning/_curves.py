@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numba import njit
 
 from commonwatt.model.arrays import Bools, Floats
 
-__all__ = ["Curves", "Piece", "bought", "slopes"]
+__all__ = ["Curves", "Piece", "bought", "slope_at", "slopes"]
 
-_HALVINGS = 200
+Number = Any  # a float; through ``py_func`` also an array
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,11 @@ class Curves:
         """Where a tenant gets faster by PEs. Shape [N, C]."""
         return np.asarray((self.slope > 0).any(axis=2))
 
+    @property
+    def bent(self) -> bool:
+        """Whether any piece is not straight and endless."""
+        return bool(np.isfinite(self.width[self.slope > 0]).any() or self.bend.any() or self.linear.any())
+
     def rows(self, which: Sequence[int] | slice | Bools) -> Curves:
         """Return the curves of some tenants."""
         return Curves(*(array[which] for array in self.arrays()))
@@ -85,13 +91,12 @@ class Curves:
 
     def speedups(self, shares: Floats) -> Floats:
         """Return the speedup with *shares* PEs. Shape [N, C]."""
-        y = self._filled(shares)
-        return np.asarray((y * (self.slope - self.bend * y) / (1.0 + y * (self.linear + self.square * y))).sum(axis=2))
+        return np.asarray(self._gained(self._filled(shares)).sum(axis=2))
 
     def marginal(self, shares: Floats) -> Floats:
         """Return how much a little more than *shares* would speed up, for each PE. Shape [N, C]."""
         y = self._filled(shares)
-        at = np.where(y < self.width, _slope(self, y), 0.0)
+        at = np.where(y < self.width, slope_at.py_func(self.slope, self.bend, self.linear, self.square, y)[0], 0.0)
         return np.asarray(at.max(axis=2))
 
     def most(self) -> Floats:
@@ -100,11 +105,7 @@ class Curves:
 
     def highest(self) -> Floats:
         """Return the speedup no number of PEs exceeds. Shape [N, C]."""
-        ends = np.where(np.isfinite(self.width), self.width, 0.0)
-        at_end = ends * (self.slope - self.bend * ends) / (1.0 + ends * (self.linear + self.square * ends))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            endless = np.where(self.slope > 0, self.slope / self.linear, 0.0)
-        return np.asarray(np.where(np.isinf(self.width), endless, at_end).sum(axis=2))
+        return np.asarray(self._highest().sum(axis=2))
 
     def held(self, value: Floats) -> Floats:
         """Return the least PEs held where one more must bring more than *value* (above 0, broadcast to [N, C]).
@@ -135,27 +136,35 @@ class Curves:
 
     def at_level(self, level: Floats) -> Floats:
         """Return the least PEs with a speedup of *level* ([N, C]), infinite where none has it. Shape [N, C]."""
-        level = np.broadcast_to(level, self.slope.shape[:2])
-        highest, endless = self.highest(), np.isinf(self.most())
-        short = np.where(endless, level >= highest, level > highest * (1.0 + 1e-12))
-        level = np.where(endless, level, np.minimum(level, highest * (1.0 - 1e-14)))
-        low, high = np.zeros(level.shape), np.ones(level.shape)
-        for _ in range(_HALVINGS):
-            more = (self.speedups(high) < level) & ~short
-            if not more.any():
-                break
-            high = np.where(more, 2.0 * high, high)
-        for _ in range(_HALVINGS):
-            middle = low + (high - low) / 2
-            if ((middle <= low) | (middle >= high)).all():
-                break
-            enough = self.speedups(middle) >= level
-            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-        return np.where(level <= 0, 0.0, np.where(short, np.inf, high))
+        left, found, highest = (
+            np.broadcast_to(level, self.slope.shape[:2]),
+            np.zeros(self.slope.shape[:2]),
+            self._highest(),
+        )
+        for s in range(self.slope.shape[2]):
+            slope, width, bend, linear, square = (array[:, :, s] for array in self.arrays())
+            part = np.minimum(left, highest[:, :, s])
+            b = slope - part * linear  # the root of (bend + part square) y^2 - b y + part
+            with np.errstate(divide="ignore", invalid="ignore"):
+                y = 2.0 * part / (b + np.sqrt(np.maximum(b * b - 4.0 * (bend + part * square) * part, 0.0)))
+            found = found + np.where(part <= 0, 0.0, np.where(part >= highest[:, :, s], width, y))
+            left = left - part
+        return np.where(left > 1e-12 * highest.sum(axis=2), np.inf, found)
 
     def arrays(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
         """Return slope, width, bend, linear and square. Shape [N, C, S] each."""
         return self.slope, self.width, self.bend, self.linear, self.square
+
+    def _gained(self, y: Floats) -> Floats:
+        """Return the speedup by *y* PEs of each piece. Shape [N, C, S]."""
+        return y * (self.slope - self.bend * y) / (1.0 + y * (self.linear + self.square * y))
+
+    def _highest(self) -> Floats:
+        """Return the speedup that each piece adds at most. Shape [N, C, S]."""
+        ends = np.where(np.isfinite(self.width), self.width, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            endless = np.where(self.slope > 0, self.slope / self.linear, 0.0)
+        return np.where(np.isinf(self.width), endless, self._gained(ends))
 
     def _filled(self, shares: Floats) -> Floats:
         """Return how much of each piece *shares* fill. Shape [N, C, S]."""
@@ -167,21 +176,20 @@ class Curves:
         return filled
 
 
-def _slope(of: Curves, y: Floats) -> Floats:
-    below = 1.0 + y * (of.linear + of.square * y)
-    mixed = of.slope * of.square + of.bend * of.linear
-    return np.asarray((of.slope - y * (2.0 * of.bend + mixed * y)) / below**2)
-
-
 @njit(cache=True, error_model="numpy")
 def slopes(shape: Floats, e: int, y: float) -> tuple[float, float]:
     """Return the marginal speedup of piece *e* at *y*, and its derivative; *shape* has five numbers each, [5, E]."""
-    slope, bend, linear, square = shape[0, e], shape[2, e], shape[3, e], shape[4, e]
+    return slope_at(shape[0, e], shape[2, e], shape[3, e], shape[4, e], y)
+
+
+@njit(cache=True, error_model="numpy")
+def slope_at(slope: Number, bend: Number, linear: Number, square: Number, y: Number) -> tuple[Number, Number]:
+    """Return the marginal speedup of a piece at *y*, and its derivative; ``py_func`` does so for arrays of pieces."""
     below = 1.0 + y * (linear + square * y)
     mixed = slope * square + bend * linear
     top = slope - y * (2.0 * bend + mixed * y)
     bent = -2.0 * ((bend + mixed * y) * below + top * (linear + 2.0 * square * y)) / (below * below * below)
-    return top / (below * below), min(bent, 0.0)
+    return top / (below * below), np.minimum(bent, 0.0)
 
 
 @njit(cache=True, error_model="numpy")

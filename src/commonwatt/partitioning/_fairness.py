@@ -1,4 +1,4 @@
-"""How far shares are from being fair or efficient: each function returns by how much, 0 being perfect."""
+"""Fairness and efficiency of shares: each function returns the size of a violation, 0 if there is none."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["best_weighted", "envy", "pareto_violation", "sharing_incentive_viola
 
 
 def sharing_incentive_violation(market: Market, shares: Floats) -> float:
-    """Return the largest part of its entitlement's utility that a tenant loses by taking part (Theorem 3.4.4)."""
+    """Return the largest relative loss of a tenant against its entitlement (sharing incentive, Theorem 3.4.4)."""
     return max(0.0, float((1.0 - market.total(shares) / market.total(market.entitlement())).max()))
 
 
 def envy(market: Market, shares: Floats) -> float:
-    """Return the largest relative gain from another's shares, scaled by the weights of the two.
+    """Return the largest relative gain of a tenant from another's shares, scaled by the ratio of their weights.
 
-    In an equilibrium there is none: the scaled shares cost just what the tenant has.
+    It is 0 in an equilibrium, where the scaled shares cost exactly the tenant's budget.
     """
     own = market.total(shares)
     worst = 0.0
@@ -33,7 +33,7 @@ def envy(market: Market, shares: Floats) -> float:
 
 
 def _by(market: Market, i: int) -> Market:
-    """Return the market in which everybody works as tenant *i* does."""
+    """Return the market in which every tenant has the speedups of tenant *i*."""
     n = len(market.budgets)
     rows = np.full(n, i)
     curves = None if market.curves is None else market.curves.rows(rows)
@@ -41,10 +41,10 @@ def _by(market: Market, i: int) -> Market:
 
 
 def pareto_violation(market: Market, shares: Floats, rounds: int = 200) -> float:
-    """Return a bound on t such that some other shares give every tenant 1 + t times its utility or more.
+    """Return an upper bound on the t for which other shares raise every utility by the factor 1 + t.
 
-    For any positive factors the best sum of utilities so weighted bounds 1 + t from above; the factors are moved
-    towards tenants who gain least, and the least bound is returned. 0 (but for rounding) proves efficiency.
+    The maximum of any weighted sum of relative utilities bounds 1 + t. The weights move towards the tenants with the
+    smallest gain over *rounds* rounds, and the smallest bound is returned. 0, up to rounding, proves Pareto efficiency.
     """
     had = market.total(shares)
     if not (had > 0).all():
@@ -64,10 +64,10 @@ def pareto_violation(market: Market, shares: Floats, rounds: int = 200) -> float
 
 
 def best_weighted(market: Market, factors: Floats) -> Floats:
-    """Return the shares that maximise the sum of utilities times *factors* ([N]): PE by PE where it is worth most.
+    """Return the shares that maximise the sum of utilities times *factors* ([N]). Shape [N, C].
 
-    On each core cluster all who hold shares have the same marginal value, found by bisection; ties of the linear
-    (F = 1) are broken by what is left.
+    On each core cluster all holders have the same marginal value, found by bisection; what is left goes to the linear
+    tenant (F = 1) with the highest value.
     """
     if market.curves is not None:
         return _best_by_curves(market, market.curves, factors)
@@ -95,7 +95,7 @@ def best_weighted(market: Market, factors: Floats) -> Floats:
 
 
 def _best_by_curves(market: Market, curves: Curves, factors: Floats) -> Floats:
-    """Do the same for any law: at the price of a PE at which it is just sold, ties shared out in proportion."""
+    """Do the same for any law; tenants with equal marginal values divide what is left in proportion."""
     scale = factors[:, None]
     high = np.where(market.usable, (scale * curves.marginal(np.zeros_like(market.rate))).max(axis=0), 1.0)
     low = high * 1e-14

@@ -12,7 +12,6 @@ from __future__ import annotations
 import numpy as np
 
 from commonwatt.model.arrays import Floats
-from commonwatt.partitioning._curves import Curves
 from commonwatt.partitioning._market import Market
 
 __all__ = ["busy", "utilization", "weighted_equal_speedup"]
@@ -21,50 +20,25 @@ __all__ = ["busy", "utilization", "weighted_equal_speedup"]
 def weighted_equal_speedup(market: Market) -> Floats:
     """Return the shares that make speedups by weight equal on each core cluster, and as high as can be (eq. 5.1).
 
-    The share that reaches the level t, ``x = t w F / (k - t w (1 - F))``, grows with t, so that the highest level at
-    which shares still fit is found by bisection to the last bit. Tenants who can make no use of a core cluster get
-    none of it (eq. 5.1 with them would be 0 whatever the shares). Where tenants use different core clusters their
-    totals differ. Shape [N, C].
+    The shares that reach a level grow with it, so that the highest level at which they still fit is found by bisection
+    to the last bit. It is below the level at which a law or the PEs of a tenant alone end. Tenants who can make no
+    use of a core cluster get none of it (eq. 5.1 with them would be 0 whatever the shares). Where tenants use different
+    core clusters their totals differ. Shape [N, C].
     """
-    k, f, w = market.rate, market.parallel_fraction, market.budgets[:, None]
-    of_use = k > 0
-    if market.curves is not None:
-        return _equal_by_curves(market, market.curves)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ceiling = np.where(of_use & (f < 1), k / (w * (1.0 - f)), np.inf).min(axis=0)
-        alone = np.where(of_use, k * market.pe_count / (w * (market.pe_count * (1 - f) + f)), np.inf).min(axis=0)
-    low, high = np.zeros(len(ceiling)), np.where(market.usable, np.minimum(ceiling, alone), 0.0)
-    for _ in range(2000):
-        middle = low + (high - low) / 2
-        if ((middle <= low) | (middle >= high)).all():
-            break
-        fits = _at(k, f, w, middle).sum(axis=0) <= market.pe_count
-        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
-    return _at(k, f, w, low)
-
-
-def _at(k: Floats, f: Floats, w: Floats, level: Floats) -> Floats:
-    """Return the shares with which every tenant reaches *level* times its weight, infinite where it cannot."""
-    below = k - level * w * (1.0 - f)
-    shares = np.divide(level * w * f, below, out=np.full_like(k, np.inf), where=below > 0)
-    return np.where(k > 0, shares, 0.0)
-
-
-def _equal_by_curves(market: Market, curves: Curves) -> Floats:
-    """Do the same for any law: the highest level for a weight is where somebody's law or PEs come to an end."""
-    w = market.budgets[:, None]
-    ceiling = np.where(market.rate > 0, curves.highest() / w, np.inf).min(axis=0)
-    alone = np.where(market.rate > 0, market.speedups(np.broadcast_to(market.pe_count, market.rate.shape)) / w, np.inf)
-    low, high = np.zeros(len(ceiling)), np.where(market.usable, np.minimum(ceiling, alone.min(axis=0)), 0.0)
-    of_use = market.rate > 0
+    curves, w, of_use = market.concave, market.budgets[:, None], market.rate > 0
+    alone = market.speedups(np.broadcast_to(market.pe_count, market.rate.shape))
+    highest = np.where(of_use, np.minimum(curves.highest(), alone) / w, np.inf).min(axis=0)
+    low, high = np.zeros(len(highest)), np.where(market.usable, highest, 0.0)
 
     def at(level: Floats) -> Floats:
         return np.where(of_use, curves.at_level(level * w), 0.0)
 
     if np.isfinite(top := at(high)).all() and (top.sum(axis=0) <= market.pe_count).all():
         return top
-    for _ in range(100):
+    for _ in range(2000):
         middle = low + (high - low) / 2
+        if ((middle <= low) | (middle >= high)).all():
+            break
         fits = at(middle).sum(axis=0) <= market.pe_count
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
     return at(low)

@@ -12,10 +12,6 @@ and everything 0 or more. The products are softened to tau times their likely si
 succeed. Where all pieces are endless (Amdahl's law, linear) nobody is sated and everything is sold: there budgets and
 markets are equations from the start, which saves half of the steps; with other pieces that loses its way. Pieces are
 eliminated one by one, then tenants, so that a step costs one system in the C prices.
-
-Where all pieces are straight and endless and there are limits, ``l b = sum x g'`` stands for the budget, and z is in
-money (``g' = l (p + q - z)``). That has the same solutions and is Newton's method on the convex program of Eisenberg
-and Gale, which finds more of them; ``_limited`` finds the others.
 """
 
 from __future__ import annotations
@@ -84,18 +80,7 @@ def polish(
 
     tau becomes *shrink* times smaller with a step that goes all the way. *history* gets the prices after each step.
     """
-    if pieces.earned:  # z is in money on the way
-        at.y[2] /= at.tenant[0, pieces.tenant]
-        best, taken, least = _polish(pieces, at, tau, shrink, limit, history)
-        best.y[2] *= best.tenant[0, pieces.tenant]
-        return best, taken, least
-    return _polish(pieces, at, tau, shrink, limit, history)
-
-
-def _polish(
-    pieces: Pieces, at: Point, tau: float, shrink: float, limit: int, history: list[Floats] | None
-) -> tuple[Point, int, float]:  # fmt: skip
-    if pieces.earned or len(at.prices) <= _FEW:
+    if len(at.prices) <= _FEW:
         prices = np.empty((limit, len(at.prices)))
         taken, least = steps.follow(pieces, at, tau, shrink, 0.0, prices)
         if history is not None:

@@ -29,7 +29,6 @@ class Pieces(NamedTuple):
     keep: Floats  # softness of money kept, 0 where all is spent, [N]
     weight: Floats  # softness of each piece, [E]
     scale: Floats  # [N]
-    earned: bool  # whether a budget is an equation in what its pieces earn, not in what they cost
 
     @classmethod
     def of(
@@ -47,15 +46,14 @@ class Pieces(NamedTuple):
         shape[[0, 2]] /= scale[tenant]
         of_use = on.any(axis=2)
         part = (budgets[:, None] * of_use / of_use.sum(axis=1, keepdims=True)).sum(axis=0)
-        endless, limited = bool(np.isinf(shape[1]).all()), bool(np.isfinite(limits).any())
-        earned = limited and endless and not shape[2:].any()
-        left, keep = float(limited or not endless), float(not endless)
+        endless = bool(np.isinf(shape[1]).all())
+        left, keep = float(not endless or bool(np.isfinite(limits).any())), float(not endless)
         first = np.searchsorted(tenant, np.arange(len(budgets) + 1))
         spread = np.exp(unlike * (2.0 * (np.arange(len(tenant)) * _GOLDEN % 1.0) - 1.0))
-        weight = (budgets[tenant] if earned else (budgets / np.diff(first))[tenant] * part[cluster]) * spread
+        weight = (budgets / np.diff(first))[tenant] * part[cluster] * spread
         return cls(
             first, tenant, cluster, shape, np.ascontiguousarray(pe_count, float), budgets, limits, part, left * part,
-            keep * budgets, weight, scale, earned,
+            keep * budgets, weight, scale,
         )  # fmt: skip
 
     def shares(self, x: Floats) -> Floats:

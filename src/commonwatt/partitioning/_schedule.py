@@ -1,17 +1,18 @@
-"""From shares to execution: whole PEs, and turns on what is left of each core cluster.
+"""Schedule fractional shares: allocate whole PEs, and time-share the remaining ones.
 
-**Space.** A tenant with the share x holds ``n = floor(x)`` PEs all the time and one PE more for the part ``x - n`` of a
-period. Those who share the left-over PEs are laid one after another along them; since none needs one for more than a
-whole period, none is ever on two of them at once. A tenant then runs at s(n) or s(n + 1), on average on the chord of
-the concave s, so that it loses at most ``k (1 - sqrt F) / (1 + sqrt F)`` where it holds less than one PE (there eq. 3.2
-promises what no machine can do) and ``(s'(n) - s'(n + 1)) / 4`` elsewhere; and at most ``s(n + 1) - s(n)`` over the
-units of a period, since turns are whole units.
+**Space shares.** A tenant with the share x holds ``n = floor(x)`` PEs throughout a period and one more PE for the
+fraction ``x - n`` of it. The remaining PEs are filled tenant by tenant (McNaughton's wrap-around rule); as no tenant
+needs one for longer than a period, none is on two of them at once. The tenant runs at s(n) or s(n + 1), on average on
+a chord of the concave s. The loss is at most ``k (1 - sqrt F) / (1 + sqrt F)`` below one PE, where eq. (3.2)
+overstates what a machine can do, and ``(s'(n) - s'(n + 1)) / 4`` above. Rounding turns to whole time units adds at
+most ``s(n + 1) - s(n)`` divided by the units of a period.
 
-**Chords.** Under other laws a share can lie on a chord between two numbers of PEs, n and m, that are not neighbours
-(see ``laws``): a tenant then has n all the time and m - n more, together, for a part of the period. Such turns are
-placed where most PEs are left, the largest first. They need not all fit: who loses turns still has s(n).
+**Chords.** Under other laws a share can lie on a chord between n and m PEs that are not neighbours (see
+``_envelope``). The tenant then holds n PEs throughout and m - n more, all at once, for a fraction of the period. The
+largest turns are placed first, in the units with most free PEs. A turn that does not fit is dropped: the tenant then
+runs at s(n).
 
-**Time.** Tenants take turns on the whole core cluster, each for its part of the period: exact but for whole units.
+**Time shares.** Tenants take turns on the whole core cluster. Only rounding to whole units is lost.
 """
 
 from __future__ import annotations
@@ -31,18 +32,21 @@ __all__ = ["PeSchedule", "loss_bound", "run", "schedule", "timeslice_weights"]
 
 @dataclass(frozen=True)
 class PeSchedule:
-    """Who has what in every period of *units* time units."""
+    """Allocations that repeat in every period of *units* time units."""
 
     units: int
-    whole: Ints  # PEs a tenant has all the time, [N, C]
-    turns: Ints  # units for which it has one PE more (space), or the whole core cluster (time), [N, C]
+    whole: Ints  # PEs a tenant holds throughout, [N, C]
+    turns: Ints  # units with one more PE (space shares), or with the whole core cluster (time shares), [N, C]
     by_time: bool = False
-    more: Ints | None = None  # PEs a tenant has more in its turns, where that is not one; [N, C]
-    when: Bools | None = None  # with them, in which units, [N, C, units]
+    more: Ints | None = None  # additional PEs during turns, if not one; [N, C]
+    when: Bools | None = None  # units of these turns, [N, C, units]
 
 
 def schedule(market: Market, shares: Floats, units: int = 1000, *, by_time: bool = False) -> PeSchedule:
-    """Return the schedule that keeps *shares*; raises ``InputError`` where a number of PEs is not whole."""
+    """Return a schedule for *shares* (in PEs, [N, C]).
+
+    Raises ``InputError`` if *units* is below 1 or a core cluster has a fractional number of PEs.
+    """
     if units < 1:
         raise InputError("a whole number, 1 or more", field="units", value=units)
     pes = np.rint(market.pe_count)
@@ -61,7 +65,7 @@ def schedule(market: Market, shares: Floats, units: int = 1000, *, by_time: bool
 
 
 def _by_chords(market: Market, curves: Curves, shares: Floats, units: int) -> PeSchedule:
-    """Plan by the chord each share lies on; on a curve or an endless line that is one from a whole PE to the next."""
+    """Schedule each share by the ends of its chord; elsewhere by the whole numbers of PEs next to it."""
     low, high = curves.chords(shares)
     whole = np.rint(low).astype(np.int64)
     more = np.maximum(1, np.rint(high - low)).astype(np.int64)
@@ -80,7 +84,7 @@ def _by_chords(market: Market, curves: Curves, shares: Floats, units: int) -> Pe
 
 
 def _whole_units(wanted: Floats, room: Ints) -> Ints:
-    """Round down, then give what is left of *room* ([C]) to the largest remainders, the earlier tenant first."""
+    """Round down to whole units; hand out the rest of *room* ([C]) by largest remainder, ties to the earlier tenant."""
     units = np.floor(wanted + 1e-9).astype(np.int64)
     for c in range(wanted.shape[1]):
         missing = min(int(room[c]), round(float(wanted[:, c].sum()))) - int(units[:, c].sum())
@@ -90,7 +94,7 @@ def _whole_units(wanted: Floats, room: Ints) -> Ints:
 
 
 def loss_bound(market: Market, shares: Floats, units: int = 1000) -> Floats:
-    """Return how much speedup a tenant loses at most on each core cluster by a space schedule. Shape [N, C]."""
+    """Return an upper bound on the speedup that a space schedule loses on each core cluster. Shape [N, C]."""
     k, f = market.rate, market.parallel_fraction
     n = np.floor(shares)
     if market.curves is not None:
@@ -106,9 +110,9 @@ def loss_bound(market: Market, shares: Floats, units: int = 1000) -> Floats:
 
 
 def run(market: Market, plan: PeSchedule) -> Floats:
-    """Run one period, unit by unit, PE by PE; return the speedup each tenant has on each core cluster. Shape [N, C].
+    """Simulate one period unit by unit; return each tenant's mean speedup on each core cluster. Shape [N, C].
 
-    For a schedule by time *market* is that of the space shares: its F says what whole core clusters are worth.
+    For time shares pass the market of space shares, which gives the speedup on a whole core cluster.
     """
     n, c = market.rate.shape
     done = np.zeros((n, c))
@@ -128,7 +132,7 @@ def run(market: Market, plan: PeSchedule) -> Floats:
 
 
 def _lanes(plan: PeSchedule, at: int, pes: int) -> Ints:
-    """Return who has each PE of a core cluster in each unit, -1 for nobody. Shape [PEs, units]."""
+    """Return the tenant on each PE of a core cluster in each unit, -1 for none. Shape [PEs, units]."""
     lanes = np.full((pes, plan.units), -1, np.int64)
     tenants = np.arange(len(plan.turns))
     if plan.by_time:
@@ -144,5 +148,5 @@ def _lanes(plan: PeSchedule, at: int, pes: int) -> Ints:
 
 
 def timeslice_weights(market: Market, shares: Floats) -> Floats:
-    """Return the weights that make ``timeslicing`` keep *shares* as time on each core cluster. Shape [N, C]."""
+    """Return the weights with which ``timeslicing`` enforces *shares* as time on each core cluster. Shape [N, C]."""
     return shares / market.pe_count

@@ -82,7 +82,7 @@ class Equilibrium:
 
 
 def solve(
-    market: Market, *, method: Method = "auto", tolerance: float = 1e-7, change: float | None = None,
+    market: Market, *, method: Method = "auto", tolerance: float = 1e-9, change: float | None = None,
     limit: int | None = None, rounds: int | None = None,
 ) -> Equilibrium:  # fmt: skip
     """Return the equilibrium of *market*.
@@ -156,7 +156,8 @@ class _Search:
                 state = self._bid_to(min(limit, (rounds or few) if number == 0 else max(goal, self.rounds)))
                 pieces = Pieces.of(curves, *size)
                 yield self._polished(pieces, placed(pieces, state.bids, state.prices, tau), tau, shrink, limit)
-        for tau, shrink, unlike in _FROM_ANSWERS:
+        linear = market.limits is not None and not curves.bent
+        for tau, shrink, unlike in _FROM_ANSWERS[: 1 if linear and market.rate.size <= _FEW_PAIRS else None]:
             pieces = Pieces.of(curves, *size, unlike)
             if shrink:
                 start = centred(pieces, pieces.part / market.pe_count, tau)
@@ -167,12 +168,10 @@ class _Search:
             path = follow(pieces, tau=tau, limit=min(limit - self.rounds - self.steps, _LONGEST_PATH))
             self.steps += 0 if path is None else path[1]
             yield None if path is None else (pieces, path[0], [path[0].prices])
-
-        pieces = Pieces.of(curves, *size)
-        if pieces.earned and len(pieces.tenant) <= _FEW_PAIRS:
-            for kind, boldness in (("even", 0.1), ("money", 0.1), ("even", 0.5), ("money", 0.5)):
-                at = follow_path(pieces, boldness, kind)
-                yield pieces, at, [at.prices]
+        if linear:
+            pieces = Pieces.of(curves, *size)
+            at = follow_path(pieces)
+            yield pieces, at, [at.prices]
 
     def _polished(
         self, pieces: Pieces, start: Point, tau: float, shrink: float, limit: int
@@ -187,7 +186,9 @@ class _Search:
         """Take a point if it is the best so far; cross over to the equilibrium where rounding is left."""
         prices, fees = without_crumbs(pieces, at.prices, at.tenant[2])
         off = self._take(pieces, prices, fees, at_bounds(pieces, at), history)
-        if off <= (_ENOUGH if self.market.limits is not None else min(self.tolerance, _FINE)):
+        limited = self.market.limits is not None
+        unsold = at.left > _FINE * pieces.pe_count  # must cost nothing
+        if off <= (_ENOUGH if limited else min(self.tolerance, _FINE)) and not (limited and prices[unsold].any()):
             return
         for prices, fees, x in crossings(pieces, at):
             off = min(off, self._take(pieces, *without_crumbs(pieces, prices, fees), x, history))

@@ -26,8 +26,8 @@ class NewtonWork(NamedTuple):
     v: Floats  # with rho: dx = v (rho - paid dl - l (dp + dq)), [E]
     rho: Floats  # [E]
     inverse: Floats  # constants of dl and dq, and the inverse of a tenant's two equations, [6, N]
-    held: Floats  # shares, 0 where budgets are earned, [N, C]
-    paid: Floats  # p + q, or where budgets are earned what a PE earns: p + q less z, [N, C]
+    held: Floats  # shares, [N, C]
+    paid: Floats  # p + q, [N, C]
     spread: Floats  # sums of v, [N, C]
     sold: Floats  # [C]
     gift: Floats  # sums of v rho, [C]
@@ -86,11 +86,10 @@ def eliminate(pieces: Pieces, at: Point, tau: float, work: NewtonWork) -> float:
             c, x, soft = cluster[e], y[0, e], tau * pieces.weight[e]
             own, bent = slopes(shape, e, x)
             asked = money * (prices[c] + fee)
-            unit = money if pieces.earned else 1.0  # of z
-            paid = own / money if pieces.earned else prices[c] + fee
-            stiff = unit * y[2, e] / x - bent
-            pull = unit * soft / x
-            off = own - asked + unit * y[2, e]
+            paid = prices[c] + fee
+            stiff = y[2, e] / x - bent
+            pull = soft / x
+            off = own - asked + y[2, e]
             if shape[1, e] < np.inf:
                 stiff += y[3, e] / y[1, e]
                 pull -= soft / y[1, e]
@@ -106,15 +105,14 @@ def eliminate(pieces: Pieces, at: Point, tau: float, work: NewtonWork) -> float:
             s2 += paid * paid * v[e]
             s1 += paid * v[e]
             s0 += v[e]
-            if not pieces.earned:
-                held[i, c] += x
+            held[i, c] += x
             work.paid[i, c] = paid
             spread[i, c] += v[e]
             work.sold[c] += x
             work.gift[c] += push
         miss = budgets[i] - spent - tenant[1, i]
         error = max(error, abs(miss) / budgets[i])
-        base = (budgets[i] if pieces.earned else tenant[1, i]) / money
+        base = tenant[1, i] / money
         one = tau * pieces.keep[i] / money - tenant[1, i] - miss + bound
         if limits[i] == np.inf:
             whole = base + s2
@@ -127,8 +125,6 @@ def eliminate(pieces: Pieces, at: Point, tau: float, work: NewtonWork) -> float:
         lack = limits[i] - total - tenant[3, i]
         error = max(error, abs(lack) / limits[i])
         two = g0 + tau * budgets[i] / fee - tenant[3, i] - lack
-        if pieces.earned:
-            total = 0.0  # fees do not change what pieces earn
         a11, a12, a21, a22 = base + s2, money * s1 - total, s1, money * s0 + tenant[3, i] / fee
         apart = 0.0  # s2 less s1^2 / s0, without the difference
         for e in range(first[i], first[i + 1]):
@@ -267,30 +263,12 @@ def advance(pieces: Pieces, at: Point, tau: float, work: NewtonWork, to_prices: 
 
 
 @njit(cache=True, error_model="numpy")
-def _products(pieces: Pieces, at: Point) -> tuple[float, float]:
-    """Return the mean and the largest of the softened products where budgets are earned, in units of tau."""
-    total, most, count = 0.0, 0.0, 0
-    for e in range(len(pieces.weight)):
-        product = at.y[0, e] * at.y[2, e] / pieces.weight[e]
-        total, most, count = total + product, max(most, product), count + 1
-    for i in range(len(pieces.budgets)):
-        if pieces.limits[i] < np.inf:
-            product = at.tenant[2, i] * at.tenant[3, i] / pieces.budgets[i]
-            total, most, count = total + product, max(most, product), count + 1
-    for c in range(len(at.prices)):
-        product = at.prices[c] * at.left[c] / pieces.part[c]
-        total, most, count = total + product, max(most, product), count + 1
-    return total / count, most
-
-
-@njit(cache=True, error_model="numpy")
 def follow(
     pieces: Pieces, at: Point, tau: float, shrink: float, close: float, history: Floats
 ) -> tuple[int, float]:  # fmt: skip
     """Do what ``_newton.polish`` does, for few core clusters; *at* becomes the best point. Return steps and distance.
 
-    Stops at the distance *close*. Fills *history* ([steps at most, C]) with prices. Where budgets are earned, tau is
-    a part of the mean product: there that is far more robust than to wait for the path.
+    Stops at the distance *close*. Fills *history* ([steps at most, C]) with prices.
     """
     size = len(at.prices)
     work, matrix, right = (
@@ -299,14 +277,10 @@ def follow(
         np.empty(size),
     )
     prices, left, tenant, y = at.prices.copy(), at.left.copy(), at.tenant.copy(), at.y.copy()
-    least, last, length, taken, best_at = np.inf, np.inf, 1.0, 0, 0
+    least, last, taken, best_at = np.inf, np.inf, 0, 0
     while taken < len(history) and taken - best_at <= _PATIENCE:
-        most = 0.0
-        if pieces.earned:
-            mean, most = _products(pieces, at)
-            tau = mean * (shrink if length > 0.8 else max(0.4, shrink))
         error = eliminate(pieces, at, tau, work)
-        far = max(most, error) if pieces.earned else distance(tau, error)
+        far = distance(tau, error)
         if far < least:
             least, best_at = far, taken
             prices[:], left[:], tenant[:], y[:] = at.prices, at.left, at.tenant, at.y
@@ -322,7 +296,7 @@ def follow(
             break
         history[taken] = at.prices
         taken += 1
-        if error < 0.1 and not pieces.earned:
+        if error < 0.1:
             tau = shrunk(tau, length, shrink)
     at.prices[:], at.left[:], at.tenant[:], at.y[:] = prices, left, tenant, y
     return taken, least

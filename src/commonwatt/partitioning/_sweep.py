@@ -8,16 +8,17 @@ from itertools import pairwise
 import numpy as np
 
 from commonwatt.model.errors import InputError
+from commonwatt.model.fields import stamp
 from commonwatt.model.partition_file import PartitionFile
 from commonwatt.model.partition_results import PartitionSweepResult, SweepPoint
-from commonwatt.partitioning._answer import divide_all, stamp
+from commonwatt.partitioning._answer import divide_all
 
 __all__ = ["sweep"]
 
 
 def sweep(
     file: PartitionFile, tenant: str, weights: Sequence[float], *, mechanism: str = "fisher", welfare: str = "nash",
-    tolerance: float = 1e-7, iterations: int | None = None, seed: int = 0,
+    tolerance: float = 1e-9, iterations: int | None = None, seed: int = 0,
 ) -> PartitionSweepResult:  # fmt: skip
     """Divide and choose for every weight of *tenant*, the other tenants keeping theirs.
 

@@ -1,8 +1,8 @@
-"""The throughput model of section 3.3: from PEs to the speedup of a tenant on a configuration.
+"""Throughput model of section 3.3: from PEs to the speedup of a tenant on a configuration.
 
-A **PE** is what is allocated: a core, or a hardware thread of a core; whoever writes the input decides. (The thesis
-says a core in 4.1.4; but CFG2 of its Table 5.3 differs from CFG1 in little more than threads.) It has a clock
-frequency f and, for each tenant, a retiring rate r: operations of that tenant's work it completes in a cycle.
+A **PE** is the unit of allocation: a core or a hardware thread, as the input defines it. (Section 4.1.4 of the thesis
+says a core, but CFG2 of its Table 5.3 differs from CFG1 in little more than threads.) It has a clock frequency f and,
+for each tenant, a retiring rate r: operations of that tenant completed per cycle.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ class Pe:
 
 
 def parallel_throughput(core_cluster: Sequence[Pe], tenant: int) -> float:
-    """Return the apparent parallel throughput, the sum over PEs (Definition 3.3.7)."""
+    """Return the apparent parallel throughput: the sum over PEs, in million operations/s (Definition 3.3.7)."""
     if not core_cluster:
         raise InputError("a core cluster with at least one PE", field="core_cluster", value=[])
     return sum(pe.throughput(tenant) for pe in core_cluster)
 
 
 def average_parallel_frequency(core_cluster: Sequence[Pe], tenant: int) -> float:
-    """Return the apparent parallel throughput for each PE (Definition 3.3.8)."""
+    """Return the mean apparent throughput of a PE, in million operations/s (Definition 3.3.8)."""
     return parallel_throughput(core_cluster, tenant) / len(core_cluster)
 
 
 def speedup(
     core_cluster: Sequence[Pe], tenant: int, parallel_fraction: float, base_mhz: float, share: float | None = None
 ) -> float:
-    """Return the speedup over one base PE with a *share* of a core cluster, in PEs: eq. (3.2), all of it eq. (3.1).
+    """Return the speedup over one base PE with a *share* of a core cluster in PEs (eq. 3.2); by default all (eq. 3.1).
 
-    Below one PE the equation overstates: half a PE cannot run serial work at full speed. See ``schedule``.
+    Below one PE the equation overstates: half a PE cannot run serial work at full speed. See ``_schedule``.
     """
     rate = np.array(average_parallel_frequency(core_cluster, tenant) / base_mhz)
     held = len(core_cluster) if share is None else share
@@ -70,7 +70,7 @@ def speedup(
 def serial_speedup(
     core_cluster: Sequence[Pe], tenant: int, parallel_fraction: float, base_mhz: float, serial: Pe
 ) -> float:
-    """Return the speedup when serial work runs on the PE *serial*, not on an average one (before eq. 3.1)."""
+    """Return the speedup if serial work runs on the PE *serial* instead of an average one (text before eq. 3.1)."""
     parallel = parallel_throughput(core_cluster, tenant)
     return 1.0 / (
         (1.0 - parallel_fraction) * base_mhz / serial.throughput(tenant) + parallel_fraction * base_mhz / parallel
@@ -78,7 +78,7 @@ def serial_speedup(
 
 
 def market_of(file: PartitionFile, configuration: PartitionConfiguration) -> Market:
-    """Return the market of *configuration*, as *file* says: PEs, and space or time shares."""
+    """Return the market of *configuration* with the PEs and the space or time shares that *file* specifies."""
     if configuration.core_clusters is None:
         pes, rate = np.array(configuration.pe_count, float), np.array(configuration.rate, float)
     else:
@@ -106,9 +106,9 @@ def _specs(file: PartitionFile, configuration: PartitionConfiguration) -> list[L
 
 
 def laws_of(file: PartitionFile, configuration: PartitionConfiguration) -> list[list[ScalingLaw]]:
-    """Return the law of each tenant on each core cluster, as *file* says it.
+    """Return the scaling law of each tenant on each core cluster.
 
-    Raises ``InputError`` for a ``characterized`` law whose file has not been read (``data.partition.load_partition``).
+    Raises ``InputError`` for a ``characterized`` law whose file was not read (``data.partition.load_partition`` does).
     """
     rows: list[list[ScalingLaw]] = []
     for i in range(len(file.tenants)):

@@ -20,7 +20,7 @@ from commonwatt.model.demand import HORIZON, LOOK_BACK, DemandSeries, FittedPred
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import one_of
 from commonwatt.model.nodes import Cluster
-from commonwatt.model.units import DAY_S
+from commonwatt.model.units import DAY_S, plural
 
 __all__ = [
     "DemandSample", "FitCache", "Past", "check_capacity", "check_forecaster", "demand_of_run", "demand_of_samples",
@@ -151,7 +151,7 @@ def check_capacity(spec: CapacitySpec, cluster: Cluster, past: Past) -> None:
         expected = (
             f"at least {least} steps of demand before the period to fit to: a log that begins earlier, or a model"
         )
-        raise InputError(expected, field="capacity.forecaster", value=f"{have} steps")
+        raise InputError(expected, field="capacity.forecaster", value=plural(have, "step"))
 
 
 def check_forecaster(spec: CapacitySpec, folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from time import perf_counter
 
 import numpy as np
 
@@ -35,6 +36,7 @@ def evaluate_series(
     loaded: LoadedSeries, predictor: Predictor, test_from: int, *, target: float = 0.98,
     total_gpus: int | None = None, gpu_w: float | None = None, margin: float | None = None,
     refit_every: int | None = None, seed: int = 0, progress: Callable[[float], None] = lambda _: None,
+    clock: Callable[[], float] = perf_counter,
 ) -> ForecastEvaluateResult:  # fmt: skip
     """Fit *predictor* before index *test_from* of a series, forecast every later value, and score that.
 
@@ -54,6 +56,8 @@ def evaluate_series(
         Steps after which the predictor is refitted; never if ``None``.
     progress
         Called with the part of the first fit that is done, within 0 and 1.
+    clock
+        Returns seconds from any origin; one that stands still while Numba compiles leaves that out of ``fit_s``.
 
     Raises
     ------
@@ -70,7 +74,7 @@ def evaluate_series(
     calibrator = Calibrator(target, whole_gpus=total_gpus, steps=predictor.horizon)
     room = test_from - predictor.look_back - predictor.horizon
     warm_up = max(0, min(round(_WARM_UP_DAYS * DAY_S / series.step_s), room))
-    timed = TimedPredictor(predictor, progress)
+    timed = TimedPredictor(predictor, progress, clock)
     rolled = roll(timed, series, test_from - warm_up, np.random.default_rng(seed), refit_every, test_from)
     kept = calibrator.follow(series.gpus, rolled.origins, rolled.levels, rolled.gpus)
     on, promised = kept.gpus[-len(actual) :, -1].astype(float), kept.promised[-len(actual) :]

@@ -66,18 +66,23 @@ class TimedPredictor(WrappedPredictor):
     ----------
     progress
         Called with the part of a fit that is done, within 0 and 1, by predictors that report it.
+    clock
+        Returns seconds from any origin; one that stands still while Numba compiles leaves that out.
     """
 
-    def __init__(self, inner: Predictor, progress: Callable[[float], None] = lambda _: None) -> None:
+    def __init__(
+        self, inner: Predictor, progress: Callable[[float], None] = lambda _: None,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:  # fmt: skip
         super().__init__(inner)
-        self._progress = progress
+        self._progress, self._clock = progress, clock
         self.fits_s: list[float] = []
 
     def fit(self, series: DemandSeries, rng: np.random.Generator) -> None:
         """Fit the other and record the duration."""
-        began = perf_counter()
+        began = self._clock()
         _fit(self._inner, series, rng, progress=self._progress)
-        self.fits_s.append(perf_counter() - began)
+        self.fits_s.append(self._clock() - began)
 
 
 def _fit(predictor: Predictor, series: DemandSeries, rng: np.random.Generator, **hooks: Callable[..., Any]) -> None:
@@ -158,6 +163,7 @@ def make_savable(
 def fit_series(
     file: SeriesFile, predictor: FittedPredictor, out: Path, *, until: int | None = None, seed: int = 0,
     go_on: Callable[[], bool] = lambda: True, progress: Callable[[float], None] = lambda _: None,
+    clock: Callable[[], float] = perf_counter,
 ) -> ForecastFitResult:  # fmt: skip
     """Fit *predictor* on the first *until* values of a series (all if ``None``), and write it to *out*.
 
@@ -169,13 +175,15 @@ def fit_series(
         Called before each step of training a network. Once it returns false, training ends and its weights are kept.
     progress
         Called with the part of the work done, within 0 and 1.
+    clock
+        Returns seconds from any origin; one that stands still while Numba compiles leaves that out.
 
     Raises
     ------
     InputError
         For a series too short, and a file that cannot be written.
     """
-    began, series = perf_counter(), file.series
+    began, series = clock(), file.series
     until = len(series) if until is None else until
     _fit(predictor, series.between(0, until), np.random.default_rng(seed), go_on=go_on, progress=progress)
     interrupted = predictor.name != TREES and not go_on()
@@ -195,7 +203,7 @@ def fit_series(
         values=until,
         members=predictor.members,
         interrupted=interrupted,
-        fit_s=perf_counter() - began,
+        fit_s=clock() - began,
     )
 
 

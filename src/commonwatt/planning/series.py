@@ -11,7 +11,7 @@ import numpy as np
 from commonwatt import __version__
 from commonwatt.data.check import locate_input
 from commonwatt.data.demand import demand_of
-from commonwatt.data.generators.demand import DemandSpec, generate_demand
+from commonwatt.data.generators.week import DemandSpec, generate_demand
 from commonwatt.data.guess import guess_format
 from commonwatt.data.log import JobLog, time_of
 from commonwatt.data.readers import READERS, read_log
@@ -136,9 +136,9 @@ class CountedDemand:
 
 
 def generated_demand(days: float, step_s: float, seed: int) -> CountedDemand:
-    """Return a generated series in the likeness of a public cluster."""
+    """Return a synthetic series like those of public clusters."""
     series = generate_demand(DemandSpec(days=days, step_s=step_s), np.random.default_rng(seed))
-    return CountedDemand("generated in the likeness of a public cluster", series)
+    return CountedDemand("generated, like those of public clusters", series)
 
 
 def count_demand(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.demand import LEVELS
 from commonwatt.model.forecast_results import ForecastPlanResult
-from commonwatt.model.units import DAY_S
+from commonwatt.model.units import DAY_S, plural
 from commonwatt.report.palette import policy_colour
 from commonwatt.report.saving import saved
 
@@ -91,9 +91,8 @@ def save_plan(replayed: ReplayedPlan, file: SeriesFile, path: Path) -> None:
     begin_s = file.series.time_s(replayed.begin) if file.dated else math.nan
     with saved(path, (11.0, 7.6)) as figure:
         (fan, knob), (use, bars) = figure.subplots(2, 2, width_ratios=(2.2, 1.0))
-        figure.suptitle(
-            f"{result.model}: {100 * result.target:g}% promised, {result.m} steps of {result.step_s:g} s ahead"
-        )
+        steps_ahead = f"{plural(result.m, 'step')} of {result.step_s:g} s ahead"
+        figure.suptitle(f"{result.model}: {100 * result.target:g}% promised, {steps_ahead}")
         steps = len(actual) + len(ahead)
         at, label = _times(begin_s, result.step_s, steps)
         _fan(fan, at, actual, quantiles, on, ahead, result)
@@ -128,7 +127,7 @@ def _fan(
     axes.plot(times, planned, color=_ON, linewidth=1.1, drawstyle="steps-mid", label="GPUs on")
     if len(actual):
         axes.axvline(at[len(actual) - 1], color="#8a94a0", linestyle=":", linewidth=1)
-    axes.set_title(f"Forecast {result.m} steps ahead, actual demand, and the plan")
+    axes.set_title(f"Forecast {plural(result.m, 'step')} ahead, actual demand, and the plan")
     axes.set_ylabel("GPUs")
     axes.tick_params(axis="x", rotation=20)
     axes.legend(ncols=3, fontsize=7, loc="best")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from commonwatt.model.units import DAY_S, HOUR_S
+from commonwatt.model.units import DAY_S, HOUR_S, plural
 
 __all__ = [
     "UNKNOWN",
@@ -124,11 +124,6 @@ def ratio(value: float | None) -> str:
 def count(value: float | None) -> str:
     """Return a whole number with thousands separated."""
     return UNKNOWN if value is None or not math.isfinite(value) else f"{value:,.0f}"
-
-
-def plural(number: int, noun: str) -> str:
-    """Return ``1 job``, ``2 jobs``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _scaled(value: float | None, units: tuple[tuple[str, float], ...], like: float | None) -> str:

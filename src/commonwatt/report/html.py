@@ -213,7 +213,8 @@ def _charts(result: SimulationResult, records: Sequence[Record], axis: TimeAxis)
 
 def _subtitle(result: SimulationResult) -> str:
     size = f"{fmt.plural(result.jobs, 'job')}, {fmt.plural(result.nodes, 'node')}, {fmt.plural(result.gpus, 'GPU')}"
-    return f"{size}. {result.workload[:1].upper()}{result.workload[1:]}"
+    treated = "; ".join(f"{fmt.count(number)} {how}" for how, number in result.treatments.items())
+    return f"{size}. {result.workload[:1].upper()}{result.workload[1:]}" + (f". {treated}" if treated else "")
 
 
 def _legend(result: SimulationResult) -> str:

@@ -66,13 +66,13 @@ def draw_jobs(axes: Axes, result: MapEvaluateResult) -> None:
 
 
 def draw_bandwidth(axes: Axes, result: MapEvaluateResult) -> None:
-    """Draw what is asked for and what is used over time, against what there is."""
+    """Draw the bandwidth requested and used over time, against the system bandwidth."""
     edges = np.array([0.0, *(interval.to_cycles for interval in result.timeline)])
     used = [interval.used_gbs for interval in result.timeline]
     asked = [interval.requested_gbs for interval in result.timeline]
     limit = result.system_bandwidth_gbs
     axes.stairs(used, edges, fill=True, color="#56B4E9", label="used")
-    axes.stairs(asked, edges, color="#8a94a0", linewidth=0.8, label="asked for")
+    axes.stairs(asked, edges, color="#8a94a0", linewidth=0.8, label="requested")
     axes.axhline(limit, color="#D55E00", linewidth=1.0, label=f"there is ({limit:g})")
     axes.set_ylim(0, 2.0 * limit if max(asked) > limit else 1.2 * limit)
     axes.set_xlim(0, result.makespan_cycles)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from commonwatt.model.results import SimulationResult
+from commonwatt.model.units import plural
 from commonwatt.report import drawing, schedule_plot
-from commonwatt.report.format import plural
 from commonwatt.report.gantt import MOST_NODES, MOST_SEGMENTS
 from commonwatt.report.reduction import heat_map
 from commonwatt.report.saving import SUFFIXES, saved

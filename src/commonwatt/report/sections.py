@@ -174,7 +174,8 @@ def tenant_table(policy: PolicyResult, currency: str) -> str:
     """Return a row for each tenant, most GPU time first."""
     columns = [
         Column("Tenant", number=False), Column("Jobs"), Column("Late jobs"), Column("GPU hours"), Column("Energy"),
-        Column("Energy cost"), Column("Tardiness cost"), Column("Mean waiting"), Column("Mean completion"),
+        Column("Energy cost"), Column("Tardiness cost"), Column("Mean waiting"), Column("p50"), Column("p95"),
+        Column("p99"), Column("Longest"), Column("Mean completion"),
     ]  # fmt: skip
     tenants = sorted(policy.tenants, key=lambda t: (-t.gpu_hours if fmt.known(t.gpu_hours) else math.inf, t.tenant))
     table = html_table(
@@ -182,7 +183,7 @@ def tenant_table(policy: PolicyResult, currency: str) -> str:
         columns,
         in_one_unit(
             (_tenant_row(tenant, currency) for tenant in tenants[:MOST_TENANTS]),
-            {4: fmt.energy, 7: fmt.duration, 8: fmt.duration},
+            {4: fmt.energy, **dict.fromkeys(range(7, 13), fmt.duration)},
         ),
         empty="There are no tenants.",
     )
@@ -273,18 +274,40 @@ def _numbers(result: SimulationResult) -> list[tuple[str, str, Callable[[PolicyR
         ("Late jobs", "ended after their due date", lambda p: fmt.count(p.late_jobs)),
         ("Mean waiting", "submission to first start", alike(fmt.duration, lambda p: p.mean_wait_s)),
         ("95th percentile of waiting", "", alike(fmt.duration, lambda p: p.p95_wait_s)),
+        ("99th percentile of waiting", "", alike(fmt.duration, lambda p: p.p99_wait_s)),
+        ("Longest waiting", "", alike(fmt.duration, lambda p: p.longest_wait_s)),
+        ("Mean time without GPUs", "after preemptions too", alike(fmt.duration, lambda p: p.mean_total_wait_s)),
+        ("Slowdown, median", "completion over run time as requested", lambda p: fmt.ratio(p.slowdown_p50)),
+        ("Slowdown, 99th percentile", "", lambda p: fmt.ratio(p.slowdown_p99)),
+        (
+            "Finish-time fairness, worst",
+            "against 1/n of the cluster",
+            lambda p: fmt.ratio(p.finish_time_fairness.worst),
+        ),
+        ("Finish-time fairness, mean", "", lambda p: fmt.ratio(p.finish_time_fairness.mean)),
         ("Mean completion time", "submission to end", alike(fmt.duration, lambda p: p.mean_jct_s)),
         ("95th percentile of completion time", "", alike(fmt.duration, lambda p: p.p95_jct_s)),
         ("Makespan", "first submission to last end", alike(fmt.duration, lambda p: p.makespan_s)),
         ("GPU utilization", "allocated GPU time", lambda p: fmt.percent(p.gpu_utilization)),
+        (
+            "Energy in the window",
+            "first to last submission, and of the work unfinished then",
+            alike(fmt.energy, lambda p: p.window_energy_kwh),
+        ),
+        ("Cost of that energy", "", lambda p: fmt.money(p.window_cost, currency)),
+        ("GPU utilization in the window", "", lambda p: fmt.percent(p.window_gpu_utilization)),
+        ("Tail", "last submission to last end, not in the window", alike(fmt.duration, lambda p: p.tail_s)),
+        ("Energy in the tail", "", alike(fmt.energy, lambda p: p.tail_energy_kwh)),
         ("Preemptions", "running jobs stopped to wait", lambda p: fmt.count(p.preemptions)),
         ("Migrations", "running jobs moved or resized", lambda p: fmt.count(p.migrations)),
+        ("Most starts of a job", "moves and restarts included", lambda p: fmt.count(p.most_starts)),
         ("Decisions", "rescheduling points", lambda p: fmt.count(p.decisions)),
         ("Scheduler time", "wall clock", alike(fmt.duration, lambda p: p.scheduler_s)),
     ]
 
 
 def _tenant_row(tenant: TenantResult, currency: str) -> Sequence[Cell]:
+    waits = (tenant.mean_wait_s, tenant.p50_wait_s, tenant.p95_wait_s, tenant.p99_wait_s, tenant.longest_wait_s)
     return [
         Cell(tenant.tenant),
         Cell(fmt.count(tenant.jobs), tenant.jobs),
@@ -293,7 +316,7 @@ def _tenant_row(tenant: TenantResult, currency: str) -> Sequence[Cell]:
         Cell(fmt.energy(tenant.energy_kwh), tenant.energy_kwh),
         Cell(fmt.money(tenant.energy_cost, currency), tenant.energy_cost),
         Cell(fmt.money(tenant.tardiness_cost, currency), tenant.tardiness_cost),
-        Cell(fmt.duration(tenant.mean_wait_s), tenant.mean_wait_s),
+        *(Cell(fmt.duration(wait_s), wait_s) for wait_s in waits),
         Cell(fmt.duration(tenant.mean_jct_s), tenant.mean_jct_s),
     ]
 

@@ -13,9 +13,12 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-__all__ = ["summary", "table"]
+__all__ = ["service_table", "summary", "table"]
 
 _TITLES = ("Energy", "Late\ncost", "Total\ncost", "Late\njobs", "Mean\nwait", "Mean\nJCT", "Saved")
+_SERVICE_TITLES = (
+    "Window\nenergy", "Window\ncost", "p99\nwait", "Longest\nwait", "Slowdown\np99", "Unfair", "Most\nstarts",
+)  # fmt: skip
 _SHORT = {
     "\N{NO-BREAK SPACE}million": "M",
     "\N{NO-BREAK SPACE}billion": "bn",
@@ -40,6 +43,39 @@ def table(result: SimulationResult) -> Table:
         saved = "" if policy is ours else _saved(ours, policy)
         style = "bold" if policy is ours else ""
         shown.add_row(*(Text(cell, style=style) for cell in (*cells, saved)))
+    return shown
+
+
+def service_table(result: SimulationResult) -> Table:
+    """Return a row for each policy: energy over the common window, and who waits. Fits 80 columns."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+    from rich.text import Text
+
+    caption = (
+        "Window: first to last submission, with the work unfinished then at what it takes as requested. Slowdown: "
+        "completion over run time as requested. Unfair: worst finish-time fairness, against 1/n of the cluster."
+    )
+    shown = Table(
+        box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), caption_justify="left", caption=escape(caption)
+    )
+    shown.add_column("Policy", overflow="fold", min_width=min(14, max(len(p.policy) for p in result.policies)))
+    for title in _SERVICE_TITLES:
+        shown.add_column(title, justify="right", overflow="fold")
+    policies = result.policies
+    columns = (
+        fmt.column(fmt.energy, [p.window_energy_kwh for p in policies]),
+        [fmt.money(p.window_cost, result.currency) for p in policies],
+        fmt.column(fmt.duration, [p.p99_wait_s for p in policies]),
+        fmt.column(fmt.duration, [p.longest_wait_s for p in policies]),
+        [fmt.ratio(p.slowdown_p99) for p in policies],
+        [fmt.ratio(p.finish_time_fairness.worst) for p in policies],
+        [fmt.count(p.most_starts) for p in policies],
+    )
+    for policy, *cells in zip(policies, *columns, strict=True):
+        style = "bold" if policy is policies[0] else ""
+        shown.add_row(*(Text(cell, style=style) for cell in (policy.policy, *map(_brief, cells))))
     return shown
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from commonwatt.model.errors import InputError
 from commonwatt.model.job_file import MOST_GPUS, JobFile, check_image
 from commonwatt.model.jobs import read_times
+from commonwatt.model.units import plural
 from commonwatt.service.context import ServiceContext
 
 __all__ = ["admit", "check_configurations", "check_limits"]
@@ -65,12 +66,12 @@ def _counts(counts: Sequence[int]) -> None:
 
 def _times(field: str, row: Sequence[float | None] | Mapping[int, float]) -> None:
     if not isinstance(row, Mapping) and len(row) > MOST_GPUS:
-        raise InputError(f"times for 1 to {MOST_GPUS} GPUs", field=field, value=f"{len(row)} times")
+        raise InputError(f"times for 1 to {MOST_GPUS} GPUs", field=field, value=plural(len(row), "time"))
     for count, seconds in row.items() if isinstance(row, Mapping) else enumerate(row, start=1):
         if not 1 <= count <= MOST_GPUS:
             raise InputError(f"GPU counts from 1 to {MOST_GPUS}", field=field, value=count)
         if seconds is not None:
-            _time(f"{field}[{count} GPUs]", seconds)
+            _time(f"{field}[{plural(count, 'GPU')}]", seconds)
 
 
 def _time(field: str, seconds: float) -> None:

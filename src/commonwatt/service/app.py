@@ -1,25 +1,31 @@
-"""The application: all resources and their middleware, with health and metrics for monitoring."""
+"""The application: all resources and their middleware, the dashboard's files, health and metrics."""
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
+from starlette.exceptions import HTTPException
 
 from commonwatt import __version__
 from commonwatt.model.errors import StoreError
 from commonwatt.model.fields import FileModel
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.live_results import Health, ModeOrder, ProblemDetail, TenantOrder, TokenOrder
-from commonwatt.service import cluster, jobs, page, stream, tenants, tokens
+from commonwatt.service import cluster, jobs, stream, tenants, tokens
 from commonwatt.service.auth import Authenticator, Watcher
-from commonwatt.service.context import PREFIX, ServiceContext, context_of
+from commonwatt.service.context import PREFIX, ServiceContext, TtlCache, context_of
 from commonwatt.service.metrics import metrics_page
 from commonwatt.service.middleware import HttpTimes, Middleware
 from commonwatt.service.problems import install, refusals
-from commonwatt.service.ttl_cache import TtlCache
 
 __all__ = ["make_app"]
 
@@ -28,6 +34,7 @@ _BODIES: tuple[type[FileModel], ...] = (JobFile, ModeOrder, TenantOrder, TokenOr
 
 
 _monitoring = APIRouter(tags=["health"])
+_page = APIRouter(include_in_schema=False)
 
 _FAILING: dict[int | str, dict[str, Any]] = {503: {"model": Health, "description": "Not at this time."}}
 
@@ -48,9 +55,9 @@ def make_app(context: ServiceContext) -> FastAPI:
     )  # fmt: skip
     for part in _RESOURCES:
         app.include_router(part.router, responses=refusals(401, 422, 429, 500, 503))
-    for router in (_monitoring, page.router):
+    for router in (_monitoring, _page):
         app.include_router(router)
-    routers = (*(part.router for part in _RESOURCES), _monitoring, page.router)
+    routers = (*(part.router for part in _RESOURCES), _monitoring, _page)
     app.state.routes = [route for router in routers for route in router.routes]
     install(app)
     app.add_middleware(Middleware, observe=times.observe)
@@ -98,3 +105,71 @@ def metrics(request: Request) -> Response:
 def _health(response: Response, *, good: bool) -> Health:
     response.status_code = 200 if good else 503
     return Health(status="ok" if good else "failing", version=__version__)
+
+
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+@dataclass(frozen=True)
+class _Asset:
+    """A file as it is sent."""
+
+    body: bytes
+    packed: bytes
+    digest: str
+    media_type: str
+
+
+@_page.get("/")
+def page(request: Request) -> Response:
+    """Return the page."""
+    return _answer(request, "index.html")
+
+
+@_page.get("/static/{name}")
+def static(request: Request, name: str) -> Response:
+    """Return a file of the page."""
+    return _answer(request, name)
+
+
+def _answer(request: Request, name: str) -> Response:
+    if name not in _sources():
+        raise HTTPException(404)
+    asset = _asset(name)
+    tag = f'"{asset.digest}"'
+    headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding", "Content-Security-Policy": _POLICY}
+    if tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(asset.packed, headers=headers | {"Content-Encoding": "gzip"}, media_type=asset.media_type)
+    return Response(asset.body, headers=headers, media_type=asset.media_type)
+
+
+@cache
+def _sources() -> Mapping[str, Callable[[], bytes]]:
+    """Return a reader for each file by name; no other file can be requested."""
+    folder = resources.files("commonwatt.service").joinpath("static")
+    return {file.name: file.read_bytes for file in folder.iterdir()} | {"plotly.js": _plotly}
+
+
+@cache
+def _asset(name: str) -> _Asset:
+    body = _sources()[name]()
+    media_type = _TYPES["." + name.rpartition(".")[2]]
+    return _Asset(body, gzip.compress(body, 6, mtime=0), hashlib.sha256(body).hexdigest()[:32], media_type)
+
+
+def _plotly() -> bytes:
+    from plotly.offline import get_plotlyjs
+
+    text: str = get_plotlyjs()
+    return text.encode()

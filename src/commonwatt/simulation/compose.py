@@ -21,6 +21,8 @@ from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import PolicySpec, Scenario
 from commonwatt.planning.capacity import Past, demand_of_run, make_capacity
+from commonwatt.simulation.reference import reference_runs
+from commonwatt.simulation.window import Window
 
 __all__ = ["PolicyRun", "TableSource", "check_runs", "run_policy", "slowdowns"]
 
@@ -49,11 +51,12 @@ class TableSource:
 
 @dataclass(frozen=True)
 class PolicyRun:
-    """A finished run: the controller with its state, and the time spent deciding."""
+    """A finished run: the controller with its state, the time spent deciding, and the window common to all runs."""
 
     controller: Controller
     scheduler_s: float
     capacity: CapacitySpec | None = None
+    window: Window | None = None  # none without jobs
 
 
 def slowdowns(scenario: Scenario, jobs: int, seed: int) -> Floats:
@@ -85,7 +88,7 @@ def run_policy(
     *past* is the demand before the period, for a capacity plan that forecasts. A plan with foresight runs twice.
     The run ends with its last job, at the latest at *until_s*.
     """
-    unused = spec.unused_nodes or scenario.unused_nodes
+    unused, preemption = spec.unused_nodes or scenario.unused_nodes, spec.preemption or scenario.preemption
     plan = spec.capacity or scenario.capacity
     foreseen = None
     if plan is not None and plan.policy == "foresight":
@@ -94,8 +97,8 @@ def run_policy(
             run_policy(scenario, first, cluster, table, seed, until_s=until_s).controller.samples, plan.step_s
         )
     world = World(
-        restart_s=scenario.preemption.restart_s,
-        lose_work=scenario.preemption.lose_work,
+        restart_s=preemption.restart_s,
+        lose_work=preemption.lose_work,
         unused_state=unused.state if plan is None else None,
         unused_after_s=unused.after_s,
         slowdown=slowdowns(scenario, len(table), seed),
@@ -109,8 +112,8 @@ def run_policy(
         rules=Rules(
             interval_s=scenario.interval_s,
             postponement_penalty=scenario.postponement_penalty,
-            restart_s=scenario.preemption.restart_s,
-            preempt=scenario.preemption.allowed,
+            restart_s=preemption.restart_s,
+            preempt=preemption.allowed,
             half_life_s=spec.half_life_s,
         ),
         tariff=scenario.electricity.tariff(),
@@ -118,16 +121,31 @@ def run_policy(
         tenant_weights={tenant.name: tenant.weight for tenant in scenario.tenants},
         capacity=None if plan is None else make_capacity(plan, cluster, past or Past(), seed, foreseen),
     )
-    spent_s = run(controller, VirtualClock(engine), TableSource(table), on_tick, until_s)
-    return PolicyRun(controller, spent_s, plan)
+    window, at_tick = _window(scenario, controller, table, world.slowdown, on_tick)
+    spent_s = run(controller, VirtualClock(engine), TableSource(table), at_tick, until_s)
+    return PolicyRun(controller, spent_s, plan, window)
+
+
+def _window(
+    scenario: Scenario, controller: Controller, table: JobArrays, slowdown: Floats, on_tick: Callable[[float], None]
+) -> tuple[Window | None, Callable[[float], None]]:
+    """Return the window of the run, which its ledger feeds, and what to call at each tick."""
+    if not len(table):
+        return None, on_tick
+    reference = reference_runs(scenario, controller.cluster, table, slowdown)
+    window = Window.of(table, controller.tariff, reference)
+    rows = {name: j for j, name in enumerate(table.names)}
+    controller.ledger.on_metered = window.metered
+
+    def at_tick(now_s: float) -> None:
+        window.tick(controller, rows, now_s)
+        on_tick(now_s)
+
+    return window, at_tick
 
 
 def _outages(scenario: Scenario, cluster: Cluster) -> tuple[Outage, ...]:
-    at = {name: (i,) for i, name in enumerate(cluster.names)}
-    for i, name in enumerate(cluster.names):
-        if ":" in name:  # a part of a machine, which is down with all its parts
-            host = name.rpartition(":")[0]
-            at[host] = (*at.get(host, ()), i)
+    at = cluster.by_name()
     for outage in scenario.outages:
         if outage.node not in at:
             raise InputError("the name of a node", field="outages.node", value=outage.node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 
 from commonwatt import __version__
+from commonwatt.data.log import JobLog
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import MissingExtraError
 from commonwatt.model.jobs import JobArrays
@@ -36,7 +37,8 @@ T = TypeVar("T")
 
 SPREAD_OF = (
     "energy_kwh", "energy_cost", "tardiness_cost", "total_cost", "lower_bound_cost", "late_jobs", "mean_jct_s",
-    "p95_jct_s", "mean_wait_s", "makespan_s", "preemptions", "migrations", "gpu_utilization",
+    "p95_jct_s", "mean_wait_s", "longest_wait_s", "slowdown_p99", "window_energy_kwh", "window_cost",
+    "makespan_s", "preemptions", "migrations", "gpu_utilization",
 )  # fmt: skip
 
 
@@ -66,6 +68,8 @@ class Prepared:
     sentence: str  # source of the jobs
     seed: int
     past: Past = field(default_factory=Past)
+    log: JobLog | None = None  # a row for each of the jobs, if they are from a log
+    treatments: Mapping[str, int] = field(default_factory=dict)
 
     def digest(self) -> str:
         """Return the SHA-256 of the scenario (without paths of its log and profiles), its jobs and forecast models."""
@@ -73,7 +77,7 @@ class Prepared:
             "workload": {"path": True, "jobs": {"__all__": {"profile"}}},
             "gpu_types": {"__all__": {"profile"}},
         }
-        document = self.scenario.model_dump(mode="json", exclude=paths)
+        document = _as_before(self.scenario.model_dump(mode="json", exclude=paths))
         sha = hashlib.sha256(json.dumps(document, sort_keys=True).encode())
         for column in vars(self.table).values():
             sha.update(column.tobytes() if isinstance(column, np.ndarray) else repr(column).encode())
@@ -88,6 +92,20 @@ class Prepared:
         tariff = self.scenario.electricity.tariff()
         slowdown = slowdowns(self.scenario, len(self.table), self.seed)
         return lower_bound(self.table, self.cluster, tariff, slowdown)
+
+
+_ADDED: dict[str, object] = {
+    "malleable": True, "other_types": True, "rule": "drawn", "limit_factor": 1.0, "preemption": None,
+    "gpu_types": {}, "host": None,
+}  # fmt: skip
+"""Fields added since 0.1.0 with their defaults: where they have these, the digest is that of a file without them."""
+
+
+def _as_before(document: Any) -> Any:  # noqa: ANN401
+    if isinstance(document, dict):
+        kept = {key: value for key, value in document.items() if key not in _ADDED or value != _ADDED[key]}
+        return {key: _as_before(value) for key, value in kept.items()}
+    return [_as_before(value) for value in document] if isinstance(document, list) else document
 
 
 class RunsInterruptedError(KeyboardInterrupt):
@@ -222,6 +240,7 @@ def _result(prepared: Prepared, policies: list[PolicyResult]) -> SimulationResul
         jobs=len(prepared.table),
         nodes=len(prepared.cluster),
         gpus=prepared.cluster.total_gpus,
+        treatments=dict(prepared.treatments),
         policies=tuple(policies),
     )
 

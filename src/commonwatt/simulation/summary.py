@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 
 from commonwatt.control.controller import Controller
 from commonwatt.control.events import Event, EventKind
-from commonwatt.control.ledger import Account
-from commonwatt.model.arrays import Floats
+from commonwatt.control.ledger import Account, Ledger
+from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.results import CapacityResult, LedgerRow, PolicyResult, TenantResult
 from commonwatt.model.units import HOUR_S, J_PER_KWH, MICRO, NANO, plural
 from commonwatt.simulation.compose import PolicyRun
 from commonwatt.simulation.record import EventColumns, JobColumns, Record, SampleColumns, Segments
+from commonwatt.simulation.reference import ReferenceRuns
+from commonwatt.simulation.waiting import bounded_slowdown, finish_time_fairness, time_without_gpus_s
+from commonwatt.simulation.window import Window
 
-__all__ = ["record_of"]
+__all__ = [
+    "account_columns",
+    "percentiles_s",
+    "policy_result",
+    "record_of",
+    "service_fields",
+    "why_late",
+    "window_fields",
+]
 
 
 _BEGINS = {EventKind.STARTED, EventKind.RESUMED, EventKind.RESIZED, EventKind.MIGRATED}
@@ -27,15 +41,28 @@ def record_of(run: PolicyRun, policy: str, table: JobArrays, lower_bound: float)
     events = controller.log.since(0)
     fastest_s = np.minimum.reduceat(table.config_time_s, table.start[:-1])
     row_of = {name: j for j, name in enumerate(table.names)}
-    fastest_s = fastest_s[[row_of[name] for name in controller.registry.names]]
-    jobs = _jobs(controller, fastest_s, events)
-    samples = _samples(controller)
+    rows = np.array([row_of[name] for name in controller.registry.names], dtype=np.int64)
+    jobs = _jobs(controller, fastest_s[rows], events)
+    samples, segments = _samples(controller), _segments(events)
     return Record(
         policy=policy,
         cluster=controller.cluster,
-        result=_result(run, policy, jobs, samples, lower_bound),
+        result=policy_result(
+            policy,
+            jobs,
+            samples,
+            controller.ledger,
+            controller.cluster.total_gpus,
+            lower_bound,
+            **_service(run, jobs, segments, rows),
+            preemptions=controller.preemptions,
+            migrations=controller.migrations,
+            decisions=len(samples.time_s),
+            scheduler_s=run.scheduler_s,
+            capacity=_capacity(run, samples),
+        ),
         jobs=jobs,
-        segments=_segments(events),
+        segments=segments,
         samples=samples,
         events=_events(controller, events),
     )
@@ -46,25 +73,32 @@ def _known(value: int | None, unit: float) -> float:
 
 
 def _jobs(controller: Controller, fastest_s: Floats, events: list[Event]) -> JobColumns:
-    registry, ledger = controller.registry, controller.ledger
-    count = len(registry)
-    accounts = [ledger.jobs.get(handle, Account()) for handle in range(count)]
+    registry = controller.registry
     columns = {name: np.array(registry.job(name), dtype=float) for name in ("submit_s", "due_s", "began_s", "ended_s")}
     return JobColumns(
         name=tuple(registry.names),
         tenant=tuple(registry.tenants[t] for t in registry.job("tenant")),
         tardiness_weight=np.array(registry.job("weight"), dtype=float),
         starts=np.array(registry.job("starts"), dtype=np.int64),
-        energy_j=np.array([_known(account.energy_uj, MICRO) for account in accounts]),
-        energy_cost=np.array([_known(account.cost_n, NANO) for account in accounts]),
-        gpu_s=np.array([account.gpu_us / MICRO for account in accounts]),
+        **account_columns(controller.ledger, len(registry)),
         fastest_s=fastest_s,
-        why_late=_why_late(columns, fastest_s, events),
+        why_late=why_late(columns, fastest_s, events),
         **columns,
     )
 
 
-def _why_late(columns: dict[str, Floats], fastest_s: Floats, events: list[Event]) -> tuple[str, ...]:
+def account_columns(ledger: Ledger, count: int) -> dict[str, Floats]:
+    """Return the columns of ``JobColumns`` that the accounts of the jobs 0 to *count* - 1 give."""
+    accounts = [ledger.jobs.get(handle, Account()) for handle in range(count)]
+    return {
+        "energy_j": np.array([_known(account.energy_uj, MICRO) for account in accounts]),
+        "energy_cost": np.array([_known(account.cost_n, NANO) for account in accounts]),
+        "gpu_s": np.array([account.gpu_us / MICRO for account in accounts]),
+    }
+
+
+def why_late(columns: Mapping[str, Floats], fastest_s: Floats, events: Sequence[Event]) -> tuple[str, ...]:
+    """Return one sentence for each late job, else ""."""
     late = columns["ended_s"] > columns["due_s"]
     stops = np.zeros(len(late), dtype=np.int64)
     first_wait: dict[int, str] = {}
@@ -144,10 +178,61 @@ def _events(controller: Controller, events: list[Event]) -> EventColumns:
     )
 
 
-def _result(run: PolicyRun, policy: str, jobs: JobColumns, samples: SampleColumns, lower_bound: float) -> PolicyResult:
-    controller = run.controller
-    meter = controller.ledger.meter
-    jct_s, wait_s = jobs.ended_s - jobs.submit_s, jobs.began_s - jobs.submit_s
+def _service(run: PolicyRun, jobs: JobColumns, segments: Segments, rows: Ints) -> dict[str, Any]:
+    """Return the fields on waiting, fairness and the common window; *rows* are those of the jobs in the table."""
+    window = run.window
+    if window is None:  # pragma: no cover - a simulation has jobs
+        msg = "a run without jobs has no result"
+        raise ValueError(msg)
+    gpus = run.controller.cluster.total_gpus
+    return service_fields(jobs, segments, window.reference, rows, gpus) | window_fields(window, jobs, gpus)
+
+
+def service_fields(
+    jobs: JobColumns, segments: Segments, reference: ReferenceRuns, rows: Ints, gpus: int
+) -> dict[str, Any]:
+    """Return the fields of ``PolicyResult`` on waiting and fairness."""
+    wait_s, total_s = jobs.began_s - jobs.submit_s, time_without_gpus_s(jobs, segments)
+    slowdown = bounded_slowdown(jobs, reference, rows)
+    return {
+        "mean_wait_s": float(wait_s.mean()),
+        **percentiles_s(wait_s),
+        "mean_total_wait_s": float(total_s.mean()),
+        "p99_total_wait_s": float(np.percentile(total_s, 99)),
+        "longest_total_wait_s": float(total_s.max()),
+        "slowdown_p50": float(np.percentile(slowdown, 50)),
+        "slowdown_p99": float(np.percentile(slowdown, 99)),
+        "finish_time_fairness": finish_time_fairness(jobs, reference, rows, gpus),
+        "most_starts": int(jobs.starts.max()),
+    }
+
+
+def percentiles_s(wait_s: Floats) -> dict[str, float]:
+    """Return the percentiles of *wait_s* that results have, and the longest."""
+    shares = {f"p{q}_wait_s": float(np.percentile(wait_s, q)) for q in (50, 95, 99)}
+    return shares | {"longest_wait_s": float(wait_s.max())}
+
+
+def window_fields(window: Window, jobs: JobColumns, gpus: int) -> dict[str, Any]:
+    """Return the fields of ``PolicyResult`` on the common window and the tail."""
+    used_s, tail_uj = window.inside.gpu_us / MICRO, window.after.energy_uj
+    return {
+        "window_energy_kwh": window.energy_kwh,
+        "window_cost": window.cost,
+        "window_gpu_utilization": used_s / (gpus * window.length_s) if window.length_s > 0 else None,
+        "unfinished_energy_kwh": window.unfinished_kwh,
+        "tail_s": max(0.0, float(jobs.ended_s.max()) - window.to_s),
+        "tail_energy_kwh": None if tail_uj is None else tail_uj / MICRO / J_PER_KWH,
+    }
+
+
+def policy_result(
+    policy: str, jobs: JobColumns, samples: SampleColumns, ledger: Ledger, gpus: int, lower_bound: float,
+    **fields: Any,  # noqa: ANN401
+) -> PolicyResult:  # fmt: skip
+    """Return the result of a run on a cluster of *gpus* GPUs; *fields* are those that cannot be told from the rest."""
+    meter = ledger.meter
+    jct_s = jobs.ended_s - jobs.submit_s
     end_s, first_s = float(jobs.ended_s.max()), float(jobs.submit_s.min())
     tardiness = float(jobs.tardiness_cost.sum())
     cost = None if meter.cost_n is None else meter.cost_n / NANO
@@ -164,17 +249,11 @@ def _result(run: PolicyRun, policy: str, jobs: JobColumns, samples: SampleColumn
         late_jobs=int((jobs.late_s > 0).sum()),
         mean_jct_s=float(jct_s.mean()),
         p95_jct_s=float(np.percentile(jct_s, 95)),
-        mean_wait_s=float(wait_s.mean()),
-        p95_wait_s=float(np.percentile(wait_s, 95)),
         makespan_s=end_s - first_s,
-        preemptions=controller.preemptions,
-        migrations=controller.migrations,
-        gpu_utilization=allocated_gpu_s / (controller.cluster.total_gpus * (end_s - first_s)),
-        decisions=len(samples.time_s),
-        scheduler_s=run.scheduler_s,
+        gpu_utilization=allocated_gpu_s / (gpus * (end_s - first_s)),
         tenants=_tenants(jobs),
-        ledger=_ledger(controller),
-        capacity=_capacity(run, samples),
+        ledger=_ledger(ledger),
+        **fields,
     )
 
 
@@ -222,13 +301,13 @@ def _tenants(jobs: JobColumns) -> tuple[TenantResult, ...]:
                 gpu_hours=float(jobs.gpu_s[own].sum()) / HOUR_S,
                 mean_jct_s=float((jobs.ended_s - jobs.submit_s)[own].mean()),
                 mean_wait_s=float((jobs.began_s - jobs.submit_s)[own].mean()),
+                **percentiles_s((jobs.began_s - jobs.submit_s)[own]),
             )
         )
     return tuple(results)
 
 
-def _ledger(controller: Controller) -> tuple[LedgerRow, ...]:
-    ledger = controller.ledger
+def _ledger(ledger: Ledger) -> tuple[LedgerRow, ...]:
     all_jobs = Account()
     for account in ledger.jobs.values():
         all_jobs.add(account)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt.data.series_files import FIRST_DATE_S, iso_moment
-from commonwatt.data.workload import demand_before, make_workload, period_begins_s
+from commonwatt.data.workload import Made, demand_before, make_workload, period_begins_s
 from commonwatt.forecasting import PREDICTORS
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
@@ -33,6 +33,8 @@ def prepare(scenario: Scenario, folder: Path, seed: int) -> Prepared:
         raise InputError("distinct tenant names", field="tenants.name", value=twice[0])
     for tenant in sorted(set(named) - set(made.table.tenants)):
         raise InputError(f"a tenant of the workload ({', '.join(made.table.tenants)})", field="tenants", value=tenant)
+    if made.workload is not None:
+        scenario = scenario.model_copy(update={"workload": made.workload})
     check_runs(scenario, cluster, made.table)
     past = _past(scenario, folder, seed)
     for plan in _plans(scenario):
@@ -41,7 +43,15 @@ def prepare(scenario: Scenario, folder: Path, seed: int) -> Prepared:
         begin_s = period_begins_s(scenario.workload, folder)
         for file in past.models:
             _check_fitted_before(folder / file, begin_s)
-    return Prepared(scenario, cluster, made.table, made.sentence, seed, past)
+    return Prepared(scenario, cluster, made.table, made.sentence, seed, past, made.log, _treatments(made))
+
+
+def _treatments(made: Made) -> dict[str, int]:
+    """Return how many jobs and nodes were not taken as they are, by how."""
+    powerless = sum(node.count for node in made.nodes if node.idle_w == 0 and node.gpu_w == 0)
+    return dict(made.treatments) | (
+        {"nodes of no power (idle_w and gpu_w are 0): cost nothing": powerless} if powerless else {}
+    )
 
 
 def _check_fitted_before(path: Path, begin_s: float | None) -> None:

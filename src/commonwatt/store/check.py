@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from commonwatt.model.errors import StoreError
+from commonwatt.model.units import plural
 from commonwatt.store import tables
 from commonwatt.store.api_store import job_row
 from commonwatt.store.claim import claimed
@@ -113,13 +114,13 @@ def _of_job(job: JobRow, *, ordered: bool) -> Iterator[str]:
     """Check a job; whether one that is *ordered* to start did so is unknown: its place may still be in use."""
     running = job.status is JobStatus.RUNNING
     if running != bool(job.nodes):
-        yield f"it is {job.status} and has {len(job.nodes)} nodes"
+        yield f"it is {job.status} and has {plural(len(job.nodes), 'node')}"
     elif running and not ((job.attempts or ordered) and job.started_s is not None and job.gpus):
         yield "it runs, but was never started or has no GPUs"
     if (job.status in ACTIVE) != (job.ended_s is None):
         yield f"it is {job.status}, and has {'no' if job.ended_s is None else 'an'} end time"
     if job.settled > job.attempts:
-        yield f"{job.settled} of its runs are accounted for, but it was started {job.attempts} times"
+        yield f"{job.settled} of its runs are accounted for, but it was started {plural(job.attempts, 'time')}"
     if not 0 <= job.kept_epochs <= max(job.done_epochs, job.file.epochs):
         yield f"{job.kept_epochs:g} epochs of it are kept, {job.done_epochs:g} done"
 
@@ -147,7 +148,7 @@ def _events(c: sa.Connection) -> Iterator[Defect]:
             if pruned is None or (ended_s or 0.0) >= float(pruned):
                 yield Defect("events", number, f"it is {status}, but no event says so")
         elif ends_seen > 1:
-            yield Defect("events", number, f"it ended {int(ends_seen)} times")
+            yield Defect("events", number, f"it ended {plural(int(ends_seen), 'time')}")
         elif kind != _LAST.get(JobStatus(status)):
             yield Defect("events", number, f"it is {status}, but an event says it is {kind}")
         elif last != end:

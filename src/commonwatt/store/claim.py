@@ -81,7 +81,7 @@ def claim_store(database: Database) -> Claim:
         with database.reading(what="claim") as c:
             value = get_setting(c, _SETTING)
         who = "another controller" if value is None else f"another controller, {_holder(value)},"
-        raise StoreError(f"{who} runs on the store {database}; only one may")
+        raise StoreError(f"{who} already runs on the store {database}")
     token = secrets.token_hex(16)
     try:
         value = {"token": token, "pid": os.getpid(), "host": socket.gethostname()}

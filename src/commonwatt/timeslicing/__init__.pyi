@@ -1,8 +1,8 @@
+from ._answer import Fairness as Fairness
 from ._answer import answer as answer
+from ._answer import fairness as fairness
+from ._answer import phi_fair as phi_fair
 from ._energy import EnergyLedger as EnergyLedger
-from ._fairness import Fairness as Fairness
-from ._fairness import fairness as fairness
-from ._fairness import phi_fair as phi_fair
 from ._policies import Etf as Etf
 from ._policies import make as make
 from ._problem import QuantumProblem as QuantumProblem

@@ -10,7 +10,7 @@ get what Algorithm 1 gives them. Slices are computed anew when the set of tenant
 a power or the policy. A tenant that comes (back) starts at the least virtual runtime there is, or at its own if that
 is greater: idleness earns no credit, and going to and fro repays no debt. Idle tenants have no slice.
 
-The scheduler knows no clock and no device: it is told how long each step took. It is not thread-safe.
+The scheduler knows no clock and no device: the caller reports how long each step took. It is not thread-safe.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def test_jobs_of_others_are_seen_respected_and_left_alone(site, slurm, settings,
     for client in (slurm, plain):
         engine = SlurmEngine(contract_cluster(), tmp_path, lambda name: sleeper(), slurm=client, settings=settings)
         assert engine.nodes().usable_gpus.tolist() == [1, 2]
-        with pytest.raises(EngineError, match="1 GPUs free, not 2"):
+        with pytest.raises(EngineError, match="1 GPU free, not 2"):
             engine.apply([Start(1, "j", (0,), 2)])
         assert engine.poll() == []
     me = getpass.getuser()

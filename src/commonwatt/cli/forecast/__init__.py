@@ -6,16 +6,15 @@ import click
 
 from commonwatt.cli.forecast.demand import demand
 from commonwatt.cli.forecast.evaluate import evaluate
-from commonwatt.cli.forecast.fit import fit
+from commonwatt.cli.forecast.fit import fit, predict
 from commonwatt.cli.forecast.plan import plan
-from commonwatt.cli.forecast.predict import predict
 
 __all__ = ["command"]
 
 
 @click.group()
 def command() -> None:
-    """Forecast how many GPUs must be on: quantiles of demand, and a promise that is kept.
+    """Forecast GPU demand in quantiles, and plan how many GPUs stay on to keep a promise.
 
     \b
     Examples:

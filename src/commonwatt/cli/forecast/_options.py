@@ -46,13 +46,13 @@ def series_options(command: F) -> F:
     """Add the options that select the demand in SERIES."""
     for option in (
         click.option("--max-gap", type=NumberRange(0, infinite=True), default=86400.0, show_default=True, metavar="S",
-                     help="Longest gap between two rows that is filled with unknown values, seconds."),
+                     help="Longest gap between rows to fill with unknown values, seconds."),
         click.option("--where", "where", multiple=True, metavar="COLUMN=VALUE",
-                     help="Only the rows with this value: one tenant or virtual cluster of several; repeatable."),
+                     help="Keep only rows with this value, such as one tenant's; repeatable."),
         click.option("--time", "time_column", metavar="NAME",
-                     help="The time column.  [default: time, t_s, time_s, ds or timestamp]"),
+                     help="Time column.  [default: time, t_s, time_s, ds or timestamp]"),
         click.option("--column", default="gpus", show_default=True, metavar="NAME",
-                     help="The column with the demand; of a job log gpus (running) or wanted_gpus."),
+                     help="Demand column; for a job log, gpus (running) or wanted_gpus (waiting too)."),
     ):  # fmt: skip
         command = option(command)
     return command
@@ -62,9 +62,9 @@ def window_options(command: F) -> F:
     """Add the options for the look-back and the horizon of a predictor."""
     for option in (
         click.option("--horizon", type=click.IntRange(1, _MOST_HORIZON), metavar="M",
-                     help="Steps forecast.  [default: 5]"),
+                     help="Steps to forecast.  [default: 5]"),
         click.option("--look-back", type=click.IntRange(1, _MOST_LOOK_BACK), metavar="N",
-                     help="Values used for a forecast.  [default: 120]"),
+                     help="Past values to forecast from.  [default: 120]"),
     ):  # fmt: skip
         command = option(command)
     return command

@@ -9,6 +9,7 @@ import click
 
 from commonwatt.cli.forecast._options import NumberRange, naming_options, pairs
 from commonwatt.cli.output import json_option, print_json, say, seed_option
+from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
     from commonwatt.model.forecast_results import ForecastDemandResult
@@ -19,21 +20,23 @@ __all__ = ["demand"]
 
 @click.command()
 @click.argument("log", required=False)
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the series here: CSV or .parquet.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the series to FILE: CSV or .parquet."
+)
 @click.option("--format", "source", metavar="NAME", help="philly, alibaba, helios, slurm, swf or csv.")
 @click.option(
     "--column", "columns", multiple=True, metavar="OURS=THEIRS",
-    help="csv: the column for job, tenant, submit_s, duration_s, gpus, ...; repeatable.",
+    help="csv: name of the column for job, tenant, submit_s, duration_s, gpus, ...; repeatable.",
 )  # fmt: skip
-@click.option("--tenant", metavar="NAME", help="Only the jobs of one tenant.")
+@click.option("--tenant", metavar="NAME", help="Count only jobs of this tenant.")
 @click.option("--step", "step_s", type=NumberRange(0, min_open=True), default=60.0, show_default=True, metavar="S",
               help="Time between two values, seconds.")  # fmt: skip
-@click.option("--begin", metavar="TIME", help="First instant: ISO 8601, or seconds on the log's clock.")
-@click.option("--end", metavar="TIME", help="First instant not counted.")
+@click.option("--begin", metavar="TIME", help="Begin of the series: ISO 8601, or seconds on the log's clock.")
+@click.option("--end", metavar="TIME", help="End of the series, exclusive.")
 @click.option("--prometheus", "url", metavar="URL", help="Query this Prometheus instead of reading a LOG.")
-@click.option("--query", help="The query, with one series as its result: sum(...).")
+@click.option("--query", help="PromQL query that returns one series, such as sum(...).")
 @click.option("--days", type=NumberRange(0.1, 3650), default=14.0, show_default=True,
-              help="Length, where LOG is the word generated.")  # fmt: skip
+              help="Days to generate.")  # fmt: skip
 @seed_option
 @json_option
 def demand(
@@ -41,11 +44,11 @@ def demand(
     step_s: float, begin: str | None, end: str | None, url: str | None, query: str | None, days: float, seed: int,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Count GPUs wanted over time: from the job log LOG, a public log by its name, or Prometheus.
+    """Make a demand series, GPUs over time, from the job log LOG, a public log by its name, or Prometheus.
 
     The file has the columns time, gpus (jobs running) and wanted_gpus (jobs running or waiting). If the log has no
-    start times, jobs count from their submission and the two columns are equal. LOG may be the word generated: a series
-    in the likeness of a public cluster, with jumps, drift, an outage and gaps.
+    start times, jobs count from their submission and the two columns are equal. With the word generated for LOG, the
+    series is synthetic: like those of public clusters, with jumps, drift, an outage and gaps.
 
     \b
     Examples:
@@ -96,9 +99,11 @@ def _queried(url: str, query: str | None, begin: str | None, end: str | None, st
 
 
 def _show(result: ForecastDemandResult) -> None:
-    click.echo(f"{result.source}: {result.values:,} values, every {result.step_s:g} s, {result.first} to {result.last}")
+    click.echo(
+        f"{result.source}: {plural(result.values, 'value')}, every {result.step_s:g} s, {result.first} to {result.last}"
+    )
     if result.unknown:
-        click.echo(f"unknown     {result.unknown:,} values")
+        click.echo(f"unknown     {plural(result.unknown, 'value')}")
     if result.mean_gpus is not None:
         click.echo(f"running     mean {result.mean_gpus:.1f} GPUs, most {result.most_gpus:g}")
     if result.mean_wanted_gpus is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from commonwatt.cli.compiling import compiling
 from commonwatt.cli.forecast._options import (
     MOST_GPUS,
     NumberRange,
@@ -16,6 +17,7 @@ from commonwatt.cli.forecast._options import (
     window_options,
 )
 from commonwatt.cli.output import json_option, print_json, progress_bar, seed_option
+from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
     from commonwatt.model.forecast_results import ForecastEvaluateResult
@@ -34,7 +36,7 @@ __all__ = ["evaluate"]
     help="gru, bilstm, cnn, gru-point, ..., last-value, seasonal-naive, moving-max, lightgbm, auto-ets, "
     "or a file written by forecast fit.",
 )
-@click.option("--test-from", required=True, metavar="TIME", help="First instant scored: ISO 8601, or seconds.")
+@click.option("--test-from", required=True, metavar="TIME", help="Score forecasts from TIME on: ISO 8601, or seconds.")
 @click.option(
     "--target",
     type=NumberRange(0, 1, min_open=True),
@@ -42,16 +44,16 @@ __all__ = ["evaluate"]
     show_default=True,
     help="Promised share of instants with enough GPUs on.",
 )
-@click.option("--total-gpus", type=click.IntRange(1, MOST_GPUS), metavar="N", help="All GPUs.")
-@click.option("--gpu-w", type=NumberRange(0, 1e6), metavar="W", help="Power of a GPU that is on, for energies.")
+@click.option("--total-gpus", type=click.IntRange(1, MOST_GPUS), metavar="N", help="GPUs of the cluster.")
+@click.option("--gpu-w", type=NumberRange(0, 1e6), metavar="W", help="Power of a GPU that is on, to report energy.")
 @click.option(
     "--margin",
     type=NumberRange(0, 1e6),
     metavar="PERCENT",
-    help="The threshold method: add this to the median (the point forecast), at every level.",
+    help="Threshold method: at every level, add this to the median or the point forecast.",
 )
 @click.option(
-    "--refit-every", type=click.IntRange(1), metavar="STEPS", help="Refit after so many steps; not with a model file."
+    "--refit-every", type=click.IntRange(1), metavar="STEPS", help="Refit after this many steps; not with a model file."
 )
 @window_options
 @series_options
@@ -62,10 +64,10 @@ def evaluate(
     margin: float | None, refit_every: int | None, look_back: int | None, horizon: int | None, column: str,
     time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Fit on SERIES before TIME, forecast every later instant from the values known then, and score that.
+    """Fit on SERIES before TIME, forecast every later instant from the values before it, and score the forecasts.
 
-    SERIES is CSV or Parquet with a time column and one of GPUs, or a job log. Forecasts are rounded up to whole GPUs
-    before any score; scores are of the last step of the horizon.
+    SERIES is a CSV or Parquet file with a time column and a column of GPUs, or a job log. Forecasts are rounded up to
+    whole GPUs. Scores are those of the last step of the horizon.
 
     \b
     Examples:
@@ -80,11 +82,14 @@ def evaluate(
         predictor = load_predictor(name, look_back, horizon)
     loaded = load(series, column, time_column, where, max_gap)
     begin = read_moment(test_from, loaded.file, "--test-from")
-    with naming_options(series), progress_bar(f"fitting {predictor.name}", 1, 1.0) as bar:
+    with (
+        naming_options(series), compiling(f"forecaster {predictor.name}") as watch,
+        progress_bar(f"fitting {predictor.name}", 1, 1.0) as bar,
+    ):  # fmt: skip
         result = evaluate_series(
             loaded, predictor, begin, target=target, total_gpus=total_gpus, gpu_w=gpu_w,
             margin=None if margin is None else margin / 100, refit_every=refit_every, seed=seed,
-            progress=lambda part: bar.at(predictor.name, part),
+            progress=lambda part: bar.at(predictor.name, part), clock=lambda: watch.elapsed_s,
         )  # fmt: skip
         bar.done()
     if as_json:
@@ -97,7 +102,7 @@ def _show(result: ForecastEvaluateResult) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    title = f"{result.model}: {result.m} steps of {result.step_s:g} s ahead, from {result.test_from}"
+    title = f"{result.model}: {plural(result.m, 'step')} of {result.step_s:g} s ahead, from {result.test_from}"
     table = Table(title=title, title_justify="left")
     for heading in ("q", "MAE, GPUs", "under-predicted", "pinball, GPUs", "coverage error"):
         table.add_column(heading, justify="right")
@@ -108,15 +113,14 @@ def _show(result: ForecastEvaluateResult) -> None:
         )  # fmt: skip
     Console().print(table)
     promise = result.promise
-    click.echo(f"CRPS        {_number(result.crps)} GPUs, {result.test_values:,} instants, {result.unknown:,} unknown")
+    instants = plural(result.test_values, "instant")
+    click.echo(f"CRPS        {_number(result.crps)} GPUs, {instants}, {result.unknown:,} unknown")
     click.echo(f"promise     {100 * promise.target:g}% of instants with enough GPUs on")
     click.echo(f"achieved    {_percent(promise.achieved)} (its own quantile: {_percent(promise.achieved_raw)})")
-    known = result.test_values - result.unknown
-    click.echo(
-        f"fallback    at {promise.fallback:,} of {known:,} instants no promise could be made, everything stayed on"
-    )
+    known = plural(result.test_values - result.unknown, "instant")
+    click.echo(f"fallback    at {promise.fallback:,} of {known} no promise could be made, and everything stayed on")
     if promise.beyond_total:
-        click.echo(f"beyond      at {promise.beyond_total:,} of {known:,} instants more was wanted than all GPUs")
+        click.echo(f"beyond      at {promise.beyond_total:,} of {known} demand exceeded all GPUs")
     jobs = "" if promise.jobs_served is None else f", {_percent(promise.jobs_served)} of jobs"
     click.echo(f"served      {_percent(promise.gpus_served)} of the GPUs wanted{jobs}")
     if result.energy_saving_pct is not None:

@@ -1,4 +1,4 @@
-"""``commonwatt forecast fit``."""
+"""``commonwatt forecast fit`` and ``predict``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from commonwatt.cli.compiling import compiling
 from commonwatt.cli.forecast._options import NumberRange, load, naming_options, series_options, window_options
-from commonwatt.cli.output import json_option, print_json, progress_bar, say, seed_option
+from commonwatt.cli.output import json_option, plot_option, print_json, progress_bar, say, seed_option
+from commonwatt.model.units import plural
 
-__all__ = ["fit"]
+if TYPE_CHECKING:
+    from commonwatt.model.forecast_results import ForecastPredictResult
+
+__all__ = ["fit", "predict"]
 
 
 @click.command()
@@ -26,22 +31,22 @@ __all__ = ["fit"]
     default="gru",
     show_default=True,
     metavar="NAME",
-    help="gru, bilstm, cnn, one of them with -point: trained on squared error; lightgbm; or gru+lightgbm.",
+    help="gru, bilstm or cnn; with -point, trained on squared error; lightgbm; or gru+lightgbm.",
 )
 @click.option(
-    "--train-until", metavar="TIME", help="First instant not trained on: ISO 8601, or seconds.  [default: all]"
+    "--train-until", metavar="TIME", help="Train on values before TIME: ISO 8601, or seconds.  [default: all]"
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="MODEL", help="File to write.")
-@click.option("--members", type=click.IntRange(1), metavar="N", help="Networks whose forecasts are averaged.")
-@click.option("--epochs", type=click.IntRange(1), metavar="N", help="Epochs of each.")
+@click.option("--members", type=click.IntRange(1), metavar="N", help="Networks to train and average.")
+@click.option("--epochs", type=click.IntRange(1), metavar="N", help="Epochs of each network.")
 @click.option(
     "--held-out",
     type=NumberRange(0, 0.5, max_open=True),
     metavar="SHARE",
-    help="Part of SERIES, below 0.5, that validates each epoch: the best is kept, and training ends after four without "
-    "a better one.  [default: 0, the last is kept]",
+    help="Share of SERIES, below 0.5, to validate on: keeps the best epoch, and stops after four without a better "
+    "one.  [default: 0, keeps the last epoch]",
 )
-@click.option("--raw-levels", is_flag=True, help="Train on levels, not changes: shows the effect of drift.")
+@click.option("--raw-levels", is_flag=True, help="Train on levels instead of changes, to show the effect of drift.")
 @window_options
 @series_options
 @seed_option
@@ -51,10 +56,10 @@ def fit(
     held_out: float | None, raw_levels: bool, look_back: int | None, horizon: int | None, column: str,
     time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Train a network, LightGBM, or both on SERIES and write the result to MODEL.
+    """Train a network, LightGBM or both on SERIES, and write the model to MODEL.
 
-    SERIES is CSV or Parquet with a time column and one of GPUs, or a job log. Ctrl-C ends the training of a network
-    and keeps its weights; a second one ends the command.
+    SERIES is a CSV or Parquet file with a time column and a column of GPUs, or a job log. Ctrl-C stops training and
+    keeps the weights; a second Ctrl-C ends the command.
 
     \b
     Examples:
@@ -78,18 +83,22 @@ def fit(
     if PREDICTORS[name].trains_network:
         hint = f"; Ctrl-C keeps what {'the network' if '+' in name else 'it'} has learned by then"
         interruptible = _interruptible()
-    with naming_options(series), progress_bar(f"training {name}", 1, 1.0) as bar, interruptible as interrupted:
+    with (
+        naming_options(series), compiling(f"forecaster {name}") as watch,
+        progress_bar(f"training {name}", 1, 1.0) as bar, interruptible as interrupted,
+    ):  # fmt: skip
         say(f"training {name} on {until:,} values{hint}")
         result = fit_series(
             file, predictor, out, until=until, seed=seed, go_on=lambda: not interrupted(),
-            progress=lambda part: bar.at(predictor.name, part),
+            progress=lambda part: bar.at(predictor.name, part), clock=lambda: watch.elapsed_s,
         )  # fmt: skip
     if result.interrupted:
         say("interrupted: what it had learned by then is kept")
     if as_json:
         print_json(result)
     else:
-        say(f"{result.model}: {result.members} trained on {until:,} values up to {result.last} in {result.fit_s:.1f} s")
+        values = plural(until, "value")
+        say(f"{result.model}: {result.members} trained on {values} up to {result.last} in {result.fit_s:.1f} s")
         say(f"written: {out} ({result.file_bytes / 1000:,.0f} kB)")
 
 
@@ -119,3 +128,58 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
     finally:
         if before is not None:
             signal.signal(signal.SIGINT, before)
+
+
+_SHOWN = (0.1, 0.5, 0.9, 0.95, 0.98, 0.99)
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("series", type=click.Path(path_type=Path))
+@click.option(
+    "--at", metavar="TIME", help="Forecast from this instant: ISO 8601, or seconds.  [default: the last of SERIES]"
+)
+@plot_option("the last values, the forecast as a fan, and actual demand")
+@series_options
+@json_option
+def predict(
+    model: Path, series: Path, *, at: str | None, plot: Path | None, column: str, time_column: str | None,
+    where: tuple[str, ...], max_gap: float, as_json: bool,
+) -> None:  # fmt: skip
+    """Forecast the next values of SERIES by MODEL, a file that `forecast fit` wrote.
+
+    \b
+    Examples:
+      commonwatt forecast predict gru.safetensors demand.csv
+      commonwatt forecast predict gru.safetensors demand.csv --at 2024-01-13T12:00Z --plot fan.png
+    """
+    from commonwatt.data.series_files import read_moment
+    from commonwatt.planning.predictors import predict_series
+
+    file = load(series, column, time_column, where, max_gap).file
+    origin = None if at is None else read_moment(at, file, "--at")
+    with naming_options(series), compiling("the forecaster"):
+        result = predict_series(model, file, origin)
+    if plot is not None:
+        from commonwatt.report.forecast_plots import save_fan
+
+        save_fan(result, file.series, len(file.series) - 1 if origin is None else origin, plot)
+        say(f"written: {plot}")
+    if as_json:
+        print_json(result)
+    else:
+        _show(result)
+
+
+def _show(result: ForecastPredictResult) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = [i for i, level in enumerate(result.levels) if level in _SHOWN]
+    table = Table(title=f"{result.model}, seen until {result.seen_until}: GPUs", title_justify="left")
+    table.add_column("at")
+    for i in shown:
+        table.add_column(f"q {result.levels[i]:g}", justify="right")
+    for step in result.steps:
+        table.add_row(step.at, *(f"{step.gpus[i]:g}" for i in shown))
+    Console().print(table)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from commonwatt.cli.compiling import compiling
 from commonwatt.cli.forecast._options import MOST_GPUS, NumberRange, load, naming_options, series_options
 from commonwatt.cli.output import json_option, plot_option, print_json, say, seed_option
+from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
     from commonwatt.model.forecast_results import ForecastPlanResult
@@ -31,7 +33,7 @@ __all__ = ["plan"]
     default="last-value",
     show_default=True,
     metavar="NAME",
-    help="A predictor, fitted here (gru, lightgbm, ...), or a file written by forecast fit.",
+    help="A predictor to fit (gru, lightgbm, ...), or a file that `forecast fit` wrote.",
 )
 @click.option(
     "--test-from", metavar="TIME", help="Replay from here: ISO 8601, or seconds.  [default: the last seventh]"
@@ -40,11 +42,9 @@ __all__ = ["plan"]
     "--total-gpus",
     type=click.IntRange(1, MOST_GPUS),
     metavar="N",
-    help="All GPUs.  [default: no limit; savings against peak demand]",
+    help="GPUs of the cluster.  [default: no limit; savings against peak demand]",
 )
-@click.option(
-    "--node-gpus", type=click.IntRange(1, MOST_GPUS), metavar="N", help="GPUs of a node, to plan whole nodes."
-)
+@click.option("--node-gpus", type=click.IntRange(1, MOST_GPUS), metavar="N", help="GPUs per node, to plan whole nodes.")
 @plot_option("fan chart with actual demand, GPUs on against used, the knob with the chosen point, and savings")
 @series_options
 @seed_option
@@ -56,8 +56,8 @@ def plan(
 ) -> None:  # fmt: skip
     """Plan how many GPUs stay on after the end of SERIES to keep a promise, and replay the plan from TIME on.
 
-    The predictor learns from the values more than a week before TIME, the knob and the calibration from that week.
-    The replay forecasts each instant a horizon ahead.
+    The predictor is trained on the values more than a week before TIME, the knob and the calibration on that week.
+    The replay forecasts each instant one horizon ahead.
 
     \b
     Examples:
@@ -71,7 +71,7 @@ def plan(
     predictor = load_predictor(name)
     file = load(series, column, time_column, where, max_gap).file
     begin = None if test_from is None else read_moment(test_from, file, "--test-from")
-    with naming_options(series):
+    with naming_options(series), compiling(f"forecaster {name}"):
         replayed = plan_series(
             file, predictor, begin, target=target, total_gpus=total_gpus, node_gpus=node_gpus, seed=seed
         )
@@ -90,9 +90,10 @@ def _show(result: ForecastPlanResult) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    given = "" if result.total_gpus_given else " (the most wanted or forecast; give --total-gpus)"
-    click.echo(f"{result.model}, {result.m} steps of {result.step_s:g} s ahead; {result.total_gpus:,} GPUs{given}")
-    table = Table(title=f"replayed from {result.replayed_from}: {result.replayed:,} instants", title_justify="left")
+    given = "" if result.total_gpus_given else " (the peak of demand and forecast; set --total-gpus)"
+    steps, instants = plural(result.m, "step"), plural(result.replayed, "instant")
+    click.echo(f"{result.model}, {steps} of {result.step_s:g} s ahead; {plural(result.total_gpus, 'GPU')}{given}")
+    table = Table(title=f"replayed from {result.replayed_from}: {instants}", title_justify="left")
     table.add_column("", no_wrap=True)
     for heading in ("instants served", "GPUs served", "mean GPUs on", "energy saved"):
         table.add_column(heading, justify="right")
@@ -102,13 +103,13 @@ def _show(result: ForecastPlanResult) -> None:
             f"{row.energy_saving_pct:.2f}%",
         )  # fmt: skip
     Console().print(table)
-    fallback = f"at {result.fallback:,} of {result.replayed:,} instants"
-    click.echo(f"fallback    {fallback} no promise could be made, everything stayed on")
+    fallback = f"at {result.fallback:,} of {instants}"
+    click.echo(f"fallback    {fallback} no promise could be made, and everything stayed on")
     if result.beyond_total:
-        beyond = f"at {result.beyond_total:,} of {result.replayed:,} instants"
-        click.echo(f"beyond      {beyond} more was wanted than all GPUs")
+        beyond = f"at {result.beyond_total:,} of {instants}"
+        click.echo(f"beyond      {beyond} demand exceeded all GPUs")
     chosen = result.chosen
-    extra = f" and {chosen.extra_gpus} GPUs" if chosen.extra_gpus else ""
+    extra = f" and {plural(chosen.extra_gpus, 'GPU')}" if chosen.extra_gpus else ""
     setting = "everything on" if chosen.q >= 1 else f"quantile {chosen.q:g}{extra}"
     click.echo(
         f"knob        {setting}: {100 * chosen.performance:.2f}% served, {chosen.energy_saving_pct:.2f}% saved over "
@@ -118,5 +119,5 @@ def _show(result: ForecastPlanResult) -> None:
     kept = "can be kept" if result.promise_kept else f"CANNOT be kept{', everything stays on' if whole else ''}"
     click.echo(f"promise     {100 * result.target:g}% {kept}: {result.promise}")
     for step in result.plan:
-        nodes = "" if step.nodes_on is None else f" ({step.nodes_on:,} nodes)"
-        click.echo(f"{step.at}  {step.gpus_on:,} GPUs on{nodes}, median demand {step.median_gpus:.0f}")
+        nodes = "" if step.nodes_on is None else f" ({plural(step.nodes_on, 'node')})"
+        click.echo(f"{step.at}  {plural(step.gpus_on, 'GPU')} on{nodes}, median demand {step.median_gpus:.0f}")

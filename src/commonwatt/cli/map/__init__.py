@@ -5,10 +5,8 @@ from __future__ import annotations
 import click
 
 from commonwatt.cli.groups import ProblemGroup
-from commonwatt.cli.map.batch import batch
-from commonwatt.cli.map.evaluate import evaluate
-from commonwatt.cli.map.layers import layers
-from commonwatt.cli.map.solve import solve
+from commonwatt.cli.map.layers import batch, layers
+from commonwatt.cli.map.solve import evaluate, solve
 from commonwatt.cli.map.table import table
 
 __all__ = ["command"]
@@ -16,7 +14,7 @@ __all__ = ["command"]
 
 @click.group(cls=ProblemGroup)
 def command() -> None:
-    """Map the jobs of PROBLEM (YAML or JSON) onto its sub-accelerators: which one, and in what order.
+    """Map the jobs of PROBLEM (YAML or JSON) onto its sub-accelerators, and order them on each.
 
     \b
     Examples:

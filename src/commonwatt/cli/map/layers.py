@@ -1,20 +1,25 @@
-"""``commonwatt map layers``."""
+"""``commonwatt map layers`` and ``commonwatt map batch``."""
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.map.layer_rows import digest_of, rows_of, tell_layers
-from commonwatt.cli.output import blamed_on, json_option, print_json, say
+from commonwatt.cli.output import blamed_on, json_option, print_json, say, seed_option
+from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
+    from commonwatt.data.layer_batches import BatchClass
     from commonwatt.data.model_layers.collecting import Collection
+    from commonwatt.mapping.costs import Layer
+    from commonwatt.model.map_results import MapLayer
 
-__all__ = ["layers"]
+__all__ = ["batch", "digest_of", "layers", "rows_of", "tell_layers"]
 
 _IMPORTED = {".onnx", ".pt2"}
 
@@ -22,15 +27,17 @@ _IMPORTED = {".onnx", ".pt2"}
 @click.command()
 @click.argument("model", required=False)
 @click.option("--dim", "dims", multiple=True, metavar="NAME=SIZE", help="Size of a dynamic dimension of a model file.")
-@click.option("--tokens", type=int, help="Length of the text, for a language network. [default: 20]")
-@click.option("--ignore-unsupported", is_flag=True, help="Count operators that are no layer here as nothing.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the layers as CSV, for jobs.")
+@click.option("--tokens", type=int, help="Input length of a language network, tokens.  [default: 20]")
+@click.option("--ignore-unsupported", is_flag=True, help="Leave out operators that are not supported.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the layers as CSV, for `jobs` of a problem."
+)
 @json_option
 def layers(
     model: str | None, *, dims: tuple[str, ...], tokens: int | None, ignore_unsupported: bool, out: Path | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """List the layers of MODEL: a file (.onnx, .pt2 or .csv) or a network of the paper; without it, those networks.
+    """List the layers of MODEL: a file (.onnx, .pt2 or .csv) or a network of the paper. Without MODEL, list these.
 
     \b
     Examples:
@@ -70,7 +77,7 @@ def layers(
     if as_json:
         print_json(result)
         return
-    tell_layers(result.layers, f"{model}: {len(made)} layers, {result.macs:,} multiply-accumulates")
+    tell_layers(result.layers, f"{model}: {plural(len(made), 'layer')}, {result.macs:,} multiply-accumulates")
     if result.unsupported:
         say("counted as nothing: " + ", ".join(f"{name} ({count})" for name, count in result.unsupported.items()))
     if result.approximated:
@@ -143,3 +150,107 @@ def _tell_networks(*, as_json: bool) -> None:
         table.add_row(row.model + ("" if row.in_table_3 else " (not in it)"), row.task, *counts)
     Console().print(table)
     say("--json has the source of each and how its layers were derived")
+
+
+_SHOWN = 40  # layers in the terminal; --json and --out have all
+
+
+def digest_of(things: Sequence[object]) -> str:
+    """SHA-256 of what dataclasses hold."""
+    return hashlib.sha256("\n".join(map(repr, things)).encode()).hexdigest()
+
+
+def rows_of(layers: Sequence[Layer]) -> tuple[MapLayer, ...]:
+    """Return the rows of an answer."""
+    from dataclasses import asdict
+
+    from commonwatt.model.map_results import MapLayer
+
+    fields = set(MapLayer.model_fields) - {"macs"}
+    return tuple(
+        MapLayer(**{name: value for name, value in asdict(layer).items() if name in fields}, macs=layer.macs)
+        for layer in layers
+    )
+
+
+def tell_layers(rows: Sequence[MapLayer], title: str) -> None:
+    """Print a table of the first layers."""
+    from rich.console import Console
+    from rich.table import Table
+
+    single = len({row.model for row in rows}) == 1
+    table = Table(title=title)
+    table.add_column("layer", overflow="fold")
+    table.add_column("kind", no_wrap=True)
+    table.add_column("outputs x inputs; pixels; filter", no_wrap=True)
+    table.add_column("MACs", justify="right", no_wrap=True)
+    for row in rows[:_SHOWN]:
+        name = row.name if single else "/".join(part for part in (row.model, row.name) if part)
+        table.add_row(name, row.kind, _shape(row), f"{row.macs:,}")
+    Console().print(table)
+    if len(rows) > _SHOWN:
+        say(f"and {len(rows) - _SHOWN} more; --json and --out have all")
+
+
+def _shape(row: MapLayer) -> str:
+    parts = [str(row.c) if row.kind == "depthwise" else f"{row.k} x {row.c}"]
+    if row.kind == "gemm":
+        parts.append(f"{row.y} rows")
+    elif row.kind != "fc":
+        stride = f" / {row.stride}" if row.stride > 1 else ""
+        parts += [f"{row.y} x {row.x}", f"{row.r} x {row.s}{stride}"]
+    if row.groups > 1:
+        parts.append(f"{row.groups} groups")
+    if row.batch > 1:
+        parts.append(f"batch {row.batch}")
+    return "; ".join(parts)
+
+
+_CLASSES = ("vision", "lang", "recom", "mix", "random")
+
+
+@click.command()
+@click.option("--class", "batch_class", type=click.Choice(_CLASSES), required=True, help="Networks to draw from.")
+@click.option("--jobs", type=click.IntRange(1, 100_000), default=100, show_default=True, help="Layers to draw.")
+@click.option("--products", is_flag=True, help="Draw products of activations, too (attention, interactions).")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the batch as CSV, for `jobs` of a problem."
+)
+@seed_option
+@json_option
+def batch(batch_class: BatchClass, *, jobs: int, products: bool, out: Path | None, seed: int, as_json: bool) -> None:
+    """Draw a random batch of layers from the networks of a class, each layer with the same probability.
+
+    \b
+    Examples:
+      commonwatt map batch --class mix --jobs 100 --seed 0 --out batch.csv
+      commonwatt map batch --class vision --json
+    """
+    from collections import Counter
+    from dataclasses import replace
+
+    from commonwatt import __version__
+    from commonwatt.data.layer_batches import sample_batch
+    from commonwatt.model.map_results import MapBatchResult
+
+    drawn = sample_batch(batch_class, jobs, seed, products=products)
+    if out is not None:
+        from commonwatt.data.layer_files import write_layers
+
+        write_layers(out, drawn)
+        say(f"written: {out}")
+    result = MapBatchResult(
+        version=__version__,
+        seed=seed,
+        input_digest=digest_of((batch_class, jobs, products)),
+        batch_class=batch_class,
+        distinct=len({replace(layer, name="", model="", task=None) for layer in drawn}),
+        macs=sum(layer.macs for layer in drawn),
+        models=dict(Counter(layer.model for layer in drawn if layer.model).most_common()),
+        layers=rows_of(drawn),
+    )
+    if as_json:
+        print_json(result)
+        return
+    title = f"{batch_class}, seed {seed}: {plural(jobs, 'layer')}, {result.distinct} distinct, {result.macs:,} MACs"
+    tell_layers(result.layers, title)

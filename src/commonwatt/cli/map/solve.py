@@ -1,4 +1,4 @@
-"""``commonwatt map PROBLEM``."""
+"""``commonwatt map PROBLEM`` and ``commonwatt map evaluate``."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 import click
 
 from commonwatt.cli.compiling import compiling
-from commonwatt.cli.map.show import read_mapping, tell
 from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, say, seed_option
+from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
-    from commonwatt.mapping import Transferred
-    from commonwatt.model.map_file import MapFile
-    from commonwatt.model.map_results import MapResult
+    from pathlib import Path
 
-__all__ = ["solve"]
+    from commonwatt.mapping import Mapping, Transferred
+    from commonwatt.model.map_file import MapFile
+    from commonwatt.model.map_results import MapEvaluateResult, MapResult
+
+__all__ = ["evaluate", "read_mapping", "solve", "tell"]
 
 OBJECTIVES = ("latency", "energy", "edp", "satisfaction", "tail", "completion")
 
@@ -39,15 +41,15 @@ OTHERS = (
     + ".",
 )  # fmt: skip
 @click.option(
-    "--budget", type=click.IntRange(min=1), default=10_000, show_default=True, help="Mappings to evaluate at most."
+    "--budget", type=click.IntRange(min=1), default=10_000, show_default=True, help="Most mappings to evaluate."
 )
 @click.option(
     "--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-    help="Stop after so long with the best mapping so far; exact: 60 if not given.",
+    help="Stop after this time with the best mapping so far.  [default for exact: 60]",
 )  # fmt: skip
 @click.option(
     "--objective", type=click.Choice(OBJECTIVES), metavar="NAME",
-    help="What is made small: " + ", ".join(OBJECTIVES) + "; by default what PROBLEM says.",
+    help="Objective: " + ", ".join(OBJECTIVES) + ".  [default: the problem's]",
 )  # fmt: skip
 @click.option(
     "--start", type=click.Path(path_type=Path), metavar="MAPPING", help="Search from this mapping; auto and gsharp."
@@ -61,12 +63,10 @@ OTHERS = (
 @click.option(
     "--transfer", type=click.Path(path_type=Path), metavar="FILE", help="Start from the mapping of another batch."
 )
-@click.option(
-    "--epochs", type=click.IntRange(min=0), help="With --transfer: generations of fine-tuning, 0 if not given."
-)
+@click.option("--epochs", type=click.IntRange(min=0), help="With --transfer: generations of fine-tuning.  [default: 0]")
 @click.option(
     "--match", type=click.Choice(("nearest", "rank")),
-    help="With --transfer: pair jobs that are alike (if not given), or by rank as the paper.",
+    help="With --transfer: pair similar jobs, or jobs of equal rank as in the paper.  [default: nearest]",
 )  # fmt: skip
 @plot_option("the schedule, the bandwidth and the search")
 @seed_option
@@ -87,7 +87,7 @@ def solve(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Map the jobs of PROBLEM (YAML or JSON) onto its sub-accelerators: which one, and in what order."""
+    """Map the jobs of PROBLEM (YAML or JSON) onto its sub-accelerators, and order them on each."""
     _check_options(algorithm, start, transfer, {"--epochs": epochs, "--match": match})
     learnt = None if transfer is None else (transfer, epochs or 0, match or "nearest")
     result = _solve(problem, algorithm, budget, time_limit, objective, start, learnt, save_transfer, seed)
@@ -100,7 +100,10 @@ def solve(
         print_json(result)
     else:
         proven = "; proven best" if result.optimal else ""
-        tell(result, f"{result.algorithm}: {result.evaluations} mappings evaluated in {result.search_s:.3f} s{proven}")
+        tell(
+            result,
+            f"{result.algorithm}: {plural(result.evaluations, 'mapping')} evaluated in {result.search_s:.3f} s{proven}",
+        )
 
 
 def _check_options(
@@ -161,3 +164,72 @@ def _save_transfer(path: Path, file: MapFile, result: MapResult) -> None:
     mapping = Mapping.of(MappingFile(accelerator=result.accelerator, priority=result.priority), problem)
     write_atomic(path, Transfer.learn(problem, mapping).file().model_dump_json(indent=1) + "\n")
     say(f"written: {path}")
+
+
+@click.command()
+@click.argument("problem", type=click.Path(path_type=Path))
+@click.argument("mapping", type=click.Path(path_type=Path))
+@plot_option("the schedule")
+@seed_option
+@json_option
+def evaluate(problem: Path, mapping: Path, *, plot: Path | None, seed: int, as_json: bool) -> None:
+    """Score MAPPING: a file with `accelerator` and `priority` for every job of PROBLEM.
+
+    \b
+    Example:
+      commonwatt map evaluate examples/map.yaml mapping.json --json
+    """
+    from commonwatt.data.map_problem import load_map
+    from commonwatt.mapping import evaluate as score
+
+    file = load_map(problem)
+    with blamed_on(problem):
+        result = score(file, read_mapping(mapping, file), seed=seed)
+    if plot is not None:
+        from commonwatt.report.map_plots import save_map
+
+        save_map(result, plot)
+        say(f"written: {plot}")
+    if as_json:
+        print_json(result)
+    else:
+        tell(result, f"{mapping}")
+
+
+_UNITS = {
+    "energy": " nJ", "edp": " nJ cycles", "satisfaction": " of the jobs", "tail": " cycles", "completion": " cycles",
+}  # fmt: skip
+
+
+def read_mapping(path: Path, file: MapFile) -> Mapping:
+    """Read a mapping file; raises ``InputError`` unless it places every job of the problem where it can run."""
+    from commonwatt.data.files import load_yaml
+    from commonwatt.mapping import Mapping, MappingProblem
+    from commonwatt.model.map_file import MappingFile
+
+    genes, problem = load_yaml(path, MappingFile), MappingProblem.of(file)
+    with blamed_on(path):
+        return Mapping.of(genes, problem)
+
+
+def tell(result: MapEvaluateResult, title: str) -> None:
+    """Print the sub-accelerators with their jobs, then the totals."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title)
+    for heading in ("sub-accelerator", "jobs", "ends, cycles", "in this order"):
+        table.add_column(heading, overflow="fold", justify="left" if heading == "in this order" else "right")
+    for a, end in enumerate(result.accelerator_end_cycles):
+        order = [job.job for job in sorted(result.jobs, key=lambda job: job.start_cycles) if job.accelerator == a]
+        table.add_row(str(a), str(len(order)), f"{end:.6g}", ", ".join(map(str, order)))
+    Console().print(table)
+    worth = "the best possible" if result.gap < 1e-9 else f"at most {100 * result.gap:.3g}% above the best possible"
+    if result.objective != "latency":
+        say(f"{result.objective}: {result.objective_value:.6g}{_UNITS[result.objective]}")
+    if result.target_met is not None:
+        say("the target of the makespan is " + ("met" if result.target_met else "not met"))
+    say(
+        f"makespan {result.makespan_cycles:.6g} cycles, {worth} (lower bound "
+        f"{result.lower_bound_cycles:.6g}); bandwidth is short for {result.bandwidth_limited_cycles:.6g} cycles"
+    )

@@ -23,14 +23,14 @@ _MODELS = ("maestro", "shi", "roofline")
 
 @click.command()
 @click.argument("problem", type=click.Path(path_type=Path))
-@click.option("--cost-model", type=click.Choice(_MODELS), help="Instead of the problem's.")
+@click.option("--cost-model", type=click.Choice(_MODELS), help="Cost model, instead of the problem's.")
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE",
-    help="Write the table (.csv or .json), as a problem's table may name it.",
+    help="Write the table (.csv or .json), for `table` of a problem.",
 )  # fmt: skip
 @json_option
 def table(problem: Path, *, cost_model: ModelName | None, out: Path | None, as_json: bool) -> None:
-    """Cost the layers of PROBLEM on its sub-accelerators: cycles, bandwidth and energy of each on each.
+    """Compute the job table of PROBLEM: cycles, bandwidth and energy of each layer on each sub-accelerator.
 
     \b
     Examples:
@@ -107,7 +107,7 @@ def _tell(result: MapTableResult) -> None:
 
 
 def _kinds(result: MapTableResult) -> dict[int, list[str]]:
-    """Sub-accelerators that are alike, by the first of them."""
+    """Group equal sub-accelerators by the first of them."""
     columns = list(zip(zip(*result.latency_cycles, strict=True), zip(*result.bandwidth_gbs, strict=True), strict=True))
     kinds: dict[int, list[str]] = {}
     for a, name in enumerate(result.accelerators):

@@ -17,17 +17,17 @@ __all__ = ["characterize"]
 
 @click.command()
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@click.option("--threads", default="1,2,4", show_default=True, help="Thread counts to try; one must be 1.")
-@click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True, help="Runs at each of them.")
-@click.option("--env", default="OMP_NUM_THREADS", show_default=True, help="Variable set to the thread count.")
+@click.option("--threads", default="1,2,4", show_default=True, help="Thread counts to run; must include 1.")
+@click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True, help="Runs at each thread count.")
+@click.option("--env", default="OMP_NUM_THREADS", show_default=True, help="Environment variable for the thread count.")
 @click.option(
     "--from", "source", type=click.Path(path_type=Path), metavar="FILE",
-    help="Read a table instead: threads, seconds or cycles; maybe kernel, size, cores.",
+    help="Read measurements instead: columns threads, seconds or cycles; optionally kernel, size, cores.",
 )  # fmt: skip
 @click.option(
     "--counters", type=click.Path(path_type=Path), metavar="FILE",
-    help="Also F from counters (eq. 4.3): active threads, cycles with just so many at work; maybe kernel. "
-    "Rows that come again are further runs.",
+    help="Also compute F from counters (eq. 4.3): active threads, and cycles with that many active; optionally kernel. "
+    "Repeated rows are further runs.",
 )  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the result (JSON).")
 @plot_option("the first program's laws")
@@ -46,7 +46,7 @@ def characterize(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Time COMMAND at several thread counts, and fit how it scales.
+    """Time COMMAND at several thread counts, and fit a scaling law.
 
     \b
     Example:
@@ -55,8 +55,8 @@ def characterize(
     import numpy as np
 
     from commonwatt import partitioning
-    from commonwatt.data.characterize import cpu_count, measure, read_counters, read_timings
     from commonwatt.data.files import write_atomic
+    from commonwatt.data.partition import cpu_count, measure, read_counters, read_timings
     from commonwatt.model.errors import InputError
 
     if (source is None) == (not command):
@@ -101,7 +101,7 @@ def _counts(text: str) -> list[int]:
 def _draw(kernel: KernelResult, path: Path) -> None:
     from commonwatt.model.partition_file import LawSpec
     from commonwatt.partitioning import law_of
-    from commonwatt.report.mig_plots import save_scaling
+    from commonwatt.report.partition_plots import save_scaling
 
     threads, speedups = [float(r.threads) for r in kernel.runs], [r.speedup for r in kernel.runs]
     laws = {}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from commonwatt.cli.compiling import compiling
 from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, say, seed_option
 from commonwatt.partitioning import MECHANISMS, WELFARES
 
@@ -23,21 +24,21 @@ _MOST_POINTS = 1000
 @click.command(hidden=True)
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.option("--mechanism", type=click.Choice(MECHANISMS), default="fisher", show_default=True,
-              help="Divides each configuration.")  # fmt: skip
+              help="Mechanism that divides a configuration.")  # fmt: skip
 @click.option("--welfare", type=click.Choice((*WELFARES, *_OLD_NAMES)), default="nash", show_default=True,
-              help="Chooses the configuration; weighted-nash is the older name of nash.")  # fmt: skip
-@click.option("--tolerance", type=click.FloatRange(0, min_open=True), default=1e-7, show_default=True,
-              help="Largest residual of an equilibrium.")  # fmt: skip
-@click.option("--iterations", type=click.IntRange(1), help="Rounds of bidding at most.  [default: 30000]")
+              help="Welfare to maximize; weighted-nash is an older name of nash.")  # fmt: skip
+@click.option("--tolerance", type=click.FloatRange(0, min_open=True), default=1e-9, show_default=True,
+              help="Largest residual accepted as an equilibrium.")  # fmt: skip
+@click.option("--iterations", type=click.IntRange(1), help="Most rounds of bidding.  [default: 30000]")
 @click.option("--sweep-weight", metavar="TENANT=FROM:TO:N",
-              help="Instead: how the choice and speedups change with a tenant's weight.")  # fmt: skip
-@click.option("--explain", is_flag=True, help="Say for every tenant why it got what it got.")
+              help="Show instead how the choice and speedups change with a tenant's weight.")  # fmt: skip
+@click.option("--explain", is_flag=True, help="Explain every tenant's share.")
 @plot_option("shares, prices and welfare")
 @seed_option
 @json_option
 def divide(
     problem: Path, *, mechanism: str, welfare: str, tolerance: float, iterations: int | None, sweep_weight: str | None,
-    explain: bool,     plot: Path | None, seed: int, as_json: bool,
+    explain: bool, plot: Path | None, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Choose a configuration for the tenants of PROBLEM (YAML or JSON), and divide it among them."""
     from commonwatt.data.partition import load_partition
@@ -49,11 +50,11 @@ def divide(
         "iterations": iterations, "seed": seed,
     }  # fmt: skip
     if sweep_weight is not None:
-        with blamed_on(problem):
+        with blamed_on(problem), compiling("the market solver"):
             swept = sweep(file, *_range(file, sweep_weight), **how)
         _show_sweep(swept, plot, as_json=as_json)
         return
-    with blamed_on(problem):
+    with blamed_on(problem), compiling("the market solver"):
         result = answer(file, **how)
     if plot is not None:
         from commonwatt.report.partition_plots import save_partition

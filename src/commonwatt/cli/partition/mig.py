@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 import click
 
+from commonwatt.cli.compiling import compiling
 from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, say, seed_option
+from commonwatt.model.units import plural
 from commonwatt.partitioning import MIG_MODES, WELFARES
 
 if TYPE_CHECKING:
@@ -22,14 +23,18 @@ __all__ = ["mig"]
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.option(
     "--mode", type=click.Choice(MIG_MODES), default="market", show_default=True,
-    help="market: tenants take turns on instances, which have prices; integer: whole instances only.",
+    help="market: instances have prices, and tenants share them in time; integer: whole instances only.",
 )  # fmt: skip
-@click.option("--welfare", type=click.Choice(WELFARES), default="nash", show_default=True, help="Chooses the layouts.")
-@click.option("--present", type=click.Path(path_type=Path), metavar="FILE", help="What the GPUs have now (mig-parted).")
-@click.option("--present-config", metavar="NAME", help="Configuration in that file.")
+@click.option("--welfare", type=click.Choice(WELFARES), default="nash", show_default=True, help="Welfare to maximize.")
+@click.option("--present", type=click.Path(path_type=Path), metavar="FILE",
+              help="Present layouts: a result of this command, or a file of mig-parted.")  # fmt: skip
+@click.option("--present-config", metavar="NAME", help="Configuration in that file of mig-parted to use.")
 @click.option("--write", type=click.Path(path_type=Path), metavar="FILE", help="Write the layouts for mig-parted.")
 @plot_option("the layouts")
-@click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), default=60, show_default=True, metavar="S")
+@click.option(
+    "--time-limit", type=click.FloatRange(min=0, min_open=True), default=60, show_default=True, metavar="S",
+    help="Stop after this time with the best layouts so far.",
+)  # fmt: skip
 @seed_option
 @json_option
 def mig(
@@ -45,7 +50,7 @@ def mig(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Choose how to cut the GPUs of PROBLEM by MIG, and who gets which instances.
+    """Choose MIG layouts for the GPUs of PROBLEM, and assign the instances to tenants.
 
     \b
     Example:
@@ -62,15 +67,15 @@ def mig(
         file = _with_present(file, present, present_config)
     elif present_config is not None:
         raise InputError("--present to name the file it stands in", field="--present-config", value=present_config)
-    with blamed_on(problem):
+    with blamed_on(problem), compiling("the market solver") as watch:
         result = answer(
-            file, clock=perf_counter, mode=mode, welfare=welfare, time_limit_s=time_limit, seed=seed
-        )  # fmt: skip
+            file, clock=lambda: watch.elapsed_s, mode=mode, welfare=welfare, time_limit_s=time_limit, seed=seed
+        )
     if write is not None:
         write_mig_parted(parted_of(result.chosen), write)
         say(f"written: {write} (GPUs are numbered as in the problem)")
     if plot is not None:
-        from commonwatt.report.mig_plots import save_layouts
+        from commonwatt.report.partition_plots import save_layouts
 
         save_layouts(result.chosen, plot)
         say(f"written: {plot}")
@@ -81,12 +86,18 @@ def mig(
 
 
 def _with_present(file: MigFile, path: Path, name: str | None) -> MigFile:
-    """Give each GPU, by its place in the problem, the instances a mig-parted file says it has."""
-    from commonwatt.data.mig_parted import read_mig_parted
+    """Give each GPU the instances it has: by its name in a result, by its place in the problem in a mig-parted file."""
+    from commonwatt.data.mig_parted import read_present
     from commonwatt.model.errors import InputError
-    from commonwatt.partitioning.mig import with_present
+    from commonwatt.model.mig_results import MigResult
+    from commonwatt.partitioning.mig import after, with_present
 
-    document = read_mig_parted(path)
+    document = read_present(path)
+    if isinstance(document, MigResult):
+        if name is not None:
+            raise InputError("a file of mig-parted beside it", file=path, field="--present-config", value=name)
+        with blamed_on(path):
+            return after(file, document)
     if name is None:
         if len(document.configs) > 1:
             here = ", ".join(document.configs)
@@ -125,7 +136,7 @@ def _tell(result: MigResult) -> None:
     )
     say(f"{proven}; solved in {chosen.solve_s:.3f} s")
     if chosen.drained:
-        say(f"{chosen.drained} instances must drain")
+        say(f"{plural(chosen.drained, 'instance')} must drain")
     if result.market_advantage is not None:
         say(f"time shares give {result.market_advantage:.2%} more than whole instances (weighted geometric mean)")
     elif result.other_refusal:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from commonwatt.cli.compiling import compiling
 from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, say, seed_option
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ POLICIES = ("etf", "tf", "ef", "etf-energy")
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.option(
     "--policy", type=click.Choice(POLICIES), default="etf", show_default=True,
-    help="tf: time-fair; ef: energy-fair; etf-energy: phi of the fair energy is guaranteed, then time is evened out.",
+    help="tf: time-fair; ef: energy-fair; etf-energy: guarantees phi of the fair energy, then evens out time.",
 )  # fmt: skip
 @click.option("--phi", type=click.FloatRange(0, 1), help="Time-fair factor.  [default: the problem's]")
 @plot_option("the slices")
@@ -39,7 +40,7 @@ def plan(problem: Path, *, policy: str, phi: float | None, plot: Path | None, se
     from commonwatt.timeslicing import answer
 
     file = load_yaml(problem, PlanFile)
-    with blamed_on(problem):
+    with blamed_on(problem), compiling(f"policy {policy}"):
         result = answer(file, policy=policy, phi=phi, seed=seed)
     if plot is not None:
         from commonwatt.report.timeslice_plots import save_plan

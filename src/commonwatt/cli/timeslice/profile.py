@@ -20,7 +20,14 @@ __all__ = ["profile"]
 
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("--device", "kind", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option(
+    "--device",
+    "kind",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Device to measure on.",
+)
 @click.option("--index", type=click.IntRange(min=0), default=0, show_default=True, help="cuda: which GPU.")
 @click.option("--threads", type=click.IntRange(1, 1024), default=1, show_default=True, help="cpu: threads.")
 @click.option(
@@ -30,10 +37,10 @@ __all__ = ["profile"]
 @click.option("--segment", type=click.FloatRange(min=0, min_open=True), default=0.002, show_default=True,
               metavar="SECONDS", help="Length of the segments the model is cut into.")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=5.0, show_default=True,
-              help="How long to repeat inferences at each clock.")  # fmt: skip
+              help="Time to repeat inferences at each clock.")  # fmt: skip
 @click.option("--tries", type=click.IntRange(min=1), default=5, show_default=True, help="Most tries at each clock.")
 @click.option("--variation", type=click.FloatRange(min=0, min_open=True), default=0.05, show_default=True,
-              help="Largest coefficient of variation that is accepted.")  # fmt: skip
+              help="Largest coefficient of variation to accept.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the profile to FILE (JSON).")
 @seed_option
 @json_option
@@ -52,9 +59,9 @@ def profile(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Measure what an inference of MODEL (.onnx or .pt2) takes on a device, segment by segment.
+    """Measure time and power of an inference of MODEL (.onnx or .pt2) on a device, segment by segment.
 
-    Where the device has no power meter, power comes from a stated model and is marked so.
+    On a device without a power meter, power comes from a model, and the profile says so.
 
     \b
     Example:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from commonwatt.cli.compiling import compiling
 from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, progress_bar, say, seed_option
+from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
     from commonwatt.model.timeslice_results import TimesliceRunResult
@@ -19,11 +21,11 @@ POLICIES = ("etf", "tf", "ef", "etf-energy", "fifo")
 
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path))
-@click.option("--policy", type=click.Choice(POLICIES), help="How to share.  [default: the configuration's]")
+@click.option("--policy", type=click.Choice(POLICIES), help="Sharing policy.  [default: the configuration's]")
 @click.option("--phi", type=click.FloatRange(0, 1), help="Time-fair factor.  [default: the configuration's]")
 @click.option(
     "--duration", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-    help="How long to run.  [default: the configuration's]",
+    help="Time to run.  [default: the configuration's]",
 )  # fmt: skip
 @plot_option("the shares")
 @seed_option
@@ -38,7 +40,7 @@ def run(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Put the tenants' load of CONFIG on its device for a while, and tell who got what.
+    """Run the load of CONFIG's tenants on its device, and report the time and energy of each.
 
     A simulated device runs in virtual time; a CPU or GPU runs the models themselves.
 
@@ -54,7 +56,7 @@ def run(
     file = load_yaml(config, TimesliceConfig).model_copy(update={k: v for k, v in changed.items() if v is not None})
     from commonwatt.devices.run import measure
 
-    with blamed_on(config), progress_bar("run", 1, file.duration_s) as bar:
+    with blamed_on(config), compiling(f"policy {file.policy}"), progress_bar("run", 1, file.duration_s) as bar:
         result = measure(file, config.parent, seed, lambda time_s: bar.at("", time_s))
     if plot is not None:
         from commonwatt.report.timeslice_plots import save_run
@@ -89,10 +91,10 @@ def _tell(result: TimesliceRunResult) -> None:
     if result.system_fairness is not None:
         say(f"fairness of time {result.time_fairness:.3f}, of energy {result.energy_fairness:.3f}")
     if result.scheduling_share is not None:
-        say(f"{result.steps} steps; {100 * result.scheduling_share:.2g}% of the busy time went into scheduling")
+        say(f"{plural(result.steps, 'step')}; scheduling took {100 * result.scheduling_share:.2g}% of the busy time")
     refused = sum(t.refused for t in result.tenants)
     if refused:
-        say(f"{refused} requests were refused, as queues were full")
+        say(f"refused {plural(refused, 'request')}: queues were full")
 
 
 def _percent(share: float | None) -> str:

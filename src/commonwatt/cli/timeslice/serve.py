@@ -20,13 +20,13 @@ __all__ = ["serve"]
 
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path))
-@click.option("--check", is_flag=True, help="Load everything, tell what would be served, and end.")
+@click.option("--check", is_flag=True, help="Load everything, show what would be served, and exit.")
 @seed_option
 @json_option
 def serve(config: Path, *, check: bool, seed: int, as_json: bool) -> None:
     """Serve the tenants' models of CONFIG over the Open Inference Protocol v2 (REST and gRPC).
 
-    SIGTERM or Ctrl-C: no new requests; those accepted are answered, then it ends. A second one ends it at once.
+    SIGTERM or Ctrl-C stops the server when the requests it has accepted are answered; a second one stops it at once.
 
     \b
     Example:

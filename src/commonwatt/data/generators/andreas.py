@@ -13,7 +13,7 @@ arrivals. Where it prints no figures they are ours:
   GPUs best, ``1 / sum over types of (GPUs of the type / min over counts g of g * time on g)``. Arrivals are stretched
   so that the work of all jobs over the time of the last submission is ``load``.
 
-With an odd N the odd node has V100. All jobs are one tenant's, and nobody asks for a number of GPUs: the paper's
+With an odd N the odd node has V100. All jobs are one tenant's, and no job requests a number of GPUs: the paper's
 schedulers choose it.
 
 The models ANDREAS trains, with run times of our own: the paper prints none.

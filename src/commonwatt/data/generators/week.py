@@ -1,4 +1,4 @@
-"""A generated week of jobs, similar to Philly.
+"""A generated week of jobs, similar to Philly, and a demand series of such jobs.
 
 Submissions are Poisson within each hour; the rate of an hour is the profile (hour of day times day of week) times a
 gamma-distributed burst, drawn anew each hour. GPU count, run time (a mixture of lognormals for the count) and tenant
@@ -6,7 +6,7 @@ are drawn for each job. Tenants' shares follow Zipf's law, with one order of ten
 drawn, for larger jobs: as in Philly, who submits most is not who holds most GPUs.
 
 The figures are fitted to the public Philly log (github.com/msr-fiddle/philly-traces, CC BY 4.0; see ``week_fit`` for
-how, and for the period). Not in the likeness: sweeps of one user's equal jobs, how long bursts last, a cluster that is
+how, and for the period). Not modelled: sweeps of one user's equal jobs, how long bursts last, a cluster that is
 already full when the week begins, and the 11 jobs of 12 or 24 GPUs. Time 0 is a Monday, 00:00 UTC.
 """
 
@@ -17,14 +17,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from commonwatt.data.demand import demand_of
 from commonwatt.data.log import JobLog, plural
 from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.demand import DemandSeries
 from commonwatt.model.errors import InputError
 from commonwatt.model.scenario import WeekWorkload
 from commonwatt.model.units import DAY_S, HOUR_S
 
-__all__ = ["PHILLY", "WeekModel", "generate_week"]
-
+__all__ = ["PHILLY", "DemandSpec", "WeekModel", "generate_demand", "generate_week"]
 
 LONGEST_S = 60 * DAY_S  # the longest job of the log ran for 54 days
 
@@ -116,3 +117,75 @@ def _tenants(gpus: Ints, tenants: int, rng: np.random.Generator, model: WeekMode
 def _zipf(tenants: int, exponent: float) -> Floats:
     share = np.arange(1, tenants + 1, dtype=float) ** -exponent
     return share / share.sum()
+
+
+_WARM_UP_DAYS = 7.0  # so that the cluster is full when the series begins
+START_S = 1_704_067_200.0  # 2024-01-01T00:00:00Z, a Monday
+
+
+@dataclass(frozen=True)
+class DemandSpec:
+    """Parameters of a generated series.
+
+    Parameters
+    ----------
+    drift
+        Submissions at the end over those at the beginning.
+    outage_h
+        Length of the outage, hours; 0: none. It begins after 45% of the period; the level is back to normal twice
+        this length after it.
+    gaps
+        Holes of unknown values, each of 5 to 60 minutes.
+    """
+
+    days: float = 14.0
+    step_s: float = 60.0
+    jobs_per_day: float = 1000.0
+    drift: float = 1.4
+    outage_h: float = 6.0
+    gaps: int = 3
+
+    def __post_init__(self) -> None:
+        for name in ("days", "step_s", "jobs_per_day", "drift"):
+            if not 0 < getattr(self, name) < 1e6:
+                raise InputError("a number above 0", field=name, value=getattr(self, name))
+
+
+def generate_demand(spec: DemandSpec, rng: np.random.Generator) -> DemandSeries:
+    """Generate a series; the same generator state gives the same series."""
+    days = spec.days + _WARM_UP_DAYS
+    log = generate_week(WeekWorkload(source="week", days=days, jobs_per_day=spec.jobs_per_day), rng)
+    begin_s = _WARM_UP_DAYS * DAY_S
+    kept = _thinned(log, spec, begin_s, rng)
+    counted = demand_of(kept, spec.step_s, begin_s, begin_s + spec.days * DAY_S).running
+    gpus = _with_outage(counted.gpus, spec)
+    return DemandSeries(START_S, spec.step_s, _with_gaps(gpus, spec, rng))
+
+
+def _thinned(log: JobLog, spec: DemandSpec, begin_s: float, rng: np.random.Generator) -> JobLog:
+    """Drop jobs so that the rate rises (or falls) evenly by the factor ``drift`` over the period."""
+    part = np.clip((log.submit_s - begin_s) / (spec.days * DAY_S), 0.0, 1.0)
+    rate = (1.0 + (spec.drift - 1.0) * part) / max(1.0, spec.drift)
+    keep = rng.random(len(log)) < rate
+    keep[0] = True
+    return JobLog.of(
+        log.source, job=log.job, tenant=log.tenant, submit_s=log.submit_s, duration_s=log.duration_s, gpus=log.gpus,
+        reasons={"thinned out": ~keep},
+    )  # fmt: skip
+
+
+def _with_outage(gpus: Floats, spec: DemandSpec) -> Floats:
+    length = round(spec.outage_h * HOUR_S / spec.step_s)
+    begin = round(0.45 * len(gpus))
+    back = np.clip((np.arange(len(gpus)) - begin - length) / max(2 * length, 1), 0.0, 1.0)
+    back[:begin] = 1.0
+    return np.floor(gpus * back)
+
+
+def _with_gaps(gpus: Floats, spec: DemandSpec, rng: np.random.Generator) -> Floats:
+    left = gpus.copy()
+    for _ in range(spec.gaps):
+        length = max(1, round(rng.uniform(300.0, HOUR_S) / spec.step_s))
+        begin = int(rng.integers(1, max(2, len(gpus) - length - 1)))
+        left[begin : min(begin + length, len(gpus) - 1)] = np.nan
+    return left

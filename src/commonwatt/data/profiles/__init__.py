@@ -1,6 +1,6 @@
 """Speed against GPU type and count, and power, by kind of model.
 
-- ``base``: ``Profiles``, the interface of profiles; ``gpu_types``: names of GPU types.
+- ``base``: ``Profiles``, the interface of profiles; names of GPU types and MIG slices.
 - ``gavel``, ``zeus``: readers of the measured tables.
 - ``declared``: types that a scenario declares, MIG slices, clusters of one type; ``data_sheets``: estimates of others.
 - ``measured``: profiles from the tables; ``law``: fitted scaling laws; ``fit``: the fit, from these tables and Sia's.
@@ -10,9 +10,16 @@ from __future__ import annotations
 
 from commonwatt.data import locate
 from commonwatt.data.profiles import gavel, zeus
-from commonwatt.data.profiles.base import Profiles
-from commonwatt.data.profiles.declared import DEFAULT_LOGGED, is_known, preferred, profiles_for, standard_name
-from commonwatt.data.profiles.gpu_types import GPU_TYPES, canonical, known_gpu_type
+from commonwatt.data.profiles.base import GPU_TYPES, Profiles, canonical, known_gpu_type
+from commonwatt.data.profiles.declared import (
+    DEFAULT_LOGGED,
+    is_known,
+    preferred,
+    profiles_for,
+    standard_name,
+    taken_as_fast,
+    type_name,
+)
 from commonwatt.data.profiles.law import LAW
 from commonwatt.model.errors import InputError
 
@@ -28,6 +35,8 @@ __all__ = [
     "preferred",
     "profiles_for",
     "standard_name",
+    "taken_as_fast",
+    "type_name",
 ]
 
 

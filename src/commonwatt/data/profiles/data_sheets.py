@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from commonwatt.data.profiles.gpu_types import GPU_TYPES, mig_slice, type_in
+from commonwatt.data.profiles.base import GPU_TYPES, mig_slice, type_in
 from commonwatt.data.profiles.law import Law
 from commonwatt.data.table import read_table
 

@@ -21,9 +21,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from commonwatt.data.profiles.base import CLASSES, Profiles, class_of
+from commonwatt.data.profiles.base import (
+    CLASSES,
+    GPU_TYPES,
+    MIG_SLICES,
+    Profiles,
+    canonical,
+    class_of,
+    mig_slice,
+    type_in,
+)
 from commonwatt.data.profiles.data_sheets import data_sheet, data_sheets, relative_speed
-from commonwatt.data.profiles.gpu_types import GPU_TYPES, MIG_SLICES, canonical, mig_slice, type_in
 from commonwatt.data.profiles.law import LAW
 from commonwatt.data.training_profiles import SpeedCurve
 from commonwatt.model.errors import InputError
@@ -33,6 +41,7 @@ from commonwatt.model.training_profile import TrainingProfile
 
 __all__ = [
     "DEFAULT_LOGGED", "Declared", "OneType", "how_to_declare", "is_known", "preferred", "profiles_for", "standard_name",
+    "taken_as_fast", "type_name",
 ]  # fmt: skip
 
 DEFAULT_LOGGED = "P100"
@@ -42,6 +51,11 @@ DEFAULT_LOGGED = "P100"
 def preferred(profiles: Profiles) -> tuple[str, ...]:
     """Return the kinds of model that jobs are of where they can be: those a user profiled on every type in use."""
     return profiles.preferred if isinstance(profiles, Declared) else ()
+
+
+def taken_as_fast(profiles: Profiles) -> tuple[str, ...]:
+    """Return the GPU types that the log names, the cluster lacks and nobody knows: taken to be as fast as its own."""
+    return profiles.others if isinstance(profiles, OneType) else ()
 
 
 def how_to_declare(name: str) -> str:
@@ -165,16 +179,12 @@ class Declared:
 
     def find(self, name: str) -> str | None:
         """Return the type's one name; ``None`` if its speed is unknown."""
-        own = _by_case(self.specs)
-        own_tokens = {re.sub(r"[^A-Z0-9]+", "", key.upper()): key for key in self.specs}
-        found = own.get(name.casefold()) or standard_name(name) or type_in(name, own_tokens)
+        found = _spelt(name, self.specs)
         if found is None:
             return None
-        found = own.get(found.casefold(), found)
         part = mig_slice(found)
         if found not in self.specs and part is not None:
-            whole = self.find(part.whole)
-            return None if whole is None else own.get(f"{whole}-{part.profile}".casefold(), f"{whole}-{part.profile}")
+            return None if self.find(part.whole) is None else found
         own_speed = self._spec(found).speed is not None or bool(self._spec(found).profiles)
         return found if own_speed or standard_name(found) is not None else None
 
@@ -214,6 +224,25 @@ class Declared:
 
 def _by_case(names: Iterable[str]) -> dict[str, str]:
     return {name.casefold(): name for name in names}
+
+
+def _spelt(name: str, specs: Mapping[str, GpuTypeSpec]) -> str | None:
+    own = _by_case(specs)
+    own_tokens = {re.sub(r"[^A-Z0-9]+", "", key.upper()): key for key in specs}
+    found = own.get(name.casefold()) or standard_name(name) or type_in(name, own_tokens)
+    if found is None:
+        return None
+    found = own.get(found.casefold(), found)
+    part = mig_slice(found)
+    if found in specs or part is None:
+        return found
+    whole = _spelt(part.whole, specs)
+    return None if whole is None else own.get(f"{whole}-{part.profile}".casefold(), f"{whole}-{part.profile}")
+
+
+def type_name(name: str, specs: Mapping[str, GpuTypeSpec]) -> str:
+    """Return the one name of the GPU type spelt *name*: as declared, else the usual one, else in small letters."""
+    return _spelt(name, specs) or name.casefold()
 
 
 def standard_name(name: str) -> str | None:

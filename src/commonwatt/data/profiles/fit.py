@@ -22,8 +22,7 @@ import numpy as np
 
 from commonwatt.data import locate
 from commonwatt.data.profiles import gavel, zeus
-from commonwatt.data.profiles.base import CLASSES, Stand
-from commonwatt.data.profiles.gpu_types import known_gpu_type
+from commonwatt.data.profiles.base import CLASSES, Stand, known_gpu_type
 from commonwatt.data.profiles.law import Law
 from commonwatt.data.table import read_table
 from commonwatt.model.errors import InputError

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from commonwatt.data.profiles.gpu_types import known_gpu_type
+from commonwatt.data.profiles.base import known_gpu_type
 from commonwatt.data.table import read_table
 from commonwatt.data.text import read_text
 from commonwatt.model.errors import InputError

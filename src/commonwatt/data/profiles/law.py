@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from commonwatt.data.profiles.gpu_types import known_gpu_type
+from commonwatt.data.profiles.base import known_gpu_type
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import one_of
 

@@ -18,8 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt.data.profiles import gavel, zeus
-from commonwatt.data.profiles.base import CLASSES
-from commonwatt.data.profiles.gpu_types import known_gpu_type
+from commonwatt.data.profiles.base import CLASSES, known_gpu_type
 from commonwatt.data.profiles.law import LAW
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import one_of

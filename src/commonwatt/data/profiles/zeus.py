@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from commonwatt.data.profiles.gpu_types import known_gpu_type
+from commonwatt.data.profiles.base import known_gpu_type
 from commonwatt.data.table import read_table
 from commonwatt.model.errors import InputError
 

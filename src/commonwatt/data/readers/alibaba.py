@@ -1,10 +1,13 @@
-"""Alibaba v2023: the tidied table of jobs, or ``openb_pod_list_*.csv`` as published.
+"""Alibaba: the tidied tables of v2023 and v2025 (DLRM), or ``openb_pod_list_*.csv`` of v2023 as published.
 
 A job with a fraction of a GPU counts as one whole GPU. Pods without a GPU and pods that were never scheduled are
 left out. A pod without an end was running when the log was taken; the last moment in the file stands for its end.
 The trace names no users: the class of service (LS, BE, ...) is the tenant. Times are seconds from an unknown origin.
 Pods that ended before 9,964,972 s are missing at the publisher's, so a period should begin there or later. GPU types
 are not read: only variants of the list have them, added to a third of the pods afterwards.
+
+The instances of v2025 have an application, which is the tenant. One without a submission was running when the trace
+begins, at 0 s: it counts from there.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from commonwatt.data.log import JobLog
+from commonwatt.data.log import EARLY, JobLog
 from commonwatt.data.table import TextTable, read_table
 from commonwatt.model.arrays import Bools, Floats
 
@@ -32,14 +35,19 @@ def read(path: Path) -> JobLog:
     """Read either form."""
     table = read_table(path)
     named = {ours: theirs if theirs in table else ours for ours, theirs in _PUBLISHED.items()}
-    submit_s = table.seconds(named["submit_s"])
+    submit_s = table.seconds(named["submit_s"], blank=np.nan)
     start_s = table.seconds(named["scheduled_s"], blank=np.nan)
+    dlrm = "app_name" in table
+    early = np.isnan(submit_s) & dlrm
+    if not dlrm and np.isnan(submit_s).any():
+        raise table.error(int(np.isnan(submit_s).argmax()), named["submit_s"], "a number of seconds, 0 or more")
+    submit_s, start_s = np.where(early, 0.0, submit_s), np.where(early, 0.0, start_s)
     end_s, censored = _ends(table, named["deletion_s"], submit_s, start_s)
     gpus = table.counts("num_gpu")
     return JobLog.of(
-        "Alibaba v2023 sample of pods",
+        "Alibaba v2025 instances of DLRM" if dlrm else "Alibaba v2023 sample of pods",
         job=table.text(named["job_id"]),
-        tenant=table.text("qos"),
+        tenant=table.text("app_name" if dlrm else "qos"),
         submit_s=submit_s,
         duration_s=end_s - start_s,
         gpus=gpus,
@@ -51,7 +59,8 @@ def read(path: Path) -> JobLog:
             "without run time": ~(end_s > start_s),
         },
         path=path,
-        complete_from_s=_COMPLETE_FROM_S,
+        complete_from_s=None if dlrm else _COMPLETE_FROM_S,
+        treated={EARLY: early},
     )
 
 

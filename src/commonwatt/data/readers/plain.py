@@ -1,10 +1,12 @@
 """Any table with a submission, a run time and a GPU count for each job.
 
 Columns, under these names or others given to ``read``: ``gpus``, and either ``submit_s`` and ``duration_s``, or
-``start_s`` and ``end_s``, must be there; ``job`` (row number if absent), ``tenant`` ("default"), ``gpu_type`` and
-``time_limit_s`` may, and ``submit_s`` beside ``start_s``, which otherwise stands for it. ``submit_time``,
-``start_time`` and ``end_time`` are other names of the three. Times are seconds, or ISO 8601 moments. Jobs with 0 GPUs,
-no run time or no start are left out; one without an end was running at the last moment in the file.
+``start_s`` and ``end_s``, must be there; ``job`` (row number if absent), ``tenant`` ("default"), ``gpu_type``,
+``time_limit_s`` and ``nodes`` (where it ran, a list of hosts in Slurm's notation) may, and ``submit_s`` beside
+``start_s``, which otherwise stands for it. ``submit_time``, ``start_time`` and ``end_time`` are other names of the
+three. Times are seconds, or ISO 8601 moments. Jobs with 0 GPUs, no run time or no start are left out; one without an
+end was running at the last moment in the file. One with an end, but neither a submission nor a start, was running when
+the log begins: it counts from the first moment in the file.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from commonwatt.data.log import JobLog, utc
+from commonwatt.data.log import EARLY, JobLog, utc
 from commonwatt.data.table import TextTable, read_table
 from commonwatt.model.arrays import Bools, Floats
 from commonwatt.model.errors import InputError
@@ -23,7 +25,7 @@ from commonwatt.model.names import one_of
 
 __all__ = ["COLUMNS", "read"]
 
-COLUMNS = ("job", "tenant", "submit_s", "start_s", "end_s", "duration_s", "gpus", "gpu_type", "time_limit_s")
+COLUMNS = ("job", "tenant", "submit_s", "start_s", "end_s", "duration_s", "gpus", "gpu_type", "time_limit_s", "nodes")
 _ALSO = {"submit_s": "submit_time", "start_s": "start_time", "end_s": "end_time"}
 
 
@@ -35,6 +37,7 @@ class _Times(NamedTuple):
     duration_s: Floats
     censored: Bools | None
     origin_s: float | None
+    early: Bools | None = None  # running before the file begins
 
 
 def read(path: Path, columns: Mapping[str, str] | None = None) -> JobLog:
@@ -67,6 +70,8 @@ def read(path: Path, columns: Mapping[str, str] | None = None) -> JobLog:
         origin=None if times.origin_s is None else utc(times.origin_s),
         reasons={"without a GPU": gpus == 0, "never started": never, "without run time": times.duration_s == 0},
         path=path,
+        nodes=table.text(called["nodes"]) if called["nodes"] in table else None,
+        treated={} if times.early is None else {EARLY: times.early},
     )
 
 
@@ -78,6 +83,10 @@ def _times(table: TextTable, called: Mapping[str, str]) -> _Times:
     start_s, origin_s = _clock(table, start, blank=np.nan)
     end_s = _on(table, end, origin_s)
     submit_s = _on(table, submit, origin_s) if submit in table else start_s
+    early = np.isnan(submit_s) & np.isnan(start_s) & ~np.isnan(end_s)
+    if early.any():
+        begins_s = np.fmin.reduce(np.concatenate((submit_s, start_s, end_s)))
+        submit_s, start_s = np.where(early, begins_s, submit_s), np.where(early, begins_s, start_s)
     submit_s = np.where(np.isnan(submit_s), start_s, submit_s)
     for name, earlier, later in ((start, submit_s, start_s), (end, start_s, end_s)):
         if (rows := np.flatnonzero(later < earlier)).size:
@@ -87,7 +96,7 @@ def _times(table: TextTable, called: Mapping[str, str]) -> _Times:
     duration_s = np.nan_to_num(np.where(running, last_s, end_s) - start_s)
     first_s = 0.0 if origin_s is None or np.isnan(submit_s).all() else float(np.nanmin(submit_s))
     since_s = None if origin_s is None else origin_s + first_s
-    return _Times(np.nan_to_num(submit_s - first_s), start_s - first_s, duration_s, running, since_s)
+    return _Times(np.nan_to_num(submit_s - first_s), start_s - first_s, duration_s, running, since_s, early)
 
 
 def _on(table: TextTable, name: str, origin_s: float | None) -> Floats:

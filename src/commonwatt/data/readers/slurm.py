@@ -1,9 +1,10 @@
 """Slurm accounting: ``sacct --json``, ``sacct --parsable2`` with its header, or its table for people.
 
-For the latter two ask for ``--format=JobID,Account,User,Submit,Start,Elapsed,Timelimit,State,AllocTRES,ReqTRES``. The
-account is the tenant, else the user is. Job steps are skipped. A requeued job counts once: its first submission and
-its last run. A job still running counts with the time it has run so far. Times without a zone are read as UTC
-(``sacct`` prints local time: a change to summer time shifts the rest of the log by an hour).
+For the latter two use ``--format=JobID,Account,User,Submit,Start,Elapsed,Timelimit,State,AllocTRES,ReqTRES``, and
+``NodeList`` to know where jobs ran. The account is the tenant, else the user is. Job steps are skipped. A requeued job
+counts once: its first submission and its last run. A job still running counts with the time it has run so far. Times
+without a zone are read as UTC (``sacct`` prints local time: a change to summer time shifts the rest of the log by an
+hour).
 
 What both forms of Slurm accounting say about a job.
 
@@ -46,6 +47,7 @@ class SacctJob:
     gpus: int
     gpu_type: str  # "": not said, or several
     running: bool
+    nodes: str = ""  # a list of hosts; "": not said
 
 
 def gpus_of(resources: Iterable[tuple[str, int]]) -> tuple[int, str]:
@@ -114,6 +116,7 @@ def _job(path: Path, index: int, record: dict[str, Any]) -> SacctJob:
         gpus=gpus,
         gpu_type=gpu_type,
         running="RUNNING" in states or "SUSPENDED" in states,
+        nodes=_nodes(record.get("nodes")),
     )
 
 
@@ -144,6 +147,10 @@ def _name(record: dict[str, Any]) -> str:
     return str(record["job_id"])
 
 
+def _nodes(text: Any) -> str:  # noqa: ANN401
+    return text if isinstance(text, str) and text not in ("", "None assigned", "Unknown") else ""
+
+
 def _tenant_of_json(record: dict[str, Any]) -> str:
     association = record.get("association") or {}
     return str(record.get("account") or association.get("account") or record.get("user") or "unknown")
@@ -151,11 +158,21 @@ def _tenant_of_json(record: dict[str, Any]) -> str:
 
 ASK = (
     "sacct --allusers --starttime=now-7days --parsable2 "
-    "--format=JobID,Account,User,Submit,Start,Elapsed,Timelimit,State,AllocTRES,ReqTRES > jobs.txt"
+    "--format=JobID,Account,User,Submit,Start,Elapsed,Timelimit,State,AllocTRES,ReqTRES,NodeList > jobs.txt"
 )
 """The command that prints what is read."""
 _NEEDED = ("JobID", "Submit", "Start", "State")
-_CUT = {"JobID", "Account", "User", "Submit", "Start", "Elapsed", "AllocTRES", "ReqTRES"}  # useless when cut off
+_CUT = {
+    "JobID",
+    "Account",
+    "User",
+    "Submit",
+    "Start",
+    "Elapsed",
+    "AllocTRES",
+    "ReqTRES",
+    "NodeList",
+}  # useless when cut off
 _UNKNOWN = {"", "Unknown", "None", "N/A"}
 _DURATION = "a time such as 1-02:03:04 or 02:03:04"
 _Read = Callable[[str], float]
@@ -173,6 +190,7 @@ def read_rows(path: Path, text: str) -> list[SacctJob]:
     submit_s = table.parse("Submit", moment_s, MOMENT)
     start_s = table.parse("Start", _started, MOMENT)
     ids, states = table.text("JobID"), table.text("State")
+    nodes = table.text("NodeList") if "NodeList" in table else [""] * len(table)
     resources = [table.text(name) for name in ("AllocTRES", "ReqTRES") if name in table]
     if not resources:
         raise InputError(f"this column or ReqTRES; run: {ASK}", file=path, field="AllocTRES")
@@ -192,6 +210,7 @@ def read_rows(path: Path, text: str) -> list[SacctJob]:
                 gpus=gpus,
                 gpu_type=gpu_type,
                 running=states[row].startswith(("RUNNING", "SUSPENDED")),
+                nodes=_nodes(nodes[row]),
             )
         )
     return jobs
@@ -308,6 +327,7 @@ def read(path: Path) -> JobLog:
         },
         dropped={"earlier runs of requeued jobs": len(found) - len(jobs)},
         path=path,
+        nodes=[job.nodes for job in jobs] if any(job.nodes for job in jobs) else None,
     )
 
 

@@ -41,6 +41,7 @@ from commonwatt.engines.run_spec import Images, JobWork, RunSpec
 from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.units import plural
 
 __all__ = ["LocalEngine"]
 
@@ -125,7 +126,7 @@ class LocalEngine(LiveEngine):
         return changes
 
     def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
-        """Execute *commands*; raises ``EngineError`` on one that is impossible. Jobs to stop are all told at once."""
+        """Execute *commands*, signalling all jobs to stop at once; raises ``EngineError`` on one that is impossible."""
         for command in commands:
             if isinstance(command, Stop) and command.handle in self._runs:
                 self._runs[command.handle].terminate()
@@ -187,7 +188,7 @@ class LocalEngine(LiveEngine):
         self._changes = [change for change in self._changes if change.handle not in gone]
 
     def close(self) -> None:
-        """Close what this process has open; running jobs go on."""
+        """Close what this process has open; running jobs keep running."""
         for run in self._runs.values():
             run.unwatch()
 
@@ -214,7 +215,8 @@ class LocalEngine(LiveEngine):
             free = self._free(n)
             if len(free) < command.gpus_per_node:
                 name = self._cluster.names[n]
-                msg = f"start {command.name}: node {name} has {len(free)} GPUs free, not {command.gpus_per_node}"
+                has = plural(len(free), "GPU")
+                msg = f"start {command.name}: node {name} has {has} free, not {command.gpus_per_node}"
                 raise EngineError(msg)
             slots.append(tuple(free[: command.gpus_per_node]))
         gpus = ",".join(str(slot) for row in slots for slot in row)
@@ -288,7 +290,7 @@ class LocalEngine(LiveEngine):
             self._changes.append(self._reports.change(spec, end, begun=folder.begun(end)))
 
     def evict_unplaced(self, *, dry: bool) -> Collection[int]:
-        """Stop runs of an earlier engine in places the configuration does not have; in a *dry* run they go on."""
+        """Stop runs of an earlier engine in places the configuration lacks; in a *dry* run they keep running."""
         unplaced = [handle for handle, run in self._runs.items() if not self._has_place(run.spec)]
         if dry:
             return unplaced

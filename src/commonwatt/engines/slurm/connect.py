@@ -14,6 +14,7 @@ from commonwatt.engines.slurm.engine import SlurmEngine
 from commonwatt.engines.slurm.settings import SlurmSettings
 from commonwatt.model.live import SlurmSpec
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.units import plural
 
 __all__ = ["Difference", "DiscoveredNode", "differences", "discover", "open_slurm", "slurm_of"]
 
@@ -96,7 +97,7 @@ def differences(cluster: Cluster, found: Sequence[DiscoveredNode]) -> list[Diffe
             types = ", ".join(sorted({str(node.gpu_type) for node in own}))
             texts.append((name, f"declared with GPUs of type {kind.gpu_type}, has {types}"))
         elif gpus != kind.gpus:
-            texts.append((name, f"declared with {kind.gpus} GPUs, has {gpus}"))
+            texts.append((name, f"declared with {plural(kind.gpus, 'GPU')}, has {gpus}"))
     declared = set(cluster.names)
     texts += [(name, "not declared") for name in dict.fromkeys(n.name for n in found) if name not in declared]
     return [Difference(name, name in declared, f"node {name}: {text}") for name, text in texts]

@@ -144,7 +144,7 @@ class SlurmEngine(LiveEngine):
         return changes
 
     def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
-        """Execute *commands*; raises ``EngineError`` on one that is impossible. Jobs to stop are all told at once."""
+        """Execute *commands*, signalling all jobs to stop at once; raises ``EngineError`` on one that is impossible."""
         self.request_stop([command.handle for command in commands if isinstance(command, Stop)])
         stopped = []
         for command in commands:
@@ -199,7 +199,7 @@ class SlurmEngine(LiveEngine):
         return self._history.recorded_runs(running)
 
     def evict_unplaced(self, *, dry: bool) -> Collection[int]:
-        """Stop runs on nodes the configuration does not have (any more); in a *dry* run they go on."""
+        """Stop runs on nodes the configuration does not have (any more); in a *dry* run they keep running."""
         unplaced = unplaced_runs(self._runs)
         self._changes += [] if dry else [evicted(h, self._stop(h), self._now_s()) for h in unplaced]
         return unplaced

@@ -1,4 +1,4 @@
-"""Jobs submitted to the same Slurm directly: what they ask for, what they have, how long they took."""
+"""Jobs submitted to the same Slurm directly: what they request, what they have, how long they took."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _limit(text: str) -> float | None:
 
 
 def _gpus(row: Sequence[str]) -> tuple[int, str | None]:
-    """Return how many GPUs a job asks for, and their type, if it names one; with a range of nodes, for the fewest."""
+    """Return how many GPUs a job requests, and their type, if it names one; with a range of nodes, for the fewest."""
     least = _NODES.search(row[7])
     nodes = int(least[1]) if least else _number(row[10])
     sockets = _number(row[16].partition(":")[0])  # of each node

@@ -16,6 +16,7 @@ from commonwatt.engines.slurm.snapshot import SlurmSnapshot
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import EngineDownError, EngineError, InputError
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.units import plural
 
 __all__ = ["Allocations", "Drains", "NodePower", "check_one_state", "still_asleep"]
 
@@ -101,8 +102,8 @@ class NodePower:
             check_one_state(cluster)
         self._slurm, self._cluster, self._may_sleep = slurm, cluster, may_sleep
         self._kinds = [cluster.classes[k] for k in cluster.klass]
-        self._powered_down_s: dict[int, float] = {}  # when nodes were told to power down, until they are seen to
-        self._woken_s: dict[int, float] = {}  # when nodes were told to wake, until they are on
+        self._powered_down_s: dict[int, float] = {}  # when nodes were asked to power down, until they do
+        self._woken_s: dict[int, float] = {}  # when nodes were asked to wake, until they are on
 
     def set(self, command: SetPower, snapshot: SlurmSnapshot, *, used: bool) -> None:
         """Put a node to sleep, or wake it; raises ``EngineError`` if it is down, or in use when it is to sleep."""
@@ -253,7 +254,8 @@ class Allocations:
             free = self.free(n, snapshot)
             if free < command.gpus_per_node:
                 name = self._cluster.names[n]
-                msg = f"start {command.name}: node {name} has {max(0, free)} GPUs free, not {command.gpus_per_node}"
+                has = plural(max(0, free), "GPU")
+                msg = f"start {command.name}: node {name} has {has} free, not {command.gpus_per_node}"
                 raise EngineError(msg)
 
     def view(self, snapshot: SlurmSnapshot) -> NodeView:

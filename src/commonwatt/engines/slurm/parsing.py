@@ -121,7 +121,7 @@ class SlurmNode:
 
     @property
     def silent(self) -> bool:
-        """Whether it is on but does not respond, for now: its jobs go on, and no job is started there."""
+        """Whether it is on but does not respond, for now: its jobs keep running, and no job is started there."""
         return bool(self.states & _SILENT) and not (self.asleep or self.waking)
 
     @property

@@ -1,4 +1,4 @@
-"""Arrays of processing elements, what layers cost on them, and the interface of a cost model."""
+"""Arrays of processing elements and the preset platforms, costs of layers, and the interface of a cost model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from commonwatt.mapping.costs._loops import Loops
 from commonwatt.model.arrays import Bools, Floats
 from commonwatt.model.errors import InputError
 
-__all__ = ["Array", "CostModel", "Costs", "Dataflow"]
+__all__ = ["PLATFORMS", "Array", "CostModel", "Costs", "Dataflow"]
 
 Dataflow = Literal["HB", "LB", "SHI"]
 
@@ -76,7 +76,7 @@ class Costs:
     """What each layer costs on one array. All of shape [L]; cycles are infinite where it does not fit."""
 
     cycles: Floats  # if bandwidth is free
-    bandwidth: Floats  # bytes per cycle it asks for meanwhile: GB/s at 1 GHz
+    bandwidth: Floats  # bytes per cycle it requests meanwhile: GB/s at 1 GHz
     sg_needed: Floats  # bytes of the global scratchpad, both halves
     sl_needed: Floats  # bytes of the scratchpad of one processing element, both halves
     macs: Floats
@@ -102,3 +102,41 @@ class CostModel(Protocol):
     def costs(self, loops: Loops, array: Array) -> Costs:
         """Return all that layers cost on an array in the shape it has; never fewer cycles than ``cycles`` says."""
         ...
+
+
+_KIB = 1024.0
+
+
+def _hb32(count: int) -> tuple[Array, ...]:
+    return (Array("HB", 32, sg_bytes=146 * _KIB),) * count
+
+
+def _hb64(count: int) -> tuple[Array, ...]:
+    return (Array("HB", 64, sg_bytes=291 * _KIB),) * count
+
+
+def _hb128(count: int) -> tuple[Array, ...]:
+    return (Array("HB", 128, sg_bytes=580 * _KIB),) * count
+
+
+_LB32 = Array("LB", 32, sg_bytes=110 * _KIB)
+_LB64 = Array("LB", 64, sg_bytes=218 * _KIB)
+_LB128 = Array("LB", 128, sg_bytes=434 * _KIB)
+
+
+def _flexible(rows: int, count: int) -> tuple[Array, ...]:
+    return (Array("HB", rows, sg_bytes=2048 * _KIB, sl_bytes=_KIB, flexible=True),) * count
+
+
+PLATFORMS: dict[str, tuple[Array, ...]] = {
+    "S1": _hb32(4),
+    "S2": (*_hb32(3), _LB32),
+    "S3": _hb128(8),
+    "S4": (*_hb128(7), _LB128),
+    "S5": (*_hb128(3), _LB128, *_hb64(3), _LB64),
+    "S6": (*_hb128(7), _LB128, *_hb64(7), _LB64),
+    "S1-flexible": _flexible(32, 4),
+    "S3-flexible": _flexible(128, 8),
+}
+"""Sub-accelerators by setting. Table 4 gives one buffer size, taken as the global scratchpad's; the elements' own is
+unknown but in 5.5, where it is 1 KB each, beside 2 MB for all."""

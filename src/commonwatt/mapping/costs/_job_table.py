@@ -1,21 +1,36 @@
-"""From layers and sub-accelerators to the job table (G#, 3.5): what every layer asks of every sub-accelerator."""
+"""The job table (G#, 3.5): latency, bandwidth and energy of every layer on every sub-accelerator, by a cost model."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Literal
 
 import numpy as np
 
-from commonwatt.mapping.costs._cost import Array, CostModel
-from commonwatt.mapping.costs._energy import energy_nj
-from commonwatt.mapping.costs._flexible import costs_on
+from commonwatt.mapping.costs._cost import Array, CostModel, Costs
 from commonwatt.mapping.costs._layers import Layer
-from commonwatt.mapping.costs._loops import Loops
+from commonwatt.mapping.costs._loops import Loops, times
+from commonwatt.mapping.costs._maestro import Maestro
+from commonwatt.mapping.costs._roofline import Roofline
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError
+from commonwatt.optimize import ranked
 
-__all__ = ["JobTable", "job_table"]
+__all__ = [
+    "DRAM_MACS",
+    "MAC_NJ",
+    "MODELS",
+    "SG_MACS",
+    "SL_MACS",
+    "JobTable",
+    "ModelName",
+    "costs_on",
+    "energy_nj",
+    "job_table",
+    "shapes",
+    "terms_nj",
+]
 
 
 @dataclass(frozen=True)
@@ -68,3 +83,72 @@ def _check(layers: Sequence[Layer], latency: Floats, needed: Floats) -> None:
     name = f" ({layers[j].name})" if layers[j].name else ""
     expected = "a layer whose smallest tile fits the buffers of some sub-accelerator"
     raise InputError(expected, field=f"jobs.{j}{name}", value=f"{needed[j].min():.0f} bytes")
+
+
+MAC_NJ = 0.00023
+"""Energy of a multiply-accumulate, nJ."""
+SL_MACS = 1.68
+"""An access to a processing element's scratchpad over a multiply-accumulate."""
+SG_MACS = 18.61
+"""An access to the global scratchpad over a multiply-accumulate."""
+DRAM_MACS = 200.0
+"""A byte from or to memory over a multiply-accumulate."""
+
+
+def terms_nj(costs: Costs) -> dict[str, Floats]:
+    """Return the energy of multiply-accumulates, both scratchpads and memory, nJ, each [L]."""
+    return {
+        "mac": MAC_NJ * costs.macs,
+        "sl": MAC_NJ * SL_MACS * costs.sl_accesses,
+        "sg": MAC_NJ * SG_MACS * costs.sg_accesses,
+        "dram": MAC_NJ * DRAM_MACS * costs.dram_bytes,
+    }
+
+
+def energy_nj(costs: Costs) -> Floats:
+    """Return the energy of each layer, nJ, [L]."""
+    parts = terms_nj(costs)
+    return parts["mac"] + parts["sl"] + parts["sg"] + parts["dram"]
+
+
+MOST_TRIED = 64
+"""Shapes of a layer whose buffers are looked at; beyond it the best so far is taken."""
+
+
+def shapes(size: float, elements: int) -> Floats:
+    """Return numbers of rows worth a try for a dimension of *size* over them: the fewest for each count of folds."""
+    roots = np.arange(1.0, np.sqrt(size) + 1.0)
+    rows = np.unique(np.concatenate([roots, -(-size // roots)]))
+    return rows[rows <= min(size, elements)]
+
+
+def costs_on(model: CostModel, loops: Loops, array: Array) -> Costs:
+    """Return what layers cost on *array*, in the shape that suits each best if it is flexible."""
+    if not array.flexible:
+        return model.costs(loops, array)
+    chosen = [_best(model, loops[i : i + 1], array) for i in range(len(loops))]
+    return Costs(*(np.concatenate([getattr(one, field.name) for one in chosen]) for field in fields(Costs)))
+
+
+def _best(model: CostModel, loops: Loops, array: Array) -> Costs:
+    if array.dataflow == "HB":
+        sizes = (loops.k_group, loops.k_group * loops.groups)
+    else:
+        sizes = (loops.out_y, times(loops.out_y, loops.r))  # some models give a row as many as the filter has
+    rows = np.unique(np.concatenate([shapes(float(size[0]), array.elements) for size in sizes]))
+    cols = np.floor(array.elements / rows)
+    ideal = model.cycles(loops, array, rows, cols)
+    best = model.costs(loops, array)
+    for at in ranked(ideal, rows).tolist()[:MOST_TRIED]:
+        if ideal[at] >= best.cycles[0]:
+            break
+        made = model.costs(loops, replace(array, rows=int(rows[at]), cols=int(cols[at])))
+        if made.cycles[0] < best.cycles[0]:
+            best = made
+    return best
+
+
+ModelName = Literal["maestro", "shi", "roofline"]
+
+MODELS: dict[ModelName, CostModel] = {"maestro": Maestro(), "shi": Maestro(low="SHI"), "roofline": Roofline()}
+"""``shi`` is ``maestro`` with the ShiDianNao-like dataflow where a platform says ``LB``."""

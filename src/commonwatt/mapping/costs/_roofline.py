@@ -3,7 +3,7 @@
 A layer takes at least a cycle for what its array can do in one, never more multiply-accumulates than processing
 elements, and moves each weight, input and output at least once. Of the tiles that fit one half of the global scratchpad
 (the other half is being filled) the one with the fewest cycles is taken, among those the one that moves the least. What
-it asks for, bytes over cycles, keeps the fetching of the next tile hidden behind the computing of the current one on
+it requests, bytes over cycles, keeps the fetching of the next tile hidden behind the computing of the current one on
 average over the layer.
 
 Not modelled: the fetch of the very first tile (the job before can hide it), the network on the chip, banks, refresh.

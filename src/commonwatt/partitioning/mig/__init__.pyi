@@ -1,3 +1,4 @@
+from ._answer import after as after
 from ._answer import answer as answer
 from ._answer import with_present as with_present
 from ._integer import WholeInstances as WholeInstances
@@ -12,6 +13,7 @@ __all__ = [
     "MigProblem",
     "TimeShares",
     "WholeInstances",
+    "after",
     "answer",
     "solve_integer",
     "solve_market",

@@ -8,6 +8,7 @@ import numpy as np
 
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError, SolverError
+from commonwatt.model.fields import stamp
 from commonwatt.model.mig_file import MigFile
 from commonwatt.model.mig_results import (
     MigAnswer,
@@ -18,7 +19,7 @@ from commonwatt.model.mig_results import (
     MigTenantResult,
     MigUserResult,
 )
-from commonwatt.partitioning._answer import stamp
+from commonwatt.model.names import one_of
 from commonwatt.partitioning._choices import MIG_MODES, WELFARES
 from commonwatt.partitioning._solve import Equilibrium
 from commonwatt.partitioning.mig._integer import solve_integer
@@ -28,7 +29,7 @@ from commonwatt.partitioning.mig._plan import CRUMB, GpuPlan, gpu_sentence, plan
 from commonwatt.partitioning.mig._problem import MigProblem
 from commonwatt.partitioning.mig._profiles import gpu_type
 
-__all__ = ["answer", "with_present"]
+__all__ = ["after", "answer", "with_present"]
 
 
 def answer(
@@ -101,6 +102,30 @@ def with_present(file: MigFile, counts: Sequence[Mapping[str, int] | None], fiel
         parse_layout(gpu_type(gpu.type, f"gpus.{gpu.name}.type"), words, f"{field} (GPU {place})")
         gpus.append(gpu.model_copy(update={"present": tuple(words)}))
     return file.model_copy(update={"gpus": tuple(gpus)})
+
+
+def after(file: MigFile, result: MigResult) -> MigFile:
+    """Return *file* with the instances that GPUs have once they are divided as *result* says.
+
+    GPUs are matched by name; one that *result* does not divide stays as it is.
+
+    Raises
+    ------
+    InputError
+        If *result* divides a GPU that *file* has not, or one of another type, or its instances do not fit.
+    """
+    has = {gpu.name: gpu for gpu in file.gpus}
+    changed = {}
+    for gpu in result.chosen.gpus:
+        field = f"chosen.gpus.{gpu.name}"
+        if gpu.name not in has:
+            raise InputError(one_of(has, gpu.name), field="chosen.gpus", value=gpu.name)
+        if gpu.type != has[gpu.name].type:
+            raise InputError(f"{has[gpu.name].type}, as in the problem", field=f"{field}.type", value=gpu.type)
+        words = tuple(f"{instance.profile}@{instance.start}" for instance in gpu.instances)
+        parse_layout(gpu_type(gpu.type), words, f"{field}.instances")
+        changed[gpu.name] = has[gpu.name].model_copy(update={"present": words})
+    return file.model_copy(update={"gpus": tuple(changed.get(name, gpu) for name, gpu in has.items())})
 
 
 def _solve(problem: MigProblem, mode: str, welfare: str, limit_s: float, clock: Callable[[], float]) -> MigAnswer:

@@ -44,81 +44,69 @@ def solve_integer(problem: MigProblem, kind: str = "nash", left_s: Callable[[], 
 
     *left_s* says how many seconds are left. Raises ``InputError`` naming the tenant that no layout has room for.
     """
-    n, k = problem.rates.shape
-    program, first = _assignment(problem)
-    worth = _objective(program, problem, kind, first)
+    program, mine = _assignment(problem, problem.weights[:, None] * problem.rates if kind == "utilitarian" else None)
+    worth = _welfare_columns(program, problem, kind, mine)
     best: WholeInstances | None = None
     bound = np.inf
     for _ in range(MOST_ROUNDS):
         solved = program.solve(None if left_s is None else left_s())
         if solved.x is None:
             break
-        bound = min(bound, solved.bound)
-        instances = np.rint(solved.x[first : first + n * k]).astype(np.int64).reshape(n, k)
+        bound = min(bound, -solved.bound)
+        instances = np.rint(solved.x[mine]).astype(np.int64)
         utilities = (problem.rates * instances).sum(axis=1)
         picked = program.picked(solved.x)
         value = welfare(kind, problem.weights, utilities) - problem.penalty(picked)
         if best is None or value > best.value:
             best = WholeInstances(picked, value, bound, optimal=False, instances=instances, utilities=utilities)
-        if kind != "nash" or bound - best.value <= TOLERANCE or not solved.optimal:
+        if kind != "nash" or bound - best.value <= TOLERANCE or solved.status != "optimal":
             break
         for i, u in enumerate(utilities):
-            _tangent(program, problem, first, worth + i, i, float(u))
+            _tangent(program, worth[i], mine[i], problem.rates[i], float(u))
     if best is None:
         raise _refusal(problem)
     closed = bound - best.value <= TOLERANCE
     return replace(best, bound=max(bound, best.value), optimal=closed)
 
 
-def _assignment(problem: MigProblem) -> tuple[LayoutProgram, int]:
-    """Layouts, and whole instances of each class for each tenant from the column returned on."""
+def _assignment(problem: MigProblem, worth: Floats | None = None) -> tuple[LayoutProgram, Ints]:
+    """Return layouts and whole instances of each class for each tenant, and the columns of these ([N, K]).
+
+    *worth* ([N, K]) is the gain of an instance.
+    """
     n, k = problem.rates.shape
     program = LayoutProgram(problem)
-    gpus = len(problem.gpus)
-    first = len(program.gain)
-    for i in range(n):
-        for c in range(k):
-            most = min(problem.limits[i], 7 * gpus) if problem.rates[i, c] > 0 else 0
-            program.column(0.0, 0, most, whole=True)
+    most = np.where(problem.rates > 0, np.minimum(problem.limits, 7 * len(problem.gpus))[:, None], 0.0)
+    gain = np.zeros((n, k)) if worth is None else worth
+    mine = program.columns(-gain.ravel(), high=most.ravel(), whole=True).reshape(n, k)
     for c in range(k):
         columns, values = program.supply(np.eye(k)[c])
-        mine = [first + i * k + c for i in range(n)]
-        program.row(columns + mine, [-v for v in values] + [1.0] * n, -np.inf, 0.0)
+        program.row(np.append(columns, mine[:, c]), np.append(-values, np.ones(n)), -np.inf, 0.0)
     for i in range(n):
-        program.row(range(first + i * k, first + (i + 1) * k), [1.0] * k, 1.0, problem.limits[i])
-    return program, first
+        program.row(mine[i], np.ones(k), 1.0, problem.limits[i])
+    return program, mine
 
 
-def _objective(program: LayoutProgram, problem: MigProblem, kind: str, first: int) -> int:
-    """Add the columns of the welfare; returns the first."""
-    n, k = problem.rates.shape
+def _welfare_columns(program: LayoutProgram, problem: MigProblem, kind: str, mine: Ints) -> Ints:
+    """Add the columns of the welfare and return them: one for each tenant, one for all, or none."""
+    n = len(problem.weights)
     if kind == "utilitarian":
-        for i in range(n):
-            for c in range(k):
-                program.gain[first + i * k + c] = float(problem.weights[i] * problem.rates[i, c])
-        return first
+        return np.zeros(0, dtype=np.int64)
     if kind == "egalitarian":
-        least = program.column(1.0, 0.0, np.inf)
+        least = program.columns(-1.0)
         for i in range(n):
-            mine = [first + i * k + c for c in range(k)]
-            program.row([*mine, least], [*problem.rates[i], -problem.weights[i] * n], 0.0, np.inf)
+            program.row(np.append(mine[i], least), np.append(problem.rates[i], -problem.weights[i] * n), 0.0, np.inf)
         return least
-    place = len(program.gain)
-    for i in range(n):
-        program.column(float(problem.weights[i]), -100.0, 100.0)
-    for i in range(n):
-        rates = problem.rates[i]
-        lowest, highest = rates[rates > 0].min(), 7.0 * len(problem.gpus)
-        for u in np.geomspace(lowest, highest, 16):
-            _tangent(program, problem, first, place + i, i, float(u))
-    return place
+    logs = program.columns(-problem.weights, low=-100.0, high=100.0)
+    for i, rates in enumerate(problem.rates):
+        for u in np.geomspace(rates[rates > 0].min(), 7.0 * len(problem.gpus), 16):
+            _tangent(program, logs[i], mine[i], rates, float(u))
+    return logs
 
 
-def _tangent(program: LayoutProgram, problem: MigProblem, first: int, column: int, i: int, u: float) -> None:
+def _tangent(program: LayoutProgram, log: int, mine: Ints, rates: Floats, u: float) -> None:
     """Require ``y_i <= log(u) + (u_i - u) / u``."""
-    k = problem.rates.shape[1]
-    mine = [first + i * k + c for c in range(k)]
-    program.row([column, *mine], [1.0, *(-problem.rates[i] / u)], -np.inf, float(np.log(u)) - 1.0)
+    program.row(np.append(log, mine), np.append(1.0, -rates / u), -np.inf, float(np.log(u)) - 1.0)
 
 
 def _refusal(problem: MigProblem) -> InputError:

@@ -1,8 +1,7 @@
-"""Layouts of one GPU: which are legal, all maximal ones, and what of a present one can stay.
+"""Layouts of one GPU: validation, placement, and enumeration of all maximal ones.
 
-A layout is a set of placed instances. It is legal if every instance begins where its profile may, no two share a
-memory slice, at most 7 compute slices are used and no profile stands more often than it may; it is maximal if nothing
-more fits.
+A layout is a set of placed instances. It is legal if every instance starts at an allowed memory slice, no two overlap,
+at most 7 compute slices are used, and no profile exceeds its maximum count. It is maximal if no instance can be added.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ __all__ = ["Layout", "Placed", "check_layout", "count_vectors", "find_layout", "
 
 @dataclass(frozen=True, order=True)
 class Placed:
-    """An instance at its place."""
+    """An instance and the memory slice at which it starts."""
 
     start: int
     profile: str  # key of the profile
@@ -36,7 +35,7 @@ Layout = tuple[Placed, ...]
 def check_layout(gpu: GpuType, layout: Sequence[Placed], field: str | None = None) -> Layout:
     """Return *layout* in order if it is legal on *gpu*.
 
-    Raises ``InputError`` naming *field* and the instance, and which slice clashes with what.
+    Raises ``InputError`` naming *field*, the instance and the conflict.
     """
     owner: dict[int, Placed] = {}
     for placed in layout:
@@ -73,9 +72,9 @@ def _check_totals(gpu: GpuType, layout: Sequence[Placed], field: str | None) -> 
 
 
 def parse_layout(gpu: GpuType, words: Sequence[str], field: str) -> Layout:
-    """Read a layout written as ``3g.40gb@0`` or ``3g@0`` for each instance, and check it.
+    """Parse and check a layout given as one word for each instance, such as ``3g.40gb@0`` or ``3g@0``.
 
-    Where no instance says its place, one legal placement of them all is found. Raises ``InputError``.
+    If no word states a start slice, a legal placement of all instances is found. Raises ``InputError``.
     """
     if not any("@" in word for word in words):
         counts = Counter(gpu.profile(word, field).key for word in words)
@@ -104,7 +103,7 @@ def layouts(name: str, keys: tuple[str, ...] = PLAIN) -> tuple[Layout, ...]:
 
 
 def _fill(profiles: Sequence[Profile], start: int, done: Layout) -> Iterator[Layout]:
-    """Yield the legal layouts that go on from *done*, which leaves memory slices from *start* on."""
+    """Yield the legal layouts that extend *done* by instances at memory slice *start* or later."""
     if start == MEMORY_SLICES:
         yield done
         return
@@ -115,7 +114,7 @@ def _fill(profiles: Sequence[Profile], start: int, done: Layout) -> Iterator[Lay
 
 
 def _fits(profiles: Sequence[Profile], profile: Profile, start: int, others: Layout) -> bool:
-    """Whether *profile* at *start* goes together with *others*."""
+    """Whether *profile* fits at *start* beside *others*."""
     by_key = {p.key: p for p in profiles}
     if start not in profile.starts or start + profile.memory > MEMORY_SLICES:
         return False
@@ -132,7 +131,7 @@ def _is_maximal(profiles: Sequence[Profile], layout: Layout) -> bool:
 
 
 def count_vectors(name: str, keys: tuple[str, ...] = PLAIN) -> dict[tuple[int, ...], tuple[Layout, ...]]:
-    """Return the maximal layouts of GPU type *name* by how many instances of each of *keys* they have."""
+    """Return the maximal layouts of GPU type *name*, grouped by their number of instances of each of *keys*."""
     found: dict[tuple[int, ...], list[Layout]] = {}
     for layout in layouts(name, keys):
         counts = Counter(placed.profile for placed in layout)
@@ -141,9 +140,9 @@ def count_vectors(name: str, keys: tuple[str, ...] = PLAIN) -> dict[tuple[int, .
 
 
 def find_layout(gpu: GpuType, counts: Mapping[str, int]) -> Layout | None:
-    """Return a legal layout with so many instances of each profile (by key), ``None`` if there is none.
+    """Return a legal layout with the given *counts* by profile key, or ``None`` if there is none.
 
-    Instances stand as far left as they can, large ones first; the driver may choose other places.
+    Large instances are placed first, each at the lowest free start slice; the driver may place them differently.
     """
     used = sum(gpu.profile(key).compute * count for key, count in counts.items())
     if used > COMPUTE_SLICES or any(count > gpu.profile(key).most for key, count in counts.items()):

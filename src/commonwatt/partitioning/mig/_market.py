@@ -67,7 +67,7 @@ def solve_market(problem: MigProblem, kind: str = "nash", left_s: Callable[[], f
 
 def _by_prices(problem: MigProblem, left_s: Callable[[], float] | None) -> TimeShares:
     program = LayoutProgram(problem)
-    theta = program.column(1.0, -100.0, 100.0)
+    theta = program.columns(-1.0, low=-100.0, high=100.0)
     for row in problem.rates:
         columns, values = program.supply((row > 0).astype(float))
         program.row(columns, values, 1.0, np.inf)
@@ -76,7 +76,7 @@ def _by_prices(problem: MigProblem, left_s: Callable[[], float] | None) -> TimeS
     bound = np.inf
     while True:
         solved = program.solve(None if left_s is None or best is None else left_s())
-        bound = min(bound, solved.bound)
+        bound = min(bound, -solved.bound)
         if solved.x is None:
             break
         picked = program.picked(solved.x)
@@ -87,11 +87,11 @@ def _by_prices(problem: MigProblem, left_s: Callable[[], float] | None) -> TimeS
             best = TimeShares(picked, value, bound, optimal=False, totals=totals, market=market, tried=0)
         again = tuple(totals.tolist()) in seen
         seen.add(tuple(totals.tolist()))
-        if bound - best.value <= TOLERANCE or again or not solved.optimal:
+        if bound - best.value <= TOLERANCE or again or solved.status != "optimal":
             break
         columns, values = program.supply(market.prices)
         most = constant(problem.weights, problem.rates, problem.limits, market.prices, market.limit_prices)
-        program.row([theta, *columns], [1.0, *(-v for v in values)], -np.inf, most)
+        program.row(np.append(theta, columns), np.append(1.0, -values), -np.inf, most)
     if best is None:
         raise InputError("a layout with an instance for every tenant", field="tenants")
     closed = bound - best.value <= TOLERANCE

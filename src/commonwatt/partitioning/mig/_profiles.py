@@ -1,17 +1,17 @@
-"""MIG profiles of the GPUs people cut up: slices, start positions, memory, SMs. Typed in, each with its source.
+"""MIG profiles by GPU type: compute and memory slices, start positions, memory and SMs, with their sources.
 
-A GPU has 7 compute slices and 8 memory slices. A profile takes some of each, and may begin only at certain memory
-slices. Sources, and how far to trust them:
+A GPU has 7 compute slices and 8 memory slices. A profile takes some of each and may start only at certain memory
+slices. Sources and their certainty:
 
 - Profile names, fractions and counts: NVIDIA MIG User Guide, "Supported MIG Profiles". Certain.
-- Start positions: what ``nvidia-smi mig -lgipp`` prints on an A100-40GB, an H100-80GB and an H100 NVL, as published in
-  guides to these machines. The same on all of them. For the H200 and the A100-80GB: assumed to be the same.
-- SMs and usable memory of the A100-40GB and the H100-80GB (SXM): what ``nvidia-smi mig -lgip`` prints, likewise. SMs of
-  the A100-80GB: those of the A100-40GB (the same die). The H100 PCIe has fewer SMs than the SXM module: not in here.
-- H200: 32, 60 and 64 SMs of 2g, 3g and 4g as published with measurements on one; the others are assumed equal to the
-  H100's (the same die). Usable memory is not known here.
+- Start positions: published output of ``nvidia-smi mig -lgipp`` on an A100-40GB, an H100-80GB and an H100 NVL, equal
+  on all three. Assumed equal on the H200 and the A100-80GB.
+- SMs and usable memory of the A100-40GB and the H100-80GB (SXM): published output of ``nvidia-smi mig -lgip``. The
+  A100-80GB is assumed to have the SMs of the A100-40GB (same die). The H100 PCIe, with fewer SMs, is not included.
+- H200: SMs of 2g, 3g and 4g (32, 60, 64) as published with measurements; the others are assumed equal to the H100's
+  (same die). Usable memory is unknown.
 
-Names of GB are NVIDIA's and nominal; what a program can allocate is somewhat different and depends on the driver.
+The memory in a profile's name is nominal; what a program can allocate depends on the driver.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ MEMORY_SLICES = 8
 
 @dataclass(frozen=True)
 class Profile:
-    """A way to cut an instance out of one type of GPU.
+    """An instance profile of one GPU type.
 
     Attributes
     ----------
     key
-        Name without memory: ``1g``, ``2g``, ``3g``, ``4g``, ``7g``; ``1g+me`` has the media engines, ``1g.x2`` has two
-        memory slices for one compute slice.
+        Name without memory: ``1g``, ``2g``, ``3g``, ``4g``, ``7g``; ``1g+me`` includes the media engines, ``1g.x2``
+        has two memory slices with one compute slice.
     name
-        NVIDIA's name on this type of GPU, such as ``1g.10gb``.
+        NVIDIA's name on this GPU type, such as ``1g.10gb``.
     compute, memory
-        Slices it takes.
+        Slices used.
     starts
-        Memory slices it may begin at.
+        Memory slices at which it may start.
     most
-        Most instances of it on one GPU.
+        Maximum number of instances on one GPU.
     memory_gb
-        Nominal memory.
+        Nominal memory, GB.
     usable_gib
-        Memory the driver lists, in GiB; ``None`` where not known here.
+        Memory the driver lists, GiB; ``None`` if unknown.
     sms
         Streaming multiprocessors.
     """
@@ -66,7 +66,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class GpuType:
-    """A type of GPU that can be cut up, and how sure its figures are."""
+    """A GPU type that supports MIG, and the certainty of its figures."""
 
     name: str
     memory_gb: float
@@ -78,7 +78,7 @@ class GpuType:
         return next((p for p in self.profiles if name in (p.key, p.name)), None)
 
     def profile(self, name: str, field: str | None = None) -> Profile:
-        """Return the profile called *name*; raises ``InputError`` naming *field* and those there are."""
+        """Return the profile called *name*; raises ``InputError`` naming *field* and the known profiles."""
         found = self.find(name)
         if found is None:
             raise InputError(
@@ -106,13 +106,13 @@ _SHAPES: dict[str, tuple[int, int, tuple[int, ...], int]] = {  # compute, memory
     "7g": (7, 8, (0,), 1),
 }
 PLAIN = ("1g", "2g", "3g", "4g", "7g")
-"""Profiles that layouts are made of unless a problem asks for all of them."""
+"""Profiles used in layouts unless a problem asks for all."""
 
 
 def _type(
     name: str, certainty: str, memory: dict[int, float], sms: dict[str, int], usable: dict[int, float] | None = None
 ) -> GpuType:
-    """Make a type of GPU; memory and usable memory go by the number of memory slices."""
+    """Build a GPU type; *memory* and *usable* are keyed by the number of memory slices."""
     profiles = []
     for key, (compute, slices, starts, most) in _SHAPES.items():
         shown = f"{compute}g.{memory[slices]:g}gb" + ("+me" if key == "1g+me" else "")
@@ -148,7 +148,7 @@ GPUS: dict[str, GpuType] = {
 
 
 def gpu_type(name: str, field: str | None = None) -> GpuType:
-    """Return the type of GPU called *name*; raises ``InputError`` naming *field* and the types there are."""
+    """Return the GPU type called *name*; raises ``InputError`` naming *field* and the known types."""
     if name not in GPUS:
         raise InputError(one_of(GPUS, name), field=field, value=name)
     return GPUS[name]

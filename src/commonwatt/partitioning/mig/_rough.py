@@ -72,10 +72,10 @@ def _one(weights: Floats, rates: Floats, close: float, shares: Floats, prices: F
     for i in range(n):
         for e in range(first[i], first[i + 1]):
             tenant_of[e], soft[e] = i, weights[i] / (first[i + 1] - first[i]) * part[cluster[e]]
-    none, p, earned = np.zeros(n), part.copy(), False
+    none, p = np.zeros(n), part.copy()
     pieces = Pieces(
         first, tenant_of, cluster, shape, np.ones(size), weights, np.full(n, np.inf), part, np.zeros(size), none, soft,
-        np.ones(n), earned,
+        np.ones(n),
     )  # fmt: skip
     y, tenant = np.ones((4, pairs)), np.zeros((4, n))
     tenant[0] = 1.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from commonwatt.data import locate
-from commonwatt.data.generators.demand import DemandSpec, generate_demand
+from commonwatt.data.generators.week import DemandSpec, generate_demand
 from commonwatt.data.series_files import read_series
 from commonwatt.forecasting import NetworkPredictor, NetworkSettings, Recipe, Rolled, roll
 from commonwatt.model.demand import DemandSeries
@@ -92,7 +92,7 @@ def _generated(extent: Extent, seed: int) -> Trace:
     days = 6.0 if extent == "quick" else 21.0
     series = generate_demand(DemandSpec(days=days), np.random.default_rng(seed))
     total = int(np.nanmax(series.gpus) / 0.8)
-    return Trace("generated", "", series, len(series) * 5 // 6, total, comparable=False, note="no public trace at hand")
+    return Trace("generated", "", series, len(series) * 5 // 6, total, comparable=False, note="no public trace here")
 
 
 def forecasts(trace: Trace, kind: str, extent: Extent, seed: int, *, point: bool, raw: bool = False) -> Rolled:

@@ -33,7 +33,7 @@ _PHIS = tuple(i / 10 for i in range(11))
 _NOTES = (
     (
         "Virtual time: the run-time scheduler drives a simulated device whose steps take what the published profiles "
-        "of a Jetson TX2 say, kernel by kernel where those files are at hand, else inference by inference."
+        "of a Jetson TX2 say, kernel by kernel where those files are available, else inference by inference."
     ),
     (
         "The profile of MobileNet-V2 is not public. In its place a tenant of stated power, so that F_E under TF is "

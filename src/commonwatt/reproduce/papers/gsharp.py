@@ -54,10 +54,10 @@ def figure_9(study: GSharpStudy, part: GSharpPart) -> None:
         cycles[setting] = float(np.mean([table.latency.mean() for table in tables]))
         gbs[setting] = float(np.mean([table.bandwidth.mean() for table in tables]))
         part.row(f"{setting}: mean cycles of a job", None, cycles[setting], "cycles")
-        part.row(f"{setting}: mean bandwidth a job asks for", None, gbs[setting], "GB/s")
+        part.row(f"{setting}: mean bandwidth a job requests", None, gbs[setting], "GB/s")
     part.row("jobs take longer on S4 than on S3 but ask for less bandwidth", paper=True,
              ours=cycles["S4"] > cycles["S3"] and gbs["S4"] < gbs["S3"])  # fmt: skip
-    part.row("jobs ask for less bandwidth on S5 than on S4", paper=True, ours=gbs["S5"] < gbs["S4"])
+    part.row("jobs request less bandwidth on S5 than on S4", paper=True, ours=gbs["S5"] < gbs["S4"])
     totals = totals_9(study, "maestro")
     for (setting, at), total in totals.items():
         part.point(setting, "total makespan of G#", at, total, "cycles")
@@ -99,7 +99,7 @@ def _bytes(study: GSharpStudy, part: GSharpPart) -> None:
         ratio = sum(float(m[:, low].sum()) for m in moved) / sum(float(m[:, 0].sum()) for m in moved)
         asked = np.mean([table.bandwidth[:, low].mean() / table.bandwidth[:, 0].mean() for table in tables])
         part.row(f"S4: bytes moved on LB128 over HB128, {model}", None, ratio, "x",
-                 f"it asks for {asked:.2g} of the bandwidth, for as much longer as it takes")  # fmt: skip
+                 f"it requests {asked:.2g} of the bandwidth, for as much longer as it takes")  # fmt: skip
 
 
 def _flexible(study: GSharpStudy, part: GSharpPart) -> None:

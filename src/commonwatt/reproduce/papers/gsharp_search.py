@@ -104,9 +104,7 @@ def figure_14(study: GSharpStudy, part: GSharpPart) -> None:
         asked = replace(problem, goal=Goal(objective="satisfaction", place=place))
         before.append(100 * (1 - float(costs_of(asked, random_mappings(asked, 100, rng)).mean())))
         after.append(100 * (1 - GSharp(study.budget).solve(asked, rng).cost))
-    note = (
-        "the target order is not printed: drawn at random; the formula is lost in the text at hand, ours is in goal.py"
-    )
+    note = "the target order is not printed: drawn at random; the formula is missing in our copy, ours is in _goal.py"
     part.row("jobs satisfied by a random mapping", 24.0, float(np.mean(before)), "%", note, comparable=False)
     part.row("jobs satisfied after the search", 96.0, float(np.mean(after)), "%", note, comparable=False)
 

@@ -95,7 +95,7 @@ def reference_folder() -> Path | None:
 class GSharpStudy:
     """Everything the parts ask for more than once.
 
-    Batches are the published ones, by path; where they are not at hand, 100 layers drawn from our tables of networks.
+    Batches are the published ones, by path; where they are not available, 100 layers drawn from our tables of networks.
     """
 
     seeds: tuple[int, ...]

@@ -1,0 +1,212 @@
+"""Commands on the cluster of the control plane: its nodes, tenants, events and mode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from commonwatt.cli.output import json_option, print_json
+from commonwatt.cli.remote import JOB, asked_of_nodes, connected, plain, server_option, show
+
+if TYPE_CHECKING:
+    from commonwatt.model.live_results import EventEntry, NodeState
+
+__all__ = ["drain", "events", "mode", "nodes", "tenants", "undrain"]
+
+
+@click.command()
+@server_option
+@json_option
+def nodes(*, url: str | None, as_json: bool) -> None:
+    """Show all nodes: their GPUs, who uses them, their power.
+
+    \b
+    Example:
+      commonwatt nodes --json
+    """
+    from commonwatt.model.units import plural
+
+    with connected(url) as client:
+        page = client.nodes()
+    if as_json:
+        print_json(page)
+        return
+    rows = [
+        (
+            node.name, node.gpu_type, f"{node.held_gpus}/{node.gpus}",
+            _state(node),
+            "unknown" if node.power_w is None else f"{node.power_w:,.0f}", " ".join(map(str, node.jobs)),
+        )
+        for node in page.nodes
+    ]  # fmt: skip
+    held, total = sum(n.held_gpus for n in page.nodes), sum(n.gpus for n in page.nodes)
+    headings = ("node", "GPU type", "GPUs allocated", "state", "power, W", "jobs")
+    show(
+        f"{plural(len(page.nodes), 'node')}, {held} of {plural(total, 'GPU')} allocated",
+        headings,
+        rows,
+        right=("GPUs allocated", "power, W"),
+    )
+
+
+def _state(node: NodeState) -> str:
+    """Return the state of a node, and its usable GPUs where those are not all."""
+    if node.drained:
+        return f"{node.state}, drained"
+    few = node.state == "on" and node.usable_gpus < node.gpus
+    return f"{node.state}, {node.usable_gpus} usable" if few else node.state
+
+
+@click.command()
+@click.argument("nodes", metavar="NODE...", nargs=-1, required=True)
+@server_option
+@json_option
+def drain(nodes: tuple[str, ...], *, url: str | None, as_json: bool) -> None:
+    """Start no further jobs on nodes (operators). Running jobs stay.
+
+    \b
+    Example:
+      commonwatt drain gpu-3
+    """
+    asked_of_nodes(url, nodes, lambda client, node: client.drain(node), "will be drained", as_json=as_json)
+
+
+@click.command()
+@click.argument("nodes", metavar="NODE...", nargs=-1, required=True)
+@server_option
+@json_option
+def undrain(nodes: tuple[str, ...], *, url: str | None, as_json: bool) -> None:
+    """Return drained nodes to service (operators).
+
+    \b
+    Example:
+      commonwatt undrain gpu-3
+    """
+    asked_of_nodes(url, nodes, lambda client, node: client.undrain(node), "will have jobs again", as_json=as_json)
+
+
+@click.command()
+@click.argument("mode", type=click.Choice(["live", "dry-run"]), required=False)
+@server_option
+@json_option
+def mode(mode: str | None, *, url: str | None, as_json: bool) -> None:
+    """Show whether decisions are carried out (live) or only recorded (dry-run). With MODE, switch (operators).
+
+    Running jobs are not affected.
+
+    \b
+    Example:
+      commonwatt mode dry-run
+    """
+    from commonwatt.model.live_results import ModeState
+
+    with connected(url) as client:
+        state = ModeState(mode=client.cluster().mode) if mode is None else client.set_mode(mode)
+    if as_json:
+        print_json(state)
+    else:
+        click.echo(f"mode {state.mode}" if mode is None else f"mode {state.mode} from the next tick on")
+
+
+@click.command()
+@click.option("--set", "order", metavar="NAME=WEIGHT", help="First add a tenant, or change its weight (operators).")
+@server_option
+@json_option
+def tenants(*, order: str | None, url: str | None, as_json: bool) -> None:
+    """Show tenants: entitlement, GPU time, energy and cost. A tenant sees only itself.
+
+    \b
+    Examples:
+      commonwatt tenants
+      commonwatt tenants --set vision=2.5
+    """
+    from commonwatt.report import format as fmt
+
+    change = None if order is None else _order(order)
+    with connected(url) as client:
+        if change is not None:
+            client.set_tenant(*change)
+        page = client.tenants()
+    if as_json:
+        print_json(page)
+        return
+    energies = fmt.column(fmt.energy, [None if t.energy_j is None else t.energy_j / 3.6e6 for t in page.tenants])
+    rows = [
+        (
+            t.name, f"{t.weight:g}", f"{t.entitlement:.1%}", _share(t.gpu_share), _share(t.energy_share),
+            f"{t.gpu_s / 3600:,.1f}", energy,
+            fmt.money(t.cost, page.currency), str(t.jobs.get("running", 0)), str(t.jobs.get("waiting", 0)),
+        )
+        for t, energy in zip(page.tenants, energies, strict=True)
+    ]  # fmt: skip
+    headings = (
+        "tenant", "weight", "entitled to", "of GPU time", "of energy", "GPU hours", "energy", "cost", "running",
+        "waiting",
+    )  # fmt: skip
+    show(f"{fmt.plural(len(rows), 'tenant')}", headings, rows, right=headings[1:])
+
+
+def _share(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.1%}"
+
+
+def _order(text: str) -> tuple[str, float]:
+    from commonwatt.model.errors import InputError
+
+    name, _, number = text.rpartition("=")
+    try:
+        weight = float(number)
+    except ValueError:
+        weight = 0.0
+    if not name or not 0 < weight <= 1e9:
+        raise InputError("a name and a weight above 0, such as vision=2.5", field="--set", value=text)
+    return name, weight
+
+
+_MOST = 20
+"""Nodes of an event that are named; --json has all."""
+_NAMES_NODES = frozenset({
+    "started", "resumed", "resized", "migrated", "preempted", "would-start", "would-move", "would-preempt",
+})  # fmt: skip
+"""Kinds of events whose sentences say where the job is."""
+
+
+@click.command()
+@click.option("--job", type=JOB, help="Show events of this job only.")
+@click.option("--after", type=click.IntRange(0, 2**53 - 1), default=0, help="Show only events with a larger number.")
+@click.option("--last", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Show at most this many.")
+@server_option
+@json_option
+def events(*, job: int | None, after: int, last: int, url: str | None, as_json: bool) -> None:
+    """Show the latest events: of all visible jobs, or of one. In a dry run, these are the actions not taken.
+
+    \b
+    Examples:
+      commonwatt events --job 17
+      commonwatt events --after 4210 --json
+    """
+    from datetime import UTC, datetime
+    from itertools import islice
+
+    from commonwatt.model.live_results import EventPage
+
+    with connected(url) as client:
+        newest = client.events(job=job, after=after, newest_first=True, page=min(last, 500))
+        found = tuple(islice(newest, last))[::-1]
+    if as_json:
+        print_json(EventPage(events=found, next_after=found[-1].id if found else after))
+        return
+    for event in found:
+        at = datetime.fromtimestamp(event.time_s, UTC).isoformat(sep=" ", timespec="seconds")[:19]
+        whose = "" if event.job is None else f"job {event.job}: "
+        said = f"{whose}{event.sentence or event.reason}{_where(event)}"
+        click.echo(plain(f"{event.id:>7}  {at}Z  {event.kind:<13} {said}"))
+
+
+def _where(event: EventEntry) -> str:
+    """Return the nodes of an event, the first few if they are many, unless its sentence names them."""
+    if not event.nodes or (event.sentence and event.kind in _NAMES_NODES):
+        return ""
+    more = f" and {len(event.nodes) - _MOST} more" if len(event.nodes) > _MOST else ""
+    return f" ({', '.join(event.nodes[:_MOST])}{more})"
