@@ -32,6 +32,7 @@ ALLOWED = {
     "control": {"model", "optimize", *DECISIONS},
     "engines": {"model", "control"},
     "devices": {"model", "timeslicing", "data"},
+    "profiling": {"model", "control", "engines", "devices", "data"},
     "serving": {"model", "timeslicing", "devices", "data"},
     "data": {"model", "forecasting", "mapping"},
     "progress": set(),
@@ -64,7 +65,7 @@ PRINTS = {"print", "sys.stdout.write", "click.echo"}
 
 FILE_P90_LINES, FILE_MOST_LINES = 350, 600
 FUNCTION_P90_LINES, FUNCTION_MOST_LINES = 35, 100
-MOST_MODULES = 520
+MOST_MODULES = 485
 FROZEN = "store/migrations/versions/"  # a released migration is never rewritten
 
 

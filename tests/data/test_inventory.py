@@ -93,8 +93,9 @@ def test_scontrol(one_line):
         text = "\n".join(" ".join(block.split()) for block in SCONTROL.split("\n\n"))
     found = read(text)
     assert (found.source, found.without_gpus) == ("scontrol", 1)
-    assert rows(text) == [("gpu001", "V100", 8), ("gpu002", "A100", 4)]
-    assert found.notes == ("gpu002 has several GPU types (a100, t4): only a100 is written",)
+    assert rows(text) == [("gpu001", "V100", 8), ("gpu002:A100", "A100", 4), ("gpu002:T4", "T4", 1)]
+    assert [node.host for node in found.nodes] == [None, "gpu002", "gpu002"]
+    assert found.notes == ("gpu002 has several GPU types (a100, t4): it stays on, as it cannot sleep by halves",)
 
 
 def test_scontrol_as_json():
@@ -138,6 +139,34 @@ def test_nvidia_smi():
     assert rows(LISTED) == [("here", "T4", 2)]
 
 
+def test_several_types_on_this_machine():
+    text = "index, name, power.limit [W]\n0, Tesla T4, 70 W\n1, NVIDIA H100 PCIe, 350 W\n2, Tesla T4, 60 W\n"
+    found = read(text)
+    assert [(node.name, node.gpu_type, node.gpus, node.limit_w) for node in found.nodes] == [
+        ("here:T4", "T4", 2, 70.0), ("here:H100", "H100", 1, 350.0),
+    ]  # fmt: skip
+    whole_w = 200 + 0.1 * (2 * 70 + 350)
+    assert [(node.name, node.idle_w) for node in drafted_nodes(found.nodes)] == [
+        ("here:H100", pytest.approx(whole_w / 3)), ("here:T4", pytest.approx(whole_w * 2 / 3)),
+    ]  # fmt: skip
+
+
+def test_slices():
+    labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"}
+    mixed = pod_node("cut", "1", **labels)
+    mixed["status"]["capacity"] |= {"nvidia.com/mig-1g.5gb": "7", "nvidia.com/mig-2g.10gb": "0"}
+    single = pod_node("all", "14", **{"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"})
+    text = json.dumps({"kind": "List", "items": [mixed, single]})
+    assert rows(text) == [
+        ("cut:A100", "A100", 1), ("cut:A100-1g.5gb", "A100-1g.5gb", 7), ("all", "A100-1g.5gb", 14),
+    ]  # fmt: skip
+    nodes = drafted_nodes(read(text).nodes)
+    assert unknown_types(nodes) == ()
+    share = next(node for node in nodes if node.name == "all")
+    assert share.gpu_w == pytest.approx(0.9 * 400 / 7)
+    assert share.power_source == "57.1429 W, 1/7 of 400 W, NVIDIA A100 data sheet: maximum power of SXM"
+
+
 def test_kubernetes():
     found = read(KUBERNETES)
     assert rows(KUBERNETES) == [("pool-1", "A100", 8), ("pool-2", "A100", 8), ("edge", "T4", 1)]
@@ -165,7 +194,8 @@ def test_what_is_no_such_text(text, says):
     ("product", "kind", "watts"),
     [
         ("Tesla V100-SXM2-16GB", "V100", 300), ("Tesla-V100-PCIE-32GB", "V100", 250), ("v100", "V100", 300),
-        ("NVIDIA A100 80GB PCIe", "A100", 300), ("NVIDIA-A100-SXM4-40GB", "A100", 400), ("nvidia-tesla-t4", "T4", 70),
+        ("NVIDIA A100 80GB PCIe", "A100", 300), ("NVIDIA A100-PCIE-40GB", "A100", 250),
+        ("NVIDIA-A100-SXM4-40GB", "A100", 400), ("nvidia-tesla-t4", "T4", 70),
         ("Quadro RTX 6000", "RTX6000", 260), ("NVIDIA RTX 6000 Ada Generation", "RTX6000Ada", 300),
         ("NVIDIA L40S", "L40S", 350), ("AMD Instinct MI250X", "MI250X", 560),
     ],
@@ -206,4 +236,17 @@ def test_the_draft_is_a_scenario_with_the_same_nodes(text, tmp_path):
     cluster = Cluster.of(scenario.nodes)
     assert sorted(cluster.names) == sorted(node.name for node in found.nodes)
     assert cluster.total_gpus == sum(node.gpus for node in found.nodes)
-    assert (scenario.workload.source == "jobs") == bool(unknown_types(nodes))
+    assert scenario.workload.source == "week"
+    assert set(scenario.gpu_types) == set(unknown_types(nodes))
+
+
+def test_types_nobody_knows_get_a_placeholder_unless_there_is_one_alone(tmp_path):
+    alone = drafted_nodes([InventoryNode("a", "Flux-9", 4), InventoryNode("b", "Flux-9", 4)])
+    assert unknown_types(alone) == ()
+    nodes = drafted_nodes([InventoryNode("a", "Flux-9", 4), InventoryNode("b", "H100", 4), InventoryNode("c", "", 1)])
+    assert unknown_types(nodes) == ("Flux-9", "GPU")
+    text = draft_text(read(SCONTROL), nodes, tmp_path / "s.yaml")
+    types = Scenario.model_validate(yaml.safe_load(text)).gpu_types
+    assert {name: (spec.speed, spec.relative_to) for name, spec in types.items()} == {
+        "Flux-9": (1.0, "A100"), "GPU": (1.0, "A100"),
+    }  # fmt: skip

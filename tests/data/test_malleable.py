@@ -16,6 +16,9 @@ class Plain:
     kinds = ("even", "single")
     source = "made up"
 
+    def type_named(self, name, field=None, file=None):
+        return known_gpu_type(name, field, file)
+
     def speed(self, kind, gpu_type, gpus):
         name = known_gpu_type(gpu_type)
         if kind == "single":

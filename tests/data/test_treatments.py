@@ -74,6 +74,23 @@ def test_jobs_of_a_table_that_ran_before_it_begins(tmp_path):
     }
 
 
+def test_declared_types_under_fixed_types(tmp_path):
+    """A job stays on its type in whatever spelling; only what the cluster lacks is counted, and runs on any."""
+    (tmp_path / "log.csv").write_text("submit_s,duration_s,gpus,gpu_type\n0,10,1,nvidia x9\n1,10,1,V100\n2,10,1,T4\n")
+    nodes = [
+        {"name": kind, "gpu_type": kind, "gpus": 8, "idle_w": 100, "gpu_w": 100} for kind in ("X9", "V100", "X9-1g.5gb")
+    ]
+    workload = {"source": "csv", "path": "log.csv", "profiles": "law", "malleable": False, "other_types": False}
+    types = {"X9": {"speed": 2.0, "relative_to": "V100"}}
+    document = {"workload": workload, "nodes": nodes, "gpu_types": types}
+    found = make_workload(validate(document, Scenario), Path(tmp_path), np.random.default_rng(0))
+    table = found.table
+    own = [{table.gpu_types[t] for t in table.config_type[table.configs(j)]} for j in range(3)]
+    assert own[:2] == [{"X9"}, {"V100"}]
+    assert own[2] == {"X9", "V100", "X9-1g.5gb"}
+    assert found.treatments == {"ran on a GPU type the cluster lacks: on any type": 1}
+
+
 def test_a_log_without_ends(tmp_path):
     with pytest.raises(
         InputError, match=r"log\.csv: field 'workload\.path': got 'no ends', expected a log with the end"

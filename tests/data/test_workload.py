@@ -141,9 +141,9 @@ def test_a_period_outside_the_log(make, write):
 
 def test_unknown_gpu_type_of_a_node(make, write):
     write("log.csv", PLAIN)
-    text = NODES.replace("V100", "B200") + "workload: {source: csv, path: log.csv}"
+    text = NODES.replace("V100", "X9") + "workload: {source: csv, path: log.csv, logged_gpu_type: V100}"
     assert fails(make, text).startswith(
-        "field 'nodes.gpu_type': got 'B200', expected a GPU type whose speed is known (K80"
+        "field 'nodes.gpu_type': got 'X9', expected a GPU type whose speed is known (K80"
     )
 
 

@@ -24,7 +24,7 @@ FIXED = {"profiles": "law", "malleable": False, "other_types": False, "due_dates
 COLUMNS = ("job", "submit_s", "start_s", "end_s", "gpus", "gpu_type", "nodes")
 
 
-def prepared(folder: Path, rows, nodes=None, **workload):
+def prepared(folder: Path, rows, nodes=None, types=None, **workload):
     """Rows: (submission, start, end, GPUs, GPU type, nodes), in seconds."""
     lines = [";".join(COLUMNS)] + [";".join(map(str, (f"j{i}", *row))) for i, row in enumerate(rows)]
     (folder / "log.csv").write_text("\n".join(lines) + "\n")
@@ -33,8 +33,13 @@ def prepared(folder: Path, rows, nodes=None, **workload):
         "nodes": nodes or [node("v", count=2)],
         "electricity": {"price_per_kwh": 0.2, "pue": 1.0, "carbon_g_per_kwh": 400},
         "policies": [{"solver": "easy"}],
+        "gpu_types": types or {},
     }
     return prepare(validate(document, Scenario), folder, 0)
+
+
+def other(name, gpu_type):
+    return {"name": name, "gpu_type": gpu_type, "gpus": 2, "idle_w": 100, "gpu_w": 400}
 
 
 def replay(*arguments, **more):
@@ -114,6 +119,36 @@ def test_a_type_the_cluster_lacks(tmp_path):
         "ran on a GPU type the cluster lacks: on another, for as long as logged": 1,
     }
     assert found.record.jobs.ended_s.tolist() == [100, 50]
+
+
+def test_declared_types_are_matched_as_the_workload_matches_them(tmp_path):
+    nodes = [node("v", count=2), other("x", "X9"), other("h", "H100")]
+    rows = [(0, 0, 100, 1, "nvidia_x9_80gb", ""), (1, 2, 50, 1, "NVIDIA H100 80GB HBM3", "h"), (2, 3, 40, 2, "", "")]
+    types = {"X9": {"speed": 2.0, "relative_to": "V100", "gpu_w": 500}}
+    found = replay(tmp_path, rows, nodes, types)
+    assert places(found) == {"j0": {"x": 1}, "j1": {"h": 1}, "j2": {"v-1": 2}}
+    assert found.treatments == {}
+    assert found.record.jobs.gpu_s.tolist() == [100, 48, 74]
+
+
+def test_a_node_with_two_types_is_named_by_its_host(tmp_path):
+    mixed = {"name": "m", "count": 2, "gpus": {"V100": 2, "T4": 2}, "idle_w": 200, "gpu_w": {"V100": 250, "T4": 60}}
+    rows = [(0, 0, 100, 1, "T4", "m-2"), (1, 2, 50, 2, "V100", "m-2"), (2, 3, 40, 1, "T4", "m-1")]
+    found = replay(tmp_path, rows, [mixed])
+    assert places(found) == {"j0": {"m-2:T4": 1}, "j1": {"m-2:V100": 2}, "j2": {"m-1:T4": 1}}
+    assert found.treatments == {}
+
+
+def test_one_type_of_unknown_speed(tmp_path):
+    """Run times without a type are of the cluster's one."""
+    found = replay(
+        tmp_path, [(0, 0, 100, 1, "", ""), (1, 2, 50, 1, "Zeta", "")], [other("q", "Q7")], logged_gpu_type=None
+    )
+    counts = {how: number for how, number in found.treatments.items() if number}
+    assert counts == {
+        "ran on a GPU type the cluster lacks: on any type": 1,
+        "ran on a GPU type the cluster lacks: on another, for as long as logged": 1,
+    }
 
 
 def test_a_period_of_a_log(tmp_path):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from commonwatt.data.files import validate
+from commonwatt.model.gpu_types import GpuTypeSpec
 from commonwatt.model.scenario import Scenario
+from commonwatt.simulation.runner import _as_before
 from commonwatt.simulation.workload import prepare
 from tests.simulation.made import node, run
 
@@ -25,8 +28,22 @@ def test_defaults_written_out_have_the_digest_of_a_file_without_them():
     written = {"malleable": True, "other_types": True, "due_dates": {"rule": "drawn", "limit_factor": 1.0}}
     plain = week([{"solver": "easy"}])
     assert week([{"solver": "easy", "preemption": None}], **written).digest() == plain.digest()
+    assert week([{"solver": "easy"}], logged_gpu_type="P100").digest() == plain.digest()
     assert week([{"solver": "easy"}], malleable=False).digest() != plain.digest()
     assert week([{"solver": "easy"}], due_dates={"limit_factor": 2.0}).digest() != plain.digest()
+
+
+def test_fields_of_hardware_that_are_not_used_leave_the_digest():
+    """That of the file before nodes and scenarios had them."""
+    plain = week([{"solver": "easy"}])
+    document = plain.scenario.model_dump(mode="json")
+    assert document["gpu_types"] == {}
+    assert [spec["host"] for spec in document["nodes"]] == [None, None]
+    before = _as_before(document)
+    assert "gpu_types" not in before
+    assert all("host" not in spec for spec in before["nodes"])
+    with_types = plain.scenario.model_copy(update={"gpu_types": {"X9": GpuTypeSpec(speed=2.0)}})
+    assert replace(plain, scenario=with_types).digest() != plain.digest()
 
 
 def test_jobs_of_fixed_size_and_type_keep_them():

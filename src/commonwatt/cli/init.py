@@ -110,7 +110,7 @@ def _result(text: str, origin: object, out: Path | None) -> tuple[Inventory, Ini
 
     from commonwatt import __version__
     from commonwatt.data.inventory import read_inventory
-    from commonwatt.data.scenario_draft import UNNAMED, drafted_nodes, unknown_types
+    from commonwatt.data.scenario_draft import UNNAMED, drafted_nodes, estimated_types, unknown_types
     from commonwatt.engines.slurm.parsing import host_names
     from commonwatt.model.admin_results import InitResult
 
@@ -122,10 +122,9 @@ def _result(text: str, origin: object, out: Path | None) -> tuple[Inventory, Ini
         notes.append(f"the cluster names no GPU type for some nodes: write it in place of {UNNAMED}")
     for kind in unknown:
         if kind != UNNAMED:
-            notes.append(
-                f"the speed of {kind} is not known: jobs say it themselves, by times_s.{kind} (workload source jobs, "
-                "`place`, `submit`)"
-            )
+            notes.append(f"the speed of {kind} is not known: gpu_types.{kind}.speed is a placeholder")
+    if estimated := estimated_types(nodes):
+        notes.append(f"the speed of {', '.join(estimated)} is an estimate from data sheets; gpu_types can declare it")
     if any(node.power_source is None for node in nodes):
         notes.append("the power of some GPU types is not known: gpu_w is a placeholder")
     result = InitResult(
@@ -139,7 +138,8 @@ def _result(text: str, origin: object, out: Path | None) -> tuple[Inventory, Ini
 def _sentence(result: InitResult) -> str:
     from commonwatt.model.units import plural
 
-    nodes = sum(node.count for node in result.nodes)
+    parts = sum(node.count for node in result.nodes if node.host is None)
+    nodes = parts + len({node.host for node in result.nodes if node.host is not None})
     gpus = sum(node.count * node.gpus for node in result.nodes)
     left_out = f"; left out {plural(result.left_out, 'node')} without GPUs" if result.left_out else ""
     written = f"written: {result.written}, " if result.written else ""

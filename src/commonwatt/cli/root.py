@@ -43,6 +43,7 @@ VERBS = {
     "forecast": "Forecast GPU demand and plan how many GPUs stay on.",
     "map": "Map a batch of layers onto sub-accelerators that share bandwidth.",
     "place": "Place jobs on nodes at one moment, and choose their GPU counts.",
+    "profile": "Measure your own training on this machine: epochs, scaling, power.",
     "reproduce": "Reproduce a paper's figures and tables beside the paper's values.",
     "schema": "Print the JSON Schema of a file, or the data dictionary.",
     "serve": "Run the control plane: the same scheduler over real jobs.",

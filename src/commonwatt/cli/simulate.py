@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -25,12 +25,15 @@ from commonwatt.cli.output import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from commonwatt.model.gpu_types import GpuTypeSpec
     from commonwatt.model.results import SimulationResult, SweepResult
-    from commonwatt.model.scenario import Scenario
+    from commonwatt.model.scenario import Scenario, ScenarioJob
     from commonwatt.simulation.record import Record
     from commonwatt.simulation.runner import Backend, Prepared
 
 __all__ = ["command"]
+
+Profiled = TypeVar("Profiled", "ScenarioJob", "GpuTypeSpec")
 
 
 def _policies(ctx: click.Context) -> list[str]:
@@ -175,12 +178,22 @@ def _show(results: list[SimulationResult]) -> None:
 
 
 def _seen_from(out: Path, scenario: Scenario, folder: Path) -> Scenario:
-    """Return *scenario* with the path of its log relative to *out* instead of *folder*, so that it can be run again."""
-    path = getattr(scenario.workload, "path", None)
-    if scenario.workload is None or path is None or Path(path).is_absolute():
-        return scenario
-    moved = os.path.relpath((folder / path).resolve(), out.resolve())
-    return scenario.model_copy(update={"workload": scenario.workload.model_copy(update={"path": moved})})
+    """Return *scenario* with its paths relative to *out* instead of *folder*, so that it can be run again."""
+
+    def moved(path: str) -> str:
+        return path if Path(path).is_absolute() else os.path.relpath((folder / path).resolve(), out.resolve())
+
+    def profiles_moved(part: Profiled) -> Profiled:
+        return part.model_copy(update={"profile": tuple(map(moved, part.profiles))}) if part.profiles else part
+
+    workload = scenario.workload
+    path, jobs = getattr(workload, "path", None), getattr(workload, "jobs", None)
+    if workload is not None and path is not None:
+        workload = workload.model_copy(update={"path": moved(path)})
+    if workload is not None and isinstance(jobs, tuple):
+        workload = workload.model_copy(update={"jobs": tuple(map(profiles_moved, jobs))})
+    types = {name: profiles_moved(spec) for name, spec in scenario.gpu_types.items()}
+    return scenario.model_copy(update={"workload": workload, "gpu_types": types})
 
 
 def _restricted(scenario: Scenario, only: tuple[str, ...]) -> Scenario:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,21 @@ from commonwatt.cli.remote import connected, server_option, when
 from commonwatt.model.errors import InputError
 
 if TYPE_CHECKING:
+    from commonwatt.model.job_file import JobFile
     from commonwatt.model.live_results import JobDetail, SubmittedJob
 
-__all__ = ["asked_gpus", "command", "environment", "gpus", "gres", "seconds"]
+__all__ = [
+    "COMMAND",
+    "WithCommand",
+    "asked_gpus",
+    "command",
+    "environment",
+    "gpus",
+    "gres",
+    "job_of",
+    "script_name",
+    "seconds",
+]
 
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 _NUMBERS = re.compile(r"(?:(?P<days>\d{1,5})-)?(?P<clock>\d{1,6}(?::\d{1,4}){0,2})", re.ASCII)
@@ -98,21 +110,22 @@ def environment(text: str, own: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-_COMMAND = "commonwatt.command"
+COMMAND = "commonwatt.command"
+"""Where click's context has what stands after ``--``."""
 
 
-class _WithCommand(click.Command):
+class WithCommand(click.Command):
     """Takes everything after ``--`` as the command of the job."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Set the command aside."""
         if "--" in args:
             at = args.index("--")
-            ctx.meta[_COMMAND], args = args[at + 1 :], args[:at]
+            ctx.meta[COMMAND], args = args[at + 1 :], args[:at]
         return super().parse_args(ctx, args)
 
 
-@click.command(cls=_WithCommand, options_metavar="[OPTIONS] [-- PROGRAM ARGUMENTS...]")
+@click.command(cls=WithCommand, options_metavar="[OPTIONS] [-- PROGRAM ARGUMENTS...]")
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("-J", "--job-name", "name", metavar="NAME", help="Name of the job.")
 @click.option("-G", "--gpus", "gpus", metavar="[TYPE:]N", help="GPUs to request.")
@@ -128,6 +141,8 @@ class _WithCommand(click.Command):
 @click.option("--image", "--container-image", "image", metavar="IMAGE", help="Container image to run it in.")
 @click.option("--snapshots", metavar="DIR", help="Folder of its checkpoints, absolute.")
 @click.option("--kind", metavar="LABEL", help="Kind of job: jobs of one kind are assumed to scale alike.")
+@click.option("--profile", "profiles", type=click.Path(path_type=Path), multiple=True, metavar="FILE",
+              help="Take run times and kind from a profile (`commonwatt profile`); repeatable.")  # fmt: skip
 @click.option("--wrap", metavar="TEXT", help="Run TEXT in a shell (sh -c).")
 @click.option("-A", "--account", "--tenant", "tenant", metavar="NAME", help="Tenant to submit for (operators).")
 @click.option("--key", metavar="TEXT", help="Idempotency key: submissions with the same key are one job.")
@@ -150,7 +165,7 @@ def command(
 
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key and 0 < len(key) <= 128):
         raise InputError("up to 128 visible characters of ASCII", field="--key", value=key)
-    job = _job(file, flags, ctx.meta.get(_COMMAND))
+    job = job_of(file, flags, ctx.meta.get(COMMAND))
     with connected(url) as client:
         accepted = client.submit(job, tenant=tenant, key=key)
         for warning in accepted.warnings:
@@ -163,7 +178,8 @@ def command(
     _tell_end(ended, as_json=as_json)
 
 
-def _job(file: Path | None, flags: dict[str, Any], program: list[str] | None) -> Any:  # noqa: ANN401
+def job_of(file: Path | None, flags: Mapping[str, Any], program: list[str] | None) -> JobFile:
+    """Return the job that FILE, *flags* by the names of their parameters, and the command after ``--`` describe."""
     from commonwatt.data.files import load_yaml, validate
     from commonwatt.model.errors import InputError
     from commonwatt.model.job_file import JobFile
@@ -175,33 +191,49 @@ def _job(file: Path | None, flags: dict[str, Any], program: list[str] | None) ->
     if "due" in told:
         fields.pop("due_in_s", None)
     fields |= told
+    if flags.get("profiles"):
+        fields |= _profiled(flags["profiles"], fields)
     if not fields:
         raise InputError("a job file, or flags and a command after `--` (see commonwatt submit --help)", field="FILE")
     if "command" in fields:
-        fields.setdefault("name", _named(fields["command"]))
+        fields.setdefault("name", script_name(fields["command"]))
     return validate(fields, JobFile)
 
 
-def _told(flags: dict[str, Any], program: list[str] | None) -> dict[str, Any]:
+def _profiled(paths: tuple[Path, ...], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what profiles say of a job with *fields*."""
+    from commonwatt.data.training_profiles import read_profiles, times_of
+    from commonwatt.model.errors import InputError
+
+    if "times_s" in fields:
+        raise InputError("times_s or --profile, not both", field="--profile")
+    if "epochs" not in fields:
+        raise InputError("the number of epochs, as a profile has the time of one", field="--epochs")
+    found = times_of(read_profiles(paths), fields["epochs"])
+    counts = {gpus for row in found.times_s.values() for gpus in row}
+    return {"times_s": found.times_s, "kind": fields.get("kind", found.kind), "gpus": fields.get("gpus", min(counts))}
+
+
+def _told(flags: Mapping[str, Any], program: list[str] | None) -> dict[str, Any]:
     import os
 
     from commonwatt.model.errors import InputError
 
     same = ("name", "epochs", "image", "snapshots", "kind")
-    told = {name: flags[name] for name in same if flags[name] is not None}
+    told = {name: flags[name] for name in same if flags.get(name) is not None}
     others = {"deadline": "due", "weight": "tardiness_weight", "chdir": "folder"}
-    told |= {field: flags[flag] for flag, field in others.items() if flags[flag] is not None}
-    told |= asked_gpus(flags["gpus"], flags["gres"], flags["gpu_type"])
-    if flags["time_limit"] is not None:
+    told |= {field: flags[flag] for flag, field in others.items() if flags.get(flag) is not None}
+    told |= asked_gpus(flags.get("gpus"), flags.get("gres"), flags.get("gpu_type"))
+    if flags.get("time_limit") is not None:
         told["time_limit_s"] = seconds(flags["time_limit"])
-    if flags["gpu_counts"] is not None:
+    if flags.get("gpu_counts") is not None:
         try:
             told["gpu_counts"] = tuple(int(count) for count in flags["gpu_counts"].split(","))
         except ValueError:
             raise InputError("numbers with commas between", field="--gpu-counts", value=flags["gpu_counts"]) from None
-    if flags["export"] is not None:
+    if flags.get("export") is not None:
         told["environment"] = environment(flags["export"], os.environ)
-    if flags["wrap"] is not None:
+    if flags.get("wrap") is not None:
         if program:
             raise InputError("--wrap or a command after `--`, not both", field="--wrap")
         told["command"] = ("sh", "-c", flags["wrap"])
@@ -210,7 +242,7 @@ def _told(flags: dict[str, Any], program: list[str] | None) -> dict[str, Any]:
     return told
 
 
-def _named(program: tuple[str, ...]) -> str:
+def script_name(program: Sequence[str]) -> str:
     """Name a nameless job after its script, else its program."""
     import re
 

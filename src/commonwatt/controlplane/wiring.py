@@ -82,6 +82,10 @@ def read_config(path: Path) -> Scenario:
     config = load_yaml(path, Scenario)
     if not config.nodes:
         raise InputError("at least one node", file=path, field="nodes", value="none")
+    part = next((node for node in config.nodes if node.host is not None), None)
+    if part is not None and config.engine == "slurm":
+        expected = "GPUs of one type on each node, as Slurm knows it: declare the type that commonwatt is to use"
+        raise InputError(expected, file=path, field=f"nodes.{part.host}", value="several types")
     try:
         cluster = Cluster.of(config.nodes)
     except InputError as error:

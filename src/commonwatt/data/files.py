@@ -28,6 +28,7 @@ from commonwatt.model.electricity import Electricity
 from commonwatt.model.errors import InputError
 from commonwatt.model.map_file import MappingFile, MapTable
 from commonwatt.model.timeslice_file import ModelProfile
+from commonwatt.model.training_profile import TrainingProfile
 
 __all__ = [
     "DuplicateKeyError",
@@ -254,10 +255,16 @@ KINDS = (
     Kind(
         "study", "a study", "commonwatt study", frozenset({"baseline", "alternatives", "ours", "steps", "switched_off"})
     ),
+    Kind("profile", "a profile of a training", "commonwatt submit --profile, or a scenario that names it"),
     Kind("job", "a job", "commonwatt submit --file"),
     Kind("scenario", "a scenario", "commonwatt simulate", frozenset({"workload", "policies", "engine", "live"})),
 )
-RESULTS: dict[type[BaseModel], str] = {MappingFile: "map", MapTable: "map table", ModelProfile: "timeslice profile"}
+RESULTS: dict[type[BaseModel], str] = {
+    MappingFile: "map",
+    MapTable: "map table",
+    ModelProfile: "timeslice profile",
+    TrainingProfile: "profile",
+}
 """Files that the command named here answers with under ``--json``, among other fields."""
 _SPOKEN = {"simulation": "simulate", "sweep": "simulate --seeds"}
 

@@ -17,20 +17,23 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from commonwatt.data.profiles.base import type_in
+from commonwatt.data.profiles.base import MIG_SLICES, mig_slice, type_in
 from commonwatt.data.table import read_table
 from commonwatt.model.errors import InputError
 
-__all__ = ["BoardPower", "Inventory", "InventoryNode", "Source", "board_power", "read_inventory", "type_of"]
+__all__ = ["UNNAMED", "BoardPower", "Inventory", "InventoryNode", "Source", "board_power", "read_inventory", "type_of"]
 
 Source = Literal["scontrol", "sinfo", "nvidia-smi", "kubernetes"]
 Expand = Callable[[str], Sequence[str]]
 
+UNNAMED = "GPU"
+"""GPU type where the cluster names none."""
 SINFO = "sinfo -N -h -o '%N|%G'"
 _GRES = re.compile(r"gpu(?::([^:,()\s=]+))??:(\d+)(?=[,(\s|]|$)")
 _PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.google.com/gke-accelerator",
              "node.kubernetes.io/accelerator", "accelerator")  # fmt: skip
 _RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
+_MIG = "nvidia.com/mig-"
 _BOARD = re.compile(r"^\|\s+\d+\s+(\S.*?\S)\s+(?:On|Off|N/A)\s+\|", re.MULTILINE)
 _BOARD_POWER = re.compile(r"^\|[^|]*?(?:\d+W|N/A)\s*/\s*(\d+|N/A)W?\s*\|", re.MULTILINE)
 _LISTED = re.compile(r"^GPU \d+: (.+?) \(UUID", re.MULTILINE)
@@ -38,13 +41,14 @@ _LISTED = re.compile(r"^GPU \d+: (.+?) \(UUID", re.MULTILINE)
 
 @dataclass(frozen=True)
 class InventoryNode:
-    """A node with GPUs of one type."""
+    """A node with GPUs of one type, or the GPUs of one type on a node that has several."""
 
     name: str
     gpu_type: str  # "": the cluster does not say
     gpus: int
     product: str = ""  # the type as the cluster spells it
     limit_w: float | None = None  # power limit of a GPU, if it is known
+    host: str | None = None  # of a node that has several types
 
 
 @dataclass(frozen=True)
@@ -115,18 +119,31 @@ def _sinfo(text: str, expand: Expand, file: object) -> Inventory:
 
 
 def _of_gres(source: Source, rows: Sequence[tuple[str, str]]) -> Inventory:
-    nodes, notes = [], []
+    nodes: list[InventoryNode] = []
+    notes: list[str] = []
+    with_gpus = 0
     for name, gres in rows:
         kinds: dict[str, int] = {}
         for kind, count in _GRES.findall(gres):
             kinds[kind] = kinds.get(kind, 0) + int(count)
         if not any(kinds.values()):
             continue
-        most = max(kinds, key=lambda kind: kinds[kind])
-        if len(kinds) > 1:
-            notes.append(f"{name} has several GPU types ({', '.join(kinds)}): only {most} is written")
-        nodes.append(InventoryNode(name, _own_name(most), kinds[most], most))
-    return Inventory(source, tuple(nodes), len(rows) - len(nodes), tuple(notes))
+        found = _parts(name, [(_own_name(kind), count, kind, None) for kind, count in kinds.items() if count], notes)
+        nodes += found
+        with_gpus += 1
+    return Inventory(source, tuple(nodes), len(rows) - with_gpus, tuple(notes))
+
+
+Part = tuple[str, int, str, float | None]  # GPU type, GPUs, as it is spelt, power limit
+
+
+def _parts(name: str, parts: Sequence[Part], notes: list[str]) -> list[InventoryNode]:
+    """Return a node, or one for each of its types; *notes* then gets one more."""
+    if len(parts) == 1:
+        return [InventoryNode(name, *parts[0])]
+    shown = ", ".join(product or "unnamed" for _, _, product, _ in parts)
+    notes.append(f"{name} has several GPU types ({shown}): it stays on, as it cannot sleep by halves")
+    return [InventoryNode(f"{name}:{part[0] or UNNAMED}", *part, host=name) for part in parts]
 
 
 def _json(text: str, file: object) -> Inventory:
@@ -142,19 +159,23 @@ def _json(text: str, file: object) -> Inventory:
     items = document.get("items", [document] if document.get("kind") == "Node" else None)
     if not isinstance(items, list):
         raise InputError("a list of nodes, as kubectl get nodes -o json prints", file=file, field="items")
-    nodes = [node for item in items if isinstance(item, dict) and (node := _of_kubernetes(item, file)) is not None]
-    return Inventory("kubernetes", tuple(nodes), len(items) - len(nodes))
+    notes: list[str] = []
+    found = [_of_kubernetes(item, file, notes) if isinstance(item, dict) else [] for item in items]
+    return Inventory("kubernetes", tuple(n for own in found for n in own), sum(not own for own in found), tuple(notes))
 
 
-def _of_kubernetes(item: Mapping[str, Any], file: object) -> InventoryNode | None:
+def _of_kubernetes(item: Mapping[str, Any], file: object, notes: list[str]) -> list[InventoryNode]:
     try:
         name, labels = str(item["metadata"]["name"]), item["metadata"].get("labels") or {}
         capacity = item["status"].get("capacity") or {}
         gpus = next((int(capacity[key]) for key in _RESOURCES if int(capacity.get(key, 0))), 0)
+        slices = {key.removeprefix(_MIG): int(many) for key, many in capacity.items() if key.startswith(_MIG)}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError("a node with metadata.name and status.capacity", file=file, value=repr(error)) from None
     product = next((str(labels[key]) for key in _PRODUCTS if labels.get(key)), "")
-    return InventoryNode(name, _short(product), gpus, product) if gpus else None
+    whole = [(_short(product), gpus, product, None)] if gpus else []
+    cut = [(_short(f"{product}-{kind}"), many, f"{product}-{kind}", None) for kind, many in slices.items() if many]
+    return _parts(name, [*whole, *cut], notes) if whole or cut else []
 
 
 def _nvidia_smi(text: str, file: object, host: str) -> Inventory:
@@ -162,13 +183,10 @@ def _nvidia_smi(text: str, file: object, host: str) -> Inventory:
     if not boards:
         return Inventory("nvidia-smi", (), 1)
     types = [product for product, _ in boards]
-    most = max(dict.fromkeys(types), key=types.count)
-    limits = [limit for product, limit in boards if product == most and limit is not None]
-    notes: tuple[str, ...] = ()
-    if len(set(types)) > 1:
-        notes = (f"{host} has several GPU types ({', '.join(dict.fromkeys(types))}): only {most} is written",)
-    node = InventoryNode(host, _short(most), types.count(most), most, max(limits) if limits else None)
-    return Inventory("nvidia-smi", (node,), 0, notes)
+    limits = {kind: [limit for product, limit in boards if product == kind and limit is not None] for kind in types}
+    notes: list[str] = []
+    parts = [(_short(kind), types.count(kind), kind, max(own) if own else None) for kind, own in limits.items()]
+    return Inventory("nvidia-smi", tuple(_parts(host, parts, notes)), 0, tuple(notes))
 
 
 def _boards(text: str, file: object) -> list[tuple[str, float | None]]:
@@ -206,6 +224,9 @@ def _own_name(kind: str) -> str:
 
 def _short(product: str) -> str:
     """Return the type that the name of a product says: ``Tesla-V100-SXM2-16GB`` is V100."""
+    part = mig_slice(product)
+    if part is not None and part.whole:
+        return f"{_short(part.whole)}-{part.profile}"
     return type_of(product) or re.sub(r"^(?:nvidia|amd)[ _-]+", "", product, flags=re.IGNORECASE).replace(" ", "-")
 
 
@@ -232,7 +253,16 @@ def type_of(product: str) -> str | None:
 
 
 def board_power(product: str) -> BoardPower | None:
-    """Return the row for *product*: that of its form if the name says one, else the type's first; ``None``: unknown."""
+    """Return the row for *product*: that of its form if the name says one, else the type's first; ``None``: unknown.
+
+    A MIG slice has its share of the GPU's compute slices.
+    """
+    part = mig_slice(product)
+    if part is not None:
+        whole = board_power(part.whole)
+        share = f"{part.slices}/{MIG_SLICES} of {whole.board_w:g} W, {whole.source}" if whole else ""
+        return whole and BoardPower(product, whole.form, whole.board_w * part.slices / MIG_SLICES, share)
     own = [row for row in _rows() if row.gpu_type == type_of(product)]
     said = product.upper().replace("PCI-E", "PCIE")
-    return next((row for row in own if row.form and row.form[:3] in said), own[0] if own else None)
+    fits = (row for row in own if row.form and all(part[:3] in said for part in row.form.split("-")))
+    return next(fits, own[0] if own else None)

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from commonwatt.data.log import JobLog
-from commonwatt.data.profiles import GPU_TYPES, Profiles, canonical, known_gpu_type
+from commonwatt.data.profiles import DEFAULT_LOGGED, Profiles, preferred, taken_as_fast
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobArrays
@@ -78,12 +78,14 @@ class _Maker:
 
     def kinds(self, ran_on: str, asked: int) -> list[int]:
         """Return the possible kinds of such a job."""
-        return [
+        possible = [
             i
             for i, kind in enumerate(self.profiles.kinds)
             if self.profiles.speed(kind, ran_on, asked)
             and any(self.profiles.speed(kind, name, asked) for name in self.gpu_types)
         ]
+        own = preferred(self.profiles)
+        return [i for i in possible if self.profiles.kinds[i] in own] or possible
 
     def template(self, kind: int, ran_on: str, asked: int) -> _Template:
         """Return the configurations of such a job of that kind."""
@@ -106,7 +108,7 @@ class _Maker:
 
     def _types(self, ran_on: str) -> list[int]:
         """Return the types of the cluster, as indices, on which a job may run that ran on *ran_on*."""
-        own = [i for i, name in enumerate(self.gpu_types) if canonical(name) == ran_on]
+        own = [i for i, name in enumerate(self.gpu_types) if self.profiles.type_named(name) == ran_on]
         return list(range(len(self.gpu_types))) if self.spec.other_types or not own else own
 
 
@@ -122,11 +124,11 @@ def malleable(
     Raises ``InputError`` on a GPU type, of the log or the cluster, whose speed is unknown.
     """
     for name in gpu_types:
-        known_gpu_type(name, "nodes.gpu_type")
+        profiles.type_named(name, "nodes.gpu_type")
     maker = _Maker(profiles, gpu_types, spec)
-    ran_on = _ran_on(log, spec)
-    kind = _draw_kinds(maker, log, ran_on, rng)
-    templates, which = _templates(maker, log, ran_on, kind)
+    ran_on, ran_types = _ran_on(log, spec, profiles)
+    kind = _draw_kinds(maker, log, ran_on, ran_types, rng)
+    templates, which = _templates(maker, log, ran_on, ran_types, kind)
     due_s, weight = _due_dates(log, spec, rng)
     sizes = np.array([len(t.type) for t in templates], dtype=np.int64)[which]
     start = np.concatenate(([0], np.cumsum(sizes)))
@@ -143,7 +145,7 @@ def malleable(
         tardiness_weight=weight * log.gpus,
         epochs=np.maximum(1, np.rint(log.duration_s / spec.epoch_s)).astype(np.int64),
         requested_gpus=log.gpus,
-        requested_type=_requested_types(log, gpu_types),
+        requested_type=_requested_types(log, gpu_types, profiles),
         time_limit_s=_limits(log, spec),
         kinds=tuple(profiles.kinds[k] for k in kind),
         start=start,
@@ -155,32 +157,38 @@ def malleable(
     )
 
 
-def treatments(log: JobLog, spec: LogWorkload | WeekWorkload, gpu_types: Sequence[str]) -> dict[str, int]:
+def treatments(
+    log: JobLog, spec: LogWorkload | WeekWorkload, profiles: Profiles, gpu_types: Sequence[str]
+) -> dict[str, int]:
     """Return how many jobs the switches of *spec* do not apply to, by what was done instead."""
     counted: dict[str, int] = {}
     if not spec.other_types:
-        own = {canonical(name) for name in gpu_types}
-        lacking = sum(GPU_TYPES[index] not in own for index in _ran_on(log, spec))
+        own, foreign = {profiles.type_named(name) for name in gpu_types}, taken_as_fast(profiles)
+        ran_on, ran_types = _ran_on(log, spec, profiles)
+        lacking = sum(
+            ran_types[index] not in own or name in foreign for index, name in zip(ran_on, log.gpu_type, strict=True)
+        )
         counted["ran on a GPU type the cluster lacks: on any type"] = lacking
     if spec.due_dates != "none" and spec.due_dates.rule == "time-limit":
         counted["without a time limit: no due date"] = int(np.isinf(_limits(log, spec)).sum())
     return {how: number for how, number in counted.items() if number}
 
 
-def _ran_on(log: JobLog, spec: LogWorkload | WeekWorkload) -> Ints:
-    """Return the index into ``GPU_TYPES`` of each job's type."""
-    otherwise = known_gpu_type(spec.logged_gpu_type, "workload.logged_gpu_type")
-    name_of = {n: known_gpu_type(n, "gpu_type", log.path) if n else otherwise for n in dict.fromkeys(log.gpu_type)}
-    return np.array([GPU_TYPES.index(name_of[name]) for name in log.gpu_type], dtype=np.int64)
+def _ran_on(log: JobLog, spec: LogWorkload | WeekWorkload, profiles: Profiles) -> tuple[Ints, tuple[str, ...]]:
+    """Return the index of each job's type into the types that jobs ran on, and these types."""
+    otherwise = profiles.type_named(spec.logged_gpu_type or DEFAULT_LOGGED, "workload.logged_gpu_type")
+    name_of = {n: profiles.type_named(n, "gpu_type", log.path) if n else otherwise for n in dict.fromkeys(log.gpu_type)}
+    types = tuple(dict.fromkeys(name_of.values()))
+    return np.array([types.index(name_of[name]) for name in log.gpu_type], dtype=np.int64), types
 
 
-def _draw_kinds(maker: _Maker, log: JobLog, ran_on: Ints, rng: np.random.Generator) -> Ints:
+def _draw_kinds(maker: _Maker, log: JobLog, ran_on: Ints, types: Sequence[str], rng: np.random.Generator) -> Ints:
     draw = rng.random(len(log))
     kind = np.zeros(len(log), dtype=np.int64)
     for index, asked in np.unique(np.stack((ran_on, log.gpus)), axis=1).T:
-        possible = maker.kinds(GPU_TYPES[index], int(asked))
+        possible = maker.kinds(types[index], int(asked))
         if not possible:
-            where = f"{asked} {GPU_TYPES[index]}"
+            where = f"{asked} {types[index]}"
             expected = (
                 f"a GPU type on which some kind of model has a known speed, and on {', '.join(maker.gpu_types)} too"
             )
@@ -190,15 +198,17 @@ def _draw_kinds(maker: _Maker, log: JobLog, ran_on: Ints, rng: np.random.Generat
     return kind
 
 
-def _templates(maker: _Maker, log: JobLog, ran_on: Ints, kind: Ints) -> tuple[list[_Template], Ints]:
+def _templates(
+    maker: _Maker, log: JobLog, ran_on: Ints, types: Sequence[str], kind: Ints
+) -> tuple[list[_Template], Ints]:
     """Return a template for each combination that occurs, and the template of each job."""
     different, which = np.unique(np.stack((kind, ran_on, log.gpus)), axis=1, return_inverse=True)
-    return [maker.template(int(k), GPU_TYPES[t], int(g)) for k, t, g in different.T], which.reshape(-1)
+    return [maker.template(int(k), types[t], int(g)) for k, t, g in different.T], which.reshape(-1)
 
 
-def _requested_types(log: JobLog, gpu_types: Sequence[str]) -> Ints:
-    at = {canonical(name): i for i, name in reversed(list(enumerate(gpu_types)))}
-    of_name = {name: at.get(canonical(name), -1) if name else -1 for name in dict.fromkeys(log.gpu_type)}
+def _requested_types(log: JobLog, gpu_types: Sequence[str], profiles: Profiles) -> Ints:
+    at = {profiles.type_named(name): i for i, name in reversed(list(enumerate(gpu_types)))}
+    of_name = {name: at.get(profiles.type_named(name), -1) if name else -1 for name in dict.fromkeys(log.gpu_type)}
     return np.array([of_name[name] for name in log.gpu_type], dtype=np.int64)
 
 

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import yaml
 
-from commonwatt.data.inventory import Inventory, InventoryNode, board_power
-from commonwatt.data.profiles.base import canonical
+from commonwatt.data.inventory import UNNAMED, Inventory, InventoryNode, board_power
+from commonwatt.data.profiles.base import canonical, mig_slice
+from commonwatt.data.profiles.declared import is_known
 from commonwatt.model.admin_results import InitNode
+from commonwatt.model.gpu_types import REFERENCE_TYPE
 
-__all__ = ["draft_text", "drafted_nodes", "unknown_types"]
+__all__ = ["UNNAMED", "draft_text", "drafted_nodes", "estimated_types", "unknown_types"]
 
 HOST_W = 200.0
 """Assumed power of a node without its GPUs."""
@@ -23,42 +25,61 @@ PLACEHOLDER_W = 300.0
 """Stands for the power limit of a GPU nobody knows."""
 JOBS_PER_GPU = 2.5
 """Generated submissions a day for each GPU: a cluster that is busy, not full."""
-UNNAMED = "GPU"
-"""GPU type where the cluster names none."""
 
 
 def drafted_nodes(found: Iterable[InventoryNode]) -> tuple[InitNode, ...]:
-    """Return the nodes as a scenario declares them; those called NAME-1 to NAME-n and alike become one entry."""
+    """Return the nodes as a scenario declares them; those called NAME-1 to NAME-n and alike become one entry.
+
+    A node with several GPU types has an entry for each, with its idle power in proportion to the GPUs.
+    """
     nodes = sorted(map(_node, found), key=lambda node: _natural(node.name))
     drafted: list[InitNode] = []
     for _, alike in groupby(nodes, key=_series):
         own = list(alike)
         stem, _, first = own[0].name.rpartition("-")
         whole = [f"{stem}-{i:0{len(str(len(own)))}}" for i in range(1, len(own) + 1)]
-        if len(own) > 1 and first.isdecimal() and [node.name for node in own] == whole:
+        if own[0].host is not None:
+            drafted += _shared(own)
+        elif len(own) > 1 and first.isdecimal() and [node.name for node in own] == whole:
             drafted.append(own[0].model_copy(update={"name": stem, "count": len(own)}))
         else:
             drafted += own
     return tuple(drafted)
 
 
+def _shared(parts: Sequence[InitNode]) -> list[InitNode]:
+    """Return the parts of one node with one host's idle power among them."""
+    idle_w = _round(sum(part.idle_w for part in parts) - (len(parts) - 1) * HOST_W)
+    gpus = sum(part.gpus for part in parts)
+    return [part.model_copy(update={"idle_w": idle_w * part.gpus / gpus}) for part in parts]
+
+
 def unknown_types(nodes: Iterable[InitNode]) -> tuple[str, ...]:
-    """Return the GPU types of *nodes* whose speed is not known."""
-    return tuple(dict.fromkeys(node.gpu_type for node in nodes if canonical(node.gpu_type) is None))
+    """Return the GPU types of *nodes* whose speed has to be declared; a cluster of one type needs none."""
+    types = tuple(dict.fromkeys(node.gpu_type for node in nodes))
+    return tuple(name for name in types if not is_known(name)) if len(types) > 1 else ()
+
+
+def estimated_types(nodes: Iterable[InitNode]) -> tuple[str, ...]:
+    """Return the GPU types of *nodes* whose speed relative to the others is an estimate from data sheets."""
+    types = tuple(dict.fromkeys(node.gpu_type for node in nodes))
+    known = (name for name in types if is_known(name) and mig_slice(name) is None and canonical(name) is None)
+    return tuple(known) if len(types) > 1 else ()
 
 
 def draft_text(inventory: Inventory, nodes: Sequence[InitNode], path: Path) -> str:
     """Return the text for the file *path*, with what was assumed in comments."""
     gpus = sum(node.count * node.gpus for node in nodes)
-    unknown = unknown_types(nodes)
     lines = [
         f"# Written by `commonwatt init` from {inventory.source}. Look at power and electricity, then:",
         f"#   commonwatt simulate {path} --out out/{path.stem}",
         f"name: {_flow(path.stem)}",
-        *_workload(gpus, unknown),
+        f"workload: {{source: week, jobs_per_day: {max(10, round(JOBS_PER_GPU * gpus))}, days: 1}}   # generated jobs",
+        "#   for your own log, `commonwatt data check LOG` prints what to put here",
+        *_speeds(unknown_types(nodes)),
         "nodes:   # names, GPU types and counts as found; power is assumed:",
         *_assumptions(nodes),
-        *(f"  - {_entry(node)}" for node in nodes),
+        *(f"  - {_entry(own)}" for own in _entries(nodes)),
         "electricity: {price_per_kwh: 0.20, pue: 1.4, currency: EUR}   # placeholder: put your own",
         "policies:   # the first is compared with the others",
         "  - {solver: lookahead}",
@@ -68,22 +89,19 @@ def draft_text(inventory: Inventory, nodes: Sequence[InitNode], path: Path) -> s
     return "\n".join(lines) + "\n"
 
 
-def _workload(gpus: int, unknown: Sequence[str]) -> list[str]:
-    jobs = max(10, round(JOBS_PER_GPU * gpus))
-    generated = f"workload: {{source: week, jobs_per_day: {jobs}, days: 1}}"
+def _speeds(unknown: Sequence[str]) -> list[str]:
     if not unknown:
-        yours = "#   for your own log, `commonwatt data check LOG` prints what to put here"
-        return [f"{generated}   # generated jobs", yours]
-    types, times = ", ".join(unknown), ", ".join(f"{_flow(kind)}: [3600]" for kind in unknown)
-    return [
-        f"# The speed of {types} is not known: logs and generated jobs cannot run there. Either write jobs with",
-        "# their times, as in this one, or take those nodes out and replay a log or a generated day:",
-        f"#   {generated}",
-        "workload:",
-        "  source: jobs",
-        "  jobs:",
-        f"    - {{name: example, submit_s: 0, due_s: 7200, tardiness_weight: 0.001, times_s: {{{times}}}}}",
-    ]
+        return []
+    rows = (f"  {_flow(name)}: {{speed: 1.0, relative_to: {REFERENCE_TYPE}}}" for name in unknown)
+    return ["gpu_types:   # placeholders: put the speed of training on one GPU, as a multiple of another type's", *rows]
+
+
+def _entries(nodes: Sequence[InitNode]) -> list[list[InitNode]]:
+    """Return *nodes*, those of one host together."""
+    hosts: dict[object, list[InitNode]] = {}
+    for place, node in enumerate(nodes):
+        hosts.setdefault(place if node.host is None else node.host, []).append(node)
+    return list(hosts.values())
 
 
 def _assumptions(nodes: Sequence[InitNode]) -> list[str]:
@@ -92,7 +110,13 @@ def _assumptions(nodes: Sequence[InitNode]) -> list[str]:
     return [host, *(f"  # {kind}: {source}" for kind, source in limits.items())]
 
 
-def _entry(node: InitNode) -> str:
+def _entry(own: Sequence[InitNode]) -> str:
+    node = own[0]
+    if node.host is not None:
+        gpus = {part.gpu_type: part.gpus for part in own}
+        gpu_w = {part.gpu_type: _round(part.gpu_w) for part in own}
+        idle_w = _round(sum(part.idle_w for part in own))
+        return _flow({"name": node.host, "gpus": gpus, "idle_w": idle_w, "gpu_w": gpu_w})
     fields = {"name": node.name, "count": node.count, "gpu_type": node.gpu_type, "gpus": node.gpus}
     if node.count == 1:
         del fields["count"]
@@ -116,8 +140,8 @@ def _node(found: InventoryNode) -> InitNode:
         source = f"{limit_w:g} W, {source}"
     board_w = limit_w or PLACEHOLDER_W
     return InitNode(
-        name=found.name, count=1, gpu_type=found.gpu_type or UNNAMED, gpus=found.gpus, power_source=source,
-        idle_w=HOST_W + IDLE_PART * board_w * found.gpus, gpu_w=(1 - IDLE_PART) * board_w,
+        name=found.name, host=found.host, count=1, gpu_type=found.gpu_type or UNNAMED, gpus=found.gpus,
+        power_source=source, idle_w=HOST_W + IDLE_PART * board_w * found.gpus, gpu_w=(1 - IDLE_PART) * board_w,
     )  # fmt: skip
 
 
@@ -126,4 +150,6 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _series(node: InitNode) -> tuple[object, ...]:
+    if node.host is not None:
+        return (node.host,)
     return node.name.rpartition("-")[0], node.gpu_type, node.gpus, node.idle_w, node.gpu_w

@@ -15,8 +15,9 @@ from commonwatt.data.generators.andreas import generate_andreas
 from commonwatt.data.generators.week import generate_week
 from commonwatt.data.log import JobLog, plural, time_of, window
 from commonwatt.data.malleable import malleable, treatments
-from commonwatt.data.profiles import canonical, load_profiles
+from commonwatt.data.profiles import DEFAULT_LOGGED, is_known, load_profiles, profiles_for
 from commonwatt.data.readers import read_log
+from commonwatt.data.training_profiles import read_profiles, times_of
 from commonwatt.model.demand import DemandSeries
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import Job, JobArrays, read_times
@@ -56,6 +57,7 @@ class Made:
     sentence: str  # source of the jobs
     log: JobLog | None = None  # a row for each job, if they are from a log
     treatments: Mapping[str, int] = field(default_factory=dict)  # jobs not taken as the log has them, by how
+    workload: LogWorkload | WeekWorkload | None = None  # with the GPU type of run times without one, if from a log
 
 
 def make_workload(scenario: Scenario, folder: Path, rng: np.random.Generator) -> Made:
@@ -72,13 +74,17 @@ def make_workload(scenario: Scenario, folder: Path, rng: np.random.Generator) ->
         return Made(nodes, table, f"generator of ANDREAS section V-B, scenario {workload.scenario}: {many}")
     gpu_types = tuple(dict.fromkeys(node.gpu_type for node in scenario.nodes))
     if isinstance(workload, JobsWorkload):
-        table = JobArrays.of(_job(job, gpu_types) for job in workload.jobs)
+        table = JobArrays.of(_job(_timed(job, folder), gpu_types) for job in workload.jobs)
         return Made(scenario.nodes, table, f"{plural(len(table), 'job')} listed in the scenario")
     log = _log(workload, folder, rng)
-    profiles = load_profiles(workload.profiles)
+    profiles, logged = profiles_for(
+        load_profiles(workload.profiles), scenario.gpu_types, gpu_types, log.gpu_type, workload.logged_gpu_type,
+        {name: read_profiles(spec.profiles, folder) for name, spec in scenario.gpu_types.items()},
+    )  # fmt: skip
+    workload = workload.model_copy(update={"logged_gpu_type": logged or DEFAULT_LOGGED})
     table = malleable(log, workload, profiles, gpu_types, rng)
-    treated = log.treatments() | treatments(log, workload, gpu_types)
-    return Made(scenario.nodes, table, f"{log.source}; {profiles.source}", log, treated)
+    treated = log.treatments() | treatments(log, workload, profiles, gpu_types)
+    return Made(scenario.nodes, table, f"{log.source}; {profiles.source}", log, treated, workload)
 
 
 def _log(workload: LogWorkload | WeekWorkload, folder: Path, rng: np.random.Generator) -> JobLog:
@@ -147,10 +153,25 @@ def _path(workload: LogWorkload, folder: Path) -> Path:
     return found
 
 
+def _timed(job: ScenarioJob, folder: Path) -> ScenarioJob:
+    """Return *job* with the times and the power of its profiles, if it has any."""
+    if not job.profiles:
+        return job
+    try:
+        found = times_of(read_profiles(job.profiles, folder), job.epochs)
+    except InputError as error:
+        raise InputError(
+            error.expected, file=error.file, field=error.field and f"workload.jobs.{job.name}.{error.field}",
+            value=error.value,
+        ) from None  # fmt: skip
+    return job.model_copy(update={"times_s": found.times_s, "gpu_w": {**found.gpu_w, **job.gpu_w}})
+
+
 def _job(job: ScenarioJob, gpu_types: Sequence[str]) -> Job:
     where = f"workload.jobs.{job.name}"
     spelt = {name.casefold(): name for name in gpu_types}
-    times = {_gpu_type(name, spelt, f"{where}.times_s"): row for name, row in read_times(job.times_s, where).items()}
+    given = read_times(job.times_s or {}, where)
+    times = {_gpu_type(name, spelt, f"{where}.times_s"): row for name, row in given.items()}
     for name, watts in job.gpu_w.items():
         if not watts >= 0:
             raise InputError("a number of watts, 0 or more", field=f"{where}.gpu_w.{name}", value=watts)
@@ -180,7 +201,7 @@ def _gpu_type(name: str, spelt: dict[str, str], field: str) -> str:
     """Return *name* in the cluster's spelling; a known GPU type that the cluster lacks is accepted."""
     if name.casefold() in spelt:
         return spelt[name.casefold()]
-    if canonical(name) is None:
+    if not is_known(name):
         known = f"{', '.join(spelt.values())}"
         raise InputError(
             f"a GPU type of the cluster ({known}){did_you_mean(name, spelt.values())}", field=field, value=name

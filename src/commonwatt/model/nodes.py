@@ -3,20 +3,25 @@
 A node draws ``idle_w + sum of the GPU power of its busy GPUs`` while any GPU is used, ``idle_w`` while it is on
 and unused, and the power of its state when it sleeps or is off. ``Cluster`` is the compiled form: nodes
 of equal type, size and power form one class, and solvers work on classes.
+
+A machine with GPUs of two types is two nodes to a scheduler, ``NAME:TYPE`` for each type, which have its idle power in
+proportion to their GPUs. They have no low-power states: the machine cannot sleep by halves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel, quantity
 
-__all__ = ["Cluster", "NodeClass", "NodeSpec", "PowerState"]
+__all__ = ["Cluster", "MixedNodeSpec", "NodeClass", "NodeSpec", "NodeSpecs", "PowerState", "expanded", "numbered"]
 
 
 class PowerState(FileModel):
@@ -43,7 +48,93 @@ class NodeSpec(FileModel):
     gpus: int = quantity("number of its GPUs", "GPUs", ge=1, le=1024)
     idle_w: float = quantity("power of the node while on, without its busy GPUs", "W", ge=0)
     gpu_w: float = quantity("power added by each busy GPU", "W", ge=0)
-    states: tuple[PowerState, ...] = quantity("low-power states of an unused node", "-", (OFF,))
+    states: tuple[PowerState, ...] = quantity("low-power states of an unused node; none: it stays on", "-", (OFF,))
+    host: str | None = quantity(
+        "machine that this node is a part of, where it has GPUs of several types; such a part has no low-power states",
+        "-", None, min_length=1,
+    )  # fmt: skip
+
+    @model_validator(mode="before")
+    @classmethod
+    def _stay_on(cls, raw: Any) -> Any:  # noqa: ANN401
+        part = isinstance(raw, Mapping) and raw.get("host") is not None and "states" not in raw
+        return {**raw, "states": ()} if part else raw
+
+    @model_validator(mode="after")
+    def _check(self) -> NodeSpec:
+        if self.host is not None and self.count > 1:
+            msg = f"count: got {self.count}, expected 1, as it is a part of {self.host}"
+            raise ValueError(msg)
+        if self.host is not None and self.states:
+            msg = f"states: got {self.states[0].name!r}, expected none, as a part of {self.host} cannot sleep alone"
+            raise ValueError(msg)
+        return self
+
+
+class MixedNodeSpec(FileModel):
+    """A node with GPUs of several types, or `count` equal ones."""
+
+    name: str = quantity("name of the node; with `count`, the prefix of the numbered names", "-", min_length=1)
+    count: int = quantity("number of equal nodes", "-", 1, ge=1, le=100_000)
+    gpus: dict[str, Annotated[int, Field(ge=1, le=1024)]] = quantity(
+        "number of its GPUs by type; each type becomes a node NAME:TYPE", "GPUs", min_length=1
+    )
+    idle_w: float = quantity(
+        "power of the node while on, without its busy GPUs; its parts have it in proportion to their GPUs", "W", ge=0
+    )
+    gpu_w: Annotated[float, Field(ge=0)] | dict[str, Annotated[float, Field(ge=0)]] = quantity(
+        "power added by each busy GPU: one number, or one for each type", "W"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> MixedNodeSpec:
+        if isinstance(self.gpu_w, dict) and self.gpu_w.keys() != self.gpus.keys():
+            msg = f"gpu_w: got {', '.join(self.gpu_w) or 'none'}, expected one for each of {', '.join(self.gpus)}"
+            raise ValueError(msg)
+        return self
+
+    def parts(self) -> list[NodeSpec]:
+        """Return a node for each machine and type."""
+        total = sum(self.gpus.values())
+        return [
+            NodeSpec(
+                name=f"{host}:{gpu_type}", host=host, gpu_type=gpu_type, gpus=gpus, idle_w=self.idle_w * gpus / total,
+                gpu_w=self.gpu_w[gpu_type] if isinstance(self.gpu_w, dict) else self.gpu_w,
+            )
+            for host in numbered(self.name, self.count)
+            for gpu_type, gpus in self.gpus.items()
+        ]  # fmt: skip
+
+
+def numbered(name: str, count: int) -> list[str]:
+    """Return the names of *count* nodes: NAME, or NAME-1, NAME-2, ... with equally many digits."""
+    width = len(str(count))
+    return [name] if count == 1 else [f"{name}-{i:0{width}}" for i in range(1, count + 1)]
+
+
+def expanded(specs: Iterable[NodeSpec | MixedNodeSpec]) -> tuple[NodeSpec, ...]:
+    """Return *specs* with a node for each type of a machine that has several."""
+    return tuple(part for spec in specs for part in ([spec] if isinstance(spec, NodeSpec) else spec.parts()))
+
+
+def _sort(raw: Any) -> str:  # noqa: ANN401
+    gpus = raw.get("gpus") if isinstance(raw, Mapping) else getattr(raw, "gpus", None)
+    return "several types" if isinstance(gpus, Mapping) else "one type"
+
+
+if TYPE_CHECKING:
+    NodeSpecs = tuple[NodeSpec, ...]
+else:  # what is read may have several types on a node; what code sees has one
+    NodeSpecs = Annotated[
+        tuple[
+            Annotated[
+                Annotated[NodeSpec, Tag("one type")] | Annotated[MixedNodeSpec, Tag("several types")],
+                Discriminator(_sort),
+            ],
+            ...,
+        ],
+        AfterValidator(expanded),
+    ]
 
 
 @dataclass(frozen=True)
@@ -86,8 +177,7 @@ class Cluster:
         for spec in specs:
             kind = NodeClass(spec.gpu_type, spec.gpus, spec.idle_w, spec.gpu_w, spec.states)
             index = classes.setdefault(kind, len(classes))
-            width = len(str(spec.count))
-            names += [spec.name] if spec.count == 1 else [f"{spec.name}-{i:0{width}}" for i in range(1, spec.count + 1)]
+            names += numbered(spec.name, spec.count)
             klass += [index] * spec.count
         if not names:
             raise InputError("at least one node", field="nodes", value="none")
@@ -115,6 +205,15 @@ class Cluster:
     def gpu_types(self) -> tuple[str, ...]:
         """GPU types present, in order of first appearance."""
         return tuple(dict.fromkeys(kind.gpu_type for kind in self.classes))
+
+    def by_name(self) -> dict[str, tuple[int, ...]]:
+        """Return the nodes of each name, as indices; a machine with several GPU types has all its parts."""
+        found: dict[str, tuple[int, ...]] = {name: (n,) for n, name in enumerate(self.names)}
+        for n, name in enumerate(self.names):
+            host = name.rpartition(":")[0]
+            if host:
+                found[host] = (*found.get(host, ()), n)
+        return found
 
     def without(self, names: Collection[str]) -> Cluster:
         """Return the cluster of the other nodes, with the same classes, some of which may be empty."""

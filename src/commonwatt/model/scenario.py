@@ -10,9 +10,10 @@ from pydantic import BeforeValidator, Field, model_validator
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.fields import FileModel, FileVersion, quantity
+from commonwatt.model.gpu_types import GpuTypeSpec
 from commonwatt.model.jobs import Tenant
 from commonwatt.model.live import LiveSpec
-from commonwatt.model.nodes import NodeSpec
+from commonwatt.model.nodes import NodeSpecs
 
 __all__ = [
     "AndreasWorkload",
@@ -78,7 +79,13 @@ def _none_or_fields(value: Any) -> Any:  # noqa: ANN401
 class _FromLog(FileModel):
     """How jobs with one logged size and run time become malleable."""
 
-    logged_gpu_type: str = quantity("GPU type of the logged run times, where the log does not name one", "-", "P100")
+    logged_gpu_type: str | None = quantity(
+        "GPU type of the logged run times, where the log does not name one; absent: P100, or the cluster's if that is "
+        "one type without a measured speed",
+        "-",
+        None,
+        min_length=1,
+    )
     profiles: Literal["auto", "measured", "law"] = quantity(
         "speeds on other GPU types and counts: measured tables, fitted scaling laws, or (auto) the tables if they "
         "are available",
@@ -164,9 +171,18 @@ class ScenarioJob(FileModel):
     submit_s: float = quantity("time of submission", "s", ge=0)
     due_s: float | None = quantity("due date; absent: none", "s", None)
     tardiness_weight: float = quantity("cost of each second of lateness (omega)", "currency/s", 0.0, ge=0)
-    times_s: dict[str, tuple[float | None, ...] | dict[int, float]] = quantity(
-        "run time of the whole job by GPU type: a list for 1, 2, ... GPUs (null: not possible) or a map from GPU count",
+    times_s: dict[str, tuple[float | None, ...] | dict[int, float]] | None = quantity(
+        "run time of the whole job by GPU type: a list for 1, 2, ... GPUs (null: not possible) or a map from GPU "
+        "count; absent: from `profile`",
         "s",
+        None,
+    )
+    profile: str | tuple[str, ...] | None = quantity(
+        "instead of `times_s`: a profile of the training (`commonwatt profile`), or one for each GPU type, relative to "
+        "this file; `epochs` times its epoch, with its power",
+        "-",
+        None,
+        min_length=1,
     )
     epochs: int = quantity("number of epochs; a snapshot is taken after each", "-", 1, ge=1)
     gpu_w: dict[str, float] = quantity(
@@ -175,6 +191,19 @@ class ScenarioJob(FileModel):
     requested_gpus: int = quantity("requested GPUs; 0: none", "GPUs", 0, ge=0)
     requested_gpu_type: str = quantity("requested GPU type; empty: none", "-", "")
     time_limit_s: float | None = quantity("declared run time", "s", None, gt=0)
+
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """Paths of its profiles."""
+        return (self.profile,) if isinstance(self.profile, str) else self.profile or ()
+
+    @model_validator(mode="after")
+    def _check(self) -> ScenarioJob:
+        if (self.times_s is None) == (self.profile is None):
+            both = self.times_s is not None
+            msg = f"times_s: got {'both' if both else 'neither'}, expected either times_s or profile"
+            raise ValueError(msg)
+        return self
 
 
 class JobsWorkload(FileModel):
@@ -293,7 +322,13 @@ class Scenario(FileModel):
     )
     live: LiveSpec = quantity("settings of `serve`", "-", LiveSpec)
     workload: Workload | None = quantity("the jobs; not used by `serve`, where users submit them", "-", None)
-    nodes: tuple[NodeSpec, ...] = quantity("the nodes; empty only if the workload defines them", "-", ())
+    nodes: NodeSpecs = quantity("the nodes; empty only if the workload defines them", "-", ())
+    gpu_types: dict[str, GpuTypeSpec] = quantity(
+        "GPU types by name: speed relative to another type, and power; needed for types that are not known, where the "
+        "cluster or the log has several",
+        "-",
+        dict,
+    )
     tenants: tuple[Tenant, ...] = quantity("tenants with a weight other than 1", "-", ())
     electricity: Electricity = quantity("price and carbon intensity of electricity", "-", Electricity)
     interval_s: float = quantity(

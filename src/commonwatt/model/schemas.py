@@ -83,6 +83,7 @@ from commonwatt.model.timeslice_results import (
     TimesliceRunResult,
     TimesliceServeResult,
 )
+from commonwatt.model.training_profile import ProfileResult, TrainingProfile
 
 __all__ = ["SCHEMAS", "dictionary"]
 
@@ -91,6 +92,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "scenario": Scenario,
     "study": StudyFile,
     "job": JobFile,
+    "profile": TrainingProfile,
     "timeslice-plan": PlanFile,
     "timeslice": TimesliceConfig,
     "timeslice-profile": ModelProfile,
@@ -100,6 +102,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "sweep-result": SweepResult,
     "study-result": StudyResult,
     "init-result": InitResult,
+    "profile-result": ProfileResult,
     "data-list-result": DataListResult,
     "data-check-result": DataCheckResult,
     "reproduce-list-result": ReproduceListResult,

@@ -15,7 +15,7 @@ import numpy as np
 from commonwatt.control.engine import Holder, Reading
 from commonwatt.control.ledger import Ledger
 from commonwatt.data.log import JobLog
-from commonwatt.data.profiles import canonical
+from commonwatt.data.profiles import type_name
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import Cluster
@@ -125,7 +125,7 @@ class _Meters:
 
 
 def _replay(prepared: Prepared, log: JobLog, start_s: Floats, end_s: Floats) -> _Meters:
-    places = Places(prepared.cluster)
+    places = Places(prepared.cluster, prepared.scenario.gpu_types)
     meters = _Meters(places)
     ran_on = _types(prepared, log)
     watts = _Watts(prepared)
@@ -176,13 +176,14 @@ class _Watts:
 
     def __init__(self, prepared: Prepared) -> None:
         self._table = prepared.table
-        self._type = [canonical(name) or name for name in prepared.table.gpu_types]
+        self._specs = prepared.scenario.gpu_types
+        self._type = [type_name(name, self._specs) for name in prepared.table.gpu_types]
 
     def of(self, job: int, gpu_type: str, otherwise_w: float) -> float:
         """Return the power per GPU, W: the figure of the node where the job has none on this type."""
-        own = self._table.configs(job)
+        own, wanted = self._table.configs(job), type_name(gpu_type, self._specs)
         for config_type, watts in zip(self._table.config_type[own], self._table.config_gpu_w[own], strict=True):
-            if self._type[config_type] == (canonical(gpu_type) or gpu_type) and not np.isnan(watts):
+            if self._type[config_type] == wanted and not np.isnan(watts):
                 return float(watts)
         return otherwise_w
 
@@ -190,7 +191,7 @@ class _Watts:
 def _record(prepared: Prepared, run: _Meters, start_s: Floats, end_s: Floats, lower_bound: float) -> Record:
     table, cluster = prepared.table, run.places.with_extra()
     tariff = prepared.scenario.electricity.tariff()
-    window = Window.of(table, tariff, reference_runs(prepared.scenario.workload, prepared.cluster, table))
+    window = Window.of(table, tariff, reference_runs(prepared.scenario, prepared.cluster, table))
     done_s = np.clip(window.to_s - start_s, 0.0, end_s - start_s)
     window.close(np.arange(len(table)), 1.0 - done_s / (end_s - start_s))
     ledger = Ledger(cluster, tariff, on_metered=window.metered)

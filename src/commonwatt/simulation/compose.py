@@ -88,7 +88,8 @@ def check_runs(scenario: Scenario, cluster: Cluster, table: JobArrays) -> None:
         unused = policy.unused_nodes or scenario.unused_nodes
         if unused.state is not None and (policy.capacity or scenario.capacity) is None:
             for kind in cluster.classes:
-                kind.state(unused.state)
+                if kind.states:  # else it stays on
+                    kind.state(unused.state)
     JobRegistry(cluster).add(table, np.arange(len(table)))
 
 
@@ -152,7 +153,7 @@ def _window(
     """Return the window of the run, which its ledger feeds, and what to call at each tick."""
     if not len(table):
         return None, on_tick
-    reference = reference_runs(scenario.workload, controller.cluster, table, slowdown)
+    reference = reference_runs(scenario, controller.cluster, table, slowdown)
     window = Window.of(table, controller.tariff, reference)
     rows = {name: j for j, name in enumerate(table.names)}
     controller.ledger.on_metered = window.metered
@@ -165,8 +166,8 @@ def _window(
 
 
 def _outages(scenario: Scenario, cluster: Cluster) -> tuple[Outage, ...]:
-    at = {name: i for i, name in enumerate(cluster.names)}
+    at = cluster.by_name()
     for outage in scenario.outages:
         if outage.node not in at:
             raise InputError("the name of a node", field="outages.node", value=outage.node)
-    return tuple(Outage(at[o.node], o.from_s, o.to_s) for o in scenario.outages)
+    return tuple(Outage(n, o.from_s, o.to_s) for o in scenario.outages for n in at[o.node])

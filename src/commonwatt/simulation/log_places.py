@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
 import numpy as np
 
-from commonwatt.data.profiles import canonical
+from commonwatt.data.profiles import type_name
 from commonwatt.model.arrays import Ints
+from commonwatt.model.gpu_types import GpuTypeSpec
 from commonwatt.model.nodes import Cluster, NodeClass
 
 __all__ = ["Places", "Taken", "host_names"]
@@ -36,6 +37,8 @@ class Places:
 
     Attributes
     ----------
+    gpu_types
+        GPU types that the scenario declares.
     counts
         Jobs not placed as the log has them, by how.
     extra
@@ -43,12 +46,13 @@ class Places:
     """
 
     cluster: Cluster
+    gpu_types: Mapping[str, GpuTypeSpec] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     extra: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._free = self.cluster.gpus.tolist()
-        self._at = {name: n for n, name in enumerate(self.cluster.names)}
+        self._at = self.cluster.by_name()
         self._of_type: dict[str, list[int]] = {}
         self._nodes = [np.flatnonzero(self.cluster.klass == k) for k in range(len(self.cluster.classes))]
 
@@ -82,11 +86,8 @@ class Places:
 
     def _classes(self, gpu_type: str) -> list[int]:
         if gpu_type not in self._of_type:
-            own = canonical(gpu_type) or gpu_type.casefold()
-            kinds = enumerate(self.cluster.classes)
-            self._of_type[gpu_type] = [
-                k for k, kind in kinds if (canonical(kind.gpu_type) or kind.gpu_type.casefold()) == own
-            ]
+            own, kinds = type_name(gpu_type, self.gpu_types), enumerate(self.cluster.classes)
+            self._of_type[gpu_type] = [k for k, kind in kinds if type_name(kind.gpu_type, self.gpu_types) == own]
         found = self._of_type[gpu_type]
         if gpu_type and not found:
             self.counts["ran on a GPU type the cluster lacks: on another, for as long as logged"] += 1
@@ -95,10 +96,12 @@ class Places:
     def _named(self, classes: Sequence[int], gpus: int, named: str) -> Taken:
         if not named:
             return ()
-        nodes = [self._at.get(name, -1) for name in host_names(named)]
+        klass = self.cluster.klass
+        own = [[n for n in self._at.get(name, ()) if klass[n] in classes] for name in host_names(named)]
+        nodes = [found[0] if found else -1 for found in own]
         each = gpus // max(1, len(nodes))
         fits = nodes and each * len(nodes) == gpus and len(set(nodes)) == len(nodes)
-        if fits and all(n >= 0 and self.cluster.klass[n] in classes and self._free[n] >= each for n in nodes):
+        if fits and all(n >= 0 and self._free[n] >= each for n in nodes):
             return tuple((n, each) for n in nodes)
         self.counts["named nodes that the cluster lacks or that had no room: on others"] += 1
         return ()

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from commonwatt.data.profiles import canonical
+from commonwatt.data.profiles import DEFAULT_LOGGED, type_name
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster
-from commonwatt.model.scenario import LogWorkload, WeekWorkload, Workload
+from commonwatt.model.scenario import LogWorkload, Scenario, WeekWorkload
 
 __all__ = ["ReferenceRuns", "reference_runs"]
 
@@ -35,7 +35,7 @@ class ReferenceRuns:
 
 
 def reference_runs(
-    workload: Workload | None, cluster: Cluster, table: JobArrays, slowdown: Floats | None = None
+    scenario: Scenario | None, cluster: Cluster, table: JobArrays, slowdown: Floats | None = None
 ) -> ReferenceRuns:
     """Return the jobs of *table* in their reference configurations.
 
@@ -50,7 +50,7 @@ def reference_runs(
     fewest = np.full(len(table), np.iinfo(np.int64).max)
     np.minimum.at(fewest, index[usable], table.config_gpus[usable])
     asked = np.where(asked > 0, asked, fewest[index])
-    wished = _wished_types(workload, table)[index]
+    wished = _wished_types(scenario, table)[index]
     order = np.lexsort((table.config_time_s, table.config_type != wished, table.config_gpus != asked, ~usable, index))
     chosen = order[table.start[:-1]]
     own_w = table.config_gpu_w[chosen]
@@ -72,9 +72,10 @@ def _nodes_of(cluster: Cluster, table: JobArrays) -> tuple[Ints, Floats, Floats]
     return columns[0].astype(np.int64), columns[1], columns[2]
 
 
-def _wished_types(workload: Workload | None, table: JobArrays) -> Ints:
-    if not isinstance(workload, LogWorkload | WeekWorkload):
+def _wished_types(scenario: Scenario | None, table: JobArrays) -> Ints:
+    if scenario is None or not isinstance(scenario.workload, LogWorkload | WeekWorkload):
         return table.requested_type
-    logged = canonical(workload.logged_gpu_type)
-    at = next((i for i, name in enumerate(table.gpu_types) if canonical(name) == logged), -1)
+    specs = scenario.gpu_types
+    logged = type_name(scenario.workload.logged_gpu_type or DEFAULT_LOGGED, specs)
+    at = next((i for i, name in enumerate(table.gpu_types) if type_name(name, specs) == logged), -1)
     return np.where(table.requested_type >= 0, table.requested_type, at)

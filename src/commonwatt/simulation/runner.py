@@ -72,8 +72,12 @@ class Prepared:
     treatments: Mapping[str, int] = field(default_factory=dict)
 
     def digest(self) -> str:
-        """Return the SHA-256 of the scenario (without the path of its log), of its jobs and of its forecast models."""
-        document = _as_before(self.scenario.model_dump(mode="json", exclude={"workload": {"path"}}))
+        """Return the SHA-256 of the scenario (without paths of its log and profiles), its jobs and forecast models."""
+        paths: dict[str, Any] = {
+            "workload": {"path": True, "jobs": {"__all__": {"profile"}}},
+            "gpu_types": {"__all__": {"profile"}},
+        }
+        document = _as_before(self.scenario.model_dump(mode="json", exclude=paths))
         if self.scenario.knowledge == "oracle":
             del document["knowledge"]
         sha = hashlib.sha256(json.dumps(document, sort_keys=True).encode())
@@ -96,6 +100,7 @@ _ADDED: dict[str, object] = {
     "malleable": True, "other_types": True, "rule": "drawn", "limit_factor": 1.0, "preemption": None,
     "size_weight": 0.0, "max_age_s": 604800.0, "backfill_depth": 1000, "gpu_type_choice": "fastest",
     "idle_power": "counted", "price": "series", "work_conserving": False, "knowledge": None, "speed_error": 0.0,
+    "gpu_types": {}, "host": None,
 }  # fmt: skip
 """Fields added since 0.1.0 with their defaults: where they have these, the digest is that of a file without them."""
 

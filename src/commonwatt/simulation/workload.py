@@ -33,6 +33,8 @@ def prepare(scenario: Scenario, folder: Path, seed: int) -> Prepared:
         raise InputError("distinct tenant names", field="tenants.name", value=twice[0])
     for tenant in sorted(set(named) - set(made.table.tenants)):
         raise InputError(f"a tenant of the workload ({', '.join(made.table.tenants)})", field="tenants", value=tenant)
+    if made.workload is not None:
+        scenario = scenario.model_copy(update={"workload": made.workload})
     check_runs(scenario, cluster, made.table)
     past = _past(scenario, folder, seed)
     for plan in _plans(scenario):

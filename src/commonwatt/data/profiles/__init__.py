@@ -1,7 +1,8 @@
 """Speed against GPU type and count, and power, by kind of model.
 
-- ``base``: ``Profiles``, the interface of profiles; ``gpu_types``: names of GPU types.
+- ``base``: ``Profiles``, the interface of profiles; names of GPU types and MIG slices.
 - ``gavel``, ``zeus``: readers of the measured tables.
+- ``declared``: types that a scenario declares, MIG slices, clusters of one type; ``data_sheets``: estimates of others.
 - ``measured``: profiles from the tables; ``law``: fitted scaling laws; ``fit``: the fit, from these tables and Sia's.
 """
 
@@ -10,10 +11,33 @@ from __future__ import annotations
 from commonwatt.data import locate
 from commonwatt.data.profiles import gavel, zeus
 from commonwatt.data.profiles.base import GPU_TYPES, Profiles, canonical, known_gpu_type
+from commonwatt.data.profiles.declared import (
+    DEFAULT_LOGGED,
+    is_known,
+    preferred,
+    profiles_for,
+    standard_name,
+    taken_as_fast,
+    type_name,
+)
 from commonwatt.data.profiles.law import LAW
 from commonwatt.model.errors import InputError
 
-__all__ = ["GPU_TYPES", "LAW", "Profiles", "canonical", "known_gpu_type", "load_profiles"]
+__all__ = [
+    "DEFAULT_LOGGED",
+    "GPU_TYPES",
+    "LAW",
+    "Profiles",
+    "canonical",
+    "is_known",
+    "known_gpu_type",
+    "load_profiles",
+    "preferred",
+    "profiles_for",
+    "standard_name",
+    "taken_as_fast",
+    "type_name",
+]
 
 
 def load_profiles(choice: str = "auto") -> Profiles:

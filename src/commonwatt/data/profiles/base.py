@@ -1,4 +1,4 @@
-"""The interface of profiles, GPU types by name, and the models that represent each class in the measured tables."""
+"""The interface of profiles, names of GPU types and MIG slices, and the models of each class in the tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import Protocol
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import did_you_mean
 
-__all__ = ["CLASSES", "GPU_TYPES", "Profiles", "Stand", "canonical", "known_gpu_type", "type_in"]
+__all__ = [
+    "CLASSES", "GPU_TYPES", "MIG_SLICES", "MigSlice", "Profiles", "Stand", "canonical", "class_of",
+    "known_gpu_type", "mig_slice", "type_in",
+]  # fmt: skip
 
 _BERT = (("squad", "bert_base_uncased", "adamw"), ("sentiment140", "bert_base_uncased", "adamw"))
 
@@ -42,6 +45,9 @@ class Profiles(Protocol):
     GPU types may be spelt in any case; an unknown one is an ``InputError`` listing the known ones.
     """
 
+    def type_named(self, name: str, field: str | None = None, file: object = None) -> str:
+        """Return the one name of the GPU type spelt *name*; raises ``InputError`` naming *field* if it is unknown."""
+
     @property
     def kinds(self) -> tuple[str, ...]:
         """Return the kinds of model with figures."""
@@ -57,15 +63,51 @@ class Profiles(Protocol):
         """Return the power of one GPU's board during training, W; ``None`` if unknown."""
 
 
+def class_of(kind: str) -> str | None:
+    """Return the class of models that *kind* is of, itself or one of the runs of the measured tables; else ``None``.
+
+    >>> class_of("resnet50-b64"), class_of("bert"), class_of("a3c")
+    ('resnet50', 'bert', None)
+    """
+    name = kind.rpartition("-b")[0] or kind
+    return name if name in CLASSES else None
+
+
 GPU_TYPES = ("K80", "P100", "V100", "T4", "RTX2080Ti", "RTX6000", "A40", "A100")
+
+MIG_SLICES = 7
+"""Compute slices of a GPU that can be cut up (NVIDIA MIG User Guide)."""
 
 _BY_TOKEN = {name.upper(): name for name in GPU_TYPES}
 _OTHER = {"ADA"}  # RTX 6000 Ada is another GPU than RTX 6000
+_MIG = re.compile(r"(?P<whole>.*?)[-_ .:]*(?:\bMIG[-_ ]*)?(?P<slices>[1-7])g\.(?P<memory>\d+)gb(?P<more>\+\w+)?", re.I)
+
+
+@dataclass(frozen=True)
+class MigSlice:
+    """An instance of a GPU that is cut up: ``A100-1g.5gb`` has 1 of the 7 compute slices of an A100."""
+
+    whole: str  # as it was spelt; "" where the name says none
+    slices: int
+    profile: str  # NVIDIA's name, 1g.5gb
+
+
+def mig_slice(name: str) -> MigSlice | None:
+    """Return the MIG slice that *name* means, ``None`` if it is none.
+
+    >>> mig_slice("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb")
+    MigSlice(whole='NVIDIA-A100-SXM4-40GB', slices=1, profile='1g.5gb')
+    """
+    found = _MIG.fullmatch(name.strip())
+    if found is None:
+        return None
+    profile = f"{found['slices']}g.{found['memory']}gb{found['more'] or ''}".lower()
+    return MigSlice(found["whole"], int(found["slices"]), profile)
 
 
 def canonical(name: str) -> str | None:
-    """Return the one of ``GPU_TYPES`` that *name* means, or ``None``; see ``type_in``."""
-    return None if _OTHER.intersection(_words(name)) else type_in(name, _BY_TOKEN)
+    """Return the one of ``GPU_TYPES`` that *name* means, or ``None``; see ``type_in``. A MIG slice is none of them."""
+    return None if _OTHER.intersection(_words(name)) or mig_slice(name) else type_in(name, _BY_TOKEN)
 
 
 def type_in(name: str, by_token: Mapping[str, str]) -> str | None:

@@ -48,6 +48,10 @@ class Law:
         """Return the source of the figures."""
         return "scaling laws fitted to Gavel's, Sia's and Zeus' measurements"
 
+    def type_named(self, name: str, field: str | None = None, file: object = None) -> str:
+        """Return the known GPU type that *name* means; raises ``InputError`` listing them if there is none."""
+        return known_gpu_type(name, field, file)
+
     def speed(self, kind: str, gpu_type: str, gpus: int) -> float | None:
         """Samples per second relative to one P100; ``None`` on a type the class was never measured on."""
         name = known_gpu_type(gpu_type)

@@ -66,6 +66,10 @@ class Measured:
         power = "power by Zeus" if self.trainings else "power by the fitted laws"
         return f"speeds measured by Gavel, elsewhere by scaling laws; {power}"
 
+    def type_named(self, name: str, field: str | None = None, file: object = None) -> str:
+        """Return the known GPU type that *name* means; raises ``InputError`` listing them if there is none."""
+        return known_gpu_type(name, field, file)
+
     def speed(self, kind: str, gpu_type: str, gpus: int) -> float | None:
         """Samples per second relative to one P100; ``None`` if neither the table nor a law has it."""
         name, run = known_gpu_type(gpu_type), self._run(kind)

@@ -292,7 +292,7 @@ class SimulatedEngine:
 
     def _left_alone(self, n: int) -> None:
         """Node *n* has become unused: schedule its sleep."""
-        if self._world.unused_state is None:
+        if self._world.unused_state is None or not self._kinds[n].states:
             return
         node = self._nodes[n]
         self._version += 1
