@@ -95,6 +95,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.mig_choice
 	$(BIN)/python -m benchmarks.forecasting
 	$(BIN)/python -m benchmarks.philly_week
+	$(BIN)/python -m benchmarks.scale
 	$(BIN)/python -m benchmarks.profiling
 	$(BIN)/python -m benchmarks.andreas_scenarios
 	$(BIN)/python -m benchmarks.live_load

@@ -8,7 +8,6 @@ from commonwatt.placement._backfill import Backfill, fair_share_factor
 from commonwatt.placement._priority_order import PriorityOrder
 from commonwatt.placement._problem import PlacementProblem
 from commonwatt.placement._solvers import make_solver
-from commonwatt.placement._sunk_idle import with_sunk_idle_power
 
 NODE = {"name": "n", "gpus": 4, "gpu_type": "V100", "idle_w": 100, "gpu_w": 100}
 
@@ -163,7 +162,7 @@ def test_thrifty_backfill_passes_over_the_type_that_was_asked_for_but_not_the_si
 
 def test_idle_power_that_is_sunk_costs_nothing():
     p = mixed()
-    sunk = with_sunk_idle_power(p)
+    sunk = p.with_sunk_idle_power()
     assert not sunk.class_idle_cost_s.any()
     busy_w = np.where(sunk.klass == 0, 100.0, 30.0) * sunk.per_node
     price = p.class_idle_cost_s[0] / 100.0  # currency for a watt second

@@ -112,8 +112,8 @@ def test_wrong_speeds_are_believed_and_not_true():
     others = np.setdiff1d(np.arange(len(seen.config_time_s)), asked)
     ratio = np.log(problem.table.config_time_s / seen.config_time_s)
     assert np.array_equal(seen.config_time_s[asked], problem.table.config_time_s[asked])
-    assert ratio[others].std() == pytest.approx(0.5, rel=0.1)
-    assert abs(ratio[others].mean()) < 0.05
+    assert ratio[others].std() == pytest.approx(0.5, rel=0.25)  # a hundred draws or so
+    assert abs(ratio[others].mean()) < 0.15
     done, record = run(problem)
     fastest = np.minimum.reduceat(problem.table.config_time_s, problem.table.start[:-1])
     took_s = {name: end_s - began_s for name, began_s, end_s in zip(

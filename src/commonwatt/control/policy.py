@@ -9,7 +9,7 @@ import numpy as np
 
 from commonwatt.model.scenario import PolicySpec
 from commonwatt.optimize import KeepGoing, always
-from commonwatt.placement import PlacementProblem, Schedule, make_solver, settled, with_sunk_idle_power
+from commonwatt.placement import PlacementProblem, Schedule, make_solver, settled
 
 if TYPE_CHECKING:
     from commonwatt.placement import PlacementSolver
@@ -39,6 +39,6 @@ class Policy:
     def decide(self, problem: PlacementProblem, rng: np.random.Generator, keep_going: KeepGoing = always) -> Schedule:
         """Return the schedule to carry out."""
         if self.sunk_idle_power:
-            problem = with_sunk_idle_power(problem)
+            problem = problem.with_sunk_idle_power()
         found = self.solver.solve(problem, rng, keep_going)
         return settled(problem, found.best, planned=self.solver.plans, fill=self.solver.leaves_room)

@@ -13,7 +13,6 @@ from ._problem import Schedule as Schedule
 from ._random_greedy import RandomGreedy as RandomGreedy
 from ._settle import settled as settled
 from ._solvers import make_solver as make_solver
-from ._sunk_idle import with_sunk_idle_power as with_sunk_idle_power
 
 __all__ = [
     "POSTPONED",
@@ -31,5 +30,4 @@ __all__ = [
     "make_solver",
     "objective",
     "settled",
-    "with_sunk_idle_power",
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Protocol
 
@@ -184,6 +184,15 @@ class PlacementProblem:
         """Nodes with enough *free* GPUs ([N]) for their part of configuration *row*; none if they are too few."""
         fit = np.flatnonzero((self.node_class == self.klass[row]) & (free >= self.per_node[row]))
         return fit if len(fit) >= self.width[row] else fit[:0]
+
+    def with_sunk_idle_power(self) -> PlacementProblem:
+        """Return the problem without the cost of idle power, so that only the power of busy GPUs counts.
+
+        Solvers otherwise take a node without jobs to draw nothing. Idle power counts at the present price.
+        """
+        idle = self.class_idle_cost_s[self.klass] * self.time_s
+        none = np.zeros_like(self.class_idle_cost_s)
+        return replace(self, class_idle_cost_s=none, node_cost=np.maximum(0.0, self.node_cost - idle))
 
     @classmethod
     def of(cls, file: PlaceFile) -> PlacementProblem:
