@@ -20,8 +20,8 @@ ONCE = "each GPU type once (upper and lower case are equal)"
     [
         ({"times_s": {"V100": {"2000000000000": 1}}}, "times_s.V100", "2000000000000", COUNTS),
         ({"times_s": {"V100": {"0": 1}}}, "times_s.V100", "0", COUNTS),
-        ({"times_s": {"V100": [1.0] * 1025}}, "times_s.V100", "1025 times", "times for 1 to 1024 GPUs"),
-        ({"times_s": {"V100": [None] * 1025}}, "times_s.V100", "1025 times", "times for 1 to 1024 GPUs"),
+        ({"times_s": {"V100": [1.0] * 1025}}, "times_s.V100", "1,025 times", "times for 1 to 1024 GPUs"),
+        ({"times_s": {"V100": [None] * 1025}}, "times_s.V100", "1,025 times", "times for 1 to 1024 GPUs"),
         ({"times_s": {"V100": [1], "H100": []}}, "times_s", "H100", "a GPU type of the cluster (V100, T4)"),
         ({"times_s": {"V100": {"1": 10}, "v100": {"1": 20}}}, "times_s", "v100", ONCE),
         ({"gpu_types": ["T4", "V100", "t4"]}, "gpu_types", "t4", ONCE),
