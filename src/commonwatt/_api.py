@@ -152,6 +152,7 @@ def study(
     pue: float | None = None,
     currency: str | None = None,
     out: str | Path | None = None,
+    overwrite: bool = False,
     folder: str | Path | None = None,
     seed: int = 0,
     jobs: int | None = None,
@@ -178,6 +179,8 @@ def study(
         Of electricity.
     out
         Folder for report and result, where what is done is kept: the next study there goes on from it.
+    overwrite
+        Replace another study in *out*; finished runs that it shares are kept.
     folder
         Folder that paths of a mapping or model are relative to. [default: the current one]
     jobs
@@ -214,7 +217,7 @@ def study(
         file, base = wished(_read(log, StudyFile)[0], wishes), Path() if folder is None else Path(folder)
     target = None if out is None else Path(out)
     if target is not None:
-        check_study_folder(target)
+        check_study_folder(target, file, base, overwrite=overwrite)
     plan = plan_study(file, base, seed)
     result = study_result(plan, run_study(plan, folder=target, jobs=jobs or os.cpu_count() or 1, following=following))
     if target is not None:

@@ -67,6 +67,38 @@ def test_people_get_the_headline_first(tmp_path):
     assert max(map(len, done.out.splitlines())) <= 200
 
 
+def test_the_study_a_folder_has_is_not_replaced_unasked(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    draft = study(tmp_path, "--draft").out
+    (out / "study.yaml").write_text(draft.replace("name: jobs", "name: mine"), encoding="utf-8")
+    done = study(tmp_path, "--out", out)
+    assert done.code == 2
+    assert "got 'another study than" in done.err
+    assert "--overwrite" in done.err
+    assert "name: mine" in (out / "study.yaml").read_text(encoding="utf-8")
+
+
+def test_a_node_with_two_gpu_types_and_one_that_is_drained(tmp_path):
+    nodes = tmp_path / "nodes.txt"
+    mixed = "NodeName=mix1 State=IDLE+DRAIN Gres=gpu:v100:2(S:0-1),gpu:t4:2(S:0-1)\n"
+    nodes.write_text(nodes.read_text(encoding="utf-8") + "\n" + mixed, encoding="utf-8")
+    done = study(tmp_path, "--draft")
+    assert done.code == 0, done.err
+    draft = yaml.safe_load(done.out)
+    parts = [node for node in draft["nodes"] if node.get("host") == "mix1"]
+    assert [node["gpus"] for node in parts] == [2, 2]
+    assert any("mix1 (IDLE+DRAIN)" in text for text in draft["assumed"])
+
+
+@pytest.mark.parametrize("option", ["--days", "--price", "--pue"])
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_numbers_are_finite(tmp_path, option, value):
+    done = study(tmp_path, option, value, "--draft")
+    assert done.code == 2
+    assert "is not a finite number" in done.err
+
+
 def test_a_draft_is_a_study_file(tmp_path):
     draft = yaml.safe_load(study(tmp_path, "--draft", "--price", 0.3, "--currency", "CHF", "--seeds", 2).out)
     assert draft["electricity"]["price_per_kwh"] == 0.3

@@ -95,7 +95,10 @@ def test_scontrol(one_line):
     assert (found.source, found.without_gpus) == ("scontrol", 1)
     assert rows(text) == [("gpu001", "V100", 8), ("gpu002:A100", "A100", 4), ("gpu002:T4", "T4", 1)]
     assert [node.host for node in found.nodes] == [None, "gpu002", "gpu002"]
-    assert found.notes == ("gpu002 has several GPU types (a100, t4): it stays on, as it cannot sleep by halves",)
+    assert found.notes == (
+        "gpu002 has several GPU types (a100, t4): it stays on, as it cannot sleep by halves",
+        "counted as if they were up: gpu002 (IDLE+DRAIN)",
+    )
 
 
 def test_scontrol_as_json():

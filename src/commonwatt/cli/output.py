@@ -8,6 +8,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -48,6 +49,17 @@ def completed_by(names: Callable[[click.Context], Iterable[str]]) -> Callable[..
         return near or [CompletionItem(incomplete, type="file")]
 
     return complete
+
+
+class FiniteRange(click.FloatRange):
+    """A range of numbers without infinity and NaN."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
+        """Return *value* as a number; fails if it is outside, or not finite."""
+        number: float = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
 
 
 def json_option(command: F) -> F:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commonwatt.cli.output import json_option, print_json, say
+from commonwatt.cli.output import FiniteRange, json_option, print_json, say
 from commonwatt.cli.submit import COMMAND, WithCommand, script_name
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_POSITIVE = click.FloatRange(min=0, min_open=True)
+_POSITIVE = FiniteRange(min=0, min_open=True)
 
 
 @click.command(cls=WithCommand, options_metavar="[OPTIONS] -- PROGRAM ARGUMENTS...")
@@ -30,13 +30,13 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
               help="Lock the GPUs to this clock; repeatable.  [default: their own]")  # fmt: skip
 @click.option("--epochs", type=click.IntRange(min=1), default=3, show_default=True,
               help="Epochs to measure in each run, after the first.")  # fmt: skip
-@click.option("--seconds", type=click.FloatRange(min=0), default=2.0, show_default=True,
+@click.option("--seconds", type=FiniteRange(min=0), default=2.0, show_default=True,
               help="Least time to measure in each run.")  # fmt: skip
 @click.option("--limit", type=_POSITIVE, default=600.0, show_default=True, metavar="SECONDS",
               help="Longest time of a run.")  # fmt: skip
 @click.option("--kind", metavar="LABEL", help="Label of the training.  [default: name of the script]")
 @click.option("--gpu-type", metavar="TYPE", help="GPU type as the cluster names it.  [default: by the device's name]")
-@click.option("--core-w", type=click.FloatRange(min=0), default=5.0, show_default=True,
+@click.option("--core-w", type=FiniteRange(min=0), default=5.0, show_default=True,
               help="cpu: modelled power of a busy core, W.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE",
               help="Write the profile to FILE (YAML, or JSON by its name).  [default: LABEL.profile.yaml]")  # fmt: skip
@@ -118,10 +118,11 @@ def _measure(plan: ProfilePlan, hardware: Hardware, out: Path) -> ProfileResult:
 
     from commonwatt import __version__
     from commonwatt.model.training_profile import ProfileResult
+    from commonwatt.model.units import plural
     from commonwatt.profiling.session import profile_training
 
     runs = len(plan.on(hardware))
-    say(f"{runs} runs of {' '.join(plan.command)} on {hardware.name}")
+    say(f"{plural(runs, 'run')} of {' '.join(plan.command)} on {hardware.name}")
     began, measured = perf_counter(), []
 
     def on_point(point: TrainingPoint | FailedPoint) -> None:

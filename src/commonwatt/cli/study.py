@@ -12,7 +12,16 @@ import click
 
 from commonwatt.cli.compiling import compiling
 from commonwatt.cli.data import columns_of
-from commonwatt.cli.output import json_option, pace_of, plot_option, print_json, progress_bar, say, seed_option
+from commonwatt.cli.output import (
+    FiniteRange,
+    json_option,
+    pace_of,
+    plot_option,
+    print_json,
+    progress_bar,
+    say,
+    seed_option,
+)
 
 if TYPE_CHECKING:
     from commonwatt.model.study_results import StudyResult
@@ -32,12 +41,13 @@ __all__ = ["command"]
     "--out", type=click.Path(path_type=Path), metavar="DIR",
     help="Write report.html, result.json and the study to DIR, and keep what is done there.",
 )  # fmt: skip
+@click.option("--overwrite", is_flag=True, help="Replace another study in DIR; finished runs that it shares are kept.")
 @click.option("--draft", is_flag=True, help="Print the study file and run nothing.")
 @plot_option("the waterfall")
 @click.option("--format", "source", metavar="NAME", help="Format of LOG: philly, alibaba, helios, slurm, swf or csv.")
 @click.option("--column", "columns", multiple=True, metavar="OURS=THEIRS", help="csv: a column; repeatable.")
 @click.option("--begin", metavar="TIME", help="Start of the first period: ISO 8601, or seconds from the log's origin.")
-@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Length of a period. [default: 7]")
+@click.option("--days", type=FiniteRange(min=0, min_open=True), help="Length of a period. [default: 7]")
 @click.option("--weeks", type=click.IntRange(min=1), help="Periods. [default: as many as the log has, up to 4]")
 @click.option("--seeds", type=click.IntRange(min=1), help="Seeds of each period, from --seed on.")
 @click.option(
@@ -45,17 +55,17 @@ __all__ = ["command"]
     help="What schedulers know of run times.",
 )  # fmt: skip
 @click.option("--gpu-type", metavar="NAME", help="GPU type of jobs whose log names none.")
-@click.option("--price", type=click.FloatRange(min=0), help="Price of a kWh.")
-@click.option("--pue", type=click.FloatRange(min=1), help="Power usage effectiveness.")
+@click.option("--price", type=FiniteRange(min=0), help="Price of a kWh.")
+@click.option("--pue", type=FiniteRange(min=1), help="Power usage effectiveness.")
 @click.option("--currency", metavar="NAME", help="Currency of the price.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time, in processes; one per CPU if not given.")
 @seed_option
 @json_option
 def command(
-    log: str, *, nodes: Path | None, out: Path | None, draft: bool, plot: Path | None, source: str | None,
-    columns: tuple[str, ...], begin: str | None, days: float | None, weeks: int | None, seeds: int | None,
-    knowledge: str | None, gpu_type: str | None, price: float | None, pue: float | None, currency: str | None,
-    jobs: int | None, seed: int, as_json: bool,
+    log: str, *, nodes: Path | None, out: Path | None, overwrite: bool, draft: bool, plot: Path | None,
+    source: str | None, columns: tuple[str, ...], begin: str | None, days: float | None, weeks: int | None,
+    seeds: int | None, knowledge: str | None, gpu_type: str | None, price: float | None, pue: float | None,
+    currency: str | None, jobs: int | None, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Say what another scheduler would have saved on LOG, first without changing anything users see.
 
@@ -81,7 +91,7 @@ def command(
         click.echo(study_text(file), nl=False)
         return
     if out is not None:
-        check_study_folder(out)
+        check_study_folder(out, file, folder, overwrite=overwrite)
     plan = plan_study(file, folder, seed)
     say(_sentence(plan))
     try:

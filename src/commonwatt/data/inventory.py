@@ -12,7 +12,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +29,7 @@ Expand = Callable[[str], Sequence[str]]
 UNNAMED = "GPU"
 """GPU type where the cluster names none."""
 SINFO = "sinfo -N -h -o '%N|%G'"
+_AWAY = re.compile(r"DOWN|DRAIN|FAIL|MAINT|\*")  # states of nodes that run nothing new
 _GRES = re.compile(r"gpu(?::([^:,()\s=]+))??:(\d+)(?=[,(\s|]|$)")
 _PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.google.com/gke-accelerator",
              "node.kubernetes.io/accelerator", "accelerator")  # fmt: skip
@@ -89,12 +90,16 @@ def _read(text: str, expand: Expand, file: object, host: str) -> Inventory:
 
 
 def _scontrol(text: str) -> Inventory:
-    rows = []
+    rows, away = [], []
     for block in re.split(r"(?=\bNodeName=)", text):
         fields = dict(re.findall(r"(\w+)=(\S+)", block))
         if "NodeName" in fields:
             rows.append((fields["NodeName"], fields.get("Gres", "")))
-    return _of_gres("scontrol", rows)
+            if _AWAY.search(fields.get("State", "")) and _GRES.search(fields.get("Gres", "")):
+                away.append(f"{fields['NodeName']} ({fields['State']})")
+    found = _of_gres("scontrol", rows)
+    note = f"counted as if they were up: {', '.join(away)}"
+    return replace(found, notes=(*found.notes, note)) if away else found
 
 
 def _sinfo(text: str, expand: Expand, file: object) -> Inventory:

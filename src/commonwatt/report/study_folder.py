@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from commonwatt.data.files import write_atomic
+from commonwatt.data.files import load_yaml, write_atomic
 from commonwatt.model.errors import InputError
 from commonwatt.model.study_file import StudyFile
 from commonwatt.model.study_results import StudyResult
@@ -17,8 +17,11 @@ __all__ = ["check_study_folder", "study_text", "write_study"]
 WRITTEN = frozenset({"report.html", "result.json", "study.yaml", "rows"})
 
 
-def check_study_folder(folder: Path) -> None:
-    """Raise ``InputError`` if *folder* cannot hold a study: it may be new, empty, or that of an earlier study."""
+def check_study_folder(folder: Path, file: StudyFile, base: Path, *, overwrite: bool) -> None:
+    """Raise ``InputError`` if *folder* cannot hold the study *file*, whose paths are relative to *base*.
+
+    It may be new, empty, or have this study; with *overwrite*, another one.
+    """
     target = folder.resolve()
     try:
         there = {entry.name for entry in target.iterdir() if not entry.name.endswith(".tmp")}
@@ -28,6 +31,10 @@ def check_study_folder(folder: Path) -> None:
         raise InputError(f"a folder ({error.strerror})", field="--out", value=folder) from None
     if other := sorted(there - WRITTEN):
         raise InputError(f"a folder with only the files of a study, not {other[0]}", field="--out", value=folder)
+    earlier = folder / "study.yaml"
+    if earlier.exists() and not overwrite and not _same(earlier, _seen_from(folder, file, base)):
+        expected = f"this folder's own study (`commonwatt study {earlier}`), --overwrite, or another folder"
+        raise InputError(expected, field="--out", value=f"another study than {earlier}")
     above = next(parent for parent in (target, *target.parents) if parent.exists())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
         raise InputError("a folder that can be written to", field="--out", value=folder)
@@ -57,6 +64,13 @@ def write_study(folder: Path, file: StudyFile, base: Path, result: StudyResult) 
     write_atomic(folder / "study.yaml", study_text(_seen_from(folder, file, base)))
     write_atomic(folder / "result.json", result.model_dump_json(indent=2) + "\n")
     write_atomic(folder / "report.html", page)
+
+
+def _same(earlier: Path, file: StudyFile) -> bool:
+    try:
+        return load_yaml(earlier, StudyFile) == file
+    except InputError:
+        return False
 
 
 def _seen_from(folder: Path, file: StudyFile, base: Path) -> StudyFile:

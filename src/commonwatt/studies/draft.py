@@ -15,12 +15,13 @@ from commonwatt.data.log import JobLog
 from commonwatt.data.scenario_draft import HOST_W, IDLE_PART, drafted_nodes
 from commonwatt.data.text import read_text
 from commonwatt.engines.slurm.parsing import host_names
+from commonwatt.model.admin_results import InitNode
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import NodeSpec, PowerState
 from commonwatt.model.scenario import LogWorkload, Scenario, WeekWorkload
 from commonwatt.model.study_file import StudyFile
-from commonwatt.model.units import DAY_S, WEEK_S
+from commonwatt.model.units import DAY_S, WEEK_S, plural
 
 __all__ = ["Wishes", "load_study", "wished"]
 
@@ -163,7 +164,7 @@ def _nodes(path: Path) -> tuple[tuple[NodeSpec, ...], tuple[str, ...]]:
         return nodes, ()
     inventory = read_inventory(text, host_names, file=path, host=platform.node() or "node")
     found = drafted_nodes(inventory.nodes)
-    specs = [NodeSpec(**node.model_dump(exclude={"power_source"}), states=(OFF,)) for node in found]
+    specs = [NodeSpec(**node.model_dump(exclude={"power_source"}), **_states(node)) for node in found]
     limits = {n.gpu_type: n.power_source or f"{n.gpu_w / (1 - IDLE_PART):g} W, a placeholder" for n in found}
     power = "; ".join(f"{kind}: {limit}" for kind, limit in limits.items())
     drawn = f"{HOST_W:g} W for the host and {100 * IDLE_PART:g}% of each GPU's limit when idle, the rest of it in use"
@@ -173,8 +174,14 @@ def _nodes(path: Path) -> tuple[tuple[NodeSpec, ...], tuple[str, ...]]:
         *inventory.notes,
     ]
     if inventory.without_gpus:
-        assumed.append(f"{inventory.without_gpus} nodes without GPUs are left out")
+        left_out = plural(inventory.without_gpus, "node")
+        assumed.append(f"left out, as without GPUs: {left_out}")
     return tuple(specs), tuple(assumed)
+
+
+def _states(node: InitNode) -> dict[str, Any]:
+    """Return the low-power states of *node*: a part of a node with several GPU types has none."""
+    return {} if node.host is not None else {"states": (OFF,)}
 
 
 def wished(file: StudyFile, wishes: Wishes) -> StudyFile:

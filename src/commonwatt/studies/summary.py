@@ -228,6 +228,11 @@ def _notes(plan: StudyPlan, base: Table) -> Iterator[str]:
             "The log names no GPU type, so every scheduler chooses one: the headline contains that choice, which "
             "thrifty EASY has too."
         )
+    if len(plan.starts) > 1:
+        yield (
+            f"Energy, cost and waits are means of {len(plan.starts)} periods: a percentile is the mean of theirs, the "
+            "longest wait the longest of all."
+        )
     if len(plan.starts) == 1 and len(plan.seeds) == 1:
         yield "One period and one seed: how much the saving would differ in another week is not known."
     elif len(plan.starts) == 1:
