@@ -173,7 +173,7 @@ def test_a_cluster_is_drafted_from_scontrol(log):
     assert [(node.name, node.count, node.gpu_type, node.gpus) for node in file.nodes] == [
         ("t-1", 1, "T4", 4), ("v", 2, "V100", 4),
     ]  # fmt: skip
-    assert any("1 nodes without GPUs" in text for text in file.assumed)
+    assert any("as without GPUs: 1 node" in text for text in file.assumed)
     assert any("300 s to boot" in text for text in file.assumed)
     assert all(node.states[0].wake_s == 300 for node in file.nodes)
 
