@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -33,9 +34,11 @@ class Outcome:
 
 
 def run(*arguments: object) -> Outcome:
-    """Run the command in this process."""
+    """Run the command in this process, which it must leave as it was."""
     from commonwatt.cli import main
 
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+    handlers, hook = [signal.getsignal(number) for number in numbers], sys.unraisablehook
     out, err, code = io.StringIO(), io.StringIO(), 0
     with (
         mock.patch.object(sys, "argv", ["commonwatt", *map(str, arguments)]),
@@ -46,6 +49,8 @@ def run(*arguments: object) -> Outcome:
             main()
         except SystemExit as ended:
             code = int(ended.code or 0)
+    assert [signal.getsignal(number) for number in numbers] == handlers
+    assert sys.unraisablehook is hook
     return Outcome(code, out.getvalue(), err.getvalue())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ from commonwatt.cli.output import FiniteRange, json_option, print_json, say
 from commonwatt.cli.submit import COMMAND, WithCommand, script_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from commonwatt.model.training_profile import FailedPoint, ProfileResult, TrainingPoint
     from commonwatt.profiling.hardware import Hardware
     from commonwatt.profiling.session import ProfilePlan
@@ -74,9 +77,9 @@ def command(
     except InputError as error:
         expected = f"{error.expected}: --device cpu tries it with threads"
         raise InputError(expected, field="--device", value=device) from None
-    _end_by_exception()
     try:
-        result = _measure(plan, hardware, out)
+        with _ended_by_exception():
+            result = _measure(plan, hardware, out)
     finally:
         hardware.close()
     if as_json:
@@ -85,15 +88,21 @@ def command(
         _show(result)
 
 
-def _end_by_exception() -> None:
+@contextmanager
+def _ended_by_exception() -> Iterator[None]:
     """Let what ends us also end the training: the signals that Ctrl-C's neighbours send become an exit."""
     import signal
     import sys
     import threading
 
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda got, _: sys.exit(128 + got))
+    here = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGTERM, signal.SIGHUP) if here else ()
+    before = {number: signal.signal(number, lambda got, _: sys.exit(128 + got)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _plan(program: tuple[str, ...], flags: dict[str, Any]) -> ProfilePlan:

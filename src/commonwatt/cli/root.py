@@ -6,7 +6,8 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
 from typing import NoReturn
@@ -128,9 +129,13 @@ def _meant(error: click.ClickException, context: click.Context) -> str:
 
 def main() -> None:
     """Entry point: 0 done, 1 failed, 2 the user must change or install something, 130 interrupted."""
+    with _interrupts() as interrupts:
+        _run(interrupts)
+
+
+def _run(interrupts: list[int]) -> None:
     from commonwatt.model.errors import CommonwattError, InputError, MissingExtraError
 
-    interrupts = _interrupts()
     try:
         root(standalone_mode=False)
     except click.exceptions.Exit as ended:
@@ -158,10 +163,14 @@ def main() -> None:
         _interrupted()
 
 
-def _interrupts() -> list[int]:
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
     """List that grows with each Ctrl-C: a compiler at work turns one into another error, or loses it in a callback."""
     seen: list[int] = []
     others = sys.unraisablehook
+    if threading.current_thread() is not threading.main_thread():
+        yield seen
+        return
 
     def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         seen.append(number)
@@ -169,15 +178,21 @@ def _interrupts() -> list[int]:
 
     def lost(unraisable: sys.UnraisableHookArgs) -> None:
         if isinstance(unraisable.exc_value, KeyboardInterrupt):
+            before.setdefault(signal.SIGALRM, signal.signal(signal.SIGALRM, note))
             signal.setitimer(signal.ITIMER_REAL, 0.05)  # raised again when the callback is over
         else:
             others(unraisable)
 
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, note)
-        signal.signal(signal.SIGALRM, note)
-        sys.unraisablehook = lost
-    return seen
+    before = {signal.SIGINT: signal.signal(signal.SIGINT, note)}
+    sys.unraisablehook = lost
+    try:
+        yield seen
+    finally:
+        if signal.SIGALRM in before:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.unraisablehook = others
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _interrupted() -> NoReturn:
