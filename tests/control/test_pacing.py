@@ -62,6 +62,15 @@ def test_where_jobs_wait_events_are_gathered_the_longer_the_more_jobs_there_are(
     assert few.scope(1002.0, SMALL + 60, {1}) is Scope.ALL
 
 
+def test_nothing_is_due_once_nobody_waits_any_more():
+    """Its owner cancelled the job: a moment that has passed would be ticked at for ever."""
+    now = planned()
+    assert now.scope(1000.5, SMALL + 60, {1}) is Scope.NOTHING
+    assert now.due_s == 1002.0
+    assert now.scope(1001.0, SMALL + 59, set()) is Scope.NOTHING
+    assert now.due_s is None
+
+
 def test_what_is_more_than_a_completion_is_not_put_off():
     now = planned()
     now.hurry()

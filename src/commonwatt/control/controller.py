@@ -226,6 +226,8 @@ class Controller:
         candidates = self.scheduling.candidates(self.registry.active, self.registry.nodes.keys())
         if candidates and not self._nothing_new():
             self._decide_in_scope(np.array(candidates, dtype=np.int64), now_s)
+        elif self._pacing is not None:
+            self._pacing.due_s = None
         self._decided_s = now_s
         self.charge()
         busy, waiting = sum(self._gpus.values()), len(self.registry.active) - len(self._gpus)

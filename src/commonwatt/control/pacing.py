@@ -89,6 +89,7 @@ class Pacing:
 
     def scope(self, now_s: float, active: int, waiting: Set[int]) -> Scope:
         """Return what to decide about, with so many *active* jobs, of which these may start and are *waiting*."""
+        self.due_s = None
         if active <= SMALL or self._planned_s is None or now_s >= self._planned_s + self.interval_s:
             return Scope.ALL
         if not waiting:
