@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from commonwatt.control.beliefs import reference_rows
+from commonwatt.control.beliefs import requested_rows
 from commonwatt.model.scenario import Scenario
 from commonwatt.simulation.runner import Prepared, run_seeds
 from commonwatt.simulation.workload import prepare
@@ -49,7 +49,7 @@ def scenario(jobs_per_day: float, days: float, speed_error: float, knowledge: Se
 def declared(prepared: Prepared) -> Prepared:
     """Let users declare limits, drawn with the seed."""
     table = prepared.table
-    run_s = table.config_time_s[reference_rows(table)]
+    run_s = table.config_time_s[requested_rows(table)]
     wished_s = run_s / np.random.default_rng([prepared.seed, 9]).uniform(0.02, 1.0, len(table))
     at = np.minimum(np.searchsorted(LIMITS_S, wished_s), len(LIMITS_S) - 1)
     return replace(prepared, table=replace(table, time_limit_s=np.maximum(LIMITS_S[at], run_s)))

@@ -186,7 +186,7 @@ def study(
     jobs
         Runs at a time, in processes; one per CPU if not given.
     following
-        Opens a listener that is told how far the runs are.
+        Opens a listener for the progress of the runs.
 
     Returns
     -------

@@ -7,6 +7,7 @@ adds ``to_frame()``, a polars frame of its rows, ``plot()``, its picture, and an
 from __future__ import annotations
 
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from html import escape
 from pathlib import Path
@@ -55,7 +56,7 @@ class SvgPicture:
         return self.svg
 
 
-class Shown(BaseModel):
+class Shown(BaseModel, ABC):
     """How a result is shown: as a frame, a picture and HTML."""
 
     _draw: Draw | None = PrivateAttr(default=None)
@@ -87,11 +88,11 @@ class Shown(BaseModel):
     def _repr_html_(self) -> str:
         return f"<p>{escape(self._headline())}</p>{self.to_frame()._repr_html_()}"
 
-    def _rows(self) -> Iterable[BaseModel | dict[str, Any]]:
-        raise NotImplementedError
+    @abstractmethod
+    def _rows(self) -> Iterable[BaseModel | dict[str, Any]]: ...
 
-    def _headline(self) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def _headline(self) -> str: ...
 
 
 def _frame(rows: Iterable[BaseModel | dict[str, Any]]) -> pl.DataFrame:

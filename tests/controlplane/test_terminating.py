@@ -319,7 +319,7 @@ def test_a_stop_of_which_nothing_was_written_but_the_intent_is_no_interruption_t
     b.look()
     assert b.kinds(job)[-2:] == ["interrupted", "resumed"]
     sentences = [event.sentence for event in b.live.store.events(job=job) if event.kind == "interrupted"]
-    assert sentences == ["1-j was interrupted: it had been told to stop"]
+    assert sentences == ["1-j was interrupted: a stop had been requested"]
     assert (b.row(job).failures, b.row(job).attempts) == (0, 2)
     assert b.reconciler.store.open_intents() == []
     b.engine.let_go(job)

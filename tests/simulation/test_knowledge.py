@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from commonwatt.control.beliefs import FIRST_LIMIT_S, Beliefs, reference_rows, relative_times
+from commonwatt.control.beliefs import FIRST_LIMIT_S, Beliefs, relative_times, requested_rows
 from commonwatt.control.job_registry import Status
 from commonwatt.model.scenario import Scenario
 from commonwatt.simulation.compose import believed_table, run_policy, slowdowns
@@ -29,7 +29,7 @@ def test_every_job_ends_and_its_attained_work_is_its_run_time(knowledge, documen
     assert (registry.job("status") == Status.COMPLETED).all()
     table = problem.table
     factor = slowdowns(problem.scenario, len(table), problem.seed)
-    true_s = table.config_time_s[reference_rows(table)] * (factor if len(factor) else 1.0)
+    true_s = table.config_time_s[requested_rows(table)] * (factor if len(factor) else 1.0)
     rows = [table.names.index(name) for name in registry.names]
     attained_s = beliefs._all["attained_s"][: len(registry)]
     assert attained_s == pytest.approx(true_s[rows], rel=1e-6, abs=1e-3)
@@ -83,7 +83,7 @@ def test_a_table_without_run_times_has_none():
     seen = believed_table(problem.scenario, "none", problem.table, 0)
     twice = replace(problem.table, config_time_s=problem.table.config_time_s * 2)
     assert np.allclose(relative_times(twice).config_time_s, seen.config_time_s)
-    assert np.allclose(seen.config_time_s[reference_rows(seen)], 1.0)
+    assert np.allclose(seen.config_time_s[requested_rows(seen)], 1.0)
     assert (seen.epochs == 1).all()
 
 
@@ -108,7 +108,7 @@ def test_who_knows_all_sees_the_table_itself():
 def test_wrong_speeds_are_believed_and_not_true():
     problem = prepared(week("oracle", "fifo", speed_error=0.5))
     seen = believed_table(problem.scenario, "oracle", problem.table, problem.seed)
-    asked = reference_rows(problem.table)
+    asked = requested_rows(problem.table)
     others = np.setdiff1d(np.arange(len(seen.config_time_s)), asked)
     ratio = np.log(problem.table.config_time_s / seen.config_time_s)
     assert np.array_equal(seen.config_time_s[asked], problem.table.config_time_s[asked])

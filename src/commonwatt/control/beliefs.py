@@ -1,7 +1,7 @@
 """What the controller believes of run times that it is not told.
 
 It observes when jobs work, where, and when they end: never how much is left. Work is measured in seconds of the job's
-reference configuration, the one its owner requested; a second elsewhere counts by the believed relative speed. What is
+requested configuration, whatever GPU type that is on; a second elsewhere counts by the believed relative speed. What is
 left follows from what a job has *attained* and from what is known beforehand: its declared limit, the run times of
 jobs that have ended, or nothing. The table of jobs a controller with beliefs registers has relative times only
 (``relative_times``), so nothing else can leak in.
@@ -20,7 +20,7 @@ from commonwatt.model.scenario import Knowledge
 from commonwatt.model.units import DAY_S
 from commonwatt.runtimes import JobFeatures, RuntimeDistribution, RuntimePredictor
 
-__all__ = ["OUTCOMES", "Beliefs", "Remaining", "reference_rows", "relative_times"]
+__all__ = ["OUTCOMES", "Beliefs", "Remaining", "relative_times", "requested_rows"]
 
 OUTCOMES = 10
 PLANNED = 8  # the outcome with which backfill plans: the 85th percentile
@@ -32,7 +32,7 @@ _OVERRUN, _LEAST_OVERRUN_S = 0.1, 60.0  # a job beyond its limit is taken to nee
 
 @dataclass(frozen=True)
 class Remaining:
-    """What is believed to be left of jobs, in seconds of their reference configurations. Shapes [J].
+    """What is believed to be left of jobs, in seconds of their requested configurations. Shapes [J].
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Remaining:
     attained_gpu_s: Floats | None = None
 
 
-def reference_rows(table: JobArrays) -> Ints:
+def requested_rows(table: JobArrays) -> Ints:
     """Return the configuration each job requested, [J]: the first that fits the request, else that of fewest GPUs."""
     job = np.repeat(np.arange(len(table)), np.diff(table.start))
     wished = np.isin(table.requested_type[job], (-1,)) | (table.requested_type[job] == table.config_type)
@@ -63,18 +63,18 @@ def reference_rows(table: JobArrays) -> Ints:
 
 
 def relative_times(table: JobArrays) -> JobArrays:
-    """Return *table* with times relative to each job's reference configuration, and without its number of epochs."""
-    unit_s = np.repeat(table.config_time_s[reference_rows(table)], np.diff(table.start))
+    """Return *table* with times relative to each job's requested configuration, and without its number of epochs."""
+    unit_s = np.repeat(table.config_time_s[requested_rows(table)], np.diff(table.start))
     return replace(table, config_time_s=table.config_time_s / unit_s, epochs=np.ones(len(table), dtype=np.int64))
 
 
 _JOB = np.dtype(
     [
-        ("attained_s", "f8"),  # work it keeps, of its reference configuration
+        ("attained_s", "f8"),  # work it keeps, of its requested configuration
         ("attained_gpu_s", "f8"),
         ("limit_s", "f8"),
         ("from_s", "f8"),  # when its present run began to work; infinity: it does not run
-        ("unit", "f8"),  # seconds there for a second of the reference configuration
+        ("unit", "f8"),  # seconds there for a second of the requested configuration
         ("gpus", "f8"),
         ("base", "f8"),  # epochs it began its present run with
         ("groups", "i8", RuntimePredictor.levels),
@@ -114,7 +114,7 @@ class Beliefs:
         self.largest_limit_s = max(self.largest_limit_s, float(declared.max(initial=0.0)))
 
     def started(self, handles: Ints, unit: Floats, gpus: Ints, now_s: float, progress: JobProgress) -> None:
-        """Jobs have just got their nodes; a second of the reference configuration takes *unit* there. Shapes [J]."""
+        """Jobs have just got their nodes; a second of the requested configuration takes *unit* there. Shapes [J]."""
         jobs = self._all
         jobs["from_s"][handles] = now_s + progress.until_work_s
         jobs["unit"][handles] = unit

@@ -136,7 +136,7 @@ class JobEnded:
 
 @dataclass(frozen=True)
 class JobInterrupted:
-    """A job lost its nodes without being told to stop; it can be started again from its last snapshot.
+    """A job lost its nodes though no stop was requested; it can be started again from its last snapshot.
 
     If it had not *begun*, its command never ran there, and the job is not at fault.
     """

@@ -23,7 +23,7 @@ class JobCondition(Flag):
     PROFILING
         It is measured on a reserved node, and is not moved.
     TERMINATING
-        It was told to stop and is still on its nodes. It may be placed again; it starts once it has left them.
+        A stop was requested, and it is still on its nodes. It may be placed again; it starts once it has left them.
     """
 
     HELD = auto()
@@ -113,7 +113,7 @@ class Scheduling:
         return self._terminating
 
     def terminate(self, handle: int, allocation: Allocation) -> None:
-        """Take note that a job was told to stop; it keeps the *allocation* it had when it was told first."""
+        """Record a requested stop; the job keeps the *allocation* it had at the first request."""
         self._terminating.setdefault(handle, allocation)
         self._jobs[JobCondition.TERMINATING].add(handle)
 

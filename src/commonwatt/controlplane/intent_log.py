@@ -294,7 +294,7 @@ class WriteAheadEngine:
             return change
         job.refusals = 0
         if job.id in self.unconfirmed_stops:
-            return replace(change, cause="it had been told to stop")
+            return replace(change, cause="a stop had been requested")
         kept = float(self.inner.progress(np.array([job.id])).kept_epochs[0])
         job.failures = 1 if kept > job.kept_epochs else job.failures + 1
         job.kept_epochs = max(kept, job.kept_epochs)
@@ -325,9 +325,9 @@ class WriteAheadEngine:
         return [answers[command.handle] for command in stops]
 
     def _skip_ended(self, stops: dict[int, IntentRow], answers: dict[int, Stopped]) -> None:
-        """Take out of *stops* the jobs that ended before they could be told; the controller has yet to hear of it.
+        """Remove from *stops* the jobs that have ended already; the controller learns of those ends at its next poll.
 
-        It does not hear of an interruption any more: it has the job stopped.
+        An interruption is not reported to it: the job is stopped anyway.
         """
         over = {change.handle: change for change in self._changes if isinstance(change, JobEnded | JobInterrupted)}
         for job_id in [job_id for job_id in stops if self._handles[job_id] in over]:

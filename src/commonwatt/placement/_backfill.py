@@ -64,7 +64,8 @@ class Backfill:
         c = prepare(problem)
         order = ranked(-self._priority(problem), problem.submit_s)
         waiting = order[problem.stay[order] < 0][: self.depth]
-        preferred = _energy(problem, c) if self.thrifty else c.rows["time_s"]
+        energy = problem.busy_cost + problem.share_cost
+        preferred = energy[c.rows["origin"]] if self.thrifty else c.rows["time_s"]
         menu = _Menu(ranked(problem.row_job[c.rows["origin"]], preferred), _wanted(problem, c, self.thrifty))
         cost = _start_jobs(c, waiting, menu, problem.limit_s)
         return PlacementSearch(c.schedule(c.jobs["choice"].copy(), c.given), float(cost))
@@ -77,15 +78,6 @@ class Backfill:
         asked = np.where(problem.asked, problem.width * problem.per_node, 0)
         size = np.maximum.reduceat(asked, problem.start[:-1]) / max(1, int(problem.node_gpus.sum()))
         return self.age_weight * age + self.fair_share_weight * share + self.size_weight * size
-
-
-def _energy(problem: PlacementProblem, c: Candidate) -> Floats:
-    """Cost of the energy of each row of *c*, [C]: of its busy GPUs, and their part of the idle power of its nodes."""
-    origin = c.rows["origin"]
-    klass, width, per_node = problem.klass[origin], problem.width[origin], problem.per_node[origin]
-    idle = problem.class_idle_cost_s[klass] * problem.time_s[origin]
-    busy = (problem.node_cost[origin] - idle) * width
-    return np.asarray(busy + idle * width * per_node / problem.class_gpus[klass])
 
 
 def _wanted(problem: PlacementProblem, c: Candidate, any_type: bool) -> Bools:

@@ -36,13 +36,10 @@ EFFORT = np.dtype(
 def efforts(problem: PlacementProblem, c: Candidate, class_value: Floats) -> Records:
     """Costs of each row of *c*; *class_value* [K] is the value of a GPU relative to the best class."""
     origin = c.rows["origin"]
-    klass, width, time_s = problem.klass[origin], problem.width[origin], problem.time_s[origin]
-    per_node = problem.per_node[origin]
     out = np.zeros(len(origin), EFFORT)
-    out["idle_cost"] = problem.class_idle_cost_s[klass] * time_s
-    out["busy_cost"] = (problem.node_cost[origin] - out["idle_cost"]) * width
-    out["share_cost"] = out["idle_cost"] * width * per_node / problem.class_gpus[klass]
-    out["gpu_s"] = class_value[klass] * width * per_node * time_s
+    for name in ("idle_cost", "busy_cost", "share_cost"):
+        out[name] = getattr(problem, name)[origin]
+    out["gpu_s"] = (class_value[problem.klass] * problem.width * problem.per_node * problem.time_s)[origin]
     out["thrifty"] = _thrifty(problem, c, out["busy_cost"] + out["share_cost"])
     return out
 

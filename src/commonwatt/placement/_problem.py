@@ -116,6 +116,21 @@ class PlacementProblem:
         return self.node_cost * self.width
 
     @cached_property
+    def idle_cost(self) -> Floats:
+        """Cost of the idle power of one node of each configuration, for its run time, [C]."""
+        return self.class_idle_cost_s[self.klass] * self.time_s
+
+    @cached_property
+    def busy_cost(self) -> Floats:
+        """Cost of the busy GPUs of each configuration, over all its nodes, [C]."""
+        return (self.node_cost - self.idle_cost) * self.width
+
+    @cached_property
+    def share_cost(self) -> Floats:
+        """The part of its nodes' idle power that the GPUs of each configuration stand for, [C]."""
+        return self.idle_cost * self.width * self.per_node / self.class_gpus[self.klass]
+
+    @cached_property
     def fastest_s(self) -> Floats:
         """Least time of each job over its configurations, [J]."""
         return np.minimum.reduceat(self.time_s, self.start[:-1]) if len(self) else np.zeros(0)
@@ -190,9 +205,8 @@ class PlacementProblem:
 
         Solvers otherwise take a node without jobs to draw nothing. Idle power counts at the present price.
         """
-        idle = self.class_idle_cost_s[self.klass] * self.time_s
         none = np.zeros_like(self.class_idle_cost_s)
-        return replace(self, class_idle_cost_s=none, node_cost=np.maximum(0.0, self.node_cost - idle))
+        return replace(self, class_idle_cost_s=none, node_cost=np.maximum(0.0, self.node_cost - self.idle_cost))
 
     @classmethod
     def of(cls, file: PlaceFile) -> PlacementProblem:

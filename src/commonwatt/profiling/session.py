@@ -65,9 +65,9 @@ def profile_training(
     Parameters
     ----------
     on_point
-        Is told of each point measured, or not.
+        Called with each point, measured or failed.
     on_epochs
-        Is told how many epochs of the present run were measured.
+        Called with the number of epochs measured in the present run.
 
     Raises
     ------

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from commonwatt.control.beliefs import Beliefs, reference_rows, relative_times
+from commonwatt.control.beliefs import Beliefs, relative_times, requested_rows
 from commonwatt.control.controller import Controller
 from commonwatt.control.job_registry import JobRegistry, Rules
 from commonwatt.control.loop import run
@@ -76,7 +76,7 @@ def believed_table(scenario: Scenario, knowledge: Knowledge, table: JobArrays, s
     if scenario.speed_error:
         rng = np.random.default_rng([seed, 4])
         error = np.exp(rng.normal(0.0, scenario.speed_error, len(table.config_time_s)))
-        error[reference_rows(table)] = 1.0
+        error[requested_rows(table)] = 1.0
         table = replace(table, config_time_s=table.config_time_s * error)
     return table if knowledge == "oracle" else relative_times(table)
 

@@ -29,7 +29,7 @@ MOST_WEEKS = 4
 """Weeks of a long log that are studied if nothing is said."""
 
 OFF = PowerState(name="off", power_w=15.0, enter_s=60.0, wake_s=300.0)
-"""Assumed of a node whose power states nobody has told: a service processor, and five minutes to boot."""
+"""Assumed of a node whose power states are not declared: a service processor, and five minutes to boot."""
 
 
 @dataclass(frozen=True)

@@ -246,7 +246,7 @@ def _run(spec: dict[str, Any], folder: Path, signals: _Signals) -> tuple[int | N
 def _wait(job: subprocess.Popen[bytes], signals: _Signals, spec: dict[str, Any], end: Path) -> bool:
     """Return when the job has ended, or has to be killed; returns whether its time limit was over.
 
-    It has to be killed if it, or a process it started, does not end within its grace time after it was told to stop or
+    It has to be killed if it, or a process it started, does not end within its grace time after a stop was requested or
     its time limit was over; at once if the engine gave the run up.
     """
     limit_s, look_s = spec.get("limit_s"), spec.get("look_s")
