@@ -14,6 +14,7 @@ pytest.importorskip("sqlalchemy")
 
 from commonwatt.controlplane.supervisor import Pace
 from commonwatt.controlplane.wiring import open_live
+from commonwatt.engines.local.run import LocalRun
 from commonwatt.model.errors import InputError, JobNeverFitsError
 from commonwatt.model.job_file import JobFile
 from commonwatt.store.controller_store import ControllerStore
@@ -182,6 +183,21 @@ def test_a_controller_that_comes_back_goes_on_measuring(opened):
     row = until(again, lambda: (row := job(again, number)).nodes == ("work",) and row)
     assert set(sources(row).values()) == {"measured"}
     assert row.failures == 0
+
+
+@pytest.mark.slow
+def test_a_measurement_cut_off_before_it_began_is_begun_anew(opened, monkeypatch):
+    """Its controller ended when the run was written down, and its runner had not started yet."""
+    plane = opened(profiling=PROFILING)
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalRun, "launch", lambda run: None)
+        patched.setattr(LocalRun, "ended", lambda run: None)
+        number = submit(plane)
+        until(plane, lambda: job(plane, number).nodes == ("apart",))
+        plane.close()
+    again = opened(profiling=PROFILING)
+    row = until(again, lambda: (row := job(again, number)).nodes == ("work",) and row)
+    assert set(sources(row).values()) == {"measured"}
 
 
 def test_a_controller_that_comes_back_does_not_measure_again_what_gave_nothing(opened):

@@ -83,6 +83,7 @@ class _Probe:
     energy_uj: int | None = 0
     metered_s: float = 0.0
     crashed: bool = False
+    adopted: bool = False  # an earlier controller began it
 
 
 class Profiler:
@@ -137,7 +138,8 @@ class Profiler:
         for handle, nodes in self._controller.registry.nodes.items():
             if len(nodes) == 1 and nodes[0] in self._nodes - self._probes.keys():
                 self._controller.scheduling.mark(handle, JobCondition.PROFILING)
-                self._probes[nodes[0]] = self._new_probe(handle, self._configuration(handle), now_s)
+                probe = self._probes[nodes[0]] = self._new_probe(handle, self._configuration(handle), now_s)
+                probe.adopted = True
 
     def next_s(self) -> float | None:
         """When the next measurement ends at the latest."""
@@ -216,7 +218,8 @@ class Profiler:
         elif controller.registry.nodes.get(handle) != (node,):
             return True  # it never came here, or is elsewhere now
         elif changes:
-            if isinstance(changes[0], JobInterrupted) and not changes[0].begun:
+            refused = isinstance(changes[0], JobInterrupted) and not changes[0].begun
+            if refused and not probe.adopted:  # one adopted that never began was cut off when its controller ended
                 self._cards[handle].refused.add(node)  # else it would be sent here again and again, and run nowhere
             if not isinstance(changes[0], JobEnded) or changes[0].outcome is Outcome.FAILED:
                 return True  # it was interrupted and may be measured again, or it has failed
