@@ -57,6 +57,7 @@ def test_compiling_is_announced_once_and_is_no_work(capsys):
     assert (capsys.readouterr().err, again.compiled, again.compile_s) == ("", False, 0.0)
 
 
+@pytest.mark.slow
 def test_the_first_place_counts_no_compiling(tmp_path):
     """In a process of its own, with an empty cache."""
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}

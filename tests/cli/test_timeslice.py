@@ -185,6 +185,7 @@ def served(**more):
     return {"device": {"kind": "cpu"}, "duration_s": 2, "quantum_s": 0.02, "tenants": tenants} | more
 
 
+@pytest.mark.slow
 def test_a_run_on_the_cpu_keeps_the_plan(models):
     done = run("timeslice", "run", write(models / "r.yaml", served()), "--json")
     for tenant in done.document["tenants"]:

@@ -98,6 +98,7 @@ class TestLocalEngine(EngineContract):
         return Lab(engine, RealClock(engine), contract_cluster(), contract_jobs(UNIT_S), UNIT_S)
 
 
+@pytest.mark.slow
 def test_a_job_is_given_its_gpus_and_its_output_is_kept(folder):
     engine = engine_on(folder, slots=[[3, 5], [0, 1]])
     engine.apply([Start(1, "j1", (0,), 1), Start(2, "j1", (0,), 1)])

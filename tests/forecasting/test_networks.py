@@ -47,6 +47,7 @@ def test_every_kind_forecasts_quantiles_that_do_not_cross(kind, point):
         assert (found.gpus == np.round(found.gpus)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_seen_one_by_one_or_as_a_series_give_the_same_forecast(kind):
     series = walk(MEMORY + 400, seed=3)

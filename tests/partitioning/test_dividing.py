@@ -87,6 +87,7 @@ def test_the_choice_follows_the_weight():
     assert chosen == [1, 0]
 
 
+@pytest.mark.slow
 @given(markets(4), st.integers(1, 50))
 @settings(max_examples=40)
 def test_a_run_of_the_schedule_keeps_the_speedups_within_the_bound(market, units):

@@ -61,6 +61,7 @@ def test_every_bundle_is_the_best_at_the_prices_and_markets_clear(market):
     assert found.bound == pytest.approx(found.log_welfare, abs=1e-8)
 
 
+@pytest.mark.slow
 @given(markets(), st.randoms(use_true_random=False), st.floats(0.001, 1000))
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 def test_order_and_units_do_not_matter(market, random, factor):

@@ -78,6 +78,7 @@ def test_other_welfares_with_limits_and_present_layouts(kind, seed):
     assert (compiled.totals(found.picked) == found.totals).all()
 
 
+@pytest.mark.slow
 def test_what_is_not_compared_in_time_has_a_bound():
     compiled = random_problem(np.random.default_rng(2), 4, 5)
     best = solve_market(compiled, "utilitarian")

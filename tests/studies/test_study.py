@@ -109,6 +109,7 @@ def test_one_period_and_one_seed_have_no_interval(log):
     assert any("One period and one seed" in note for note in result.notes)
 
 
+@pytest.mark.slow
 def test_seeds_give_an_interval_that_says_what_it_covers(log):
     result = done(log, seeds=2, **FEW)
     assert (result.conservative_saving_interval.over, result.conservative_saving_interval.units) == ("seeds", 2)
@@ -205,6 +206,7 @@ def test_a_scenario_is_studied_as_it_stands(log):
     assert file.unused_nodes.state is None
 
 
+@pytest.mark.slow
 def test_a_study_file_is_read_back_as_it_was_written(log, tmp_path):
     out = tmp_path / "out"
     first = cw.study(log, nodes=log.parent / "nodes.txt", out=out, jobs=1, weeks=1)
