@@ -28,7 +28,7 @@ def main() -> None:
             if not exact.optimal:
                 continue
             proven += 1
-            best = objective(case, exact.schedule).total
+            best = objective(case, exact.best).total
             for name, solver in (("random-greedy", RandomGreedy()), ("local-search", LocalSearch())):
                 found = solver.solve(case, np.random.default_rng(seed)).best
                 gaps[name].append(objective(case, found).total / best - 1)

@@ -140,20 +140,25 @@ def _check_new(database: Database, c: sa.Connection) -> None:
 
 @contextmanager
 def _alone(database: Database) -> Iterator[sa.Connection]:
-    """Begin a transaction during which nobody else migrates; SQLite's are exclusive anyway."""
+    """Begin a transaction during which nobody else migrates; SQLite's are exclusive anyway.
+
+    MariaDB's lock is another connection's, as it must outlast the commit: who gets it next reads what was committed.
+    """
+    if database.backend == "mariadb":
+        name = f"commonwatt.setup.{database.url.database}"[:64]
+        with database.reading(what="version") as keeper:
+            if keeper.scalar(sa.select(sa.func.get_lock(name, 60))) != 1:
+                raise InputError("nobody else to migrate it", field="live.store", value=str(database))
+            try:
+                with database.transaction(what="version") as c:
+                    yield c
+            finally:
+                keeper.execute(sa.select(sa.func.release_lock(name)))
+        return
     with database.transaction(what="version") as c:
         if database.backend == "postgresql":
             c.execute(sa.select(sa.func.pg_advisory_xact_lock(_KEY)))
-        if database.backend != "mariadb":
-            yield c
-            return
-        name = f"commonwatt.setup.{database.url.database}"[:64]
-        if c.scalar(sa.select(sa.func.get_lock(name, 60))) != 1:
-            raise InputError("nobody else to migrate it", field="live.store", value=str(database))
-        try:
-            yield c
-        finally:
-            c.execute(sa.select(sa.func.release_lock(name)))
+        yield c
 
 
 def _config() -> Config:
