@@ -246,7 +246,7 @@ def _only(scenario: Scenario, policies: Sequence[str]) -> Scenario:
 def place(
     problem: str | Path | Mapping[str, object] | PlaceFile,
     *,
-    solver: str = "random-greedy",
+    solver: str = "best",
     iterations: int = 1000,
     time_limit_s: float | None = None,
     seed: int = 0,
@@ -258,9 +258,10 @@ def place(
     problem
         A file, its content as a mapping, or a validated problem.
     solver
-        Name of a solver, as ``commonwatt place --solver`` takes it.
+        Name of a solver, as ``commonwatt place --solver`` takes it. ``best``: local search, and a bound on the optimum
+        where the problem is not too large for one.
     iterations
-        Candidates of ``random-greedy``; ``local-search`` takes 20 steps for each.
+        Candidates of ``random-greedy``; ``local-search`` and ``best`` take 20 steps for each.
     time_limit_s
         Stop after so many seconds with the best schedule found.
     seed

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 SOLVERS = (
-    "random-greedy", "local-search", "lookahead", "exact", "fifo", "edf", "priority", "srtf", "easy", "fair-share",
+    "best", "random-greedy", "local-search", "lookahead", "exact", "fifo", "edf", "priority", "srtf", "easy",
+    "fair-share",
 )  # fmt: skip
 
 
@@ -25,13 +26,13 @@ SOLVERS = (
 @click.option(
     "--solver",
     type=click.Choice(SOLVERS),
-    default="random-greedy",
+    default="best",
     show_default=True,
-    help="Solver or policy to place by.",
+    help="Solver or policy to place by; best: local search, with a bound on the optimum.",
 )
 @click.option(
     "--iterations", type=click.IntRange(min=1), default=1000, show_default=True,
-    help="Candidate schedules of random-greedy; local-search takes 20 steps for each.",
+    help="Candidate schedules of random-greedy; best and local-search take 20 steps for each.",
 )  # fmt: skip
 @click.option(
     "--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
@@ -104,5 +105,14 @@ def _tell(result: PlaceResult, currency: str) -> None:
         f"first-ending jobs {result.first_ending_cost:.6g} {currency}; {plural(result.iterations, 'candidate')} in "
         f"{result.solve_s:.3f} s"
     )
-    if result.optimal is not None and result.bound is not None:
-        say(f"{'optimal' if result.optimal else 'not proven optimal'}, lower bound {result.bound:.6g} {currency}")
+    if result.bound is not None:
+        say(_gap(result, result.bound, currency))
+    elif result.solver == "best":
+        say("no bound on the optimum: the problem is too large for one")
+
+
+def _gap(result: PlaceResult, bound: float, currency: str) -> str:
+    if result.optimal:
+        return "optimal"
+    above = f"{result.objective / bound - 1:.2%}" if bound > 0 else f"{result.objective - bound:.3g} {currency}"
+    return f"at most {above} above the optimum; no schedule costs less than {bound:.6g} {currency}"

@@ -14,7 +14,7 @@ from commonwatt.model.errors import SolverError
 __all__ = ["Program", "Solution"]
 
 _ENDINGS = {
-    "kOptimal": "optimal", "kTimeLimit": "time-limit", "kInfeasible": "infeasible",
+    "kOptimal": "optimal", "kTimeLimit": "time-limit", "kSolutionLimit": "node-limit", "kInfeasible": "infeasible",
     "kUnboundedOrInfeasible": "infeasible",
 }  # fmt: skip
 
@@ -35,7 +35,7 @@ class Solution:
         Change of the optimum with each row's bound; empty for programs with integers. Shape [rows].
     """
 
-    status: Literal["optimal", "time-limit", "infeasible"]
+    status: Literal["optimal", "time-limit", "node-limit", "infeasible"]
     x: Floats | None
     bound: float
     duals: Floats
@@ -83,7 +83,7 @@ class Program:
 
     def minimise(
         self, *, time_limit_s: float | None = None, gap: float = 1e-9, tolerance: float = 1e-9,
-        method: Literal["choose", "ipm"] = "choose",
+        method: Literal["choose", "ipm"] = "choose", most_nodes: int | None = None, relaxed: bool = False,
     ) -> Solution:  # fmt: skip
         """Solve on one thread.
 
@@ -97,6 +97,10 @@ class Program:
             How far a bound of a column, row or reduced cost may be missed.
         method
             ``ipm`` is faster on large programs without integers.
+        most_nodes
+            Stop after so many nodes of the tree with the best point and bound so far.
+        relaxed
+            Whether no column has to be integer.
 
         Raises
         ------
@@ -111,9 +115,10 @@ class Program:
             ("mip_rel_gap", gap), ("mip_abs_gap", 0.0), ("mip_feasibility_tolerance", tolerance),
             ("primal_feasibility_tolerance", tolerance), ("dual_feasibility_tolerance", tolerance),
             ("time_limit", highspy.kHighsInf if time_limit_s is None else max(time_limit_s, 0.01)),
+            ("mip_max_nodes", highspy.kHighsIInf if most_nodes is None else most_nodes),
         ):  # fmt: skip
             solver.setOptionValue(name, value)
-        model, is_mixed = self._model(highspy)
+        model, is_mixed = self._model(highspy, relaxed=relaxed)
         for presolve in ("choose", "off"):  # HiGHS's presolve fails on a few small programs that it solves without
             solver.setOptionValue("presolve", presolve)
             solver.passModel(model)
@@ -127,13 +132,13 @@ class Program:
             raise SolverError(msg)
         if ending == "infeasible":
             return Solution(ending, None, np.inf, np.zeros(0))
-        proven = -np.inf if ending == "time-limit" else float(info.objective_function_value)
+        proven = -np.inf if ending in ("time-limit", "node-limit") else float(info.objective_function_value)
         bound = float(info.mip_dual_bound) if is_mixed else proven
         feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
         x = np.array(solution.col_value) if feasible else None
         return Solution(ending, x, bound, np.zeros(0) if is_mixed else np.array(solution.row_dual))
 
-    def _model(self, highspy: Any) -> tuple[Any, bool]:  # noqa: ANN401
+    def _model(self, highspy: Any, *, relaxed: bool) -> tuple[Any, bool]:  # noqa: ANN401
         model = highspy.HighsLp()
         model.num_col_, model.num_row_ = self._sizes
         cost, low, high, whole = np.hstack([np.zeros((4, 0)), *self._columns])
@@ -145,7 +150,8 @@ class Program:
         model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
         model.a_matrix_.start_ = np.searchsorted(row[order], np.arange(self._sizes[1] + 1)).astype(np.int32)
         model.a_matrix_.index_, model.a_matrix_.value_ = column[order].astype(np.int32), value[order]
-        if whole.any():
+        is_mixed = bool(whole.any()) and not relaxed
+        if is_mixed:
             kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
             model.integrality_ = [kinds[int(w)] for w in whole]
-        return model, bool(whole.any())
+        return model, is_mixed

@@ -11,16 +11,19 @@ from commonwatt.model.fields import stamp
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.results import PlaceAssignment, PlaceDecision, PlaceResult
 from commonwatt.optimize import seeded, within
+from commonwatt.placement._best import Best
 from commonwatt.placement._explain import Explainer
+from commonwatt.placement._local_search import LocalSearch
 from commonwatt.placement._objective import check, objective
-from commonwatt.placement._problem import POSTPONED, PlacementProblem
+from commonwatt.placement._problem import POSTPONED, PlacementProblem, PlacementSolver
+from commonwatt.placement._random_greedy import RandomGreedy
 from commonwatt.placement._solvers import make_solver
 
 __all__ = ["answer"]
 
 
 def answer(
-    file: PlaceFile, *, clock: Callable[[], float], solver: str = "random-greedy", iterations: int = 1000,
+    file: PlaceFile, *, clock: Callable[[], float], solver: str = "best", iterations: int = 1000,
     time_limit_s: float | None = None, seed: int = 0,
 ) -> PlaceResult:  # fmt: skip
     """Decide which job of *file* runs on which node with how many GPUs now.
@@ -30,9 +33,9 @@ def answer(
     clock
         Seconds from any instant, such as ``time.perf_counter``.
     solver
-        One of ``make_solver``'s names.
+        ``best``, or one of ``make_solver``'s names.
     iterations
-        Candidates of ``random-greedy``; ``local-search`` takes 20 steps for each.
+        Candidates of ``random-greedy``; ``local-search`` and ``best`` take 20 steps for each.
     time_limit_s
         Stop after so long with the best schedule found.
     seed
@@ -46,14 +49,21 @@ def answer(
         If ``exact`` finds no schedule.
     """
     problem = PlacementProblem.of(file)
-    if problem.use_every_node and solver != "exact":
-        raise InputError("false, as only solver exact keeps it", field="use_every_node", value=True)
-    chosen = make_solver(solver, iterations=iterations, time_limit_s=time_limit_s)
+    if problem.use_every_node and solver not in ("best", "exact"):
+        raise InputError("false, as only solvers best and exact keep it", field="use_every_node", value=True)
+    if solver == "best":
+        chosen: PlacementSolver = Best(LocalSearch(RandomGreedy(iterations), 20 * iterations), time_limit_s)
+    else:
+        chosen = make_solver(solver, iterations=iterations, time_limit_s=time_limit_s)
     began_s = clock()
     found = chosen.solve(problem, seeded(seed), within(time_limit_s, clock))
     solve_s = clock() - began_s
     check(problem, found.best)
     worth, why = objective(problem, found.best), Explainer(problem, found.best)
+    listed = {name: n for n, name in enumerate(problem.node_names)}
+    assigned = [
+        (a.job, tuple(sorted(a.nodes, key=listed.__getitem__)), a.gpus) for a in found.best.assignments(problem)
+    ]
     explained = [(name, why.explain(j)) for j, name in enumerate(problem.job_names)]
     return PlaceResult(
         **stamp(file, seed),
@@ -63,8 +73,7 @@ def answer(
         postponement_cost=worth.postponement,
         first_ending_cost=worth.first_ending,
         assignments=tuple(
-            PlaceAssignment(job=a.job, node=a.nodes[0], nodes=a.nodes, gpus=a.gpus)
-            for a in found.best.assignments(problem)
+            PlaceAssignment(job=job, node=nodes[0], nodes=nodes, gpus=gpus) for job, nodes, gpus in assigned
         ),
         postponed=tuple(problem.job_names[int(j)] for j in np.flatnonzero(found.best.choice == POSTPONED)),
         decisions=tuple(PlaceDecision(job=job, reason=e.reason, sentence=e.sentence) for job, e in explained),

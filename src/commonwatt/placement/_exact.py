@@ -41,10 +41,13 @@ class Exact:
         itself: the one solver that looks at a clock.
     gap
         Relative gap at which a schedule counts as optimal.
+    most_nodes
+        Stop after so many nodes of the tree with the best schedule and bound so far; no limit if ``None``.
     """
 
     time_limit_s: float | None = None
     gap: float = 1e-9
+    most_nodes: int | None = None
 
     plans: ClassVar[bool] = False
     leaves_room: ClassVar[bool] = True
@@ -56,7 +59,9 @@ class Exact:
         if not len(problem):
             return PlacementSearch(Schedule.empty(problem), 0.0, optimal=True, bound=0.0)
         program = _Program(problem)
-        solution = program.program.minimise(time_limit_s=self.time_limit_s, gap=self.gap)
+        solution = program.program.minimise(
+            time_limit_s=self.time_limit_s, gap=self.gap, most_nodes=self.most_nodes
+        )  # fmt: skip
         optimal = solution.status == "optimal"
         found = [] if solution.x is None else [program.schedule(solution.x)]
         if not optimal and not problem.use_every_node:
@@ -67,8 +72,16 @@ class Exact:
             raise SolverError(msg)
         costs = [objective(problem, schedule).total for schedule in found]
         least = int(np.argmin(costs))
-        bound = solution.bound * program.scale + program.constant if np.isfinite(solution.bound) else None
-        return PlacementSearch(found[least], costs[least], optimal=optimal, bound=bound)
+        return PlacementSearch(found[least], costs[least], optimal=optimal, bound=program.worth(solution.bound))
+
+    def items(self, problem: PlacementProblem) -> int:
+        """Return how many pairs of a configuration and a node there are: the size of the program."""
+        return sum(int(np.sum(problem.node_class == klass)) for klass in problem.klass)
+
+    def bound(self, problem: PlacementProblem) -> float | None:
+        """Return what no schedule can cost less than: the optimum without integers."""
+        program = _Program(problem)
+        return program.worth(program.program.minimise(time_limit_s=self.time_limit_s, relaxed=True).bound)
 
 
 class _Program:
@@ -156,6 +169,10 @@ class _Program:
         if p.use_every_node:  # (4n)
             wanted = min(len(p.node_names), len(p))
             self.program.row(opened, [1.0] * len(opened), wanted, wanted)
+
+    def worth(self, value: float) -> float | None:
+        """Return the cost of a value of the program; ``None`` for an infinite one."""
+        return value * self.scale + self.constant if np.isfinite(value) else None
 
     def schedule(self, x: Floats) -> Schedule:
         p = self.problem
