@@ -7,14 +7,16 @@ import yaml
 
 import commonwatt as cw
 from commonwatt.data.files import load_yaml, validate
+from commonwatt.data.fitting import TOO_LARGE, UNFIT
 from commonwatt.model.errors import InputError
 from commonwatt.model.study_file import StudyFile
+from commonwatt.report.study_page import render_study
 from commonwatt.simulation.runner import run_each
 from commonwatt.studies import run as running
 from commonwatt.studies.draft import Wishes, load_study
 from commonwatt.studies.run import ROWS, StudyInterruptedError, plan_study, run_study
 from commonwatt.studies.summary import study_result
-from tests.studies.made import write_log
+from tests.studies.made import add_job, write_log
 
 FEW = {"steps": ["planning", "switching-off"], "alternatives": []}
 
@@ -101,6 +103,29 @@ def test_rows_share_the_window_whatever_they_relax(log):
     }
     assert len(windows) == 1
     assert len({tuple(p.table.kinds) for p in plan.prepared.values()}) == 1  # drawn alike in every row
+
+
+def test_jobs_no_node_can_run_are_left_out_and_counted(tmp_path):
+    log = write_log(tmp_path, jobs=12, days=0.4)
+    plain = done(log, **FEW)
+    for k, (gpus, kind) in enumerate([(64, "v100"), (13, "t4"), (9, "v100"), (8, "t4")]):
+        add_job(log, gpus, kind, str(900 + k))
+    file, folder = drafted(log)  # with every step: rows that let jobs shrink have the same jobs
+    assert len({p.table.names for p in plan_study(file, folder, 0).prepared.values()}) == 1
+    result = done(log, **FEW)
+    assert result.about.jobs == plain.about.jobs == 12
+    left = {how: count for how, count in result.about.treatments.items() if how.startswith("left out: ")}
+    assert left == {TOO_LARGE: 2, UNFIT: 2}  # of 12 GPUs; 9 V100 are no equal parts, 8 T4 are two nodes of one
+    assert result.policies == plain.policies
+    assert "2 jobs left out: they request more GPUs than the cluster has" in render_study(result)
+
+
+def test_a_log_of_jobs_no_node_can_run_is_refused(tmp_path):
+    log = write_log(tmp_path, jobs=12, days=0.4)
+    log.write_text(log.read_text().splitlines()[0] + "\n")
+    add_job(log, 64, "v100")
+    with pytest.raises(InputError, match="12 GPUs, can run"):
+        plan_study(*drafted(log), 0)
 
 
 def test_one_period_and_one_seed_have_no_interval(log):

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from commonwatt import __version__
 from commonwatt.data.files import write_atomic
 from commonwatt.data.log import JobLog, time_of
-from commonwatt.data.workload import read_whole_log
+from commonwatt.data.workload import FitTypes, read_whole_log
 from commonwatt.model.errors import InputError
 from commonwatt.model.results import PolicyResult
 from commonwatt.model.scenario import Knowledge, LogWorkload, Scenario
@@ -101,18 +101,23 @@ def plan_study(file: StudyFile, folder: Path, seed: int) -> StudyPlan:
         for w, workload in enumerate(workloads):
             scenario = scenario_of(file, row, workload, names_types=names_types, knowledge=knowledge)
             for s, own in enumerate(seeds):
-                one = _prepared(scenario, folder, own, made)
+                one = _prepared(scenario, folder, own, made, "own" if names_types else "any")
                 runs[r, w, s] = _key(one)
                 prepared.setdefault(runs[r, w, s], one)
     starts = tuple(getattr(workload, "begin", None) or "its first submission" for workload in workloads)
     return StudyPlan(file, log, knowledge, names_types, starts, seeds, rows, runs, prepared)
 
 
-def _prepared(scenario: Scenario, folder: Path, seed: int, made: dict[tuple[str, int], Prepared]) -> Prepared:
-    """Return *scenario* with its jobs; those of equal workloads are *made* once."""
+def _prepared(
+    scenario: Scenario, folder: Path, seed: int, made: dict[tuple[str, int], Prepared], fit_types: FitTypes
+) -> Prepared:
+    """Return *scenario* with its jobs; those of equal workloads are *made* once.
+
+    Jobs that fit no node under the rules of today are left out, in every row alike.
+    """
     same = scenario.workload.model_dump_json() if scenario.workload is not None else "", seed
     if same not in made:
-        made[same] = prepare(scenario, folder, seed)
+        made[same] = prepare(scenario, folder, seed, fit_types=fit_types)
     found = replace(made[same], scenario=scenario)
     check_runs(scenario, found.cluster, found.table)
     return found
