@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import yaml
 
@@ -145,8 +146,26 @@ def test_periods_follow_each_other(tmp_path):
     file, folder = load_study(log, Wishes(nodes=tmp_path / "nodes.txt", days=1.0, weeks=2, begin="2026-09-07"))
     plan = plan_study(file, folder, 0)
     assert plan.starts == ("2026-09-07T00:00:00Z", "2026-09-08T00:00:00Z")
-    result = study_result(plan, run_study(plan_study(validate(file.model_dump() | FEW, StudyFile), folder, 0)))
+    plan = plan_study(validate(file.model_dump() | FEW, StudyFile), folder, 0)
+    outcome = run_study(plan)
+    result = study_result(plan, outcome)
     assert result.about.weeks == 2
+    runs = [outcome.results[plan.runs[0, week, 0]] for week in range(2)]
+    waits = [wait for run in runs for wait in run.wait_s]
+    assert len(waits) == result.about.jobs
+    assert min(len(run.wait_s) for run in runs) > 0
+    today = next(policy for policy in result.policies if policy.role == "baseline")
+    assert today.longest_wait_s == max(waits) == max(run.result.longest_wait_s for run in runs) > 0
+    for q in (50, 95, 99):
+        assert getattr(today, f"p{q}_wait_s") == pytest.approx(np.percentile(waits, q))
+    assert today.p95_wait_s != pytest.approx(np.mean([run.result.p95_wait_s for run in runs]))
+    assert result.waterfall[0].p95_wait_s == today.p95_wait_s
+    assert today.slowdown_p99 == pytest.approx(np.percentile([one for run in runs for one in run.slowdown], 99))
+    for tenant in today.tenants:
+        own = [w for r in runs for w, t in zip(r.wait_s, r.tenant, strict=True) if r.tenants[t] == tenant.tenant]
+        assert tenant.jobs == len(own)
+        assert tenant.p95_wait_s == pytest.approx(np.percentile(own, 95))
+    assert sum(tenant.jobs for tenant in today.tenants) == result.about.jobs
 
 
 def test_what_is_done_is_kept_and_found_again(log, tmp_path, monkeypatch):

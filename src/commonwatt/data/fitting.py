@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -54,13 +55,11 @@ def without_unfit(
 
 
 def _rows(log: JobLog, rows: list[int]) -> JobLog:
-    columns = {
+    columns: dict[str, Any] = {
         name: getattr(log, name)[rows]
         for name in ("submit_s", "duration_s", "gpus", "time_limit_s", "start_s", "censored")
     }
-    texts = {name: getattr(log, name) for name in ("job", "tenant", "gpu_type", "nodes", "series")}
-    return replace(
-        log, **columns,
-        **{name: tuple(column[i] for i in rows) if column else () for name, column in texts.items()},
-        treated={how: mask[rows] for how, mask in log.treated.items()},
-    )  # fmt: skip
+    texts: dict[str, Any] = {name: getattr(log, name) for name in ("job", "tenant", "gpu_type", "nodes", "series")}
+    columns |= {name: tuple(column[i] for i in rows) if column else () for name, column in texts.items()}
+    columns["treated"] = {how: mask[rows] for how, mask in log.treated.items()}
+    return replace(log, **columns)

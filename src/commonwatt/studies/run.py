@@ -16,9 +16,9 @@ from commonwatt.data.files import write_atomic
 from commonwatt.data.log import JobLog, time_of
 from commonwatt.data.workload import FitTypes, read_whole_log
 from commonwatt.model.errors import InputError
-from commonwatt.model.results import PolicyResult
 from commonwatt.model.scenario import Knowledge, LogWorkload, Scenario
 from commonwatt.model.study_file import StudyFile, StudyWorkload
+from commonwatt.model.study_results import RunService
 from commonwatt.model.units import DAY_S
 from commonwatt.simulation.as_logged import LogReplay, replay_log
 from commonwatt.simulation.compose import check_runs
@@ -31,6 +31,9 @@ __all__ = ["StudyInterruptedError", "StudyOutcome", "StudyPlan", "plan_study", "
 
 ROWS = "rows"
 """Folder of finished runs, below that of the study."""
+
+ROWS_VERSION = 2
+"""Of what is kept of a run: 2 has what each job got."""
 
 Following = Callable[[Sequence[Prepared]], AbstractContextManager[Listener]]
 
@@ -62,10 +65,10 @@ class StudyPlan:
 class StudyOutcome:
     """The results of a plan, by digest, and the log as it was."""
 
-    results: dict[str, PolicyResult]
+    results: dict[str, RunService]
     logged: dict[tuple[int, int], LogReplay]  # by period and seed; empty where the log does not tell
 
-    def of(self, plan: StudyPlan, row: int) -> list[list[PolicyResult | None]]:
+    def of(self, plan: StudyPlan, row: int) -> list[list[RunService | None]]:
         """Return the results of a row, [period][seed]; ``None``: not run yet."""
         return [
             [self.results.get(plan.runs[row, week, seed]) for seed in range(len(plan.seeds))]
@@ -124,7 +127,7 @@ def _prepared(
 
 
 def _key(prepared: Prepared) -> str:
-    return hashlib.sha256(f"{__version__} {prepared.seed} {prepared.digest()}".encode()).hexdigest()
+    return hashlib.sha256(f"{__version__} {ROWS_VERSION} {prepared.seed} {prepared.digest()}".encode()).hexdigest()
 
 
 def _knowledge(file: StudyFile, log: JobLog | None) -> Knowledge:
@@ -188,22 +191,22 @@ def _as_logged(plan: StudyPlan) -> Iterator[tuple[tuple[int, int], LogReplay]]:
             yield (week, seed), replay_log(plan.prepared[plan.runs[0, week, seed]], lower_bound=0.0)
 
 
-def _kept(folder: Path, plan: StudyPlan) -> Iterator[tuple[str, PolicyResult]]:
+def _kept(folder: Path, plan: StudyPlan) -> Iterator[tuple[str, RunService]]:
     """Yield the runs of *plan* that an earlier study finished; what cannot be read is run again."""
     for key in plan.prepared:
         try:
             text = (folder / ROWS / f"{key}.json").read_text(encoding="utf-8")
-            yield key, PolicyResult.model_validate_json(text)
+            yield key, RunService.model_validate_json(text)
         except (FileNotFoundError, ValidationError):
             continue
         except OSError as error:
             raise InputError(f"a readable folder ({error.strerror})", field="--out", value=folder) from None
 
 
-def _keep(folder: Path, key: str, result: PolicyResult) -> None:
+def _keep(folder: Path, key: str, run: RunService) -> None:
     try:
         (folder / ROWS).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"a writable folder ({error.strerror})", field="--out", value=folder) from None
-    kept = result.model_copy(update={"scheduler_s": None})
-    write_atomic(folder / ROWS / f"{key}.json", kept.model_dump_json(indent=1) + "\n")
+    kept = run.model_copy(update={"result": run.result.model_copy(update={"scheduler_s": None})})
+    write_atomic(folder / ROWS / f"{key}.json", kept.model_dump_json() + "\n")
