@@ -129,6 +129,19 @@ def test_a_log_of_jobs_no_node_can_run_is_refused(tmp_path):
         plan_study(*drafted(log), 0)
 
 
+def test_jobs_on_a_type_the_cluster_lacks_are_said_and_counted(tmp_path):
+    log = write_log(tmp_path, jobs=12, days=0.4)
+
+    def assumed():
+        found = study_result(plan := plan_study(*drafted(log, **FEW), 0), run_study(plan)).assumptions
+        return next(one.value for one in found if one.what == "GPU type of jobs")
+
+    assert assumed() == "the one the log names"
+    for name in ("900", "901"):
+        add_job(log, 1, "p100", name)
+    assert "2 jobs ran on a type that the cluster lacks: any type it has" in assumed()
+
+
 def test_one_period_and_one_seed_have_no_interval(log):
     result = done(log, **FEW)
     assert result.conservative_saving_interval is None
@@ -209,6 +222,26 @@ def test_other_settings_are_other_runs(log):
     assert not keys[0] & keys[1]
 
 
+def test_rows_of_other_code_are_run_again(log, tmp_path, monkeypatch):
+    package = tmp_path / "commonwatt"
+    (package / "placement").mkdir(parents=True)
+    (package / "report").mkdir()
+    monkeypatch.setattr("commonwatt.__file__", str(package / "__init__.py"))
+
+    def keys():
+        running.code_digest.cache_clear()
+        return set(plan_study(*drafted(log, **FEW), 0).prepared)
+
+    try:
+        before = keys()
+        (package / "report" / "page.py").write_text("shown = 1")
+        assert keys() == before  # does not decide anything
+        (package / "placement" / "_solver.py").write_text("tries = 1")
+        assert not keys() & before
+    finally:
+        running.code_digest.cache_clear()
+
+
 # -- drafting
 
 
@@ -267,7 +300,7 @@ def test_a_study_file_is_read_back_as_it_was_written(log, tmp_path):
     ("change", "said"),
     [
         (lambda f: {"nodes": None}, "--nodes"),
-        (lambda f: {"nodes": f / "jobs.txt"}, "at least one node with GPUs"),
+        (lambda f: {"nodes": f / "jobs.txt"}, "a job log"),
         (lambda f: {"begin": "2031-01-01"}, "a period of"),
         (lambda f: {"gpu_type": "H9000"}, "GPU type"),
     ],

@@ -34,9 +34,10 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.scenario import LogWorkload, WeekWorkload
 
-__all__ = ["counts", "malleable", "treatments", "types_ran_on"]
+__all__ = ["LACKING", "counts", "malleable", "treatments", "types_ran_on"]
 
 
+LACKING = "ran on a GPU type the cluster lacks: on any type"
 _NODE = 8  # GPUs of the largest common node
 
 
@@ -168,7 +169,7 @@ def treatments(
         lacking = sum(
             ran_types[index] not in own or name in foreign for index, name in zip(ran_on, log.gpu_type, strict=True)
         )
-        counted["ran on a GPU type the cluster lacks: on any type"] = lacking
+        counted[LACKING] = lacking
     if spec.due_dates != "none" and spec.due_dates.rule == "time-limit":
         counted["without a time limit: no due date"] = int(np.isinf(_limits(log, spec)).sum())
     return {how: number for how, number in counted.items() if number}

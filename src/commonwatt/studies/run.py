@@ -6,11 +6,13 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 from pydantic import ValidationError
 
+import commonwatt
 from commonwatt import __version__
 from commonwatt.data.files import write_atomic
 from commonwatt.data.log import JobLog, time_of
@@ -34,6 +36,12 @@ ROWS = "rows"
 
 ROWS_VERSION = 2
 """Of what is kept of a run: 2 has what each job got."""
+
+DECIDES = (
+    "capacity", "control", "data", "engines/simulated", "forecasting", "model", "optimize", "placement", "planning",
+    "runtimes", "simulation",
+)  # fmt: skip
+"""Packages whose code decides the result of a run: with other code, it is run again."""
 
 Following = Callable[[Sequence[Prepared]], AbstractContextManager[Listener]]
 
@@ -127,7 +135,19 @@ def _prepared(
 
 
 def _key(prepared: Prepared) -> str:
-    return hashlib.sha256(f"{__version__} {ROWS_VERSION} {prepared.seed} {prepared.digest()}".encode()).hexdigest()
+    return hashlib.sha256(
+        f"{__version__} {ROWS_VERSION} {code_digest()} {prepared.seed} {prepared.digest()}".encode()
+    ).hexdigest()
+
+
+@cache
+def code_digest() -> str:
+    """Return the SHA-256 of the source and the tables that decide the result of a run; read once a process."""
+    root, sha = Path(commonwatt.__file__).parent, hashlib.sha256()
+    for package in DECIDES:
+        for path in sorted(path for path in (root / package).rglob("*") if path.suffix in (".py", ".csv", ".json")):
+            sha.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return sha.hexdigest()
 
 
 def _knowledge(file: StudyFile, log: JobLog | None) -> Knowledge:
