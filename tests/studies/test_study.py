@@ -226,7 +226,7 @@ def test_rows_of_other_code_are_run_again(log, tmp_path, monkeypatch):
     package = tmp_path / "commonwatt"
     (package / "placement").mkdir(parents=True)
     (package / "report").mkdir()
-    monkeypatch.setattr("commonwatt.__file__", str(package / "__init__.py"))
+    monkeypatch.setattr(running, "SOURCE", package)
 
     def keys():
         running.code_digest.cache_clear()

@@ -17,7 +17,7 @@ from commonwatt.model.scenario import LogWorkload, WeekWorkload
 __all__ = ["TOO_LARGE", "UNFIT", "without_unfit"]
 
 TOO_LARGE = "left out: they request more GPUs than the cluster has"
-UNFIT = "left out: no node, nor several of one kind with equal parts, can give the GPUs they request"
+UNFIT = "left out: no node, nor several of one kind with equal parts, has the GPUs they request"
 
 
 def without_unfit(

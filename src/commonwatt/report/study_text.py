@@ -89,7 +89,9 @@ def longer_waits(result: StudyResult) -> list[tuple[StudyTenant, StudyTenant]]:
 
 def treated(how: str, count: int) -> str:
     """Return how many jobs were not taken as logged, and what was done, in words."""
-    return f"{fmt.plural(count, 'job')} {how}" if how.startswith("left out: ") else f"{count:,} {how}"
+    if not how.startswith("left out: "):
+        return f"{count:,} {how}"
+    return f"{fmt.plural(count, 'job')} {how if count > 1 else how.replace('they request', 'it requests')}"
 
 
 def left_out(result: StudyResult) -> list[str]:

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 from pydantic import ValidationError
 
-import commonwatt
 from commonwatt import __version__
 from commonwatt.data.files import write_atomic
 from commonwatt.data.log import JobLog, time_of
@@ -37,6 +36,7 @@ ROWS = "rows"
 ROWS_VERSION = 2
 """Of what is kept of a run: 2 has what each job got."""
 
+SOURCE = Path(__file__).resolve().parents[1]
 DECIDES = (
     "capacity", "control", "data", "engines/simulated", "forecasting", "model", "optimize", "placement", "planning",
     "runtimes", "simulation",
@@ -143,10 +143,10 @@ def _key(prepared: Prepared) -> str:
 @cache
 def code_digest() -> str:
     """Return the SHA-256 of the source and the tables that decide the result of a run; read once a process."""
-    root, sha = Path(commonwatt.__file__).parent, hashlib.sha256()
+    sha = hashlib.sha256()
     for package in DECIDES:
-        for path in sorted(path for path in (root / package).rglob("*") if path.suffix in (".py", ".csv", ".json")):
-            sha.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+        for path in sorted(path for path in (SOURCE / package).rglob("*") if path.suffix in (".py", ".csv", ".json")):
+            sha.update(path.relative_to(SOURCE).as_posix().encode() + b"\0" + path.read_bytes())
     return sha.hexdigest()
 
 
