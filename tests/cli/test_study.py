@@ -113,7 +113,16 @@ def test_a_draft_is_a_study_file(tmp_path):
     [
         (["jobs.txt"], "--nodes"),
         (["nowhere.txt", "--nodes", "nodes.txt"], "nowhere.txt"),
-        (["nodes.txt", "--nodes", "nodes.txt"], "--format"),
+        (["nodes.txt", "--nodes", "nodes.txt"], "nodes.txt: field 'LOG': got 'a list of nodes'"),
+        (["nodes.txt", "--nodes", "jobs.txt"], "nodes.txt: field 'LOG': got 'a list of nodes'"),
+        (["jobs.txt", "--nodes", "jobs.txt"], "jobs.txt: field '--nodes': got 'a job log (slurm)'"),
+        (["latin.txt", "--nodes", "nodes.txt"], "latin.txt: field 'line 2': got 'byte 0xe9 at position"),
+        (["jobs.txt", "--nodes", "latin.txt"], "latin.txt: field 'line 2': got 'byte 0xe9 at position"),
+        (
+            ["jobs.txt", "--nodes", "nodes.txt", "--begin", "2026-09-07T01:00", "--days", "0.0001"],
+            "jobs.txt: field 'workload.days'",
+        ),
+        (["jobs.txt", "--nodes", "nodes.txt", "--begin", "2031-01-01"], "jobs.txt: field 'workload.begin'"),
         (["jobs.txt", "--nodes", "nodes.txt", "--out", "taken"], "not precious.txt"),
         (["jobs.txt", "--nodes", "nodes.txt", "--out", "jobs.txt"], "--out"),
         (["jobs.txt", "--nodes", "nodes.txt", "--knowledge", "all"], "--knowledge"),
@@ -124,6 +133,8 @@ def test_a_draft_is_a_study_file(tmp_path):
 def test_what_is_wrong_is_one_line_and_exit_code_2(tmp_path, monkeypatch, arguments, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "taken").mkdir()
+    latin = (tmp_path / "jobs.txt").read_text(encoding="utf-8").replace("team-", "t\xe9am-")
+    (tmp_path / "latin.txt").write_text(latin, encoding="latin-1")
     (tmp_path / "taken" / "precious.txt").touch()
     (tmp_path / "andreas.yaml").write_text("workload: {source: andreas}\nnodes: []\npolicies: [{solver: easy}]\n")
     (tmp_path / "half.yaml").write_text("workload: {source: slurm, path: jobs.txt}\n")

@@ -73,7 +73,10 @@ def test_missing_folder_empty_binary(tmp_path, write):
     empty = write("e.csv", " \n\n")
     assert fails(read_text, empty) == f"{empty}: got 'an empty file', expected some content"
     binary = write("b.csv", b"a,b\n\xff")
-    assert fails(read_text, binary) == f"{binary}: got 'byte 0xff at position 4', expected UTF-8 text"
+    assert fails(read_text, binary) == (
+        f"{binary}: field 'line 2': got 'byte 0xff at position 4', expected UTF-8 text "
+        "(iconv -f LATIN1 -t UTF-8 converts Latin-1)"
+    )
 
 
 def test_header_without_rows(write):

@@ -99,7 +99,7 @@ def test_a_log_without_ends(tmp_path):
 
 
 def test_a_period_without_jobs(tmp_path):
-    with pytest.raises(InputError, match=r"field 'workload\.begin': got '2 days from 86400 s', expected a period of"):
+    with pytest.raises(InputError, match=r"field 'workload\.days': got '2 days from 86400 s', expected a period of"):
         made(tmp_path, "submit_s,duration_s,gpus\n0,90000,1\n400000,5,2\n", begin="86400", days=2)
 
 

@@ -40,6 +40,13 @@ def write_log(folder: Path, jobs: int = 30, *, typed: bool = True, limits: bool 
     return path
 
 
+def add_job(log: Path, gpus: int, kind: str, name: str = "900") -> None:
+    """Append a job of *gpus* GPUs of *kind* to a log of ``write_log``, submitted on its first day."""
+    tres = f"gres/gpu={gpus},gres/gpu:{kind}={gpus}"
+    row = f"{name}|team-0|{_at(20_000)}|{_at(20_000)}|01:00:00|2:00:00|COMPLETED|{tres}\n"
+    log.write_text(log.read_text(encoding="utf-8") + row, encoding="utf-8")
+
+
 def _at(seconds: int) -> str:
     return f"2026-09-{7 + seconds // 86400:02}T{_clock(seconds % 86400)}"
 

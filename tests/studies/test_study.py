@@ -2,19 +2,22 @@
 
 import json
 
+import numpy as np
 import pytest
 import yaml
 
 import commonwatt as cw
 from commonwatt.data.files import load_yaml, validate
+from commonwatt.data.fitting import TOO_LARGE, UNFIT
 from commonwatt.model.errors import InputError
 from commonwatt.model.study_file import StudyFile
+from commonwatt.report.study_page import render_study
 from commonwatt.simulation.runner import run_each
 from commonwatt.studies import run as running
 from commonwatt.studies.draft import Wishes, load_study
 from commonwatt.studies.run import ROWS, StudyInterruptedError, plan_study, run_study
 from commonwatt.studies.summary import study_result
-from tests.studies.made import write_log
+from tests.studies.made import add_job, write_log
 
 FEW = {"steps": ["planning", "switching-off"], "alternatives": []}
 
@@ -103,6 +106,42 @@ def test_rows_share_the_window_whatever_they_relax(log):
     assert len({tuple(p.table.kinds) for p in plan.prepared.values()}) == 1  # drawn alike in every row
 
 
+def test_jobs_no_node_can_run_are_left_out_and_counted(tmp_path):
+    log = write_log(tmp_path, jobs=12, days=0.4)
+    plain = done(log, **FEW)
+    for k, (gpus, kind) in enumerate([(64, "v100"), (13, "t4"), (9, "v100"), (8, "t4")]):
+        add_job(log, gpus, kind, str(900 + k))
+    file, folder = drafted(log)  # with every step: rows that let jobs shrink have the same jobs
+    assert len({p.table.names for p in plan_study(file, folder, 0).prepared.values()}) == 1
+    result = done(log, **FEW)
+    assert result.about.jobs == plain.about.jobs == 12
+    left = {how: count for how, count in result.about.treatments.items() if how.startswith("left out: ")}
+    assert left == {TOO_LARGE: 2, UNFIT: 2}  # of 12 GPUs; 9 V100 are no equal parts, 8 T4 are two nodes of one
+    assert result.policies == plain.policies
+    assert "2 jobs left out: they request more GPUs than the cluster has" in render_study(result)
+
+
+def test_a_log_of_jobs_no_node_can_run_is_refused(tmp_path):
+    log = write_log(tmp_path, jobs=12, days=0.4)
+    log.write_text(log.read_text().splitlines()[0] + "\n")
+    add_job(log, 64, "v100")
+    with pytest.raises(InputError, match="12 GPUs, can run"):
+        plan_study(*drafted(log), 0)
+
+
+def test_jobs_on_a_type_the_cluster_lacks_are_said_and_counted(tmp_path):
+    log = write_log(tmp_path, jobs=12, days=0.4)
+
+    def assumed():
+        found = study_result(plan := plan_study(*drafted(log, **FEW), 0), run_study(plan)).assumptions
+        return next(one.value for one in found if one.what == "GPU type of jobs")
+
+    assert assumed() == "the one the log names"
+    for name in ("900", "901"):
+        add_job(log, 1, "p100", name)
+    assert "2 jobs ran on a type that the cluster lacks: any type it has" in assumed()
+
+
 def test_one_period_and_one_seed_have_no_interval(log):
     result = done(log, **FEW)
     assert result.conservative_saving_interval is None
@@ -121,8 +160,26 @@ def test_periods_follow_each_other(tmp_path):
     file, folder = load_study(log, Wishes(nodes=tmp_path / "nodes.txt", days=1.0, weeks=2, begin="2026-09-07"))
     plan = plan_study(file, folder, 0)
     assert plan.starts == ("2026-09-07T00:00:00Z", "2026-09-08T00:00:00Z")
-    result = study_result(plan, run_study(plan_study(validate(file.model_dump() | FEW, StudyFile), folder, 0)))
+    plan = plan_study(validate(file.model_dump() | FEW, StudyFile), folder, 0)
+    outcome = run_study(plan)
+    result = study_result(plan, outcome)
     assert result.about.weeks == 2
+    runs = [outcome.results[plan.runs[0, week, 0]] for week in range(2)]
+    waits = [wait for run in runs for wait in run.wait_s]
+    assert len(waits) == result.about.jobs
+    assert min(len(run.wait_s) for run in runs) > 0
+    today = next(policy for policy in result.policies if policy.role == "baseline")
+    assert today.longest_wait_s == max(waits) == max(run.result.longest_wait_s for run in runs) > 0
+    for q in (50, 95, 99):
+        assert getattr(today, f"p{q}_wait_s") == pytest.approx(np.percentile(waits, q))
+    assert today.p95_wait_s != pytest.approx(np.mean([run.result.p95_wait_s for run in runs]))
+    assert result.waterfall[0].p95_wait_s == today.p95_wait_s
+    assert today.slowdown_p99 == pytest.approx(np.percentile([one for run in runs for one in run.slowdown], 99))
+    for tenant in today.tenants:
+        own = [w for r in runs for w, t in zip(r.wait_s, r.tenant, strict=True) if r.tenants[t] == tenant.tenant]
+        assert tenant.jobs == len(own)
+        assert tenant.p95_wait_s == pytest.approx(np.percentile(own, 95))
+    assert sum(tenant.jobs for tenant in today.tenants) == result.about.jobs
 
 
 def test_what_is_done_is_kept_and_found_again(log, tmp_path, monkeypatch):
@@ -164,6 +221,26 @@ def test_a_run_that_cannot_be_read_is_run_again(log, tmp_path):
 def test_other_settings_are_other_runs(log):
     keys = [set(plan_study(*drafted(log, **FEW, **more), 0).prepared) for more in ({}, {"interval_s": 600})]
     assert not keys[0] & keys[1]
+
+
+def test_rows_of_other_code_are_run_again(log, tmp_path, monkeypatch):
+    package = tmp_path / "commonwatt"
+    (package / "placement").mkdir(parents=True)
+    (package / "report").mkdir()
+    monkeypatch.setattr(running, "SOURCE", package)
+
+    def keys():
+        running.code_digest.cache_clear()
+        return set(plan_study(*drafted(log, **FEW), 0).prepared)
+
+    try:
+        before = keys()
+        (package / "report" / "page.py").write_text("shown = 1")
+        assert keys() == before  # does not decide anything
+        (package / "placement" / "_solver.py").write_text("tries = 1")
+        assert not keys() & before
+    finally:
+        running.code_digest.cache_clear()
 
 
 # -- drafting
@@ -225,7 +302,7 @@ def test_a_study_file_is_read_back_as_it_was_written(log, tmp_path):
     ("change", "said"),
     [
         (lambda f: {"nodes": None}, "--nodes"),
-        (lambda f: {"nodes": f / "jobs.txt"}, "at least one node with GPUs"),
+        (lambda f: {"nodes": f / "jobs.txt"}, "a job log"),
         (lambda f: {"begin": "2031-01-01"}, "a period of"),
         (lambda f: {"gpu_type": "H9000"}, "GPU type"),
     ],

@@ -140,7 +140,7 @@ def _following(todo: Sequence[Prepared]) -> Iterator[Listener]:
 def _show(result: StudyResult) -> None:
     from rich.console import Console
 
-    from commonwatt.report.study_text import about, headline, interval_text, policies_table, waterfall_table
+    from commonwatt.report.study_text import about, headline, interval_text, policies_table, treated, waterfall_table
 
     console = Console()
     click.echo(about(result))
@@ -149,6 +149,6 @@ def _show(result: StudyResult) -> None:
     click.echo("\nWhat more would bring, one step after the other:")
     console.print(waterfall_table(result))
     for how, count in result.about.treatments.items():
-        click.echo(f"not as logged: {count} {how}")
+        click.echo(f"not as logged: {treated(how, count)}")
     for note in result.notes:
         click.echo(f"note: {note}")

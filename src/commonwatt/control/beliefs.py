@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from commonwatt.control.engine import JobProgress
-from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.scenario import Knowledge
 from commonwatt.model.units import DAY_S
@@ -44,6 +44,8 @@ class Remaining:
         Equally likely amounts left over the expected one, [J, Q]; ``None``: certain.
     attained_gpu_s
         GPU time attained, where nothing is known; ``None``: something is.
+    by_limit
+        Whether what is left is the time to the job's own limit, so that it may end earlier; ``None``: it is not.
     """
 
     now_s: Floats
@@ -51,6 +53,7 @@ class Remaining:
     limit_s: Floats
     outcomes: Floats | None = None
     attained_gpu_s: Floats | None = None
+    by_limit: Bools | None = None
 
 
 def requested_rows(table: JobArrays) -> Ints:
@@ -147,7 +150,7 @@ class Beliefs:
         limit_s = np.where(declared, jobs["limit_s"], site_s or FIRST_LIMIT_S)
         allowed_s = _until_limit(limit_s, attained_s)
         if self.knowledge == "user-limit":
-            return Remaining(allowed_s, allowed_s + redo_s, allowed_s)
+            return Remaining(allowed_s, allowed_s + redo_s, allowed_s, by_limit=declared & (attained_s < limit_s))
         left_s = np.maximum(self._total_s(handles, attained_s) - attained_s[:, None], LEAST_LEFT_S)
         if self.knowledge == "predicted":
             left_s = np.where(declared[:, None], np.minimum(left_s, allowed_s[:, None]), left_s)

@@ -307,6 +307,7 @@ class JobRegistry:
             locked=not rules.preempt,
             outcomes=None if remaining is None else remaining.outcomes,
             attained_gpu_s=None if remaining is None else remaining.attained_gpu_s,
+            by_limit=None if remaining is None else remaining.by_limit,
         ), rows
 
 

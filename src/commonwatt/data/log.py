@@ -165,10 +165,13 @@ def window(log: JobLog, begin: str | None, days: float, *, carry_in: bool = True
     fresh = (log.submit_s >= begin_s) & (log.submit_s < end_s)
     if not fresh.any():
         first, last = (log.moment(t) for t in log.span_s)
+        within = log.span_s[0] <= begin_s < log.span_s[1]
+        after = f"; the next is at {log.moment(float(log.submit_s[log.submit_s >= begin_s][0]))}" if within else ""
         called = "the log" if log.path is None else log.path.name
         raise InputError(
-            f"a period of {called}, whose submissions are from {first} to {last}",
-            field="workload.begin",
+            f"a period of {called}, whose submissions are from {first} to {last}{after}",
+            file=log.path,
+            field="workload.days" if within else "workload.begin",
             value=f"{days:g} days from {log.moment(begin_s)}",
         )
     started_s = np.fmax(log.start_s, log.submit_s)  # fmax ignores NaN

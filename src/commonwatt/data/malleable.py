@@ -34,9 +34,10 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.scenario import LogWorkload, WeekWorkload
 
-__all__ = ["counts", "malleable", "treatments"]
+__all__ = ["LACKING", "counts", "malleable", "treatments", "types_ran_on"]
 
 
+LACKING = "ran on a GPU type the cluster lacks: on any type"
 _NODE = 8  # GPUs of the largest common node
 
 
@@ -126,7 +127,7 @@ def malleable(
     for name in gpu_types:
         profiles.type_named(name, "nodes.gpu_type")
     maker = _Maker(profiles, gpu_types, spec)
-    ran_on, ran_types = _ran_on(log, spec, profiles)
+    ran_on, ran_types = types_ran_on(log, spec, profiles)
     kind = _draw_kinds(maker, log, ran_on, ran_types, rng)
     templates, which = _templates(maker, log, ran_on, ran_types, kind)
     due_s, weight = _due_dates(log, spec, rng)
@@ -164,17 +165,17 @@ def treatments(
     counted: dict[str, int] = {}
     if not spec.other_types:
         own, foreign = {profiles.type_named(name) for name in gpu_types}, taken_as_fast(profiles)
-        ran_on, ran_types = _ran_on(log, spec, profiles)
+        ran_on, ran_types = types_ran_on(log, spec, profiles)
         lacking = sum(
             ran_types[index] not in own or name in foreign for index, name in zip(ran_on, log.gpu_type, strict=True)
         )
-        counted["ran on a GPU type the cluster lacks: on any type"] = lacking
+        counted[LACKING] = lacking
     if spec.due_dates != "none" and spec.due_dates.rule == "time-limit":
         counted["without a time limit: no due date"] = int(np.isinf(_limits(log, spec)).sum())
     return {how: number for how, number in counted.items() if number}
 
 
-def _ran_on(log: JobLog, spec: LogWorkload | WeekWorkload, profiles: Profiles) -> tuple[Ints, tuple[str, ...]]:
+def types_ran_on(log: JobLog, spec: LogWorkload | WeekWorkload, profiles: Profiles) -> tuple[Ints, tuple[str, ...]]:
     """Return the index of each job's type into the types that jobs ran on, and these types."""
     otherwise = profiles.type_named(spec.logged_gpu_type or DEFAULT_LOGGED, "workload.logged_gpu_type")
     name_of = {n: profiles.type_named(n, "gpu_type", log.path) if n else otherwise for n in dict.fromkeys(log.gpu_type)}

@@ -24,9 +24,11 @@ def read_text(path: str | Path) -> str:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
         raise InputError(
-            "UTF-8 text", file=path, value=f"byte 0x{data[error.start]:02x} at position {error.start}"
-        ) from None
+            "UTF-8 text (iconv -f LATIN1 -t UTF-8 converts Latin-1)", file=path, field=f"line {line}",
+            value=f"byte 0x{data[error.start]:02x} at position {error.start}",
+        ) from None  # fmt: skip
     if not text.strip():
         raise InputError("some content", file=path, value="an empty file")
     return text

@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from commonwatt.data import locate
 from commonwatt.data.demand import demand_of
+from commonwatt.data.fitting import without_unfit
 from commonwatt.data.generators.andreas import generate_andreas
 from commonwatt.data.generators.week import generate_week
 from commonwatt.data.log import JobLog, plural, time_of, window
@@ -22,7 +24,7 @@ from commonwatt.model.demand import DemandSeries
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import Job, JobArrays, read_times
 from commonwatt.model.names import did_you_mean
-from commonwatt.model.nodes import NodeSpec
+from commonwatt.model.nodes import Cluster, NodeSpec
 from commonwatt.model.scenario import (
     AndreasWorkload,
     JobsWorkload,
@@ -36,6 +38,7 @@ from commonwatt.model.units import DAY_S
 
 __all__ = [
     "PUBLIC_LOGS",
+    "FitTypes",
     "Made",
     "demand_before",
     "make_workload",
@@ -46,6 +49,9 @@ __all__ = [
 
 PUBLIC_LOGS = {"philly": "philly_jobs.csv.gz", "alibaba": "alibaba_jobs.csv.gz"}
 """Logs in the folder of traces that are used if a workload gives no path."""
+
+
+FitTypes = Literal["own", "any"]
 
 
 @dataclass(frozen=True)
@@ -60,8 +66,12 @@ class Made:
     workload: LogWorkload | WeekWorkload | None = None  # with the GPU type of run times without one, if from a log
 
 
-def make_workload(scenario: Scenario, folder: Path, rng: np.random.Generator) -> Made:
+def make_workload(
+    scenario: Scenario, folder: Path, rng: np.random.Generator, *, fit_types: FitTypes | None = None
+) -> Made:
     """Return the jobs of *scenario*, whose paths are relative to *folder*.
+
+    With *fit_types*, jobs of a log that fit no node as requested are left out: on the GPU type they ran on, or on any.
 
     Raises ``InputError`` on whatever is wrong in the workload or its log.
     """
@@ -82,8 +92,13 @@ def make_workload(scenario: Scenario, folder: Path, rng: np.random.Generator) ->
         {name: read_profiles(spec.profiles, folder) for name, spec in scenario.gpu_types.items()},
     )  # fmt: skip
     workload = workload.model_copy(update={"logged_gpu_type": logged or DEFAULT_LOGGED})
+    unfit: dict[str, int] = {}
+    if fit_types is not None:
+        log, unfit = without_unfit(
+            log, workload, profiles, Cluster.of(scenario.nodes), own_types=fit_types == "own"
+        )  # fmt: skip
     table = malleable(log, workload, profiles, gpu_types, rng)
-    treated = log.treatments() | treatments(log, workload, profiles, gpu_types)
+    treated = log.treatments() | unfit | treatments(log, workload, profiles, gpu_types)
     return Made(scenario.nodes, table, f"{log.source}; {profiles.source}", log, treated, workload)
 
 

@@ -54,6 +54,9 @@ class PlacementExplanation:
         How much longer it is expected to run, and the range of 8 cases in 10, where that is not certain.
     in_time
         Probability that it meets its due date, where that is not certain; ``None``: it is, or there is none.
+    by_limit
+        Whether its end is that of its declared limit, so that it may end earlier; ``False``: it has none, and its end
+        is a guess; ``None``: neither.
     """
 
     reason: Reason
@@ -71,6 +74,7 @@ class PlacementExplanation:
     expected_s: float | None = None
     likely_s: tuple[float, ...] = ()
     in_time: float | None = None
+    by_limit: bool | None = None
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> PlacementExplanation:
@@ -98,7 +102,7 @@ class PlacementExplanation:
             why = "the cheapest configuration" + ("" if self.spare_s is None else " that meets its due date")
             return f"{head}: {why} ({self.cost:.4g} for energy); {ends}"
         if self.reason is Reason.FASTEST:
-            late = "late in any case" if self.expected_s is None else "expected to be late"
+            late = "late in any case" if self._certain else "expected to be late"
             return f"{head}: the fastest one, as it is {late}; {ends}"
         why_not = "is free, but left to other jobs" if self.alternative_fits else "does not fit now"
         if self.reason is Reason.LATE:
@@ -106,9 +110,13 @@ class PlacementExplanation:
         meets = "" if self.spare_s is None else "it meets its due date there; "
         return f"{head}: {meets}a cheaper one ({self.cheapest_cost:.4g} instead of {self.cost:.4g}) {why_not}; {ends}"
 
+    @property
+    def _certain(self) -> bool:
+        return self.expected_s is None and self.by_limit is None
+
     def _ends(self) -> str:
         if self.expected_s is None:
-            return _ends(self.spare_s)
+            return _ends(self.spare_s, self.by_limit)
         low, high = self.likely_s
         likely = f"{_span(low)} to {_span(high)} in 8 of 10 cases"
         if self.spare_s is None or self.in_time is None:
@@ -121,7 +129,7 @@ class PlacementExplanation:
         if self.due_at_submission:
             late = f"; {_DUE_BEFORE}"
         elif self.spare_s is not None and self.spare_s < 0:
-            sure = "will" if self.expected_s is None else "is expected to"
+            sure = "will" if self._certain else "is expected to"
             late = f"; it {sure} be late by {_span(-self.spare_s)} or more"
         if self.reason is Reason.DISPLACED:
             whom = _listed(self.takers, self.other_takers)
@@ -169,7 +177,10 @@ def _chance(probability: float) -> str:
     return "over 90%" if probability > 0.5 else "under 10%"
 
 
-def _ends(spare_s: float | None) -> str:
+def _ends(spare_s: float | None, by_limit: bool | None) -> str:
     if spare_s is None:
         return "it has no due date"
-    return f"it ends {_span(abs(spare_s))} {'before' if spare_s >= 0 else 'after'} its due date"
+    when = f"{_span(abs(spare_s))} {'before' if spare_s >= 0 else 'after'} its due date"
+    if by_limit:
+        return f"it ends by its time limit, {when} at the latest"
+    return f"it ends {when}" if by_limit is None else f"it is expected to end {when}"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from commonwatt.model.fields import AnswerModel, ResultModel, quantity
+from commonwatt.model.results import PolicyResult
 
 __all__ = [
     "Assumption",
+    "RunService",
     "SavingInterval",
     "StudyLog",
     "StudyPolicy",
@@ -66,11 +68,21 @@ class WaterfallStep(ResultModel):
     assumes: str = quantity("what has to be true")
 
 
+class RunService(ResultModel):
+    """A run as a study keeps it: its result, and what each job got."""
+
+    result: PolicyResult = quantity("the result")
+    tenants: tuple[str, ...] = quantity("tenants")
+    tenant: tuple[int, ...] = quantity("index of each job's tenant")
+    wait_s: tuple[float, ...] = quantity("time from submission to first start of each job", "s")
+    slowdown: tuple[float, ...] = quantity("bounded slowdown of each job")
+
+
 class StudyTenant(ResultModel):
-    """How long the jobs of a tenant waited under a policy; means over periods and seeds, but for the longest."""
+    """How long the jobs of a tenant waited under a policy: all its jobs of all periods and seeds together."""
 
     tenant: str = quantity("name of the tenant")
-    jobs: float = quantity("jobs, mean of a period")
+    jobs: float = quantity("jobs of all periods, mean of the seeds")
     p50_wait_s: float = quantity("median", "s")
     p95_wait_s: float = quantity("95th percentile", "s")
     p99_wait_s: float = quantity("99th percentile", "s")
@@ -78,7 +90,10 @@ class StudyTenant(ResultModel):
 
 
 class StudyPolicy(ResultModel):
-    """A policy on all periods under the conservative settings; means over periods and seeds, but for the longest."""
+    """A policy on all periods under the conservative settings.
+
+    Waits and slowdowns are of all jobs of all periods and seeds together; energy and cost are means of the periods.
+    """
 
     policy: str = quantity("name of the policy")
     role: Role = quantity("what it is here")

@@ -68,7 +68,7 @@ class Explainer:
         """Return what is expected of *job* in configuration *row*, and how surely; nothing where it is certain."""
         p = self.problem
         if p.outcomes is None:
-            return {}
+            return {} if p.by_limit is None else {"by_limit": bool(p.by_limit[job])}
         ends_s = begins_s + p.time_s[row] * p.outcomes[job]
         in_time = float(np.mean(p.now_s + ends_s <= p.due_s[job])) if np.isfinite(p.due_s[job]) else None
         likely_s = tuple(float(q) for q in np.quantile(ends_s, (0.1, 0.9)))

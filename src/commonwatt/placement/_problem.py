@@ -98,6 +98,7 @@ class PlacementProblem:
     use_every_node: bool = False  # constraint (4n)
     background: Background | None = None
     # what is not known
+    by_limit: Bools | None = None  # [J] ``time_s`` is until the job's limit; False: it is a guess; None: it is neither
     outcomes: Floats | None = None  # [J, Q] equally likely remaining times, relative to ``time_s``; None: certain
     attained_gpu_s: Floats | None = None  # [J] GPU time had so far, where nothing is known of run times
     locked: bool = False  # running jobs may be neither stopped nor moved; they have no row but the one they stay in

@@ -16,9 +16,11 @@ from commonwatt.report.study_text import (
     about,
     headline,
     interval_text,
+    left_out,
     longer_waits,
     policy_of,
     signed_pct,
+    treated,
 )
 
 __all__ = ["render_study"]
@@ -72,6 +74,7 @@ def _loud(result: StudyResult) -> str:
         parts.append("Every scheduler here is told every run time exactly. No real one is: these are upper limits.")
     if not result.about.names_gpu_types and len(result.about.gpu_types) > 1:
         parts.append("The log names no GPU type, so schedulers choose it: compare this with thrifty EASY, not with 0.")
+    parts += left_out(result)
     if not result.finished:
         parts.append("Not all runs are done: run the same command again to go on.")
     return "".join(f'<p class="loud">{escape(part)}</p>' for part in parts)
@@ -276,7 +279,7 @@ def _wait(tenant: StudyTenant | None, field: str) -> float | None:
 
 def _treatments(result: StudyResult) -> Iterator[str]:
     for how, count in result.about.treatments.items():
-        yield f"<li>{count:,} {escape(how)}</li>"
+        yield f"<li>{escape(treated(how, count))}</li>"
     if not result.about.treatments:
         yield "<li>none</li>"
 

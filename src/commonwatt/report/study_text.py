@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = [
-    "STEP_NAMES", "about", "headline", "interval_text", "longer_waits", "policies_table", "policy_of", "signed_pct",
-    "waterfall_table",
+    "STEP_NAMES", "about", "headline", "interval_text", "left_out", "longer_waits", "policies_table", "policy_of",
+    "signed_pct", "treated", "waterfall_table",
 ]  # fmt: skip
 
 STEP_NAMES = {
@@ -65,7 +65,11 @@ def interval_text(result: StudyResult) -> str:
 def about(result: StudyResult) -> str:
     """Return who the study is about."""
     log = result.about
-    of_periods = f", {fmt.plural(log.weeks, 'period')} of {log.days:g} days" if log.weeks > 1 else ""
+    of_periods = (
+        f", {fmt.plural(log.weeks, 'period')} of {log.days:g} day{'' if log.days == 1 else 's'}"
+        if log.weeks > 1
+        else ""
+    )
     return (
         f"{fmt.plural(log.jobs, 'job')} of {fmt.plural(log.tenants, 'tenant')} on {fmt.plural(log.nodes, 'node')} with "
         f"{fmt.plural(log.gpus, 'GPU')} ({', '.join(log.gpu_types)}){of_periods}; window {fmt.duration(log.window_s)}, "
@@ -81,6 +85,19 @@ def longer_waits(result: StudyResult) -> list[tuple[StudyTenant, StudyTenant]]:
     after = {tenant.tenant: tenant for tenant in ours.tenants}
     pairs = [(tenant, after[tenant.tenant]) for tenant in today.tenants if tenant.tenant in after]
     return sorted(pairs, key=lambda pair: (pair[0].p95_wait_s - pair[1].p95_wait_s, pair[0].tenant))
+
+
+def treated(how: str, count: int) -> str:
+    """Return how many jobs were not taken as logged, and what was done, in words."""
+    if not how.startswith("left out: "):
+        return f"{count:,} {how}"
+    return f"{fmt.plural(count, 'job')} {how if count > 1 else how.replace('they request', 'it requests')}"
+
+
+def left_out(result: StudyResult) -> list[str]:
+    """Return the jobs left out as the cluster cannot run them, a sentence for each reason."""
+    counts = result.about.treatments
+    return [f"{treated(how, count)}." for how, count in counts.items() if how.startswith("left out: ")]
 
 
 def waterfall_table(result: StudyResult) -> Table:

@@ -26,6 +26,7 @@ from commonwatt.simulation.record import EventColumns, JobColumns, Record, Sampl
 from commonwatt.simulation.reference import reference_runs
 from commonwatt.simulation.runner import Prepared
 from commonwatt.simulation.summary import account_columns, policy_result, service_fields, why_late, window_fields
+from commonwatt.simulation.waiting import bounded_slowdown
 from commonwatt.simulation.window import Window
 
 __all__ = ["AS_LOGGED", "LogReplay", "replay_log"]
@@ -205,7 +206,8 @@ def _record(prepared: Prepared, run: _Meters, start_s: Floats, end_s: Floats, lo
         **window_fields(window, jobs, gpus),
         preemptions=0, migrations=0, decisions=0,
     )  # fmt: skip
-    return Record(AS_LOGGED, cluster, result, jobs, segments, samples, _events(cluster, jobs, segments))
+    slowdown = bounded_slowdown(jobs, window.reference, rows)
+    return Record(AS_LOGGED, cluster, result, jobs, segments, samples, _events(cluster, jobs, segments), slowdown)
 
 
 def _jobs(prepared: Prepared, ledger: Ledger, start_s: Floats, end_s: Floats) -> JobColumns:

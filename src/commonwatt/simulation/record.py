@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.results import PolicyResult
+from commonwatt.model.study_results import RunService
 
 __all__ = ["EventColumns", "JobColumns", "Record", "SampleColumns", "Segments"]
 
@@ -91,3 +92,16 @@ class Record:
     segments: Segments
     samples: SampleColumns
     events: EventColumns
+    slowdown: Floats = field(default_factory=lambda: np.zeros(0))  # bounded slowdown of each job
+
+    def service(self) -> RunService:
+        """Return what each job got, which percentiles over several runs need."""
+        tenants = tuple(dict.fromkeys(self.jobs.tenant))
+        at = {name: k for k, name in enumerate(tenants)}
+        return RunService(
+            result=self.result,
+            tenants=tenants,
+            tenant=tuple(at[name] for name in self.jobs.tenant),
+            wait_s=tuple((self.jobs.began_s - self.jobs.submit_s).tolist()),
+            slowdown=tuple(self.slowdown.tolist()),
+        )

@@ -23,6 +23,7 @@ from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.results import PolicyResult, SimulationResult, Spread, SweepPolicy, SweepResult
 from commonwatt.model.scenario import PolicySpec, Scenario
+from commonwatt.model.study_results import RunService
 from commonwatt.placement import lower_bound
 from commonwatt.planning.capacity import Past
 from commonwatt.simulation.compose import run_policy, slowdowns
@@ -135,11 +136,11 @@ def run_seeds(
         _register_ray()
     bounds = _parallel([(Prepared.lower_bound, (p,)) for p in prepared], jobs, backend)
     runs = [
-        (p, spec, bound, k == 0)
+        (p, spec, bound, _whole if k == 0 else _result_of)
         for k, (p, bound) in enumerate(zip(prepared, bounds, strict=True))
         for spec in p.scenario.policies
     ]
-    outcomes: dict[int, Record | PolicyResult] = {}
+    outcomes: dict[int, Any] = {}
     try:
         for k, outcome in _finished(runs, jobs, backend, listener):
             outcomes[k] = outcome  # noqa: PERF403 - what is done is kept
@@ -150,23 +151,22 @@ def run_seeds(
 
 def run_each(
     prepared: Sequence[Prepared], *, jobs: int = 1, listener: Listener | None = None
-) -> Iterator[tuple[int, PolicyResult]]:
+) -> Iterator[tuple[int, RunService]]:
     """Run the first policy of each of *prepared*, which may differ in everything; yields them as they finish.
 
-    Yields the index into *prepared* and the result, whose lower bound is 0: it is not computed.
+    Yields the index into *prepared* and the result with what each job got; its lower bound is 0: it is not computed.
     """
-    runs = [(p, p.scenario.policies[0], 0.0, False) for p in prepared]
-    for k, outcome in _finished(runs, jobs, "loky", listener):
-        yield k, outcome.result if isinstance(outcome, Record) else outcome
+    yield from _finished([(p, p.scenario.policies[0], 0.0, Record.service) for p in prepared], jobs, "loky", listener)
 
 
 def _finished(
-    runs: Sequence[tuple[Prepared, PolicySpec, float, bool]], jobs: int, backend: Backend, listener: Listener | None
-) -> Iterator[tuple[int, Record | PolicyResult]]:
-    """Yield the outcome of each run as it ends, with its index."""
+    runs: Sequence[tuple[Prepared, PolicySpec, float, Callable[[Record], T]]], jobs: int, backend: Backend,
+    listener: Listener | None,
+) -> Iterator[tuple[int, T]]:  # fmt: skip
+    """Yield what is kept of each run as it ends, with its index."""
     with ExitStack() as stack:
         if jobs == 1 or len(runs) == 1:
-            finished: Iterator[tuple[int, Record | PolicyResult]] = (
+            finished: Iterator[tuple[int, T]] = (
                 (k, _one(*run, on_tick=_on_tick(listener, run[1].label))) for k, run in enumerate(runs)
             )
         else:
@@ -203,8 +203,8 @@ def _on_tick(listener: Listener | None, label: str) -> Callable[[float], None]:
 
 
 def _elsewhere(
-    k: int, board: Path, prepared: Prepared, spec: PolicySpec, bound: float, keep: bool
-) -> tuple[int, Record | PolicyResult]:
+    k: int, board: Path, prepared: Prepared, spec: PolicySpec, bound: float, keep: Callable[[Record], T]
+) -> tuple[int, T]:
     """Run in a process of a pool, which ignores Ctrl-C so that the parent can collect finished runs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if not board.exists():  # another machine
@@ -217,12 +217,20 @@ def _elsewhere(
 
 
 def _one(
-    prepared: Prepared, spec: PolicySpec, bound: float, keep: bool, on_tick: Callable[[float], None] = lambda _: None
-) -> Record | PolicyResult:
+    prepared: Prepared, spec: PolicySpec, bound: float, keep: Callable[[Record], T],
+    on_tick: Callable[[float], None] = lambda _: None,
+) -> T:  # fmt: skip
     warm_up(spec)
     run = run_policy(prepared.scenario, spec, prepared.cluster, prepared.table, prepared.seed, on_tick, prepared.past)
-    record = record_of(run, spec.label, prepared.table, bound)
-    return record if keep else record.result
+    return keep(record_of(run, spec.label, prepared.table, bound))
+
+
+def _whole(record: Record) -> Record:
+    return record
+
+
+def _result_of(record: Record) -> PolicyResult:
+    return record.result
 
 
 def _parallel(tasks: list[tuple[Callable[..., T], tuple[Any, ...]]], jobs: int, backend: Backend) -> list[T]:

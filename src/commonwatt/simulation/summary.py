@@ -65,6 +65,7 @@ def record_of(run: PolicyRun, policy: str, table: JobArrays, lower_bound: float)
         segments=segments,
         samples=samples,
         events=_events(controller, events),
+        slowdown=np.zeros(0) if run.window is None else bounded_slowdown(jobs, run.window.reference, rows),
     )
 
 

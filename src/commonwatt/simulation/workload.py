@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt.data.series_files import FIRST_DATE_S, iso_moment
-from commonwatt.data.workload import Made, demand_before, make_workload, period_begins_s
+from commonwatt.data.workload import FitTypes, Made, demand_before, make_workload, period_begins_s
 from commonwatt.forecasting import PREDICTORS
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
@@ -21,12 +21,13 @@ from commonwatt.simulation.runner import Prepared
 __all__ = ["prepare"]
 
 
-def prepare(scenario: Scenario, folder: Path, seed: int) -> Prepared:
+def prepare(scenario: Scenario, folder: Path, seed: int, *, fit_types: FitTypes | None = None) -> Prepared:
     """Return the jobs and the cluster of *scenario*, whose paths are relative to *folder*.
 
-    Raises ``InputError`` on an invalid workload, and on jobs that no node can run.
+    Raises ``InputError`` on an invalid workload, and on jobs that no node can run. With *fit_types*, those of a log
+    that fit no node as requested are left out: on the GPU type they ran on (``own``), or on any.
     """
-    made = make_workload(scenario, folder, np.random.default_rng([seed, 0]))
+    made = make_workload(scenario, folder, np.random.default_rng([seed, 0]), fit_types=fit_types)
     cluster = Cluster.of(made.nodes)
     named = [tenant.name for tenant in scenario.tenants]
     if twice := [name for name in named if named.count(name) > 1]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from commonwatt.data.malleable import LACKING
 from commonwatt.model.study_file import StepName, StudyFile
 from commonwatt.model.study_results import Assumption
-from commonwatt.model.units import DAY_S
+from commonwatt.model.units import DAY_S, plural
 from commonwatt.studies.run import StudyPlan
 
 __all__ = ["STEP_ASSUMES", "STEP_SWITCH", "assumptions_of"]
@@ -69,7 +70,7 @@ def _of_jobs(plan: StudyPlan) -> list[Assumption]:
         Assumption(what="Size of jobs", value="as requested", drawn=False, switch="step resizing"),
         Assumption(
             what="GPU type of jobs",
-            value="the one the log names" if plan.names_types else "any, fastest first: the log names none",
+            value=_gpu_types(plan),
             drawn=False, switch="step thrifty-type",
         ),
         Assumption(what="Due dates", value=due, drawn=due.startswith("drawn"), switch="due_dates"),
@@ -85,6 +86,16 @@ def _of_jobs(plan: StudyPlan) -> list[Assumption]:
             value="one of the published ones, each equally likely", drawn=True, switch="workload.profiles",
         ),
     ]  # fmt: skip
+
+
+def _gpu_types(plan: StudyPlan) -> str:
+    if not plan.names_types:
+        return "any, fastest first: the log names none"
+    periods = [plan.prepared[plan.runs[0, week, 0]] for week in range(len(plan.starts))]
+    if lacking := sum(period.treatments.get(LACKING, 0) for period in periods):
+        has = "that the cluster lacks: any type it has, with the logged run time converted to its speed"
+        return f"the one the log names; {plural(lacking, 'job')} ran on a type {has}"
+    return "the one the log names"
 
 
 KNOWLEDGE = {

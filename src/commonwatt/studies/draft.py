@@ -10,8 +10,10 @@ from typing import Any
 
 from commonwatt.data.check import check, locate_input
 from commonwatt.data.files import load_yaml, parse_yaml, validate
+from commonwatt.data.guess import guess_format
 from commonwatt.data.inventory import read_inventory
 from commonwatt.data.log import JobLog
+from commonwatt.data.readers import READERS, read_log
 from commonwatt.data.scenario_draft import HOST_W, IDLE_PART, drafted_nodes
 from commonwatt.data.text import read_text
 from commonwatt.engines.slurm.parsing import host_names
@@ -110,7 +112,13 @@ def _of_scenario(scenario: Scenario, path: Path) -> StudyFile:
 
 
 def _of_log(path: Path, source: str | None, wishes: Wishes) -> StudyFile:
-    checked = check(path, source, wishes.columns)
+    try:
+        checked = check(path, source, wishes.columns)
+    except InputError:
+        if _lists_nodes(path):
+            expected = "a job log as LOG, and the nodes with --nodes"
+            raise InputError(expected, file=path, field="LOG", value="a list of nodes") from None
+        raise
     log = checked.log
     if log is None:
         raise InputError("a job log", file=path, value=checked.result.format)
@@ -162,6 +170,9 @@ def _nodes(path: Path) -> tuple[tuple[NodeSpec, ...], tuple[str, ...]]:
         if not nodes:
             raise InputError("at least one node", file=path, field="nodes")
         return nodes, ()
+    if kind := _log_format(path):
+        expected = "what `scontrol show node` printed, or a scenario; the log is LOG"
+        raise InputError(expected, file=path, field="--nodes", value=f"a job log ({kind})")
     inventory = read_inventory(text, host_names, file=path, host=platform.node() or "node")
     found = drafted_nodes(inventory.nodes)
     specs = [NodeSpec(**node.model_dump(exclude={"power_source"}), **_states(node)) for node in found]
@@ -177,6 +188,23 @@ def _nodes(path: Path) -> tuple[tuple[NodeSpec, ...], tuple[str, ...]]:
         left_out = plural(inventory.without_gpus, "node")
         assumed.append(f"left out, as without GPUs: {left_out}")
     return tuple(specs), tuple(assumed)
+
+
+def _lists_nodes(path: Path) -> bool:
+    try:
+        text = read_text(path)
+        return "JobID" not in text.split("\n", 1)[0] and bool(read_inventory(text, host_names, file=path).nodes)
+    except InputError:
+        return False
+
+
+def _log_format(path: Path) -> str | None:
+    """Return the format of a file that can only be a job log; ``None`` of any other."""
+    try:
+        kind = guess_format(path)
+        return kind if kind in READERS and len(read_log(kind, path)) else None
+    except InputError:
+        return None
 
 
 def _states(node: InitNode) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,11 @@ from pydantic import ValidationError
 from commonwatt import __version__
 from commonwatt.data.files import write_atomic
 from commonwatt.data.log import JobLog, time_of
-from commonwatt.data.workload import read_whole_log
+from commonwatt.data.workload import FitTypes, read_whole_log
 from commonwatt.model.errors import InputError
-from commonwatt.model.results import PolicyResult
 from commonwatt.model.scenario import Knowledge, LogWorkload, Scenario
 from commonwatt.model.study_file import StudyFile, StudyWorkload
+from commonwatt.model.study_results import RunService
 from commonwatt.model.units import DAY_S
 from commonwatt.simulation.as_logged import LogReplay, replay_log
 from commonwatt.simulation.compose import check_runs
@@ -31,6 +32,16 @@ __all__ = ["StudyInterruptedError", "StudyOutcome", "StudyPlan", "plan_study", "
 
 ROWS = "rows"
 """Folder of finished runs, below that of the study."""
+
+ROWS_VERSION = 2
+"""Of what is kept of a run: 2 has what each job got."""
+
+SOURCE = Path(__file__).resolve().parents[1]
+DECIDES = (
+    "capacity", "control", "data", "engines/simulated", "forecasting", "model", "optimize", "placement", "planning",
+    "runtimes", "simulation",
+)  # fmt: skip
+"""Packages whose code decides the result of a run: with other code, it is run again."""
 
 Following = Callable[[Sequence[Prepared]], AbstractContextManager[Listener]]
 
@@ -62,10 +73,10 @@ class StudyPlan:
 class StudyOutcome:
     """The results of a plan, by digest, and the log as it was."""
 
-    results: dict[str, PolicyResult]
+    results: dict[str, RunService]
     logged: dict[tuple[int, int], LogReplay]  # by period and seed; empty where the log does not tell
 
-    def of(self, plan: StudyPlan, row: int) -> list[list[PolicyResult | None]]:
+    def of(self, plan: StudyPlan, row: int) -> list[list[RunService | None]]:
         """Return the results of a row, [period][seed]; ``None``: not run yet."""
         return [
             [self.results.get(plan.runs[row, week, seed]) for seed in range(len(plan.seeds))]
@@ -101,25 +112,42 @@ def plan_study(file: StudyFile, folder: Path, seed: int) -> StudyPlan:
         for w, workload in enumerate(workloads):
             scenario = scenario_of(file, row, workload, names_types=names_types, knowledge=knowledge)
             for s, own in enumerate(seeds):
-                one = _prepared(scenario, folder, own, made)
+                one = _prepared(scenario, folder, own, made, "own" if names_types else "any")
                 runs[r, w, s] = _key(one)
                 prepared.setdefault(runs[r, w, s], one)
     starts = tuple(getattr(workload, "begin", None) or "its first submission" for workload in workloads)
     return StudyPlan(file, log, knowledge, names_types, starts, seeds, rows, runs, prepared)
 
 
-def _prepared(scenario: Scenario, folder: Path, seed: int, made: dict[tuple[str, int], Prepared]) -> Prepared:
-    """Return *scenario* with its jobs; those of equal workloads are *made* once."""
+def _prepared(
+    scenario: Scenario, folder: Path, seed: int, made: dict[tuple[str, int], Prepared], fit_types: FitTypes
+) -> Prepared:
+    """Return *scenario* with its jobs; those of equal workloads are *made* once.
+
+    Jobs that fit no node under the rules of today are left out, in every row alike.
+    """
     same = scenario.workload.model_dump_json() if scenario.workload is not None else "", seed
     if same not in made:
-        made[same] = prepare(scenario, folder, seed)
+        made[same] = prepare(scenario, folder, seed, fit_types=fit_types)
     found = replace(made[same], scenario=scenario)
     check_runs(scenario, found.cluster, found.table)
     return found
 
 
 def _key(prepared: Prepared) -> str:
-    return hashlib.sha256(f"{__version__} {prepared.seed} {prepared.digest()}".encode()).hexdigest()
+    return hashlib.sha256(
+        f"{__version__} {ROWS_VERSION} {code_digest()} {prepared.seed} {prepared.digest()}".encode()
+    ).hexdigest()
+
+
+@cache
+def code_digest() -> str:
+    """Return the SHA-256 of the source and the tables that decide the result of a run; read once a process."""
+    sha = hashlib.sha256()
+    for package in DECIDES:
+        for path in sorted(path for path in (SOURCE / package).rglob("*") if path.suffix in (".py", ".csv", ".json")):
+            sha.update(path.relative_to(SOURCE).as_posix().encode() + b"\0" + path.read_bytes())
+    return sha.hexdigest()
 
 
 def _knowledge(file: StudyFile, log: JobLog | None) -> Knowledge:
@@ -183,22 +211,22 @@ def _as_logged(plan: StudyPlan) -> Iterator[tuple[tuple[int, int], LogReplay]]:
             yield (week, seed), replay_log(plan.prepared[plan.runs[0, week, seed]], lower_bound=0.0)
 
 
-def _kept(folder: Path, plan: StudyPlan) -> Iterator[tuple[str, PolicyResult]]:
+def _kept(folder: Path, plan: StudyPlan) -> Iterator[tuple[str, RunService]]:
     """Yield the runs of *plan* that an earlier study finished; what cannot be read is run again."""
     for key in plan.prepared:
         try:
             text = (folder / ROWS / f"{key}.json").read_text(encoding="utf-8")
-            yield key, PolicyResult.model_validate_json(text)
+            yield key, RunService.model_validate_json(text)
         except (FileNotFoundError, ValidationError):
             continue
         except OSError as error:
             raise InputError(f"a readable folder ({error.strerror})", field="--out", value=folder) from None
 
 
-def _keep(folder: Path, key: str, result: PolicyResult) -> None:
+def _keep(folder: Path, key: str, run: RunService) -> None:
     try:
         (folder / ROWS).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"a writable folder ({error.strerror})", field="--out", value=folder) from None
-    kept = result.model_copy(update={"scheduler_s": None})
-    write_atomic(folder / ROWS / f"{key}.json", kept.model_dump_json(indent=1) + "\n")
+    kept = run.model_copy(update={"result": run.result.model_copy(update={"scheduler_s": None})})
+    write_atomic(folder / ROWS / f"{key}.json", kept.model_dump_json() + "\n")

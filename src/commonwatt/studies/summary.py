@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from commonwatt import __version__
-from commonwatt.model.results import PolicyResult, TenantResult
-from commonwatt.model.study_results import StudyLog, StudyPolicy, StudyResult, StudyTenant, WaterfallStep
+from commonwatt.model.arrays import Floats
+from commonwatt.model.results import PolicyResult
+from commonwatt.model.study_results import RunService, StudyLog, StudyPolicy, StudyResult, StudyTenant, WaterfallStep
 from commonwatt.simulation.as_logged import AS_LOGGED
+from commonwatt.simulation.summary import percentiles_s
 from commonwatt.studies.assumptions import STEP_ASSUMES, STEP_SWITCH, assumptions_of
 from commonwatt.studies.rows import BASELINE, StudyRow
 from commonwatt.studies.run import StudyOutcome, StudyPlan
@@ -17,7 +19,7 @@ from commonwatt.studies.savings import interval, mean, saved_pct
 
 __all__ = ["study_result"]
 
-Table = list[list[PolicyResult | None]]  # [period][seed]
+Table = list[list[RunService | None]]  # [period][seed]
 MOST_VALUED_PCT = 20.0
 """Part of the energy that may be valued, not metered, without a note."""
 _UNKNOWN: Table = [[None]]
@@ -49,13 +51,13 @@ def study_result(plan: StudyPlan, outcome: StudyOutcome) -> StudyResult:
     )
 
 
-def _flat(table: Table) -> Iterator[PolicyResult | None]:
+def _flat(table: Table) -> Iterator[RunService | None]:
     for row in table:
         yield from row
 
 
 def _numbers(table: Table, of: Callable[[PolicyResult], float | None]) -> list[float | None]:
-    return [None if result is None else of(result) for result in _flat(table)]
+    return [None if result is None else of(result.result) for result in _flat(table)]
 
 
 def _energy(table: Table) -> list[float | None]:
@@ -118,7 +120,7 @@ def _waterfall(plan: StudyPlan, tables: Sequence[Table]) -> Iterator[WaterfallSt
     base = tables[0]
     yield WaterfallStep(
         step=BASELINE, energy_kwh=mean(_energy(base)), cost=mean(_cost(base)), saved_pct=0.0, cost_saved_pct=0.0,
-        alone_pct=None, alone_cost_pct=None, alone_against=None, p95_wait_s=_mean_of(base, "p95_wait_s"),
+        alone_pct=None, alone_cost_pct=None, alone_against=None, p95_wait_s=_p95_wait_s(base),
         longest_wait_s=_most_of(base, "longest_wait_s"), switch="baseline",
         assumes="What the cluster runs today, simulated with the jobs of the log.",
     )  # fmt: skip
@@ -139,15 +141,18 @@ def _waterfall(plan: StudyPlan, tables: Sequence[Table]) -> Iterator[WaterfallSt
             alone_pct=saved_pct(_energy(alone), _energy(against)),
             alone_cost_pct=saved_pct(_cost(alone), _cost(against)),
             alone_against="planning" if row.against else "baseline",
-            p95_wait_s=_mean_of(there, "p95_wait_s"),
+            p95_wait_s=_p95_wait_s(there),
             longest_wait_s=_most_of(there, "longest_wait_s"),
             switch=STEP_SWITCH[row.step],
             assumes=STEP_ASSUMES[row.step] + ("" if known else " The price given here is constant."),
         )
 
 
-def _mean_of(table: Table, name: str) -> float | None:
-    return mean(_numbers(table, lambda result: getattr(result, name)))
+def _p95_wait_s(table: Table) -> float | None:
+    """Return the percentile over the jobs of all periods and seeds; ``None`` if a run is missing."""
+    runs = [run for run in _flat(table) if run is not None]
+    known = runs and len(runs) == sum(map(len, table))
+    return float(np.percentile(np.concatenate([run.wait_s for run in runs]), 95)) if known else None
 
 
 def _most_of(table: Table, name: str) -> float | None:
@@ -159,7 +164,7 @@ def _most_of(table: Table, name: str) -> float | None:
 def _policies(plan: StudyPlan, tables: Sequence[Table], outcome: StudyOutcome) -> Iterator[StudyPolicy]:
     if outcome.logged:
         weeks, seeds = len(plan.starts), len(plan.seeds)
-        logged: Table = [[outcome.logged[w, s].record.result for s in range(seeds)] for w in range(weeks)]
+        logged: Table = [[outcome.logged[w, s].record.service() for s in range(seeds)] for w in range(weeks)]
         yield _policy(AS_LOGGED, "as-logged", None, logged, tables[0])
     for row, table in zip(plan.rows, tables, strict=True):
         if row.kind in ("baseline", "alternative", "ours") and all(result is not None for result in _flat(table)):
@@ -169,14 +174,10 @@ def _policies(plan: StudyPlan, tables: Sequence[Table], outcome: StudyOutcome) -
 
 
 def _policy(name: str, role: str, row: StudyRow | None, table: Table, base: Table) -> StudyPolicy:
-    results = [result for result in _flat(table) if result is not None]
-    means = {
-        field: float(np.mean([getattr(result, field) for result in results]))
-        for field in (
-            "mean_wait_s", "p50_wait_s", "p95_wait_s", "p99_wait_s", "mean_total_wait_s", "slowdown_p50",
-            "slowdown_p99", "tail_s",
-        )
-    }  # fmt: skip
+    runs = [run for run in _flat(table) if run is not None]
+    results = [run.result for run in runs]
+    wait_s, slowdown = (np.concatenate([getattr(run, name) for run in runs]) for name in ("wait_s", "slowdown"))
+    jobs = [result.jobs for result in results]
     return StudyPolicy(
         policy=name,
         role=role,
@@ -186,11 +187,15 @@ def _policy(name: str, role: str, row: StudyRow | None, table: Table, base: Tabl
         saved_pct=saved_pct(_energy(table), _energy(base)),
         unfinished_pct=_unfinished_pct(table),
         gpu_utilization=mean([result.window_gpu_utilization for result in results]),
-        longest_wait_s=max(result.longest_wait_s for result in results),
+        mean_wait_s=float(wait_s.mean()),
+        **percentiles_s(wait_s),
+        mean_total_wait_s=float(np.average([result.mean_total_wait_s for result in results], weights=jobs)),
+        slowdown_p50=float(np.percentile(slowdown, 50)),
+        slowdown_p99=float(np.percentile(slowdown, 99)),
+        tail_s=float(np.mean([result.tail_s for result in results])),
         unfairness_worst=mean([result.finish_time_fairness.worst for result in results]),
         most_starts=max(result.most_starts for result in results),
-        tenants=tuple(_tenants(results)),
-        **means,
+        tenants=tuple(_tenants(runs, seeds=len(table[0]))),
     )
 
 
@@ -200,22 +205,15 @@ def _unfinished_pct(table: Table) -> float | None:
     return None if valued is None or not whole else 100.0 * valued / whole
 
 
-def _tenants(results: Sequence[PolicyResult]) -> list[StudyTenant]:
-    by_name: dict[str, list[TenantResult]] = {}
-    for result in results:
-        for tenant in result.tenants:
-            by_name.setdefault(tenant.tenant, []).append(tenant)
-    rows = [
-        StudyTenant(
-            tenant=name,
-            jobs=sum(tenant.jobs for tenant in own) / len(results),
-            p50_wait_s=float(np.mean([tenant.p50_wait_s for tenant in own])),
-            p95_wait_s=float(np.mean([tenant.p95_wait_s for tenant in own])),
-            p99_wait_s=float(np.mean([tenant.p99_wait_s for tenant in own])),
-            longest_wait_s=max(tenant.longest_wait_s for tenant in own),
-        )
-        for name, own in by_name.items()
-    ]
+def _tenants(runs: Sequence[RunService], seeds: int) -> list[StudyTenant]:
+    """Return the waits of each tenant over the jobs of all *runs*, which are every period once for each seed."""
+    by_name: dict[str, list[Floats]] = {}
+    for run in runs:
+        wait_s, tenant = np.array(run.wait_s), np.array(run.tenant)
+        for k, name in enumerate(run.tenants):
+            by_name.setdefault(name, []).append(wait_s[tenant == k])
+    own = {name: np.concatenate(parts) for name, parts in by_name.items()}
+    rows = [StudyTenant(tenant=name, jobs=len(wait) / seeds, **percentiles_s(wait)) for name, wait in own.items()]
     return sorted(rows, key=lambda row: (-row.jobs, row.tenant))
 
 
@@ -230,8 +228,8 @@ def _notes(plan: StudyPlan, base: Table) -> Iterator[str]:
         )
     if len(plan.starts) > 1:
         yield (
-            f"Energy, cost and waits are means of {len(plan.starts)} periods: a percentile is the mean of theirs, the "
-            "longest wait the longest of all."
+            f"Energy and cost are means of {len(plan.starts)} periods; waits and their percentiles are of all jobs of "
+            "all periods."
         )
     if len(plan.starts) == 1 and len(plan.seeds) == 1:
         yield "One period and one seed: how much the saving would differ in another week is not known."
