@@ -21,7 +21,7 @@ ROOT = Path(commonwatt.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 DECISIONS = {"forecasting", "capacity", "placement", "partitioning", "mapping", "timeslicing", "runtimes"}
 BELOW_THE_CONTROL_PLANE = {"optimize",
-    "model", "placement", "forecasting", "capacity", "planning", "control", "engines", "store", "data",
+    "model", "placement", "forecasting", "capacity", "runtimes", "planning", "control", "engines", "store", "data",
     "simulation",  # only to estimate savings
 }  # fmt: skip
 # Packages of ours that each package may import, besides itself.

@@ -68,6 +68,26 @@ def test_a_profile_is_measured_written_and_simulated(folder):
     assert again.document["input_digest"] == ran.document["input_digest"]
 
 
+def test_a_training_that_ends_early_is_told(folder):
+    """Of 3 epochs the first does not count: 2 are left of the 7 that were to be measured."""
+    (folder / "train.py").write_text(TRAINING.replace("epochs(1000)", "epochs(3)"))
+    command = ("--device", "cpu", "--gpus", 1, "--epochs", 7, "--seconds", 0, "--overwrite")
+    done = run("profile", *command, "--json", "--", sys.executable, "train.py")
+    assert done.code == 0, done.err
+    assert (done.document["asked_epochs"], done.document["measured_epochs"]) == (7, 2)
+    assert "only 2 of 7 epochs measured: the training ended early" in done.err
+    (point,) = load_yaml(folder / "train.profile.yaml", TrainingProfile).points
+    assert (point.epochs, point.asked_epochs, point.is_short) == (2, 7, True)
+    shown = run("profile", *command, "--", sys.executable, "train.py")
+    assert "2 of 7" in shown.out
+
+
+def test_a_training_that_goes_on_is_measured_as_asked(folder):
+    done = run("profile", *FAST, "--gpus", 1, "--json", "--", sys.executable, "train.py")
+    assert done.document["asked_epochs"] == 2 <= done.document["measured_epochs"]
+    assert "only" not in done.err
+
+
 def test_what_is_there_stays_unless_asked(folder):
     (folder / "p.yaml").write_text("mine")
     command = ("profile", *FAST, "--gpus", 1, "--out", "p.yaml", "--", sys.executable, "train.py")

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
+import select
+import signal
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +27,32 @@ from commonwatt.model.timeslice_file import ModelServerSpec as TimesliceServer
 from tests.cli.console import SCRIPT, run, write
 
 NODES = [{"name": "n", "gpu_type": "V100", "gpus": 1, "idle_w": 1, "gpu_w": 1}]
+
+
+def document(server: subprocess.Popen[bytes], log: Path, limit_s: float = 120.0) -> bytes:
+    """Return the JSON document a server prints; one that ends or hangs fails with its log and where its threads are.
+
+    *server* was started with PYTHONFAULTHANDLER, and *log* is its standard error.
+    """
+    out, until_s = b"", time.monotonic() + limit_s
+    while not out.endswith(b"\n}\n"):
+        if not select.select([server.stdout], [], [], max(0.0, until_s - time.monotonic()))[0]:
+            server.send_signal(signal.SIGABRT)
+            server.wait()
+            pytest.fail(f"nothing was printed for {limit_s:g} s but {out!r}; its log:\n{log.read_text()}")
+        more = os.read(server.stdout.fileno(), 65_536)
+        out += more or pytest.fail(f"it ended; its log:\n{log.read_text()}")
+    return out
+
+
+def test_a_server_that_hangs_fails_with_its_log_and_threads(tmp_path):
+    hangs = "import sys, time\ndef waits_for_ever():\n  print('began', file=sys.stderr, flush=True); time.sleep(600)\n"
+    command, log = [sys.executable, "-X", "faulthandler", "-c", hangs + "waits_for_ever()"], tmp_path / "log"
+    with log.open("w") as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as server:
+        while "began" not in log.read_text():
+            time.sleep(0.02)
+        with pytest.raises(pytest.fail.Exception, match=r"(?s)began.*most recent call first.*waits_for_ever"):
+            document(server, log, limit_s=0.1)
 
 
 @pytest.fixture
@@ -125,11 +156,13 @@ def test_what_is_in_the_environment_of_a_job_is_in_no_log(tmp_path):
     command = [SCRIPT, "serve", config, "--port", "0", "--json", "--log-level", "debug"]
     job = {"name": "j", "environment": {"SECRET": secret}, "times_s": {"V100": {1: 1}}}
     says = (sys.executable, "-I", "-c", f"import os; open({str(there)!r}, 'w').write(os.environ['SECRET'])")
-    with (tmp_path / "log").open("w") as log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log) as server:
+    dumps = {**os.environ, "PYTHONFAULTHANDLER": "1"}  # for document()
+    with (
+        (tmp_path / "log").open("w") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=dumps) as server,
+    ):
         try:
-            out = server.stdout.readline()
-            while not out.endswith(b"\n}\n"):
-                out += server.stdout.readline() or pytest.fail((tmp_path / "log").read_text())
+            out = document(server, tmp_path / "log")
             token = re.search(r"cw_\S+[A-Za-z0-9_-]", (tmp_path / "log").read_text()).group()
             with Client(json.loads(out)["url"], token) as operator:
                 tenant = operator.add_token("a", "x").token

@@ -10,9 +10,11 @@ from commonwatt.cli.output import json_option, print_json, say
 from commonwatt.cli.remote import JOB, asked_of_jobs, connected, plain, server_option, show, when
 
 if TYPE_CHECKING:
-    from commonwatt.model.live_results import JobState
+    from collections.abc import Sequence
 
-__all__ = ["cancel", "explain", "hold", "jobs", "log", "release"]
+    from commonwatt.model.live_results import JobConfiguration, JobState
+
+__all__ = ["cancel", "expected_run_time", "explain", "hold", "jobs", "log", "release"]
 
 STATUSES = ("waiting", "running", "completed", "failed", "cancelled")
 
@@ -120,6 +122,8 @@ def explain(job: int, *, url: str | None, as_json: bool) -> None:
     ):  # fmt: skip
         if moment is not None:
             click.echo(f"  {what:<15} {when(moment, now_s)}")
+    if (said := expected_run_time(why.configurations or ())) is not None:
+        click.echo(f"  run time        {said}")
     if why.configurations:
         ways = ", ".join(
             f"{c.gpus} x {c.gpu_type}: {c.time_s:,.0f} s ({c.source})" for c in why.configurations[:_SHOWN]
@@ -128,6 +132,19 @@ def explain(job: int, *, url: str | None, as_json: bool) -> None:
     for event in why.history[-_SHOWN:]:
         at = datetime.fromtimestamp(event.time_s, UTC).isoformat(sep=" ", timespec="seconds")
         click.echo(plain(f"  {at[:19]}Z  {event.kind:<11} {event.sentence}"))
+
+
+def expected_run_time(configurations: Sequence[JobConfiguration]) -> str | None:
+    """Say where the run time comes from, where that is other jobs; the first of the configurations speaks for all."""
+    known = next((c for c in configurations if c.earlier_jobs is not None), None)
+    if known is None:
+        return None
+    time_s = known.time_s
+    span = (
+        f"{time_s:.0f} s" if time_s < 120 else f"{time_s / 60:.0f} min" if time_s < 7200 else f"{time_s / 3600:.1f} h"
+    )
+    jobs = "1 earlier job" if known.earlier_jobs == 1 else f"{known.earlier_jobs} earlier jobs"
+    return f"expected {span}, from {jobs} of this {known.alike}"
 
 
 @click.command()

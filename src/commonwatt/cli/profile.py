@@ -148,15 +148,21 @@ def _measure(plan: ProfilePlan, hardware: Hardware, out: Path) -> ProfileResult:
     text = profile.model_dump_json(exclude={"measured_at", "host"})
     return ProfileResult(
         version=__version__, seed=0, input_digest=hashlib.sha256(text.encode()).hexdigest(), profile=profile,
-        written=str(out), wall_s=perf_counter() - began,
+        written=str(out), wall_s=perf_counter() - began, asked_epochs=plan.limits.epochs,
+        measured_epochs=min(point.epochs for point in profile.points),
     )  # fmt: skip
 
 
 def _told(point: TrainingPoint | FailedPoint) -> str:
     gpus = "1 GPU" if point.gpus == 1 else f"{point.gpus} GPUs"
     where = gpus if point.clock_mhz is None else f"{gpus} at {point.clock_mhz:g} MHz"
-    reason = getattr(point, "reason", None)
-    return f"{where}: {reason}" if reason is not None else f"{where}: an epoch takes {point.epoch_s:.4g} s"  # type: ignore[union-attr]
+    if (reason := getattr(point, "reason", None)) is not None:
+        return f"{where}: {reason}"
+    told = f"{where}: an epoch takes {point.epoch_s:.4g} s"  # type: ignore[union-attr]
+    if point.is_short:  # type: ignore[union-attr]
+        asked = f"only {point.epochs} of {point.asked_epochs} epochs"  # type: ignore[union-attr]
+        told += f" ({asked} measured: the training ended early, or --limit has passed)"
+    return told
 
 
 def _show(result: ProfileResult) -> None:
@@ -174,6 +180,6 @@ def _show(result: ProfileResult) -> None:
         table.add_row(
             str(point.gpus), "own" if point.clock_mhz is None else f"{point.clock_mhz:g}", f"{point.epoch_s:.4g}",
             f"{same.epoch_s / point.epoch_s:.2f}", "unknown" if point.gpu_w is None else f"{point.gpu_w:.4g}",
-            str(point.epochs),
+            f"{point.epochs} of {point.asked_epochs}" if point.is_short else str(point.epochs),
         )  # fmt: skip
     Console().print(table)

@@ -20,7 +20,7 @@ from commonwatt.model.scenario import Knowledge
 from commonwatt.model.units import DAY_S
 from commonwatt.runtimes import JobFeatures, RuntimeDistribution, RuntimePredictor
 
-__all__ = ["OUTCOMES", "Beliefs", "Remaining", "relative_times", "requested_rows"]
+__all__ = ["FIRST_REVISION_S", "OUTCOMES", "Beliefs", "Remaining", "relative_times", "requested_rows"]
 
 OUTCOMES = 10
 PLANNED = 8  # the outcome with which backfill plans: the 85th percentile

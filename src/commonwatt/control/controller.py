@@ -10,10 +10,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from commonwatt.control.beliefs import Beliefs
+from commonwatt.control.beliefs import Beliefs, Remaining
 from commonwatt.control.capacity import Capacity, only_held, only_on
 from commonwatt.control.dry_run import DryRun, awake, without_nodes
-from commonwatt.control.engine import Engine, JobEnded, JobInterrupted, JobLeft, NodeView, Outcome, Start, Stop, Stopped
+from commonwatt.control.engine import (
+    Engine,
+    JobEnded,
+    JobInterrupted,
+    JobLeft,
+    JobProgress,
+    NodeView,
+    Outcome,
+    Start,
+    Stop,
+    Stopped,
+)
 from commonwatt.control.events import Event, EventKind, EventLog, Requester, Sample, cancelled_by, report_of
 from commonwatt.control.fair_share import DecayedUsage
 from commonwatt.control.job_registry import JobRegistry, Rules, Status
@@ -43,6 +54,8 @@ class Controller:
         Which jobs and nodes placement may use.
     beliefs
         What is believed of run times; ``None``: those of the jobs' tables.
+    remaining
+        Says what is left of jobs; ``None``, or where it returns that: what their epochs say.
     dry
         Whether decisions are only reported, not carried out.
     """
@@ -66,6 +79,9 @@ class Controller:
         self.capacity = capacity
         self.registry = JobRegistry(cluster)
         self.beliefs = beliefs
+        self.remaining: Callable[[Ints, float, JobProgress], Remaining | None] | None = None
+        if beliefs is not None:
+            self.remaining = beliefs.remaining
         self.scheduling = Scheduling()
         self.ledger = Ledger(cluster, tariff)
         self.log = EventLog()
@@ -347,7 +363,7 @@ class Controller:
         """Return the problem, the registry's row of each of its configurations, and the policy's schedule."""
         weights = np.array([self._weights.get(name, 1.0) for name in self.registry.tenants])
         progress, view, usage = self.engine.progress(handles), self._placeable(view), self._usage.gpu_s
-        left = None if self.beliefs is None else self.beliefs.remaining(handles, now_s, progress)
+        left = None if self.remaining is None else self.remaining(handles, now_s, progress)
         problem, rows = self.registry.problem(
             handles, now_s, self.rules, self._seen_tariff, progress, view, weights, usage, left, background
         )

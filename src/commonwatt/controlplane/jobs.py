@@ -26,7 +26,9 @@ class TimeFigure:
     gpus: int
     time_s: float
     gpu_w: float | None
-    source: str  # measured, predicted, similar, declared, time limit
+    source: str  # measured, predicted, similar, declared, history, time limit
+    earlier_jobs: int | None = None  # where the source is history: how many jobs it comes from
+    alike: str | None = None  # what these share: name or tenant
 
 
 def due_of(file: JobFile, submit_s: float) -> float | None:

@@ -8,13 +8,14 @@ counts: only work since its last snapshot is repeated. ``control.profiling`` dec
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from commonwatt.control.beliefs import FIRST_REVISION_S, Remaining
 from commonwatt.control.controller import Controller
-from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome, Reading
+from commonwatt.control.engine import JobEnded, JobInterrupted, JobProgress, Outcome, Reading
 from commonwatt.control.epoch_timer import EpochTimer
 from commonwatt.control.events import Event, EventKind
 from commonwatt.control.profiling import Probed, judge, next_probe, power_per_gpu_w
@@ -23,12 +24,14 @@ from commonwatt.control.scheduling import JobCondition, NodeCondition
 from commonwatt.controlplane.intent_log import WriteAheadEngine
 from commonwatt.controlplane.jobs import TimeFigure
 from commonwatt.controlplane.probe_queue import ProbeQueue, Sort
+from commonwatt.controlplane.run_times import LearnedRunTimes, features_of
 from commonwatt.controlplane.scaling_history import ScalingHistory
-from commonwatt.model.job_file import Configuration, Measurement, Source, Unprofilable
+from commonwatt.model.arrays import Ints
+from commonwatt.model.job_file import Configuration, Measurement, Source, Unprofilable, bounded_s
 from commonwatt.model.live import ProfilingSpec
 from commonwatt.model.units import MICRO
 from commonwatt.store.controller_store import Tick
-from commonwatt.store.records import JobRow
+from commonwatt.store.records import JobRow, JobStatus
 
 __all__ = ["FAILED_PROBES", "Profiler"]
 
@@ -55,6 +58,9 @@ class _Card:
     own: dict[Configuration, Measurement] = field(default_factory=dict)
     failed: dict[Configuration, Unprofilable] = field(default_factory=dict)
     refused: set[int] = field(default_factory=set)  # nodes on which the engine refused to start it
+    row: JobRow | None = None
+    began_s: float | None = None  # its run under an earlier controller
+    age_s: float = 0.0  # at which its run time was last predicted
 
     @property
     def configurations(self) -> list[Configuration]:
@@ -70,6 +76,8 @@ class _Run:
     nodes: tuple[int, ...]
     starts: int
     timer: EpochTimer
+    began_s: float = 0.0
+    base: float = 0.0  # epochs it had done
 
 
 @dataclass
@@ -97,14 +105,19 @@ class Profiler:
         How to measure; ``None``: new jobs are not measured, but the times of running jobs are still corrected.
     failed
         The setting ``FAILED_PROBES``, by job.
+    learned
+        Predicts run times that nobody declares; ``None``: the time limit is taken.
     """
 
     def __init__(
         self, controller: Controller, engine: WriteAheadEngine, written: Iterable[Mapping[str, Any]],
         spec: ProfilingSpec | None, failed: Mapping[str, Sequence[Sequence[Any]]] | None = None,
+        learned: LearnedRunTimes | None = None,
     ) -> None:  # fmt: skip
         self._controller, self._engine, self._spec, self._before = controller, engine, spec, failed or {}
-        self._history = ScalingHistory(written)
+        self._history, self._learned = ScalingHistory(written), learned
+        if learned is not None:
+            controller.remaining = self._remaining
         self._cards: dict[int, _Card] = {}  # by handle
         self._runs: dict[int, _Run] = {}
         self._probes: dict[int, _Probe] = {}  # by node
@@ -126,6 +139,7 @@ class Profiler:
         """Register a job with its configurations as declared, and the best times there are."""
         card = self._cards[handle] = _card(row, allowed, figures)
         card.own = {m.configuration: m for m in self._history.of_job(row.id)}
+        card.began_s = row.started_s if row.status is JobStatus.RUNNING else None
         for gpu_type, gpus, why in self._before.get(str(row.id), ()):
             card.failed[Configuration(gpu_type, gpus)] = Unprofilable(why)
         for figure in figures:
@@ -298,9 +312,12 @@ class Profiler:
                 if run is not None:
                     self._leave(tick, handle, run, now_s)
                 timer = EpochTimer(now_s, done)
-                self._runs[handle] = _Run(self._configuration(handle), nodes, starts, timer)
+                card = self._cards[handle]
+                began_s, card.began_s = now_s if run or card.began_s is None else card.began_s, None
+                self._runs[handle] = _Run(self._configuration(handle), nodes, starts, timer, began_s, done)
                 continue
             run.timer.observe(now_s if reported_s is None else reported_s, done)
+            self._revise_by_age(tick, handle, run, done, now_s)
             if corrected < _MOST:
                 corrected += self._correct(tick, handle, run, done, now_s)
 
@@ -322,8 +339,52 @@ class Profiler:
                 return True
         return False
 
+    def _by_history(self, handle: int) -> TimeFigure | None:
+        """Return the time of a running job where it runs, if that comes from ended jobs and it reports no progress."""
+        run, card = self._runs.get(handle), self._cards[handle]
+        if run is None:
+            return None
+        here = run.configuration
+        found = (f for f in card.figures if (f.gpu_type, f.gpus) == (here.gpu_type, here.gpus))
+        return next((figure for figure in found if figure.source == Source.HISTORY), None)
+
+    def _revise_by_age(self, tick: Tick, handle: int, run: _Run, done: float, now_s: float) -> None:
+        """Predict a job anew that runs longer than expected, or twice as long as at the last prediction."""
+        figure, card = self._by_history(handle), self._cards[handle]
+        age_s = now_s - run.began_s
+        if figure is None or done > run.base or age_s < min(max(2.0 * card.age_s, FIRST_REVISION_S), figure.time_s):
+            return
+        assert self._learned is not None
+        self._learned.refresh()
+        card.age_s = age_s
+        self._revise(tick, handle, card)
+        if (later := self._by_history(handle)) is not None:
+            tick.change(card.id, expected_end_s=run.began_s + later.time_s)
+
+    def _remaining(self, handles: Ints, now_s: float, progress: JobProgress) -> Remaining | None:
+        """Return what is left of jobs; of those that report nothing, their expected time without what they have run."""
+        ages = {}
+        for at, handle in enumerate(handles.tolist()):
+            run = self._runs.get(handle)
+            if run is None or handle not in self._controller.registry.nodes or progress.done_epochs[at] > run.base:
+                continue
+            if (figure := self._by_history(handle)) is not None:
+                ages[at] = min(1.0 - 1.0 / max(figure.time_s, 2.0), max(0.0, now_s - run.began_s) / figure.time_s)
+        if not ages:
+            return None
+        registry = self._controller.registry
+        epochs = registry.job("epochs")[handles]
+        left_kept, left_now = 1.0 - progress.kept_epochs / epochs, 1.0 - progress.done_epochs / epochs
+        for at, part in ages.items():
+            left_now[at] = max(left_now[at] - part, 1e-9)
+        limit_s = registry.job("limit_s")[handles]
+        finite = np.isfinite(limit_s)
+        limit_s[finite] *= np.maximum(left_now[finite], np.finfo(float).tiny)
+        return Remaining(left_now, left_kept, limit_s)
+
     def _leave(self, tick: Tick, handle: int, run: _Run, now_s: float) -> None:
         """Store the measurement of a job that has left its nodes."""
+        self._cards[handle].age_s = 0.0
         if run.timer.epoch_s is not None:
             card = self._cards[handle]
             gpu_w = card.own[run.configuration].gpu_w if run.configuration in card.own else None
@@ -365,13 +426,30 @@ class Profiler:
                 declared_s[Configuration(figure.gpu_type, figure.gpus)] = figure.time_s / card.epochs
         figures = predict(card.configurations, card.own.values(), kind, declared_s=declared_s, limit_s=limit_s)
         return [
-            TimeFigure(f.configuration.gpu_type, f.configuration.gpus, f.epoch_s * card.epochs, f.gpu_w, str(f.source))
+            self._or_history(
+                card,
+                TimeFigure(
+                    f.configuration.gpu_type, f.configuration.gpus, f.epoch_s * card.epochs, f.gpu_w, str(f.source)
+                ),
+            )
             for f in figures
         ]
 
+    def _or_history(self, card: _Card, figure: TimeFigure) -> TimeFigure:
+        """Return *figure*, or in place of a time limit what ended jobs tell."""
+        if self._learned is None or card.row is None or figure.source != Source.TIME_LIMIT:
+            return figure
+        known = self._learned.expected(features_of(card.row, figure.gpus), card.age_s)
+        if known is None:
+            return figure
+        return replace(
+            figure, time_s=bounded_s(known.time_s), source=str(Source.HISTORY), earlier_jobs=known.jobs,
+            alike=known.alike,
+        )  # fmt: skip
+
 
 def _card(row: JobRow, allowed: Sequence[TimeFigure], figures: Sequence[TimeFigure]) -> _Card:
-    return _Card(row.id, row.name, row.file.kind, row.file.epochs, list(allowed), list(figures))
+    return _Card(row.id, row.name, row.file.kind, row.file.epochs, list(allowed), list(figures), row=row)
 
 
 def _sentence(name: str, there: Configuration, result: Probed | Unprofilable) -> str:

@@ -21,6 +21,7 @@ from commonwatt.controlplane.observer import Observer
 from commonwatt.controlplane.profiler import FAILED_PROBES, Profiler
 from commonwatt.controlplane.recorder import Recorder, tracked
 from commonwatt.controlplane.recovery import Recovery
+from commonwatt.controlplane.run_times import LearnedRunTimes
 from commonwatt.controlplane.unschedulable import Unschedulable, fail
 from commonwatt.model.errors import EngineDownError, EngineError, InputError, JobNeverFitsError
 from commonwatt.model.jobs import Job, JobArrays
@@ -51,6 +52,8 @@ class Reconciler:
         How new jobs are measured; ``None``: they are not.
     observer
         Watches external jobs in a dry run.
+    predicts
+        Whether run times that nobody declares are learned from ended jobs.
 
     Raises
     ------
@@ -63,7 +66,7 @@ class Reconciler:
         make: Callable[[WriteAheadEngine], Controller],
         now_s: Callable[[], float], retries: int, admit: Callable[[JobArrays, int], None] = lambda *_: None,
         marks: Callable[[], dict[str, Any]] = dict, profiling: ProfilingSpec | None = None,
-        observer: Observer | None = None,
+        observer: Observer | None = None, *, predicts: bool = False,
     ) -> None:  # fmt: skip
         self.store, self.maker, self._now_s, self._admit, self._marks = store, maker, now_s, admit, marks
         self.engine = WriteAheadEngine(engine, store.intend, now_s, retries)
@@ -71,7 +74,8 @@ class Reconciler:
         self.engine.names = self.controller.cluster.names
         self.recorder = Recorder(self.controller, self.engine)
         failed = store.settings().get(FAILED_PROBES)
-        self.profiler = Profiler(self.controller, self.engine, store.profiles(), profiling, failed)
+        self._learned = LearnedRunTimes(store.ended_runs) if predicts else None
+        self.profiler = Profiler(self.controller, self.engine, store.profiles(), profiling, failed, self._learned)
         self.mode, self._observer = "live", observer
         self.drained: list[str] = []
         self._unschedulable = Unschedulable(store, self.engine, self.controller.scheduling, now_s)
@@ -86,6 +90,8 @@ class Reconciler:
     def recover(self, mode: str, drained: Sequence[str]) -> tuple[list[JobRow], Tick]:
         """Take over from an earlier controller; returns active jobs, and what to write down."""
         tick = Tick()
+        if self._learned is not None:
+            self._learned.refresh()
         self._set_mode(mode, tick)
         self._set_drained(drained, tick)
         dry = mode == "dry-run"
@@ -112,6 +118,8 @@ class Reconciler:
         """Process *requests*, let the controller *decide*; returns what to write down."""
         tick = Tick()
         self._back_off(self._now_s())
+        if self._learned is not None and any(request.kind is RequestKind.SUBMIT for request in requests):
+            self._learned.refresh()
         cancelled: dict[int, Requester | None] = {}  # stopped together: a job may take its time to stop
         for request in requests:
             self._process(request, tick, cancelled)

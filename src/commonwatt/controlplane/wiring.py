@@ -18,6 +18,7 @@ from commonwatt.controlplane.intent_log import WriteAheadEngine
 from commonwatt.controlplane.jobs import JobMaker
 from commonwatt.controlplane.observer import SETTING, Observer
 from commonwatt.controlplane.reconciler import Reconciler
+from commonwatt.controlplane.run_times import live_knowledge
 from commonwatt.controlplane.savings import Estimator, plans_of
 from commonwatt.controlplane.state import state_of, take_state
 from commonwatt.controlplane.supervisor import Pace, SteadyClock, Supervisor
@@ -103,6 +104,14 @@ def read_config(path: Path) -> Scenario:
                 check_in_address(name, field)
             except InputError as error:
                 raise error.within(path) from None
+    if live_knowledge(config) is None:
+        asked = config.policies[0].knowledge
+        expected = (
+            "predicted (from jobs that have ended; the default of `serve`) or user-limit (the time limit): what a run "
+            "time will be, or that nothing is known of it, can be set in simulations only"
+        )
+        field = "knowledge" if asked is None else "policies.0.knowledge"
+        raise InputError(expected, file=path, field=field, value=asked or config.knowledge)
     _check_reachable(config, path)
     _check_plans(config, cluster, path)
     for field, names in _nodes_named(config).items():
@@ -232,7 +241,7 @@ def open_live(
         retries = config.live.retries
         return Reconciler(
             ticks, engine, maker, controller, clock, retries, _admission(engine), marks.of(engine),
-            config.live.profiling, observer(),
+            config.live.profiling, observer(), predicts=live_knowledge(config) == "predicted",
         )  # fmt: skip
 
     def observer() -> Observer | None:

@@ -52,6 +52,7 @@ class Source(StrEnum):
     PREDICTED = "predicted"  # from measurements of this job alone
     SIMILAR = "similar"  # from jobs of the same kind
     DECLARED = "declared"  # by its owner; scaled if measurements show an error
+    HISTORY = "history"  # from the run times of jobs that have ended
     TIME_LIMIT = "time limit"
 
 

@@ -67,7 +67,9 @@ class JobConfiguration(ResultModel):
     gpus: int = quantity("number of GPUs", "GPUs")
     time_s: float = quantity("run time of the whole job", "s")
     gpu_w: float | None = quantity("power added by each of its GPUs", "W", None)
-    source: str = quantity("measured, predicted, similar, declared or time limit")
+    source: str = quantity("measured, predicted, similar, declared, history or time limit")
+    earlier_jobs: int | None = quantity("source history: number of ended jobs it comes from", "-", None)
+    alike: Literal["name", "tenant"] | None = quantity("source history: what these jobs share with this one", "-", None)
 
 
 class JobState(ResultModel):

@@ -346,8 +346,9 @@ class Scenario(FileModel):
         "standard deviation of the logarithm of true over expected run time", "-", 0.0, ge=0, le=2
     )
     knowledge: Knowledge = quantity(
-        "simulations: what schedulers know of run times in advance: all (oracle), the declared limit (without one: the "
-        "largest declared so far), what jobs that have ended tell (predicted), or nothing",
+        "what schedulers know of run times in advance: all (oracle), the declared limit (without one: the largest "
+        "declared so far), what jobs that have ended tell (predicted), or nothing; `serve` takes predicted (default) "
+        "or user-limit",
         "-",
         "oracle",
     )

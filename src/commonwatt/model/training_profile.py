@@ -20,11 +20,20 @@ class TrainingPoint(FileModel):
     epoch_s: float = quantity("duration of an epoch: the median of those measured", "s",
                               ge=SHORTEST_EPOCH_S, le=LONGEST_EPOCH_S)  # fmt: skip
     epochs: int = quantity("epochs measured, without the first", "-", 1, ge=1)
+    asked_epochs: int | None = quantity(
+        "epochs that were to be measured; more than `epochs`: the training ended early, or the time limit of a run "
+        "passed; null: not known", "-", None, ge=1,
+    )  # fmt: skip
     gpu_w: float | None = quantity(
         "power added by each GPU to its idle power, mean over these epochs; null: unknown", "W", None,
         ge=0, le=MOST_GPU_W,
     )  # fmt: skip
     power_source: Literal["measured", "modelled"] | None = quantity("source of the power; null: unknown", "-", None)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether fewer epochs were measured than were to be."""
+        return self.asked_epochs is not None and self.epochs < self.asked_epochs
 
 
 class FailedPoint(FileModel):
@@ -84,6 +93,8 @@ class TrainingProfile(FileModel):
 class ProfileResult(AnswerModel):
     """Answer of ``commonwatt profile``."""
 
+    asked_epochs: int = quantity("epochs to measure in each run")
+    measured_epochs: int = quantity("epochs measured, in the run that measured fewest")
     profile: TrainingProfile = quantity("what was measured")
     written: str = quantity("path of the profile")
     wall_s: float = quantity("time it took", "s")

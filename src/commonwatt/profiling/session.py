@@ -90,7 +90,7 @@ def profile_training(
                 failed.append(FailedPoint(gpus=gpus, clock_mhz=clock_mhz, reason=str(why)))
                 on_point(failed[-1])
             else:
-                points.append(_point(timed, hardware, gpus, clock_mhz))
+                points.append(_point(timed, hardware, gpus, clock_mhz, plan.limits.epochs))
                 on_point(points[-1])
             if points:
                 profile = _profile(plan, hardware, points, failed)
@@ -100,12 +100,12 @@ def profile_training(
     return profile
 
 
-def _point(timed: Timed, hardware: Hardware, gpus: int, clock_mhz: float | None) -> TrainingPoint:
+def _point(timed: Timed, hardware: Hardware, gpus: int, clock_mhz: float | None, asked: int) -> TrainingPoint:
     gpu_w = None
     if timed.energy_j is not None and timed.window_s > 0:
         gpu_w = max(0.0, timed.energy_j / timed.window_s / gpus - (hardware.idle_gpu_w or 0.0))
     return TrainingPoint(
-        gpus=gpus, clock_mhz=clock_mhz, epoch_s=timed.epoch_s, epochs=timed.epochs, gpu_w=gpu_w,
+        gpus=gpus, clock_mhz=clock_mhz, epoch_s=timed.epoch_s, epochs=timed.epochs, asked_epochs=asked, gpu_w=gpu_w,
         power_source=None if gpu_w is None else hardware.power_source,
     )  # fmt: skip
 

@@ -19,7 +19,7 @@ from commonwatt.store.claim import Claim
 from commonwatt.store.columns import LONGEST_NAME, cleaned, cleaned_column, upsert
 from commonwatt.store.database import Database
 from commonwatt.store.queries import count_events
-from commonwatt.store.records import ACTIVE, EventRow, IntentRow, JobRow, RequestKind, RequestRow, SampleRow
+from commonwatt.store.records import ACTIVE, EndedRow, EventRow, IntentRow, JobRow, RequestKind, RequestRow, SampleRow
 from commonwatt.store.settings import get_setting, put_setting
 
 __all__ = ["ControllerStore", "LedgerKey", "Tick", "prune", "trusted"]
@@ -185,6 +185,28 @@ class ControllerStore:
                 old = sa.and_(t.id.in_(jobs[k : k + 500]), t.status.not_in(ACTIVE), t.ended_s < time_s)
                 found += c.execute(sa.select(t.id).where(old).order_by(t.id)).scalars()
         return found
+
+    def ended_runs(self, since_s: float = -math.inf, limit: int = 20_000) -> list[EndedRow]:
+        """Return the latest *limit* jobs that ran and ended at *since_s* or later, by their ends."""
+        t, account = tables.jobs.c, tables.ledger.c
+        charged = sa.and_(account.row == "job", account.job == t.id)
+        query = (
+            sa.select(t.id, t.tenant, t.name, t.file, t.began_s, t.ended_s, account.gpu_us)
+            .select_from(tables.jobs.outerjoin(tables.ledger, charged))
+            .where(t.status.not_in(ACTIVE), t.began_s.is_not(None), t.ended_s.is_not(None))
+            .order_by(t.ended_s.desc(), t.id.desc()).limit(limit)
+        )  # fmt: skip
+        if math.isfinite(since_s):
+            query = query.where(t.ended_s >= since_s)
+        with self.database.reading(what="ended jobs") as c:
+            rows = c.execute(query).mappings().all()
+        return [
+            EndedRow(
+                r["id"], r["tenant"], r["name"], r["file"].get("kind", ""), r["file"].get("gpus", 1),
+                r["file"].get("time_limit_s"), r["began_s"], r["ended_s"], r["gpu_us"],
+            )
+            for r in reversed(rows)
+        ]  # fmt: skip
 
     def weights(self) -> dict[str, float]:
         """Return the weight of every tenant."""

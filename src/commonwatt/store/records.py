@@ -7,9 +7,11 @@ from enum import StrEnum
 from typing import Any
 
 from commonwatt.model.job_file import JobFile
+from commonwatt.model.units import MICRO
 
 __all__ = [
-    "ACTIVE", "EventRow", "IntentRow", "JobRow", "JobStatus", "RequestKind", "RequestRow", "SampleRow", "TokenOwner",
+    "ACTIVE", "EndedRow", "EventRow", "IntentRow", "JobRow", "JobStatus", "RequestKind", "RequestRow", "SampleRow",
+    "TokenOwner",
 ]  # fmt: skip
 
 
@@ -72,6 +74,28 @@ class JobRow:
     def gpus(self) -> int:
         """GPUs it has now."""
         return len(self.nodes) * self.gpus_per_node
+
+
+@dataclass(frozen=True)
+class EndedRow:
+    """A job that ran and has ended; *gpu_us* is what it was charged for, ``None``: not written down."""
+
+    id: int
+    tenant: str
+    name: str
+    kind: str
+    gpus: int  # that it asked for
+    time_limit_s: float | None
+    began_s: float
+    ended_s: float
+    gpu_us: int | None
+
+    @property
+    def run_time_s(self) -> float:
+        """Time it ran, with the GPUs it asked for; without the time it waited after preemptions."""
+        if self.gpu_us:
+            return self.gpu_us / MICRO / self.gpus
+        return max(0.0, self.ended_s - self.began_s)
 
 
 @dataclass(frozen=True)
