@@ -22,6 +22,7 @@ class Reason(StrEnum):
     KEPT = "kept"
     NO_ROOM = "no-room"
     HELD_BACK = "held-back"
+    RESERVED = "reserved"
     NODES_DOWN = "nodes-down"
     DISPLACED = "displaced"
 
@@ -54,6 +55,8 @@ class PlacementExplanation:
         How much longer it is expected to run, and the range of 8 cases in 10, where that is not certain.
     in_time
         Probability that it meets its due date, where that is not certain; ``None``: it is, or there is none.
+    starts_within_s
+        In how long the GPUs reserved for it are free; ``None``: none are.
     """
 
     reason: Reason
@@ -71,6 +74,7 @@ class PlacementExplanation:
     expected_s: float | None = None
     likely_s: tuple[float, ...] = ()
     in_time: float | None = None
+    starts_within_s: float | None = None
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> PlacementExplanation:
@@ -135,12 +139,18 @@ class PlacementExplanation:
             )
         if self.reason is Reason.NODES_DOWN:
             return f"waits: too many of the nodes it can run on are down or drained{late}"
+        if self.reason is Reason.RESERVED and self.starts_within_s is not None:
+            sure = "starts within" if self.expected_s is None else "is expected to start within"
+            return (
+                f"waits: {_gpus(self.gpus)} on {_names(self.nodes)} are reserved for it, the oldest that cannot start; "
+                f"it {sure} {_span(self.starts_within_s)}{late}"
+            )
         if self.reason is Reason.HELD_BACK:
             return f"waits although {_gpus(self.gpus)} would fit: the room is kept for other jobs{late}"
         return f"waits: too few GPUs are free, it needs at least {_gpus(self.gpus)}{late}"
 
 
-_WAITS = (Reason.NO_ROOM, Reason.HELD_BACK, Reason.NODES_DOWN, Reason.DISPLACED)
+_WAITS = (Reason.NO_ROOM, Reason.HELD_BACK, Reason.RESERVED, Reason.NODES_DOWN, Reason.DISPLACED)
 
 
 def _listed(names: Sequence[str], others: int) -> str:

@@ -56,6 +56,7 @@ class Backfill:
 
     plans: ClassVar[bool] = False
     leaves_room: ClassVar[bool] = False
+    backfills: ClassVar[bool] = True
 
     def solve(
         self, problem: PlacementProblem, rng: np.random.Generator, keep_going: KeepGoing = always  # noqa: ARG002

@@ -48,6 +48,7 @@ class Exact:
 
     plans: ClassVar[bool] = False
     leaves_room: ClassVar[bool] = True
+    backfills: ClassVar[bool] = False
 
     def solve(
         self, problem: PlacementProblem, rng: np.random.Generator, keep_going: KeepGoing = always  # noqa: ARG002

@@ -86,19 +86,24 @@ class Explainer:
         rows, held = np.arange(p.start[job], p.start[job + 1]), p.stay[job] >= 0
         nodes = p.nodes_held(job) if held else ()
         takers: tuple[str, ...] = ()
-        other_takers, restart_s = 0, None
+        other_takers, restart_s, within_s, reserved = 0, None, None, self.schedule.reservation
+        gpus = int((p.width * p.per_node)[rows].min())
         if held:
             reason = Reason.DISPLACED
             takers, other_takers = self._takers(job)
             if len(again_s := p.time_s[rows[rows != p.stay[job]]]):
                 restart_s = max(float(again_s.min() - p.time_s[p.stay[job]]), 0.0)
+        elif reserved is not None and reserved.job == job:
+            reason, nodes, gpus = Reason.RESERVED, reserved.nodes, len(reserved.nodes) * reserved.per_node
+            within_s = max(0.0, reserved.expected_s - p.now_s)
         elif not any(len(p.room(row, p.node_gpus)) for row in rows):
             reason = Reason.NODES_DOWN
         else:
             reason = Reason.HELD_BACK if any(self.fits(row, job) for row in rows) else Reason.NO_ROOM
         return PlacementExplanation(
-            reason, p.job_names[job], tuple(p.node_names[n] for n in nodes), int((p.width * p.per_node)[rows].min()),
-            takers=takers, other_takers=other_takers, restart_s=restart_s, due_at_submission=self._due_before(job),
+            reason, p.job_names[job], tuple(p.node_names[n] for n in nodes), gpus,
+            takers=takers, other_takers=other_takers, restart_s=restart_s, starts_within_s=within_s,
+            due_at_submission=self._due_before(job),
             spare_s=_finite(p.due_s[job] - p.now_s - p.interval_s - p.fastest_s[job]),
             **self._uncertain(job, int(rows[np.argmin(p.time_s[rows])]), 0.0),
         )  # fmt: skip
