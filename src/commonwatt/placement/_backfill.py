@@ -56,7 +56,6 @@ class Backfill:
 
     plans: ClassVar[bool] = False
     leaves_room: ClassVar[bool] = False
-    backfills: ClassVar[bool] = True
 
     def solve(
         self, problem: PlacementProblem, rng: np.random.Generator, keep_going: KeepGoing = always  # noqa: ARG002
@@ -67,9 +66,25 @@ class Backfill:
         waiting = order[problem.stay[order] < 0][: self.depth]
         energy = problem.busy_cost + problem.share_cost
         preferred = energy[c.rows["origin"]] if self.thrifty else c.rows["time_s"]
-        menu = _Menu(ranked(problem.row_job[c.rows["origin"]], preferred), _wanted(problem, c, self.thrifty))
+        menu = _Menu(ranked(problem.row_job[c.rows["origin"]], preferred), self.may_have(problem)[c.rows["origin"]])
         cost = _start_jobs(c, waiting, menu, problem.limit_s)
         return PlacementSearch(c.schedule(c.jobs["choice"].copy(), c.given), float(cost))
+
+    def may_have(self, problem: PlacementProblem) -> Bools:
+        """Configurations a job may get, [C]: what its owner asked for, on any type if this is thrifty.
+
+        Every one is, for an owner with no wish that can be met.
+        """
+        if not len(problem):
+            return np.zeros(0, dtype=bool)
+        job = problem.row_job
+        wanted = problem.asked
+        if self.thrifty:
+            gpus = problem.width * problem.per_node
+            asked_gpus = np.maximum.reduceat(np.where(problem.asked, gpus, 0), problem.start[:-1])
+            wanted = gpus == asked_gpus[job]
+        met = np.logical_or.reduceat(wanted, problem.start[:-1])
+        return np.asarray(wanted | ~met[job])
 
     def _priority(self, problem: PlacementProblem) -> Floats:
         if not (self.fair_share_weight or self.size_weight):
@@ -79,23 +94,6 @@ class Backfill:
         asked = np.where(problem.asked, problem.width * problem.per_node, 0)
         size = np.maximum.reduceat(asked, problem.start[:-1]) / max(1, int(problem.node_gpus.sum()))
         return self.age_weight * age + self.fair_share_weight * share + self.size_weight * size
-
-
-def _wanted(problem: PlacementProblem, c: Candidate, any_type: bool) -> Bools:
-    """Rows of *c* a job may get, [C]: what its owner asked for, on *any_type* or on the one asked for.
-
-    Every row is, for an owner with no wish that can be met.
-    """
-    if not len(problem):
-        return np.zeros(0, dtype=bool)
-    job = problem.row_job
-    wanted = problem.asked
-    if any_type:
-        gpus = problem.width * problem.per_node
-        asked_gpus = np.maximum.reduceat(np.where(problem.asked, gpus, 0), problem.start[:-1])
-        wanted = gpus == asked_gpus[job]
-    met = np.logical_or.reduceat(wanted, problem.start[:-1])
-    return np.asarray(wanted | ~met[job])[c.rows["origin"]]
 
 
 def fair_share_factor(usage: Floats, weight: Floats) -> Floats:

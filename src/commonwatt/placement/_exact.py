@@ -48,7 +48,6 @@ class Exact:
 
     plans: ClassVar[bool] = False
     leaves_room: ClassVar[bool] = True
-    backfills: ClassVar[bool] = False
 
     def solve(
         self, problem: PlacementProblem, rng: np.random.Generator, keep_going: KeepGoing = always  # noqa: ARG002

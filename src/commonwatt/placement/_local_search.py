@@ -46,7 +46,6 @@ class LocalSearch:
 
     plans: ClassVar[bool] = False
     leaves_room: ClassVar[bool] = True
-    backfills: ClassVar[bool] = False
 
     def solve(
         self, problem: PlacementProblem, rng: np.random.Generator, keep_going: KeepGoing = always

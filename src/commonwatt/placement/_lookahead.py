@@ -62,7 +62,6 @@ class Lookahead:
 
     plans: ClassVar[bool] = True
     leaves_room: ClassVar[bool] = False
-    backfills: ClassVar[bool] = False
 
     def solve(
         self, problem: PlacementProblem, rng: np.random.Generator, keep_going: KeepGoing = always

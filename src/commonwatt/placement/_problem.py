@@ -336,8 +336,6 @@ class PlacementSolver(Solver[PlacementProblem, Schedule], Protocol):
     """Whether it weighs moves of running jobs against each other, as solvers of eq. (1) do not."""
     leaves_room: ClassVar[bool]
     """Whether it may leave a job waiting beside GPUs it could use, as optima of eq. (1) do."""
-    backfills: ClassVar[bool]
-    """Whether jobs get what their owners asked for, and may wait for the sake of one whose turn is earlier."""
 
 
 class _Compiler:

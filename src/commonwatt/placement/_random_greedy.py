@@ -47,7 +47,6 @@ class RandomGreedy:
 
     plans: ClassVar[bool] = False
     leaves_room: ClassVar[bool] = False
-    backfills: ClassVar[bool] = False
 
     def solve(
         self, problem: PlacementProblem, rng: np.random.Generator, keep_going: KeepGoing = always

@@ -19,6 +19,8 @@ import numpy as np
 
 from commonwatt.model.arrays import Bools, Floats, Index, Ints
 from commonwatt.optimize import KeepGoing, always, ranked
+from commonwatt.placement._backfill import Backfill
+from commonwatt.placement._priority_order import PriorityOrder
 from commonwatt.placement._problem import (
     POSTPONED,
     Background,
@@ -45,9 +47,11 @@ def decided(
 
     if problem.guarantees is None:
         return solve(problem)
-    schedule = _Keeping(problem, problem.guarantees, solve, backfills=solver.backfills).schedule()
+    backfill = solver if isinstance(solver, Backfill) else None
+    stops = not problem.locked and not (backfill or (isinstance(solver, PriorityOrder) and solver.order != "srtf"))
+    schedule = _Keeping(problem, problem.guarantees, solve, backfill, stops=stops).schedule()
     overdue = problem.guarantees.overdue
-    if overdue.any() and not solver.backfills:
+    if overdue.any() and backfill is None:
         room = _open_gpus(problem, schedule, schedule.reservation)
         kept = filled(problem, schedule, among=overdue & (problem.stay < 0), free=room)
         schedule = replace(kept, reservation=schedule.reservation)
@@ -72,21 +76,19 @@ class _Keeping:
     """One decision with guarantees."""
 
     def __init__(
-        self, problem: PlacementProblem, kept: Guarantees, solve: Callable[[PlacementProblem], Schedule], *,
-        backfills: bool,
+        self, problem: PlacementProblem, kept: Guarantees, solve: Callable[[PlacementProblem], Schedule],
+        backfill: Backfill | None, *, stops: bool,
     ) -> None:  # fmt: skip
-        self.problem, self.kept, self.solve, self.backfills = problem, kept, solve, backfills
-        self.allowed = np.ones(len(problem.time_s), dtype=bool)
-        if backfills:
-            met = np.bincount(problem.row_job[problem.asked], minlength=len(problem)) > 0
-            self.allowed = problem.asked | ~met[problem.row_job]
+        self.stops = stops  # whether the solver may stop running jobs
+        self.problem, self.kept, self.solve, self.backfills = problem, kept, solve, backfill is not None
+        self.allowed = np.ones(len(problem.time_s), dtype=bool) if backfill is None else backfill.may_have(problem)
 
     def schedule(self) -> Schedule:
         if (found := self._reservation()) is None:
             return self._solved(None, POSTPONED)
         reserved, row = found
-        fits, stops = reserved.by_s <= self.problem.now_s, not (self.backfills or self.problem.locked)
-        if fits or stops:  # the solver may start it in its own way
+        fits = reserved.by_s <= self.problem.now_s
+        if fits or self.stops:  # the solver may start it in its own way
             schedule = self._solved(None, POSTPONED)
             if schedule.choice[reserved.job] != POSTPONED:
                 return schedule
@@ -170,7 +172,7 @@ class _Keeping:
     def _solved(self, reserved: Reservation | None, row: int) -> Schedule:
         """Solve the problem around pinned jobs and what is *reserved*, which its job gets now in *row*, if any."""
         problem, running = self.problem, self.problem.stay >= 0
-        gone = self.kept.pinned & running & (not (self.backfills or problem.locked))
+        gone = self.kept.pinned & running & self.stops
         fixed = Schedule.unchanged(problem)
         room = _open_gpus(problem, fixed, None if row != POSTPONED else reserved)
         if reserved is not None:
