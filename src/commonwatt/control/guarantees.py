@@ -54,6 +54,8 @@ class LimitKeeper:
         if problem.guarantees is None or problem.background is not None:
             return None
         before, reserved = self._reservation, schedule.reservation
+        if reserved is not None and not reserved.oldest:
+            reserved = None
         self._promised &= self.registry.active
         if reserved is None:
             self._reservation = None

@@ -48,7 +48,8 @@ def answer(
     problem = PlacementProblem.of(file)
     if problem.use_every_node and solver != "exact":
         raise InputError("false, as only solver exact keeps it", field="use_every_node", value=True)
-    chosen = make_solver(solver, iterations=iterations, time_limit_s=time_limit_s)
+    depth = max(1, len(problem))  # every job, where a cluster's backfill looks at the first only
+    chosen = make_solver(solver, iterations=iterations, time_limit_s=time_limit_s, depth=depth)
     began_s = clock()
     found = chosen.solve(problem, seeded(seed), within(time_limit_s, clock))
     solve_s = clock() - began_s

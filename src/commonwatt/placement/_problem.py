@@ -247,6 +247,7 @@ class Schedule:
     choice: Ints  # [J] a row, or POSTPONED
     nodes: Ints  # [slot_start[J]]
     reservation: Reservation | None = None  # what is kept for a job that waits
+    may_have: Bools | None = None  # [C] configurations that were weighed; None: all
 
     @classmethod
     def empty(cls, problem: PlacementProblem) -> Schedule:

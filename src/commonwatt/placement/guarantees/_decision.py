@@ -55,7 +55,7 @@ def decided(
         room = _open_gpus(problem, schedule, schedule.reservation)
         kept = filled(problem, schedule, among=overdue & (problem.stay < 0), free=room)
         schedule = replace(kept, reservation=schedule.reservation)
-    return schedule
+    return schedule if backfill is None else replace(schedule, may_have=backfill.may_have(problem))
 
 
 def _latest_s(problem: PlacementProblem) -> Floats:

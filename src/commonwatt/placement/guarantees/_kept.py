@@ -23,6 +23,8 @@ class Reservation:
         Until when other jobs may run on them (s, on the clock of ``now_s``); never moved to a later time.
     expected_s
         When they are free, as is believed now; where run times are certain, no later than ``by_s``.
+    oldest
+        Whether it is kept whatever comes; that of backfill is for the first in its order, and made anew every time.
     """
 
     job: int
@@ -30,6 +32,7 @@ class Reservation:
     per_node: int
     by_s: float
     expected_s: float
+    oldest: bool = True
 
 
 @dataclass(frozen=True)
