@@ -180,6 +180,7 @@ FACES = {
     "partitioning": 15,
     "partitioning.mig": 15,
     "placement": 15,
+    "placement.guarantees": 15,
     "timeslicing": 15,
 }
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from commonwatt.model.place_file import PlaceFile
+from commonwatt.placement._answer import answer
 from commonwatt.placement._explain import Explainer, Reason
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
 from commonwatt.placement._random_greedy import RandomGreedy
@@ -126,3 +127,43 @@ def test_every_job_has_a_reason_that_fits_what_it_got(p):
         assert (told.reason is Reason.KEPT) == (s.choice[j] == p.stay[j] and p.stay[j] >= 0)
         assert told.sentence.startswith(p.job_names[j])
         assert "\n" not in told.sentence
+
+
+def backfilled(jobs: list[dict], nodes: list[dict] | None = None):
+    cluster = nodes or [{"name": "n", "gpus": 4, "gpu_type": "V100", "idle_w": 100, "gpu_w": 100}]
+    file = PlaceFile.model_validate(
+        {"now_s": 100, "nodes": cluster, "jobs": [{"tardiness_weight": 0, **j} for j in jobs]}
+    )
+    found = answer(file, clock=lambda: 0.0, solver="easy")
+    return found, {d.job: (d.reason, d.sentence) for d in found.decisions}
+
+
+def test_backfill_says_what_it_did_and_not_what_other_solvers_weigh():
+    times = {"V100": [2000, 1100, 800, 700]}
+    held = {"nodes": ["n"], "gpus": 2, "remaining_s": 500}
+    jobs = [
+        {"name": "runs", "times_s": {"V100": {2: 500}}, "requested_gpus": 2, "current": held},
+        {"name": "next", "submit_s": 1, "times_s": times, "requested_gpus": 4},
+        {"name": "would-delay", "submit_s": 2, "times_s": times, "requested_gpus": 1},
+        {"name": "short", "submit_s": 3, "times_s": {"V100": [400, 300]}, "requested_gpus": 1},
+        {"name": "large", "submit_s": 4, "times_s": times, "requested_gpus": 3},
+    ]
+    _, why = backfilled(jobs)
+    assert why["next"][0] == "next"
+    assert "4 GPUs on n are reserved for it, the next in order; it starts within 9 min" in why["next"][1]
+    assert why["would-delay"][0] == "held-back"
+    assert why["short"] == ("as-requested", "short runs on n with 1 GPU, as its owner requested; it has no due date")
+    # one GPU is free and it could run on one, but it gets the three it asked for
+    assert why["large"][0] == "no-room"
+    assert "at least 3 GPUs" in why["large"][1]
+
+
+def test_place_lets_backfill_see_every_job():
+    """More than a cluster's backfill looks at: the last of 1,200 is the only one that fits."""
+    jobs = [
+        {"name": f"j{i}", "submit_s": i / 100, "times_s": {"V100": {4: 100}}, "requested_gpus": 4} for i in range(1200)
+    ]
+    jobs[0] |= {"times_s": {"V100": {3: 1000}}, "requested_gpus": 3}
+    jobs.append({"name": "last", "submit_s": 50, "times_s": {"V100": {1: 10}}, "requested_gpus": 1})
+    found, _ = backfilled(jobs)
+    assert {a.job for a in found.assignments} == {"j0", "last"}

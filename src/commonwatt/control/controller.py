@@ -27,6 +27,7 @@ from commonwatt.control.engine import (
 )
 from commonwatt.control.events import Event, EventKind, EventLog, Requester, Sample, cancelled_by, report_of
 from commonwatt.control.fair_share import DecayedUsage
+from commonwatt.control.guarantees import LimitKeeper
 from commonwatt.control.job_registry import JobRegistry, Rules, Status
 from commonwatt.control.ledger import Account, Ledger
 from commonwatt.control.pacing import Pacing, Scope
@@ -91,6 +92,7 @@ class Controller:
         self.dry = False
         self._dry_run = DryRun(cluster.klass, self.log)
         self._gpus: dict[int, int] = {}  # of running jobs
+        self._limits = None if policy.limits is None else LimitKeeper(policy.limits, self.registry)
         self._usage = DecayedUsage(self.rules.half_life_s, now_s)
         self._decided_s: float | None = None
         # usable GPUs, and those placement saw, when the last decision left every job running as it was
@@ -328,6 +330,7 @@ class Controller:
         beside = pacing.background(taken, now_s)
         problem, rows, schedule = self._schedule(handles, now_s, replace(view, usable_gpus=free), beside)
         pacing.started(problem, schedule)
+        self._keep_limits(problem, schedule, handles, now_s)
         if self.dry:
             self._dry_run.place(problem, schedule, handles, now_s)
         else:
@@ -348,6 +351,7 @@ class Controller:
                 problem, rows, schedule = self._schedule(handles, now_s, view)
         if drained := self.scheduling.nodes(NodeCondition.DRAINED):
             schedule = without_nodes(problem, schedule, drained)
+        self._keep_limits(problem, schedule, handles, now_s)
         if self.dry:
             self._dry_run.place(problem, schedule, handles, now_s)
             return problem, schedule
@@ -356,6 +360,13 @@ class Controller:
         view = self.engine.nodes()
         self._settled = (view.usable_gpus, self._placeable(view).usable_gpus) if settled else None
         return problem, schedule
+
+    def _keep_limits(self, problem: PlacementProblem, schedule: Schedule, handles: Ints, now_s: float) -> None:
+        """Let the policy's limits take note of a decision; a job with a new reservation is explained again."""
+        if self._limits is not None:
+            newly = self._limits.decided(problem, schedule, handles, now_s)
+            if newly is not None:
+                self._dry_run.explained.discard(newly)
 
     def _schedule(
         self, handles: Ints, now_s: float, view: NodeView, background: Background | None = None
@@ -367,6 +378,9 @@ class Controller:
         problem, rows = self.registry.problem(
             handles, now_s, self.rules, self._seen_tariff, progress, view, weights, usage, left, background
         )
+        if self._limits is not None:
+            closed = self.scheduling.nodes(NodeCondition.DRAINED)
+            problem = replace(problem, guarantees=self._limits.guarantees(problem, handles, now_s, closed))
         schedule = self.policy.decide(problem, self._rng, self._stopwatch())
         return problem, rows, schedule
 

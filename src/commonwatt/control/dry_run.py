@@ -143,7 +143,7 @@ def without_nodes(problem: PlacementProblem, schedule: Schedule, drained: Collec
     ]
     if not entering:
         return schedule
-    kept = Schedule(schedule.choice.copy(), schedule.nodes.copy())
+    kept = replace(schedule, choice=schedule.choice.copy(), nodes=schedule.nodes.copy())
     kept.choice[entering] = POSTPONED
     free = problem.node_gpus.copy()
     nodes, gpus = kept.occupancy(problem)

@@ -85,7 +85,7 @@ class _Column:
 _JOB_COLUMNS = {
     "submit_s": "f8", "due_s": "f8", "weight": "f8", "epochs": "i8", "tenant": "i8", "limit_s": "f8",
     "asked_gpus": "i8", "first": "i8", "count": "i8", "status": "i8", "row": "i8", "starts": "i8",
-    "began_s": "f8", "ended_s": "f8",
+    "began_s": "f8", "ended_s": "f8", "placed_s": "f8",
 }  # fmt: skip
 _ROW_COLUMNS = {
     "klass": "i8",
@@ -151,7 +151,7 @@ class JobRegistry:
             "epochs": table.epochs[j], "tenant": self.tenant_at(table.tenants[table.tenant[j]]),
             "limit_s": table.time_limit_s[j], "asked_gpus": _asked_gpus(entries),
             "first": first, "count": len(entries), "status": Status.WAITING, "row": -1, "starts": 0,
-            "began_s": np.nan, "ended_s": np.nan,
+            "began_s": np.nan, "ended_s": np.nan, "placed_s": np.nan,
         }  # fmt: skip
         for name, value in values.items():
             self._jobs[name].extend(np.array([value]))
@@ -190,6 +190,7 @@ class JobRegistry:
         self.job("status")[handle] = Status.RUNNING
         self.job("row")[handle] = row
         self.job("starts")[handle] += 1
+        self.job("placed_s")[handle] = now_s
         if np.isnan(self.job("began_s")[handle]):
             self.job("began_s")[handle] = now_s
         self.nodes[handle] = tuple(nodes)

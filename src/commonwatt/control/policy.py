@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from commonwatt.model.policy_limits import PolicyLimits
 from commonwatt.model.scenario import PolicySpec
 from commonwatt.optimize import KeepGoing, always
-from commonwatt.placement import PlacementProblem, Schedule, make_solver, settled
+from commonwatt.placement import PlacementProblem, Schedule, make_solver
+from commonwatt.placement.guarantees import decided
 
 if TYPE_CHECKING:
     from commonwatt.placement import PlacementSolver
@@ -24,6 +26,7 @@ class Policy:
     name: str
     solver: PlacementSolver
     sunk_idle_power: bool = False  # whether nodes are taken to draw idle power whatever is decided
+    limits: PolicyLimits | None = None
 
     @classmethod
     def of(cls, spec: PolicySpec) -> Policy:
@@ -34,11 +37,10 @@ class Policy:
             size_weight=spec.size_weight, max_age_s=spec.max_age_s, depth=spec.backfill_depth,
             thrifty=spec.gpu_type_choice == "thrifty", work_conserving=spec.work_conserving,
         )  # fmt: skip
-        return cls(spec.label, solver, spec.idle_power == "sunk")
+        return cls(spec.label, solver, spec.idle_power == "sunk", spec.limits)
 
     def decide(self, problem: PlacementProblem, rng: np.random.Generator, keep_going: KeepGoing = always) -> Schedule:
         """Return the schedule to carry out."""
         if self.sunk_idle_power:
             problem = problem.with_sunk_idle_power()
-        found = self.solver.solve(problem, rng, keep_going)
-        return settled(problem, found.best, planned=self.solver.plans, fill=self.solver.leaves_room)
+        return decided(problem, self.solver, rng, keep_going)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,8 +21,12 @@ class Reason(StrEnum):
     FASTEST = "fastest"
     LATE = "late"
     KEPT = "kept"
+    AS_REQUESTED = "as-requested"
+    FIRST_FREE = "first-free"
     NO_ROOM = "no-room"
     HELD_BACK = "held-back"
+    RESERVED = "reserved"
+    NEXT = "next"
     NODES_DOWN = "nodes-down"
     DISPLACED = "displaced"
 
@@ -57,6 +62,8 @@ class PlacementExplanation:
     by_limit
         Whether its end is that of its declared limit, so that it may end earlier; ``False``: it has none, and its end
         is a guess; ``None``: neither.
+    starts_within_s
+        In how long the GPUs reserved for it are free; ``None``: none are.
     """
 
     reason: Reason
@@ -75,6 +82,7 @@ class PlacementExplanation:
     likely_s: tuple[float, ...] = ()
     in_time: float | None = None
     by_limit: bool | None = None
+    starts_within_s: float | None = None
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> PlacementExplanation:
@@ -98,6 +106,10 @@ class PlacementExplanation:
         head = f"runs on {_names(self.nodes)} with {_gpus(self.gpus)}"
         if self.reason is Reason.KEPT:
             return f"{head}, where it is; {ends}"
+        if self.reason is Reason.AS_REQUESTED:
+            return f"{head}, as its owner requested; {ends}"
+        if self.reason is Reason.FIRST_FREE:
+            return f"{head}: a free configuration, as none that it requested can be had; {ends}"
         if self.reason is Reason.CHEAPEST_IN_TIME:
             why = "the cheapest configuration" + ("" if self.spare_s is None else " that meets its due date")
             return f"{head}: {why} ({self.cost:.4g} for energy); {ends}"
@@ -143,12 +155,19 @@ class PlacementExplanation:
             )
         if self.reason is Reason.NODES_DOWN:
             return f"waits: too many of the nodes it can run on are down or drained{late}"
+        if self.reason in (Reason.RESERVED, Reason.NEXT) and self.starts_within_s is not None:
+            whose = "the oldest that cannot start" if self.reason is Reason.RESERVED else "the next in order"
+            sure = "starts within" if self.expected_s is None else "is expected to start within"
+            return (
+                f"waits: {_gpus(self.gpus)} on {_names(self.nodes)} are reserved for it, {whose}; "
+                f"it {sure} {_at_most(self.starts_within_s)}{late}"
+            )
         if self.reason is Reason.HELD_BACK:
             return f"waits although {_gpus(self.gpus)} would fit: the room is kept for other jobs{late}"
         return f"waits: too few GPUs are free, it needs at least {_gpus(self.gpus)}{late}"
 
 
-_WAITS = (Reason.NO_ROOM, Reason.HELD_BACK, Reason.NODES_DOWN, Reason.DISPLACED)
+_WAITS = (Reason.NO_ROOM, Reason.HELD_BACK, Reason.RESERVED, Reason.NEXT, Reason.NODES_DOWN, Reason.DISPLACED)
 
 
 def _listed(names: Sequence[str], others: int) -> str:
@@ -168,6 +187,12 @@ def _span(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _at_most(seconds: float) -> str:
+    """A span of time that is not rounded down."""
+    unit_s = 1.0 if seconds < 120 else 60.0 if seconds < 7200 else 360.0
+    return _span(unit_s * math.ceil(seconds / unit_s - 1e-6))
 
 
 def _chance(probability: float) -> str:

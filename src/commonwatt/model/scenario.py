@@ -14,6 +14,7 @@ from commonwatt.model.gpu_types import GpuTypeSpec
 from commonwatt.model.jobs import Tenant
 from commonwatt.model.live import LiveSpec
 from commonwatt.model.nodes import NodeSpecs
+from commonwatt.model.policy_limits import PolicyLimits
 
 __all__ = [
     "AndreasWorkload",
@@ -299,6 +300,9 @@ class PolicySpec(FileModel):
         "-", "series",
     )  # fmt: skip
     knowledge: Knowledge | None = quantity("overrides the scenario's", "-", None)
+    limits: PolicyLimits | None = quantity(
+        "limits on waiting, and on being stopped and moved, which hold for every solver; null: none", "-", None
+    )
 
     @property
     def label(self) -> str:

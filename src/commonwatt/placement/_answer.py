@@ -54,7 +54,8 @@ def answer(
     if solver == "best":
         chosen: PlacementSolver = Best(LocalSearch(RandomGreedy(iterations), 20 * iterations), time_limit_s)
     else:
-        chosen = make_solver(solver, iterations=iterations, time_limit_s=time_limit_s)
+        depth = max(1, len(problem))  # every job, where a cluster's backfill looks at the first only
+        chosen = make_solver(solver, iterations=iterations, time_limit_s=time_limit_s, depth=depth)
     began_s = clock()
     found = chosen.solve(problem, seeded(seed), within(time_limit_s, clock))
     solve_s = clock() - began_s

@@ -14,7 +14,7 @@ for fair share, ``2 ** (-usage share / entitlement)`` with usage decayed by a ha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ from commonwatt.optimize import KeepGoing, always, ranked
 from commonwatt.placement._arrays import Candidate, Record, can_stay, give, prepare, reset, withdraw_claim
 from commonwatt.placement._neighbourhood import candidate_cost
 from commonwatt.placement._problem import PlacementProblem, PlacementSearch
+from commonwatt.placement.guarantees._kept import Reservation
 
 __all__ = ["Backfill", "fair_share_factor"]
 
@@ -66,9 +67,33 @@ class Backfill:
         waiting = order[problem.stay[order] < 0][: self.depth]
         energy = problem.busy_cost + problem.share_cost
         preferred = energy[c.rows["origin"]] if self.thrifty else c.rows["time_s"]
-        menu = _Menu(ranked(problem.row_job[c.rows["origin"]], preferred), _wanted(problem, c, self.thrifty))
-        cost = _start_jobs(c, waiting, menu, problem.limit_s)
-        return PlacementSearch(c.schedule(c.jobs["choice"].copy(), c.given), float(cost))
+        may_have = self.may_have(problem)
+        menu = _Menu(ranked(problem.row_job[c.rows["origin"]], preferred), may_have[c.rows["origin"]])
+        nodes = len(problem.node_gpus)
+        promise = _Promise(np.zeros(nodes, dtype=np.int64), np.zeros(nodes, dtype=np.int64), menu)
+        cost, head, shadow_s = _start_jobs(c, waiting, promise, problem.limit_s)
+        reservation = None
+        if np.isfinite(shadow_s):
+            kept, by_s = np.flatnonzero(promise.reserved), problem.now_s + shadow_s
+            reservation = Reservation(head, kept, int(promise.reserved[kept[0]]), by_s, by_s, oldest=False)
+        schedule = c.schedule(c.jobs["choice"].copy(), c.given)
+        return PlacementSearch(replace(schedule, reservation=reservation, may_have=may_have), float(cost))
+
+    def may_have(self, problem: PlacementProblem) -> Bools:
+        """Configurations a job may get, [C]: what its owner asked for, on any type if this is thrifty.
+
+        Every one is, for an owner with no wish that can be met.
+        """
+        if not len(problem):
+            return np.zeros(0, dtype=bool)
+        job = problem.row_job
+        wanted = problem.asked
+        if self.thrifty:
+            gpus = problem.width * problem.per_node
+            asked_gpus = np.maximum.reduceat(np.where(problem.asked, gpus, 0), problem.start[:-1])
+            wanted = gpus == asked_gpus[job]
+        met = np.logical_or.reduceat(wanted, problem.start[:-1])
+        return np.asarray(wanted | ~met[job])
 
     def _priority(self, problem: PlacementProblem) -> Floats:
         if not (self.fair_share_weight or self.size_weight):
@@ -78,23 +103,6 @@ class Backfill:
         asked = np.where(problem.asked, problem.width * problem.per_node, 0)
         size = np.maximum.reduceat(asked, problem.start[:-1]) / max(1, int(problem.node_gpus.sum()))
         return self.age_weight * age + self.fair_share_weight * share + self.size_weight * size
-
-
-def _wanted(problem: PlacementProblem, c: Candidate, any_type: bool) -> Bools:
-    """Rows of *c* a job may get, [C]: what its owner asked for, on *any_type* or on the one asked for.
-
-    Every row is, for an owner with no wish that can be met.
-    """
-    if not len(problem):
-        return np.zeros(0, dtype=bool)
-    job = problem.row_job
-    wanted = problem.asked
-    if any_type:
-        gpus = problem.width * problem.per_node
-        asked_gpus = np.maximum.reduceat(np.where(problem.asked, gpus, 0), problem.start[:-1])
-        wanted = gpus == asked_gpus[job]
-    met = np.logical_or.reduceat(wanted, problem.start[:-1])
-    return np.asarray(wanted | ~met[job])[c.rows["origin"]]
 
 
 def fair_share_factor(usage: Floats, weight: Floats) -> Floats:
@@ -112,7 +120,7 @@ class _Menu(NamedTuple):
     wanted: Bools  # [C] whether a job may get the row
 
 
-class _Reservation(NamedTuple):
+class _Promise(NamedTuple):
     """What the first job that waits was promised."""
 
     reserved: Ints  # [N] GPUs promised to it
@@ -121,8 +129,8 @@ class _Reservation(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def _start_jobs(c: Candidate, order: Ints, menu: _Menu, limit_s: Floats) -> float:
-    """Start the jobs of *order* that may."""
+def _start_jobs(c: Candidate, order: Ints, promise: _Promise, limit_s: Floats) -> tuple[float, int, float]:
+    """Start the jobs of *order* that may; returns the cost, the first that waits (-1: none), and when it can start."""
     reset(c)
     jobs, rows, nodes, lists, held, given, picked, _ = c
     end_s = np.full(len(jobs), np.inf)  # planned ends of what runs
@@ -134,7 +142,6 @@ def _start_jobs(c: Candidate, order: Ints, menu: _Menu, limit_s: Floats) -> floa
             can_stay(job, rows, nodes, held, picked)
             give(jobs, rows, nodes, lists, given, picked, j, job.stay)
             end_s[j] = _planned(rows[job.stay].time_s, limit_s[j])
-        promise = _Reservation(np.zeros(len(nodes), dtype=np.int64), np.zeros(len(nodes), dtype=np.int64), menu)
     shadow_s = np.inf
     head = -1
     for j in order:
@@ -149,7 +156,7 @@ def _start_jobs(c: Candidate, order: Ints, menu: _Menu, limit_s: Floats) -> floa
         elif head < 0:
             head = j
             shadow_s = _reserve(c, jobs[j], promise, end_s)
-    return candidate_cost(jobs, rows, nodes, given)
+    return candidate_cost(jobs, rows, nodes, given), head, shadow_s
 
 
 @njit(cache=True, nogil=True)
@@ -158,7 +165,7 @@ def _planned(time_s: float, limit_s: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _first_row(c: Candidate, job: Record, promise: _Reservation, shadow_s: float, limit_s: float) -> int:
+def _first_row(c: Candidate, job: Record, promise: _Promise, shadow_s: float, limit_s: float) -> int:
     """Preferred row of *job* that can start now without delaying the reservation, or -1."""
     for r in promise.menu.rows[job.first : job.last]:
         if not promise.menu.wanted[r]:
@@ -187,7 +194,7 @@ def _first_row(c: Candidate, job: Record, promise: _Reservation, shadow_s: float
 
 
 @njit(cache=True, nogil=True)
-def _reserve(c: Candidate, head: Record, promise: _Reservation, end_s: Floats) -> float:
+def _reserve(c: Candidate, head: Record, promise: _Promise, end_s: Floats) -> float:
     """Reserve the earliest nodes for job *head*; returns when it can start, infinity if never."""
     free = np.empty(len(c.nodes), dtype=np.int64)
     for n in range(len(c.nodes)):
@@ -209,7 +216,7 @@ def _reserve(c: Candidate, head: Record, promise: _Reservation, end_s: Floats) -
 
 
 @njit(cache=True, nogil=True)
-def _reserve_row(c: Candidate, row: Record, promise: _Reservation, free: Ints) -> bool:
+def _reserve_row(c: Candidate, row: Record, promise: _Promise, free: Ints) -> bool:
     """Reserve nodes for *row*, best fit first, if enough of them have *free* GPUs."""
     enough = 0
     for n in range(len(c.nodes)):

@@ -49,6 +49,10 @@ class Explainer:
         cost = cheapest = fits = None
         if row == p.stay[job]:
             reason = Reason.KEPT
+        elif self.schedule.may_have is not None:
+            asked = rows[p.asked[rows]]
+            as_asked = len(asked) and p.gpus_of(row) == p.gpus_of(asked[0])
+            reason = Reason.AS_REQUESTED if as_asked else Reason.FIRST_FREE
         elif spare_s > 0:
             in_time = rows[p.now_s + p.time_s[rows] < p.due_s[job]]
             cost, cheapest = float(p.run_cost[row]), float(p.run_cost[in_time].min())
@@ -84,21 +88,29 @@ class Explainer:
     def _waits(self, job: int) -> PlacementExplanation:
         p = self.problem
         rows, held = np.arange(p.start[job], p.start[job + 1]), p.stay[job] >= 0
+        if self.schedule.may_have is not None and not held:
+            rows = rows[self.schedule.may_have[rows]]
         nodes = p.nodes_held(job) if held else ()
         takers: tuple[str, ...] = ()
-        other_takers, restart_s = 0, None
+        other_takers, restart_s, within_s, reserved = 0, None, None, self.schedule.reservation
+        gpus = int((p.width * p.per_node)[rows].min())
         if held:
             reason = Reason.DISPLACED
             takers, other_takers = self._takers(job)
             if len(again_s := p.time_s[rows[rows != p.stay[job]]]):
                 restart_s = max(float(again_s.min() - p.time_s[p.stay[job]]), 0.0)
+        elif reserved is not None and reserved.job == job:
+            reason = Reason.RESERVED if reserved.oldest else Reason.NEXT
+            nodes, gpus = reserved.nodes, len(reserved.nodes) * reserved.per_node
+            within_s = max(0.0, reserved.expected_s - p.now_s)
         elif not any(len(p.room(row, p.node_gpus)) for row in rows):
             reason = Reason.NODES_DOWN
         else:
             reason = Reason.HELD_BACK if any(self.fits(row, job) for row in rows) else Reason.NO_ROOM
         return PlacementExplanation(
-            reason, p.job_names[job], tuple(p.node_names[n] for n in nodes), int((p.width * p.per_node)[rows].min()),
-            takers=takers, other_takers=other_takers, restart_s=restart_s, due_at_submission=self._due_before(job),
+            reason, p.job_names[job], tuple(p.node_names[n] for n in nodes), gpus,
+            takers=takers, other_takers=other_takers, restart_s=restart_s, starts_within_s=within_s,
+            due_at_submission=self._due_before(job),
             spare_s=_finite(p.due_s[job] - p.now_s - p.interval_s - p.fastest_s[job]),
             **self._uncertain(job, int(rows[np.argmin(p.time_s[rows])]), 0.0),
         )  # fmt: skip

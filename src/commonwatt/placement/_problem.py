@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from commonwatt.model.nodes import Cluster
 from commonwatt.model.place_file import PlaceFile, PlaceJob
 from commonwatt.model.results import PlaceResult
 from commonwatt.optimize import SearchResult, Solver
+from commonwatt.placement.guarantees._kept import Guarantees, Reservation
 
 __all__ = [
     "POSTPONED",
@@ -102,6 +103,7 @@ class PlacementProblem:
     outcomes: Floats | None = None  # [J, Q] equally likely remaining times, relative to ``time_s``; None: certain
     attained_gpu_s: Floats | None = None  # [J] GPU time had so far, where nothing is known of run times
     locked: bool = False  # running jobs may be neither stopped nor moved; they have no row but the one they stay in
+    guarantees: Guarantees | None = None
 
     def __len__(self) -> int:
         return len(self.due_s)
@@ -209,10 +211,31 @@ class PlacementProblem:
         none = np.zeros_like(self.class_idle_cost_s)
         return replace(self, class_idle_cost_s=none, node_cost=np.maximum(0.0, self.node_cost - self.idle_cost))
 
+    def without(self, gone: Bools, node_gpus: Ints, background: Background | None) -> PlacementProblem:
+        """Return the problem without the jobs *gone* ([J]), with so many GPUs on each node ([N]), and no guarantees."""
+        kept, rows = np.flatnonzero(~gone), np.flatnonzero(~gone[self.row_job])
+        counts, stay = np.diff(self.start)[kept], self.stay[kept]
+        held = np.repeat(~gone, np.diff(self.stay_start))
+        fields: dict[str, Any] = {name: getattr(self, name)[rows] for name in _OF_ROWS}
+        for name in _OF_JOBS:
+            values = getattr(self, name)
+            fields[name] = None if values is None else values[kept]
+        fields |= {
+            "node_gpus": node_gpus, "background": background, "guarantees": None, "stay_nodes": self.stay_nodes[held],
+            "job_names": [self.job_names[int(j)] for j in kept],
+            "start": np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+            "stay": np.where(stay >= 0, np.searchsorted(rows, stay), -1),
+        }  # fmt: skip
+        return replace(self, **fields)
+
     @classmethod
     def of(cls, file: PlaceFile) -> PlacementProblem:
         """Compile a problem file. Raises ``InputError`` on unknown nodes or types and on jobs that fit nowhere."""
         return _Compiler(file).problem()
+
+
+_OF_JOBS = ("submit_s", "due_s", "weight", "tenant", "limit_s", "outcomes", "attained_gpu_s")
+_OF_ROWS = ("klass", "width", "per_node", "time_s", "node_cost", "asked")
 
 
 @dataclass(frozen=True)
@@ -224,6 +247,8 @@ class Schedule:
 
     choice: Ints  # [J] a row, or POSTPONED
     nodes: Ints  # [slot_start[J]]
+    reservation: Reservation | None = None  # what is kept for a job that waits
+    may_have: Bools | None = None  # [C] configurations that were weighed; None: all
 
     @classmethod
     def empty(cls, problem: PlacementProblem) -> Schedule:
@@ -307,7 +332,7 @@ PlacementSearch = SearchResult[Schedule]
 
 
 class PlacementSolver(Solver[PlacementProblem, Schedule], Protocol):
-    """A solver, and what its schedules need before they are carried out; see ``settled``."""
+    """A solver, and what its schedules need before they are carried out; see ``settled`` and ``guarantees.decided``."""
 
     plans: ClassVar[bool]
     """Whether it weighs moves of running jobs against each other, as solvers of eq. (1) do not."""

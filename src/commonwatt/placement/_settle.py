@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from commonwatt.model.arrays import Floats, Index, Ints
+from commonwatt.model.arrays import Bools, Floats, Index, Ints
 from commonwatt.optimize import ranked
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
 
@@ -159,22 +159,36 @@ def _stay(problem: PlacementProblem, job: Index, choice: Ints, nodes: Ints) -> N
     nodes[first : first + len(held)] = held
 
 
-def filled(problem: PlacementProblem, schedule: Schedule) -> Schedule:
+def filled(
+    problem: PlacementProblem, schedule: Schedule, *, among: Bools | None = None, free: Ints | None = None,
+    rows: Bools | None = None,
+) -> Schedule:  # fmt: skip
     """Start postponed jobs that still fit, the most pressing first, each in the best configuration that fits.
 
     "It is always better to execute jobs as soon as resources are available" (ANDREAS, on (4n)).
+
+    Parameters
+    ----------
+    among
+        Jobs that may start, [J]; all if ``None``.
+    free
+        GPUs of each node they may have, [N]; all that are free if ``None``.
+    rows
+        Configurations they may have, [C]; all if ``None``.
     """
-    waiting = np.flatnonzero(schedule.choice == POSTPONED)
+    waiting = np.flatnonzero(schedule.choice == POSTPONED if among is None else (schedule.choice == POSTPONED) & among)
     if not len(waiting):
         return schedule
     choice, nodes = schedule.choice.copy(), schedule.nodes.copy()
-    free = schedule.free_gpus(problem)
+    free = schedule.free_gpus(problem) if free is None else free.copy()
     for job in waiting[ranked(-problem.pressure_s[waiting])]:
         if not free.any():
             break
-        rows = np.arange(problem.start[job], problem.start[job + 1])
-        late = problem.now_s + problem.time_s[rows] >= problem.due_s[job]
-        for row in rows[ranked(late, np.where(late, problem.time_s[rows], problem.run_cost[rows]))]:
+        own = np.arange(problem.start[job], problem.start[job + 1])
+        if rows is not None:
+            own = own[rows[own]]
+        late = problem.now_s + problem.time_s[own] >= problem.due_s[job]
+        for row in own[ranked(late, np.where(late, problem.time_s[own], problem.run_cost[own]))]:
             if row == problem.stay[job]:
                 continue
             taken = _best_fit(problem, row, free)

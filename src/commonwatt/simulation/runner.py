@@ -101,7 +101,7 @@ _ADDED: dict[str, object] = {
     "malleable": True, "other_types": True, "rule": "drawn", "limit_factor": 1.0, "preemption": None,
     "size_weight": 0.0, "max_age_s": 604800.0, "backfill_depth": 1000, "gpu_type_choice": "fastest",
     "idle_power": "counted", "price": "series", "work_conserving": False, "knowledge": None, "speed_error": 0.0,
-    "gpu_types": {}, "host": None,
+    "gpu_types": {}, "host": None, "limits": None,
 }  # fmt: skip
 """Fields added since 0.1.0 with their defaults: where they have these, the digest is that of a file without them."""
 

@@ -1,0 +1,102 @@
+"""What the controller remembers so that a policy's limits hold: reservations, and how long jobs waited beside room."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import numpy as np
+
+from commonwatt.control.job_registry import JobRegistry
+from commonwatt.model.arrays import Bools, Ints
+from commonwatt.model.policy_limits import PolicyLimits
+from commonwatt.placement import POSTPONED, PlacementProblem, Schedule
+from commonwatt.placement.guarantees import Guarantees, Reservation, held_back
+
+__all__ = ["LimitKeeper"]
+
+
+class LimitKeeper:
+    """Turns a policy's limits into guarantees of one decision after another.
+
+    A job that was once the oldest with a reservation runs to its end when it has started. Else the solver could stop
+    it for one that came later, and it would be the oldest again, in front of all others.
+    """
+
+    def __init__(self, limits: PolicyLimits, registry: JobRegistry) -> None:
+        self.limits, self.registry = limits, registry
+        self._reservation: tuple[int, Reservation] | None = None  # with the handle of its job
+        self._promised: set[int] = set()  # jobs that are not stopped any more
+        self._waited_s: dict[int, float] = {}  # although there was room
+        self._since_s: dict[int, float] = {}  # jobs for which the last decision left room
+
+    def guarantees(self, problem: PlacementProblem, handles: Ints, now_s: float, closed: Collection[int]) -> Guarantees:
+        """Return what must hold of a decision about *handles*, the jobs of *problem*; *closed* nodes get no job."""
+        running, oldest = problem.stay >= 0, np.zeros(0, dtype=np.int64)
+        before = None
+        if self.limits.reserve_after_s is not None and problem.background is None:
+            due = ~running & (now_s - problem.submit_s >= self.limits.reserve_after_s)
+            oldest = np.flatnonzero(due)
+            oldest = oldest[np.argsort(problem.submit_s[oldest], kind="stable")]
+            if self._reservation is not None:
+                handle, reserved = self._reservation
+                first = np.flatnonzero(handles == handle)
+                if len(first) and not running[first[0]]:
+                    oldest = np.concatenate((first, oldest[oldest != first[0]]))
+                    before = replace(reserved, job=int(first[0]))
+        nodes = np.zeros(len(problem.node_gpus), dtype=bool)
+        nodes[sorted(closed)] = True
+        return Guarantees(self._pinned(handles, running, now_s), self._overdue(handles, now_s), oldest, before, nodes)
+
+    def decided(self, problem: PlacementProblem, schedule: Schedule, handles: Ints, now_s: float) -> int | None:
+        """Take note of a decision; returns the job for which GPUs are newly reserved, if any."""
+        self._count(problem, schedule, handles, now_s)
+        if problem.guarantees is None or problem.background is not None:
+            return None
+        before, reserved = self._reservation, schedule.reservation
+        if reserved is not None and not reserved.oldest:
+            reserved = None
+        self._promised &= self.registry.active
+        if reserved is None:
+            self._reservation = None
+            due = problem.guarantees.oldest
+            started = due[schedule.choice[due] != POSTPONED]
+            self._promised.update(int(handle) for handle in handles[started[:1]])
+            return None
+        handle = int(handles[reserved.job])
+        self._reservation = handle, reserved
+        return None if before is not None and before[0] == handle else handle
+
+    def _pinned(self, handles: Ints, running: Bools, now_s: float) -> Bools:
+        """Running jobs that may not be stopped or moved, [J]."""
+        pinned = np.array([int(handle) in self._promised for handle in handles], dtype=bool)
+        if self.limits.min_run_s is not None:
+            pinned |= now_s - self.registry.job("placed_s")[handles] < self.limits.min_run_s
+        if self.limits.max_starts is not None:
+            pinned |= self.registry.job("starts")[handles] >= self.limits.max_starts
+        return pinned & running
+
+    def _overdue(self, handles: Ints, now_s: float) -> Bools:
+        """Jobs that have waited long enough although they could have run, [J]."""
+        most_s = self.limits.max_deliberate_wait_s
+        if most_s is None:
+            return np.zeros(len(handles), dtype=bool)
+        return np.array([self._waited(int(handle), now_s) >= most_s for handle in handles], dtype=bool)
+
+    def _waited(self, handle: int, now_s: float) -> float:
+        return self._waited_s.get(handle, 0.0) + now_s - self._since_s.get(handle, now_s)
+
+    def _count(self, problem: PlacementProblem, schedule: Schedule, handles: Ints, now_s: float) -> None:
+        """Count the time for which jobs wait beside room they could use."""
+        if self.limits.max_deliberate_wait_s is None:
+            return
+        waiting = held_back(problem, schedule)
+        for handle, held in zip(handles.tolist(), waiting.tolist(), strict=True):
+            waited_s = self._waited(handle, now_s)
+            if waited_s:
+                self._waited_s[handle] = waited_s
+            self._since_s.pop(handle, None)
+            if held:
+                self._since_s[handle] = now_s
+        for gone in self._waited_s.keys() - self.registry.active:
+            del self._waited_s[gone]

@@ -1,0 +1,6 @@
+from ._decision import decided as decided
+from ._decision import held_back as held_back
+from ._kept import Guarantees as Guarantees
+from ._kept import Reservation as Reservation
+
+__all__ = ["Guarantees", "Reservation", "decided", "held_back"]
