@@ -5,8 +5,8 @@ schedule is then put together with the rest, so no solver has to know of any gua
 
 A reservation is for one job at a time, on nodes that do not change. Running jobs on them are pinned until they end;
 others start there only if they end before the promised time or leave the reserved GPUs alone, as in EASY backfill
-(D. Lifka, JSSPP 1995). Where run times are certain, the job starts when it was promised to. Where they are not, it
-starts at the latest when all jobs that were on those nodes by the promised time have ended.
+(D. Lifka, JSSPP 1995). Where run times are certain, the job starts when it was promised to. Where they are not, nothing
+starts on the reserved GPUs, and the job starts when those that ran there have ended, whatever was believed of them.
 """
 
 from __future__ import annotations
@@ -111,16 +111,18 @@ class _Keeping:
             found = self._earliest(int(job), everywhere)
             if found is None:
                 continue
-            if found[0].by_s <= problem.now_s or before is None or before.job != job:
+            if found[0].by_s <= problem.now_s:
                 return found
-            there = np.zeros(len(everywhere), dtype=bool)
-            there[before.nodes] = everywhere[before.nodes]
-            again = self._earliest(int(job), there, len(before.nodes), before.per_node)
-            if again is None:  # a node is down: what was promised cannot be kept
-                return found
-            kept = replace(again[0], by_s=min(before.by_s, again[0].by_s))
-            # once the promised time has passed, nothing more may start there; the job itself cannot yet
-            return replace(kept, by_s=max(kept.by_s, np.nextafter(problem.now_s, np.inf))), again[1]
+            if before is not None and before.job == job:
+                there = np.zeros(len(everywhere), dtype=bool)
+                there[before.nodes] = everywhere[before.nodes]
+                again = self._earliest(int(job), there, len(before.nodes), before.per_node)
+                if again is not None:  # else a node is down: what was promised cannot be kept
+                    found = replace(again[0], by_s=min(before.by_s, again[0].by_s)), again[1]
+            # nothing starts there once the promised time has passed, nor where it rests on what is only believed
+            soon_s = float(np.nextafter(problem.now_s, np.inf))
+            by_s = soon_s if problem.outcomes is not None else max(found[0].by_s, soon_s)
+            return replace(found[0], by_s=by_s), found[1]
         return None
 
     def _earliest(
