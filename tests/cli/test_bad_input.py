@@ -187,7 +187,6 @@ PLACE: list[tuple[str, Change, tuple[str, ...]]] = [
         ("a.current.remaining_s", "'0'", "above 0"),
     ),
     ("duplicate tenants", put("tenants", to=[{"name": "x"}, {"name": "x"}]), ("tenants", "'x'", "distinct")),
-    ("use_every_node without exact", put("use_every_node", to=True), ("use_every_node", "'True'", "solver exact")),
 ]
 
 

@@ -63,7 +63,7 @@ def test_the_first_place_counts_no_compiling(tmp_path):
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     command = [SCRIPT, "place", str(ROOT / "examples" / "place.yaml"), "--json"]
     first = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert "compiling solver random-greedy, once per machine\n" in first.stderr
+    assert "compiling solver best, once per machine\n" in first.stderr
     compile_s = float(re.search(r"compiled in ([\d.]+) s", first.stderr)[1])
     assert json.loads(first.stdout)["solve_s"] < compile_s
     second = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

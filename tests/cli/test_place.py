@@ -87,6 +87,17 @@ def test_solvers_of_the_command_are_those_there_are():
     assert sorted(SOLVERS) == sorted([*KNOWN, "best"])
 
 
+def test_only_best_and_exact_use_every_node(tmp_path):
+    raw = yaml.safe_load(EXAMPLE.read_text()) | {"use_every_node": True}
+    file = write(tmp_path / "p.yaml", raw)
+    best, exact = (run("place", file, "--solver", solver, "--json").document for solver in ("best", "exact"))
+    assert best["objective"] == pytest.approx(exact["objective"])
+    assert {a["node"] for a in best["assignments"]} == {node["name"] for node in raw["nodes"]}
+    done = run("place", file, "--solver", "random-greedy")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "p.yaml: field 'use_every_node': got 'True', expected false, as only solvers best and exact" in done.err
+
+
 def test_json_input_gives_the_same_as_yaml(tmp_path):
     files = write(tmp_path / "p.yaml", problem()), write(tmp_path / "p.json", json.dumps(problem()))
     first, second = (run("place", file, "--json").document for file in files)

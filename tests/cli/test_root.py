@@ -81,7 +81,7 @@ def test_the_installed_command():
         (["simulate", "x.yaml", "--seed", "-1"], "-1 is not in the range"),
         (["simulate", "x.yaml", "--seeds", "0"], "0 is not in the range"),
         (["simulate", "x.yaml", "--jobs", "many"], "'many' is not a valid integer"),
-        (["place", "x.yaml", "--solver", "magic"], "'magic' is not one of 'random-greedy'"),
+        (["place", "x.yaml", "--solver", "magic"], "'magic' is not one of 'best'"),
         (["place", "x.yaml", "--time-limit", "0"], "0.0 is not in the range"),
         (["schema", "nonsense"], "got 'nonsense', expected one of place, scenario"),
     ],

@@ -20,8 +20,7 @@ from commonwatt.engines.simulated.engine import SimulatedEngine, World
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.jobs import Job, JobArrays
 from commonwatt.model.nodes import Cluster, NodeSpec
-from commonwatt.model.policy_limits import PolicyLimits
-from commonwatt.model.scenario import PolicySpec
+from commonwatt.model.scenario import PolicyLimits, PolicySpec
 from commonwatt.simulation.compose import TableSource
 from tests.control.worlds import cluster_of, job
 

@@ -14,6 +14,7 @@ from commonwatt.cli.compiling import compiling
 from commonwatt.cli.data import columns_of
 from commonwatt.cli.output import (
     FiniteRange,
+    blamed_on,
     json_option,
     pace_of,
     plot_option,
@@ -92,7 +93,8 @@ def command(
         return
     if out is not None:
         check_study_folder(out, file, folder, overwrite=overwrite)
-    plan = plan_study(file, folder, seed)
+    with blamed_on(log):
+        plan = plan_study(file, folder, seed)
     say(_sentence(plan))
     try:
         outcome = run_study(plan, folder=out, jobs=jobs or os.cpu_count() or 1, following=_following)

@@ -9,7 +9,7 @@ import numpy as np
 
 from commonwatt.control.job_registry import JobRegistry
 from commonwatt.model.arrays import Bools, Ints
-from commonwatt.model.policy_limits import PolicyLimits
+from commonwatt.model.scenario import PolicyLimits
 from commonwatt.placement import POSTPONED, PlacementProblem, Schedule
 from commonwatt.placement.guarantees import Guarantees, Reservation, held_back
 

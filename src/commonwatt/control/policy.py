@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from commonwatt.model.policy_limits import PolicyLimits
-from commonwatt.model.scenario import PolicySpec
+from commonwatt.model.scenario import PolicyLimits, PolicySpec
 from commonwatt.optimize import KeepGoing, always
 from commonwatt.placement import PlacementProblem, Schedule, make_solver
 from commonwatt.placement.guarantees import decided

@@ -170,7 +170,6 @@ def window(log: JobLog, begin: str | None, days: float, *, carry_in: bool = True
         called = "the log" if log.path is None else log.path.name
         raise InputError(
             f"a period of {called}, whose submissions are from {first} to {last}{after}",
-            file=log.path,
             field="workload.days" if within else "workload.begin",
             value=f"{days:g} days from {log.moment(begin_s)}",
         )

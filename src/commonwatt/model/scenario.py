@@ -14,7 +14,6 @@ from commonwatt.model.gpu_types import GpuTypeSpec
 from commonwatt.model.jobs import Tenant
 from commonwatt.model.live import LiveSpec
 from commonwatt.model.nodes import NodeSpecs
-from commonwatt.model.policy_limits import PolicyLimits
 
 __all__ = [
     "AndreasWorkload",
@@ -23,6 +22,7 @@ __all__ = [
     "Knowledge",
     "LogWorkload",
     "NodeOutage",
+    "PolicyLimits",
     "PolicySpec",
     "Preemption",
     "Scenario",
@@ -249,6 +249,25 @@ class NodeOutage(FileModel):
             msg = f"to_s: got {self.to_s:g}, expected a time after from_s ({self.from_s:g})"
             raise ValueError(msg)
         return self
+
+
+class PolicyLimits(FileModel):
+    """What a policy guarantees, whichever solver it uses: limits on waiting, and on being stopped and moved."""
+
+    reserve_after_s: float | None = quantity(
+        "time since submission after which GPUs are reserved for the oldest waiting job; what starts later may not "
+        "delay it, and it then runs to its end; null: no reservation",
+        "s", None, ge=0,
+    )  # fmt: skip
+    max_deliberate_wait_s: float | None = quantity(
+        "time a job may wait although it could run, over its life; then it starts at the next decision that finds "
+        "room; backfill keeps its own reservation; null: no limit",
+        "s", None, ge=0,
+    )  # fmt: skip
+    max_starts: int | None = quantity(
+        "starts and moves of a job; it is not stopped or moved after the last; null: no limit", "-", None, ge=1
+    )
+    min_run_s: float | None = quantity("time a job runs before it may be stopped or moved; null: none", "s", None, ge=0)
 
 
 class PolicySpec(FileModel):
