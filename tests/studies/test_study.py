@@ -19,6 +19,7 @@ from commonwatt.studies.run import ROWS, StudyInterruptedError, plan_study, run_
 from commonwatt.studies.summary import study_result
 from tests.studies.made import add_job, write_log
 
+WEIGHED = [{"name": "team-1", "weight": 3}]
 FEW = {"steps": ["planning", "switching-off"], "alternatives": []}
 
 
@@ -153,6 +154,19 @@ def test_seeds_give_an_interval_that_says_what_it_covers(log):
     result = done(log, seeds=2, **FEW)
     assert (result.conservative_saving_interval.over, result.conservative_saving_interval.units) == ("seeds", 2)
     assert result.about.seeds == (0, 1)
+
+
+def test_a_tenant_may_have_no_jobs_in_a_period(tmp_path):
+    log = write_log(tmp_path, jobs=40, days=2.0)
+    first, *lines = log.read_text().splitlines()
+    late = [line.replace("team-1", "team-0") if "2026-09-07" in line.split("|")[2] else line for line in lines]
+    log.write_text("\n".join([first, *late]) + "\n")
+    file, folder = load_study(log, Wishes(nodes=tmp_path / "nodes.txt", days=1.0, weeks=2, begin="2026-09-07"))
+    plan = plan_study(validate(file.model_dump() | FEW | {"tenants": WEIGHED}, StudyFile), folder, 0)
+    weights = [[tenant.weight for tenant in plan.prepared[plan.runs[0, w, 0]].scenario.tenants] for w in range(2)]
+    assert weights == [[], [3.0]]
+    with pytest.raises(InputError, match=r"'team-x', expected a tenant of the log \(did you mean team-"):
+        plan_study(validate(file.model_dump() | FEW | {"tenants": [{"name": "team-x"}]}, StudyFile), folder, 0)
 
 
 def test_periods_follow_each_other(tmp_path):
