@@ -93,7 +93,7 @@ def command(
         return
     if out is not None:
         check_study_folder(out, file, folder, overwrite=overwrite)
-    with blamed_on(log):
+    with blamed_on(Path(log)):
         plan = plan_study(file, folder, seed)
     say(_sentence(plan))
     try:
