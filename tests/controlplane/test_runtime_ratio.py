@@ -45,7 +45,9 @@ def lasted(b: Bench) -> dict[int, float]:
 @pytest.mark.slow
 def test_the_estimate_takes_jobs_that_ended_for_what_they_were(bench):
     """They report nothing, so each is planned by its time limit, a day, and ends after a minute."""
-    b = bench(nodes=[node("n")], policies=[{"solver": "fifo"}], live={"default_time_limit_s": 86_400})
+    b = bench(
+        nodes=[node("n")], policies=[{"solver": "fifo"}], knowledge="user-limit", live={"default_time_limit_s": 86_400}
+    )
     jobs = []
     for outcome in (Outcome.COMPLETED, Outcome.FAILED, Outcome.COMPLETED):
         jobs.append(b.submit(times_s=None))

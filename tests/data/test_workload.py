@@ -136,7 +136,7 @@ def test_logs_that_are_not_there(make):
 def test_a_period_outside_the_log(make, write):
     write("log.csv", PLAIN)
     line = fails(make, NODES + "workload: {source: csv, path: log.csv, begin: 1000000}")
-    assert "log.csv: field 'workload.begin': got '7 days from 1000000 s', expected a period of log.csv, whose" in line
+    assert "field 'workload.begin': got '7 days from 1000000 s', expected a period of log.csv, whose" in line
 
 
 def test_unknown_gpu_type_of_a_node(make, write):

@@ -69,7 +69,9 @@ def fit(library, tmp_path, monkeypatch):
             return None
         return model.batches
 
-    return train
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # interrupted, the library ignores it ever after
+    yield train
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("validate", [False, True])
