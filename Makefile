@@ -18,11 +18,11 @@ demo-week: $(VENV)/.core
 	$(BIN)/commonwatt simulate examples/demo-week.yaml --out $(OUT)-week --overwrite
 	@echo "open $(OUT)-week/report.html"
 
-# While you work: no servers, nothing slow. Under 90 s on two cores.
+# While you work: no servers, nothing slow. About three minutes on two cores.
 fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not (slow or long or slurm or database or browser)"
 
-# What a newcomer waits for: under 8 minutes on two cores. What has no server here is skipped.
+# What a newcomer waits for: up to a quarter of an hour on two cores. What has no server here is skipped.
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not long"
 
