@@ -165,7 +165,7 @@ def test_a_tenant_may_have_no_jobs_in_a_period(tmp_path):
     plan = plan_study(validate(file.model_dump() | FEW | {"tenants": WEIGHED}, StudyFile), folder, 0)
     weights = [[tenant.weight for tenant in plan.prepared[plan.runs[0, w, 0]].scenario.tenants] for w in range(2)]
     assert weights == [[], [3.0]]
-    with pytest.raises(InputError, match=r"'team-x', expected a tenant of the log \(did you mean team-"):
+    with pytest.raises(InputError, match=r"'team-x', expected a tenant of the workload \(team-0, team-1, team-2\)"):
         plan_study(validate(file.model_dump() | FEW | {"tenants": [{"name": "team-x"}]}, StudyFile), folder, 0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,14 @@ from commonwatt.data.workload import FitTypes, Made, demand_before, make_workloa
 from commonwatt.forecasting import PREDICTORS
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
+from commonwatt.model.jobs import Tenant
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
 from commonwatt.planning.capacity import Past, check_capacity, is_model
 from commonwatt.simulation.compose import check_runs
 from commonwatt.simulation.runner import Prepared
 
-__all__ = ["prepare"]
+__all__ = ["check_tenants", "prepare"]
 
 
 def prepare(scenario: Scenario, folder: Path, seed: int, *, fit_types: FitTypes | None = None) -> Prepared:
@@ -29,11 +31,7 @@ def prepare(scenario: Scenario, folder: Path, seed: int, *, fit_types: FitTypes 
     """
     made = make_workload(scenario, folder, np.random.default_rng([seed, 0]), fit_types=fit_types)
     cluster = Cluster.of(made.nodes)
-    named = [tenant.name for tenant in scenario.tenants]
-    if twice := [name for name in named if named.count(name) > 1]:
-        raise InputError("distinct tenant names", field="tenants.name", value=twice[0])
-    for tenant in sorted(set(named) - set(made.table.tenants)):
-        raise InputError(f"a tenant of the workload ({', '.join(made.table.tenants)})", field="tenants", value=tenant)
+    check_tenants(scenario.tenants, made.table.tenants)
     if made.workload is not None:
         scenario = scenario.model_copy(update={"workload": made.workload})
     check_runs(scenario, cluster, made.table)
@@ -45,6 +43,15 @@ def prepare(scenario: Scenario, folder: Path, seed: int, *, fit_types: FitTypes 
         for file in past.models:
             _check_fitted_before(folder / file, begin_s)
     return Prepared(scenario, cluster, made.table, made.sentence, seed, past, made.log, _treatments(made))
+
+
+def check_tenants(tenants: Sequence[Tenant], known: Sequence[str]) -> None:
+    """Raise ``InputError`` for a tenant that is not *known* to the workload, or named twice."""
+    named = [tenant.name for tenant in tenants]
+    if twice := [name for name in named if named.count(name) > 1]:
+        raise InputError("distinct tenant names", field="tenants.name", value=twice[0])
+    for name in sorted(set(named) - set(known)):
+        raise InputError(f"a tenant of the workload ({', '.join(known)})", field="tenants", value=name)
 
 
 def _treatments(made: Made) -> dict[str, int]:

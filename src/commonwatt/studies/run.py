@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -17,7 +17,6 @@ from commonwatt.data.files import write_atomic
 from commonwatt.data.log import JobLog, time_of
 from commonwatt.data.workload import FitTypes, read_whole_log
 from commonwatt.model.errors import InputError
-from commonwatt.model.names import did_you_mean
 from commonwatt.model.scenario import Knowledge, LogWorkload, Scenario
 from commonwatt.model.study_file import StudyFile, StudyWorkload
 from commonwatt.model.study_results import RunService
@@ -26,7 +25,7 @@ from commonwatt.simulation.as_logged import LogReplay, replay_log
 from commonwatt.simulation.compose import check_runs
 from commonwatt.simulation.runner import Listener, Prepared, run_each
 from commonwatt.simulation.warm import warm_up_all
-from commonwatt.simulation.workload import prepare
+from commonwatt.simulation.workload import check_tenants, prepare
 from commonwatt.studies.rows import StudyRow, rows_of, scenario_of
 
 __all__ = ["StudyInterruptedError", "StudyOutcome", "StudyPlan", "plan_study", "run_study"]
@@ -116,7 +115,8 @@ def plan_study(file: StudyFile, folder: Path, seed: int) -> StudyPlan:
                 one = _prepared(scenario, folder, own, made, "own" if names_types else "any")
                 runs[r, w, s] = _key(one)
                 prepared.setdefault(runs[r, w, s], one)
-    _check_tenants(file, log, made.values())
+    known = {name for one in made.values() for name in one.table.tenants} | set(() if log is None else log.tenant)
+    check_tenants(file.tenants, sorted(known))
     starts = tuple(getattr(workload, "begin", None) or "its first submission" for workload in workloads)
     return StudyPlan(file, log, knowledge, names_types, starts, seeds, rows, runs, prepared)
 
@@ -136,16 +136,6 @@ def _prepared(
     found = replace(made[same], scenario=scenario)
     check_runs(scenario, found.cluster, found.table)
     return found
-
-
-def _check_tenants(file: StudyFile, log: JobLog | None, made: Iterable[Prepared]) -> None:
-    """Check that every tenant named in *file* is one of the log or of a generated period, and named once."""
-    named = [tenant.name for tenant in file.tenants]
-    if twice := [name for name in named if named.count(name) > 1]:
-        raise InputError("distinct tenant names", field="tenants.name", value=twice[0])
-    known = {name for one in made for name in one.table.tenants} | set(() if log is None else log.tenant)
-    for name in sorted(set(named) - known):
-        raise InputError(f"a tenant of the log{did_you_mean(name, known)}", field="tenants", value=name)
 
 
 def _key(prepared: Prepared) -> str:
