@@ -181,3 +181,21 @@ def ledger_problems(store: ApiStore) -> list[str]:
         if meter != others or meter <= 0:
             found.append(f"{column}: the meter says {meter}, the rows {others}")
     return found
+
+
+@contextmanager
+def opening(configured):
+    """Yield a function that opens a live controller on the file *configured* writes; all are closed at the end."""
+    planes = []
+
+    def begin(**more):
+        plane = open_live(configured(**more), pace=Pace(beat_s=0.05, requests_s=0.05))
+        planes.append(plane)
+        plane.supervisor.start()
+        return plane
+
+    try:
+        yield begin
+    finally:
+        for plane in planes:
+            plane.close()

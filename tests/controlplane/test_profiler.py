@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,17 +13,15 @@ import yaml
 
 pytest.importorskip("sqlalchemy")
 
-from commonwatt.controlplane.supervisor import Pace
 from commonwatt.controlplane.wiring import open_live
 from commonwatt.engines.local.run import LocalRun
 from commonwatt.model.errors import InputError, JobNeverFitsError
 from commonwatt.model.job_file import JobFile
 from commonwatt.store.controller_store import ControllerStore
 from commonwatt.store.records import JobStatus, RequestKind
-from tests.controlplane.chaos import config_in, problems, running, store_of, stream, until_all_end, witness
+from tests.controlplane.chaos import config_in, opening, problems, running, store_of, stream, until_all_end, witness
 
 TRAIN = str(Path(__file__).parents[2] / "examples" / "train.py")
-PACE = Pace(beat_s=0.05, requests_s=0.05)
 NODE = {"gpu_type": "V", "gpus": 2, "idle_w": 100.0, "gpu_w": 50.0}
 
 
@@ -42,17 +41,8 @@ PROFILING = {"nodes": ["apart"], "epochs": 2, "limit_s": 300.0}
 
 @pytest.fixture
 def opened(tmp_path):
-    known = []
-
-    def begin(**live):
-        plane = open_live(config(tmp_path, **live), pace=PACE)
-        known.append(plane)
-        plane.supervisor.start()
-        return plane
-
-    yield begin
-    for plane in known:
-        plane.close()
+    with opening(partial(config, tmp_path)) as begin:
+        yield begin
     subprocess.run(["pkill", "-KILL", "-f", str(tmp_path)], check=False)  # runners; their jobs die with them
 
 

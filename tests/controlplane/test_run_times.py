@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,15 +12,13 @@ import yaml
 pytest.importorskip("sqlalchemy")
 
 from commonwatt.cli.jobs import expected_run_time
-from commonwatt.controlplane.supervisor import Pace
-from commonwatt.controlplane.wiring import open_live, read_config
+from commonwatt.controlplane.wiring import read_config
 from commonwatt.model.errors import InputError
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.live_results import JobConfiguration
 from commonwatt.store.controller_store import ControllerStore
 from commonwatt.store.records import RequestKind
-
-PACE = Pace(beat_s=0.05, requests_s=0.05)
+from tests.controlplane.chaos import opening
 
 
 def config(folder: Path, **more: object) -> Path:
@@ -34,17 +33,8 @@ def config(folder: Path, **more: object) -> Path:
 
 @pytest.fixture
 def opened(tmp_path):
-    planes = []
-
-    def begin(**more):
-        plane = open_live(config(tmp_path, **more), pace=PACE)
-        planes.append(plane)
-        plane.supervisor.start()
-        return plane
-
-    yield begin
-    for plane in planes:
-        plane.close()
+    with opening(partial(config, tmp_path)) as begin:
+        yield begin
 
 
 def submit(plane, name: str, seconds: str, **more) -> int:
