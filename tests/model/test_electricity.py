@@ -119,3 +119,47 @@ def test_a_flat_tariff_costs_the_same_over_the_whole_time():
     assert flat.price.is_constant
     assert float(flat.cost(1000, 0, 14_400)) == pytest.approx(float(tariff.cost(1000, 0, 14_400)))
     assert float(flat.cost(1000, 0, 3600)) == pytest.approx(1.5 * 0.25)
+
+
+def test_prices_by_time_of_day_repeat_every_day():
+    """As YAML reads 22:00 without quotes, too: as a number of minutes."""
+    for at in ("22:00", 22 * 60):
+        site = Electricity.model_validate({"daily": {"07:30": 0.5, at: 0.05}, "pue": 1, "carbon_g_per_kwh": 300})
+        assert [(p.from_s, p.price_per_kwh) for p in site.series] == [(0, 0.05), (27_000, 0.5), (79_200, 0.05)]
+        assert site.repeat_s == 86_400
+        price = site.tariff().price
+        assert price.at([0, 26_999, 27_000, 79_200, 86_400 + 27_000]).tolist() == [0.05, 0.05, 0.5, 0.05, 0.5]
+        assert float(site.tariff().carbon_g(1000, 0, 3600)) == pytest.approx(300)
+
+
+@given(steps, moments, moments, st.booleans())
+def test_pieces_have_the_value_and_the_integral_of_the_function(rows, a, b, period):
+    f, (lo, hi) = StepIntegral.of(*made(rows, period)), sorted((a, b))
+    edges, values = f.pieces(lo, hi)
+    assert (np.diff(edges) >= 0).all()
+    assert float(np.diff(edges) @ values) == pytest.approx(float(f.integral(lo, hi)), rel=1e-9, abs=1e-6)
+
+
+def test_carbon_counts_beside_the_price_or_instead_of_it():
+    points = [ElectricityPoint(from_s=0, price_per_kwh=0.1, carbon_g_per_kwh=500),
+              ElectricityPoint(from_s=100, price_per_kwh=0.3, carbon_g_per_kwh=100)]  # fmt: skip
+    tariff = Electricity(series=points, pue=2.0).tariff()
+    for minimise, per_kg, worth in (("cost", 0.0, (0.1, 0.3)), ("cost", 1.0, (0.6, 0.4)), ("carbon", 9.0, (0.5, 0.1))):
+        planned = tariff.planned_by(minimise, per_kg)
+        assert planned.at([0, 100]) * 3.6e6 / 2 == pytest.approx(worth)
+        assert float(planned.integral(0, 200)) * 3.6e6 / 2 == pytest.approx(100 * sum(worth))
+
+
+def test_a_cap_holds_at_all_times_or_by_step():
+    points = [ElectricityPoint(from_s=0, price_per_kwh=1, power_cap_w=500), ElectricityPoint(from_s=9, price_per_kwh=1)]
+    assert Electricity().tariff().cap_w is None
+    assert Electricity(power_cap_w=700).tariff().cap_w.at([0, 9]).tolist() == [700, 700]
+    assert Electricity(power_cap_w=700, series=points).tariff().cap_w.at([0, 9]).tolist() == [500, 700]
+    assert Electricity(series=points).tariff().cap_w.at([9]) > 1e12
+
+
+def test_a_price_below_zero_counts_as_none_for_solvers():
+    points = [ElectricityPoint(from_s=0, price_per_kwh=-0.2), ElectricityPoint(from_s=3600, price_per_kwh=0.1)]
+    tariff = Electricity(series=points, pue=1.0).tariff()
+    assert float(tariff.cost(1000, 0, 7200)) == pytest.approx(-0.2 + 0.1)
+    assert float(tariff.never_negative().cost(1000, 0, 7200)) == pytest.approx(0.1)

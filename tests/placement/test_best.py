@@ -35,6 +35,7 @@ def test_one_that_is_too_large_has_no_bound(monkeypatch):
     assert (found.bound, found.optimal) == (None, None)
 
 
+@pytest.mark.slow
 def test_a_tree_that_is_cut_off_leaves_a_bound(monkeypatch):
     """More often than not the tree of such a problem has many nodes."""
     monkeypatch.setattr(module, "MOST_NODES", 1)

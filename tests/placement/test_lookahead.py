@@ -1,11 +1,15 @@
 """Plans to the end of all known jobs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from commonwatt.model.place_file import PlaceFile
+from commonwatt.placement import Background, _lookahead
 from commonwatt.placement._arrays import prepare
+from commonwatt.placement._construct import DISPLACE
 from commonwatt.placement._list_schedule import Plan, Room, efforts, finish, start_now
 from commonwatt.placement._lookahead import Lookahead, _gpu_time, _orders
 from commonwatt.placement._objective import check
@@ -15,7 +19,7 @@ from tests.placement.made import crowded_problem
 from tests.strategies import problems
 
 MONEY = 0.172 * 1.33 / 3.6e6
-DISPLACE, FILL = True, False
+FILL = False
 
 
 def cost_of_plan(p: PlacementProblem, order: list[int], price: float = 0.0) -> tuple[float, list[int]]:
@@ -102,6 +106,41 @@ def test_moves_in_the_order_are_kept_only_where_they_gain(p):
     assert moved.choice.tolist() == plain.choice.tolist()
     assert moved.nodes.tolist() == plain.nodes.tolist()
     check(p, Lookahead(moves=30, least_gain=0.0).solve(p, np.random.default_rng(0)).best)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_nodes_that_no_job_can_come_to_change_nothing(seed, monkeypatch):
+    """A few jobs on many nodes, some used, some asleep: the same start and cost as with all nodes prepared."""
+    rng = np.random.default_rng(seed)
+    jobs = [
+        {
+            "name": f"j{j}", "due_s": float(rng.uniform(500, 9000)), "tardiness_weight": 1e-3,
+            "times_s": {"V100": (rng.uniform(500, 5000) / np.arange(1, 5) ** 0.8).tolist(), "A100": [900.0]},
+        }
+        for j in range(int(rng.integers(1, 4)))
+    ]  # fmt: skip
+    kinds = {"v": ("V100", 2), "a": ("A100", 4)}
+    nodes = [
+        {"name": f"{kind}{n}", "gpu_type": gpu_type, "gpus": gpus, "idle_w": 300, "gpu_w": 200}
+        for kind, (gpu_type, gpus) in kinds.items()
+        for n in range(100)
+    ]
+    p = PlacementProblem.of(PlaceFile.model_validate({"nodes": nodes, "jobs": jobs}))
+    taken = rng.integers(0, 5, len(p.node_gpus))
+    free = np.maximum(0, p.node_gpus - taken)
+    p = replace(
+        p, node_gpus=free, node_wait_s=np.where(rng.random(len(free)) < 0.3, 40.0, 0.0),
+        background=Background(rng.uniform(0, 900, len(free)) * (taken > 0), p.node_gpus - free, 0.01),
+    )  # fmt: skip
+    few = prepare(p, reachable=True)
+    assert 0 < len(few.nodes) < len(free) / 2
+    found = Lookahead(moves=20).solve(p, np.random.default_rng(0))
+    monkeypatch.setattr(_lookahead, "prepare", lambda problem, **_: prepare(problem))
+    whole = Lookahead(moves=20).solve(p, np.random.default_rng(0))
+    assert found.cost == whole.cost
+    assert found.best.choice.tolist() == whole.best.choice.tolist()
+    assert found.best.nodes.tolist() == whole.best.nodes.tolist()
+    check(p, found.best)
 
 
 def test_moves_find_what_the_orders_miss():

@@ -10,7 +10,7 @@ from commonwatt.engines.simulated.engine import World
 from commonwatt.model.electricity import Electricity, ElectricityPoint
 from commonwatt.model.jobs import Job, JobArrays
 from commonwatt.model.nodes import Cluster, NodeSpec
-from commonwatt.placement._lower_bound import job_bound, load_bound
+from commonwatt.placement._lower_bound import job_bound, load_bound, lower_bound
 from tests.control.worlds import cluster_of, job, random_jobs, simulate
 
 FREE = World(lose_work=False)
@@ -94,3 +94,134 @@ def test_gangs():
     table = JobArrays.of([job("gang", 0, 1000, gpus=4)])
     assert job_bound(table, cluster_of(), TARIFF) == pytest.approx([1000 * 4 * 150 * MONEY])
     assert load_bound(table, cluster_of(), TARIFF) == pytest.approx(1000 * 4 * 150 * MONEY)
+
+
+# -- where the price changes
+
+STEP_S = 600.0
+ONE_GPU = NodeSpec(name="n", gpu_type="V100", gpus=1, idle_w=100, gpu_w=100)
+
+
+def priced(values: list[float], *, repeat: bool = False, pue: float = 1.0) -> Electricity:
+    points = [ElectricityPoint(from_s=STEP_S * k, price_per_kwh=value) for k, value in enumerate(values)]
+    return Electricity(series=points, repeat_s=STEP_S * len(values) if repeat else None, pue=pue)
+
+
+def brute_force(values: list[float], jobs: list[tuple[int, int, int, float]], power_w: float = 200.0) -> float:
+    """Least cost of jobs (submitted, slots, due, weight a slot) on one GPU, slot by slot in every order."""
+    slots = max(job[0] for job in jobs) + sum(job[1] for job in jobs) + len(values)
+    price = [values[min(k, len(values) - 1)] * power_w * STEP_S / 3.6e6 for k in range(slots)]
+
+    def least(k: int, left: tuple[int, ...]) -> float:
+        if not any(left):
+            return 0.0
+        if k == slots:
+            return np.inf
+        options = [least(k + 1, left)]
+        for j, (submitted, _, due, weight) in enumerate(jobs):
+            if left[j] and k >= submitted:
+                after = (*left[:j], left[j] - 1, *left[j + 1 :])
+                late = weight * max(0, k + 1 - due) if not after[j] else 0.0
+                options.append(price[k] + late + least(k + 1, after))
+        return min(options)
+
+    from functools import cache
+
+    least = cache(least)
+    return least(0, tuple(job[1] for job in jobs))
+
+
+def table_of(jobs: list[tuple[int, int, int, float]]) -> JobArrays:
+    return JobArrays.of(
+        job(f"j{i}", a * STEP_S, n * STEP_S, due_s=d * STEP_S, tardiness_weight=w / STEP_S)
+        for i, (a, n, d, w) in enumerate(jobs)
+    )
+
+
+prices = st.lists(st.sampled_from([0.0, 0.05, 0.1, 0.3, 0.8]), min_size=1, max_size=7)
+slot_jobs = st.tuples(st.integers(0, 3), st.integers(1, 4), st.integers(0, 8), st.sampled_from([1e-3, 4e-3, 0.02])).map(
+    lambda job: (job[0], job[1], job[0] + job[2], job[3])
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(values=prices, one=slot_jobs)
+def test_a_job_alone_costs_its_bound_in_the_best_slots(values, one):
+    alone = job_bound(table_of([one]), Cluster.of([ONE_GPU]), priced(values).tariff())
+    assert alone == pytest.approx([brute_force(values, [one])], rel=1e-7, abs=1e-12)
+
+
+@settings(deadline=None, max_examples=60)
+@given(values=prices, several=st.lists(slot_jobs, min_size=2, max_size=3))
+def test_jobs_on_one_gpu_cost_no_less_than_the_bounds(values, several):
+    table, cluster, tariff = table_of(several), Cluster.of([ONE_GPU]), priced(values).tariff()
+    best = brute_force(values, several)
+    assert job_bound(table, cluster, tariff).sum() <= best * (1 + 1e-9) + 1e-12
+    assert load_bound(table, cluster, tariff) <= best * (1 + 1e-6) + 1e-9
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    values=prices, times=st.lists(st.tuples(st.integers(1, 5), st.integers(20, 400)), min_size=2, max_size=3),
+    due=st.integers(1, 9), weight=st.sampled_from([1e-3, 4e-3, 0.02]), picks=st.lists(st.integers(0, 3), min_size=16),
+)  # fmt: skip
+def test_no_mixture_of_configurations_in_any_slots_costs_less(values, times, due, weight, picks):
+    """Each slot runs the configuration that is picked for it (0: none), until the work is done."""
+    tariff = priced(values).tariff()
+    nodes = [
+        NodeSpec(name=f"n{k}", gpu_type=f"T{k}", gpus=1, idle_w=0, gpu_w=watts) for k, (_, watts) in enumerate(times)
+    ]
+    table = JobArrays.of([
+        Job("a", "t", 0, due * STEP_S, weight / STEP_S, {f"T{k}": {1: n * STEP_S} for k, (n, _) in enumerate(times)})
+    ])  # fmt: skip
+    left, cost, end = 1.0, 0.0, 0.0
+    for slot in range(200):
+        pick = picks[slot] - 1 if slot < len(picks) else 0
+        if not 0 <= pick < len(times):
+            continue
+        part = min(1.0, left * times[pick][0])  # of the slot
+        cost += float(tariff.cost(times[pick][1], slot * STEP_S, (slot + part) * STEP_S))
+        left, end = left - part / times[pick][0], slot + part
+        if left <= 1e-12:
+            break
+    cost += weight * max(0.0, end - due)
+    assert job_bound(table, Cluster.of(nodes), tariff)[0] <= cost * (1 + 1e-9) + 1e-12
+
+
+def test_the_bound_of_a_day_with_a_cheap_night_by_hand():
+    """1 h, submitted at 9:00, cheap from 22:00: due next day it runs at night, due at 22:30 half of it does."""
+    day = [ElectricityPoint(from_s=3600.0 * h, price_per_kwh=p) for h, p in ((0, 0.05), (7, 0.5), (22, 0.05))]
+    tariff, cluster = Electricity(series=day, repeat_s=86400, pue=1.0).tariff(), Cluster.of([ONE_GPU])
+    for due_h, cost in ((33.0, 0.2 * 0.05), (22.5, 0.1 * 0.05 + 0.1 * 0.5), (21.0, 0.2 * 0.5)):
+        table = JobArrays.of([job("a", 9 * 3600, 3600, due_s=due_h * 3600, tardiness_weight=1.0)])
+        assert job_bound(table, cluster, tariff) == pytest.approx([cost])
+        assert load_bound(table, cluster, tariff) == pytest.approx(cost, rel=1e-6)
+    many = JobArrays.of([job(f"j{i}", 9 * 3600, 3600, due_s=33 * 3600, tardiness_weight=1.0) for i in range(20)])
+    assert load_bound(many, cluster, tariff) == pytest.approx(0.2 * (9 * 0.05 + 11 * 0.5), rel=1e-6)
+    assert job_bound(many, cluster, tariff).sum() == pytest.approx(20 * 0.2 * 0.05)
+
+
+def test_below_zero_a_job_is_free_and_the_cluster_may_earn():
+    """All of 200 W is drawn in the first 600 s at most; then the price is 0.1."""
+    tariff, cluster = priced([-0.5, 0.1]).tariff(), Cluster.of([ONE_GPU])
+    table = JobArrays.of([job("a", 0, 1200.0, due_s=1200.0, tardiness_weight=1.0)])
+    kwh = 200 * 600 / 3.6e6
+    assert job_bound(table, cluster, tariff) == pytest.approx([kwh * 0.1])
+    assert lower_bound(table, cluster, tariff) == pytest.approx(kwh * 0.1 - kwh * 0.5)
+    done = simulate(cluster, table, "fifo", world=FREE, electricity=priced([-0.5, 0.1]))
+    assert cost_of(done) == pytest.approx(kwh * 0.1 - kwh * 0.5)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=25)
+@given(
+    seed=st.integers(0, 10_000), count=st.integers(1, 10), values=prices, repeat=st.booleans(),
+    solver=st.sampled_from(["lookahead", "random-greedy", "easy", "srtf", "edf"]),
+)  # fmt: skip
+def test_no_simulation_at_any_price_costs_less(seed, count, values, repeat, solver):
+    table, tariff = random_jobs(count, seed, gap_s=300.0), priced(values, repeat=repeat)
+    done = simulate(cluster_of(), table, solver, world=FREE, seed=seed, electricity=tariff)
+    alone = job_bound(table, cluster_of(), tariff.tariff()).sum()
+    together = load_bound(table, cluster_of(), tariff.tariff())
+    assert alone <= together * (1 + 1e-9) + 1e-12
+    assert together <= cost_of(done) * (1 + 1e-6) + 1e-9

@@ -126,6 +126,7 @@ def test_randomized_greedy_reports_what_its_schedule_is_worth(p):
     assert value == pytest.approx(worth(p, c.schedule(search.choice, search.given)), rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.slow
 @SLOW
 @given(problems(most_jobs=7, most_nodes=4, running=False))
 def test_the_first_candidate_is_algorithm_1_without_its_random_choices(p):
@@ -141,6 +142,7 @@ def test_more_candidates_are_never_worse(p):
     assert all(later <= earlier + 1e-12 for earlier, later in itertools.pairwise(values))
 
 
+@pytest.mark.slow
 @SLOW
 @given(problems(most_jobs=6, most_nodes=4))
 def test_local_search_is_never_worse_than_the_randomized_greedy(p):
@@ -159,6 +161,7 @@ def test_no_solver_beats_the_exact_optimum(p):
         assert worth(p, solve(name, p)) >= best - 1e-7 * max(1.0, abs(best))
 
 
+@pytest.mark.slow
 @SLOW
 @given(problems(most_jobs=6, most_nodes=4, running=False))
 def test_greedy_postpones_a_job_only_if_nothing_fits(p):

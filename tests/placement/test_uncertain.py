@@ -35,6 +35,7 @@ def spread_out(p: PlacementProblem, seed: int = 0) -> PlacementProblem:
     return replace(p, outcomes=drawn / drawn.mean(axis=1, keepdims=True))
 
 
+@pytest.mark.slow
 @QUICK
 @given(p=uncertain(most_jobs=3, most_nodes=2))
 def test_the_objective_is_the_mean_over_outcomes(p):
@@ -50,6 +51,7 @@ def test_exact_is_the_best_of_all(p):
     assert objective(p, found.best).total == pytest.approx(best_objective(p), rel=1e-6, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["random-greedy", "local-search", "fifo", "srtf", "easy"])
 @QUICK
 @given(p=uncertain(most_jobs=6, most_nodes=4))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -22,11 +22,16 @@ __all__ = [
     "Knowledge",
     "LogWorkload",
     "NodeOutage",
+    "Objective",
     "PolicyLimits",
     "PolicySpec",
     "Preemption",
+    "PriceWait",
+    "RigidSolverName",
+    "Rounds",
     "Scenario",
     "ScenarioJob",
+    "SiaWorkload",
     "UnusedNodes",
     "WeekWorkload",
     "Workload",
@@ -36,6 +41,8 @@ LogSource = Literal["philly", "alibaba", "helios", "slurm", "swf", "csv"]
 SolverName = Literal[
     "lookahead", "local-search", "random-greedy", "exact", "fifo", "edf", "priority", "srtf", "easy", "fair-share"
 ]
+RigidSolverName = Literal["las", "gavel", "themis", "qssf", "completion"]
+Objective = Literal["max-min", "finish-time", "min-jct", "makespan", "max-sum", "fifo"]
 Knowledge = Literal["oracle", "user-limit", "predicted", "none"]
 
 
@@ -129,9 +136,15 @@ class LogWorkload(_FromLog):
     carry_in: bool = quantity("include jobs running at the start of the period, with their remaining time", "-", True)  # noqa: FBT003
     columns: dict[str, str] = quantity(
         "csv: the columns for job, tenant, submit_s, duration_s (or start_s and end_s), gpus, gpu_type, time_limit_s, "
-        "nodes",
+        "nodes, partition",
         "-",
         dict,
+    )
+    other_partitions: bool = quantity(
+        "whether a job may run on nodes of other partitions than its log names; if not, only one whose partition no "
+        "node is in does",
+        "-",
+        False,  # noqa: FBT003
     )
     time_limit_factor: float | None = quantity(
         "time limit of jobs without a declared one, as a multiple of their run time", "-", None, ge=1
@@ -192,6 +205,12 @@ class ScenarioJob(FileModel):
     requested_gpus: int = quantity("requested GPUs; 0: none", "GPUs", 0, ge=0)
     requested_gpu_type: str = quantity("requested GPU type; empty: none", "-", "")
     time_limit_s: float | None = quantity("declared run time", "s", None, gt=0)
+    partition: str = quantity("partitions it may run in, with commas between them; empty: any", "-", "")
+    restart_s: float | None = quantity("its own `restart_s`; absent: that of `preemption`", "s", None, ge=0)
+    iterations: float | None = quantity(
+        "training iterations of the whole job, by which `gavel` with objective max-sum counts; absent: unknown",
+        "-", None, gt=0,
+    )  # fmt: skip
 
     @property
     def profiles(self) -> tuple[str, ...]:
@@ -214,7 +233,24 @@ class JobsWorkload(FileModel):
     jobs: tuple[ScenarioJob, ...] = quantity("the jobs", "-", min_length=1)
 
 
-Workload = Annotated[LogWorkload | WeekWorkload | AndreasWorkload | JobsWorkload, Field(discriminator="source")]
+class SiaWorkload(FileModel):
+    """Jobs of the public simulator of Sia, by its tables; it brings its own nodes.
+
+    Each GPU type is one node whose GPUs are on several hosts, as that simulator lets a job have any of them.
+    """
+
+    source: Literal["sia"] = quantity("reference folder of the simulator of Sia (SOSP 2023)", "-")
+    path: str | None = quantity(
+        "the folder, relative to this file, with cluster.json, workloads/ and throughput/; absent: peers/sia beside "
+        "the folder that COMMONWATT_DATA names",
+        "-", None,
+    )  # fmt: skip
+    workload: str = quantity("name of a file in workloads/, without .csv", "-", "core-1", pattern=r"^[\w-]+$")
+
+
+Workload = Annotated[
+    LogWorkload | WeekWorkload | AndreasWorkload | JobsWorkload | SiaWorkload, Field(discriminator="source")
+]
 
 
 class Preemption(FileModel):
@@ -227,6 +263,13 @@ class Preemption(FileModel):
         "-",
         True,  # noqa: FBT003
     )
+    first_start: bool = quantity("whether the first start of a job takes `restart_s` too", "-", False)  # noqa: FBT003
+
+
+class Rounds(FileModel):
+    """Rounds: decisions only at multiples of their length, after time 0; GPUs freed in between wait for the next."""
+
+    length_s: float = quantity("length of a round; it is also the `interval_s` of decisions", "s", gt=0)
 
 
 class UnusedNodes(FileModel):
@@ -270,10 +313,45 @@ class PolicyLimits(FileModel):
     min_run_s: float | None = quantity("time a job runs before it may be stopped or moved; null: none", "s", None, ge=0)
 
 
+class PriceWait(FileModel):
+    """Waiting for a lower price: jobs are held until they cost least, of all times at which they end in time."""
+
+    minimise: Literal["cost", "carbon"] = quantity("what a job waits to have less of", "-", "cost")
+    carbon_price_per_kg: float = quantity(
+        "what a kilogram of CO2 counts for beside the price, in this plan only", "currency/kg", 0.0, ge=0
+    )
+    may_wait_s: float = quantity(
+        "time since submission that a job without a due date may wait; 0: it does not wait", "s", 0.0, ge=0
+    )
+    margin_s: float = quantity("time before its due date by which a job that waited must end", "s", 600.0, ge=0)
+    sure: float = quantity("probability with which it does, where run times are not certain", "-", 0.9, gt=0, le=1)
+    least_saving: float = quantity(
+        "part of the cost of its energy that a job must save by waiting", "-", 0.05, ge=0, lt=1
+    )
+    delay_cost_per_h: float = quantity(
+        "what an hour of waiting counts for, for each job; above 0, a job may wait longer than "
+        "`limits.max_deliberate_wait_s` where it saves more than that",
+        "currency/h", 0.0, ge=0,
+    )  # fmt: skip
+    preempt: bool = quantity(
+        "whether jobs also pause while the price is high, where that saves more than their restart and the work since "
+        "the last snapshot cost",
+        "-",
+        False,  # noqa: FBT003
+    )
+    known_s: float | None = quantity(
+        "how far ahead prices are known; null: to the end of the series, whose last value then holds", "s", None, gt=0
+    )
+
+
 class PolicySpec(FileModel):
     """A policy to run the workload under."""
 
-    solver: SolverName = quantity("solver that places jobs", "-")
+    solver: SolverName | RigidSolverName = quantity(
+        "solver that places jobs; las, gavel, themis and qssf are published schedulers, which do not resize jobs, and "
+        "completion plans completion times of such jobs",
+        "-",
+    )
     name: str | None = quantity("name in the results; absent: the solver's name", "-", None)
     iterations: int = quantity("randomized greedy: candidates (MaxIt_RG); local search: steps", "-", 1000, ge=1)
     placements: int | None = quantity(
@@ -304,6 +382,11 @@ class PolicySpec(FileModel):
         "-",
         False,  # noqa: FBT003
     )
+    slowdown_price: float = quantity(
+        "lookahead: what it costs in a plan if a job takes once more its run time (of at least 10 min), beside energy "
+        "and tardiness; 0: nothing. The larger, the less jobs wait and the more energy they take",
+        "currency", 0.0, ge=0,
+    )  # fmt: skip
     gpu_type_choice: Literal["fastest", "thrifty"] = quantity(
         "easy, fair-share: of the free GPU types, the fastest that was asked for, or the one that takes least energy "
         "for the requested size",
@@ -319,9 +402,32 @@ class PolicySpec(FileModel):
         "-", "series",
     )  # fmt: skip
     knowledge: Knowledge | None = quantity("overrides the scenario's", "-", None)
+    rounds: Rounds | None = quantity("overrides the scenario's", "-", None)
+    objective: Objective = quantity(
+        "gavel: what its linear program optimises: max-min (least speed against an equal share), finish-time (worst "
+        "finish-time fairness), min-jct (mean completion), makespan, max-sum (iterations per second), fifo (order of "
+        "arrival)",
+        "-", "max-min",
+    )  # fmt: skip
+    tail_power: float = quantity(
+        "completion: power to which completion times count: 1 for their mean, more for the longest",
+        "-",
+        1.5,
+        ge=1,
+        le=4,
+    )
+    queues_gpu_s: tuple[Annotated[float, Field(gt=0)], ...] = quantity(
+        "las: GPU time at which a job leaves each queue for the next; the last queue has no end", "GPU-s",
+        (3600.0, 36_000.0),
+    )  # fmt: skip
     limits: PolicyLimits | None = quantity(
         "limits on waiting, and on being stopped and moved, which hold for every solver; null: none", "-", None
     )
+
+    wait_for_price: PriceWait | None = quantity(
+        "hold jobs that can wait until a lower price of electricity or less carbon, under any solver; null: none is",
+        "-", None,
+    )  # fmt: skip
 
     @property
     def label(self) -> str:
@@ -381,6 +487,9 @@ class Scenario(FileModel):
         "-", 0.0, ge=0, le=2,
     )  # fmt: skip
     outages: tuple[NodeOutage, ...] = quantity("outages of nodes", "-", ())
+    rounds: Rounds | None = quantity(
+        "decide in rounds only, as many published schedulers do; null: at every event", "-", None
+    )
     policies: tuple[PolicySpec, ...] = quantity(
         "policies to compare; the first is the one under study", "-", _default_policies, min_length=1
     )
@@ -392,12 +501,41 @@ class Scenario(FileModel):
         if twice:
             msg = f"policies: got {twice[0]!r} twice, expected distinct names"
             raise ValueError(msg)
-        brings = isinstance(self.workload, AndreasWorkload)
+        for policy in self.policies:
+            self._check_peer(policy)
+        brings = isinstance(self.workload, AndreasWorkload | SiaWorkload)
         if brings == bool(self.nodes):
             msg = (
-                "nodes: expected none, as workload andreas defines its nodes"
-                if brings
+                f"nodes: expected none, as workload {self.workload.source} defines its nodes"
+                if isinstance(self.workload, AndreasWorkload | SiaWorkload)
                 else "nodes: expected at least one node"
             )
             raise ValueError(msg)
         return self
+
+    def _check_peer(self, policy: PolicySpec) -> None:
+        """Raise if a published scheduler is not defined under the rules of this scenario."""
+        if policy.solver not in get_args(RigidSolverName):
+            return
+        preemption, knowledge = policy.preemption or self.preemption, policy.knowledge or self.knowledge
+        shares = policy.solver in ("gavel", "themis")
+        if shares and (policy.rounds or self.rounds) is None:
+            msg = f"policies.{policy.label}.rounds: got none, expected rounds, over which {policy.solver} shares GPUs"
+            raise ValueError(msg)
+        if shares and preemption.lose_work:
+            msg = (
+                f"policies.{policy.label}.preemption.lose_work: got true, expected false: {policy.solver} stops jobs "
+                "at the end of rounds, with a snapshot, and jobs that lost their work each time would never end"
+            )
+            raise ValueError(msg)
+        if policy.solver not in ("qssf", "completion") and not preemption.allowed:
+            msg = f"policies.{policy.label}.preemption.allowed: got false, expected true: {policy.solver} stops jobs"
+            raise ValueError(msg)
+        objective = "finish-time" if policy.solver == "themis" else policy.objective
+        timed = policy.solver == "qssf" or (shares and objective not in ("max-min", "fifo"))
+        if timed and knowledge == "none":
+            msg = f"policies.{policy.label}.knowledge: got none, expected another, as it goes by run times"
+            raise ValueError(msg)
+        if shares and objective == "max-sum" and knowledge != "oracle":
+            msg = f"policies.{policy.label}.knowledge: got {knowledge}, expected oracle: max-sum goes by iterations"
+            raise ValueError(msg)

@@ -83,7 +83,7 @@ class Program:
 
     def minimise(
         self, *, time_limit_s: float | None = None, gap: float = 1e-9, tolerance: float = 1e-9,
-        method: Literal["choose", "ipm"] = "choose", most_nodes: int | None = None, relaxed: bool = False,
+        method: Literal["choose", "ipm", "centre"] = "choose", most_nodes: int | None = None, relaxed: bool = False,
     ) -> Solution:  # fmt: skip
         """Solve on one thread.
 
@@ -96,7 +96,8 @@ class Program:
         tolerance
             How far a bound of a column, row or reduced cost may be missed.
         method
-            ``ipm`` is faster on large programs without integers.
+            ``ipm`` is faster on large programs without integers. ``centre`` ends near the middle of all optima, where
+            the others end in a corner; it is exact to about 1e-6, and its duals are not used.
         most_nodes
             Stop after so many nodes of the tree with the best point and bound so far.
         relaxed
@@ -111,7 +112,9 @@ class Program:
 
         solver = highspy.Highs()
         for name, value in (
-            ("output_flag", False), ("threads", 1), ("random_seed", 0), ("solver", method),
+            ("output_flag", False), ("threads", 1), ("random_seed", 0),
+            ("solver", "ipm" if method == "centre" else method),
+            ("run_crossover", "off" if method == "centre" else "on"),
             ("mip_rel_gap", gap), ("mip_abs_gap", 0.0), ("mip_feasibility_tolerance", tolerance),
             ("primal_feasibility_tolerance", tolerance), ("dual_feasibility_tolerance", tolerance),
             ("time_limit", highspy.kHighsInf if time_limit_s is None else max(time_limit_s, 0.01)),
@@ -119,7 +122,12 @@ class Program:
         ):  # fmt: skip
             solver.setOptionValue(name, value)
         model, is_mixed = self._model(highspy, relaxed=relaxed)
-        for presolve in ("choose", "off"):  # HiGHS's presolve fails on a few small programs that it solves without
+        presolves = ("choose", "off")  # HiGHS's presolve fails on a few small programs that it solves without
+        if method == "centre":
+            presolves, tolerance = ("off", "off"), max(tolerance, 1e-7)
+            for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance", "ipm_optimality_tolerance"):
+                solver.setOptionValue(name, tolerance)
+        for presolve in presolves:
             solver.setOptionValue("presolve", presolve)
             solver.passModel(model)
             solver.run()
@@ -127,6 +135,8 @@ class Program:
                 break
         status, info, solution = solver.getModelStatus(), solver.getInfo(), solver.getSolution()
         ending: Any = _ENDINGS.get(status.name)
+        if method == "centre" and ending != "optimal":
+            return self.minimise(time_limit_s=time_limit_s, tolerance=tolerance)
         if ending is None:
             msg = f"HiGHS ended with: {solver.modelStatusToString(status)}"
             raise SolverError(msg)

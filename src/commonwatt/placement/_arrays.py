@@ -16,7 +16,7 @@ from numba import njit
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from commonwatt.model.arrays import Ints
+from commonwatt.model.arrays import Floats, Ints
 from commonwatt.optimize import ranked
 from commonwatt.placement._problem import PlacementProblem, Schedule
 
@@ -73,6 +73,8 @@ NODE = np.dtype(
         ("first_end_s", "f8"),
         ("first_cost", "f8"),
         ("wait_s", "f8"),
+        ("origin", "i8"),  # node in the problem
+        ("at_first", "i4", (4,)),  # claimed, room, after and before when nothing is given to anybody
     ]
 )
 
@@ -87,7 +89,7 @@ class Candidate(NamedTuple):
     jobs: Records  # [J] of JOB
     rows: Records  # [C] of ROW
     nodes: Records  # [N] of NODE
-    lists: Ints  # [2, K, levels]: head of the list of each room; number of nodes by free GPUs
+    lists: Ints  # [4, K, levels]: head of the list of each room; number of nodes by free GPUs; both at first
     held: Ints  # nodes of running jobs
     given: Ints  # nodes given to each job
     picked: Ints  # [largest width] nodes found by the last search
@@ -96,7 +98,9 @@ class Candidate(NamedTuple):
     def schedule(self, choice: Ints, given: Ints) -> Schedule:
         """Translate rows back to those of the problem."""
         chosen = np.where(choice >= 0, self.rows["origin"][choice], -1) if len(self.rows) else choice.copy()
-        return Schedule(chosen, given.copy())
+        where = given.copy()
+        where[given >= 0] = self.nodes["origin"][given[given >= 0]]
+        return Schedule(chosen, where)
 
     def rows_of(self, choice: Ints) -> Ints:
         """Translate rows of the problem to those of ``rows``."""
@@ -105,8 +109,13 @@ class Candidate(NamedTuple):
         return np.where(choice >= 0, here[choice], -1) if len(here) else choice.copy()
 
 
-def prepare(problem: PlacementProblem) -> Candidate:
-    """Compile *problem* for the loops."""
+def prepare(problem: PlacementProblem, *, reachable: bool = False) -> Candidate:
+    """Compile *problem* for the loops.
+
+    With *reachable*, and where no job runs, nodes are left out that no way to place each job once can come to: nodes
+    are taken from the head of their list, so of those alike no more are needed than the jobs can take together. Few
+    jobs on a large cluster then cost no time in proportion to its nodes.
+    """
     jobs = np.zeros(len(problem), JOB if problem.outcomes is None else UNCERTAIN_JOB)
     jobs["first"], jobs["last"] = problem.start[:-1], problem.start[1:]
     jobs["stay_first"], jobs["stay_last"] = problem.stay_start[:-1], problem.stay_start[1:]
@@ -128,19 +137,50 @@ def prepare(problem: PlacementProblem) -> Candidate:
     written["origin"] = np.arange(len(written))
     rows = np.zeros_like(written)
     _sort_rows(jobs, written, rows)
-    nodes = np.zeros(len(problem.node_gpus), NODE)
-    nodes["klass"], nodes["gpus"], nodes["wait_s"] = problem.node_class, problem.node_gpus, problem.node_wait_s
-    order = ranked(problem.node_wait_s)[::-1]
-    return Candidate(
+    lists = np.zeros((4, len(problem.class_gpus), int(problem.class_gpus.max()) + 1), dtype=np.int64)
+    order, most = _first_last(problem.node_wait_s), int(problem.slot_start[-1])
+    if reachable and not len(problem.stay_nodes) and most * lists[0].size < len(order):
+        kept = _reachable(problem.node_class, problem.node_gpus, order, most, lists)
+        order = np.arange(len(kept))[::-1]
+    else:
+        kept = np.arange(len(order))
+    nodes = np.zeros(len(kept), NODE)
+    nodes["klass"], nodes["gpus"] = problem.node_class[kept], problem.node_gpus[kept]
+    nodes["wait_s"], nodes["origin"] = problem.node_wait_s[kept], kept
+    c = Candidate(
         jobs=jobs,
         rows=rows,
         nodes=nodes,
-        lists=np.zeros((2, len(problem.class_gpus), int(problem.class_gpus.max()) + 1), dtype=np.int64),
+        lists=lists,
         held=problem.stay_nodes,
         given=np.full(int(problem.slot_start[-1]), -1, dtype=np.int64),
         picked=np.zeros(int(problem.width.max(initial=1)), dtype=np.int64),
         node_order=np.ascontiguousarray(order),
     )
+    _link_all(c)
+    return c
+
+
+def _first_last(wait_s: Floats) -> Ints:
+    """Nodes, those to take first last, [N]."""
+    return (ranked(wait_s) if wait_s.any() else np.arange(len(wait_s)))[::-1]
+
+
+@njit(cache=True, nogil=True)
+def _reachable(klass: Ints, gpus: Ints, order: Ints, most: int, lists: Ints) -> Ints:
+    """Nodes with GPUs, those to take first first, at most so many of each class and number; counts those left out."""
+    kept = np.empty(len(order), dtype=np.int64)
+    count = 0
+    lists[0] = 0
+    for i in range(len(order) - 1, -1, -1):
+        n = order[i]
+        if gpus[n] > 0 and lists[0, klass[n], gpus[n]] < most:
+            lists[0, klass[n], gpus[n]] += 1
+            kept[count] = n
+            count += 1
+        else:
+            lists[3, klass[n], gpus[n]] += 1
+    return kept[:count].copy()
 
 
 @njit(cache=True, nogil=True)
@@ -214,22 +254,32 @@ def _unlink(nodes: Records, heads: Ints, klass: int, room: int, n: int) -> None:
 @njit(cache=True, nogil=True)
 def reset(c: Candidate) -> None:
     """Give nothing to anybody; every running job claims what is allocated to it."""
+    _, _, nodes, lists, _, _, _, _ = c
+    lists[:2] = lists[2:]
+    for node in nodes:
+        node.free = node.gpus
+        node.claimed, node.room = node.at_first[0], node.at_first[1]
+        node.after, node.before = node.at_first[2], node.at_first[3]
+        set_first(node, -1, np.inf, 0.0)
+
+
+@njit(cache=True, nogil=True)
+def _link_all(c: Candidate) -> None:
+    """Put all nodes into their lists, and note how they are to begin with; counts of nodes left out are there."""
     jobs, rows, nodes, lists, held, _, _, node_order = c
-    lists[0] = -1
-    lists[1] = 0
-    for n in range(len(nodes)):
-        nodes[n].free = nodes[n].gpus
-        nodes[n].claimed = 0
-        set_first(nodes[n], -1, np.inf, 0.0)
+    lists[2] = -1
     if len(held):
         for job in jobs:
             for i in range(job.stay_first, job.stay_last):
                 nodes[held[i]].claimed += rows[job.stay].per_node
     for n in node_order:
         node = nodes[n]
-        node.room = max(0, node.free - node.claimed)
-        lists[1, node.klass, node.free] += 1
-        _link(nodes, lists[0], node.klass, node.room, n)
+        node.room = max(0, node.gpus - node.claimed)
+        lists[3, node.klass, node.gpus] += 1
+        _link(nodes, lists[2], node.klass, node.room, n)
+    for node in nodes:
+        node.at_first[0], node.at_first[1] = node.claimed, node.room
+        node.at_first[2], node.at_first[3] = node.after, node.before
 
 
 @njit(cache=True, nogil=True)

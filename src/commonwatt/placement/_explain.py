@@ -94,7 +94,9 @@ class Explainer:
         takers: tuple[str, ...] = ()
         other_takers, restart_s, within_s, reserved = 0, None, None, self.schedule.reservation
         gpus = int((p.width * p.per_node)[rows].min())
-        if held:
+        if self.schedule.capped is not None and self.schedule.capped[job]:
+            reason = Reason.POWER_CAP
+        elif held:
             reason = Reason.DISPLACED
             takers, other_takers = self._takers(job)
             if len(again_s := p.time_s[rows[rows != p.stay[job]]]):

@@ -13,11 +13,11 @@ import numpy as np
 from numba import njit
 
 from commonwatt.model.arrays import Bools, Floats, Ints
-from commonwatt.placement._arrays import Candidate, Record, Records, give, reset, tardiness, withdraw_claim
-from commonwatt.placement._construct import fits
+from commonwatt.placement._arrays import Candidate, Record, Records, end_s, give, reset, tardiness, withdraw_claim
+from commonwatt.placement._construct import DISPLACE, NEVER_DISPLACE, fits
 from commonwatt.placement._problem import PlacementProblem
 
-__all__ = ["EFFORT", "REACH", "Plan", "Room", "efforts", "finish", "start_now"]
+__all__ = ["EFFORT", "REACH", "Plan", "Room", "delay_cost", "efforts", "finish", "start_now"]
 
 REACH = 8  # waiting jobs looked at when GPUs come free
 THRIFT = 1.1  # energy of a thrifty configuration, relative to the best
@@ -29,6 +29,8 @@ EFFORT = np.dtype(
         ("share_cost", "f8"),  # the part of idle power its GPUs stand for, over its nodes
         ("gpu_s", "f8"),  # GPU time, weighted by the value of the class
         ("thrifty", "i8"),  # whether it takes little more energy than the job's best
+        ("delay_cost_s", "f8"),  # cost of each second until its job ends, beside tardiness
+        ("poor", "i8"),  # whether its job would rather wait
     ]
 )
 
@@ -46,7 +48,8 @@ def efforts(problem: PlacementProblem, c: Candidate, class_value: Floats) -> Rec
 
 def _thrifty(problem: PlacementProblem, c: Candidate, energy: Floats) -> Bools:
     """Rows that take little more energy than the job's best on nodes that are up."""
-    usable = np.bincount(problem.node_class, weights=problem.node_gpus > 0, minlength=len(problem.class_gpus)) > 0
+    usable = np.zeros(len(problem.class_gpus), dtype=bool)
+    usable[c.nodes["klass"][c.nodes["gpus"] > 0]] = True
     reachable = np.where(usable[c.rows["klass"]], energy, np.inf)
     least = np.minimum.reduceat(reachable, c.jobs["first"]) if len(c.jobs) else np.zeros(0)
     return np.asarray(energy <= THRIFT * np.repeat(least, c.jobs["last"] - c.jobs["first"]))
@@ -57,7 +60,7 @@ class Plan(NamedTuple):
 
     order: Ints  # [J]
     price: float  # of GPU time
-    displace: bool  # whether running jobs may lose their GPUs to jobs whose turn comes earlier
+    displace: int  # how readily running jobs lose their GPUs to jobs whose turn comes earlier; see ``_construct``
     waits_s: Floats  # [J] time from now for which a job that does not run yet waits for a thrifty configuration
     fill: bool  # whether somebody else is taken to use what a job leaves of a node
 
@@ -78,7 +81,7 @@ class Room(NamedTuple):
     def of(cls, c: Candidate, classes: int, problem: PlacementProblem) -> Room:
         """Return room for plans of *c*, which is *problem* prepared."""
         jobs = len(c.jobs)
-        on_s = np.zeros(len(c.nodes)) if problem.background is None else problem.background.on_s
+        on_s = np.zeros(len(c.nodes)) if problem.background is None else problem.background.on_s[c.nodes["origin"]]
         return cls(
             on_s, np.zeros(len(c.nodes)), np.zeros(classes, dtype=np.int64), np.zeros(jobs),
             np.zeros(jobs, dtype=np.int64), np.zeros(jobs, dtype=np.int64), np.full(jobs, -1),
@@ -115,35 +118,48 @@ def start_now(c: Candidate, plan: Plan, effort: Records, room: Room) -> float:
             withdraw_claim(job, rows, nodes, lists, held)
         best, best_score = -1, np.inf
         thrifty = job.stay < 0 and waits_s[j] > 0.0
-        for r in range(job.first, job.last):
-            if thrifty and not effort[r].thrifty:
-                continue
-            score = effort[r].busy_cost + price * effort[r].gpu_s + tardiness(job, rows[r].time_s, rows[r].time_s)
-            if score >= best_score or fits(job, r, rows, nodes, lists, held, picked, displace) < 0:
-                continue
-            most = effort[r].share_cost / rows[r].width if fill else effort[r].idle_cost
-            for i in range(rows[r].width):
-                score += min(most, effort[r].idle_cost * max(0.0, 1.0 - on_until[picked[i]] / rows[r].time_s))
-            if score < best_score:
-                best, best_score = r, score
+        takes = displace == DISPLACE
+        while True:
+            for r in range(job.first, job.last):
+                if (thrifty and not effort[r].thrifty) or effort[r].poor:
+                    continue
+                score = effort[r].busy_cost + price * effort[r].gpu_s + tardiness(job, rows[r].time_s, rows[r].time_s)
+                score += delay_cost(effort[r], rows[r].time_s)
+                if score >= best_score or fits(job, r, rows, nodes, lists, held, picked, takes) < 0:
+                    continue
+                most = effort[r].share_cost / rows[r].width if fill else effort[r].idle_cost
+                for i in range(rows[r].width):
+                    score += min(most, effort[r].idle_cost * max(0.0, 1.0 - on_until[picked[i]] / rows[r].time_s))
+                if score < best_score:
+                    best, best_score = r, score
+            if best >= 0 or takes or displace == NEVER_DISPLACE:
+                break
+            takes = True
         job.choice = -1
         if best >= 0:
-            row = fits(job, best, rows, nodes, lists, held, picked, displace)
+            row = fits(job, best, rows, nodes, lists, held, picked, takes)
             total += give(jobs, rows, nodes, lists, given, picked, j, row)
             total += _charge(job, row, rows, effort, given, on_until)
+            total += delay_cost(effort[row], end_s(rows[row], nodes, given, job.slot))
     return total
+
+
+@njit(cache=True, nogil=True)
+def delay_cost(effort: Record, ends_s: float) -> float:
+    """Cost of ending *ends_s* from now, beside tardiness."""
+    return effort.delay_cost_s * ends_s if effort.delay_cost_s > 0.0 else 0.0
 
 
 @njit(cache=True, nogil=True)
 def finish(c: Candidate, plan: Plan, effort: Records, room: Room) -> float:
     """Cost of the jobs that do not start now, started in the order of *plan* as GPUs come free."""
-    jobs, rows, nodes, _, _, _, _, _ = c
+    jobs, rows, _, lists, _, _, _, _ = c
     order, price, _, waits_s, _ = plan
     _, _, free, end_s, end_row, queue, _, _ = room
     for k in range(len(free)):
         free[k] = 0
-    for node in nodes:
-        free[node.klass] += node.free
+        for gpus in range(lists.shape[2]):
+            free[k] += gpus * lists[1, k, gpus]
     running, waiting = 0, 0
     for j in order:
         if jobs[j].choice >= 0:

@@ -25,8 +25,10 @@ from numba import njit
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.optimize import KeepGoing, always, ranked
 from commonwatt.placement._arrays import Candidate, Records, copy, keep, prepare
+from commonwatt.placement._construct import DISPLACE, NEVER_DISPLACE
 from commonwatt.placement._list_schedule import Plan, Room, efforts, finish, start_now
 from commonwatt.placement._problem import PlacementProblem, PlacementSearch, Schedule
+from commonwatt.placement._steady import steady_start
 
 __all__ = ["MAY_WAIT", "NEVER_WAIT", "Lookahead"]
 
@@ -52,6 +54,8 @@ class Lookahead:
         Random changes of the order of the best plan that are tried in the end.
     least_gain
         Relative gain a move must bring: small gains on paper are undone by what was not foreseen.
+    slowdown_price
+        What it costs if a job takes once more its run time, currency; more than 0: steady plans, see ``_steady``.
     """
 
     patience: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0)
@@ -59,6 +63,7 @@ class Lookahead:
     styles: Styles = MAY_WAIT
     moves: int = 0
     least_gain: float = 0.05
+    slowdown_price: float = 0.0
 
     plans: ClassVar[bool] = True
     leaves_room: ClassVar[bool] = False
@@ -69,8 +74,11 @@ class Lookahead:
         """Return the start of the cheapest plan found, and what that plan costs."""
         if not len(problem):
             return PlacementSearch(Schedule.empty(problem), 0.0, 0)
-        c = prepare(problem)
+        c = prepare(problem, reachable=True)
         gpu_s, value = _gpu_time(problem)
+        if self.slowdown_price > 0.0:
+            price = _base_price(problem, value)
+            return steady_start(problem, c, self.slowdown_price, (gpu_s, value), (price, self.prices, self.patience))
         effort, room = efforts(problem, c, value), Room.of(c, len(value), problem)
         ways = Ways(
             _orders(problem, gpu_s, self.patience),
@@ -92,16 +100,16 @@ class Ways(NamedTuple):
 
     orders: Ints  # [O, J]
     prices: Floats  # [P]
-    displaces: Bools
+    displaces: Ints
     waits_s: Floats  # [W, J]
     fills: Bools  # [W]
 
 
-def _displaces(problem: PlacementProblem) -> Bools:
+def _displaces(problem: PlacementProblem) -> Ints:
     """Whether running jobs may lose their GPUs to jobs whose turn comes earlier: ways to try."""
     if problem.locked:
-        return np.array([False])
-    return np.array([True, False]) if (problem.stay >= 0).any() else np.array([True])
+        return np.array([NEVER_DISPLACE])
+    return np.array([DISPLACE, NEVER_DISPLACE] if (problem.stay >= 0).any() else [DISPLACE])
 
 
 def _waits(problem: PlacementProblem, margin: float) -> Floats:
@@ -146,10 +154,10 @@ def _orders(problem: PlacementProblem, gpu_s: Floats, patience: tuple[float, ...
 
 
 @njit(cache=True, nogil=True)
-def _try_plans(c: Candidate, ways: Ways, effort: Records, room: Room) -> tuple[float, int, int, bool, int]:
+def _try_plans(c: Candidate, ways: Ways, effort: Records, room: Room) -> tuple[float, int, int, int, int]:
     """Try every combination; returns the least cost and the plan it belongs to."""
     orders, prices, displaces, waits_s, fills = ways
-    best = (np.inf, 0, 0, True, 0)
+    best = (np.inf, 0, 0, DISPLACE, 0)
     for o in range(len(orders)):
         for p in range(len(prices)):
             for displace in displaces:

@@ -4,9 +4,12 @@ Both bounds hold for schedulers that know the future, split jobs over time and m
 only its proportional part ``g / G`` of a node's idle power: jobs on one node share it, so charging each the whole is
 no bound. The proofs are in docs/explanation/placement.md.
 
-- ``job_bound``: every job alone on the cheapest mixture of its configurations.
+- ``job_bound``: every job alone on the cheapest mixture of its configurations, at the best times.
 - ``load_bound``: a linear program in which jobs also compete for the GPUs, over intervals of time. Sharper where
   there is not room for all of them at once.
+
+Where the price changes, both pay the price of each time. A negative price counts as 0 for jobs; what the cluster could
+earn then at most, all nodes busy, is subtracted as a whole.
 """
 
 from __future__ import annotations
@@ -41,13 +44,13 @@ class _Rows:
     @classmethod
     def of(cls, table: JobArrays, cluster: Cluster, slowdown: Floats | None) -> _Rows:
         found: list[tuple[int, int, int, float, float]] = []
-        shapes: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+        shapes: dict[tuple[int, int, str], list[tuple[int, int, int]]] = {}
         for j in range(len(table)):
             factor = 1.0 if slowdown is None or not len(slowdown) else float(slowdown[j])
             for c in range(int(table.start[j]), int(table.start[j + 1])):
-                key = (int(table.config_type[c]), int(table.config_gpus[c]))
+                key = (int(table.config_type[c]), int(table.config_gpus[c]), table.partition_of(j))
                 if key not in shapes:
-                    shapes[key] = cluster.shapes(table.gpu_types[key[0]], key[1])
+                    shapes[key] = cluster.shapes(table.gpu_types[key[0]], *key[1:])
                 for klass, _, _ in shapes[key]:
                     kind = cluster.classes[klass]
                     own_w = float(table.config_gpu_w[c])
@@ -66,22 +69,35 @@ def lower_bound(table: JobArrays, cluster: Cluster, tariff: Tariff, slowdown: Fl
     *slowdown* [J] multiplies run times, where true ones differ from the table's.
     """
     bound = load_bound if len(table.config_time_s) <= LARGEST_PROGRAM else job_bound
-    return float(np.sum(bound(table, cluster, tariff, slowdown)))
+    least = float(np.sum(bound(table, cluster, tariff, slowdown)))
+    if tariff.price.values.min() >= 0 or not len(table):
+        return least
+    from_s, last_s = float(table.submit_s.min()), float(tariff.price.starts_s[-1])
+    edges, values = tariff.price.pieces(from_s, max(from_s, last_s))
+    most_w = float(cluster.class_sizes() @ [kind.power_w(kind.gpus) for kind in cluster.classes])
+    own_w = np.nan_to_num(table.config_gpu_w)  # a job may draw more than its node's figure says
+    most_w += cluster.total_gpus * float(own_w.max(initial=0.0))
+    return least - most_w * tariff.per_j * float(np.maximum(0.0, -values) @ np.diff(edges))
 
 
 def job_bound(table: JobArrays, cluster: Cluster, tariff: Tariff, slowdown: Floats | None = None) -> Floats:
     """Least cost of each job alone, [J], currency.
 
-    The least over all mixtures of configurations of energy at the best price from submission on, plus tardiness:
-    energy against run time is a convex polygon, tardiness is convex, so the least is at a corner or at the due date.
+    The least over all mixtures of configurations and all times to run, plus tardiness. At a constant price, energy
+    against run time is a convex polygon, tardiness is convex, so the least is at a corner or at the due date. At one
+    that changes, see ``_Times``.
     """
     rows = _Rows.of(table, cluster, slowdown)
-    price = tariff.least_cost_per_j(table.submit_s)
+    price = np.maximum(0.0, tariff.least_cost_per_j(table.submit_s))
     bounds = np.zeros(len(table))
     start = np.searchsorted(rows.job, np.arange(len(table) + 1))
     for j in range(len(table)):
         own = slice(start[j], start[j + 1])
         if own.start == own.stop:
+            continue
+        if not tariff.price.is_constant:
+            times = _Times(tariff, table.submit_s[j], table.due_s[j], table.tardiness_weight[j])
+            bounds[j] = times.least(rows.time_s[own], rows.energy_j[own], float(price[j]))
             continue
         time_s, cost = _lower_hull(rows.time_s[own], rows.energy_j[own] * price[j])
         slack_s = table.due_s[j] - table.submit_s[j]
@@ -90,6 +106,96 @@ def job_bound(table: JobArrays, cluster: Cluster, tariff: Tariff, slowdown: Floa
         if time_s[0] < slack_s < time_s[-1]:
             bounds[j] = min(bounds[j], float(np.interp(slack_s, time_s, cost)))
     return bounds
+
+
+MOST_STEPS = 2000  # of the price, that a job may end in after its due date
+
+
+class _Times:
+    """When a job alone runs at least cost, where the price changes.
+
+    If it ends by its due date, it runs in the steps of the price until then. Else it ends in one of the later steps:
+    each second it runs in that one delays its end, so it costs its weight beside the energy.
+    """
+
+    def __init__(self, tariff: Tariff, submit_s: float, due_s: float, weight: float) -> None:
+        self.tariff, self.submit_s, self.due_s, self.weight = tariff, submit_s, due_s, weight
+
+    def least(self, time_s: Floats, energy_j: Floats, least_price: float) -> float:
+        """Return the least cost in the best mixture of configurations, currency; prices include PUE, per joule."""
+        floor = float(energy_j.min()) * least_price
+        if self.weight <= 0 or not np.isfinite(self.due_s):
+            return floor
+        power_w = energy_j / time_s
+        best, last_s = np.inf, max(self.submit_s, self.due_s)
+        if self.due_s > self.submit_s:
+            best = _least_cost(*self._pieces(self.due_s), None, time_s, power_w)
+        lengths, prices = self._pieces(last_s)
+        for end_s in self._later(last_s)[:MOST_STEPS]:
+            already = self.weight * (last_s - self.due_s)
+            if already + floor >= best:
+                return best
+            within_s = last_s if np.isinf(end_s) else 0.5 * (last_s + end_s)
+            price = max(0.0, float(self.tariff.price.at(within_s))) * self.tariff.per_j
+            lengths, prices = np.append(lengths, end_s - last_s), np.append(prices, price)
+            best = min(best, already + _least_cost(lengths, prices, self.weight, time_s, power_w))
+            last_s = float(end_s)
+        return min(best, self.weight * (last_s - self.due_s) + floor)
+
+    def _pieces(self, to_s: float) -> tuple[Floats, Floats]:
+        edges, values = self.tariff.price.pieces(self.submit_s, to_s)
+        return np.diff(edges), np.maximum(0.0, values) * self.tariff.per_j
+
+    def _later(self, from_s: float) -> Floats:
+        """Ends of the steps of the price from *from_s* on, as many as are looked at; infinity: the last one's."""
+        price = self.tariff.price
+        if price.period_s is None:
+            return np.append(price.changes(from_s, float(price.starts_s[-1]) + 1.0), np.inf)
+        return price.changes(from_s, from_s + price.period_s * -(-MOST_STEPS // len(price.values)))
+
+
+def _least_cost(lengths: Floats, prices: Floats, last_extra: float | None, time_s: Floats, power_w: Floats) -> float:
+    """Least cost of one unit of work in pieces of time; infinite if it does not fit.
+
+    A linear program with one row for the work, by its dual: for any value of the work, that value less what the pieces
+    would earn at it is a bound, and its greatest is the optimum.
+
+    Parameters
+    ----------
+    lengths, prices
+        Length of each piece, s, and the price of a joule there. Shape [P].
+    last_extra
+        What each second used of the last piece costs beside the energy.
+    time_s, power_w
+        Time for the whole work in each configuration, and its power. Shape [K].
+    """
+    most = float(lengths.sum()) / float(time_s.min())
+    if most < 1.0 - 1e-9:
+        return np.inf
+    second = prices[:, None] * power_w[None, :]  # cost of a second, [P, K]
+    if last_extra is not None:
+        second[-1] += last_extra
+    if len(time_s) == 1:
+        order = np.argsort(second[:, 0], kind="stable")
+        used_s = np.diff(np.minimum(np.cumsum(lengths[order]), time_s[0]), prepend=0.0)
+        return float(used_s @ second[order, 0])
+    target = min(1.0, most * (1.0 - 1e-12))
+
+    def earned(value: float) -> tuple[float, float]:
+        """Return the work done where it earns something at this *value*, and the dual bound."""
+        profit = value / time_s[None, :] - second
+        best = profit.argmax(axis=1)
+        gain = profit[np.arange(len(best)), best]
+        runs = gain > 0
+        return float((lengths[runs] / time_s[best[runs]]).sum()), value - float((lengths[runs] * gain[runs]).sum())
+
+    low, high = 0.0, float((second * time_s[None, :]).min(axis=1).max()) * (1.0 + 1e-9) + 1e-300
+    while earned(high)[0] < target:
+        low, high = high, 2.0 * high
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if earned(middle)[0] >= target else (middle, high)
+    return max(0.0, earned(low)[1], earned(high)[1])
 
 
 def _lower_hull(x: Floats, y: Floats) -> tuple[Floats, Floats]:
@@ -120,11 +226,11 @@ def load_bound(
     rows = _Rows.of(table, cluster, slowdown)
     fastest_s = np.full(len(table), np.inf)
     np.minimum.at(fastest_s, rows.job, rows.time_s)
-    edges = _edges(table, cluster, rows, intervals)
+    edges = _edges(table, cluster, rows, intervals, tariff)
     r, b = np.nonzero(edges[None, 1:] > table.submit_s[rows.job][:, None])
     j = rows.job[r]
     from_s = np.maximum(edges[b], table.submit_s[j])
-    price = tariff.least_cost_per_j(from_s)
+    price = _least_prices(tariff, edges)[b]
     late_s = np.maximum(0.0, from_s - table.due_s[j])
     steps = fastest_s[j] * np.ceil(np.round(late_s / fastest_s[j], 9))
     items, jobs = len(r), len(table)
@@ -153,13 +259,33 @@ def load_bound(
     return max(float(alone.sum()), together)
 
 
-def _edges(table: JobArrays, cluster: Cluster, rows: _Rows, intervals: int) -> Floats:
-    """Ends of intervals: even until all work can be done, then one without end."""
+MOST_CHANGES = 200  # of the price, at which intervals of the linear program begin
+
+
+def _edges(table: JobArrays, cluster: Cluster, rows: _Rows, intervals: int, tariff: Tariff) -> Floats:
+    """Ends of intervals: even until all work can be done, then one without end.
+
+    Where the price changes they reach beyond the last due date, and begin at its changes too, if these are few.
+    """
     least = np.full(len(table), np.inf)
     np.minimum.at(least, rows.job, rows.gpus * rows.time_s)
     until_s = float(table.submit_s.max()) + 1.5 * float(least.sum()) / cluster.total_gpus
     until_s = max(until_s, float(np.max(table.submit_s)) + float(np.min(least)) + 1.0)
-    return np.append(np.linspace(float(table.submit_s.min()), until_s, intervals), np.inf)
+    first_s = float(table.submit_s.min())
+    if tariff.price.is_constant:
+        return np.append(np.linspace(first_s, until_s, intervals), np.inf)
+    # beyond the last due date: work in the interval without end is charged the lateness of its beginning only
+    longest_s = float(np.max(np.minimum.reduceat(rows.time_s, np.flatnonzero(np.diff(rows.job, prepend=-1)))))
+    until_s = max(until_s, float(table.due_s[np.isfinite(table.due_s)].max(initial=-np.inf)) + longest_s)
+    even, changes = np.linspace(first_s, until_s, intervals), tariff.price.changes(first_s, until_s)
+    return np.append(np.union1d(even, changes) if len(changes) <= MOST_CHANGES else even, np.inf)
+
+
+def _least_prices(tariff: Tariff, edges: Floats) -> Floats:
+    """Least price of a joule in each interval, the last of which has no end; 0 where it is below."""
+    price, last_s = tariff.price, float(edges[-2])
+    least = np.append(price.least_within(edges[:-1]), price.minimum_from(last_s))
+    return np.maximum(0.0, least) * tariff.per_j
 
 
 def _add_grouped(

@@ -18,7 +18,7 @@ import numpy as np
 
 from commonwatt.model.arrays import Bools, Floats, Index, Ints
 from commonwatt.model.errors import InputError, JobNeverFitsError
-from commonwatt.model.jobs import Times, read_times
+from commonwatt.model.jobs import Received, Times, read_times
 from commonwatt.model.names import did_you_mean
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.place_file import PlaceFile, PlaceJob
@@ -104,6 +104,12 @@ class PlacementProblem:
     attained_gpu_s: Floats | None = None  # [J] GPU time had so far, where nothing is known of run times
     locked: bool = False  # running jobs may be neither stopped nor moved; they have no row but the one they stay in
     guarantees: Guarantees | None = None
+    round_s: float | None = None  # decisions are bound to multiples of this; None: they are not
+    # what schedulers of other authors go by
+    received: Received | None = None  # None: no job has had GPUs
+    whole_s: Floats | None = None  # [C] time of the whole job, done and left; None: nothing is done
+    restart_s: Floats | None = None  # [J] part of the time of every configuration but ``stay``; None: none
+    iterations: Floats | None = None  # [J] training iterations of the whole job, NaN: unknown; None: of all jobs
 
     def __len__(self) -> int:
         return len(self.due_s)
@@ -157,8 +163,12 @@ class PlacementProblem:
     @cached_property
     def pressing_weight(self) -> float:
         """Sum of the weights of the jobs that are late or may soon be, those of the background included."""
-        pressing = self.pressure_s > -np.median(self.fastest_s)
         outside = 0.0 if self.background is None else self.background.pressing_weight
+        if not len(self):
+            return outside
+        ordered, middle = np.sort(self.fastest_s), len(self) // 2
+        median_s = ordered[middle] if len(self) % 2 else (ordered[middle - 1] + ordered[middle]) / 2  # quick for few
+        pressing = self.pressure_s > -median_s
         return float(self.weight[pressing].sum()) + outside
 
     @cached_property
@@ -216,10 +226,14 @@ class PlacementProblem:
         kept, rows = np.flatnonzero(~gone), np.flatnonzero(~gone[self.row_job])
         counts, stay = np.diff(self.start)[kept], self.stay[kept]
         held = np.repeat(~gone, np.diff(self.stay_start))
-        fields: dict[str, Any] = {name: getattr(self, name)[rows] for name in _OF_ROWS}
-        for name in _OF_JOBS:
-            values = getattr(self, name)
-            fields[name] = None if values is None else values[kept]
+        fields: dict[str, Any] = {}
+        for names, of in ((_OF_ROWS, rows), (_OF_JOBS, kept)):
+            for name in names:
+                values = getattr(self, name)
+                fields[name] = None if values is None else values[of]
+        if self.received is not None:
+            had = self.received
+            fields["received"] = replace(had, job_s=had.job_s[kept], gpu_s=had.gpu_s[kept])
         fields |= {
             "node_gpus": node_gpus, "background": background, "guarantees": None, "stay_nodes": self.stay_nodes[held],
             "job_names": [self.job_names[int(j)] for j in kept],
@@ -228,14 +242,24 @@ class PlacementProblem:
         }  # fmt: skip
         return replace(self, **fields)
 
+    def only(self, kept: Bools) -> PlacementProblem:
+        """Return the problem with the configurations *kept* ([C]) only, of which each job has one or more."""
+        counts = np.add.reduceat(kept.astype(np.int64), self.start[:-1]) if len(self) else np.zeros(0, dtype=np.int64)
+        fields: dict[str, Any] = {name: getattr(self, name)[kept] for name in _OF_ROWS}
+        place = np.cumsum(kept) - 1
+        return replace(
+            self, start=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+            stay=np.where(self.stay >= 0, place[self.stay], -1), **fields,
+        )  # fmt: skip
+
     @classmethod
     def of(cls, file: PlaceFile) -> PlacementProblem:
         """Compile a problem file. Raises ``InputError`` on unknown nodes or types and on jobs that fit nowhere."""
         return _Compiler(file).problem()
 
 
-_OF_JOBS = ("submit_s", "due_s", "weight", "tenant", "limit_s", "outcomes", "attained_gpu_s")
-_OF_ROWS = ("klass", "width", "per_node", "time_s", "node_cost", "asked")
+_OF_JOBS = ("submit_s", "due_s", "weight", "tenant", "limit_s", "outcomes", "attained_gpu_s", "iterations", "restart_s")
+_OF_ROWS = ("klass", "width", "per_node", "time_s", "node_cost", "asked", "whole_s")
 
 
 @dataclass(frozen=True)
@@ -249,6 +273,7 @@ class Schedule:
     nodes: Ints  # [slot_start[J]]
     reservation: Reservation | None = None  # what is kept for a job that waits
     may_have: Bools | None = None  # [C] configurations that were weighed; None: all
+    capped: Bools | None = None  # [J] jobs that do not run because of the power cap; None: there is none, or none does
 
     @classmethod
     def empty(cls, problem: PlacementProblem) -> Schedule:

@@ -1,4 +1,4 @@
-"""All solvers by name. A name has one owner."""
+"""All solvers by name. A name has one owner. Peers are policies of a run: they go by what jobs received in it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ from typing import get_args
 
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import one_of
-from commonwatt.model.scenario import SolverName
+from commonwatt.model.scenario import Objective, RigidSolverName, SolverName
 from commonwatt.model.units import WEEK_S
 from commonwatt.placement._backfill import Backfill
+from commonwatt.placement._completion import Completion
 from commonwatt.placement._exact import Exact
+from commonwatt.placement._gavel import Gavel
 from commonwatt.placement._local_search import LocalSearch
 from commonwatt.placement._lookahead import MAY_WAIT, NEVER_WAIT, Lookahead
+from commonwatt.placement._peers import LeastAttainedService, ShortestService
 from commonwatt.placement._priority_order import PriorityOrder
 from commonwatt.placement._problem import PlacementSolver
 from commonwatt.placement._random_greedy import RandomGreedy
 
-__all__ = ["SOLVERS", "make_solver"]
+__all__ = ["RIGID", "SOLVERS", "make_solver"]
 
 SOLVERS: tuple[str, ...] = get_args(SolverName)
+RIGID: tuple[str, ...] = get_args(RigidSolverName)
 PLAN_MOVES = 200  # of a local search over plans
 
 
@@ -26,7 +30,8 @@ def make_solver(
     name: str, *, iterations: int = 1000, steps: int | None = None, placements: int | None = None,
     time_limit_s: float | None = None, fair_share_weight: float = 2.0, over_plans: bool = False,
     size_weight: float = 0.0, max_age_s: float = WEEK_S, depth: int = 1000, thrifty: bool = False,
-    work_conserving: bool = False,
+    work_conserving: bool = False, objective: Objective = "max-min",
+    queues_gpu_s: tuple[float, ...] = (3600.0, 36_000.0), tail_power: float = 1.5, slowdown_price: float = 0.0,
 ) -> PlacementSolver:  # fmt: skip
     """Return the solver *name*; settings that are not its own are ignored.
 
@@ -40,10 +45,18 @@ def make_solver(
         Whether the local search improves plans (see ``Lookahead``) instead of the objective.
     work_conserving
         Of plans: whether no job waits for a configuration of less energy.
+    slowdown_price
+        Of ``lookahead``: what it costs in a plan if a job takes once more its run time, currency.
     size_weight, max_age_s, depth, thrifty
         Of backfill.
     time_limit_s
         Of ``exact``, which reads the clock itself.
+    objective
+        Of Gavel. Themis is Gavel's finish-time fairness.
+    queues_gpu_s
+        Of least attained service.
+    tail_power
+        Of plans of completion times.
 
     Raises
     ------
@@ -58,7 +71,9 @@ def make_solver(
             return LocalSearch(start=greedy, steps=20 * iterations if steps is None else steps)
         case "lookahead" | "local-search":
             styles = NEVER_WAIT if work_conserving else MAY_WAIT
-            return Lookahead(moves=PLAN_MOVES if name == "local-search" else 0, styles=styles)
+            if name == "local-search":
+                return Lookahead(moves=PLAN_MOVES, styles=styles)
+            return Lookahead(styles=styles, slowdown_price=slowdown_price)
         case "exact":
             return Exact(time_limit_s=time_limit_s)
         case "easy":
@@ -70,4 +85,12 @@ def make_solver(
             )  # fmt: skip
         case "fifo" | "edf" | "priority" | "srtf":
             return PriorityOrder(name)
-    raise InputError(one_of(SOLVERS, name), field="solver", value=name)
+        case "las":
+            return LeastAttainedService(queues_gpu_s)
+        case "gavel" | "themis":
+            return Gavel("finish-time" if name == "themis" else objective)
+        case "qssf":
+            return ShortestService()
+        case "completion":
+            return Completion(tail_power)
+    raise InputError(one_of((*SOLVERS, *RIGID), name), field="solver", value=name)

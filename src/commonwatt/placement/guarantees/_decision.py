@@ -20,6 +20,7 @@ import numpy as np
 from commonwatt.model.arrays import Bools, Floats, Index, Ints
 from commonwatt.optimize import KeepGoing, always, ranked
 from commonwatt.placement._backfill import Backfill
+from commonwatt.placement._peers import Peer
 from commonwatt.placement._priority_order import PriorityOrder
 from commonwatt.placement._problem import (
     POSTPONED,
@@ -43,12 +44,16 @@ def decided(
 
     def solve(part: PlacementProblem) -> Schedule:
         found = solver.solve(part, rng, keep_going)
+        if isinstance(solver, Peer):
+            return found.best
         return settled(part, found.best, planned=solver.plans, fill=solver.leaves_room)
 
     if problem.guarantees is None:
         return solve(problem)
     backfill = solver if isinstance(solver, Backfill) else None
-    stops = not problem.locked and not (backfill or (isinstance(solver, PriorityOrder) and solver.order != "srtf"))
+    in_order = isinstance(solver, PriorityOrder) and solver.order != "srtf"
+    stays = backfill or in_order or (isinstance(solver, Peer) and not solver.stops)
+    stops = not problem.locked and not stays
     schedule = _Keeping(problem, problem.guarantees, solve, backfill, stops=stops).schedule()
     overdue = problem.guarantees.overdue
     if overdue.any() and backfill is None:

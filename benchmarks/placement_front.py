@@ -1,0 +1,187 @@
+"""The front of placement policies on weeks of Philly: energy against late jobs, completion time and slowdown.
+
+Each row is one policy on one period at one offered load (GPUs wanted on average over GPUs there are), with jobs of
+fixed size (rigid) or not, and run times known (oracle) or predicted. ``lookahead`` is a curve over its
+``slowdown_price``. *dominated by* names those no worse in any of the four, and better in some. Rows are kept in
+``--out`` and not run again.
+
+A smaller cluster is made by taking every n-th job of the log (``--sample``), and as many nodes as the load asks for, of
+which a third are V100 and the others P100.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from commonwatt.data import locate
+from commonwatt.data.demand import demand_of
+from commonwatt.data.log import JobLog, time_of
+from commonwatt.data.readers import read_log
+from commonwatt.model.scenario import Scenario
+from commonwatt.model.units import DAY_S
+from commonwatt.simulation.runner import run_seeds
+from commonwatt.simulation.workload import prepare
+
+RULES = ("srtf", "easy", "fifo", "edf", "random-greedy")
+KNOB = (0.0, 0.01, 0.05, 0.3, 2.0)
+LOADS = (0.5, 0.8, 1.0, 1.3)
+NODE_GPUS = 8
+LEAST_NODES = 4  # for the largest gangs
+SHOWN = ("energy_kwh", "late_jobs", "mean_jct_s", "slowdown_p99")
+RESULTS = (*SHOWN, "tardiness_cost", "preemptions", "migrations", "most_starts", "jobs")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What policies are compared on."""
+
+    begin: str
+    days: float
+    sample: int
+    load: float
+    malleable: bool
+    knowledge: str
+
+    def wanted_gpus(self, whole: JobLog) -> float:
+        """Return how many GPUs the jobs of the period want on average."""
+        begin_s = time_of(whole, self.begin)
+        return float(demand_of(whole, 60.0, begin_s, begin_s + self.days * DAY_S).wanted.gpus.mean())
+
+    def scenario(self, log: Path, whole: JobLog, policy: dict[str, object]) -> Scenario:
+        """Return the simulation of *policy*, on the sampled *log*; *whole* is what that file holds."""
+        count = max(LEAST_NODES, round(self.wanted_gpus(whole) / self.load / NODE_GPUS))
+        fast = {"name": "v100", "count": count // 3, "gpu_type": "V100", "gpus": NODE_GPUS, "idle_w": 400, "gpu_w": 200}
+        slow = {
+            "name": "p100",
+            "count": count - count // 3,
+            "gpu_type": "P100",
+            "gpus": NODE_GPUS,
+            "idle_w": 400,
+            "gpu_w": 160,
+        }
+        workload = {
+            "source": "philly", "path": str(log), "begin": self.begin, "days": self.days, "malleable": self.malleable,
+        }  # fmt: skip
+        document = {"workload": workload, "nodes": [slow, fast], "knowledge": self.knowledge, "policies": [policy]}
+        return Scenario.model_validate(document)
+
+
+def sampled(log: Path, every: int, folder: Path) -> Path:
+    """Write every n-th job of *log* into *folder*; returns the file."""
+    path = folder / f"philly-1-of-{every}.csv"
+    if not path.exists():
+        with gzip.open(log, "rt", newline="") as file:
+            rows = list(csv.reader(file))
+        whole = path.with_suffix(".part")
+        with whole.open("w", newline="") as file:
+            csv.writer(file).writerows([rows[0], *rows[1::every]])
+        whole.rename(path)
+    return path
+
+
+def policies(knob: tuple[float, ...]) -> list[dict[str, object]]:
+    """Return the rules, and lookahead over its *knob*."""
+    return [{"solver": name} for name in RULES] + [{"solver": "lookahead", "slowdown_price": price} for price in knob]
+
+
+def named(policy: dict[str, object]) -> str:
+    """Name of *policy* in the table."""
+    return f"{policy['solver']} {policy['slowdown_price']:g}" if "slowdown_price" in policy else str(policy["solver"])
+
+
+def measured(cell: Cell, policy: dict[str, object], log: Path, whole: JobLog) -> dict[str, object]:
+    """Simulate *policy*; returns a row."""
+    prepared = prepare(cell.scenario(log, whole, policy), Path(), 0)
+    result = run_seeds([prepared])[0][0].policies[0]
+    figures = {name: getattr(result, name) for name in RESULTS}
+    nodes = len(prepared.cluster)
+    real = {"nodes": nodes, "real_load": cell.wanted_gpus(whole) / (nodes * NODE_GPUS)}
+    return {**asdict(cell), "policy": named(policy), **real, **figures}
+
+
+def dominating(row: dict[str, object], rows: list[dict[str, object]]) -> str:
+    """Return the policies that are no worse than *row* in any of the four figures, and better in some."""
+    better = []
+    for other in rows:
+        pairs = [(float(other[name]), float(row[name])) for name in SHOWN]  # type: ignore[arg-type]
+        if all(a <= b for a, b in pairs) and any(a < b for a, b in pairs):
+            better.append(str(other["policy"]))
+    return ", ".join(better)
+
+
+def table(rows: list[dict[str, object]]) -> str:
+    """Return the front of each cell in Markdown."""
+    head = ("begin", "load", "nodes", "jobs", "knowledge", "policy", "energy (kWh)", "late", "mean completion (h)")
+    head += ("p99 slowdown", "moves and stops", "dominated by")
+    lines = [
+        f"| {' | '.join(head)} |",
+        "| --- | ---: | ---: | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
+    ]
+    keys = [tuple(row[name] for name in ("begin", "load", "malleable", "knowledge")) for row in rows]
+    for cell in sorted(dict.fromkeys(keys)):
+        own = [row for row, key in zip(rows, keys, strict=True) if key == cell]
+        for row in own:
+            size = "malleable" if row["malleable"] else "rigid"
+            disturbed = int(row["preemptions"]) + int(row["migrations"])  # type: ignore[call-overload]
+            lines.append(
+                f"| {row['begin']} | {float(row['real_load']):.2f} | {row['nodes']} | {size} | {row['knowledge']} | "  # type: ignore[arg-type]
+                f"{row['policy']} | "
+                f"{row['energy_kwh']:.0f} | {row['late_jobs']} | {float(row['mean_jct_s']) / 3600:.2f} | "  # type: ignore[arg-type]
+                f"{row['slowdown_p99']:.2f} | {disturbed:,} | {dominating(row, own)} |"
+            )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("out/placement-front"))
+    parser.add_argument("--begin", nargs="+", default=["2017-10-17"])
+    parser.add_argument("--days", type=float, default=7.0)
+    parser.add_argument("--sample", type=int, default=1, help="take every n-th job")
+    parser.add_argument("--load", type=float, nargs="+", default=LOADS)
+    parser.add_argument("--size", nargs="+", default=["rigid", "malleable"], choices=["rigid", "malleable"])
+    parser.add_argument("--knowledge", nargs="+", default=["oracle", "predicted"])
+    parser.add_argument("--slowdown-price", type=float, nargs="+", default=KNOB)
+    parser.add_argument("--policy", nargs="+", help="only these, by name in the table")
+    parser.add_argument("--quick", action="store_true", help="every 8th job of two days")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if options.quick:
+        options.days, options.sample = 2.0, 8
+    source = locate.find("philly_jobs.csv.gz")
+    if source is None:
+        sys.exit("philly_jobs.csv.gz: not in the folder COMMONWATT_DATA names")
+    options.out.mkdir(parents=True, exist_ok=True)
+    log = sampled(source, options.sample, options.out)
+    whole = read_log("philly", log, {})
+    kept = options.out / "rows.jsonl"
+    done = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+    rows = []
+    for begin in options.begin:
+        for load in options.load:
+            for size in options.size:
+                for knowledge in options.knowledge:
+                    cell = Cell(begin, options.days, options.sample, load, size == "malleable", knowledge)
+                    for policy in policies(tuple(options.slowdown_price)):
+                        if options.policy and named(policy) not in options.policy:
+                            continue
+                        key = {**asdict(cell), "policy": named(policy)}
+                        row = next((row for row in done if key.items() <= row.items()), None)
+                        if row is None:
+                            row = measured(cell, policy, log.resolve(), whole)
+                            with kept.open("a") as file:
+                                file.write(json.dumps(row) + "\n")
+                            print(".", end="", file=sys.stderr, flush=True)
+                        rows.append(row)
+    print(file=sys.stderr)
+    print(json.dumps({"rows": rows}, indent=2) if options.json else table(rows))
+
+
+if __name__ == "__main__":
+    main()

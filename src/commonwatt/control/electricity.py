@@ -1,0 +1,221 @@
+"""What the controller does about the price of electricity: it holds jobs that can wait until it is lower."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from commonwatt.control.engine import NodeView
+from commonwatt.control.events import Event, EventKind, EventLog
+from commonwatt.control.job_registry import JobRegistry, Rules
+from commonwatt.control.scheduling import JobCondition, Scheduling
+from commonwatt.model.arrays import Bools, Floats, Ints
+from commonwatt.model.electricity import Electricity, StepIntegral, Tariff
+from commonwatt.model.errors import InputError
+from commonwatt.model.explanation import PlacementExplanation, Reason
+from commonwatt.model.jobs import JobArrays
+from commonwatt.model.nodes import Cluster
+from commonwatt.model.scenario import PolicyLimits, PriceWait, Scenario
+from commonwatt.model.units import HOUR_S
+from commonwatt.placement import PlacementProblem, PlacementSolver
+from commonwatt.placement.start_times import Power, StartPlan, StartRules, plan_starts
+
+__all__ = ["PriceKeeper", "check_electricity", "power_of"]
+
+REPLAN_S = 3600.0  # a plan holds so long if nothing happens
+LEAST_REGULAR = 12  # steps of a series that may be taken for a regular one
+MOST_HOLES = 0.1  # of its steps: with more, it is not regular
+
+
+class PriceKeeper:
+    """Keeps jobs deferred that wait for a lower price, and plans anew when something has happened.
+
+    Attributes
+    ----------
+    next_s
+        When the first of them is to start, or one that runs is to pause; ``None``: none is.
+    """
+
+    def __init__(
+        self, spec: PriceWait, limits: PolicyLimits | None, tariff: Tariff, registry: JobRegistry,
+        scheduling: Scheduling, log: EventLog, rules: Rules,
+    ) -> None:  # fmt: skip
+        longest_s = np.inf if limits is None or spec.delay_cost_per_h > 0 else limits.max_deliberate_wait_s
+        self.rules = StartRules(
+            tariff.planned_by(spec.minimise, spec.carbon_price_per_kg), spec.may_wait_s, spec.margin_s, spec.sure,
+            spec.least_saving, spec.delay_cost_per_h / HOUR_S, np.inf if longest_s is None else longest_s,
+            np.inf if spec.known_s is None else spec.known_s,
+            rules.restart_s if spec.preempt and rules.preempt else None,
+        )  # fmt: skip
+        self.reason = Reason.LESS_CARBON if spec.minimise == "carbon" else Reason.LOWER_PRICE
+        self.next_s: float | None = None
+        self._registry, self._scheduling, self._log = registry, scheduling, log
+        self._seen: tuple[object, ...] | None = None
+        self._planned_s = -np.inf
+        self._said: set[int] = set()
+        self._waited: set[int] = set()
+
+    def is_due(self, now_s: float, view: NodeView) -> bool:
+        """Whether to plan anew: something has happened, a planned start is due, or the plan is old."""
+        registry = self._registry
+        if self.rules.value.is_constant:
+            return False
+        kept = tuple(frozenset(self._scheduling.jobs(one)) for one in (JobCondition.HELD, JobCondition.BACKOFF))
+        rows = tuple((handle, int(registry.job("row")[handle])) for handle in sorted(registry.nodes))
+        seen = (frozenset(registry.active), rows, kept, view.usable_gpus.tobytes())
+        same, self._seen = seen == self._seen, seen
+        started = self.next_s is not None and now_s >= self.next_s
+        return not same or started or now_s >= self._planned_s + REPLAN_S
+
+    def candidates(self) -> Ints:
+        """Return all jobs to plan with: those that run, wait, or are deferred."""
+        self._scheduling.mark_only((), JobCondition.DEFERRED)
+        registry = self._registry
+        return np.array(self._scheduling.candidates(registry.active, registry.nodes.keys()), dtype=np.int64)
+
+    def plan(
+        self, problem: PlacementProblem, handles: Ints, power: Power, solver: PlacementSolver, fixed: Bools
+    ) -> list[tuple[int, PlacementExplanation]]:
+        """Hold those of *handles*, the jobs of *problem*, that are to wait until *solver* gets them.
+
+        Returns which running jobs are to pause, and why; none of those that are *fixed* ([J]).
+        """
+        before = np.array([int(handle) in self._said for handle in handles], dtype=bool)
+        plan = plan_starts(problem, power, self.rules, solver, before, fixed)
+        self._planned_s, self.next_s = problem.now_s, plan.next_s
+        deferred = {int(handle) for handle in handles[plan.held]}
+        self._scheduling.mark_only(deferred, JobCondition.DEFERRED)
+        pauses = []
+        for j in np.flatnonzero(plan.held).tolist():
+            handle = int(handles[j])
+            if handle in self._said:
+                continue
+            why = _explained(problem, plan, j, self.reason)
+            if problem.stay[j] >= 0:
+                pauses.append((handle, why))
+            else:
+                self._log.append(Event(problem.now_s, EventKind.WAITS, handle, reason=why.reason, why=why))
+        self._said = deferred
+        self._waited = (self._waited | deferred) & self._registry.active
+        return pauses
+
+    def in_time(self, problem: PlacementProblem, handles: Ints) -> Bools | None:
+        """Return the configurations of jobs that waited in which they end in time, and all of others, [C].
+
+        A solver may find that it pays to be a little late; a job is not late because it waited. ``None``: all.
+        """
+        if not self._waited:
+            return None
+        waited = np.array([int(handle) in self._waited for handle in handles], dtype=bool) & (problem.stay < 0)
+        in_time = problem.now_s + problem.time_s <= problem.due_s[problem.row_job]
+        some = np.bincount(problem.row_job[in_time], minlength=len(problem)) > 0
+        kept = in_time | ~(waited & some)[problem.row_job]
+        return None if kept.all() else kept
+
+
+def _explained(problem: PlacementProblem, plan: StartPlan, j: int, reason: Reason) -> PlacementExplanation:
+    rows = np.arange(problem.start[j], problem.start[j + 1])
+    spare_s = float(problem.due_s[j] - plan.end_s[j])
+    part = float(plan.saved_part[j])
+    nodes = tuple(problem.node_names[n] for n in problem.nodes_held(j))
+    return PlacementExplanation(
+        reason, problem.job_names[j], nodes, gpus=int((problem.width * problem.per_node)[rows].min()),
+        spare_s=spare_s if np.isfinite(spare_s) else None, starts_within_s=float(plan.start_s[j] - problem.now_s),
+        saved=float(plan.saved[j]), saved_part=part if np.isfinite(part) else None,
+        expected_s=None if problem.outcomes is None else float(plan.end_s[j] - plan.start_s[j]),
+    )  # fmt: skip
+
+
+def power_of(registry: JobRegistry, problem: PlacementProblem, rows: Ints, view: NodeView, tariff: Tariff) -> Power:
+    """Return what the configurations of *problem* draw, which are *rows* of the registry, and its nodes in *view*."""
+    classes, klass = registry.cluster.classes, registry.cluster.klass
+    per_gpu_w = np.array([kind.idle_w / kind.gpus for kind in classes])
+    idle_w = np.array([kind.idle_w for kind in classes])[klass]
+    gpus = problem.width * problem.per_node
+    busy_w: Floats = gpus * registry.row("gpu_w")[rows]
+    rest_w = idle_w.copy()
+    for n in np.flatnonzero(_asleep(registry, view)).tolist():
+        rest_w[n] = classes[klass[n]].states[int(view.power_state[n])].power_w
+    return Power(busy_w, busy_w + gpus * per_gpu_w[problem.klass], idle_w, rest_w, tariff.cap_w)
+
+
+def _asleep(registry: JobRegistry, view: NodeView) -> Bools:
+    """Nodes in a low-power state, not on the way to one: those draw idle power, [N]."""
+    asleep = view.power_state >= 0
+    for n in np.flatnonzero(asleep).tolist():
+        state = registry.cluster.classes[registry.cluster.klass[n]].states[int(view.power_state[n])]
+        asleep[n] = view.wait_s[n] <= state.wake_s + 1e-9
+    return asleep
+
+
+def check_electricity(
+    scenario: Scenario, cluster: Cluster, table: JobArrays | None = None, now_s: float = -np.inf
+) -> None:
+    """Raise ``InputError`` for prices that no job can wait for, and for a power cap that cannot be kept.
+
+    Without *table*, jobs come later than *now_s*, and nodes stay on.
+    """
+    electricity = scenario.electricity
+    from_s = now_s if table is None else float(table.submit_s.min(initial=np.inf))
+    for policy in scenario.policies:
+        if policy.wait_for_price is not None:
+            electricity.tariff().planned_by(policy.wait_for_price.minimise, policy.wait_for_price.carbon_price_per_kg)
+            _check_series(electricity, from_s)
+    cap_w = electricity.tariff().cap_w
+    if cap_w is None:
+        return
+    for policy in scenario.policies:
+        if (plan := policy.capacity or scenario.capacity) is not None:
+            expected = "no capacity plan beside a power cap: it wakes nodes whatever they draw"
+            raise InputError(expected, field="capacity.policy", value=plan.policy)
+        state = None if table is None else (policy.unused_nodes or scenario.unused_nodes).state
+        _check_cap(cap_w, cluster, state, table)
+
+
+def _check_cap(cap_w: StepIntegral, cluster: Cluster, state: str | None, table: JobArrays | None) -> None:
+    """Check a cap against the power of unused nodes, which enter *state*, and of each job alone."""
+    rest_w = np.array([kind.idle_w if state is None or not kind.states else kind.state(state).power_w
+                       for kind in cluster.classes])  # fmt: skip
+    least_w, unused_w = float(cap_w.values.min()), float((cluster.class_sizes() * rest_w).sum())
+    field = "electricity.power_cap_w" if cap_w.is_constant else "electricity.series.power_cap_w"
+    if least_w < unused_w:
+        what = "idle power" if state is None else f"power in state {state!r}"
+        raise InputError(f"{unused_w:g} W or more, the {what} of all nodes", field=field, value=f"{least_w:g}")
+    for name, alone_w in () if table is None else _alone_w(table, cluster, rest_w):
+        if unused_w + alone_w > cap_w.values.max():
+            expected = f"{unused_w + alone_w:g} W or more, for job {name} to run alone"
+            raise InputError(expected, field=field, value=f"{cap_w.values.max():g}")
+
+
+def _check_series(electricity: Electricity, from_s: float) -> None:
+    """Check a series that jobs wait by: it must reach into the period, and no step of a regular one may miss."""
+    starts_s = np.array([point.from_s for point in electricity.series])
+    if electricity.repeat_s is None and len(starts_s) > 1 and starts_s[-1] <= from_s:
+        expected = f"a series with prices after {from_s:.15g} s, when jobs come that are to wait for them"
+        raise InputError(expected, field="electricity.series", value=f"the last price from {starts_s[-1]:.15g} s on")
+    steps_s = np.diff(starts_s)
+    if len(steps_s) < LEAST_REGULAR:
+        return
+    usual_s = float(np.median(steps_s))
+    holes = np.flatnonzero(steps_s > 1.5 * usual_s)
+    regular = np.sum(np.abs(steps_s - usual_s) < 1e-6 * usual_s) + len(holes) == len(steps_s)
+    if regular and 0 < len(holes) <= MOST_HOLES * len(steps_s):
+        k = int(holes[0])
+        raise InputError(
+            f"a price each {usual_s:.15g} s, as at all other times, as jobs are to wait by it",
+            field=f"electricity.series.{k + 1}.from_s", value=f"{starts_s[k + 1]:.15g} after {starts_s[k]:.15g}",
+        )  # fmt: skip
+
+
+def _alone_w(table: JobArrays, cluster: Cluster, rest_w: Floats) -> Iterator[tuple[str, float]]:
+    """Yield the least power that each job adds to that of unused nodes."""
+    for j, name in enumerate(table.names):
+        least_w = np.inf
+        for c in range(int(table.start[j]), int(table.start[j + 1])):
+            gpus, own_w = int(table.config_gpus[c]), float(table.config_gpu_w[c])
+            for klass, width, _ in cluster.shapes(table.gpu_types[table.config_type[c]], gpus, table.partition_of(j)):
+                kind = cluster.classes[klass]
+                busy_w = gpus * (kind.gpu_w if np.isnan(own_w) else own_w)
+                least_w = min(least_w, busy_w + width * (kind.idle_w - float(rest_w[klass])))
+        yield name, least_w

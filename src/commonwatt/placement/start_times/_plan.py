@@ -1,0 +1,379 @@
+"""When to start what can wait, where the price of energy or its carbon intensity changes. Ours.
+
+A job that may wait is held until the time at which it costs least, of all at which it surely ends by its due date. It
+is held only if that saves enough over starting as soon as there is room, so at a constant price nobody is. Until then
+it is not in the problem that solvers see.
+
+Jobs that wait for the same cheap hours do not fit into them all. Each takes its GPUs and its power out of a profile of
+what is free over time; those with most to save per GPU second come first, of these the longest. What runs, and other
+jobs that wait, are in the profile before them. So a planned start needs no more room than is expected to be
+there, and a job for which no time is left that is cheaper, and in time, is not held any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from commonwatt.model.arrays import Bools, Floats, Index, Ints
+from commonwatt.model.electricity import StepIntegral
+from commonwatt.model.units import WEEK_S
+from commonwatt.optimize import ranked
+from commonwatt.placement._backfill import Backfill
+from commonwatt.placement._problem import PlacementProblem, PlacementSolver
+from commonwatt.placement.start_times._pauses import RUNNING, WAITING, cheapest_pieces
+from commonwatt.placement.start_times._timetable import Power, Timetable
+
+__all__ = ["StartPlan", "StartRules", "plan_starts"]
+
+MOST_OTHERS = 300  # other jobs that wait, beyond which nobody is held: there is a queue
+MOST_HELD = 1000
+GRADES = 5  # of what jobs save, between which the others do not count
+QUEUE_ERROR = 0.5  # a queue may take so much longer than planned, as solvers have orders of their own
+ROUNDS = 3
+SPARE = 0.1  # of the time to its due date, that is left when a job that pauses is planned to end
+MOST_TAKEN = 0.2  # of all GPU time until the last due date, beyond which no job pauses
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class StartRules:
+    """What may wait, for what, and how surely it ends in time.
+
+    Attributes
+    ----------
+    value
+        What a joule costs over time, in currency (or grams of CO2, or both weighed), PUE included.
+    may_wait_s
+        Time since submission that a job without a due date may wait.
+    margin_s
+        Time before its due date by which a job that waited must end.
+    sure
+        Probability with which it does, where run times are not certain.
+    least_saving
+        Part of what a job would cost that it must save by waiting.
+    delay_cost_s
+        What each second of waiting counts for, in the unit of *value*.
+    longest_s
+        Time since submission beyond which no job is held; infinity: no limit.
+    known_s
+        For how long from now *value* is known; infinity: for ever.
+    pause_s
+        Time that a pause costs a job that does not run yet: its restart, and work lost. ``None``: no job pauses.
+    """
+
+    value: StepIntegral
+    may_wait_s: float = 0.0
+    margin_s: float = 0.0
+    sure: float = 0.9
+    least_saving: float = 0.05
+    delay_cost_s: float = 0.0
+    longest_s: float = np.inf
+    known_s: float = np.inf
+    pause_s: float | None = None
+
+
+@dataclass(frozen=True)
+class StartPlan:
+    """Which jobs wait, and until when. Shapes [J].
+
+    Attributes
+    ----------
+    held
+        Jobs that are not to run now; those that do are to pause.
+    start_s
+        When they are to start; NaN for others.
+    pause_s
+        When jobs that run now, or may start now, are to pause; NaN: they are not.
+    end_s
+        When they then end at the latest, as surely as was asked for; NaN for others.
+    saved
+        What each saves over starting as soon as there is room, in the unit of ``StartRules.value``.
+    saved_part
+        The same as a part of what it would cost.
+    """
+
+    held: Bools
+    start_s: Floats
+    pause_s: Floats
+    end_s: Floats
+    saved: Floats
+    saved_part: Floats
+
+    @property
+    def next_s(self) -> float | None:
+        """When the first of them starts or pauses; ``None``: none does."""
+        times_s = np.concatenate((self.start_s, self.pause_s))
+        return float(np.nanmin(times_s)) if np.isfinite(times_s).any() else None
+
+    @classmethod
+    def nobody(cls, jobs: int) -> StartPlan:
+        """Hold no job."""
+        return cls(np.zeros(jobs, dtype=bool), *(np.full(jobs, np.nan) for _ in range(5)))
+
+    def hold(self, job: int, start_s: float, end_s: float, saved: float, base: float) -> None:
+        """Hold a job, which would cost *base*."""
+        self.held[job], self.start_s[job], self.end_s[job] = True, start_s, end_s
+        self.saved[job] = saved
+        self.saved_part[job] = saved / abs(base) if base else np.nan
+
+
+def plan_starts(
+    problem: PlacementProblem, power: Power, rules: StartRules, solver: PlacementSolver | None = None,
+    before: Bools | None = None, fixed: Bools | None = None,
+) -> StartPlan:  # fmt: skip
+    """Return which of the waiting jobs of *problem* are held, and until when; *solver* then starts them.
+
+    Those held *before* ([J]) let others go first: they stay held until there is room for them too, while that is in
+    time, even if that saves nothing more. Running jobs that are *fixed* ([J]) do not pause.
+    """
+    plan = StartPlan.nobody(len(problem))
+    if rules.value.is_constant or not len(problem):
+        return plan
+    none = np.zeros(len(problem), dtype=bool)
+    stays, first = none if before is None else before, none.copy()
+    for _ in range(ROUNDS):  # again, with those first that found no time in which they end in time
+        plan = StartPlan.nobody(len(problem))
+        planning = _Planning(problem, power, rules, solver, none if fixed is None else fixed)
+        missed = planning.fill(plan, stays, first)
+        if not (missed & ~first).any():
+            break
+        first |= missed
+    crowded = missed.any() or planning.queue_s > 0 or planning.profile.taken_part() > MOST_TAKEN
+    if rules.pause_s is not None and crowded:  # who comes later would find no room, and what paused none to go on
+        return plan_starts(problem, power, replace(rules, pause_s=None), solver, before, fixed)
+    return plan
+
+
+@dataclass(frozen=True)
+class _Option:
+    """One configuration of a job, and the times at which it may start. Shapes [S], in order of time."""
+
+    row: int
+    surely_s: float  # time it takes at most, as surely as is asked for
+    gpu_s: float
+    start_s: Floats
+    cost: Floats  # waiting included
+
+
+@dataclass(frozen=True)
+class _Choices:
+    """What a job may have, and what it costs if it starts as soon as what runs leaves room for it."""
+
+    options: list[_Option]
+    base: float
+
+    def worth(self) -> tuple[float, float]:
+        """Return the most it could save per GPU second, if it were alone, and for how long it then runs."""
+        if not self.options or not np.isfinite(self.base):
+            return 0.0, 0.0
+        best = min(self.options, key=lambda option: float(option.cost.min()))
+        return (self.base - float(best.cost.min())) / best.gpu_s, best.surely_s
+
+
+class _Planning:
+    """One plan."""
+
+    def __init__(
+        self, problem: PlacementProblem, power: Power, rules: StartRules, solver: PlacementSolver | None, fixed: Bools,
+    ) -> None:  # fmt: skip
+        self.problem, self.power, self.rules = problem, power, rules
+        self.allowed = np.ones(len(problem.time_s), dtype=bool)
+        if isinstance(solver, Backfill):  # starts jobs as they were requested
+            self.allowed = solver.may_have(problem) | (np.arange(len(self.allowed)) == problem.stay[problem.row_job])
+        self.surely_s = problem.time_s.copy()  # [C]
+        if problem.outcomes is not None:
+            self.surely_s *= np.quantile(problem.outcomes, rules.sure, axis=1)[problem.row_job]
+        self.queue_s = 0.0  # until every other job that waits has started
+        now_s = problem.now_s
+        possible_s = np.where(self.allowed, self.surely_s, np.inf)
+        soonest_s = np.minimum.reduceat(possible_s, problem.start[:-1])
+        self.latest_s = np.minimum(self._latest_start_s(soonest_s), now_s + WEEK_S)  # to start it, [J]
+        self.able = (problem.stay < 0) & (self.latest_s > now_s)
+        longest_s = np.maximum.reduceat(self.surely_s, problem.start[:-1])
+        dated = np.isfinite(problem.due_s)
+        ends_s = np.where(dated, np.minimum(problem.due_s, now_s + WEEK_S), self.latest_s + longest_s)
+        self.again_s = self._again_s()
+        late_s = problem.now_s + self.again_s + np.where(problem.stay >= 0, self.surely_s[problem.stay], 0.0)
+        pauses = (rules.pause_s is not None) & (problem.stay >= 0) & ~fixed & np.isfinite(self.again_s)
+        self.pausable = np.flatnonzero(pauses & dated & (late_s < problem.due_s - rules.margin_s))
+        planned = self.able.copy()
+        planned[self.pausable] = True
+        self.any_able = bool(planned.any())
+        self.profile = Timetable(problem, power, float(ends_s[planned].max(initial=now_s)))
+        self.piece_value = rules.value.integral(self.profile.from_now_s[:-1], self.profile.from_now_s[1:])
+        if self.any_able:
+            for row in problem.stay[(problem.stay >= 0) & ~np.isin(np.arange(len(problem)), self.pausable)]:
+                self.profile.keep(int(problem.row_job[row]), int(row), float(self.surely_s[row]))
+
+    def fill(self, plan: StartPlan, stays: Bools, first: Bools) -> Bools:
+        """Plan all jobs, those *first* before others; returns which could wait and now end too late, [J]."""
+        problem, missed = self.problem, np.zeros(len(self.problem), dtype=bool)
+        able, others = np.flatnonzero(self.able), np.flatnonzero((problem.stay < 0) & ~self.able)
+        if not self.any_able or len(others) > MOST_OTHERS:
+            return missed
+        for job in self.pausable[ranked(problem.due_s[self.pausable])].tolist():
+            self.plan_running(job, plan)
+        choices = [self.choices(int(job)) for job in able]
+        for job in others[ranked(-problem.pressure_s[others])]:
+            self.start_early(int(job))
+        for rank, k in enumerate(self.order(able, choices, first) if len(able) else ()):
+            job = int(able[k])
+            if rank >= MOST_HELD or not self.plan_waiting(job, choices[k], plan, stays=bool(stays[job])):
+                missed[job] = self.start_early(job) > problem.due_s[job]
+        return missed
+
+    def _again_s(self) -> Floats:
+        """Time that a pause costs each job: how much longer it takes anew in its configuration, [J]; infinity: no."""
+        problem = self.problem
+        again_s = np.full(len(problem), np.inf)
+        for job in np.flatnonzero(problem.stay >= 0) if self.rules.pause_s is not None else ():
+            stay = problem.stay[job]
+            for row in range(int(problem.start[job]), int(problem.start[job + 1])):
+                shape = (problem.klass[row], problem.width[row], problem.per_node[row])
+                if row != stay and shape == (problem.klass[stay], problem.width[stay], problem.per_node[stay]):
+                    again_s[job] = max(0.0, float(problem.time_s[row] - problem.time_s[stay]))
+        return again_s
+
+    def _latest_start_s(self, soonest_s: Floats) -> Floats:
+        """Latest time each job may start for all that is known, [J]; minus infinity if it may not wait."""
+        problem, rules = self.problem, self.rules
+        dated = np.isfinite(problem.due_s)
+        undated_s = problem.submit_s + rules.may_wait_s if rules.may_wait_s > 0 else np.full(len(problem), -np.inf)
+        latest_s = np.where(dated, problem.due_s - rules.margin_s - soonest_s, undated_s)
+        return np.minimum(latest_s, problem.submit_s + rules.longest_s)
+
+    def _rows(self, job: int) -> list[int]:
+        first, end = int(self.problem.start[job]), int(self.problem.start[job + 1])
+        return [row for row in range(first, end) if self.allowed[row]]
+
+    def start_early(self, job: int) -> float:
+        """Let a job that is not held start as soon as there is room, where it ends first; returns when it ends."""
+        problem, profile, best = self.problem, self.profile, (np.inf, 0.0, -1)
+        starts_s = profile.starts_s()
+        for row in self._rows(job):
+            fits = np.flatnonzero(profile.fits(row, starts_s, float(self.surely_s[row])))
+            if len(fits):
+                end_s = float(starts_s[fits[0]] + self.surely_s[row])
+                best = min(best, (end_s, float(starts_s[fits[0]]), row))
+        end_s, start_s, row = best
+        if row < 0:  # beyond the horizon
+            self.queue_s = max(self.queue_s, profile.until_s - problem.now_s)
+            return np.inf
+        self.queue_s = max(self.queue_s, start_s - problem.now_s)
+        profile.take(row, start_s, float(self.surely_s[row]))
+        return end_s
+
+    def choices(self, job: int) -> _Choices:
+        """Return the configurations of a job that end in time, with all starts worth a look."""
+        problem, rules = self.problem, self.rules
+        due_s, now_s = problem.due_s[job] - rules.margin_s, problem.now_s
+        edges_s = rules.value.changes(now_s, min(self.profile.until_s, now_s + rules.known_s))
+        found, base = [], np.inf
+        for row in self._rows(job):
+            time_s, surely_s = float(problem.time_s[row]), float(self.surely_s[row])
+            latest_s = min(due_s - surely_s, self.latest_s[job], now_s + max(0.0, rules.known_s - time_s))
+            if latest_s < now_s:
+                continue
+            starts_s = np.concatenate((self.profile.starts_s(), edges_s, edges_s - time_s, [latest_s]))
+            starts_s = np.unique(starts_s[(starts_s >= now_s) & (starts_s <= latest_s)])
+            cost = self.power.share_w[row] * rules.value.integral(starts_s, starts_s + time_s)
+            cost = cost + rules.delay_cost_s * (starts_s - now_s)
+            gpus = int(problem.width[row] * problem.per_node[row])
+            found.append(_Option(row, surely_s, gpus * surely_s, starts_s, cost))
+            fits = self.profile.fits(row, starts_s, surely_s)
+            if fits.any():
+                base = min(base, float(cost[fits.argmax()]))
+        return _Choices(found, base)
+
+    def order(self, jobs: Ints, choices: list[_Choices], first: Bools) -> Ints:
+        """Order of planning: by what a GPU second saves, in a few grades, then long ones first, as they fit worse."""
+        worth = np.array([own.worth() for own in choices])
+        grade = np.ceil(GRADES * worth[:, 0] / max(float(worth[:, 0].max()), 1e-300) - ROUNDING)
+        late_s = np.where(first[jobs], self.problem.due_s[jobs], np.inf)
+        return ranked(late_s, -grade, -worth[:, 1], self.problem.due_s[jobs])
+
+    def plan_running(self, job: int, plan: StartPlan) -> None:
+        """Let a running job go on, or pause now or later."""
+        problem, row = self.problem, int(self.problem.stay[job])
+        time_s = float(problem.time_s[row])
+        base = float(self.power.share_w[row] * self.rules.value.integral(problem.now_s, problem.now_s + time_s))
+        found = self._in_pieces(job, [row], float(self.again_s[job]))
+        if found is None or not self._saves(base, found[0]):
+            self.profile.keep(job, row, float(self.surely_s[row]))
+            return
+        self._run_in_pieces(job, found, base, plan)
+
+    def plan_waiting(self, job: int, own: _Choices, plan: StartPlan, *, stays: bool) -> bool:
+        """Hold a job, or let it start now in pieces; returns whether it is planned."""
+        chosen = self.choose(own, stays=stays)
+        if self.rules.pause_s is not None and not self.problem.locked:
+            whole = own.base if chosen is None else float(chosen[0].cost[chosen[1]])
+            found = self._in_pieces(job, self._rows(job), self.rules.pause_s)
+            if found is not None and self._saves(min(whole, own.base), found[0]):
+                self._run_in_pieces(job, found, own.base, plan)
+                return True
+        if chosen is None:
+            return False
+        option, i = chosen
+        start_s = float(option.start_s[i])
+        self.profile.take(option.row, start_s, option.surely_s)
+        plan.hold(job, start_s, start_s + option.surely_s, own.base - float(option.cost[i]), own.base)
+        return True
+
+    def _saves(self, base: float, cost: float) -> bool:
+        return base - cost > self.rules.least_saving * abs(base) + 1e-15
+
+    def _in_pieces(self, job: int, rows: list[int], again_s: float) -> tuple[float, int, Bools] | None:
+        """Return the least cost of a job that may pause, its configuration, and the pieces of time it runs in."""
+        problem, rules, profile = self.problem, self.rules, self.profile
+        piece_s, edges_s = profile.piece_s, profile.from_now_s
+        if not np.isfinite(problem.due_s[job]):
+            return None
+        spare_s = SPARE * (float(problem.due_s[job]) - problem.now_s)  # jobs to come want the same hours
+        limit_s = float(problem.due_s[job]) - rules.margin_s - QUEUE_ERROR * self.queue_s - spare_s
+        ends = int(np.searchsorted(edges_s, min(limit_s, problem.now_s + rules.known_s) + ROUNDING, side="right")) - 1
+        again = int(np.ceil(again_s / piece_s))
+        best: tuple[float, int, Bools] | None = None
+        for row in rows:
+            need = int(np.ceil((self.surely_s[row] + problem.now_s - profile.from_s) / piece_s - ROUNDING))
+            room = profile.room(row)[: max(0, ends)]
+            if room.sum() < need:
+                continue
+            state = RUNNING if row == problem.stay[job] else WAITING
+            cost = self.power.share_w[row] * self.piece_value[: len(room)]
+            total, on = cheapest_pieces(cost, room, need, again, state, rules.delay_cost_s * piece_s)
+            total *= float(problem.time_s[row]) / (need * piece_s)
+            if best is None or total < best[0]:
+                best = total, row, on
+        return best
+
+    def _run_in_pieces(self, job: int, found: tuple[float, int, Bools], base: float, plan: StartPlan) -> None:
+        cost, row, on = found
+        self.profile.take_pieces(row, on)
+        running, edges_s = np.flatnonzero(on), self.profile.from_now_s
+        if not on[0]:
+            plan.hold(job, float(edges_s[running[0]]), float(edges_s[running[-1] + 1]), base - cost, base)
+            return
+        stops = np.flatnonzero(~on[: running[-1]])
+        if len(stops):
+            plan.pause_s[job] = edges_s[stops[0]]
+
+    def choose(self, own: _Choices, *, stays: bool) -> tuple[_Option, int] | None:
+        """Return where and when a job costs least, of all that is still free; ``None``: it does not wait."""
+        best, chosen = np.inf, None
+        for option in own.options:
+            ends_s = option.start_s + option.surely_s + QUEUE_ERROR * self.queue_s
+            safe = self.profile.fits(option.row, option.start_s, option.surely_s) & (ends_s <= self._due_s(option))
+            if safe.any() and (least := float(option.cost[safe].min())) < best:
+                alike = safe & (option.cost <= least + ROUNDING * float(np.abs(option.cost).max()))
+                best, chosen = least, (option, int(alike.argmax()))  # the earliest of equals
+        if chosen is None or not (stays or self._saves(own.base, best)):
+            return None
+        option, i = chosen
+        return None if option.start_s[i] <= self.problem.now_s else (option, i)
+
+    def _due_s(self, option: _Option) -> float:
+        job: Index = self.problem.row_job[option.row]
+        return float(self.problem.due_s[job]) - self.rules.margin_s

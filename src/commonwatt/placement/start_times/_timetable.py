@@ -1,0 +1,178 @@
+"""What is free over time: GPUs of each node, and power under a cap, in equal pieces of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from commonwatt.model.arrays import Bools, Floats, Ints
+from commonwatt.model.electricity import StepIntegral
+from commonwatt.optimize import ranked
+from commonwatt.placement._problem import PlacementProblem
+
+__all__ = ["Power", "Timetable"]
+
+PIECES_S = (300.0, 900.0, 1800.0, 3600.0, 7200.0)
+MOST_PIECES = 300
+ROUNDING_W = 1e-6
+
+
+@dataclass(frozen=True)
+class Power:
+    """What configurations and nodes draw, and how much they may.
+
+    Attributes
+    ----------
+    busy_w
+        Busy GPUs of each configuration, over all its nodes, [C].
+    share_w
+        The same with the part of their nodes' idle power that these GPUs stand for, [C].
+    idle_w
+        Each node while jobs are on it, without its busy GPUs, [N].
+    rest_w
+        Each node without jobs, as it is now, [N].
+    cap_w
+        Most that all nodes may draw together, over time; ``None``: no limit.
+    """
+
+    busy_w: Floats
+    share_w: Floats
+    idle_w: Floats
+    rest_w: Floats
+    cap_w: StepIntegral | None = None
+
+
+class Timetable:
+    """Free GPUs of each node, [N, B], and power drawn, [B], in pieces of time of which a job takes whole ones."""
+
+    def __init__(self, problem: PlacementProblem, power: Power, until_s: float) -> None:
+        self.problem, self.power, self.until_s = problem, power, until_s
+        now_s = problem.now_s
+        self.piece_s = next((p for p in PIECES_S if (until_s - now_s) / p <= MOST_PIECES), PIECES_S[-1])
+        self.from_s = np.floor(now_s / self.piece_s) * self.piece_s
+        pieces = max(1, int(np.ceil((until_s - self.from_s) / self.piece_s)))
+        self.edges_s = self.from_s + self.piece_s * np.arange(pieces + 1)
+        self.free = np.repeat(problem.node_gpus[:, None], pieces, axis=1)
+        self.drawn_w = np.full(pieces, power.rest_w.sum())
+        self.used = np.zeros(self.free.shape, dtype=bool)
+        self._taken: dict[tuple[int, int], Ints] = {}  # by class and GPUs: pieces without room before each edge
+        self.from_now_s = np.concatenate(([now_s], self.edges_s[1:]))
+        self._least_cap_w = None if power.cap_w is None else power.cap_w.least_within(self.from_now_s)
+
+    def starts_s(self) -> Floats:
+        """Return now and the beginnings of all later pieces."""
+        return np.concatenate(([self.problem.now_s], self.edges_s[1:-1]))
+
+    def fits(self, row: int, starts_s: Floats, time_s: float) -> Bools:
+        """Whether configuration *row* has room for *time_s* from each of *starts_s* ([S]), or to the profile's end."""
+        problem = self.problem
+        first, end = self._pieces(starts_s, time_s)
+        nodes = np.flatnonzero(problem.node_class == problem.klass[row])
+        full = self._without_room(int(problem.klass[row]), int(problem.per_node[row]), nodes)
+        fits: Bools = (full[:, end] == full[:, first]).sum(axis=0) >= problem.width[row]
+        if self._least_cap_w is not None:
+            over = self.drawn_w + self._most_w(row) > self._least_cap_w + ROUNDING_W
+            count = np.concatenate(([0], np.cumsum(over)))
+            fits &= count[end] == count[first]
+        return fits
+
+    def taken_part(self) -> float:
+        """Part of all GPU time that is taken."""
+        total = float(self.problem.node_gpus.sum()) * self.free.shape[1]
+        return 1.0 - float(self.free.sum()) / total if total > 0 else 1.0
+
+    def room(self, row: int) -> Bools:
+        """Pieces in which configuration *row* has room, [B]."""
+        problem = self.problem
+        nodes = np.flatnonzero(problem.node_class == problem.klass[row])
+        full = self._without_room(int(problem.klass[row]), int(problem.per_node[row]), nodes)
+        room: Bools = (np.diff(full, axis=1) == 0).sum(axis=0) >= problem.width[row]
+        if self._least_cap_w is not None:
+            room &= self.drawn_w + self._most_w(row) <= self._least_cap_w + ROUNDING_W
+        return room
+
+    def take_pieces(self, row: int, on: Bools) -> None:
+        """Give configuration *row* the pieces that are *on*, in which it has room; on other nodes where it must."""
+        problem = self.problem
+        nodes = np.flatnonzero(problem.node_class == problem.klass[row])
+        padded = np.diff(np.concatenate(([False], on, [False])).astype(np.int64))
+        for first, end in zip(np.flatnonzero(padded == 1), np.flatnonzero(padded == -1), strict=True):
+            least = self.free[nodes, first:end].min(axis=1)
+            whole = (least >= problem.per_node[row]).sum() >= problem.width[row]
+            for begin, stop in [(first, end)] if whole else [(b, b + 1) for b in range(first, end)]:
+                least = self.free[nodes, begin:stop].min(axis=1)
+                enough = least >= problem.per_node[row]
+                chosen = nodes[enough][ranked(least[enough])][: problem.width[row]]
+                self._give(row, chosen, int(begin), int(stop))
+
+    def take(self, row: int, start_s: float, time_s: float) -> None:
+        """Give configuration *row* the nodes with the least sufficient room, which ``fits`` says it has."""
+        problem = self.problem
+        first, end = (int(at[0]) for at in self._pieces(np.array([start_s]), time_s))
+        nodes = np.flatnonzero(problem.node_class == problem.klass[row])
+        least = self.free[nodes, first:end].min(axis=1)
+        enough = least >= problem.per_node[row]
+        chosen = nodes[enough][ranked(least[enough])][: problem.width[row]]
+        self._give(row, chosen, first, end)
+
+    def keep(self, job: int, row: int, time_s: float) -> None:
+        """Leave a running *job* its GPUs for *time_s* from now."""
+        first, end = (int(at[0]) for at in self._pieces(np.array([self.problem.now_s]), time_s))
+        self._give(row, self.problem.nodes_held(job), first, end)
+
+    def add(self, row: int, nodes: Ints, time_s: float) -> None:
+        """Give configuration *row* these *nodes* for *time_s* from now."""
+        first, end = (int(at[0]) for at in self._pieces(np.array([self.problem.now_s]), time_s))
+        self._give(row, nodes, first, end)
+
+    def under_cap(self) -> bool:
+        """Whether no piece draws more than the cap."""
+        return self._least_cap_w is None or bool((self.drawn_w <= self._least_cap_w + ROUNDING_W).all())
+
+    def has_power(self, row: int, nodes: Ints, *, time_s: float = 0.0, now_only: bool = False) -> bool:
+        """Whether configuration *row* on *nodes* stays below the cap for *time_s* from now, or at this moment only."""
+        if self.power.cap_w is None or self._least_cap_w is None:
+            return True
+        first, end = (int(at[0]) for at in self._pieces(np.array([self.problem.now_s]), time_s))
+        wakes_w = (self.power.idle_w - self.power.rest_w)[nodes]
+        if now_only:
+            more_w = self.power.busy_w[row] + (~self.used[nodes, 0] * wakes_w).sum()
+            return bool(self.drawn_w[0] + more_w <= self.power.cap_w.at(self.problem.now_s) + ROUNDING_W)
+        more_w = self.power.busy_w[row] + (~self.used[nodes, first:end] * wakes_w[:, None]).sum(axis=0)
+        return bool((self.drawn_w[first:end] + more_w <= self._least_cap_w[first:end] + ROUNDING_W).all())
+
+    def on(self, nodes: Ints) -> Bools:
+        """Which of *nodes* have jobs now."""
+        return self.used[nodes, 0]
+
+    def _give(self, row: int, nodes: Ints, first: int, end: int) -> None:
+        problem, power = self.problem, self.power
+        self.free[nodes, first:end] -= problem.per_node[row]
+        fresh = ~self.used[nodes, first:end]
+        self.used[nodes, first:end] = True
+        wakes_w = (power.idle_w - power.rest_w)[nodes]
+        self.drawn_w[first:end] += power.busy_w[row] + (fresh * wakes_w[:, None]).sum(axis=0)
+        klass = int(problem.klass[row])
+        self._taken = {key: full for key, full in self._taken.items() if key[0] != klass}
+
+    def _most_w(self, row: int) -> float:
+        """Power that configuration *row* adds if its nodes have no other jobs."""
+        problem, power = self.problem, self.power
+        alike = problem.node_class == problem.klass[row]
+        wakes_w = float((power.idle_w - power.rest_w)[alike].max(initial=0.0))
+        return float(power.busy_w[row] + problem.width[row] * max(0.0, wakes_w))
+
+    def _pieces(self, starts_s: Floats, time_s: float) -> tuple[Ints, Ints]:
+        last = len(self.edges_s) - 1
+        first = np.floor((starts_s - self.from_s) / self.piece_s + 1e-9).astype(np.int64)
+        end = np.ceil((starts_s + time_s - self.from_s) / self.piece_s - 1e-9).astype(np.int64)
+        return np.clip(first, 0, last - 1), np.clip(end, 1, last)
+
+    def _without_room(self, klass: int, gpus: int, nodes: Ints) -> Ints:
+        """Number of pieces before each edge in which each of *nodes* has fewer than *gpus* free, [nodes, B + 1]."""
+        if (klass, gpus) not in self._taken:
+            full = np.zeros((len(nodes), self.free.shape[1] + 1), dtype=np.int64)
+            np.cumsum(self.free[nodes] < gpus, axis=1, out=full[:, 1:])
+            self._taken[klass, gpus] = full
+        return self._taken[klass, gpus]

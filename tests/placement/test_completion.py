@@ -1,0 +1,127 @@
+"""Plans of completion times, by hand and against a plain plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commonwatt.placement import POSTPONED
+from commonwatt.placement._completion import Completion, _Planner
+from commonwatt.placement._objective import check
+from commonwatt.placement._peers import Menu
+from tests.placement.test_peers import A, B, job, problem, solved
+
+
+def test_the_shortest_job_goes_first():
+    jobs = [job("long", 100, None), job("short", 10, None), job("middle", 50, None)]
+    assert solved(Completion(), problem(jobs)) == {"short": A}
+
+
+def test_the_power_decides_between_a_short_job_and_an_old_one():
+    # alone the order costs: power 1: 10,100 + 190 against 90 + 10,190; power 2: 102 against 104 million
+    jobs = [job("old", 100, None, submit_s=0), job("new", 90, None, submit_s=10_000)]
+    of = replace(problem(jobs), now_s=10_000.0)
+    assert solved(Completion(1.0), of) == {"new": A}
+    assert solved(Completion(2.0), of) == {"old": A}
+
+
+@pytest.mark.parametrize(("restart_s", "gets"), [(30.0, {"runs": A}), (4.0, {"runs": A, "waits": B})])
+def test_a_job_waits_for_a_faster_type_and_fills_the_time_if_that_takes_long(restart_s, gets):
+    jobs = [
+        job("runs", 100, None, current={"nodes": ["a"], "gpus": 1, "remaining_s": 10}),
+        job("waits", 100, 1000),
+    ]
+    assert solved(Completion(), problem(jobs, b=1, restart_s=np.array([restart_s, restart_s]))) == gets
+
+
+def test_a_running_job_moves_where_it_ends_earlier_with_its_restart():
+    there = {"nodes": ["b"], "gpus": 1, "remaining_s": 400}
+    assert solved(Completion(), problem([job("j", 300, 1000, current=there)])) == {"j": A}
+    assert solved(Completion(), problem([job("j", 500, 1000, current=there)])) == {"j": B}
+
+
+def test_what_may_not_be_stopped_stays():
+    jobs = [
+        job("runs", 9000, None, current={"nodes": ["a"], "gpus": 1, "remaining_s": 9000}),
+        job("short", 10, None),
+    ]
+    assert solved(Completion(), problem(jobs)) == {"short": A}
+    free = problem(jobs)
+    columns = ("klass", "width", "per_node", "time_s", "node_cost", "asked")
+    kept = {name: getattr(free, name)[1:] for name in columns}  # the running job has its present configuration only
+    locked = replace(free, locked=True, start=np.array([0, 1, 2]), stay=np.array([0, -1]), **kept)
+    assert solved(Completion(), locked) == {"runs": A}
+
+
+def test_in_rounds_gpus_are_held_to_the_end_of_the_round():
+    of = problem([job("first", 10, None), job("second", 20, None)])
+    menu = Menu.of(of)
+    order = np.array([0, 1])
+    assert _Planner(of, menu, 1.0).plan(order).start_s.tolist() == [0.0, 10.0]
+    in_rounds = replace(of, round_s=360.0)
+    assert _Planner(in_rounds, menu, 1.0).plan(order).start_s.tolist() == [0.0, 360.0]
+
+
+# -- any jobs
+
+
+@st.composite
+def problems(draw: st.DrawFn):
+    jobs, used = [], {"a": 0, "b": 0}
+    for i in range(draw(st.integers(1, 5))):
+        gpus = draw(st.integers(1, 3))
+        a_s, b_s = draw(st.sampled_from([(90, 130), (400, 250), (70, None), (None, 777)]))
+        more = {}
+        where = draw(st.sampled_from(["", "a", "b"]))
+        if where and used[where] + gpus <= 4 and {"a": a_s, "b": b_s}[where]:
+            used[where] += gpus
+            more = {"current": {"nodes": [where], "gpus": gpus, "remaining_s": draw(st.sampled_from([5, 60]))}}
+        jobs.append(job(f"j{i}", a_s, b_s, gpus, submit_s=0, **more))
+    round_s = draw(st.sampled_from([None, 100.0]))
+    return replace(problem(jobs, a=4, b=4), now_s=50.0, round_s=round_s)
+
+
+def plain(of, menu, order):
+    """Start of each job in the order: the class and time that end it first, among now and the ends before it."""
+    held, found = [], {}
+    for j in order:
+        options = []
+        for k in (A, B):
+            for start in sorted({0.0, *(end for _, _, end, _ in held)}):
+                row = of.stay[j] if start == 0 and menu.home[j] == k else menu.start[j, k]
+                if row < 0:
+                    continue
+                time_s = of.time_s[row]
+                end = start + (time_s if of.round_s is None else np.ceil(time_s / of.round_s) * of.round_s)
+                moments = [start, *(begin for _, begin, _, _ in held if start < begin < end)]
+                most = max(sum(g for kk, begin, until, g in held if kk == k and begin <= at < until) for at in moments)
+                if most + menu.gpus[j] <= menu.room[k]:
+                    options.append((start + time_s, k, start, end))
+        _, k, start, end = min(options, key=lambda option: (option[0], option[1]))
+        held.append((k, start, end, menu.gpus[j]))
+        found[j] = (k, start)
+    return found
+
+
+@settings(deadline=None, max_examples=60)
+@given(problems())
+def test_plans_equal_a_plain_one_and_the_best_is_near_the_best_of_all_orders(of):
+    menu = Menu.of(of)
+    planner = _Planner(of, menu, 1.5)
+    costs = []
+    for order in permutations(range(len(of))):
+        plan = planner.plan(np.array(order))
+        assert {j: (int(plan.klass[j]), float(plan.start_s[j])) for j in order} == plain(of, menu, order)
+        costs.append(plan.cost)
+    first = min(planner.plan(order).cost for order in planner.orders())
+    assert min(costs) <= first * (1 + 1e-9)
+    found = Completion().solve(of, np.random.default_rng(0)).best
+    check(of, found)
+    again = Completion().solve(of, np.random.default_rng(0)).best
+    assert found.choice.tolist() == again.choice.tolist()
+    assert (found.choice != POSTPONED).any()

@@ -1,0 +1,186 @@
+"""Published schedulers against cases worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from commonwatt.model.errors import InputError
+from commonwatt.model.jobs import Received
+from commonwatt.model.place_file import PlaceFile
+from commonwatt.placement import POSTPONED, PlacementProblem
+from commonwatt.placement._gavel import Gavel, shares
+from commonwatt.placement._objective import check
+from commonwatt.placement._peers import LeastAttainedService, Menu, ShortestService
+from commonwatt.placement._solvers import RIGID, make_solver
+
+A, B = 0, 1  # classes: one GPU of type A, two of type B
+
+
+def problem(jobs, *, a=1, b=2, **more) -> PlacementProblem:
+    node = {"idle_w": 100, "gpu_w": 100}
+    nodes = [{"name": "a", "gpu_type": "A", "gpus": a, **node}, {"name": "b", "gpu_type": "B", "gpus": b, **node}]
+    file = {"now_s": 0, "interval_s": 300, "nodes": nodes, "jobs": jobs}
+    return replace(PlacementProblem.of(PlaceFile.model_validate(file)), **more)
+
+
+def job(name, a_s, b_s, gpus=1, **more):
+    times = {"A": {gpus: a_s}, "B": {gpus: b_s}}
+    return {"name": name, "tardiness_weight": 0, "times_s": {t: row for t, row in times.items() if row[gpus]}, **more}
+
+
+def chosen(found, of):
+    """Class and nodes of each job that got some."""
+    rows = {of.job_names[j]: int(of.klass[found.choice[j]]) for j in np.flatnonzero(found.choice != POSTPONED)}
+    check(of, found)
+    return rows
+
+
+def solved(solver, of):
+    return chosen(solver.solve(of, np.random.default_rng(0)).best, of)
+
+
+TWO = [job("j1", 100, 200), job("j2", 100, 400)]
+
+
+@pytest.mark.parametrize(
+    ("objective", "on_a"),
+    [
+        # speeds over those on a third of A and two thirds of B: .75 + .75 a = 2 - 1.5 a
+        ("max-min", (5 / 9, 4 / 9)),
+        # both end at once: .005 + .005 a = .01 - .0075 a
+        ("makespan", (0.4, 0.6)),
+        # alone: 300 s to the next round, and 150 s or 200 s; (.005 + .005 a) 450 = (.01 - .0075 a) 500
+        ("finish-time", (2.75 / 6, 3.25 / 6)),
+        # 1 and 3 iterations/s on A, .5 and .75 on B
+        ("max-sum", (0.0, 1.0)),
+    ],
+)
+def test_shares_of_two_jobs_by_hand(objective, on_a):
+    of = problem(TWO, iterations=np.array([100.0, 300.0]))
+    x = shares(of, Menu.of(of), objective)
+    assert x[:, A] == pytest.approx(on_a, abs=1e-3)
+    assert x.sum(axis=1) == pytest.approx([1, 1], abs=1e-3)
+
+
+def test_min_jct_is_near_the_optimum_by_hand():
+    of = problem(TWO)
+    x = shares(of, Menu.of(of), "min-jct")
+    speed = (x / Menu.of(of).whole_s).sum(axis=1)
+    a = (0.01 - 0.005 * 1.5**0.5) / (0.0075 + 0.005 * 1.5**0.5)  # where the derivative is 0
+    best_s = 1 / (0.005 + 0.005 * a) + 1 / (0.01 - 0.0075 * a)
+    assert best_s - 1e-3 <= (1 / speed).sum() <= 1.03 * best_s
+
+
+def test_finish_time_counts_age_and_what_is_left():
+    # the first job has waited 300 s longer: it needs more speed to end at the same multiple of its time alone
+    jobs = [job("old", 1000, 1000, submit_s=0), job("new", 1000, 1000, submit_s=300)]
+    of = replace(problem(jobs, a=1, b=1), now_s=300.0, node_gpus=np.array([1, 0]))
+    x = shares(of, Menu.of(of), "finish-time")
+    old, new = (x / 1000)[:, A]
+    # alone: half the only GPU, after 300 s: 2300 s; (300 + 1/old) / 2300 = (1/new) / 2300, old + new = 1/1000
+    assert 300 + 1 / old == pytest.approx(1 / new, rel=1e-3)
+    assert old + new == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_a_round_goes_to_the_job_that_received_less_of_its_share():
+    jobs = [job("j1", 100, None), job("j2", 100, None)]
+    had = Received(np.array([[300.0, 0], [0.0, 0]]), np.array([300.0, 0]), np.array([300.0, 0]), 2)
+    assert solved(Gavel("max-min"), problem(jobs)) == {"j1": A}
+    assert solved(Gavel("max-min"), problem(jobs, received=had)) == {"j2": A}
+
+
+def test_shares_beside_zero_are_still_used_for_free_gpus():
+    # max-sum gives j1 no share of anything while j2 and j3 are worth more, but there is a GPU left
+    jobs = [job("j1", 400, 400), job("j2", 100, 200)]
+    of = problem(jobs, iterations=np.array([1.0, 100.0]))
+    assert solved(Gavel("max-sum"), of) == {"j1": B, "j2": A}
+
+
+def test_fifo_lets_nobody_pass_and_takes_the_fastest_type_anew():
+    jobs = [job("j1", 200, 100, 2), job("j2", 100, 200, 2), job("j3", 100, 200)]
+    assert solved(Gavel("fifo"), problem(jobs, a=1, b=2)) == {"j1": B}  # j3 would fit on A
+    running = [job("j1", 100, 200, current={"nodes": ["b"], "gpus": 1, "remaining_s": 150})]
+    assert solved(Gavel("fifo"), problem(running)) == {"j1": A}
+
+
+def test_las_goes_by_queue_then_by_arrival():
+    jobs = [job(name, 100, None, submit_s=s) for name, s in (("j1", 0), ("j2", 1), ("j3", 2))]
+    had = Received(np.zeros((3, 2)), np.array([4000.0, 3599.0, 100.0]), np.zeros(2), 3)
+    of = problem(jobs, a=1, received=had)
+    assert solved(LeastAttainedService(), of) == {"j2": A}  # not j3, which had less but is in the same queue
+    assert solved(LeastAttainedService((1000.0, 3700.0)), of) == {"j3": A}
+    assert solved(LeastAttainedService((5000.0,)), of) == {"j1": A}
+
+
+def test_las_stops_a_running_job_for_an_earlier_queue_and_leaves_others_where_they_are():
+    jobs = [
+        job("long", 100, None, submit_s=0, current={"nodes": ["a"], "gpus": 1, "remaining_s": 60}),
+        job("stays", 100, 200, submit_s=0, current={"nodes": ["b"], "gpus": 1, "remaining_s": 90}),
+        job("new", 100, None, submit_s=9),
+    ]
+    had = Received(np.zeros((3, 2)), np.array([9000.0, 0.0, 0.0]), np.zeros(2), 3)
+    assert solved(LeastAttainedService(), problem(jobs, received=had)) == {"stays": B, "new": A}
+
+
+def test_qssf_takes_the_least_gpu_time_first_stops_nobody_and_lets_nobody_pass():
+    jobs = [
+        job("runs", 100, None, submit_s=0, current={"nodes": ["a"], "gpus": 1, "remaining_s": 5000}),
+        job("two", None, 90, 2, submit_s=1),  # 180 GPU-s
+        job("one", None, 150, submit_s=2),  # 150 GPU-s
+        job("tiny", 160, None, submit_s=3),  # 160 GPU-s, and its GPU is taken
+        job("wide", None, 10, submit_s=4, requested_gpus=1),  # 10 GPU-s
+    ]
+    assert solved(ShortestService(), problem(jobs)) == {"runs": A, "wide": B, "one": B}
+    assert solved(ShortestService(), problem(jobs[:4])) == {"runs": A, "one": B}  # two may not pass tiny
+
+
+@pytest.mark.parametrize("name", RIGID)
+def test_malleable_jobs_that_ask_for_nothing_are_refused(name):
+    of = problem([{"name": "j1", "tardiness_weight": 0, "times_s": {"B": [100, 60]}}])
+    with pytest.raises(InputError, match=r"jobs.j1.requested_gpus.*does not resize"):
+        make_solver(name).solve(of, np.random.default_rng(0))
+
+
+def test_max_sum_needs_iterations():
+    of = problem(TWO, iterations=np.array([100.0, np.nan]))
+    with pytest.raises(InputError, match=r"jobs.j2.iterations"):
+        Gavel("max-sum").solve(of, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("name", RIGID)
+def test_gangs_that_do_not_fit_beside_each_other_wait(name):
+    """GPUs are enough for the class, not on the nodes: 3 + 3 + 2 GPUs on two nodes of 4."""
+    node = {"name": "n", "count": 2, "gpu_type": "A", "gpus": 4, "idle_w": 1, "gpu_w": 1}
+    jobs = [job(f"j{i}", 100, None, gpus) for i, gpus in enumerate((3, 3, 2))]
+    of = PlacementProblem.of(PlaceFile.model_validate({"nodes": [node], "jobs": jobs}))
+    placed = solved(make_solver(name), of)
+    assert len(placed) == 2
+
+
+@pytest.mark.parametrize("name", sorted(RIGID))
+def test_a_running_job_stays_where_another_finds_room_beside_it(name):
+    """Of two equal nodes one is free: the larger job takes it, though larger ones choose first."""
+    node = {"name": "n", "count": 2, "gpu_type": "A", "gpus": 8, "idle_w": 100, "gpu_w": 100}
+    runs = {"current": {"nodes": ["n-1"], "gpus": 1, "remaining_s": 8000}}
+    jobs = [job("runs", 9000, None, **runs), job("large", 1000, None, gpus=8)]
+    of = PlacementProblem.of(PlaceFile.model_validate({"now_s": 0, "interval_s": 300, "nodes": [node], "jobs": jobs}))
+    of = replace(of, iterations=np.array([1000.0, 1000.0]), round_s=360.0)
+    found = make_solver(name).solve(of, np.random.default_rng(0)).best
+    check(of, found)
+    assert found.choice[0] == of.stay[0]
+    assert found.choice[1] != POSTPONED
+
+
+@pytest.mark.parametrize("name", sorted(RIGID))
+def test_nothing_is_stopped_where_nothing_may_be(name):
+    """Each of two nodes has a small job; the large one could start if they came together."""
+    node = {"name": "n", "count": 2, "gpu_type": "A", "gpus": 8, "idle_w": 100, "gpu_w": 100}
+    small = [job(f"s{k}", 9000, None, current={"nodes": [f"n-{k}"], "gpus": 1, "remaining_s": 8000}) for k in (1, 2)]
+    file = {"now_s": 0, "interval_s": 300, "nodes": [node], "jobs": [*small, job("large", 1000, None, gpus=8)]}
+    of = replace(PlacementProblem.of(PlaceFile.model_validate(file)), iterations=np.full(3, 1000.0), round_s=360.0)
+    found = make_solver(name).solve(replace(of, locked=True), np.random.default_rng(0)).best
+    check(of, found)
+    assert found.choice.tolist() == [*of.stay[:2].tolist(), POSTPONED]
