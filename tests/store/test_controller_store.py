@@ -196,6 +196,7 @@ def test_the_ledger_is_the_sum_of_what_was_added(backend, written, request):
     store, ticks = request.getfixturevalue("store"), request.getfixturevalue("ticks")
     with store.database.transaction() as c:
         c.execute(tables.ledger.delete())
+        c.execute(tables.totals.delete())
     sums: dict = {}
     for ledger in written:
         ticks.write(Tick(ledger=ledger))

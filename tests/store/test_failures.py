@@ -157,6 +157,7 @@ def test_a_locked_file(lite, tmp_path):
     assert store.events() == []
 
 
+@pytest.mark.slow
 def test_writers_wait_for_each_other(tmp_path):
     database = Database(address("lite.db", tmp_path))
     prepare(database)

@@ -135,6 +135,7 @@ def test_a_database_with_somebody_elses_tables_is_refused(opened):
         assert sa.inspect(c).get_table_names() == ["jobs"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", [1, 7])
 def test_a_creation_that_was_interrupted_is_done_again(opened, gone):
     """As MariaDB leaves it: no version yet, and only some of the tables."""

@@ -64,6 +64,7 @@ def test_an_upgrade_keeps_everything_and_fills_the_columns_that_sentences_stood_
     assert said(database) == (events, jobs)
 
 
+@pytest.mark.slow
 def test_its_backup_is_restored_to_the_same(opened, tmp_path, backend):
     path = tmp_path / "b.gz"
     path.write_bytes(gzip.compress(WRITTEN))
@@ -82,6 +83,7 @@ def test_its_backup_is_restored_to_the_same(opened, tmp_path, backend):
     assert said(database)[0][4].lost_s == 95.0
 
 
+@pytest.mark.slow
 def test_a_controller_takes_its_jobs_up(tmp_path):
     """The work itself is gone with the machine: running jobs are started again, what was asked for still holds."""
     from tests.controlplane.bench import Bench, node

@@ -44,6 +44,7 @@ def test_weights_are_numbers_above_zero(store, weight):
     assert store.tenants() == {"ada": 1.0}
 
 
+@pytest.mark.slow
 def test_every_text_is_kept_as_it_is_or_refused_at_the_door(store):
     for k, text in enumerate(ODD):
         store.add_tenant(text, 1.0 + k, 0.0)

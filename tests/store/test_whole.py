@@ -54,7 +54,7 @@ def test_sums_are_exact_beyond_64_bits(backend, written, request):
     """Of each job over ticks, and of all jobs, short and long numbers together."""
     store, ticks = request.getfixturevalue("store"), request.getfixturevalue("ticks")
     with store.database.transaction() as c:
-        for table in (tables.ledger, tables.requests, tables.jobs):
+        for table in (tables.ledger, tables.totals, tables.requests, tables.jobs):
             c.execute(table.delete())
     jobs = [0, *(store.submit("ada", file(f"j{k}"), 1.0)[0].id for k in range(3))]
     sums: dict = {}

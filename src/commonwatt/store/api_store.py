@@ -15,6 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from commonwatt.model.errors import InputError, ServiceError, StoreError
 from commonwatt.model.job_file import JobFile
+from commonwatt.model.live import TenantLimits
 from commonwatt.store import tables
 from commonwatt.store.columns import (
     LONGEST_NAME,
@@ -26,6 +27,7 @@ from commonwatt.store.columns import (
     total,
 )
 from commonwatt.store.database import Database
+from commonwatt.store.quotas import check_quotas
 from commonwatt.store.records import EventRow, JobRow, JobStatus, RequestKind, SampleRow, TokenOwner
 from commonwatt.store.settings import get_setting, put_setting
 
@@ -116,13 +118,13 @@ class ApiStore:
 
     def submit(
         self, tenant: str, file: JobFile, now_s: float, *, due_s: float | None = None, key: str | None = None,
-        actor: str | None = None,
+        actor: str | None = None, limits: TenantLimits | None = None,
     ) -> tuple[JobRow, bool]:  # fmt: skip
         """Accept a job: once this returns, it is on disk. With the same *key*, it is accepted once.
 
         Returns the job and whether it is new; a new job gets a line in the audit log if an *actor* is named. Raises
         ``InputError`` if there is no such tenant or *key* cannot be stored, ``ServiceError`` (409) if it was used for
-        another job.
+        another job, ``QuotaError`` if the *limits* of its tenant leave no room for another one.
         """
         if key is not None:
             check_name(key, "idempotency key")
@@ -136,6 +138,7 @@ class ApiStore:
                 _check_tenant(c, tenant)
                 earlier = self._submitted(c, tenant, key)
                 if earlier is None:
+                    check_quotas(c, tenant, file, limits or TenantLimits())
                     found = c.execute(tables.jobs.insert().values(**values).returning(tables.jobs)).mappings().one()
                     row = job_row(found)
                     _ask(c, RequestKind.SUBMIT, now_s, job=row.id)
@@ -277,15 +280,23 @@ class ApiStore:
     def ledger(self) -> list[dict[str, Any]]:
         """Return rows of the ledger by tenant: ``row``, ``tenant`` (null: of no job), and the sums of its columns.
 
-        A column is unknown (null) as soon as one entry of it is.
+        A column is unknown (null) as soon as one entry of it is. Rows of ended jobs are not read: their sums are kept.
         """
         t, j = tables.ledger.c, tables.jobs.c
         sums = [total(t[name], self.database.backend).label(name) for name in NOTHING]
-        query = sa.select(t.row, j.tenant, *sums).select_from(
+        running = sa.select(t.row, j.tenant, *sums).select_from(
             tables.ledger.outerjoin(tables.jobs, t.job == j.id)
-        ).group_by(t.row, j.tenant).order_by(t.row, j.tenant)  # fmt: skip
+        ).where(t.row == "segment").group_by(t.row, j.tenant)  # fmt: skip
+        with self.database.reading(what="ledger", snapshot=True) as c:
+            rows = [dict(row) for row in c.execute(running).mappings()]
+            for row in c.execute(sa.select(tables.totals)).mappings():
+                rows.append({**row, "tenant": row["tenant"] or None})
+        return sorted(rows, key=lambda row: (row["row"], row["tenant"] is not None, row["tenant"] or ""))
+
+    def ledger_version(self) -> str:
+        """Return a text that changes whenever the ledger does."""
         with self.database.reading(what="ledger") as c:
-            return [dict(row) for row in c.execute(query).mappings()]
+            return str(get_setting(c, "tick", ""))
 
     def account(self, job: int) -> dict[str, int | None]:
         """Return the account of a job so far, without lost work."""

@@ -258,8 +258,9 @@ def _revoke(c: sa.Connection, revoked: Mapping[str, float]) -> None:
 
 
 def _read(c: sa.Connection, path: Path, lines: Iterator[bytes], steps: Sequence[ModuleType]) -> dict[str, int]:
-    """Insert the rows of a backup, which lacks the columns that *steps* added later; returns how many, by table."""
-    left = list(tables.metadata.sorted_tables)
+    """Insert the rows of a backup, which lacks what *steps* added later; returns how many, by table."""
+    later = {name for step in steps for name in getattr(step, "ADDED_TABLES", ())}
+    left = [table for table in tables.metadata.sorted_tables if table.name not in later]
     rows: dict[str, int] = {}
     table: sa.Table | None = None
     columns: list[str] = []

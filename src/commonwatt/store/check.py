@@ -88,6 +88,22 @@ def _ledger(c: sa.Connection) -> Iterator[Defect]:
             sums[row == "meter"] = None if before is None or added is None else before + added
         if sums[True] != sums[False]:
             yield Defect("ledger", None, f"{name}: the meter says {_said(sums[True])}, its rows {_said(sums[False])}")
+        yield from _totals(c, name)
+
+
+def _totals(c: sa.Connection, name: str) -> Iterator[Defect]:
+    """Check that the sums that are kept are those of the rows."""
+    t, j, kept = tables.ledger.c, tables.jobs.c, tables.totals.c
+    query = sa.select(t.row, j.tenant, total(t[name], c.dialect.name)).select_from(
+        tables.ledger.outerjoin(tables.jobs, t.job == j.id)
+    ).where(t.row != "segment").group_by(t.row, j.tenant)  # fmt: skip
+    there = {(row, tenant or ""): added for row, tenant, added in c.execute(query)}
+    said = {(row, tenant): value for row, tenant, value in c.execute(sa.select(kept.row, kept.tenant, kept[name]))}
+    for key in sorted(there.keys() | said.keys()):
+        if there.get(key, 0) != said.get(key, 0):
+            whose = f" of tenant {key[1]}" if key[1] else ""
+            found = f"the sum kept is {_said(said.get(key, 0))}, that of the rows {_said(there.get(key, 0))}"
+            yield Defect("totals", None, f"{name} of row {key[0]!r}{whose}: {found}")
 
 
 def _said(value: int | None) -> str:

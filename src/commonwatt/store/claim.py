@@ -139,6 +139,7 @@ def _lock(database: Database) -> _Lock | None:
 def _lock_file(database: Database) -> _Lock | None:
     path = _claim_file(database)
     try:
+        path.touch(mode=0o600)
         file = path.open("ab")  # closed in children that execute another program
     except OSError as error:
         raise StoreError(f"claim: {path}: {error.strerror}") from None

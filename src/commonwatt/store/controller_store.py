@@ -214,6 +214,22 @@ class ControllerStore:
         with self.database.reading(what="tenants") as c:
             return {row.name: row.weight for row in c.execute(sa.select(t.name, t.weight))}
 
+    def tenant_usage(self) -> dict[str, dict[str, int | None]]:
+        """Return what the jobs of each tenant were charged so far, by column of the ledger; ``None``: unknown."""
+        t, j, sums = tables.ledger, tables.jobs.c, tables.totals
+        running = sa.select(j.tenant, *(t.c[name] for name in _COLUMNS)).select_from(
+            t.join(tables.jobs, t.c.job == j.id)
+        ).where(t.c.row == "segment")  # fmt: skip
+        ended = sa.select(sums.c.tenant, *(sums.c[name] for name in _COLUMNS)).where(sums.c.row == "job")
+        found: dict[str, dict[str, int | None]] = {}
+        with self.database.reading(what="usage", snapshot=True) as c:
+            for query in (ended, running):
+                for tenant, *values in c.execute(query):
+                    used = found.setdefault(tenant, dict.fromkeys(_COLUMNS, 0))
+                    for name, value in zip(_COLUMNS, values, strict=True):
+                        used[name] = _plus(used[name], value)
+        return found
+
     def segments(self) -> dict[int, dict[str, int | None]]:
         """Return what running jobs were charged since they were started, by job."""
         t = tables.ledger
@@ -350,6 +366,7 @@ def _add(c: sa.Connection, changes: Mapping[LedgerKey, Mapping[str, int | None]]
     for k in range(0, len(jobs), 500):
         found = c.execute(sa.select(t).where(t.c.job.in_(jobs[k : k + 500]))).mappings()
         there.update({(row["row"], row["job"]): row for row in found})
+    _add_totals(c, changes)
     new: list[dict[str, Any]] = []
     changed: list[dict[str, Any]] = []
     for (row, job), change in changes.items():
@@ -365,6 +382,31 @@ def _add(c: sa.Connection, changes: Mapping[LedgerKey, Mapping[str, int | None]]
         values = {name: sa.bindparam(f"new_{name}", type_=t.c[name].type) for name in _COLUMNS}
         own = sa.and_(t.c.row == sa.bindparam("own_row"), t.c.job == sa.bindparam("own_job"))
         c.execute(t.update().where(own).values(values), changed)
+
+
+def _add_totals(c: sa.Connection, changes: Mapping[LedgerKey, Mapping[str, int | None]]) -> None:
+    """Add *changes* to the sums by row and tenant."""
+    t, j = tables.totals, tables.jobs.c
+    jobs = sorted({job for _, job in changes if job})
+    tenants: dict[int, str] = {}
+    for k in range(0, len(jobs), 500):
+        owners = c.execute(sa.select(j.id, j.tenant).where(j.id.in_(jobs[k : k + 500])))
+        tenants |= {row.id: row.tenant for row in owners}
+    sums: dict[tuple[str, str], dict[str, int | None]] = {}
+    for (row, job), change in changes.items():
+        if row == "segment":  # which are replaced, not added to
+            continue
+        sum_ = sums.setdefault((row, tenants.get(job, "")), dict.fromkeys(_COLUMNS, 0))
+        for name in _COLUMNS:
+            sum_[name] = _plus(sum_[name], change[name])
+    there = {(row["row"], row["tenant"]): row for row in c.execute(sa.select(t)).mappings()} if sums else {}
+    for (row, tenant), sum_ in sums.items():
+        key = {"row": row, "tenant": tenant}
+        if (before := there.get((row, tenant))) is None:
+            c.execute(t.insert().values(**key, **sum_))
+        else:
+            own = sa.and_(t.c.row == row, t.c.tenant == tenant)
+            c.execute(t.update().where(own).values({name: _plus(before[name], sum_[name]) for name in _COLUMNS}))
 
 
 def _plus(a: int | None, b: int | None) -> int | None:

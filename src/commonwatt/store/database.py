@@ -7,6 +7,7 @@ import os
 import re
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -132,7 +133,7 @@ class Database:
             extra = "postgresql" if self.backend == "postgresql" else "mariadb"
             raise MissingExtraError(str(getattr(error, "name", None) or error), extra) from None
         if self.backend == "sqlite":
-            event.listen(self.engine, "connect", _prepare_sqlite)
+            event.listen(self.engine, "connect", partial(_prepare_sqlite, patience_s=patience_s))
             event.listen(self.engine, "begin", _begin_sqlite)
 
     def __str__(self) -> str:
@@ -213,12 +214,25 @@ def _first_line(text: str) -> str:
     return next((line for line in text.splitlines() if line.strip()), "nothing")
 
 
-def _prepare_sqlite(connection: object, record: object) -> None:  # noqa: ARG001
-    connection.isolation_level = None  # type: ignore[attr-defined]  # transactions begin where we say
-    cursor = connection.cursor()  # type: ignore[attr-defined]
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
+def _prepare_sqlite(connection: sqlite3.Connection, record: object, *, patience_s: float) -> None:  # noqa: ARG001
+    connection.isolation_level = None  # transactions begin where we say
+    _write_ahead(connection, patience_s)
+    for pragma in ("synchronous=FULL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _write_ahead(connection: sqlite3.Connection, patience_s: float) -> None:
+    """Switch the file to its write-ahead log. SQLite itself does not wait where another process is switching it."""
+    until_s = time.monotonic() + patience_s
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until_s:
+                raise
+            time.sleep(0.02)
+        else:
+            return
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:

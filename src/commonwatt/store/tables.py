@@ -11,7 +11,7 @@ from commonwatt.store.columns import Whole
 
 __all__ = [
     "audit", "events", "intents", "jobs", "ledger", "metadata", "profiles", "requests", "samples", "settings",
-    "tenants", "tokens",
+    "tenants", "tokens", "totals",
 ]  # fmt: skip
 
 metadata = sa.MetaData(
@@ -168,6 +168,19 @@ ledger = sa.Table(
     sa.Column("gpu_us", Whole(), nullable=False),
     **_HOW,
 )
+
+totals = sa.Table(
+    "totals",
+    metadata,
+    sa.Column("row", sa.String(16), primary_key=True),
+    sa.Column("tenant", _NAME, primary_key=True),  # "": of no job
+    sa.Column("energy_uj", Whole(), nullable=True),
+    sa.Column("cost_n", Whole(), nullable=True),
+    sa.Column("carbon_ug", Whole(), nullable=True),
+    sa.Column("gpu_us", Whole(), nullable=True),
+    **_HOW,
+)
+"""Sums of the ledger's rows by tenant, without segments, which are few: written whenever the ledger is."""
 
 samples = sa.Table(
     "samples",
