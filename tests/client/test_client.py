@@ -12,6 +12,7 @@ from commonwatt.model.job_file import JobFile  # noqa: E402
 from tests.service.made import job  # noqa: E402
 
 
+@pytest.mark.slow
 def test_everything_a_client_can_ask(served):
     with Client() as ada, Client(token=served.service.tokens["operator"]) as operator:
         assert (ada.whoami().tenant, operator.whoami().operator) == ("ada", True)

@@ -58,6 +58,7 @@ def sample(time_s: float, wanted: int) -> SampleRow:
     return SampleRow(time_s, wanted, None, 0, 0, 6, wanted, 0.01)
 
 
+@pytest.mark.slow
 def test_nodes_nobody_wants_sleep_and_are_woken_for_a_job(bench):
     b = bench(capacity={**PLAN, "policy": "last-value"})
     b.settle()
@@ -81,6 +82,7 @@ def test_a_plan_goes_on_while_there_are_no_jobs(bench):
     assert b.reconciler.controller.engine.nodes().power_state.tolist() == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_in_a_dry_run_nodes_are_left_as_they_are(bench):
     b = bench(capacity={**PLAN, "policy": "last-value"}, live={"mode": "dry-run", "default_time_limit_s": 5})
     b.settle()
@@ -92,6 +94,7 @@ def said(b: Bench) -> list[tuple[str, tuple[str, ...]]]:
     return [(event.kind, event.nodes) for event in b.live.store.events() if event.job is None]
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_once_what_a_plan_would_do(bench):
     b = bench(capacity={**PLAN, "policy": "last-value"}, live={"mode": "dry-run", "default_time_limit_s": 5})
     b.settle()
@@ -103,6 +106,7 @@ def test_a_dry_run_says_once_what_a_plan_would_do(bench):
     assert said(b)[1:] == [("would-wake", ("n-2",))]
 
 
+@pytest.mark.slow
 def test_a_dry_run_does_not_wake_nodes_that_sleep_or_went_down_as_if_they_were_on(bench):
     b = bench(capacity={**PLAN, "policy": "last-value"}, live={"mode": "dry-run", "default_time_limit_s": 5})
     b.settle()
@@ -116,6 +120,7 @@ def test_a_dry_run_does_not_wake_nodes_that_sleep_or_went_down_as_if_they_were_o
     assert b.engine.nodes().power_state.tolist() == [-1, 0, -1]
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_where_a_job_would_start_on_nodes_that_would_be_woken_for_it(bench):
     b = bench(capacity={**PLAN, "policy": "last-value"})
     b.settle()
@@ -135,6 +140,7 @@ def asleep(b: Bench) -> list[bool]:
     return (b.reconciler.controller.engine.nodes().power_state >= 0).tolist()
 
 
+@pytest.mark.slow
 def test_a_drained_node_is_not_woken_for_a_job_that_may_not_begin_there(bench):
     b = bench(capacity={**PLAN, "policy": "last-value", "floor_gpus": 0})
     b.settle()
@@ -152,6 +158,7 @@ def test_a_drained_node_is_not_woken_for_a_job_that_may_not_begin_there(bench):
     assert b.status(gang) is JobStatus.WAITING
 
 
+@pytest.mark.slow
 def test_no_node_is_on_for_a_job_on_hold(bench):
     b = bench(capacity={**PLAN, "policy": "last-value", "floor_gpus": 0})
     b.settle()
@@ -170,6 +177,7 @@ def test_no_node_is_on_for_a_job_on_hold(bench):
     assert asleep(b).count(False) == 1  # what runs is wanted
 
 
+@pytest.mark.slow
 def test_a_job_that_was_refused_keeps_its_node_on_while_it_is_left_alone(bench):
     b = bench(capacity={**PLAN, "policy": "last-value", "floor_gpus": 0})
     b.settle()
@@ -319,6 +327,7 @@ def test_what_learns_nothing_by_a_fit_is_not_fitted_anew(forecaster):
     assert planned(forecaster, 300, FitCache()).renew_s == math.inf
 
 
+@pytest.mark.slow
 def test_trees_are_fitted_once_there_is_enough_to_split_by(monkeypatch, caplog):
     fitted = quick_trees(monkeypatch, least=PREDICTORS["lightgbm"].least)
     assert planned("lightgbm", 2_990, FitCache()).renew_s == 60.0 * 2_990 + 3_600

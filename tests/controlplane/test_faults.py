@@ -160,6 +160,7 @@ def _until(true, limit_s: float = 120.0) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_job_over_its_time_limit_fails_and_says_so(tmp_path):
     path, store = prepared(tmp_path)
     with keeping(path):
@@ -190,6 +191,7 @@ def test_a_restored_store_does_not_take_the_runs_of_another_life_for_its_own(tmp
     assert len(list((tmp_path / "state" / "aside").glob("*/runs-*"))) == 2
 
 
+@pytest.mark.slow
 def test_what_is_old_is_deleted_outside_ticks(tmp_path, monkeypatch):
     monkeypatch.setattr("commonwatt.controlplane.supervisor._CLEAR_FIRST_S", 0.0)
     monkeypatch.setattr("commonwatt.controlplane.supervisor._CLEAR_S", 0.05)
@@ -227,6 +229,7 @@ def test_a_node_that_moves_in_the_configuration_keeps_its_jobs(tmp_path):
     assert all("resumed" not in [e.kind for e in store.events(job=job)] for job in jobs)
 
 
+@pytest.mark.slow
 def test_requests_are_dealt_with_while_jobs_run(tmp_path):
     path, store = prepared(tmp_path)
     with keeping(path) as live:

@@ -33,12 +33,12 @@ from tests.engines.slurm.site import until
 pytestmark = pytest.mark.long
 
 
-def config_over(site, folder):  # noqa: F811
+def config_over(site, folder, **changed):  # noqa: F811
     return config_in(
         folder,
         engine="slurm",
         live={
-            "slurm": {"conf": str(site.conf), "grace_s": 2, "poll_s": 0.2, "start_s": 30},
+            "slurm": {"conf": str(site.conf), "grace_s": 2, "poll_s": 0.2, "start_s": 30, **changed},
             "default_time_limit_s": 30,
         },
     )
@@ -136,9 +136,24 @@ def test_a_job_of_a_dead_node_goes_on_elsewhere_from_its_snapshot(plane, site, t
     assert problems(store, tmp_path, [job]) == []
 
 
-def test_an_interruption_counts_once_and_is_charged_once_whoever_comes_back(plane, site, tmp_path):  # noqa: F811
-    """A held job that was cancelled in Slurm waits; it has not run since."""
+def test_what_is_cancelled_in_slurm_is_cancelled(plane, site, tmp_path):  # noqa: F811
     path, store = plane
+    child = controller(path)
+    try:
+        job = store.submit("a", witness("gone", tmp_path, 100.0), time.time())[0].id
+        until((tmp_path / "gone.log").exists)
+        site.ask("scancel", *site.ask("squeue", "--noheader", "--format=%A").split())
+        until(lambda: store.job(job).status == "cancelled")
+        assert store.job(job).attempts == 1
+    finally:
+        kill(child)
+
+
+def test_an_interruption_counts_once_and_is_charged_once_whoever_comes_back(site, tmp_path):  # noqa: F811
+    """A held job that was cancelled in Slurm waits, where that requeues it; it has not run since."""
+    path = config_over(site, tmp_path, on_scancel="requeue")
+    store = store_of(path)
+    store.add_tenant("a", 1.0, 0.0)
     child = controller(path)
     try:
         job = store.submit("a", witness("held", tmp_path, 100.0), time.time())[0].id

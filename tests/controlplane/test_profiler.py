@@ -96,6 +96,7 @@ def test_a_new_job_is_measured_in_all_it_may_get_then_placed_elsewhere(opened):
     assert row.kept_epochs >= 2  # what it did there counts
 
 
+@pytest.mark.slow
 def test_without_profiling_it_is_corrected_while_it_runs(opened):
     plane = opened()
     number = submit(plane, times_s={"V": [4000.0, 2000.0]})
@@ -129,6 +130,7 @@ def test_jobs_of_its_kind_tell_of_a_job_before_it_is_measured(opened):
     assert times(row) == pytest.approx(told)
 
 
+@pytest.mark.slow
 def test_a_job_that_tells_nothing_keeps_its_time_limit_and_says_why(opened):
     plane = opened(profiling={**PROFILING, "limit_s": 0.3})
     number = submit(plane, sys.executable, "-c", "import time; time.sleep(600)", time_limit_s=700)
@@ -154,6 +156,7 @@ def test_a_job_that_crashes_while_it_is_measured_is_tried_with_more_gpus_then_pl
     assert row.attempts == 3  # twice measured, and then once more where it was placed
 
 
+@pytest.mark.slow
 def test_a_job_that_ends_while_it_is_measured_has_ended(opened):
     plane = opened(profiling=PROFILING)
     command = (sys.executable, TRAIN, "--epochs", "3", "--epoch-s", "0.3")
@@ -190,6 +193,7 @@ def test_a_measurement_cut_off_before_it_began_is_begun_anew(opened, monkeypatch
     assert set(sources(row).values()) == {"measured"}
 
 
+@pytest.mark.slow
 def test_a_controller_that_comes_back_does_not_measure_again_what_gave_nothing(opened):
     plane = opened(profiling={**PROFILING, "limit_s": 1.0})
     plane.store.ask(RequestKind.DRAIN, time.time(), node="work")
@@ -213,6 +217,7 @@ def test_while_the_profiling_node_is_taken_jobs_are_placed_like_any_other(opened
     assert job(plane, first).nodes == ("apart",)
 
 
+@pytest.mark.slow
 def test_nothing_is_measured_in_a_dry_run(opened):
     plane = opened(profiling=PROFILING, mode="dry-run")
     number = submit(plane)

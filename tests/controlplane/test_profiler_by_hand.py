@@ -122,6 +122,7 @@ def test_whatever_a_job_declares_the_controller_goes_on(bench, profiling, declar
     assert b.status(job) is JobStatus.COMPLETED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", [1e-320, 5e-324, 0.0])
 def test_whatever_a_job_tells_while_it_is_measured_the_controller_goes_on(bench, told):
     b = bench()
@@ -200,6 +201,7 @@ def test_a_start_that_is_taken_back_later_is_not_tried_there_again(bench):
     assert b.engine.starts == [APART, WORK]
 
 
+@pytest.mark.slow
 def test_a_job_that_a_profiling_node_refuses_waits_for_another(bench):
     b = bench(retries=2)
     b.engine.refused = {APART}
@@ -211,6 +213,7 @@ def test_a_job_that_a_profiling_node_refuses_waits_for_another(bench):
     assert b.engine.starts.count(APART) == 3
 
 
+@pytest.mark.slow
 def test_what_could_not_be_measured_is_measured_after_all_once_it_tells_its_speed_at_work(bench):
     b = bench(gpus=4)
     job = b.submit(times_s={"V100": {1: 900.0, 2: 500.0, 4: 300.0}})
@@ -249,6 +252,7 @@ def test_jobs_with_nothing_left_to_measure_are_not_looked_at_again(bench, monkey
     assert looked == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("usable", [0, 1])
 def test_a_node_that_others_use_in_part_measures_nothing_meanwhile(bench, usable):
     """What is measured there would not fit, or be of no use; the job is none the worse for it."""
@@ -287,6 +291,7 @@ def test_nothing_is_measured_on_a_drained_node(bench):
     assert reasons(b, jobs[1])[-1] == ("started", "profiling")
 
 
+@pytest.mark.slow
 def test_a_job_that_is_held_is_not_measured_until_it_is_released(bench):
     b = bench()
     job = b.submit(times_s=one_and_two())
@@ -300,6 +305,7 @@ def test_a_job_that_is_held_is_not_measured_until_it_is_released(bench):
     assert (b.row(job).nodes, b.engine.starts) == (("apart",), [APART])
 
 
+@pytest.mark.slow
 def test_nothing_is_measured_on_a_node_that_another_has_yet_to_leave(tmp_path, opened):
     spec = {"profiling": {"nodes": ["apart"], "epochs": 2, "limit_s": 300.0}, "default_time_limit_s": 5000}
     b = opened(Halting(tmp_path, nodes=[node("apart"), node("work")], live=spec))
@@ -318,6 +324,7 @@ def test_nothing_is_measured_on_a_node_that_another_has_yet_to_leave(tmp_path, o
     assert check(b.live.database).problems == ()
 
 
+@pytest.mark.slow
 def test_a_job_that_has_yet_to_leave_is_not_measured_elsewhere_meanwhile(tmp_path, opened):
     spec = {"profiling": {"nodes": ["apart", "too"], "epochs": 2, "limit_s": 300.0}, "default_time_limit_s": 5000}
     b = opened(Halting(tmp_path, nodes=[node("apart"), node("work"), node("too")], live=spec))
@@ -334,6 +341,7 @@ def test_a_job_that_has_yet_to_leave_is_not_measured_elsewhere_meanwhile(tmp_pat
     assert reasons(b, job)[-1] == ("resumed", "profiling")
 
 
+@pytest.mark.slow
 def test_a_measurement_goes_on_anew_when_the_controller_comes_back(bench):
     b = bench()
     job = b.submit(times_s=one_and_two())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import yaml
 
@@ -93,6 +94,7 @@ def test_cancel_waiting_and_running_jobs_and_those_that_have_ended(bench):
     assert not b.reconciler.store.requests()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("by", "reason", "sentence"),
     [
@@ -114,6 +116,7 @@ def test_a_cancelled_job_says_who_cancelled_it(bench, by, reason, sentence):
         assert event.requester == by
 
 
+@pytest.mark.slow
 def test_a_held_job_waits_until_it_is_released_also_over_a_restart(bench):
     b = bench()
     b.ask(RequestKind.MODE, value="dry-run")
@@ -228,6 +231,7 @@ def test_what_a_job_has_done_is_known_though_it_is_cancelled(bench):
     assert b.row(job).done_epochs == pytest.approx(1.2)
 
 
+@pytest.mark.slow
 def test_accounts_go_on_though_there_is_always_something_to_decide(bench):
     b = bench()
     job, other = b.submit(1000.0), b.submit(1000.0)
@@ -239,6 +243,7 @@ def test_accounts_go_on_though_there_is_always_something_to_decide(bench):
     assert b.live.store.account(job)["gpu_us"] >= 30e6
 
 
+@pytest.mark.slow
 def test_only_accounts_that_have_changed_are_written(bench):
     """With many jobs that run, somebody comes or goes all the time."""
     b = bench(nodes=[node("n-1"), node("n-2")])
@@ -262,6 +267,7 @@ def test_only_accounts_that_have_changed_are_written(bench):
     assert held_us == [26_000_000, 13_000_000, 11_000_000]
 
 
+@pytest.mark.slow
 def test_an_outgrown_session_leaves_nothing_unwritten(bench):
     b = bench()
     job = b.submit(1000.0)
@@ -272,6 +278,7 @@ def test_an_outgrown_session_leaves_nothing_unwritten(bench):
     assert b.row(job).done_epochs == pytest.approx(0.02)
 
 
+@pytest.mark.slow
 def test_dry_run_commands_nothing_says_each_thing_once_and_goes_live(bench):
     b = bench()
     b.ask(RequestKind.MODE, value="dry-run")
@@ -309,6 +316,7 @@ def test_virtual_work_goes_on_when_the_controller_begins_anew(bench):
     assert b.kinds(runs) == ["submitted", "started", "completed"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", ["again later", "again before the controller is back"])
 def test_what_jobs_of_another_life_drew_is_idle_and_no_other_job_pays_for_it(bench, given):
     """An older store was restored: it never heard of a job that ran, and gives its number again."""
@@ -399,6 +407,7 @@ def commanded(b) -> list:
     return told
 
 
+@pytest.mark.slow
 def test_a_dry_run_that_begins_leaves_alone_what_does_not_fit_until_it_is_over(bench):
     b = bench(nodes=[node("n", count=2), node("m", "A100")])
     gone = b.submit(1000.0, times_s={"A100": {1: 1000.0}})
@@ -426,6 +435,7 @@ def test_a_dry_run_that_begins_leaves_alone_what_does_not_fit_until_it_is_over(b
     assert b.status(fits) is JobStatus.COMPLETED
 
 
+@pytest.mark.slow
 def test_a_dry_run_that_begins_leaves_alone_what_runs_as_it_must_not(bench):
     b = bench(nodes=[node("n", count=2, gpus=4)])
     job = b.submit(1000.0, times_s={"V100": {1: 1000.0, 2: 600.0}}, due_in_s=620.0, tardiness_weight=1.0)
@@ -472,6 +482,27 @@ def test_the_weight_of_a_tenant_counts_from_the_next_decision_on(bench):
     assert b.reconciler.controller._weights["new"] == 3.0
 
 
+def test_what_jobs_received_lasts_over_a_restart(bench):
+    b = bench(policies=[{"solver": "las", "queues_gpu_s": [100]}])
+    jobs = [b.submit(5000, gpus=2), b.submit(5000, gpus=2)]
+    b.settle()
+    b.hand.time_s += 300
+    b.settle()
+
+    def received() -> dict[int, tuple[float, float]]:
+        registry, service = b.reconciler.controller.registry, b.reconciler.controller.service
+        handles = [b.reconciler.engine.handle_of(job) for job in jobs]
+        had = service.received(np.array(handles), b.clock())
+        assert len(registry) == len(jobs)
+        return dict(zip(jobs, zip(had.job_s[:, 0].tolist(), had.gpu_s.tolist(), strict=True), strict=True))
+
+    before = received()
+    assert sum(gpu_s for _, gpu_s in before.values()) == pytest.approx(1200, rel=0.05)  # both run
+    b.settle()
+    b.begin()
+    assert received() == {job: pytest.approx(had) for job, had in before.items()}
+
+
 def test_usage_lasts_over_a_restart_also_of_a_tenant_without_jobs(bench):
     b = bench()
     b.submit(100.0, tenant="b")
@@ -498,6 +529,7 @@ def test_a_job_of_which_nobody_knows_how_it_ended_is_started_again(bench):
     assert b.kinds(job) == ["submitted", "started", "interrupted", "resumed"]
 
 
+@pytest.mark.slow
 def test_a_session_with_many_ended_jobs_is_replaced(bench, monkeypatch):
     monkeypatch.setattr("commonwatt.controlplane.reconciler._MOST_ENDED", 3)
     b = bench()
@@ -513,6 +545,7 @@ def test_a_session_with_many_ended_jobs_is_replaced(bench, monkeypatch):
     assert len(b.reconciler.controller.registry) == 0
 
 
+@pytest.mark.slow
 def test_what_just_goes_on_is_written_now_and_then_and_nothing_of_it_is_lost(bench):
     """Accounts every 5 s, epochs in no snapshot every minute; those who look see all progress."""
     b = bench(policies=[{"solver": "fifo"}])
@@ -595,6 +628,7 @@ def test_a_job_that_was_interrupted_thousands_of_times_is_left_alone_no_longer_t
     assert b.clock() < b.reconciler.next_s() <= b.clock() + 60
 
 
+@pytest.mark.slow
 def test_a_job_that_cannot_be_stopped_does_not_keep_a_controller_from_beginning(bench):
     b = bench(nodes=[node("n-1"), node("n-2")])
     over, other = b.submit(10_000.0, gpus=2), b.submit(100.0)

@@ -66,6 +66,7 @@ def killed(b: Bench, kind: type, *, given: bool) -> None:
         b.look()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", ENDED)
 def test_what_runs_of_a_job_that_is_over_is_stopped_and_its_gpus_are_anothers(bench, status):
     b = bench()
@@ -87,6 +88,7 @@ def test_what_runs_of_a_job_that_is_over_is_stopped_and_its_gpus_are_anothers(be
     assert check(b.live.database).problems == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("given", "outcome"), [(True, "done"), (False, "void")])
 def test_a_start_of_which_nobody_knows_is_settled_by_what_the_engine_says(bench, given, outcome):
     b = bench()
@@ -108,6 +110,7 @@ def test_a_start_of_which_nobody_knows_is_settled_by_what_the_engine_says(bench,
     assert {outcome for *_, outcome in commands(b)} <= {"done", "void"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [True, False])
 def test_a_stop_of_which_nobody_knows_is_settled_and_cancelled_after_all(bench, given):
     b = bench()
@@ -128,6 +131,7 @@ def test_a_stop_of_which_nobody_knows_is_settled_and_cancelled_after_all(bench, 
     assert check(b.live.database).problems == ()
 
 
+@pytest.mark.slow
 def test_a_start_that_was_left_behind_by_a_later_one_is_no_start_of_the_later(bench):
     """The engine's count says what was carried out: the second start was, the third was not."""
     b = bench()
@@ -144,6 +148,7 @@ def test_a_start_that_was_left_behind_by_a_later_one_is_no_start_of_the_later(be
     assert (b.status(job), b.row(job).attempts) == (JobStatus.RUNNING, 3)
 
 
+@pytest.mark.slow
 def test_what_was_drawn_while_no_controller_ran_is_metered_from_where_it_was_written_down(tmp_path, monkeypatch):
     hand = Hand()
     monkeypatch.setattr("commonwatt.controlplane.engines.LocalEngine", partial(LocalEngine, steady_s=hand))

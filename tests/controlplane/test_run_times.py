@@ -57,6 +57,7 @@ def figures(plane, number) -> tuple[str, int | None, str | None, float]:
     return figure["source"], figure["earlier_jobs"], figure["alike"], figure["time_s"]
 
 
+@pytest.mark.slow
 def test_ended_jobs_tell_of_the_next_one_also_after_a_restart(opened):
     plane = opened()
     for k in range(3):
@@ -77,6 +78,7 @@ def test_ended_jobs_tell_of_the_next_one_also_after_a_restart(opened):
     assert figures(again, declared)[::3] == ("declared", 77.0)
 
 
+@pytest.mark.slow
 def test_a_running_job_that_outlives_its_series_is_predicted_anew(opened, monkeypatch):
     monkeypatch.setattr("commonwatt.controlplane.profiler.FIRST_REVISION_S", 1.0)
     plane = opened()
@@ -92,6 +94,7 @@ def test_a_running_job_that_outlives_its_series_is_predicted_anew(opened, monkey
     until(plane, number, lambda row: row.status == "cancelled")
 
 
+@pytest.mark.slow
 def test_with_user_limit_nothing_is_predicted(opened):
     plane = opened(knowledge="user-limit")
     for k in range(3):

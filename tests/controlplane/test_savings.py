@@ -225,7 +225,7 @@ def test_prices_are_those_of_the_time_it_was(bench):
 CUFF = {"policy": "cuff", "forecaster": "last-value", "step_s": 60}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_forecaster_is_fitted_to_what_was_wanted_before(bench):
     b = bench(nodes=[SLEEPY], interval_s=60, policies=[{"solver": "easy", "capacity": CUFF}])
     began_s = b.clock()
@@ -262,7 +262,7 @@ def test_a_plan_that_promises_all_gpus_does_so_for_those_left_for_work(bench):
     assert "0 steps" in saved["no_forecast"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_nodes_set_aside_for_profiling_count_for_nothing(bench):
     b = bench(live={"profiling": {"nodes": ["n-2"]}, "default_time_limit_s": 5})
     week(b, 10)

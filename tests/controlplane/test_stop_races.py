@@ -38,7 +38,7 @@ class Pending(Pretended):
             self.cancelled.setdefault(job - 100, self.clock.at_s)
             self.states[f"j{job - 100}"] = "COMPLETING"
 
-    def jobs(self, user=None):
+    def jobs(self, user=None, *, plain=False):
         for job, at_s in self.cancelled.items():
             if self.clock.at_s > at_s + self.leave_s and self.states[f"j{job}"] == "COMPLETING":
                 self.states[f"j{job}"] = "CANCELLED"

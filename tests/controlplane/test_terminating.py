@@ -197,6 +197,7 @@ class Stuck(Slow):
         self._changes.append(JobLeft(job, self.now_s, stopped.lost_s))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refuses", [False, True])
 def test_a_job_that_cannot_be_killed_goes_on_leaving_and_nobody_waits_for_it(bench, monkeypatch, refuses, caplog):
     monkeypatch.setattr(Halting, "work", Stuck)
@@ -267,7 +268,7 @@ def lost_gpu_s(b):
     return sum(float(row["gpu_us"]) for row in b.live.store.ledger() if row["row"] == "lost work") / 1e6
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["while it leaves", "twice", "and it has left then"])
 def test_a_controller_that_dies_meanwhile_loses_nothing(pair, when):
     b, low, high = pair
@@ -303,6 +304,7 @@ def test_a_controller_that_dies_meanwhile_loses_nothing(pair, when):
         assert b.kinds(job).count("completed") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_stop_of_which_nothing_was_written_but_the_intent_is_no_interruption_that_counts(bench, times):
     b = bench(nodes=[node("n")])
@@ -434,6 +436,7 @@ def test_a_start_that_was_put_off_is_taken_back_by_a_stop(tmp_path):
         engine.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["dry run", "drained"])
 def test_what_was_put_off_is_called_off_where_nothing_new_is_to_begin(pair, how):
     b, low, high = pair

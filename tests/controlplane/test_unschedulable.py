@@ -70,7 +70,7 @@ def left_alone(bench):
     return b, job
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["live", "dry-run"])
 @pytest.mark.parametrize("how", ["completed", "failed"])
 def test_a_job_that_ended_before_has_ended_as_the_engine_says(bench, mode, how):

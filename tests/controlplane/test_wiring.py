@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +16,7 @@ from commonwatt.controlplane.engines import Marks
 from commonwatt.controlplane.supervisor import SteadyClock
 from commonwatt.controlplane.wiring import open_live, read_config, rules_of
 from commonwatt.model.errors import InputError, StoreError
+from commonwatt.model.job_file import JobFile
 from commonwatt.store.claim import claim_store
 from commonwatt.store.controller_store import ControllerStore
 from commonwatt.store.records import RequestKind
@@ -39,6 +42,33 @@ def test_the_first_policy_overrides_preemption(tmp_path):
     own = [{"solver": "easy", "preemption": {"allowed": False, "restart_s": 7}}]
     rules = rules_of(read_config(config_in(tmp_path, engine="simulated", policies=own, **scenario)))
     assert (rules.preempt, rules.restart_s) == (False, 7)
+
+
+def test_jobs_are_accepted_while_solvers_are_still_compiled(tmp_path, monkeypatch):
+    """Which takes a while at the first start, and happens in the controller's thread."""
+    compiled, begun = threading.Event(), threading.Event()
+
+    def warm_up(spec):
+        begun.set()
+        assert compiled.wait(120)
+
+    monkeypatch.setattr("commonwatt.controlplane.wiring.warm_up", warm_up)
+    live = open_live(config_in(tmp_path, engine="simulated", tenants=[{"name": "a"}]))
+    try:
+        live.start()
+        assert begun.wait(120)
+        file = JobFile.model_validate({"name": "j", "command": ["true"], "times_s": {"V100": [0.1]}})
+        row, _ = live.store.submit("a", file, time.time())
+        assert live.store.job(row.id).status == "waiting"
+        assert not live.supervisor.snapshot().healthy
+        compiled.set()
+        end_s = time.monotonic() + 120
+        while live.store.job(row.id).status != "completed" and time.monotonic() < end_s:
+            time.sleep(0.02)
+        assert live.store.job(row.id).status == "completed"
+    finally:
+        compiled.set()
+        live.close()
 
 
 def test_one_that_is_refused_writes_no_tenants(tmp_path):

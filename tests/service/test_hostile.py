@@ -61,7 +61,7 @@ def test_tenants_and_labels_of_any_text(as_, service, text):
     assert set(service.store.tenants()) >= {"ada", "bob"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("params", [{"cursor": -1}, {"limit": 0}, {"limit": 10**9}, {"cursor": 2**63}, {"stauts": "x"},
                                     {"status": "waiting' OR '1'='1"}, {"limit": "1; DROP TABLE jobs"}])  # fmt: skip
 def test_parameters_that_are_none(as_, params):

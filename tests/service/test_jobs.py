@@ -134,10 +134,14 @@ def test_due_dates_that_have_passed(tmp_path, past_due):
 
 def test_folders_must_exist_where_the_engine_is_local(tmp_path):
     service = StandIn(tmp_path, engine="local")
-    ada = Caller(make_app(service.context), service.tokens["ada"])
-    done = ada.post("/jobs", json=job(snapshots=str(tmp_path / "missing")))
+    app = make_app(service.context)
+    operator, ada = (Caller(app, service.tokens[who]) for who in ("operator", "ada"))
+    done = operator.post("/jobs?tenant=ada", json=job(snapshots=str(tmp_path / "missing")))
     assert (done.status_code, done.json()["field"]) == (422, "snapshots")
-    assert ada.post("/jobs", json=job(snapshots=str(tmp_path))).status_code == 201
+    assert operator.post("/jobs?tenant=ada", json=job(snapshots=str(tmp_path))).status_code == 201
+    for folder in (tmp_path, tmp_path / "missing"):  # which files there are is no business of a tenant's
+        done = ada.post("/jobs", json=job(snapshots=str(folder)))
+        assert (done.status_code, done.json()["warnings"]) == (201, [])
     service.close()
 
 
@@ -196,6 +200,36 @@ def test_output(tmp_path, engine):
     assert seen.headers["content-type"] == "text/plain; charset=utf-8"
     assert seen.headers["x-content-type-options"] == "nosniff"
     assert Caller(app, stand_in.tokens["bob"]).get(f"/jobs/{number}/log").status_code == 404
+    stand_in.close()
+
+
+def test_output_of_every_run_and_what_follows(tmp_path):
+    stand_in = StandIn(tmp_path, engine="local")
+    ada = Caller(make_app(stand_in.context), stand_in.tokens["ada"])
+    number = ada.post("/jobs", json=job()).json()["id"]
+    for attempt, text in ((1, b"first\n"), (2, "zwei \u00e9\u20ac".encode()[:-1]), (3, b"")):
+        folder = tmp_path / "state" / "runs" / f"{number}-{attempt}"
+        folder.mkdir(parents=True)
+        (folder / "output.log").write_bytes(text)
+    tick = Tick()
+    tick.change(number, attempts=2)
+    stand_in.ticks.write(tick)
+
+    def log(**params):
+        return ada.get(f"/jobs/{number}/log", params=params)
+
+    assert log(attempt=1).text == "first\n"
+    assert log().headers["commonwatt-attempt"] == "2"
+    part = log(attempt=2, after=0)
+    assert (part.text, part.headers["commonwatt-next"]) == ("zwei \u00e9", "7")  # of the last sign, a part is there
+    with (folder.parent / f"{number}-2" / "output.log").open("ab") as file:
+        file.write("\u20ac".encode()[-1:])
+    assert log(attempt=2, after=7).text == "\u20ac"
+    assert log(attempt=2, after=10**6).text == ""
+    assert log(attempt=3).status_code == 404  # not started, as far as the store knows
+    assert log(attempt=1, after=0, last_bytes=2).headers["commonwatt-next"] == "2"
+    assert log(after=-1).status_code == log(attempt=0).status_code == 422
+    assert Caller(ada.app, stand_in.tokens["bob"]).get(f"/jobs/{number}/log", params={"attempt": 1}).status_code == 404
     stand_in.close()
 
 
@@ -300,6 +334,7 @@ def test_counts_know_of_ones_own_submission_at_once(app, as_):
     assert as_("bob").get("/jobs").json()["counts"]["waiting"] == 2
 
 
+@pytest.mark.slow
 def test_those_that_ended_last_come_first(as_, service):
     """By when they ended, not by their numbers; a tenant sees its own."""
     numbers = [as_(who).post("/jobs", json=job()).json()["id"] for who in ("ada", "bob", "ada", "ada")]
@@ -359,9 +394,11 @@ def test_a_type_that_is_asked_for_among_others(as_):
 
 def test_folders_that_only_nodes_of_slurm_may_see(tmp_path):
     service = StandIn(tmp_path, engine="slurm")
-    ada = Caller(make_app(service.context), service.tokens["ada"])
-    assert ada.post("/jobs", json=job(snapshots=str(tmp_path))).json()["warnings"] == []
-    (told,) = ada.post("/jobs", json=job(snapshots=str(tmp_path / "missing"))).json()["warnings"]
+    app = make_app(service.context)
+    operator, ada = (Caller(app, service.tokens[who]) for who in ("operator", "ada"))
+    assert ada.post("/jobs", json=job(snapshots=str(tmp_path / "missing"))).json()["warnings"] == []
+    assert operator.post("/jobs?tenant=ada", json=job(snapshots=str(tmp_path))).json()["warnings"] == []
+    (told,) = operator.post("/jobs?tenant=ada", json=job(snapshots=str(tmp_path / "missing"))).json()["warnings"]
     assert told.startswith(f"snapshots: {tmp_path}/missing does not exist on the machine of the control plane")
     service.close()
 

@@ -157,9 +157,40 @@ class Client:
         """Return why a job runs where it does, or waits."""
         return self._link.ask(JobExplanation, "GET", f"/jobs/{int(job)}/explain")
 
-    def log(self, job: int, *, last_bytes: int = 65536) -> str:
-        """Return the end of a job's output."""
-        return str(self._link.send("GET", f"/jobs/{int(job)}/log", params={"last_bytes": last_bytes}).text)
+    def log(self, job: int, *, last_bytes: int = 65536, attempt: int | None = None) -> str:
+        """Return the end of the output of a job's run number *attempt*, or of its current or last one."""
+        params = {"last_bytes": last_bytes, "attempt": attempt}
+        return str(self._link.send("GET", f"/jobs/{int(job)}/log", params=params).text)
+
+    def follow_log(self, job: int, *, attempt: int | None = None, poll_s: float = 1.0) -> Iterator[tuple[int, str]]:
+        """Yield the number of the run and what it has printed since, until the job has ended.
+
+        Begins with the first byte of the current run; with *attempt*, only that run is followed.
+        """
+        run, after = attempt, 0
+        while True:
+            state = self.job(job)
+            run = run or state.attempts or None
+            while run is not None and run <= state.attempts:
+                params = {"attempt": run, "after": after, "last_bytes": 1_000_000}
+                try:
+                    answer = self._link.send("GET", f"/jobs/{int(job)}/log", params=params)
+                except ServiceError as error:
+                    if error.status != 404:
+                        raise
+                    break  # nothing is there yet
+                after = int(answer.headers["Commonwatt-Next"])
+                if not answer.text:
+                    break
+                yield run, str(answer.text)
+            if run is not None and run < state.attempts:
+                if attempt is not None:
+                    return
+                run, after = run + 1, 0
+            elif state.status not in ACTIVE:
+                return
+            else:
+                time.sleep(poll_s)
 
     def cancel(self, job: int) -> JobState:
         """Cancel a job."""

@@ -60,6 +60,8 @@ def work_of(config: Scenario, store: ControllerStore) -> Callable[[str], JobWork
             image=file.image,
             time_limit_s=file.time_limit_s,
             mark=mark_of(rows[0].submit_s),
+            output_bytes=None if config.live.output_mb is None else int(config.live.output_mb * 1e6),
+            reserve_bytes=int(config.live.reserve_mb * 1e6),
         )
 
     return find

@@ -251,6 +251,8 @@ class WriteAheadEngine:
             if isinstance(change, JobLeft):
                 self._off_nodes(job, change.at_s, change.lost_s)
                 continue
+            if isinstance(change, JobEnded) and change.outcome is Outcome.CANCELLED and self._stopping(job.id):
+                change = JobInterrupted(change.handle, change.at_s, 0.0, change.cause)  # by us, before a crash
             before = job.attempts <= job.settled  # an earlier controller processed this end, or stopped the job
             if isinstance(change, JobInterrupted):
                 if before:
@@ -259,9 +261,9 @@ class WriteAheadEngine:
                     self._off_nodes(job, change.at_s, change.lost_s)
                     continue
                 self._changes.append(self._interrupted(job, replace(change, handle=handle)))
-            elif change.outcome is Outcome.FAILED and before:
+            elif change.outcome is not Outcome.COMPLETED and before:
                 continue
-            elif change.outcome is Outcome.FAILED and change.reason != "time-limit" and self.may_restart(handle):
+            elif change.outcome is Outcome.FAILED and not change.reason and self.may_restart(handle):
                 cause = "it ended with an error while it was measured"
                 self._changes.append(JobInterrupted(handle, change.at_s, 0.0, cause))
             else:
@@ -271,6 +273,10 @@ class WriteAheadEngine:
                 if start := self._terminating.withdraw(job.id):
                     self.intents.append(replace(start.intent, outcome="void", cause="the job had ended by itself"))
             self._settle(job)
+
+    def _stopping(self, job_id: int) -> bool:
+        """Whether a stop was requested whose outcome is not known yet."""
+        return job_id in self._terminating or job_id in self.unconfirmed_stops
 
     def _settle(self, job: TrackedJob) -> None:
         job.settled = job.attempts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -11,11 +11,12 @@ from typing import Any
 from commonwatt.model.errors import InputError, JobNeverFitsError
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.jobs import Job, read_times
+from commonwatt.model.live import TenantLimits
 from commonwatt.model.names import did_you_mean
 from commonwatt.model.nodes import Cluster
 from commonwatt.store.records import JobRow
 
-__all__ = ["JobMaker", "TimeFigure", "due_of"]
+__all__ = ["JobMaker", "TimeFigure", "capped", "due_of"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class JobMaker:
 
     cluster: Cluster
     default_time_limit_s: float
+    limits_of: Callable[[str], TenantLimits] = lambda _: TenantLimits()  # of a tenant
 
     def check(self, file: JobFile, *, anew: bool = True) -> list[TimeFigure]:
         """Return the configurations *file* allows, with their times.
@@ -76,20 +78,24 @@ class JobMaker:
 
     def make(self, row: JobRow, figures: Sequence[TimeFigure]) -> Job:
         """Return the job of *row* as the controller schedules it, in the configurations of *figures*."""
+        file = row.file
+        limits = self.limits_of(row.tenant)
+        if limits.gpus is not None:  # larger ones would never start; where there are no others, the job waits
+            most = limits.gpus
+            figures = [figure for figure in figures if figure.gpus <= most] or figures
         times: dict[str, dict[int, float]] = {}
         gpu_w: dict[str, float] = {}
         for figure in figures:
             times.setdefault(figure.gpu_type, {})[figure.gpus] = figure.time_s
             if figure.gpu_w is not None:
                 gpu_w[figure.gpu_type] = figure.gpu_w
-        file = row.file
         wished = "" if file.gpu_type is None else self._own(file.gpu_type) or ""
         return Job(
             name=f"{row.id}-{row.name}",
             tenant=row.tenant,
             submit_s=row.submit_s,
-            due_s=math.inf if row.due_s is None else max(row.due_s, row.submit_s),
-            tardiness_weight=file.tardiness_weight,
+            due_s=math.inf if row.due_s is None else max(row.due_s, row.submit_s + (limits.due_after_s or 0.0)),
+            tardiness_weight=capped(file.tardiness_weight, limits),
             times_s=times,
             epochs=file.epochs,
             gpu_w=gpu_w,
@@ -149,6 +155,11 @@ class JobMaker:
             for gpu_type in types
             for gpus in sorted(set(counts))
         ]
+
+
+def capped(weight: float, limits: TenantLimits) -> float:
+    """Return the tardiness *weight* that decisions use."""
+    return weight if limits.tardiness_weight is None else min(weight, limits.tardiness_weight)
 
 
 def _declared_times(file: JobFile) -> str:

@@ -24,6 +24,7 @@ from commonwatt.controlplane.preflight_engines import (
     warning,
     writable,
 )
+from commonwatt.controlplane.promises import broken_promises
 from commonwatt.model.admin_results import CheckLine
 from commonwatt.model.errors import CommonwattError, StoreError
 from commonwatt.model.nodes import Cluster
@@ -137,12 +138,15 @@ def _opened(config: Scenario, path: Path, database: Database) -> Generator[Check
 def _nobody_yet(config: Scenario) -> Iterator[CheckLine]:
     if not config.tenants:
         yield warning("tenants", "none", "name them under `tenants`; without one nobody can submit jobs")
+    yield from broken_promises(config, {tenant.name: tenant.weight for tenant in config.tenants})
 
 
 def _people(store: ApiStore, config: Scenario) -> Iterator[CheckLine]:
     tenants = set(store.tenants()) | {tenant.name for tenant in config.tenants}
     valid = [token for token in store.tokens() if token["revoked_s"] is None]
-    if not tenants:
+    if tenants:
+        yield from broken_promises(config, {t.name: t.weight for t in config.tenants} | store.tenants())
+    else:
         yield from _nobody_yet(config)
     without = sorted(tenants - {token["tenant"] for token in valid if token["tenant"] is not None})
     if not any(token["tenant"] is None for token in valid):

@@ -235,8 +235,8 @@ class Profiler:
             refused = isinstance(changes[0], JobInterrupted) and not changes[0].begun
             if refused and not probe.adopted:  # one adopted that never began was cut off when its controller ended
                 self._cards[handle].refused.add(node)  # else it would be sent here again and again, and run nowhere
-            if not isinstance(changes[0], JobEnded) or changes[0].outcome is Outcome.FAILED:
-                return True  # it was interrupted and may be measured again, or it has failed
+            if not isinstance(changes[0], JobEnded) or changes[0].outcome is not Outcome.COMPLETED:
+                return True  # it was interrupted and may be measured again, or it has failed or was cancelled
             ended = changes[0].outcome
         progress = self._engine.progress(np.array([handle]))
         at_s = np.nan if progress.reported_s is None else float(progress.reported_s[0])

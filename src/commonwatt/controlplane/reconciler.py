@@ -19,13 +19,14 @@ from commonwatt.controlplane.job_state import TrackedJob
 from commonwatt.controlplane.jobs import JobMaker, TimeFigure
 from commonwatt.controlplane.observer import Observer
 from commonwatt.controlplane.profiler import FAILED_PROBES, Profiler
+from commonwatt.controlplane.quotas import Quotas
 from commonwatt.controlplane.recorder import Recorder, tracked
 from commonwatt.controlplane.recovery import Recovery
 from commonwatt.controlplane.run_times import LearnedRunTimes
 from commonwatt.controlplane.unschedulable import Unschedulable, fail
 from commonwatt.model.errors import EngineDownError, EngineError, InputError, JobNeverFitsError
 from commonwatt.model.jobs import Job, JobArrays
-from commonwatt.model.live import ProfilingSpec
+from commonwatt.model.live import LiveSpec, ProfilingSpec
 from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.records import EventRow, JobRow, JobStatus, RequestKind, RequestRow
 
@@ -52,6 +53,8 @@ class Reconciler:
         How new jobs are measured; ``None``: they are not.
     observer
         Watches external jobs in a dry run.
+    live
+        Has the limits of tenants; ``None``: there are none.
     predicts
         Whether run times that nobody declares are learned from ended jobs.
 
@@ -66,7 +69,7 @@ class Reconciler:
         make: Callable[[WriteAheadEngine], Controller],
         now_s: Callable[[], float], retries: int, admit: Callable[[JobArrays, int], None] = lambda *_: None,
         marks: Callable[[], dict[str, Any]] = dict, profiling: ProfilingSpec | None = None,
-        observer: Observer | None = None, *, predicts: bool = False,
+        observer: Observer | None = None, *, predicts: bool = False, live: LiveSpec | None = None,
     ) -> None:  # fmt: skip
         self.store, self.maker, self._now_s, self._admit, self._marks = store, maker, now_s, admit, marks
         self.engine = WriteAheadEngine(engine, store.intend, now_s, retries)
@@ -81,7 +84,8 @@ class Reconciler:
         self._unschedulable = Unschedulable(store, self.engine, self.controller.scheduling, now_s)
         self._engine_drained: set[int] | None = None  # nodes drained in the engine
         self.registered: list[JobRow] = []  # since the snapshot took them over
-        self._decided = False
+        self._decided, self._again = False, False
+        self._quotas = None if live is None else Quotas(live, store, self.controller)
         self._backoff_s: dict[int, float] = {}  # by handle: when a job that was refused may be started again
         self._at = {name: n for n, name in enumerate(self.controller.cluster.names)}
 
@@ -108,9 +112,10 @@ class Reconciler:
 
     def next_s(self) -> float | None:
         """When the next decision is due at the latest; the first is due at once."""
-        if not self._decided:
+        if not self._decided or self._again:
             return -math.inf
-        own = (self.controller.next_tick_s(more_to_come=True), self.profiler.next_s())
+        period_s = None if self._quotas is None else self._quotas.next_s()
+        own = (self.controller.next_tick_s(more_to_come=True), self.profiler.next_s(), period_s)
         times = [t for t in (*own, *self._backoff_s.values()) if t is not None]
         return min(times, default=None)
 
@@ -132,7 +137,11 @@ class Reconciler:
         if not self._must_restart() and (self.profiler.measure(tick, now_s) or decide):
             began = perf_counter()
             self.controller.set_weights(self.store.weights())
+            if self._quotas is not None:
+                self._quotas.look(tick, now_s)
             self.controller.tick(now_s)
+            # an end, or a start that was taken out of the decision, has made room, which one more decision gives away
+            self._again = self._quotas is not None and self._quotas.look(tick, now_s)
             tick_s = perf_counter() - began
             self._decided = True
         if tick_s is None or self.recorder.due(now_s):
@@ -142,6 +151,8 @@ class Reconciler:
             tick.settings["metered"] = self._marks()
         self.profiler.track(tick, self.recorder.seen, now_s)
         tick.settings["usage"] = [now_s, self.controller.usage()]
+        if self.controller.policy.by_service:
+            tick.settings["service"] = self.controller.service.by_name()
         if self._observer is not None and self.mode == "dry-run":
             closed = self.controller.scheduling.closed_nodes
             self._observer.look(tick, now_s, self.engine.nodes, self.controller.allocated_gpus(), closed)

@@ -89,6 +89,9 @@ class Recovery:
             self._take_over(handle, row, segments, stops.get(row.id))
         if usage := self.store.settings().get("usage"):
             self.controller.resume_usage(usage[1], usage[0])
+        if service := self.store.settings().get("service"):
+            names = self.controller.registry.names
+            self.controller.service.resume(service, {name: handle for handle, name in enumerate(names)})
         self.segments = {h: None for j in segments if (h := self.engine.handle_of(j)) is not None}
         if not self.dry:
             self._stop_all_but(runs.keys() - self.unschedulable.unregistered.keys())

@@ -118,8 +118,8 @@ class Supervisor:
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
         self._thread.start()
 
-    def stop(self, timeout_s: float = 30.0) -> None:
-        """Stop after the current tick; jobs keep running."""
+    def stop(self, timeout_s: float = 180.0) -> None:
+        """Stop after the current tick, or after the solvers are compiled; jobs keep running."""
         self._stopping.set()
         self.wake()
         if self._thread is not None:
@@ -186,7 +186,7 @@ class Supervisor:
         if self._engine is not None:
             self._engine.close()
         engine = self._engine = self._make_engine()
-        reconciler = self._make_reconciler(engine)
+        reconciler = self._make_reconciler(engine)  # which may take a while: solvers are compiled
         settings = self._store.settings()
         rows, tick = reconciler.recover(settings.get("mode", self._mode), settings.get("drained", []))
         self._write(tick)

@@ -72,11 +72,14 @@ class Unschedulable:
             change, before = self.engine.unregistered[job_id], row.attempts <= row.settled
             if isinstance(change, JobInterrupted) and not before:
                 self._wait(row, change, tick)
-            if not isinstance(change, JobEnded) or (change.outcome is Outcome.FAILED and before):
+            if not isinstance(change, JobEnded) or (change.outcome is not Outcome.COMPLETED and before):
                 continue  # it still runs, or its end was processed before
             if change.outcome is Outcome.COMPLETED:
                 tick.change(job_id, done_epochs=float(row.file.epochs), kept_epochs=float(row.file.epochs))
                 self._end(row, JobStatus.COMPLETED, change.at_s, "completed", f"{row.name} is completed", tick)
+            elif change.outcome is Outcome.CANCELLED:
+                sentence = f"{row.name}: {change.cause}"
+                self._end(row, JobStatus.CANCELLED, change.at_s, change.reason, sentence, tick)
             else:
                 sentence = f"{row.name} failed: {change.cause or 'its command ended with an error'}"
                 self._end(row, JobStatus.FAILED, change.at_s, change.reason or "failed", sentence, tick)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt.control.controller import Controller
+from commonwatt.control.electricity import check_electricity
 from commonwatt.control.engine import LiveEngine
 from commonwatt.control.job_registry import Rules
 from commonwatt.control.policy import Policy
@@ -17,6 +19,7 @@ from commonwatt.controlplane.engines import Marks, external_jobs_of, make_engine
 from commonwatt.controlplane.intent_log import WriteAheadEngine
 from commonwatt.controlplane.jobs import JobMaker
 from commonwatt.controlplane.observer import SETTING, Observer
+from commonwatt.controlplane.promises import broken_promises, shared_user
 from commonwatt.controlplane.reconciler import Reconciler
 from commonwatt.controlplane.run_times import live_knowledge
 from commonwatt.controlplane.savings import Estimator, plans_of
@@ -44,6 +47,8 @@ from commonwatt.store.settings import enter_tenants
 
 __all__ = ["Live", "open_live", "read_config"]
 
+log = logging.getLogger("commonwatt.serve")
+
 
 @dataclass(frozen=True)
 class Live:
@@ -66,6 +71,9 @@ class Live:
         """
         self.supervisor.start()
         self.estimator.start()
+        lines = [*broken_promises(self.config, self.store.tenants()), shared_user(self.config)]
+        for line in {line.what: line for line in lines if line is not None}.values():
+            log.warning(line.found, extra={"advice": line.advice})
 
     def close(self) -> None:
         """Stop the controller and close the database; jobs keep running."""
@@ -112,6 +120,10 @@ def read_config(path: Path) -> Scenario:
         )
         field = "knowledge" if asked is None else "policies.0.knowledge"
         raise InputError(expected, file=path, field=field, value=asked or config.knowledge)
+    try:
+        check_electricity(config, cluster, now_s=SteadyClock()())
+    except InputError as error:
+        raise error.within(path) from None
     _check_reachable(config, path)
     _check_plans(config, cluster, path)
     for field, names in _nodes_named(config).items():
@@ -222,9 +234,9 @@ def open_live(
     store, ticks = ApiStore(database), ControllerStore(database)
     clock = clock or SteadyClock()
     maker = JobMaker(
-        cluster.without(config.live.profiling.nodes if config.live.profiling else ()), config.live.default_time_limit_s
-    )
-    warm_up(spec)
+        cluster.without(config.live.profiling.nodes if config.live.profiling else ()), config.live.default_time_limit_s,
+        config.live.limits_of,
+    )  # fmt: skip
     engine_of = make_engine(config, folder, cluster, ticks, clock)
     marks, fits = Marks(cluster), FitCache()
 
@@ -238,10 +250,11 @@ def open_live(
         )  # fmt: skip
 
     def reconciler(engine: LiveEngine) -> Reconciler:
+        warm_up(spec)  # once, in the controller's thread: the API answers meanwhile, and accepts jobs
         retries = config.live.retries
         return Reconciler(
             ticks, engine, maker, controller, clock, retries, _admission(engine), marks.of(engine),
-            config.live.profiling, observer(), predicts=live_knowledge(config) == "predicted",
+            config.live.profiling, observer(), predicts=live_knowledge(config) == "predicted", live=config.live,
         )  # fmt: skip
 
     def observer() -> Observer | None:
@@ -279,12 +292,15 @@ def _begin_in(mode: str, ticks: ControllerStore) -> None:
 def rules_of(config: Scenario) -> Rules:
     """Return the rules of the configuration's first policy."""
     preemption = config.policies[0].preemption or config.preemption
+    rounds = config.policies[0].rounds or config.rounds
     return Rules(
-        interval_s=config.interval_s,
+        interval_s=config.interval_s if rounds is None else rounds.length_s,
         postponement_penalty=config.postponement_penalty,
         restart_s=preemption.restart_s,
         preempt=preemption.allowed,
         half_life_s=config.policies[0].half_life_s,
+        round_s=None if rounds is None else rounds.length_s,
+        first_start=preemption.first_start,
     )
 
 

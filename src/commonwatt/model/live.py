@@ -9,7 +9,7 @@ from pydantic import field_validator
 
 from commonwatt.model.fields import FileModel, quantity
 
-__all__ = ["LiveSpec", "LocalSpec", "ProfilingSpec", "ServerSpec", "SlurmSpec"]
+__all__ = ["LiveSpec", "LocalSpec", "ProfilingSpec", "ServerSpec", "SlurmSpec", "TenantLimits"]
 
 
 class LocalSpec(FileModel):
@@ -47,6 +47,9 @@ class SlurmSpec(FileModel):
         True,  # noqa: FBT003
     )
     poll_s: float = quantity("interval of queries to Slurm", "s", 2.0, gt=0, le=600)
+    on_scancel: Literal["cancelled", "requeue"] = quantity(
+        "a job that is cancelled in Slurm (scancel): cancelled for good, or queued again", "-", "cancelled"
+    )
     power: bool = quantity("whether a capacity plan may power nodes down", "-", False)  # noqa: FBT003
     meter: Literal["none", "declared"] = quantity(
         "energy readings: none, or computed from the declared power of nodes and GPUs", "-", "declared"
@@ -78,6 +81,11 @@ class ServerSpec(FileModel):
     requests_per_s: float = quantity(
         "average rate of requests per token; bursts may have twice as many", "1/s", 100.0, gt=0
     )
+    connections: int = quantity(
+        "largest number of open connections; never more than half of the descriptors the process may have", "-", 500,
+        ge=1, le=100_000,
+    )  # fmt: skip
+    head_limit_s: float = quantity("longest time for the head of a request", "s", 10.0, gt=0, le=3600)
     past_due: Literal["warn", "refuse"] = quantity(
         "handling of a job whose due date has passed at submission", "-", "warn"
     )
@@ -90,6 +98,36 @@ class ServerSpec(FileModel):
             msg = f"got {value!r}, expected a URL such as https://commonwatt.example.org"
             raise ValueError(msg)
         return value
+
+
+class TenantLimits(FileModel):
+    """Limits of a tenant; an absent one is no limit."""
+
+    tardiness_weight: float | None = quantity(
+        "largest tardiness weight of a job; a job accepted with more counts with this", "currency/s", None, ge=0
+    )
+    tardiness_budget: float | None = quantity(
+        "largest sum of the tardiness weights of all queued and running jobs", "currency/s", None, ge=0
+    )
+    due_after_s: float | None = quantity(
+        "time from submission before which decisions take no job to be due", "s", None, ge=0
+    )
+    queued_jobs: int | None = quantity("largest number of queued jobs", "-", None, ge=0)
+    running_jobs: int | None = quantity("largest number of jobs that run at once", "-", None, ge=0)
+    gpus: int | None = quantity("largest number of GPUs in use at once", "GPUs", None, ge=0)
+    gpu_hours: float | None = quantity("budget of a period; used up, nothing more starts in it", "GPU h", None, ge=0)
+    energy_kwh: float | None = quantity("budget of a period, in energy of its jobs", "kWh", None, ge=0)
+    cost: float | None = quantity("budget of a period, in cost of that energy", "currency", None, ge=0)
+
+    @property
+    def of_running(self) -> bool:
+        """Whether it limits what starts, not only what is submitted."""
+        return any(value is not None for value in (self.running_jobs, self.gpus)) or self.has_budget
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether it has a budget of a period."""
+        return any(value is not None for value in (self.gpu_hours, self.energy_kwh, self.cost))
 
 
 class LiveSpec(FileModel):
@@ -131,7 +169,25 @@ class LiveSpec(FileModel):
         gt=0,
         le=36_500,
     )
+    limits: TenantLimits = quantity("limits of every tenant", "-", TenantLimits)
+    tenant_limits: dict[str, TenantLimits] = quantity(
+        "limits of tenants by name, in place of those of `limits`", "-", dict
+    )
+    budget_period: Literal["day", "week", "month"] = quantity(
+        "period of budgets, by the calendar in UTC; weeks begin on Mondays", "-", "month"
+    )
+    output_mb: float | None = quantity(
+        "most output that is kept of a run, its end; null: all of it", "MB", 1000.0, ge=1
+    )
+    reserve_mb: float = quantity(
+        "space to leave free where output is kept: below it, 1 MB is kept of each run", "MB", 500.0, ge=0
+    )
     retries: int = quantity("restarts of a job after interruptions without progress in between", "-", 3, ge=0)
+
+    def limits_of(self, tenant: str) -> TenantLimits:
+        """Return the limits of a *tenant*: its own where there are any, else those of every tenant."""
+        own = self.tenant_limits.get(tenant)
+        return self.limits if own is None else self.limits.model_copy(update=own.model_dump(exclude_unset=True))
 
     @field_validator("folder")
     @classmethod

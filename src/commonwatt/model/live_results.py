@@ -56,6 +56,8 @@ class ProblemDetail(ResultModel):
     field: str | None = quantity("invalid field or parameter", default=None)
     value: str | None = quantity("its value", default=None)
     expected: str | None = quantity("a valid value, as a phrase", default=None)
+    reason: str | None = quantity("typed reason: quota or budget; null: none", default=None)
+    frees: str | None = quantity("what makes room for the request, as a phrase", default=None)
 
 
 class JobConfiguration(ResultModel):
@@ -176,7 +178,9 @@ class TenantState(ResultModel):
 
     name: str = quantity("name of the tenant")
     weight: float = quantity("weight relative to the other tenants")
-    entitlement: float = quantity("weight over the sum of all weights", "share")
+    entitlement: float | None = quantity(
+        "weight over the sum of all weights; null: the policy in force does not divide by weight", "share"
+    )
     jobs: dict[str, int] = quantity("its jobs by status")
     energy_j: float | None = quantity("energy of its jobs; null: unknown", "J")
     cost: float | None = quantity("cost of that energy; null: unknown", "currency")
@@ -216,7 +220,8 @@ class NodeState(ResultModel):
 class NodePage(ResultModel):
     """Nodes."""
 
-    nodes: tuple[NodeState, ...] = quantity("all nodes")
+    nodes: tuple[NodeState, ...] = quantity("nodes, all unless a page was requested")
+    next_after: int | None = quantity("`after` of the next page; null: this is the last", default=None)
 
 
 class ClusterState(ResultModel):
@@ -239,7 +244,7 @@ class ClusterState(ResultModel):
         "and baseline_capacity (the capacity plans; null: all nodes stay on), no_forecast (why a plan has no "
         "forecast), ...; null: unknown, or hidden from tenants"
     )
-    nodes: tuple[NodeState, ...] = quantity("all nodes")
+    nodes: tuple[NodeState, ...] = quantity("all nodes; none if they were not requested")
 
 
 class ModeOrder(FileModel):

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from commonwatt.model.errors import InputError
+from commonwatt.controlplane.jobs import capped
+from commonwatt.model.errors import InputError, QuotaError
 from commonwatt.model.job_file import MOST_GPUS, JobFile, check_image
 from commonwatt.model.jobs import read_times
 from commonwatt.model.units import plural
@@ -79,8 +80,13 @@ def _time(field: str, seconds: float) -> None:
         raise InputError(f"a number of seconds from {SHORTEST_S:g} to {LONGEST_S:g}", field=field, value=seconds)
 
 
-def admit(context: ServiceContext, file: JobFile, now_s: float, due_s: float | None) -> tuple[str, ...]:
-    """Check a submitted job; returns warnings for its owner.
+def admit(
+    context: ServiceContext, file: JobFile, tenant: str, now_s: float, due_s: float | None, *, trusted: bool = False
+) -> tuple[str, ...]:
+    """Check a job submitted by *tenant*; returns warnings for its owner.
+
+    Only a *trusted* caller learns whether its folders exist: this machine may have files that are none of a tenant's
+    business. A job whose folder does not exist fails when it starts.
 
     Raises ``InputError`` on values that are wrong for this cluster, ``JobNeverFitsError`` if no node can ever run it.
     """
@@ -88,17 +94,30 @@ def admit(context: ServiceContext, file: JobFile, now_s: float, due_s: float | N
     check_limits(file)
     if file.image is not None:
         check_image(file.image)
-    check_configurations(file, len(context.maker.check(file)))
-    if context.config.engine == "local":
+    figures = context.maker.check(file)
+    check_configurations(file, len(figures))
+    limits = context.config.live.limits_of(tenant)
+    if limits.gpus is not None and (least := min(figure.gpus for figure in figures)) > limits.gpus:
+        raise QuotaError(
+            f"jobs of tenant {tenant} may use {limits.gpus} GPUs at once, and this one needs {least}",
+            reason="quota", field="gpus", value=least, frees="an operator has to raise the limit",
+        )  # fmt: skip
+    if context.config.engine == "local" and trusted:
         _folders(file)
+    if capped(file.tardiness_weight, limits) < file.tardiness_weight:
+        expected = f"at most {limits.tardiness_weight:g}, the largest weight of a job of tenant {tenant}"
+        raise InputError(expected, field="tardiness_weight", value=file.tardiness_weight)
     warnings = list(_without_times(file))
-    if context.config.engine == "slurm":  # nodes may see what this machine does not
+    if context.config.engine == "slurm" and trusted:  # nodes may see what this machine does not
         unseen = "does not exist on the machine of the control plane; it must exist on the nodes"
         warnings += [f"{field}: {path} {unseen}" for field, path in _missing(file)]
     if due_s is not None and due_s <= now_s:
         if context.config.live.server.past_due == "refuse":
             raise InputError("a time in the future", field="due", value=file.due)
         warnings.append(f"the due date ({file.due}) has passed: the job is already late")
+    floor_s = limits.due_after_s or 0.0
+    if due_s is not None and now_s < due_s < now_s + floor_s and file.tardiness_weight:
+        warnings.append(f"no job of tenant {tenant} counts as due sooner than {floor_s:g} s after its submission")
     if due_s is not None and not file.tardiness_weight:
         warnings.append("tardiness_weight is 0: the due date has no effect on decisions")
     return tuple(warnings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 import re
@@ -23,6 +24,9 @@ __all__ = ["Authenticator", "Caller", "Member", "Operator", "Watcher", "from_thi
 
 _TOKEN = re.compile(r"cw_[A-Za-z0-9_-]{20,100}")
 _CACHED_S = 5.0
+GUESSES_PER_S = 2.0
+_GUESSES = 10.0
+_LONGEST_PENALTY_S = 20.0
 _MOST_CACHED = 4096
 _bearer = HTTPBearer(auto_error=False, scheme_name="token", description="A tenant's or an operator's token.")
 
@@ -72,6 +76,15 @@ class _Bucket:
         self.left -= 1
         return 0.0
 
+    def owe(self, now_s: float) -> float:
+        """Take one on credit; returns the seconds until it is paid off. A long debt does not grow."""
+        self.left = min(self.burst, self.left + (now_s - self.at_s) * self.rate)
+        self.at_s = now_s
+        owed_s = max(0.0, (1 - self.left) / self.rate)
+        if owed_s <= _LONGEST_PENALTY_S:
+            self.left -= 1
+        return owed_s
+
 
 @dataclass
 class Authenticator:
@@ -82,6 +95,7 @@ class Authenticator:
     clock: Callable[[], float] = time.monotonic
     _owners: dict[str, tuple[float, TokenOwner]] = field(default_factory=dict)
     _buckets: dict[int, _Bucket] = field(default_factory=dict)
+    _guesses: _Bucket = field(default_factory=lambda: _Bucket(GUESSES_PER_S, _GUESSES, _GUESSES, 0.0))
 
     async def owner(self, token: str) -> TokenOwner | None:
         """Return the owner of *token*; a token revoked by another process may be accepted for another 5 s."""
@@ -98,6 +112,14 @@ class Authenticator:
                 self._owners.clear()
             self._owners[digest] = (now_s + _CACHED_S, owner)
         return owner
+
+    def guess_s(self) -> float:
+        """Count an unknown token; returns how long its answer is to be put off, infinite if too many wait already.
+
+        All unknown tokens share one allowance: whoever guesses may have many addresses. Known ones are not affected.
+        """
+        owed_s = self._guesses.owe(self.clock())
+        return owed_s if owed_s <= _LONGEST_PENALTY_S else math.inf
 
     def forget(self) -> None:
         """Drop all cached owners, as a token was revoked."""
@@ -119,6 +141,12 @@ async def _member(
     if owner is None:
         got = "no token" if credentials is None else "an unknown or revoked token"
         detail = f"got {got}, expected Authorization: Bearer TOKEN"
+        if credentials is not None:
+            wait_s = authenticator.guess_s()
+            if math.isinf(wait_s):
+                detail = "too many unknown tokens were tried; wait and try again"
+                raise ApiRefusal(429, detail, headers={"Retry-After": "20"})
+            await asyncio.sleep(wait_s)
         raise ApiRefusal(401, detail, headers={"WWW-Authenticate": 'Bearer realm="commonwatt"'})
     wait_s = authenticator.wait_s(owner)
     if wait_s:

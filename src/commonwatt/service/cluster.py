@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from commonwatt.controlplane.snapshot import Snapshot
 from commonwatt.model.live_results import (
@@ -23,7 +24,7 @@ from commonwatt.model.live_results import (
 from commonwatt.service.audit import AuditedRoute, about
 from commonwatt.service.auth import Caller, Member, Operator
 from commonwatt.service.body import body_of, described
-from commonwatt.service.context import PREFIX, After, Before, Limit, NewestFirst, ServiceContext, context_of
+from commonwatt.service.context import PREFIX, After, Before, Limit, NewestFirst, ServiceContext, context_of, unchanged
 from commonwatt.service.problems import ApiRefusal, refusals
 from commonwatt.service.serializers import cluster_state, event_page, node_states, sample
 from commonwatt.store.records import JobStatus, RequestKind
@@ -32,23 +33,48 @@ __all__ = ["router"]
 
 router = APIRouter(prefix=PREFIX, tags=["cluster"], route_class=AuditedRoute)
 
+_UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "It is as `If-None-Match` has it."}}
 NodeName = Annotated[str, Path(min_length=1, max_length=128, description="Name of the node.")]
 
 
-@router.get("/cluster", response_model=ClusterState)
-def cluster(request: Request, caller: Member) -> ClusterState:
+@router.get("/cluster", response_model=ClusterState, responses=_UNCHANGED)
+def cluster(
+    request: Request, response: Response, caller: Member,
+    nodes: Annotated[bool, Query(description="Whether to list the nodes.")] = True,
+) -> ClusterState | Response:  # fmt: skip
     """Return the cluster after the last tick of the controller."""
     context = context_of(request)
     snapshot = context.snapshot()
-    return cluster_state(snapshot, caller, _visible(context, snapshot, caller))
+    tag = unchanged(request, "cluster", caller.tenant, nodes, *_version(snapshot))
+    if isinstance(tag, Response):
+        return tag
+    response.headers["ETag"] = tag
+    listed = snapshot if nodes else replace(snapshot, nodes=())
+    return cluster_state(listed, caller, _visible(context, listed, caller))
 
 
-@router.get("/nodes", response_model=NodePage)
-def nodes(request: Request, caller: Member) -> NodePage:
-    """List all nodes."""
+@router.get("/nodes", response_model=NodePage, responses=_UNCHANGED)
+def nodes(
+    request: Request, response: Response, caller: Member,
+    after: Annotated[int, Query(ge=0, le=2**31, description="Leave out so many nodes: `next_after` of a page.")] = 0,
+    limit: Annotated[int | None, Query(ge=1, le=10_000, description="Largest number of nodes; absent: all.")] = None,
+) -> NodePage | Response:  # fmt: skip
+    """List nodes in the order of the configuration, all or a page."""
     context = context_of(request)
     snapshot = context.snapshot()
-    return NodePage(nodes=node_states(snapshot, _visible(context, snapshot, caller)))
+    tag = unchanged(request, "nodes", caller.tenant, after, limit, *_version(snapshot))
+    if isinstance(tag, Response):
+        return tag
+    response.headers["ETag"] = tag
+    end = len(snapshot.nodes) if limit is None else after + limit
+    page = replace(snapshot, nodes=snapshot.nodes[after:end])
+    more = end if end < len(snapshot.nodes) else None
+    return NodePage(nodes=node_states(page, _visible(context, page, caller)), next_after=more)
+
+
+def _version(snapshot: Snapshot) -> tuple[object, ...]:
+    """Return what changes whenever a snapshot does."""
+    return snapshot.time_s, snapshot.ticks, snapshot.mode, snapshot.healthy, snapshot.store_errors, id(snapshot)
 
 
 @router.post("/nodes/{node}/drain", status_code=202, response_model=NodeState, responses=refusals(403, 404))
@@ -101,10 +127,14 @@ def samples(
     return SamplePage(samples=tuple(sample(row, caller) for row in rows))
 
 
-@router.get("/ledger", response_model=LedgerPage)
-def ledger(request: Request, caller: Member) -> LedgerPage:
+@router.get("/ledger", response_model=LedgerPage, responses=_UNCHANGED)
+def ledger(request: Request, response: Response, caller: Member) -> LedgerPage | Response:
     """Return energy, cost, carbon and GPU time of all jobs, or of a tenant's own."""
     context = context_of(request)
+    tag = unchanged(request, "ledger", caller.tenant, context.store.ledger_version())
+    if isinstance(tag, Response):
+        return tag
+    response.headers["ETag"] = tag
     rows = (LedgerEntry.model_validate(row) for row in context.store.ledger())
     return LedgerPage(
         ledger=tuple(row for row in rows if caller.sees(row.tenant)), currency=context.config.electricity.currency

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import os
+import secrets
 import stat
 import threading
 import time
@@ -12,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Query, Request
+from fastapi import Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from commonwatt.controlplane.counters import TickCounts
@@ -34,6 +37,7 @@ __all__ = [
     "cache_of",
     "context_of",
     "run_query",
+    "unchanged",
 ]
 
 
@@ -63,6 +67,24 @@ class ServiceContext:
 
     def job_log(self, job: int, attempt: int, last_bytes: int) -> bytes | None:
         """Return the end of the output of a job's run; ``None`` if it is not on this machine."""
+        found = self._job_log(job, attempt, lambda size: max(0, size - last_bytes), last_bytes)
+        return None if found is None else found[0]
+
+    def job_log_after(self, job: int, attempt: int, after: int, most_bytes: int) -> tuple[bytes, int] | None:
+        """Return the output of a job's run from a byte on, and the byte after it; ``None`` as for ``job_log``.
+
+        A character of which only a part has been written comes next time.
+        """
+        found = self._job_log(job, attempt, lambda size: min(after, size), most_bytes)
+        if found is None:
+            return None
+        whole = _whole_characters(found[0])
+        return whole, found[1] + len(whole)
+
+    def _job_log(
+        self, job: int, attempt: int, begin: Callable[[int], int], most_bytes: int
+    ) -> tuple[bytes, int] | None:
+        """Return at most so many bytes of a run's output from where *begin* says, given its size, and that place."""
         live = self.config.live
         state = {"local": live.local.state, "slurm": live.slurm.state}.get(self.config.engine)
         if state is None:
@@ -75,12 +97,24 @@ class ServiceContext:
         with os.fdopen(number, "rb") as file:
             if not stat.S_ISREG(os.fstat(number).st_mode):  # reading a pipe could block forever
                 return None
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - last_bytes))
-            return file.read(last_bytes)
+            at = file.seek(begin(file.seek(0, os.SEEK_END)))
+            return file.read(most_bytes), at
+
+
+def _whole_characters(text: bytes) -> bytes:
+    """Return *text* without the beginning of a character at its end."""
+    for back in range(1, min(3, len(text)) + 1):
+        lead = text[-back]
+        if lead >= 0xC0:  # a first byte; more are to follow it than there are
+            return text[:-back] if back < 2 + (lead >= 0xE0) + (lead >= 0xF0) else text
+        if lead < 0x80:
+            break
+    return text
 
 
 T = TypeVar("T")
+_PROCESS = secrets.token_hex(8)
+"""Ticks are counted anew in each process."""
 
 PREFIX = "/api/v1"
 """Path of all resources."""
@@ -118,6 +152,15 @@ async def run_query(request: Request, find: Callable[[], T], *, rows: int = 1) -
     if rows <= FEW and context_of(request).store.database.backend == "sqlite":
         return find()
     return await run_in_threadpool(find)
+
+
+def unchanged(request: Request, *parts: object) -> Response | str:
+    """Return the ETag of what *parts* identify, or (304) the response for a caller that has it already."""
+    digest = hashlib.sha256(json.dumps([_PROCESS, *parts], default=str).encode()).hexdigest()[:32]
+    tag = f'W/"{digest}"'
+    if tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers={"ETag": tag})
+    return tag
 
 
 class TtlCache:

@@ -14,6 +14,7 @@ from commonwatt.controlplane.snapshot import Snapshot
 from commonwatt.model.errors import InputError
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.live_results import EventPage, JobDetail, JobExplanation, JobPage, JobState, SubmittedJob
+from commonwatt.model.units import plural
 from commonwatt.service.admission import admit
 from commonwatt.service.audit import AuditedRoute, about, actor_of, noted
 from commonwatt.service.auth import Caller, Member
@@ -72,12 +73,13 @@ def submit(
     about(request, f"job {file.name}", tenant=owner)
     due = due_of(file, now_s)
     try:
-        warnings = admit(context, file, now_s, due)
+        warnings = admit(context, file, owner, now_s, due, trusted=caller.operator)
     except InputError:
         if key is None or context.store.submitted(owner, key) is None:
             raise
         warnings = ()  # it was valid when it was accepted
-    row, new = context.store.submit(owner, file, now_s, due_s=due, key=key, actor=actor_of(caller))
+    limits = context.config.live.limits_of(owner)
+    row, new = context.store.submit(owner, file, now_s, due_s=due, key=key, actor=actor_of(caller), limits=limits)
     about(request, f"job {row.id}", tenant=owner, name=file.name, new=new)
     if new:
         noted(request)
@@ -189,14 +191,34 @@ async def job_events(
 def log(
     request: Request, caller: Member, job: JobNumber,
     last_bytes: Annotated[int, Query(ge=1, le=1_000_000, description="Most bytes to return, from the end.")] = 65536,
+    attempt: Annotated[
+        int | None, Query(ge=1, le=2**31 - 1, description="Number of the run, from 1; absent: the current or last one.")
+    ] = None,
+    after: Annotated[
+        int | None,
+        Query(ge=0, le=2**53 - 1, description="Begin at this byte: the header `Commonwatt-Next` of the last answer."),
+    ] = None,
 ) -> PlainTextResponse:  # fmt: skip
-    """Return the end of a job's output, if the engine keeps it on this machine."""
+    """Return the end of the output of a job's run, or what follows a byte, if the engine keeps it on this machine.
+
+    The headers `Commonwatt-Attempt` and, with `after`, `Commonwatt-Next` say which run it is, and where to go on.
+    """
     context = context_of(request)
     row = _visible_job(context, context.snapshot(), caller, job)
-    text = context.job_log(job, row.attempts, last_bytes)
+    number = row.attempts if attempt is None else attempt
+    headers = {"Content-Security-Policy": "sandbox", "Commonwatt-Attempt": str(number)}
+    text: bytes | None = None
+    if number <= row.attempts and after is None:
+        text = context.job_log(job, number, last_bytes)
+    elif number <= row.attempts and (found := context.job_log_after(job, number, after or 0, last_bytes)) is not None:
+        text, headers["Commonwatt-Next"] = found[0], str(found[1])
     if text is None:
-        raise ApiRefusal(404, f"the output of job {job} is not on this machine")
-    return PlainTextResponse(text.decode("utf-8", "replace"), headers={"Content-Security-Policy": "sandbox"})
+        detail = f"the output of job {job} is not on this machine"
+        if attempt is not None:
+            started = plural(row.attempts, "time")
+            detail = f"the output of run {attempt} of job {job} is not on this machine; it was started {started}"
+        raise ApiRefusal(404, detail)
+    return PlainTextResponse(text.decode("utf-8", "replace"), headers=headers)
 
 
 @router.post("/{job}/cancel", status_code=202, response_model=JobState, responses=refusals(404, 409))

@@ -13,10 +13,13 @@ from urllib.parse import quote
 from commonwatt.model.histogram import Histogram
 from commonwatt.service.problems import ApiRefusal, problem
 
-__all__ = ["LARGEST_BODY", "HttpTimes", "Middleware", "Observer"]
+__all__ = ["LARGEST_BODY", "MOST_AT_ONCE", "HttpTimes", "Middleware", "Observer"]
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 _STREAMS = ("/stream",)
+_UNCOUNTED = (*_STREAMS, "/healthz", "/readyz", "/metrics")
+MOST_AT_ONCE = 200
+"""Requests that are answered at a time, over all tokens; those that watch the service are not counted."""
 
 
 class HttpTimes:
@@ -73,8 +76,8 @@ _log = logging.getLogger("commonwatt.service")
 class Middleware:
     """An ASGI application around another one."""
 
-    def __init__(self, app: App, observe: Observer | None = None) -> None:
-        self._app, self._observe = app, observe
+    def __init__(self, app: App, observe: Observer | None = None, most: int = MOST_AT_ONCE) -> None:
+        self._app, self._observe, self._most, self._now = app, observe, most, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
@@ -90,8 +93,13 @@ class Middleware:
                 message["headers"] = _with_security(scope, message.get("headers", ()))
             await send(message)
 
+        counted = not scope["path"].endswith(_UNCOUNTED)
+        self._now += counted
         try:
             refused = _too_large(scope)
+            if refused is None and counted and self._now > self._most:
+                detail = f"{self._most} requests are being answered; try again"
+                refused = problem(503, detail, headers={"Retry-After": "1"})
             app: App = self._app if refused is None else refused
             await app(scope, _counted(receive), sending)
         except Exception:
@@ -101,6 +109,7 @@ class Middleware:
             status = 500
             await problem(500, "the server failed on this request; its log says why")(scope, receive, sending)
         finally:
+            self._now -= counted
             self._record(scope, status, time.perf_counter() - began)
 
     def _record(self, scope: Scope, status: int, duration_s: float) -> None:

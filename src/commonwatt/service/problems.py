@@ -12,7 +12,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from commonwatt.model.errors import EngineError, InputError, ServiceError, StoreError
+from commonwatt.model.errors import EngineError, InputError, QuotaError, ServiceError, StoreError
 from commonwatt.model.live_results import ProblemDetail
 
 __all__ = ["MEDIA_TYPE", "ApiRefusal", "install", "problem", "refusals"]
@@ -36,12 +36,12 @@ class ApiRefusal(HTTPException):
 
 def problem(
     status: int, detail: str, *, field: str | None = None, value: object = None, expected: str | None = None,
-    headers: Mapping[str, str] | None = None,
+    reason: str | None = None, frees: str | None = None, headers: Mapping[str, str] | None = None,
 ) -> Response:  # fmt: skip
     """Return the response of a refusal."""
     document = ProblemDetail(
         title=HTTPStatus(status).phrase, status=status, detail=_short(detail), field=field,
-        value=None if value is None else _short(str(value)), expected=expected,
+        value=None if value is None else _short(str(value)), expected=expected, reason=reason, frees=frees,
     )  # fmt: skip
     content = json.dumps(document.model_dump(mode="json"))  # ASCII, so that any text can be sent
     return Response(content, status, dict(headers or {}), MEDIA_TYPE)
@@ -116,6 +116,10 @@ async def _input(request: Request, error: Exception) -> Response:  # noqa: ARG00
 
 async def _service(request: Request, error: Exception) -> Response:  # noqa: ARG001
     assert isinstance(error, ServiceError)
+    if isinstance(error, QuotaError):
+        return problem(
+            error.status, str(error), field=error.field, value=error.value, reason=error.reason, frees=error.frees
+        )
     return problem(error.status or 500, str(error))
 
 

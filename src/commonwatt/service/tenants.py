@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request
 
+from commonwatt.controlplane.promises import divides_by_weight
 from commonwatt.model.live_results import TenantOrder, TenantPage, TenantState
 from commonwatt.service.audit import AuditedRoute, about
 from commonwatt.service.auth import Member, Operator
@@ -72,9 +73,10 @@ def _states(context: ServiceContext) -> list[TenantState]:
     for account in accounts.values():
         _add(everything, account)
     total, counts = sum(weights.values()), context.store.counts_by_tenant()
+    promised = divides_by_weight(context.config)
     return [
         TenantState(
-            name=name, weight=weight, entitlement=weight / total, jobs=counts[name],
+            name=name, weight=weight, entitlement=weight / total if promised else None, jobs=counts[name],
             energy_j=_scaled(account["energy_uj"], 1e-6), cost=_scaled(account["cost_n"], 1e-9),
             carbon_g=_scaled(account["carbon_ug"], 1e-6), gpu_s=(account["gpu_us"] or 0) * 1e-6,
             energy_share=_part(account["energy_uj"], everything["energy_uj"]),

@@ -22,7 +22,7 @@ export function drawTenants() {
       const colour = colourOf(tenant.name);
       const chip = h("i", { class: "chip" });
       chip.style.background = colour;
-      return [h("span", {}, chip, tenant.name), number(tenant.weight, 2), percent(tenant.entitlement), gpuTime(tenant.gpu_s),
+      return [h("span", {}, chip, tenant.name), number(tenant.weight, 2), tenant.entitlement === null ? "not enforced" : percent(tenant.entitlement), gpuTime(tenant.gpu_s),
         bar(tenant.gpu_share, tenant.entitlement, colour), energy(tenant.energy_j),
         bar(tenant.energy_share, tenant.entitlement, colour), money(tenant.cost, state.who?.currency),
         number(tenant.jobs.running), number(tenant.jobs.waiting)];

@@ -1,0 +1,57 @@
+"""What a configuration promises its tenants and does not keep: said in plain lines when it starts, and by ``check``."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterator, Mapping
+
+from commonwatt.controlplane.preflight_engines import warning
+from commonwatt.model.admin_results import CheckLine
+from commonwatt.model.scenario import Scenario
+
+__all__ = ["broken_promises", "divides_by_weight", "shared_user"]
+
+_BY_WEIGHT = frozenset({"fair-share"})
+"""Solvers whose decisions depend on the tenants' weights."""
+
+
+def divides_by_weight(config: Scenario) -> bool:
+    """Whether the policy in force takes account of the tenants' weights."""
+    return config.policies[0].solver in _BY_WEIGHT
+
+
+def shared_user(config: Scenario) -> CheckLine | None:
+    """Return the warning that jobs can read what is the control plane's; ``None`` where there are none."""
+    if config.engine == "simulated":
+        return None
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        user = str(os.geteuid())
+    where = "" if config.engine == "local" else ", on every node that sees these files"
+    found = (
+        f"all jobs run as the user of this process ({user}): a job can read and change the store and what other jobs "
+        f"write{where}, and so become an operator"
+    )
+    advice = "let only people submit who may be operators; keep the store in a database that jobs cannot reach"
+    return warning("users", found, advice)
+
+
+def broken_promises(config: Scenario, weights: Mapping[str, float]) -> Iterator[CheckLine]:
+    """Yield a warning for each promise to tenants of these *weights* that nothing keeps."""
+    solver = config.policies[0].solver
+    if len(set(weights.values())) > 1 and not divides_by_weight(config):
+        shown = ", ".join(f"{name} {weight:g}" for name, weight in sorted(weights.items())[:5])
+        yield warning(
+            "weights", f"tenants have different weights ({shown}), and solver {solver} ignores them",
+            f"use a solver that divides by weight ({', '.join(sorted(_BY_WEIGHT))}), or equal weights",
+        )  # fmt: skip
+    if len(weights) > 1 and (line := shared_user(config)) is not None:
+        yield line
+    unlimited = sorted(name for name in weights if config.live.limits_of(name).tardiness_weight is None)
+    if len(weights) > 1 and unlimited:
+        yield warning(
+            "urgency", f"the tardiness weight of a job is whatever its owner writes ({', '.join(unlimited[:5])})",
+            "set live.limits.tardiness_weight, tardiness_budget and due_after_s",
+        )  # fmt: skip

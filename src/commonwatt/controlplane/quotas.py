@@ -1,0 +1,140 @@
+"""Limits of what tenants have at once and use in a period: which jobs may not start, why, and what makes room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from commonwatt.control.controller import Controller
+from commonwatt.control.events import Event, EventKind
+from commonwatt.control.quotas import Quota, Use
+from commonwatt.control.scheduling import JobCondition
+from commonwatt.model.live import LiveSpec, TenantLimits
+from commonwatt.model.units import NANO, plural
+from commonwatt.store.controller_store import ControllerStore, Tick
+
+__all__ = ["SETTING", "Quotas", "period_of"]
+
+SETTING = "budget_period"
+_UJ_PER_KWH, _US_PER_HOUR = 3.6e12, 3.6e9
+
+Usage = Mapping[str, int | None]
+"""What a tenant has used, by column of the ledger; ``None``: unknown."""
+
+
+def period_of(now_s: float, kind: Literal["day", "week", "month"]) -> tuple[float, float]:
+    """Return when the period began that *now_s* is in, and when it ends; seconds since 1970, by the calendar in UTC."""
+    today = datetime.fromtimestamp(now_s, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    if kind == "day":
+        begin, end = today, today + timedelta(days=1)
+    elif kind == "week":
+        begin = today - timedelta(days=today.weekday())
+        end = begin + timedelta(days=7)
+    else:
+        begin = today.replace(day=1)
+        end = (begin + timedelta(days=32)).replace(day=1)
+    return begin.timestamp(), end.timestamp()
+
+
+@dataclass
+class Quotas:
+    """Keeps a controller from starting jobs of tenants that have as much as they may have.
+
+    Running jobs are left alone: a budget that is used up keeps others from starting until the next period. It counts
+    from the beginning of the period, or from when the store first saw a budget.
+    """
+
+    live: LiveSpec
+    store: ControllerStore
+    controller: Controller
+    _why: dict[int, str] = field(default_factory=dict)  # of jobs that may not start: the reason, by handle
+    _end_s: float | None = None  # of the period, while a budget is used up
+
+    def next_s(self) -> float | None:
+        """When jobs may start that may not now, though nothing happens before."""
+        return self._end_s
+
+    def look(self, tick: Tick, now_s: float) -> bool:
+        """Mark the jobs that may not start now; the log says why, once. Returns whether they are others than before."""
+        names = list(self.controller.registry.tenants)
+        limits = {name: found for name in names if (found := self.live.limits_of(name)).of_running}
+        self.controller.quotas = {name: Quota(of.running_jobs, of.gpus) for name, of in limits.items()}
+        used_up = dict(self._used_up(limits, tick, now_s))
+        marked: dict[int, str] = {}
+        use, jobs = self.controller.use_of_tenants(), self.controller.registry
+        tenant = jobs.job("tenant")
+        for handle in sorted(jobs.active - jobs.nodes.keys()) if limits else ():
+            name = names[int(tenant[handle])]
+            if name not in limits:
+                continue
+            why = used_up.get(name) or self._beyond(name, limits[name], use.get(name, Use()), self._least(handle))
+            if why is not None:
+                marked[handle] = why[0]
+                self._say(handle, *why, now_s)
+        for handle in self._why.keys() - marked.keys():
+            self.controller.explain_again(handle)
+            self.controller.decide_anew()
+        self.controller.scheduling.mark_only(marked, JobCondition.QUOTA)
+        others = marked.keys() != self._why.keys()
+        self._why = marked
+        return others
+
+    def _say(self, handle: int, reason: str, sentence: str, now_s: float) -> None:
+        if self._why.get(handle) != reason:
+            name = self.controller.registry.names[handle]
+            event = Event(now_s, EventKind.WAITS, handle, reason=reason, text=f"{name} waits: {sentence}")
+            self.controller.log.append(event)
+
+    def _least(self, handle: int) -> int:
+        """Return the fewest GPUs a job can run with."""
+        jobs = self.controller.registry
+        first, count = int(jobs.job("first")[handle]), int(jobs.job("count")[handle])
+        rows = slice(first, first + count)
+        return int((jobs.row("width")[rows] * jobs.row("per_node")[rows]).min())
+
+    @staticmethod
+    def _beyond(name: str, limits: TenantLimits, use: Use, gpus: int) -> tuple[str, str] | None:
+        """Return why a job with so many GPUs would exceed the quota of its tenant; ``None`` if it would not."""
+        frees = "it can start when one of them ends"
+        if limits.running_jobs is not None and use.jobs >= limits.running_jobs:
+            has = plural(use.jobs, "running job")
+            return "quota", f"tenant {name} has {has} and may have {limits.running_jobs}; {frees}"
+        if limits.gpus is not None and use.gpus + gpus > limits.gpus:
+            needs = f"the job needs {gpus}"
+            return "quota", f"jobs of tenant {name} use {use.gpus} of {limits.gpus} GPUs, and {needs}; {frees}"
+        return None
+
+    def _used_up(
+        self, limits: Mapping[str, TenantLimits], tick: Tick, now_s: float
+    ) -> Iterator[tuple[str, tuple[str, str]]]:
+        """Yield the tenants that have used up a budget, each with the reason and a sentence."""
+        budgets = {name: found for name, found in limits.items() if found.has_budget}
+        self._end_s = None
+        if not budgets:
+            return
+        begin_s, end_s = period_of(now_s, self.live.budget_period)
+        used = self.store.tenant_usage()
+        before = self._before(used, tick, begin_s)
+        since, until = (datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d") for at_s in (begin_s, end_s))
+        for name, of in budgets.items():
+            for what, unit, budget, scale in (
+                ("gpu_us", "GPU h", of.gpu_hours, _US_PER_HOUR), ("energy_uj", "kWh", of.energy_kwh, _UJ_PER_KWH),
+                ("cost_n", "of electricity cost", of.cost, NANO),
+            ):  # fmt: skip
+                now, then = used.get(name, {}).get(what, 0), before.get(name, {}).get(what, 0)
+                if budget is None or now is None or then is None or (now - then) / scale < budget:
+                    continue
+                self._end_s = end_s
+                spent = f"has used {(now - then) / scale:.6g} of {budget:g} {unit} since {since}"
+                yield name, ("budget", f"tenant {name} {spent}; the next period begins on {until} (UTC)")
+                break
+
+    def _before(self, used: Mapping[str, Usage], tick: Tick, begin_s: float) -> Mapping[str, Usage]:
+        """Return what tenants had used when the period began; written down when a new one begins."""
+        kept = self.store.settings().get(SETTING)
+        if kept is None or kept["since_s"] < begin_s:
+            kept = tick.settings[SETTING] = {"since_s": begin_s, "used": {name: dict(of) for name, of in used.items()}}
+        found: Mapping[str, Usage] = kept["used"]
+        return found
