@@ -108,6 +108,7 @@ def test_a_job_is_given_its_gpus_and_its_output_is_kept(folder):
     assert "done\n" in [log.read_text() for log in folder.glob("runs/*/output.log")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "change", "outcome"), [("broken", JobEnded, Outcome.FAILED), ("mute", JobEnded, Outcome.COMPLETED)]
 )
@@ -121,12 +122,13 @@ def test_the_exit_code_decides_and_silence_is_no_failure(folder, name, change, o
     assert engine.progress(np.array([0])).done_epochs[0] == 1
 
 
-def test_a_program_that_is_not_there_is_an_interruption_with_its_cause(folder):
+def test_a_program_that_is_not_there_has_failed_with_its_cause(folder):
     engine = engine_on(folder)
     engine.apply([Start(0, "missing", (0,), 1)])
     (seen,) = until(engine.poll)
-    assert isinstance(seen, JobInterrupted)
-    assert "No such file" in seen.cause
+    assert isinstance(seen, JobEnded)
+    assert (seen.outcome, seen.reason) == (Outcome.FAILED, "command-not-found")
+    assert seen.cause == "its command was not found: /no/such/program"
     engine.apply([Start(1, "j1", (0,), 2)])  # its GPUs are free again
 
 
@@ -141,6 +143,7 @@ def test_a_job_that_does_not_listen_is_killed_after_the_grace_time(folder):
     until(lambda: not alive(runner))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deaf", [False, True])
 def test_a_run_longer_than_its_time_limit_has_failed_and_says_so(folder, deaf):
     command = "trap '' TERM; sleep 600 & wait; sleep 600" if deaf else "trap 'exit 0' TERM; sleep 600 & wait"

@@ -253,7 +253,8 @@ def test_no_wait_is_longer_than_the_system_can_count(folder, monkeypatch):
     told = runner._Signals.__new__(runner._Signals)
     told.stop_s, told.job, told.woken = None, None, os.eventfd(1, os.EFD_NONBLOCK)
     monkeypatch.setattr(Poll, "poll", lambda _, milliseconds: (asked.append(milliseconds), job.kill(), job.wait()))
-    assert not runner._wait(job, told, {"limit_s": 90 * 86_400.0, "grace_s": 1.0}, folder / "end.json")
+    output = runner._Output(-1, None, 0)
+    assert not runner._wait(job, told, {"limit_s": 90 * 86_400.0, "grace_s": 1.0}, folder / "end.json", output)
     assert len(asked) == 2
     assert max(asked) < 2**31
 

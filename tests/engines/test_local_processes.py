@@ -255,6 +255,7 @@ def test_all_a_job_started_has_the_grace_time_not_only_its_first_process(folder)
     assert (folder / "jobs" / "1" / "snapshot").exists()
 
 
+@pytest.mark.slow
 def test_orphans_that_end_by_themselves_do_not_pile_up(folder):
     source = (
         "import os, subprocess, sys, time; from pathlib import Path\n"

@@ -1,5 +1,7 @@
 """The simulated engine: the contract, and exact traces of tiny scenarios."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -44,6 +46,31 @@ def test_events_at_one_time_go_by_priority_then_by_sequence():
     queue.push(5.0, Priority.JOB_END, 3)
     queue.push(4.0, Priority.POWER, 4)
     assert [queue.pop().subject for _ in range(4)] == [4, 2, 3, 1]
+
+
+def test_the_view_of_the_nodes_is_of_this_moment_whatever_was_asked_before():
+    """Nodes go to sleep and wake, each of which takes a while; one engine is asked all the time, one only now."""
+    sleep = PowerState(name="sleep", power_w=5, enter_s=30, wake_s=70)
+    spec = NodeSpec(name="n", count=4, gpu_type="V100", gpus=2, idle_w=100, gpu_w=100, states=(sleep,))
+    cluster = Cluster.of([spec])
+    table = JobArrays.of([Job(f"j{j}", "t", 0.0, math.inf, 0.0, {"V100": {1: 90.0 + j}}) for j in range(4)])
+    outages = (Outage(3, 150, 400),)
+
+    def seen(moments, upto_s):
+        engine = SimulatedEngine(cluster, table, World(unused_state="sleep", unused_after_s=20.0, outages=outages))
+        for time_s in range(0, upto_s + 1, 10):
+            engine.advance(float(time_s))
+            engine.poll()
+            if time_s in (60, 200):
+                engine.apply([Start(time_s // 100, f"j{time_s // 100}", (time_s // 100,), 1)])
+            if time_s in moments or time_s == upto_s:
+                view = engine.nodes()
+        return view
+
+    for upto_s in range(0, 500, 10):
+        often, once = seen(range(0, 500, 10), upto_s), seen((), upto_s)
+        for name, values in vars(often).items():
+            assert values is None or values.tolist() == vars(once)[name].tolist(), (name, upto_s)
 
 
 def test_trace_of_a_preemption():

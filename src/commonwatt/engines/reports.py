@@ -74,7 +74,8 @@ class Reports:
         self._epochs[handle] = work.epochs
         own = self._jobs / str(handle)
         try:
-            own.mkdir(parents=True, exist_ok=True)
+            self._jobs.mkdir(parents=True, exist_ok=True)
+            own.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             msg = f"start {name}: the folder {own} cannot be made: {error.strerror}"
             raise (EngineDownError if error.errno in _OURS else EngineError)(msg) from error
@@ -129,8 +130,7 @@ class Reports:
             self._settled[spec.handle] = (epochs, epochs)
             return JobEnded(spec.handle, end.at_s, Outcome.COMPLETED, end.cause)
         self._settled[spec.handle] = self._reported(spec.handle)
-        reason = "time-limit" if end.over_limit else ""
-        return JobEnded(spec.handle, end.at_s, Outcome.FAILED, end.cause, reason)
+        return JobEnded(spec.handle, end.at_s, Outcome.FAILED, end.cause, end.reason)
 
     def interrupted(self, spec: RunSpec, at_s: float, ran_s: float | None = None) -> float:
         """Fall back to the job's last snapshot; returns the seconds of this run's work that a restart repeats.

@@ -125,4 +125,6 @@ class RunPlanner:
             node_names=tuple(self.cluster.names[n] for n in command.nodes),
             epochs=work.epochs,
             mark=work.mark,
+            output_bytes=work.output_bytes,
+            reserve_bytes=work.reserve_bytes,
         )

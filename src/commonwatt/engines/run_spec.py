@@ -45,6 +45,8 @@ class JobWork:
         Container image it runs in, by the site's runtime; none if not given.
     time_limit_s
         Longest time one run of it may take; seconds, unlimited if not given.
+    output_bytes, reserve_bytes
+        Most output that is kept of a run, unlimited if not given; and the space to leave free where it is kept.
     mark
         Tells it from another job of the same number, where a store is older than the engine's records.
     """
@@ -57,6 +59,8 @@ class JobWork:
     image: str | None = None
     time_limit_s: float | None = None
     mark: str = ""
+    output_bytes: int | None = None
+    reserve_bytes: int = 0
 
 
 def mark_of(submit_s: float) -> str:
@@ -86,6 +90,8 @@ class RunSpec:
     node_names: tuple[str, ...] = ()  # identify the nodes when the configuration has changed
     epochs: float | None = None  # of the job
     mark: str = ""  # of its ``JobWork``
+    output_bytes: int | None = None  # most output to keep: the end of it
+    reserve_bytes: int = 0  # space to leave free where the output is
 
     def placed(self, names: Sequence[str]) -> RunSpec:
         """Return the spec with nodes by their index in *names*; with no nodes, if one of them is not there."""

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from commonwatt.control.engine import JobInterrupted, MeterMark, Outcome, RecordedRun, Start
+from commonwatt.control.engine import JobEnded, JobInterrupted, MeterMark, Outcome, RecordedRun, Start
 from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.slurm.commands import Slurm
@@ -39,11 +39,14 @@ class Pretended(Slurm):
         if self.down:
             raise EngineDownError("no answer")
 
-    def nodes(self):
+    def nodes(self, *, plain=False):
         states = {name: {"idle", "powered_down"} if name in self.off else {"idle"} for name in ("n-1", "n-2")}
         return [SlurmNode(name, frozenset(said), {"V100": 2}, {}, 8, 0) for name, said in states.items()]
 
-    def jobs(self, user=None):
+    def has(self, job):
+        return job in {one.id for one in self.jobs()}
+
+    def jobs(self, user=None, *, plain=False):
         return [
             SlurmJob(100 + int(handle[1:]), user, state, 1, "None", comment_of(self.identity, int(handle[1:]), 1))
             for handle, state in self.states.items()
@@ -128,7 +131,8 @@ def test_a_job_is_found_running_if_its_end_is_yet_to_be_told(left, engine_over, 
     slurm = Pretended(tmp_path, **({} if state is None else {"j1": state}))
     engine = engine_over(slurm, now_s=lambda: time.time() - set_back_s)
     assert engine.recorded_runs() == [RecordedRun(1, 1, (0,) if runs else (), 1 if runs else 0)]
-    assert [type(change) for change in engine.poll()] == ([] if runs else [JobInterrupted])
+    kind = JobEnded if state == "CANCELLED" else JobInterrupted  # by somebody else, as far as is known
+    assert [type(change) for change in engine.poll()] == ([] if runs else [kind])
 
 
 @pytest.mark.parametrize(
@@ -162,7 +166,7 @@ def test_with_a_real_slurm_a_job_that_has_ended_is_charged_nothing(site, slurm, 
     first.apply([Start(1, "one", (0,), 1), Start(2, "two", (1,), 2)])
     until((tmp_path / "runs" / "2-1" / "runner.json").exists)
     site.ask("scancel", *site.ask("squeue", "--noheader", "--format=%A").split())
-    assert [type(change) for change in ends(first, 2)] == [JobInterrupted] * 2
+    assert [type(change) for change in ends(first, 2)] == [JobEnded] * 2
     for _ in range(2):  # well within the time in which a record may be late
         engine = engine_over(slurm, since=first.marks())
         assert engine.recorded_runs() == [RecordedRun(1, 1, (), 0), RecordedRun(2, 1, (), 0)]

@@ -54,9 +54,34 @@ def test_nodes_are_read_from_the_json_of_any_version(raw):
     assert node.out
 
 
+JOB_HEADER = "f00d|JOBID|USER|STATE|CPUS|REASON|COMMENT\n"
+NODE_HEADER = "NODELIST|STATECOMPLETE|GRES|GRES_USED|CPUS(A/I/O/T)|AVAIL_FEATURES|\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "\n", "slurm_load_jobs error\n", "f00d|8|bob|RUNNING|1|None|\n", JOB_HEADER.replace("f00d", "beef"),
+        JOB_HEADER.strip(), JOB_HEADER + "f00d|8|bob|RUNN", JOB_HEADER + "f00d|8|bob|RUNNING\n",
+        JOB_HEADER + "f00d|x|bob|RUNNING|1|None|\n", "warning: old\n" + JOB_HEADER,
+    ],
+)  # fmt: skip
+def test_plain_output_that_cannot_be_read_is_no_empty_queue(text):
+    with pytest.raises(ValueError, match=r"no list of jobs|no job"):
+        jobs_of_text(text, "f00d")
+    assert jobs_of_text(JOB_HEADER, "f00d") == []
+
+
+@pytest.mark.parametrize("text", ["", "sinfo: error\n", NODE_HEADER.strip(), NODE_HEADER + "a|idle\n"])
+def test_plain_output_that_cannot_be_read_is_no_cluster_without_nodes(text):
+    with pytest.raises(ValueError, match=r"no list of nodes|no node"):
+        nodes_of_text(text)
+    assert nodes_of_text(NODE_HEADER) == []
+
+
 def test_nodes_are_read_from_plain_output_once():
     line = "a|mixed+drain|gpu:v100:4(S:0-1)|gpu:v100:2(IDX:0-1),shard:0|3/13/0/16|big,new|\n"
-    assert nodes_of_text(2 * line) == nodes_of_json(json.dumps({"nodes": [OLD_NODE]}))
+    assert nodes_of_text(NODE_HEADER + 2 * line) == nodes_of_json(json.dumps({"nodes": [OLD_NODE]}))
 
 
 @pytest.mark.parametrize(
@@ -72,12 +97,13 @@ def test_a_list_that_is_none_is_never_an_empty_one(text):
         jobs_of_json(text)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=60))
 @example("\n9|ann|RUNNING|1|None|commonwatt me:1 5 1")
 @example("\r\nab12|9|ann|RUNNING|1|None|commonwatt me:1 5 1")
 def test_nobody_elses_comment_becomes_a_job_of_ours(comment):
     line = f"f00d|8|bob|RUNNING|1|None|{comment}\nf00d|9|ann|PENDING|2|Resources|commonwatt me:1 4 2\n"
-    ours = [job for job in jobs_of_text(line, "f00d") if job.user == "ann"]
+    ours = [job for job in jobs_of_text(JOB_HEADER + line, "f00d") if job.user == "ann"]
     assert ours == [SlurmJob(9, "ann", "PENDING", 2, "Resources", "commonwatt me:1 4 2")]
 
 

@@ -341,7 +341,9 @@ def test_as_long_as_slurm_has_it_a_job_has_not_ended(tmp_path, state):
 def test_a_look_from_before_a_submission_says_nothing_of_it(tmp_path):
     run = run_in(tmp_path)
     assert run.ended(None, lag_s=0.0, seen_s=run.waiting_s - 1.0) is None
-    assert run.ended(None, lag_s=0.0, seen_s=run.waiting_s + 1.0) is not None
+    assert run.ended(None, lag_s=0.0, seen_s=run.waiting_s + 1.0) is None  # nor is one look enough
+    assert run.ended(None, lag_s=0.0, seen_s=run.waiting_s + 1.0) is None
+    assert run.ended(None, lag_s=0.0, seen_s=run.waiting_s + 2.0) is not None
 
 
 def test_a_job_that_is_over_ends_no_other_run_of_the_same_number(tmp_path):
@@ -350,7 +352,8 @@ def test_a_job_that_is_over_ends_no_other_run_of_the_same_number(tmp_path):
     run = run_in(tmp_path)
     run.number, run.waiting_s = 6, 100.0
     assert run.ended(over, lag_s=0.0, seen_s=99.0) is None  # submitted since
-    assert run.ended(over, lag_s=0.0, seen_s=101.0).cause == "it is not in Slurm, and left no record"
+    assert run.ended(over, lag_s=0.0, seen_s=101.0) is None  # not seen, for the first time
+    assert run.ended(over, lag_s=0.0, seen_s=102.0).cause == "it is not in Slurm, and left no record"
     run = run_in(tmp_path / "b")
     run.number = 5
     assert run.ended(over, lag_s=0.0).cause == "completed, by Slurm's account"
@@ -369,7 +372,9 @@ class Listing(Slurm):
     def run(self, program, *arguments):
         self.asked.append((program, *arguments))
         mark = arguments[-1].partition("=")[2].partition("|")[0]
-        return "".join(f"{mark}|{row}\n" for row in self.rows) if program == "squeue" else ""
+        if program == "sinfo":
+            return "NODELIST|STATECOMPLETE|GRES|GRES_USED|CPUS(A/I/O/T)|AVAIL_FEATURES|\n"
+        return "".join(f"{mark}|{row}\n" for row in ("JOBID|USER|STATE|CPUS|REASON|COMMENT", *self.rows))
 
 
 def test_a_run_that_slurm_has_twice_is_the_last_that_is_not_over_and_the_others_are_swept_out(tmp_path):
@@ -434,7 +439,8 @@ def test_a_job_slurm_puts_back_into_its_queue_is_taken_out_of_it(tmp_path):
 
 
 def test_a_change_nobody_asked_for_is_told_with_its_cause(site, slurm, settings, tmp_path):
-    """Cancelled by somebody else: interrupted; it can be started again."""
+    """Cancelled by somebody else, where that queues it again: interrupted; it can be started again."""
+    settings = dataclasses.replace(settings, requeue_cancelled=True)
     engine = SlurmEngine(contract_cluster(), tmp_path, lambda name: sleeper(), slurm=slurm, settings=settings)
     engine.apply([Start(1, "j", (0,), 1)])
     until((tmp_path / "runs" / "1-1" / "runner.json").exists)

@@ -222,9 +222,6 @@ class LocalEngine(LiveEngine):
         gpus = ",".join(str(slot) for row in slots for slot in row)
         visible = {"CUDA_VISIBLE_DEVICES": gpus, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         spec = self._planner.spec(command, tuple(slots), visible)
-        if not Path(spec.folder).is_dir():
-            msg = f"start {command.name}: its folder {spec.folder} does not exist"
-            raise EngineError(msg)
         folder = RunFolder.create(self._state / "runs", spec)
         self._history.add(spec)
         for n in command.nodes:

@@ -36,6 +36,7 @@ __all__ = ["End", "Processes", "RunFolder"]
 log = logging.getLogger("commonwatt.engine")
 
 _NAME = re.compile(r"[0-9]{1,18}-[0-9]{1,9}")
+_REASONS = frozenset({"command-not-found", "no-folder", "not-executable", "time-limit"})
 _MOST_BYTES = 65_536
 _MOST_SPEC_BYTES = 64 << 20  # it has the job's command and environment
 
@@ -50,6 +51,7 @@ class End:
     cause: str
     ran_s: float | None = None  # by a monotonic clock
     over_limit: bool = False  # of time
+    reason: str = ""  # typed, if it is known: time-limit, command-not-found, not-executable, no-folder
 
     def timely(self, spec: RunSpec, now_s: float) -> End:
         """Return the end at a time between the start and now, whatever the clock was when it was written."""
@@ -83,7 +85,7 @@ class RunFolder:
         folder = cls(runs / f"{spec.handle}-{spec.attempt}")
         try:
             runs.mkdir(mode=0o700, parents=True, exist_ok=True)  # for us alone: a spec contains the job's environment
-            folder.path.mkdir(exist_ok=True)  # it exists if an earlier spec could not be written
+            folder.path.mkdir(mode=0o700, exist_ok=True)  # it exists if an earlier spec could not be written
             write_record(folder.path / "run.json", asdict(spec))
         except OSError as error:
             msg = f"start {spec.name}: its records cannot be written: {error}"
@@ -130,7 +132,9 @@ class RunFolder:
         if not (code is None or _whole(code)) or not _finite(at_s) or not (ran_s is None or _finite(ran_s)):
             return None
         stopped, over_limit = bool(raw.get("stopped")), bool(raw.get("over_limit"))
-        return End(code, stopped, float(at_s), str(raw.get("cause", "")), ran_s, over_limit)
+        reason = "time-limit" if over_limit else str(raw.get("reason", ""))  # an earlier version's has no reason
+        reason = reason if reason in _REASONS else ""
+        return End(code, stopped, float(at_s), str(raw.get("cause", "")), ran_s, over_limit, reason)
 
     def finish(self, end: End) -> None:
         """Write down how the run ended, for a runner that cannot; raises ``EngineDownError`` if that fails."""

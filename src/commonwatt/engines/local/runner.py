@@ -8,6 +8,7 @@ end.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import json
 import math
@@ -26,11 +27,18 @@ __all__ = ["main"]
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_OVER_LIMIT = 124  # as timeout(1) does
+_OVER_LIMIT, _NOT_EXECUTABLE, _NOT_FOUND = 124, 126, 127  # as timeout(1) and shells do
+_OF_THE_JOB = frozenset({
+    errno.E2BIG, errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOEXEC,
+    errno.ENOTDIR,
+})  # fmt: skip
+"""Errors of a start that another attempt would repeat; others may be the machine's."""
 _AGAIN_S = 0.5  # how often to try to write down the end
 _TURN_S = 0.2  # how often to check whether the run before is gone
 _KILL_AGAIN_S = 0.05  # how often to look for processes that are left of a job
 _IN_VAIN = 20  # attempts before processes that cannot be killed are left alone
+_OUTPUT_S, _OUTPUT_MOST_S = 0.25, 5.0  # how often to look at how much was printed; less often while nothing is
+_LEAST_OUTPUT = 1_000_000
 _LONGEST_WAIT_S = 3600.0  # poll() takes milliseconds, 24.8 days at most
 
 
@@ -92,6 +100,47 @@ def _descendants() -> dict[int, int]:
             found[pid] = began[pid]
             at.append(pid)
     return found
+
+
+class _Output:
+    """The file a job prints to, of which the end is kept; the job appends to it all the while."""
+
+    def __init__(self, number: int, most: int | None, reserve: int) -> None:
+        self._number, self._most, self._reserve = number, most, reserve
+        self._size, self._next_s, self._pause_s = 0, time.monotonic(), _OUTPUT_S
+
+    def tend(self) -> float:
+        """Cut it if it is due and too long; returns when to look again, by the monotonic clock."""
+        now_s = time.monotonic()
+        if now_s < self._next_s or (self._most is None and not self._reserve):
+            return math.inf if self._most is None and not self._reserve else self._next_s
+        with suppress(OSError):
+            size, space = os.fstat(self._number).st_size, os.fstatvfs(self._number)
+            scarce = space.f_bavail * space.f_frsize < self._reserve
+            most = min(_LEAST_OUTPUT if scarce else size, self._most or size)
+            if size > most:
+                self._cut(size, most)
+            self._pause_s = _OUTPUT_S if size != self._size else min(_OUTPUT_MOST_S, 2 * self._pause_s)
+            self._size = size
+        self._next_s = now_s + self._pause_s
+        return self._next_s
+
+    def finish(self) -> None:
+        """Cut it once more, when the job has ended."""
+        self._next_s = 0.0
+        self.tend()
+
+    def _cut(self, size: int, most: int) -> None:
+        """Move the last half of *most* bytes to the beginning: this takes no space, which there may not be."""
+        begin = size - most // 2
+        note = f"[commonwatt: {begin} bytes of output before this line were dropped]\n".encode()
+        to = os.pwrite(self._number, note, 0)
+        while part := os.pread(self._number, 1 << 20, begin):
+            begin += len(part)
+            to += os.pwrite(self._number, part, to)
+            if begin >= size + most:
+                break  # it prints faster than this copies
+        os.ftruncate(self._number, to)
 
 
 class _Signals:
@@ -162,8 +211,9 @@ def main(folder: Path) -> int:
         return 1
     spec = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     began_s = time.monotonic()
-    code, cause, over_limit = _run(spec, folder, signals)
-    end = _end(code, signals, cause) | {"ran_s": time.monotonic() - began_s, "over_limit": over_limit}
+    code, cause, reason = _run(spec, folder, signals)
+    end = _end(code, signals, cause) | {"ran_s": time.monotonic() - began_s, "reason": reason}
+    end["over_limit"] = reason == "time-limit"
     while not (folder / "end.json").exists():  # else it was given up meanwhile
         try:
             _write(folder / "end.json", end)
@@ -208,10 +258,11 @@ def _await_turn(path: str, folder: Path, signals: _Signals) -> IO[str] | None:
     return None
 
 
-def _run(spec: dict[str, Any], folder: Path, signals: _Signals) -> tuple[int | None, str, bool]:
+def _run(spec: dict[str, Any], folder: Path, signals: _Signals) -> tuple[int | None, str, str]:
+    """Run the command; returns its exit code, the cause in words, and a typed reason (or "")."""
     turn = _await_turn(spec["lock"], folder, signals) if spec.get("lock") else None  # locked as long as we live
     if signals.stop_s is not None or (turn is None and spec.get("lock")):
-        return None, "stopped before it began", False
+        return None, "stopped before it began", ""
     _take_in_orphans()
     with (folder / "output.log").open("ab") as output:
         try:
@@ -226,24 +277,39 @@ def _run(spec: dict[str, Any], folder: Path, signals: _Signals) -> tuple[int | N
                 preexec_fn=_die_with_the_runner,  # noqa: PLW1509
             )
         except OSError as error:
-            return None, f"could not be started: {error}", False
+            return _refused(spec, error)
     signals.job = job
     try:
         began = {"runner_began": _began(os.getpid()), "job_began": _began(job.pid)}
         _write(folder / "runner.json", {"runner": os.getpid(), "job": job.pid, "boot": _boot(), **began})
     except OSError as error:
         _clear(job, signals)
-        return None, f"its records cannot be written: {error}", False
+        return None, f"its records cannot be written: {error}", ""
     if signals.stop_s is not None:
         signals.pass_on(signal.SIGTERM)
-    over = _wait(job, signals, spec, folder / "end.json")
-    code = _clear(job, signals)
+    with (folder / "output.log").open("r+b") as written:
+        kept = _Output(written.fileno(), spec.get("output_bytes"), spec.get("reserve_bytes") or 0)
+        over = _wait(job, signals, spec, folder / "end.json", kept)
+        code = _clear(job, signals)
+        kept.finish()
     if over:
-        return _OVER_LIMIT, f"its time limit of {spec['limit_s']:g} s was over", True
-    return code, f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}", False
+        return _OVER_LIMIT, f"its time limit of {spec['limit_s']:g} s was over", "time-limit"
+    return code, f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}", ""
 
 
-def _wait(job: subprocess.Popen[bytes], signals: _Signals, spec: dict[str, Any], end: Path) -> bool:
+def _refused(spec: dict[str, Any], error: OSError) -> tuple[int | None, str, str]:
+    """Return the end of a run whose command could not be started."""
+    in_folder = str(error.filename) == str(spec["folder"]) != str(spec["command"][0])
+    if error.errno not in _OF_THE_JOB or (in_folder and spec.get("lock")):  # this node may lack a shared folder
+        return None, f"could not be started: {error}", ""
+    if in_folder:
+        return _NOT_EXECUTABLE, f"its folder {spec['folder']} cannot be entered: {error.strerror}", "no-folder"
+    if error.errno == errno.ENOENT:
+        return _NOT_FOUND, f"its command was not found: {spec['command'][0]}", "command-not-found"
+    return _NOT_EXECUTABLE, f"its command cannot be run: {error}", "not-executable"
+
+
+def _wait(job: subprocess.Popen[bytes], signals: _Signals, spec: dict[str, Any], end: Path, output: _Output) -> bool:
     """Return when the job has ended, or has to be killed; returns whether its time limit was over.
 
     It has to be killed if it, or a process it started, does not end within its grace time after a stop was requested or
@@ -266,6 +332,7 @@ def _wait(job: subprocess.Popen[bytes], signals: _Signals, spec: dict[str, Any],
         if now_s >= kill_s or (look_s is not None and end.exists()):
             return warned
         next_s = min(kill_s if warned else min(over_s, kill_s), math.inf if look_s is None else now_s + look_s)
+        next_s = min(next_s, output.tend())
         waiting.poll(1000 * min(_LONGEST_WAIT_S, max(0.0, next_s - now_s)))
         signals.rest()
 

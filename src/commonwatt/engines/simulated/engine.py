@@ -29,11 +29,12 @@ from commonwatt.control.engine import (
     Stopped,
 )
 from commonwatt.engines.simulated.events import EventQueue, Priority, Scheduled
+from commonwatt.engines.simulated.host_gpus import HostGpus
 from commonwatt.engines.simulated.speeds import Speeds
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import EngineError
 from commonwatt.model.jobs import JobArrays
-from commonwatt.model.nodes import Cluster, PowerState
+from commonwatt.model.nodes import Cluster, Hosts, PowerState
 from commonwatt.model.units import MICRO
 
 __all__ = ["Outage", "SimulatedEngine", "World"]
@@ -55,7 +56,9 @@ class World:
     Attributes
     ----------
     restart_s
-        Time a job has its GPUs before it works, except at its first start.
+        Time a job has its GPUs before it works, if the job does not say; except at its first start.
+    first_start
+        Whether the first start takes it too.
     lose_work
         Whether stopping a job loses the work since its last snapshot; without, ANDREAS' own simulator.
     unused_state, unused_after_s
@@ -64,19 +67,24 @@ class World:
         Factor by which the real run time of each job exceeds that of its table, by row; none if empty.
     outages
         When nodes are down.
+    hosts
+        Nodes whose GPUs are on several hosts; ``None``: there are none.
     """
 
     restart_s: float = 0.0
+    first_start: bool = False
     lose_work: bool = True
     unused_state: str | None = "off"
     unused_after_s: float = 0.0
     slowdown: Floats = field(default_factory=lambda: np.zeros(0))
     outages: tuple[Outage, ...] = ()
+    hosts: Hosts | None = None
 
 
 @dataclass(slots=True)
 class _Running:
     handle: int
+    name: str
     nodes: tuple[int, ...]
     gpus_per_node: int
     version: int
@@ -114,9 +122,13 @@ class SimulatedEngine:
         self._left_s: Floats = np.full(len(cluster), -np.inf)  # when they last began to go to sleep
         self._changed_s: Floats = np.zeros(len(cluster))  # when they are asleep that are going to, or awake
         self._power_state: Ints = np.full(len(cluster), -1, dtype=np.int64)
+        self._moving: set[int] = set()  # nodes that may be changing their power state at this moment
+        self._view: NodeView | None = None  # as of the last change
         self._power_w: Floats = np.array([kind.idle_w for kind in self._kinds])
         self._nodes = [_Node(metered_s=now_s) for _ in self._kinds]
         self._started: set[int] = set()
+        hosts = {} if world.hosts is None else world.hosts.gpus
+        self._host_gpus = {n: HostGpus(hosts[name]) for n, name in enumerate(cluster.names) if name in hosts}
         self._version = 0
         for node in range(len(cluster)):
             self._left_alone(node)
@@ -133,9 +145,13 @@ class SimulatedEngine:
 
     def nodes(self) -> NodeView:
         """State of the nodes."""
-        wait_s = self._wait_s + np.maximum(0.0, self._changed_s - self.now_s)
-        wait_s = np.where(self._left_s < self.now_s, wait_s, 0.0)
-        return NodeView(self._usable.copy(), wait_s, self._power_state.copy())
+        if self._view is None or self._moving:
+            wait_s, moving = self._wait_s.copy(), np.fromiter(self._moving, dtype=np.int64, count=len(self._moving))
+            left_s, until_s = self._left_s[moving], self._changed_s[moving] - self.now_s
+            wait_s[moving] = np.where(left_s < self.now_s, wait_s[moving] + np.maximum(0.0, until_s), 0.0)
+            self._moving.difference_update(moving[(until_s <= 0) & (left_s < self.now_s)].tolist())
+            self._view = NodeView(self._usable.copy(), wait_s, self._power_state.copy())
+        return self._view
 
     def progress(self, handles: Ints) -> JobProgress:
         """Progress of *handles* now."""
@@ -154,7 +170,11 @@ class SimulatedEngine:
     def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
         """Execute *commands*; raises ``EngineError`` on one that is impossible."""
         stopped = []
+        waiting = [command for command in commands if isinstance(command, Start)] if self._host_gpus else []
         for command in commands:
+            if waiting and isinstance(command, Start):
+                self._enter_hosts(waiting)
+                waiting = []
             if isinstance(command, Stop):
                 stopped.append(self._stop(command.handle))
             elif isinstance(command, SetPower):
@@ -208,6 +228,18 @@ class SimulatedEngine:
 
     # -- jobs
 
+    def _enter_hosts(self, commands: Sequence[Start]) -> None:
+        """Choose the GPUs of jobs about to start on hosts; others whose GPUs per host change are started again."""
+        starting: dict[int, dict[int, int]] = {}
+        for command in commands:
+            if command.nodes[0] in self._host_gpus:
+                starting.setdefault(command.nodes[0], {})[command.handle] = command.gpus_per_node
+        for n, gpus in starting.items():
+            for handle in self._host_gpus[n].enter(gpus):
+                job = self._running[handle]
+                self._interrupt(job, stays=True)
+                self._start(Start(handle, job.name, job.nodes, job.gpus_per_node))
+
     def _start(self, command: Start) -> None:
         if command.handle in self._running:
             msg = f"start {command.name}: it is running already"
@@ -222,14 +254,17 @@ class SimulatedEngine:
         config = _config(table, row, kind.gpu_type, len(command.nodes) * command.gpus_per_node)
         own_w = table.config_gpu_w[config]
         ready_s = max(self._wake(n) for n in command.nodes)
-        work_from_s = ready_s + (self._world.restart_s if command.handle in self._started else 0.0)
+        again = self._world.first_start or command.handle in self._started
+        work_from_s = ready_s + (self._restart_s(table, row) if again else 0.0)
         slowdown = self._world.slowdown[row] if len(self._world.slowdown) else 1.0
         epochs = float(table.epochs[row])
-        epoch_s = float(table.config_time_s[config] / epochs * slowdown)
+        epoch_s = self._time_s(command, table, row, config) / epochs * float(slowdown)
         gpu_w = kind.gpu_w if np.isnan(own_w) else float(own_w)
         self._started.add(command.handle)
         self._version += 1
-        self._running[command.handle] = _Running(command.handle, command.nodes, command.gpus_per_node, self._version)
+        self._running[command.handle] = _Running(
+            command.handle, command.name, command.nodes, command.gpus_per_node, self._version
+        )
         self._speeds.work_from_s[command.handle] = work_from_s
         self._speeds.epoch_s[command.handle] = epoch_s
         self._speeds.epochs[command.handle] = epochs
@@ -241,6 +276,20 @@ class SimulatedEngine:
         left = epochs - self._speeds.base_epochs[command.handle]
         self._queue.push(work_from_s + left * epoch_s, Priority.JOB_END, command.handle, self._version)
 
+    def _restart_s(self, table: JobArrays, row: int) -> float:
+        own_s = table.restart_s[row] if len(table.restart_s) else np.nan
+        return self._world.restart_s if np.isnan(own_s) else float(own_s)
+
+    def _time_s(self, command: Start, table: JobArrays, row: int, config: int) -> float:
+        """Run time of the whole job where it starts."""
+        usual_s = float(table.config_time_s[config])
+        if self._world.hosts is None or command.nodes[0] not in self._host_gpus:
+            return usual_s
+        counts = self._host_gpus[command.nodes[0]].counts(command.handle)
+        return self._world.hosts.times_s.get(
+            (table.kinds[row], self._kinds[command.nodes[0]].gpu_type, counts), usual_s
+        )
+
     def _stop(self, handle: int) -> Stopped:
         job = self._running.get(handle)
         if job is None:
@@ -248,18 +297,20 @@ class SimulatedEngine:
             raise EngineError(msg)
         return Stopped(handle, self._interrupt(job))
 
-    def _interrupt(self, job: _Running) -> float:
-        """Take *job* off its nodes; returns the seconds of work lost."""
+    def _interrupt(self, job: _Running, *, stays: bool = False) -> float:
+        """Take *job* off its nodes, or (it *stays*) only stop it there; returns the seconds of work lost."""
         speeds = self._speeds
         done = float(speeds.done(job.handle, self.now_s))
         kept = float(speeds.kept(job.handle, self.now_s)) if self._world.lose_work else done
         lost_s = (done - kept) * float(speeds.epoch_s[job.handle])
-        self._vacate(job)
+        self._vacate(job, stays=stays)
         speeds.base_epochs[job.handle] = kept
         return lost_s
 
-    def _vacate(self, job: _Running) -> None:
+    def _vacate(self, job: _Running, *, stays: bool = False) -> None:
         del self._running[job.handle]
+        if job.nodes[0] in self._host_gpus and not stays:
+            self._host_gpus[job.nodes[0]].leave(job.handle)
         self._speeds.epoch_s[job.handle] = np.inf
         for n in job.nodes:
             self._meter(n)
@@ -338,6 +389,7 @@ class SimulatedEngine:
         node = self._nodes[n]
         self._meter(n)
         node.state = self._kinds[n].state(state)
+        self._moves(n)
         self._power_state[n] = self._kinds[n].states.index(node.state)
         self._left_s[n] = self.now_s
         node.changed_s = self.now_s + node.state.enter_s
@@ -359,10 +411,16 @@ class SimulatedEngine:
             else:
                 node.changed_s = self.now_s
             node.state = None
+            self._moves(n)
             self._power_state[n] = -1
             self._wait_s[n], self._changed_s[n] = 0.0, node.changed_s
             self._draw(n)
         return max(self.now_s, node.changed_s)
+
+    def _moves(self, n: int) -> None:
+        """Take note that the state of node *n* changes."""
+        self._view = None
+        self._moving.add(n)
 
     def _fail(self, n: int) -> None:
         node = self._nodes[n]
@@ -372,6 +430,7 @@ class SimulatedEngine:
             lost_s = self._interrupt(self._running[holder.handle])
             cause = f"node {self._cluster.names[n]} went down"
             self._changes.append(JobInterrupted(holder.handle, self.now_s, lost_s, cause))
+        self._moves(n)
         node.version, node.rousing, node.state, node.changed_s = -1, False, None, self.now_s
         self._power_w[n] = self._wait_s[n] = self._changed_s[n] = 0.0
         self._power_state[n] = -1
@@ -382,6 +441,7 @@ class SimulatedEngine:
         if self._nodes[n].outages:
             return
         self._meter(n)
+        self._moves(n)
         self._usable[n] = self._free[n] = self._kinds[n].gpus
         self._draw(n)
         self._left_alone(n)

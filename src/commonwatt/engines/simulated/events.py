@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 __all__ = ["EventQueue", "Priority", "Scheduled"]
 
@@ -18,15 +19,17 @@ class Priority(IntEnum):
     POWER = 3
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Scheduled:
-    """A future event; *subject* is the number of a job or node, *version* identifies stale events."""
+class Scheduled(NamedTuple):
+    """A future event, which sorts by time, priority and its unique *sequence*.
+
+    *subject* is the number of a job or node, *version* identifies stale events.
+    """
 
     time_s: float
     priority: Priority
     sequence: int
-    subject: int = field(compare=False)
-    version: int = field(compare=False, default=0)
+    subject: int
+    version: int = 0
 
 
 @dataclass

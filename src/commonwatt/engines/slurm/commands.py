@@ -63,27 +63,41 @@ class Slurm:
             msg = f"slurmctld does not answer ({' '.join(output.split())[:80]})"
             raise EngineDownError(msg)
 
-    def jobs(self, user: str | None = None) -> list[SlurmJob]:
+    def jobs(self, user: str | None = None, *, plain: bool = False) -> list[SlurmJob]:
         """Return the jobs of *user*, or of everybody, that Slurm has; also those that ended within its ``MinJobAge``.
+
+        With *plain*, JSON is not asked for. Raises ``EngineDownError`` on an answer that cannot be read.
 
         The JSON of Slurm 22.05 has everybody's jobs in any case, which takes time. Without ``--all``, jobs of a hidden
         partition are left out, even for their owner.
         """
         of = ["--states=all", "--all"] if user is None else ["--states=all", "--all", f"--user={user}"]
-        found = self._ask_json(("squeue", *of, "--json"), jobs_of_json)
+        found = None if plain else self._ask_json(("squeue", *of, "--json"), jobs_of_json)
         if found is None:
             mark = secrets.token_hex(4)
-            found = jobs_of_text(self.run("squeue", *of, "--noheader", f"--format={mark}|{JOB_FIELDS}"), mark)
+            command = ("squeue", *of, f"--format={mark}|{JOB_FIELDS}")
+            found = self._ask_text(command, lambda text: jobs_of_text(text, mark))
         return [job for job in found if user in (None, job.user)]
 
-    def nodes(self) -> list[SlurmNode]:
-        """Return all nodes of Slurm."""
-        found = self._ask_json(("sinfo", "--json"), nodes_of_json)
-        if found is None:  # since 23.11, they are there
+    def has(self, job: int) -> bool:
+        """Whether Slurm has a job of that number; only a plain no counts as one (else ``EngineDownError``)."""
+        done = self._run("scontrol", "--oneliner", "show", "job", str(job))
+        output, errors = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+        if done.returncode == 0 and output.startswith(f"JobId={job} "):
+            return True
+        if done.returncode and "Invalid job id specified" in errors:
+            return False
+        msg = f"scontrol: its answer about job {job} cannot be read: {' '.join((errors or output).split())[:80]!r}"
+        raise EngineDownError(msg)
+
+    def nodes(self, *, plain: bool = False) -> list[SlurmNode]:
+        """Return all nodes of Slurm; *plain* and errors as for ``jobs``."""
+        found = None if plain else self._ask_json(("sinfo", "--json"), nodes_of_json)
+        if found is None and not plain:  # since 23.11, they are there
             found = self._ask_json(("scontrol", "show", "nodes", "--json"), nodes_of_json)
         if found is not None:
             return found
-        return nodes_of_text(self.run("sinfo", "--noheader", "--all", "--Node", f"--Format={NODE_FIELDS}"))
+        return self._ask_text(("sinfo", "--all", "--Node", f"--Format={NODE_FIELDS}"), nodes_of_text)
 
     def reasons(self) -> dict[str, str]:
         """Return the reason of each node's state, by name, as it was set."""
@@ -163,6 +177,14 @@ class Slurm:
             return None
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
+
+    def _ask_text(self, command: Sequence[str], read: Callable[[str], list[_T]]) -> list[_T]:
+        """Ask for plain output; one that cannot be read, whatever the exit code says, is no answer."""
+        try:
+            return read(self.run(*command))
+        except ValueError as error:
+            msg = f"{command[0]}: its answer cannot be read: {error}"
+            raise EngineDownError(msg) from error
 
     def _run_lenient(self, program: str, *arguments: str) -> None:
         try:

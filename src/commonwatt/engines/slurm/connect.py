@@ -39,6 +39,7 @@ def open_slurm(
         options=(*partition, *spec.options),
         cpus_per_gpu=spec.cpus_per_gpu,
         power=spec.power,
+        requeue_cancelled=spec.on_scancel == "requeue",
         python=spec.python,
         grace_s=spec.grace_s,
         start_s=spec.start_s,

@@ -41,10 +41,12 @@ from commonwatt.engines.slurm.node_control import Allocations, Drains, NodePower
 from commonwatt.engines.slurm.run import (
     SlurmRun,
     await_end,
+    cancelled_by_others,
     change_of,
     comment_of,
     evicted,
     kill_overdue,
+    note_cancel,
     unplaced_runs,
 )
 from commonwatt.engines.slurm.settings import GONE_S, SlurmSettings, prepare, submission
@@ -116,7 +118,8 @@ class SlurmEngine(LiveEngine):
             look_s=self._settings.runner_look_s, locked=True,
         )  # fmt: skip
         self._changes: list[Change] = []
-        self._snapshot: SlurmSnapshot | None = None
+        self._snapshot: SlurmSnapshot | None = None  # none while it is known to be outdated
+        self._last: SlurmSnapshot | None = None
         self._metered: list[tuple[bool, bool]] = [(False, False)] * len(cluster)  # waking, asleep
         self._identity, self._script = prepare(self._state, self._settings, cluster.names)
         self._drains = Drains(self._slurm, cluster.names, self._identity)
@@ -137,7 +140,10 @@ class SlurmEngine(LiveEngine):
         for handle, run in list(self._runs.items()):
             if (end := self._end(run, snapshot)) is not None:
                 self._vacate(handle)
-                self._changes.append(change_of(run, self._reports.change(run.spec, end, begun=run.folder.begun(end))))
+                change = change_of(run, self._reports.change(run.spec, end, begun=run.folder.begun(end)))
+                if not self._settings.requeue_cancelled:
+                    change = cancelled_by_others(run, snapshot.job_of(run.spec), change)
+                self._changes.append(change)
                 self._snapshot = None  # its GPUs may still be in use there
         self._sweep(snapshot)
         changes, self._changes = self._changes, []
@@ -319,6 +325,7 @@ class SlurmEngine(LiveEngine):
             if run.deferred:
                 self._submit_deferred(run, snapshot)
             elif job is not None and run.misplaced(job, self._settings.start_s):
+                run.note_cancel()
                 self._slurm.cancel([job.id])
 
     def _submit_deferred(self, run: SlurmRun, snapshot: SlurmSnapshot) -> None:
@@ -339,8 +346,10 @@ class SlurmEngine(LiveEngine):
     def _sweep(self, snapshot: SlurmSnapshot) -> None:
         """Cancel our jobs in Slurm that were given up, such as a submission whose answer never came."""
         wanted = {(run.spec.handle, run.spec.attempt) for run in self._runs.values()}
-        given_up = (job.id for run, job in snapshot.jobs.items() if not job.over and run not in wanted)
-        if stray := [*snapshot.doubled, *given_up]:
+        given_up = {run: job.id for run, job in snapshot.jobs.items() if not job.over and run not in wanted}
+        for handle, attempt in given_up:
+            note_cancel(self._state / "runs" / f"{handle}-{attempt}")
+        if stray := [*snapshot.doubled, *given_up.values()]:
             with suppress(EngineDownError):
                 self._slurm.cancel(stray)
 
@@ -349,7 +358,7 @@ class SlurmEngine(LiveEngine):
     def _look(self, age_s: float = 0.0) -> SlurmSnapshot:
         """Return a snapshot of at most this age; overdue jobs are killed."""
         if self._snapshot is None or time.monotonic() > self._snapshot.at_s + age_s:
-            snapshot = look(self._slurm, self._identity)
+            snapshot = look(self._slurm, self._identity, self._last, self._runs.values())
             for n in range(len(self._cluster)):
                 node = self._allocations.node(n, snapshot)
                 power = (self._power.waking(n, node), node is not None and "powered_down" in node.states)
@@ -361,7 +370,7 @@ class SlurmEngine(LiveEngine):
                 if job is not None and not job.over:  # it ended before we began, and still has its GPUs
                     self._meter(run.spec.nodes)
                     self._allocations.enter(run)
-            self._snapshot = snapshot
+            self._snapshot = self._last = snapshot
             kill_overdue(self._runs.values(), snapshot.job_of, self._slurm, self._settings)
         return self._snapshot
 

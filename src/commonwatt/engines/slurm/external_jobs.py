@@ -14,6 +14,7 @@ from commonwatt.control.external_jobs import ExternalJob
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.parsing import host_names
 from commonwatt.engines.slurm.snapshot import own_jobs
+from commonwatt.model.errors import EngineDownError
 
 __all__ = ["FIELDS", "external_jobs", "parse_external_jobs"]
 
@@ -41,7 +42,11 @@ def external_jobs(slurm: Slurm, identity: str) -> list[ExternalJob]:
     """Ask Slurm for the jobs that do not carry our *identity*; raises ``EngineError`` if it does not answer."""
     slurm.ping()
     own = {job.id for _, job in own_jobs(slurm, identity)}
-    return parse_external_jobs(slurm.run("squeue", "--states=all", "--all", "--noheader", f"--Format={FIELDS}"), own)
+    text = slurm.run("squeue", "--states=all", "--all", f"--Format={FIELDS}")
+    if not text.startswith("JOBID") or not text.endswith("\n"):
+        msg = f"squeue: its answer cannot be read: no list of jobs: {text.strip()[:80]!r}"
+        raise EngineDownError(msg)
+    return parse_external_jobs(text, own)
 
 
 def parse_external_jobs(text: str, own: Collection[int]) -> list[ExternalJob]:

@@ -34,7 +34,7 @@ def host_names(text: str) -> tuple[str, ...]:
     names: list[str] = []
     for word in _WORD.findall(text):
         pieces = [[plain] if plain else _numbers(ranges) for ranges, plain in _PIECE.findall(word)]
-        names += map("".join, product(*pieces))
+        names += filter(None, map("".join, product(*pieces)))
     return tuple(names)
 
 
@@ -172,12 +172,22 @@ def jobs_of_json(text: str) -> list[SlurmJob]:
 
 
 def jobs_of_text(text: str, mark: str) -> list[SlurmJob]:
-    """Read ``squeue --noheader --format=MARK|JOB_FIELDS``; other lines are parts of comments."""
-    rows = (line.split("|", 6)[1:] for line in text.splitlines() if line.startswith(f"{mark}|"))
+    """Read ``squeue --format=MARK|JOB_FIELDS``; lines without the mark are parts of comments.
+
+    Raises ``ValueError`` unless a marked header comes first and the last line is whole: an empty list has a header.
+    """
+    lines = text.splitlines() if text.endswith("\n") else []
+    rows = [line.split("|", 6)[1:] for line in lines if line.startswith(f"{mark}|")]
+    header = rows[0] if rows and lines[0].startswith(f"{mark}|") else []
+    if len(header) != 6 or header[0].isdigit():
+        msg = f"no list of jobs: {text.strip()[:80]!r}"
+        raise ValueError(msg)
+    if wrong := next((row for row in rows[1:] if len(row) != 6 or not row[0].isdigit()), None):
+        msg = f"a line that is no job: {'|'.join(wrong)[:80]!r}"
+        raise ValueError(msg)
     return [
         SlurmJob(int(row[0]), row[1], row[2], _count(row[3]), row[4], "" if row[5] == "(null)" else row[5])
-        for row in rows
-        if len(row) == 6 and row[0].isdigit()
+        for row in rows[1:]
     ]
 
 
@@ -187,11 +197,20 @@ def nodes_of_json(text: str) -> list[SlurmNode]:
 
 
 def nodes_of_text(text: str) -> list[SlurmNode]:
-    """Read ``sinfo --noheader --Node --Format=NODE_FIELDS``; a node in several partitions is returned once."""
+    """Read ``sinfo --Node --Format=NODE_FIELDS``; a node in several partitions is returned once.
+
+    Raises ``ValueError`` unless a header comes first and each line has all fields.
+    """
+    rows = [[field.strip() for field in line.split("|")] for line in text.splitlines() if line.strip()]
+    if not rows or rows[0][0] != "NODELIST" or not text.endswith("\n"):
+        msg = f"no list of nodes: {text.strip()[:80]!r}"
+        raise ValueError(msg)
     found = {}
-    for line in text.splitlines():
-        fields = [field.strip() for field in line.split("|")]
+    for fields in rows:
         if len(fields) < 6:
+            msg = f"a line that is no node: {'|'.join(fields)[:80]!r}"
+            raise ValueError(msg)
+        if fields is rows[0]:
             continue
         name, state, gres, used, cpus, features = fields[:6]
         counts = [_count(part) for part in cpus.split("/")]

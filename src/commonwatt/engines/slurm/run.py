@@ -5,17 +5,23 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from commonwatt.control.engine import Change, JobInterrupted, JobLeft, Stopped
+from commonwatt.control.engine import Change, JobEnded, JobInterrupted, JobLeft, Outcome, Stopped
 from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.parsing import SlurmJob
 from commonwatt.engines.slurm.settings import GONE_S, SlurmSettings
 
-__all__ = ["SlurmRun", "await_end", "change_of", "comment_of", "evicted", "kill_overdue", "run_of", "unplaced_runs"]
+__all__ = [
+    "SlurmRun", "await_end", "cancelled_by_others", "change_of", "comment_of", "evicted", "kill_overdue", "note_cancel",
+    "run_of", "unplaced_runs",
+]  # fmt: skip
 
+_CANCELLED = "cancelled"
 _BLINK_S = 0.05
 _AGAIN_S = 1.0
 
@@ -28,6 +34,12 @@ _CAUSES = {
     "TIMEOUT": "Slurm ended it at the time limit of its partition",
 }
 _FAILURES = {"OUT_OF_MEMORY": (137, "it used more memory than Slurm gave it")}
+
+
+def note_cancel(run: Path) -> None:
+    """Write down, in the folder of a run, that we cancel it in Slurm."""
+    with suppress(OSError):
+        (run / _CANCELLED).touch(mode=0o600)
 
 
 def comment_of(identity: str, handle: int, attempt: int) -> str:
@@ -61,8 +73,8 @@ class SlurmRun:
         When it was first asked to stop.
     stop_cause
         Why we cancelled it in Slurm, if we did.
-    missing_s
-        Since when it is neither in Slurm, nor has a record of its end.
+    missing_s, missing_at_s
+        Since when it is neither in Slurm, nor has a record of its end; the snapshot that showed it first.
     waiting_s
         Since when it waits in Slurm's queue.
     killed_s
@@ -79,10 +91,28 @@ class SlurmRun:
     asked_s: float | None = None
     stop_cause: str = ""
     missing_s: float | None = None
+    missing_at_s: float = math.inf
     waiting_s: float = field(default_factory=time.monotonic)
     killed_s: float | None = None
     detached: bool = False
     now_s: Callable[[], float] = time.time
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Its handle and attempt."""
+        return self.spec.handle, self.spec.attempt
+
+    @property
+    def expected(self) -> bool:
+        """Whether Slurm should have it: it was submitted, and has no record of its end."""
+        return not self.deferred and self.folder.end() is None
+
+    def job_number(self) -> int | None:
+        """Return the number of its job in Slurm; an earlier process may have submitted it. ``None`` if unknown."""
+        if self.number is not None:
+            return self.number
+        names = (path.stem.removeprefix("slurm-") for path in self.folder.path.glob("slurm-*.log"))  # as submitted
+        return max((int(name) for name in names if name.isascii() and name.isdigit()), default=None)
 
     @property
     def killed(self) -> bool:
@@ -114,15 +144,24 @@ class SlurmRun:
         end = self.folder.end()
         if end is None:
             now_s = time.monotonic()
-            self.missing_s = self.missing_s or now_s
-            if now_s - self.missing_s < lag_s:
-                return None
+            if self.missing_s is None:
+                self.missing_s, self.missing_at_s = now_s, seen_s
+            if now_s - self.missing_s < lag_s or (job is None and seen_s <= self.missing_at_s < math.inf):
+                return None  # what Slurm does not list is given up after a second look only
             return self.give_up(_without_record(job, self.stop_cause, self.now_s()))
         if end.stopped or (self.killed and _killed(end)):
             return replace(end, stopped=True, cause=self.stop_cause or _stopped_by(job, end))
         if _killed(end) and job is not None and job.state in _CAUSES:  # by Slurm; its runner only saw the signal
             return replace(end, exit_code=None, cause=f"{_CAUSES[job.state]} ({job.state})")
         return end
+
+    def note_cancel(self) -> None:
+        """Write down, before it happens, that we cancel it in Slurm: an engine that comes later has to know."""
+        note_cancel(self.folder.path)
+
+    def cancelled_by_us(self) -> bool:
+        """Whether we stopped it, or cancelled it in Slurm, as far as is known."""
+        return bool(self.stop_cause) or self.asked_s is not None or (self.folder.path / _CANCELLED).exists()
 
     def misplaced(self, job: SlurmJob, start_s: float) -> bool:
         """Whether it has to be cancelled in Slurm's queue."""
@@ -170,6 +209,14 @@ def change_of(run: SlurmRun, change: Change) -> Change:
     return change
 
 
+def cancelled_by_others(run: SlurmRun, job: SlurmJob | None, change: Change) -> Change:
+    """Return the *change* to report of a run that somebody else cancelled in Slurm; any other as it is."""
+    if job is None or job.state != "CANCELLED" or not isinstance(change, JobInterrupted) or run.cancelled_by_us():
+        return change
+    cause = "it was cancelled in Slurm, not by commonwatt"
+    return JobEnded(change.handle, change.at_s, Outcome.CANCELLED, cause, "cancelled-in-slurm")
+
+
 def unplaced_runs(runs: Mapping[int, SlurmRun]) -> list[int]:
     """Return the jobs that run on nodes the configuration does not have (any more)."""
     return [handle for handle, run in runs.items() if not run.spec.nodes and run.folder.end() is None]
@@ -190,6 +237,8 @@ def kill_overdue(
     overdue = [run for run in asked if now_s > (run.asked_s or 0.0) + settings.kill_s]
     due = [(run, job) for run in overdue if (job := job_of(run.spec)) is not None and (job.allocated or job.completing)]
     if due:
+        for run, _ in due:
+            run.note_cancel()
         slurm.cancel([job.id for _, job in due])
     for run, _ in due:
         run.killed_s, run.stop_cause = now_s, run.stop_cause or "stopped"
@@ -219,6 +268,7 @@ def await_end(
             run.detached = True
             return None
         if job.state == "PENDING" or (now_s > kill_s and not run.killed):
+            run.note_cancel()
             slurm.cancel([job.id])
             run.killed_s, run.stop_cause = None if job.state == "PENDING" else now_s, run.stop_cause or "stopped"
         elif job.state == "RUNNING" and now_s > asked_s + _AGAIN_S:  # it was being launched and missed it

@@ -37,6 +37,8 @@ class SlurmSettings:
         CPUs requested with each GPU.
     power
         Whether nodes may be put to sleep; requires Slurm's power saving and an operator of Slurm.
+    requeue_cancelled
+        Whether a job that somebody else cancels in Slurm is queued again; if not, it is cancelled.
     python
         Python 3.9 or newer on the nodes, which runs the batch script.
     grace_s
@@ -58,6 +60,7 @@ class SlurmSettings:
     options: tuple[str, ...] = ()
     cpus_per_gpu: int = 1
     power: bool = False
+    requeue_cancelled: bool = False
     python: str = "/usr/bin/python3"
     grace_s: float = 30.0
     patience_s: float = 10.0

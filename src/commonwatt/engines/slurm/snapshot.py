@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.parsing import SlurmJob, SlurmNode
-from commonwatt.engines.slurm.run import run_of
+from commonwatt.engines.slurm.run import SlurmRun, run_of
+from commonwatt.model.errors import EngineDownError
 
 __all__ = ["NodeUse", "SlurmSnapshot", "look", "own_jobs"]
 
@@ -73,28 +74,55 @@ class SlurmSnapshot:
         return max(0, left)
 
 
-def own_jobs(slurm: Slurm, identity: str) -> list[tuple[tuple[int, int], SlurmJob]]:
+def own_jobs(slurm: Slurm, identity: str, *, plain: bool = False) -> list[tuple[tuple[int, int], SlurmJob]]:
     """Ask Slurm for all our jobs, each with its handle and attempt."""
-    tagged = ((run_of(identity, job.comment), job) for job in slurm.jobs(_user()))
+    tagged = ((run_of(identity, job.comment), job) for job in slurm.jobs(_user(), plain=plain))
     return [(run, job) for run, job in tagged if run is not None]
 
 
-def look(slurm: Slurm, identity: str) -> SlurmSnapshot:
+def look(
+    slurm: Slurm, identity: str, before: SlurmSnapshot | None = None, runs: Iterable[SlurmRun] = ()
+) -> SlurmSnapshot:
     """Ask Slurm for its nodes and for our jobs; raises ``EngineError`` if it does not answer.
 
     Nodes first: a job that starts in between is then not counted as an external one. Our jobs carry our identity and
     run as our user; if Slurm has a run twice, the one that is not over counts.
+
+    What was there *before*, or should be there as one of *runs*, and is missing, is asked for again in another form. A
+    job of a known number is gone once Slurm says so of that number; where its answers contradict each other, it counts
+    as not answering.
     """
     at_s = time.monotonic()
     slurm.ping()
     nodes = {node.name: node for node in slurm.nodes()}
+    if before is not None and before.nodes.keys() - nodes.keys():
+        nodes |= {node.name: node for node in slurm.nodes(plain=True)}
+        if not before.nodes.keys() & nodes.keys():
+            msg = f"sinfo: none of {len(before.nodes)} nodes is there any more, which is not believed"
+            raise EngineDownError(msg)
+    found = own_jobs(slurm, identity)
+    there = {run for run, _ in found}
+    if missing := [run for run in runs if run.key not in there and run.expected]:
+        again = own_jobs(slurm, identity, plain=True)
+        found += [(run, job) for run, job in again if run not in there]
+        there |= {run for run, _ in again}
+        _confirm(slurm, [run for run in missing if run.key not in there])
     jobs: dict[tuple[int, int], SlurmJob] = {}
     doubled = []
-    for run, job in sorted(own_jobs(slurm, identity), key=lambda tagged: (not tagged[1].over, tagged[1].id)):
-        if run in jobs and not jobs[run].over:
-            doubled.append(jobs[run].id)
-        jobs[run] = job
+    for key, job in sorted(found, key=lambda tagged: (not tagged[1].over, tagged[1].id)):
+        if key in jobs and not jobs[key].over:
+            doubled.append(jobs[key].id)
+        jobs[key] = job
     return SlurmSnapshot(at_s, nodes, jobs, tuple(doubled))
+
+
+def _confirm(slurm: Slurm, missing: Iterable[SlurmRun]) -> None:
+    """Raise ``EngineDownError`` if Slurm has a job that it left out of its list."""
+    for run in missing:
+        number = run.job_number()
+        if number is not None and slurm.has(number):
+            msg = f"squeue: it does not list job {number}, which Slurm has"
+            raise EngineDownError(msg)
 
 
 def _user() -> str:
