@@ -105,6 +105,7 @@ def longest_and_most(controller: Controller) -> tuple[dict[str, int], list[float
     return starts, ran_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", QUICK)
 @given(table=floods(), most=st.integers(1, 3), min_run_s=st.sampled_from([0.0, 450.0]))
 @settings(max_examples=12, deadline=None)
@@ -131,6 +132,7 @@ def test_limits_bind_where_a_job_is_stopped_again_and_again():
 # -- the reservation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preempt", [False, True])
 @pytest.mark.parametrize("solver", QUICK)
 def test_a_gang_among_small_jobs_starts_as_soon_as_what_ran_has_ended(solver, preempt):
@@ -144,6 +146,7 @@ def test_without_a_reservation_it_waits_for_the_last_of_them(solver):
     assert waits_s(controlled(hourly(40), solver, None, preempt=False))["gang"] > 35 * 3600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", QUICK)
 @given(table=floods(), after_s=st.sampled_from([0.0, 1000.0]), preempt=st.booleans(), limit=st.sampled_from([None, 2]))
 @settings(max_examples=15, deadline=None)
@@ -156,6 +159,7 @@ def test_nobody_starves(solver, table, after_s, preempt, limit):
         assert wait_s <= after_s + H_S + (rank + 1) * longest_s, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("knowledge", ["predicted", "none"])
 @pytest.mark.parametrize("solver", QUICK)
 @given(table=floods(), preempt=st.booleans())
@@ -168,6 +172,7 @@ def test_nobody_starves_whatever_is_believed_of_run_times(solver, knowledge, tab
         assert wait_s <= 1000.0 + H_S + (rank + 1) * longest_s, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", [*QUICK, "exact"])
 def test_a_certain_promise_is_kept_to_the_second(solver):
     """What is logged for the gang is when it starts, at the latest."""
@@ -235,6 +240,7 @@ class Idling:
                     self.beside.add(handle)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", [s for s in QUICK if s not in BACKFILL])  # which keep room for a reservation
 @given(table=thrifty_jobs(), most_s=st.sampled_from([0.0, 100.0, 1000.0]), preempt=st.booleans())
 @settings(max_examples=12, deadline=None)
@@ -245,6 +251,7 @@ def test_nobody_waits_beside_free_gpus_for_longer_than_the_limit(solver, table, 
     assert max(idling.waited_s.values(), default=0.0) <= (most_s + H_S if most_s else 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["lookahead", "local-search"])
 def test_without_the_limit_jobs_without_due_dates_wait_for_a_thrifty_type(solver):
     times = {"V100": {2: 5000.0}, "T4": {2: 10000.0}}

@@ -116,6 +116,7 @@ def test_rows_sum_to_the_meter_exactly(readings, losses):
     assert ledger.total() == ledger.meter
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=12)
 @given(
     seed=st.integers(0, 1000),

@@ -171,6 +171,7 @@ def test_what_always_holds(own, similar, said, seed):
     assert again == figures
 
 
+@pytest.mark.slow
 @given(
     alone_s=st.tuples(st.floats(1, 1e4), st.floats(1, 1e4)), fraction=st.floats(0, 1), ratio=st.floats(0.1, 10),
     known=st.sampled_from(CONFIGURATIONS),
@@ -198,6 +199,7 @@ odd_jobs = st.fixed_dictionaries(dict.fromkeys(TYPES, odd_rows))
 odd_powers = st.one_of(st.none(), st.floats(0, 1.7e308))
 
 
+@pytest.mark.slow
 @given(
     own=odd_jobs, similar=st.lists(odd_jobs, max_size=3), limit_s=st.floats(0),
     said=st.dictionaries(

@@ -71,6 +71,7 @@ def test_a_job_that_always_crashes():
     assert next_probe([V1, V2, V4], [], failed, {"V": 4}) is Unprofilable.CRASHED
 
 
+@pytest.mark.slow
 @given(
     allowed=st.lists(
         st.builds(Configuration, st.sampled_from("ABC"), st.integers(1, 16)), unique=True, min_size=1, max_size=12
@@ -140,6 +141,7 @@ def test_power_is_what_the_gpus_add():
     assert power_per_gpu_w(5, 0, 200, 2) is None
 
 
+@pytest.mark.slow
 @given(
     reports=st.lists(st.tuples(st.floats(), st.floats()), max_size=10), elapsed_s=st.floats(0),
     epochs=st.integers(1, 1_000_000_000), ended=st.sampled_from([None, *Outcome]),
@@ -151,6 +153,7 @@ def test_whatever_a_job_tells_what_is_found_is_a_finite_time(reports, elapsed_s,
         assert 0 < got.epochs < math.inf
 
 
+@pytest.mark.slow
 @given(st.floats(0), st.floats(allow_nan=False), st.floats(0, 1e9), st.integers(1, 1024))
 def test_power_is_finite(energy_j, seconds, idle_w, gpus):
     gpu_w = power_per_gpu_w(energy_j, seconds, idle_w, gpus)

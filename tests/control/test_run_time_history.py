@@ -33,6 +33,7 @@ def test_jobs_of_the_name_come_before_those_of_the_tenant():
     assert short.time_s < other.time_s < long.time_s
 
 
+@pytest.mark.slow
 @given(
     times=st.lists(st.floats(1.0, 1e6), min_size=3, max_size=20), age_s=st.floats(0.0, 1e6), limit_s=st.floats(1.0, 1e6)
 )

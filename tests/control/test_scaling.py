@@ -37,6 +37,7 @@ def test_slower_with_more_is_taken_as_no_gain():
     assert found.fraction == 0
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(st.integers(1, 64), st.floats(0.01, 1e5), min_size=2, max_size=6),
 )
@@ -51,6 +52,7 @@ def test_the_fit_is_that_of_scipy(row):
     assert off == pytest.approx(least, abs=1e-6)
 
 
+@pytest.mark.slow
 @given(st.floats(0.1, 1e4), st.floats(0, 1), st.sets(st.integers(1, 128), min_size=2, max_size=8))
 def test_what_follows_the_law_is_found(alone_s, fraction, counts):
     gpus = np.array(sorted(counts), dtype=float)

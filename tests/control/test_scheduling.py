@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from commonwatt.control.controller import Controller
+from commonwatt.control.fair_share import AllocatedGpus
 from commonwatt.control.job_registry import JobRegistry, Rules
 from commonwatt.control.policy import Policy
 from commonwatt.control.scheduling import Allocation, JobCondition, NodeCondition, Scheduling
@@ -132,3 +133,17 @@ def test_times_and_powers_of_one_configuration_become_known():
     assert {(int(book.row("per_node")[r]), float(book.row("power_w")[r])) for r in two} <= {(2, 240.0), (1, 170.0)}
     book.retime(1, "V", 2, 55.0, None)
     assert {float(book.row("gpu_w")[r]) for r in two} == {50.0}
+
+
+def test_sums_of_gpus_follow_what_jobs_have():
+    rng, gpus, had = np.random.default_rng(0), AllocatedGpus(), {}
+    for _ in range(300):
+        handle, tenant, number = int(rng.integers(20)), int(rng.integers(4)), int(rng.integers(0, 9))
+        if rng.random() < 0.6:
+            gpus.give(handle, number, tenant)
+            had[handle] = number, tenant
+        else:
+            assert gpus.take(handle) == had.pop(handle, (0, 0))[0]
+        of_tenant = [sum(n for n, t in had.values() if t == tenant) for tenant in range(6)]
+        assert (gpus.total, gpus.of_tenants(6).tolist()) == (sum(of_tenant), of_tenant)
+        assert dict(gpus) == {h: n for h, (n, _) in had.items()}

@@ -177,6 +177,7 @@ def logs(draw):
     return rows
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(logs())
 def test_conserved(rows):
@@ -227,6 +228,7 @@ def test_philly_as_published(tmp_path):
     assert record.result.lower_bound_cost > 0
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_public_logs():
     """Alibaba tells starts: waits equal the log's. The tidied Philly table tells none."""

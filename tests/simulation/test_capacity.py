@@ -22,6 +22,7 @@ from commonwatt.planning.capacity import FitCache, Past, _fitted, demand_of_run
 from commonwatt.simulation.workload import prepare
 from tests.cli.console import run, scenario, write
 from tests.forecasting.made import walk
+from tests.report.pages import Page
 
 STATES = [{"name": "sleep", "power_w": 60, "enter_s": 10, "wake_s": 50, "wake_j": 1000}]
 PLANS = {
@@ -106,7 +107,7 @@ def test_every_plan_runs_every_job_and_saves(outcome):
 def test_the_page_shows_gpus_on_against_used(outcome):
     page = outcome[1]
     assert 'id="fig-on"' in page
-    assert '"on":{"data"' in page
+    assert Page(page).data["figures"]["on"]["data"]
     assert "Nodes on" in page
 
 
@@ -157,6 +158,7 @@ def test_jobs_written_out_have_no_past_to_fit_to(tmp_path):
     assert "demand before the period" in done.err
 
 
+@pytest.mark.slow
 def test_a_target_of_all_keeps_everything_on(tmp_path, log):
     plan = {"policy": "cuff", "target": 1, "history_days": 1}
     file = write(tmp_path / "s.yaml", planned(log, policies=[{"solver": "easy", "capacity": plan}]))
@@ -212,6 +214,7 @@ def quick_trees(monkeypatch) -> list[float]:
     return fitted
 
 
+@pytest.mark.slow
 def test_what_was_fitted_is_kept_for_a_day_and_sees_what_came_since(monkeypatch):
     ends, fits, whole = quick_trees(monkeypatch), FitCache(), walk(4000)
     spec = CapacitySpec(forecaster="lightgbm")

@@ -19,6 +19,7 @@ QUICK = settings(deadline=None, max_examples=12, suppress_health_check=[HealthCh
 UNKNOWN = ("user-limit", "predicted", "none")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("knowledge", UNKNOWN)
 @QUICK
 @given(document=documents())
@@ -43,6 +44,7 @@ def week(knowledge: str, solver: str = "lookahead", **more: object) -> dict:
     }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("knowledge", UNKNOWN)
 @pytest.mark.parametrize("solver", ["lookahead", *(pytest.param(s, marks=pytest.mark.slow) for s in ("srtf", "easy"))])
 def test_how_long_running_jobs_will_take_changes_nothing_before_it_shows(knowledge, solver):
@@ -65,6 +67,7 @@ def test_how_long_running_jobs_will_take_changes_nothing_before_it_shows(knowled
     assert first.controller.log.since(0)[-1].time_s != second.controller.log.since(0)[-1].time_s
 
 
+@pytest.mark.slow
 def test_with_an_oracle_it_does_change_decisions():
     """The test above can fail: who knows run times uses them."""
     problem = prepared(week("oracle", "srtf"))
@@ -105,6 +108,7 @@ def test_who_knows_all_sees_the_table_itself():
     assert believed_table(problem.scenario, "oracle", problem.table, 0) is problem.table
 
 
+@pytest.mark.slow
 def test_wrong_speeds_are_believed_and_not_true():
     problem = prepared(week("oracle", "fifo", speed_error=0.5))
     seen = believed_table(problem.scenario, "oracle", problem.table, problem.seed)
@@ -122,6 +126,7 @@ def test_wrong_speeds_are_believed_and_not_true():
     assert (done.controller.registry.job("status") == Status.COMPLETED).all()
 
 
+@pytest.mark.slow
 def test_a_policy_may_know_more_than_another():
     document = week("none")
     document["policies"] = [{"solver": "srtf", "name": "all", "knowledge": "oracle"}, {"solver": "srtf"}]
@@ -185,6 +190,7 @@ def test_what_is_believed_of_a_running_job_shrinks_between_revisions():
     assert seen[4] > seen[3]
 
 
+@pytest.mark.slow
 @QUICK
 @given(document=documents(solvers=("lookahead", "local-search", "easy")), speed=st.sampled_from([0.0, 0.4]))
 def test_the_same_scenario_gives_the_same_events(document, speed):

@@ -257,6 +257,7 @@ def test_nobody_does_it_for_less_than_the_lower_bound(document):
     assert 0 <= record.result.lower_bound_cost <= record.result.total_cost * (1 + 1e-6) + 1e-7
 
 
+@pytest.mark.slow
 @settings(MANY, max_examples=8)
 @given(documents(most=3, solvers=("exact",)))
 def test_nor_do_exact_decisions(document):

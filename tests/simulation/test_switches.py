@@ -46,6 +46,7 @@ def test_fields_of_hardware_that_are_not_used_leave_the_digest():
     assert replace(plain, scenario=with_types).digest() != plain.digest()
 
 
+@pytest.mark.slow
 def test_jobs_of_fixed_size_and_type_keep_them():
     problem = week(
         [{"solver": "lookahead"}], malleable=False, other_types=False, logged_gpu_type="T4", due_dates="none"
@@ -64,6 +65,7 @@ def test_jobs_of_fixed_size_and_type_keep_them():
     assert np.isinf(record.jobs.due_s).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("given", "stops"), [(None, True), ({"allowed": False}, False)])
 def test_a_policy_overrides_preemption(given, stops):
     problem = week([PREEMPTIVE | {"preemption": given}], jobs_per_day=1500)

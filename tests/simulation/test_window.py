@@ -57,6 +57,7 @@ def test_all_jobs_at_once_leave_a_window_without_length():
     assert result.tail_s == 1000
 
 
+@pytest.mark.slow
 @QUICK
 @given(documents(), st.integers(0, 3))
 def test_before_window_and_tail_sum_to_the_meter(document, seed):
@@ -80,6 +81,7 @@ readings = st.tuples(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(readings)
 def test_a_reading_is_split_in_proportion_to_time(values):
     from_s, length_s, energy_uj, gpus, window_from_s, window_s = values
@@ -100,6 +102,7 @@ def test_a_reading_is_split_in_proportion_to_time(values):
     assert all(part.energy_uj >= 0 for part in parts)
 
 
+@pytest.mark.slow
 @QUICK
 @given(
     st.lists(st.tuples(st.integers(0, 20), st.integers(1, 40), st.sampled_from([1, 2])), min_size=2, max_size=8),
@@ -118,6 +121,7 @@ def test_nothing_is_gained_by_leaving_work_undone(rows, solver, preempt):
     assert record.result.window_energy_kwh * J_PER_KWH == pytest.approx(all_done_j + undone_j, rel=1e-6)
 
 
+@pytest.mark.slow
 @QUICK
 @given(documents(plain=True, solvers=("fifo", "edf", "easy")), st.randoms(use_true_random=False))
 def test_the_order_of_the_file_does_not_matter(document, random):

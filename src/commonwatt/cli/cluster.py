@@ -134,7 +134,7 @@ def tenants(*, order: str | None, url: str | None, as_json: bool) -> None:
     energies = fmt.column(fmt.energy, [None if t.energy_j is None else t.energy_j / 3.6e6 for t in page.tenants])
     rows = [
         (
-            t.name, f"{t.weight:g}", f"{t.entitlement:.1%}", _share(t.gpu_share), _share(t.energy_share),
+            t.name, f"{t.weight:g}", _promised(t.entitlement), _share(t.gpu_share), _share(t.energy_share),
             f"{t.gpu_s / 3600:,.1f}", energy,
             fmt.money(t.cost, page.currency), str(t.jobs.get("running", 0)), str(t.jobs.get("waiting", 0)),
         )
@@ -145,6 +145,10 @@ def tenants(*, order: str | None, url: str | None, as_json: bool) -> None:
         "waiting",
     )  # fmt: skip
     show(f"{fmt.plural(len(rows), 'tenant')}", headings, rows, right=headings[1:])
+
+
+def _promised(value: float | None) -> str:
+    return "not enforced" if value is None else f"{value:.1%}"
 
 
 def _share(value: float | None) -> str:

@@ -12,6 +12,7 @@ from commonwatt.cli.remote import JOB, asked_of_jobs, connected, plain, server_o
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from commonwatt.client import Client
     from commonwatt.model.live_results import JobConfiguration, JobState
 
 __all__ = ["cancel", "expected_run_time", "explain", "hold", "jobs", "log", "release"]
@@ -153,23 +154,43 @@ def expected_run_time(configurations: Sequence[JobConfiguration]) -> str | None:
     "--last-bytes", type=click.IntRange(1, 1_000_000), default=65_536, show_default=True,
     help="Show the last so many bytes.",
 )  # fmt: skip
+@click.option("--attempt", type=click.IntRange(1, 2**31 - 1), help="Show the run of this number, from 1.")
+@click.option("--follow", "-f", is_flag=True, help="Show all output of the run, and go on until the job has ended.")
 @server_option
 @json_option
-def log(job: int, *, last_bytes: int, url: str | None, as_json: bool) -> None:
+def log(
+    job: int, *, last_bytes: int, attempt: int | None, follow: bool, url: str | None, as_json: bool
+) -> None:  # fmt: skip
     """Show the end of the output of JOB, from its current or last run (engines local and slurm).
 
     \b
-    Example:
+    Examples:
       commonwatt log 17
+      commonwatt log 17 --attempt 1
+      commonwatt log 17 --follow
     """
     from commonwatt.model.live_results import JobOutput
 
+    if follow and as_json:
+        raise click.UsageError("--follow prints output as it comes, not a JSON document: leave out --json")
     with connected(url) as client:
-        text = client.log(job, last_bytes=last_bytes)
+        if follow:
+            _follow(client, job, attempt)
+            return
+        text = client.log(job, last_bytes=last_bytes, attempt=attempt)
     if as_json:
         print_json(JobOutput(job=job, text=text))
     else:
         click.echo(plain(text, keep="\n\t"), nl=not text.endswith("\n"))
+
+
+def _follow(client: Client, job: int, attempt: int | None) -> None:
+    shown = None
+    for run, text in client.follow_log(job, attempt=attempt):
+        if shown not in (None, run):
+            say(f"-- run {run} of job {job} --")
+        shown = run
+        click.echo(plain(text, keep="\n\t"), nl=False)
 
 
 @click.command()

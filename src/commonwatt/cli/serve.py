@@ -55,6 +55,7 @@ def serve(
     with needing("live"):
         from commonwatt.controlplane.wiring import open_live
         from commonwatt.service.app import make_app
+        from commonwatt.service.connections import limits_of
         from commonwatt.service.context import ServiceContext
         from commonwatt.service.server import bound, run_server
 
@@ -89,7 +90,7 @@ def serve(
                     )
                 )  # fmt: skip
 
-        run_server(make_app(context), listening, ready)
+        run_server(make_app(context), listening, ready, limits_of(server))
     finally:
         live.close()
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from commonwatt.model.gpu_types import GpuTypeSpec
     from commonwatt.model.results import SimulationResult, SweepResult
     from commonwatt.model.scenario import Scenario, ScenarioJob
-    from commonwatt.simulation.record import Record
+    from commonwatt.simulation.record import KeptRuns, Record
     from commonwatt.simulation.runner import Backend, Prepared
 
 __all__ = ["command"]
@@ -84,6 +84,7 @@ def command(
     from commonwatt.data.files import load_yaml
     from commonwatt.model.scenario import Scenario
     from commonwatt.report.folder import check_folder
+    from commonwatt.simulation.record import KeptRuns
     from commonwatt.simulation.runner import RunsInterruptedError
     from commonwatt.simulation.workload import prepare
 
@@ -95,12 +96,14 @@ def command(
         say(_sentence(prepared[0]))
         for how, number in prepared[0].treatments.items():
             say(f"{number:,} {how}")
+        if out is not None:
+            _tell_kept(prepared, out, overwrite=overwrite)
         try:
-            results, records = _run(prepared, jobs, backend)
+            results, records = _run(prepared, jobs, backend, None if out is None else KeptRuns(out))
         except RunsInterruptedError as stopped:
             if out is not None and stopped.results:
-                _write(out, file, scenario.parent, stopped.results, stopped.records)
-            say(_kept(prepared, stopped.results, out))
+                _write(out, file, scenario.parent, stopped.results, stopped.records, interrupted=True)
+            say(_complete(prepared, stopped.results, out))
             raise
     if plot is not None:
         from commonwatt.report.plots import save_overview
@@ -122,8 +125,18 @@ def _sentence(prepared: Prepared) -> str:
     return f"{prepared.sentence}: {', '.join(sizes)}"
 
 
+def _tell_kept(prepared: Sequence[Prepared], out: Path, *, overwrite: bool) -> None:
+    """Say how many runs an earlier command that was interrupted has left in *out*; raise if it was another command."""
+    from commonwatt.report.folder import check_kept
+    from commonwatt.simulation.runner import keys_of
+
+    keys = keys_of(prepared)
+    if found := check_kept(out, keys, overwrite=overwrite):
+        say(f"{found} of {len(keys)} runs were kept in {out}: going on from there")
+
+
 def _run(
-    prepared: Sequence[Prepared], jobs: int | None, backend: Backend
+    prepared: Sequence[Prepared], jobs: int | None, backend: Backend, kept: KeptRuns | None
 ) -> tuple[list[SimulationResult], list[Record]]:
     from commonwatt.simulation.runner import run_seeds
     from commonwatt.simulation.warm import warm_up_all
@@ -135,7 +148,7 @@ def _run(
     workers = min(runs, jobs or os.cpu_count() or 1)
     submit_s = sorted(prepared[0].table.submit_s.tolist())
     with progress_bar("runs", runs, submit_s[-1], pace_of(submit_s)) as listener:
-        return run_seeds(prepared, jobs=workers, backend=backend, listener=listener)
+        return run_seeds(prepared, jobs=workers, backend=backend, listener=listener, kept=kept)
 
 
 def _document(results: list[SimulationResult]) -> SimulationResult | SweepResult:
@@ -144,19 +157,29 @@ def _document(results: list[SimulationResult]) -> SimulationResult | SweepResult
     return results[0] if len(results) == 1 else sweep_result(results)
 
 
-def _write(out: Path, scenario: Scenario, folder: Path, results: list[SimulationResult], records: list[Record]) -> None:
+def _write(
+    out: Path, scenario: Scenario, folder: Path, results: list[SimulationResult], records: list[Record], *,
+    interrupted: bool = False,
+) -> None:  # fmt: skip
     from commonwatt.report.folder import write_run
 
-    write_run(out, _seen_from(out, scenario, folder), _document(results), results[0], records)
+    seen = _seen_from(out, scenario, folder)
+    write_run(out, seen, _document(results), results[0], records, interrupted=interrupted)
     say(f"written: {out / 'report.html'}")
 
 
-def _kept(prepared: Sequence[Prepared], results: list[SimulationResult], out: Path | None) -> str:
+def _complete(prepared: Sequence[Prepared], results: list[SimulationResult], out: Path | None) -> str:
     """Say what an interruption has left of the runs."""
+    from commonwatt.report.folder import check_kept
+    from commonwatt.simulation.runner import keys_of
+
     policies = len(prepared[0].scenario.policies)
+    again = f"kept in {out}: the same command goes on from there"
     if not results:
-        return "nothing was complete: nothing is kept"
-    where = "not written, as there is no --out" if out is None else f"kept in {out}"
+        keys = keys_of(prepared)
+        runs = 0 if out is None else check_kept(out, keys, overwrite=True)
+        return f"{runs} of {len(keys)} runs were complete: {again}" if runs else "nothing was complete: nothing is kept"
+    where = "not written, as there is no --out" if out is None else again
     if len(prepared) > 1:
         return f"{len(results)} of {len(prepared)} seeds were complete: {where}"
     ended = [policy.policy for policy in results[0].policies]

@@ -46,6 +46,8 @@ class Remaining:
         GPU time attained, where nothing is known; ``None``: something is.
     by_limit
         Whether what is left is the time to the job's own limit, so that it may end earlier; ``None``: it is not.
+    attained_s
+        Work done so far; ``None``: unknown.
     """
 
     now_s: Floats
@@ -54,6 +56,7 @@ class Remaining:
     outcomes: Floats | None = None
     attained_gpu_s: Floats | None = None
     by_limit: Bools | None = None
+    attained_s: Floats | None = None
 
 
 def requested_rows(table: JobArrays) -> Ints:
@@ -150,16 +153,17 @@ class Beliefs:
         limit_s = np.where(declared, jobs["limit_s"], site_s or FIRST_LIMIT_S)
         allowed_s = _until_limit(limit_s, attained_s)
         if self.knowledge == "user-limit":
-            return Remaining(allowed_s, allowed_s + redo_s, allowed_s, by_limit=declared & (attained_s < limit_s))
+            by_limit = declared & (attained_s < limit_s)
+            return Remaining(allowed_s, allowed_s + redo_s, allowed_s, by_limit=by_limit, attained_s=attained_s)
         left_s = np.maximum(self._total_s(handles, attained_s) - attained_s[:, None], LEAST_LEFT_S)
         if self.knowledge == "predicted":
             left_s = np.where(declared[:, None], np.minimum(left_s, allowed_s[:, None]), left_s)
         mean_s = left_s.mean(axis=1)
         outcomes = left_s / mean_s[:, None]
         if self.knowledge == "predicted":
-            return Remaining(mean_s, mean_s + redo_s, left_s[:, PLANNED], outcomes)
+            return Remaining(mean_s, mean_s + redo_s, left_s[:, PLANNED], outcomes, attained_s=attained_s)
         gpu_s = jobs["attained_gpu_s"] + worked_s * jobs["gpus"]
-        return Remaining(mean_s, mean_s + redo_s, allowed_s, outcomes, gpu_s)
+        return Remaining(mean_s, mean_s + redo_s, allowed_s, outcomes, gpu_s, attained_s=attained_s)
 
     def _total_s(self, handles: Ints, attained_s: Floats) -> Floats:
         """Equally likely run times of jobs, [J, Q], revised where that is due.

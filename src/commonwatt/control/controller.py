@@ -5,7 +5,7 @@ The controller does not know whether its engine and clock are simulated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from commonwatt.control.beliefs import Beliefs, Remaining
 from commonwatt.control.capacity import Capacity, only_held, only_on
 from commonwatt.control.dry_run import DryRun, awake, without_nodes
+from commonwatt.control.electricity import PriceKeeper, power_of
 from commonwatt.control.engine import (
     Engine,
     JobEnded,
@@ -20,19 +21,20 @@ from commonwatt.control.engine import (
     JobLeft,
     JobProgress,
     NodeView,
-    Outcome,
     Start,
     Stop,
     Stopped,
 )
 from commonwatt.control.events import Event, EventKind, EventLog, Requester, Sample, cancelled_by, report_of
-from commonwatt.control.fair_share import DecayedUsage
+from commonwatt.control.fair_share import AllocatedGpus, DecayedUsage
 from commonwatt.control.guarantees import LimitKeeper
 from commonwatt.control.job_registry import JobRegistry, Rules, Status
 from commonwatt.control.ledger import Account, Ledger
-from commonwatt.control.pacing import Pacing, Scope
+from commonwatt.control.pacing import Pacing, RoundClock, Scope
 from commonwatt.control.policy import Policy
+from commonwatt.control.quotas import Quota, Use, use_of_tenants, within_quotas
 from commonwatt.control.scheduling import Allocation, JobCondition, NodeCondition, Scheduling
+from commonwatt.control.service_times import ServiceTimes
 from commonwatt.model.arrays import Ints
 from commonwatt.model.electricity import Tariff
 from commonwatt.model.errors import EngineError
@@ -40,6 +42,7 @@ from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster
 from commonwatt.optimize import KeepGoing, always
 from commonwatt.placement import POSTPONED, Background, Explainer, PlacementProblem, Schedule
+from commonwatt.placement.start_times import under_cap
 
 __all__ = ["Controller"]
 
@@ -71,7 +74,8 @@ class Controller:
             msg = "a capacity plan needs an engine that can put nodes to sleep and wake them"
             raise EngineError(msg)
         self.cluster, self.engine, self.policy, self.rules, self.tariff = cluster, engine, policy, rules, tariff
-        self._seen_tariff = seen_tariff or tariff  # what the policy decides by
+        seen_tariff = seen_tariff or tariff
+        self._seen_tariff = seen_tariff.never_negative()  # what the policy decides by
         if rules.preempt and not engine.capabilities.preempt:
             self.rules = Rules(**{**vars(rules), "preempt": False})
         self._rng = rng
@@ -91,14 +95,23 @@ class Controller:
         self.migrations = 0
         self.dry = False
         self._dry_run = DryRun(cluster.klass, self.log)
-        self._gpus: dict[int, int] = {}  # of running jobs
+        self._gpus = AllocatedGpus()  # of running jobs
+        self.quotas: Mapping[str, Quota] = {}  # of tenants
         self._limits = None if policy.limits is None else LimitKeeper(policy.limits, self.registry)
+        self._prices = None
+        if policy.wait_for_price is not None:
+            kept = self.registry, self.scheduling, self.log, self.rules
+            self._prices = PriceKeeper(policy.wait_for_price, policy.limits, seen_tariff, *kept)
         self._usage = DecayedUsage(self.rules.half_life_s, now_s)
+        self.service = ServiceTimes(self.registry, now_s)
+        self._rounds = RoundClock(rules.round_s)
         self._decided_s: float | None = None
         # usable GPUs, and those placement saw, when the last decision left every job running as it was
         self._settled: tuple[Ints, Ints] | None = None
-        # solvers of eq. (1) decide about all jobs at every event, as ANDREAS does
-        self._pacing = Pacing(rules.interval_s) if policy.solver.plans and capacity is None else None
+        self._seen: tuple[NodeView, int] | None = None  # nodes at the last tick, and the GPUs of those that were on
+        # solvers of eq. (1) decide about all jobs at every event, as ANDREAS does; a cap counts all of them
+        paced = policy.solver.plans and capacity is None and tariff.cap_w is None and rules.round_s is None
+        self._pacing = Pacing(rules.interval_s) if paced else None
 
     def next_tick_s(self, *, more_to_come: bool = False) -> float | None:
         """When the next periodic rescheduling or capacity plan is due.
@@ -110,6 +123,12 @@ class Controller:
             tick_s = self._decided_s + self.rules.interval_s
             if self._pacing is not None and self._pacing.due_s is not None:
                 tick_s = min(tick_s, self._pacing.due_s)
+            if self._prices is not None and self._prices.next_s is not None:
+                tick_s = min(tick_s, max(self._prices.next_s, self._decided_s))
+            if (cap_w := self.tariff.cap_w) is not None:
+                tick_s = min([tick_s, *cap_w.changes(self._decided_s, tick_s).tolist()])
+            if self._rounds.due_s is not None:
+                tick_s = self._rounds.due_s
             return tick_s if plan_s is None else min(tick_s, plan_s)
         return plan_s if more_to_come else None
 
@@ -140,12 +159,12 @@ class Controller:
         self.registry.place(handle, row, nodes, self.registry.job("began_s")[handle])
         self.registry.job("starts")[handle] = max(1, starts)
         self.ledger.resume(handle, segment)
-        self._gpus[handle] = len(nodes) * gpus_per_node
+        self._give(handle, len(nodes) * gpus_per_node)
         return True
 
     def await_end(self, handle: int, gpus: int) -> None:
         """Count *gpus* as a job's until the engine reports how its run under an earlier controller ended."""
-        self._gpus[handle] = gpus
+        self._give(handle, gpus)
 
     def cancel(self, jobs: Mapping[int, Requester | None], now_s: float) -> None:
         """Stop and close *jobs*, by handle with who asked for it; they stay charged for what they used."""
@@ -164,7 +183,7 @@ class Controller:
         for handle, nodes in there.items():
             if handle not in self.registry.active:  # it ended before it could be stopped
                 continue
-            self._gpus.pop(handle, None)
+            self._gpus.take(handle)
             self.scheduling.forget(handle)
             self.registry.close(handle, Status.CANCELLED, now_s)
             self.ledger.ended(handle)
@@ -216,14 +235,18 @@ class Controller:
 
     def stop_probe(self, handle: int, now_s: float, why: tuple[str, str]) -> None:
         """Stop a job that is measured; it waits again."""
+        self._stop(handle, now_s, Event(now_s, EventKind.PREEMPTED, handle, reason=why[0], text=why[1]))
+        self.scheduling.mark(handle, JobCondition.PROFILING, on=False)
+        self.decide_anew()
+
+    def _stop(self, handle: int, now_s: float, event: Event) -> None:
+        """Take a running job off its nodes at once, before the next decision; it waits again."""
         (stopped,) = self.engine.apply([Stop(handle)])
         self.charge()
         self._account_for_stop(stopped, now_s)
-        nodes, gpus = self.registry.nodes[handle], self._gpus.pop(handle)
-        self.log.append(Event(now_s, EventKind.PREEMPTED, handle, nodes, gpus, *why, _lost_s(stopped)))
+        nodes, gpus = self.registry.nodes[handle], self._gpus.take(handle)
+        self.log.append(replace(event, nodes=nodes, gpus=gpus, lost_s=_lost_s(stopped)))
         self.registry.release(handle)
-        self.scheduling.mark(handle, JobCondition.PROFILING, on=False)
-        self.decide_anew()
 
     def decide_anew(self) -> None:
         """Let the next tick decide even if nothing has happened: something a decision depends on was changed."""
@@ -237,22 +260,51 @@ class Controller:
         A tick decides nothing if the last decision left every job running as it was and nothing has happened since,
         except that unused nodes went to sleep.
         """
-        self._usage.age(now_s, len(self.registry.tenants), self._gpus, self.registry.job("tenant"))
+        self._usage.age(now_s, self._gpus.of_tenants(len(self.registry.tenants)))
         self.absorb()
         if self.capacity is not None:
             self._plan_capacity(self.capacity, now_s)
-        candidates = self.scheduling.candidates(self.registry.active, self.registry.nodes.keys())
-        if candidates and not self._nothing_new():
-            self._decide_in_scope(np.array(candidates, dtype=np.int64), now_s)
-        elif self._pacing is not None:
-            self._pacing.due_s = None
+        if self._prices is not None:
+            self._hold_for_price(self._prices, now_s)
+        kept_waiting, kept_running = self.scheduling.left_alone(self.registry.waiting, self.registry.nodes.keys())
+        candidates = len(self.registry.active) - len(kept_waiting) - len(kept_running)
+        if not self._rounds.within(now_s, any_job=bool(self.registry.active)):
+            if candidates and not self._nothing_new():
+                self._decide_in_scope(candidates, self.registry.waiting - kept_waiting, now_s)
+            elif self._pacing is not None:
+                self._pacing.due_s = None
+            self.service.decided(now_s)
         self._decided_s = now_s
         self.charge()
-        busy, waiting = sum(self._gpus.values()), len(self.registry.active) - len(self._gpus)
-        on_gpus = int(only_on(self.engine.nodes()).usable_gpus.sum())
-        self.samples.append(
-            Sample(now_s, busy, self.engine.power_w(), len(self._gpus), waiting, on_gpus, self._wanted_gpus())
-        )
+        waiting = len(self.registry.active) - len(self._gpus)
+        power_w, on_gpus, wanted_gpus = self.engine.power_w(), self._on_gpus(), self._wanted_gpus()
+        self.samples.append(Sample(now_s, self._gpus.total, power_w, len(self._gpus), waiting, on_gpus, wanted_gpus))
+
+    def _hold_for_price(self, prices: PriceKeeper, now_s: float) -> None:
+        """Hold jobs that can wait until the price is lower, and let go those whose time has come."""
+        if not prices.is_due(now_s, self.engine.nodes()):
+            return
+        before = set(self.scheduling.jobs(JobCondition.DEFERRED))
+        handles, view = prices.candidates(), self.engine.nodes()
+        problem, rows = self._problem(handles, now_s, view, None)
+        power, running = power_of(self.registry, problem, rows, view, self.tariff), problem.stay >= 0
+        fixed = running & np.isin(handles, handles if self.dry else list(self.scheduling.terminating))
+        if self._limits is not None:
+            fixed |= self._limits.pinned(handles, running, now_s)
+        for handle, why in prices.plan(problem, handles, power, self.policy.solver, fixed):
+            self.preemptions += 1
+            self._stop(handle, now_s, Event(now_s, EventKind.PREEMPTED, handle, reason=why.reason, why=why))
+        if released := before - self.scheduling.jobs(JobCondition.DEFERRED):
+            self._settled = None
+            self._dry_run.explained -= released
+            if self._pacing is not None:
+                for handle in released:
+                    self._pacing.submitted(handle)
+
+    @property
+    def deferred(self) -> Set[int]:
+        """Jobs that are held until a lower price."""
+        return self.scheduling.jobs(JobCondition.DEFERRED)
 
     def charge(self) -> None:
         """Account for all readings the meters have given."""
@@ -277,11 +329,20 @@ class Controller:
         elif commands and not self.dry:
             self.engine.apply(commands)
 
+    def _on_gpus(self) -> int:
+        """GPUs of nodes that are on or waking."""
+        view = self.engine.nodes()
+        if self._seen is None or self._seen[0] is not view:
+            self._seen = view, int(only_on(view).usable_gpus.sum())
+        return self._seen[1]
+
     def _wanted_gpus(self) -> int:
         """GPUs of running jobs, and those that waiting jobs ask for which may start as soon as there is room."""
-        waiting = self.scheduling.demands(self.registry.active - self._gpus.keys())
-        asked = self.registry.job("asked_gpus")[np.fromiter(waiting, dtype=np.int64)]
-        return sum(self._gpus.values()) + int(asked.sum())
+        waiting: Set[int] = self.registry.waiting
+        if len(self._gpus) != len(self.registry.nodes):  # some run under an earlier controller
+            waiting = waiting - self._gpus.keys()
+        asked = self.registry.job("asked_gpus")
+        return self._gpus.total + sum(int(asked[handle]) for handle in self.scheduling.demands(waiting))
 
     def _placeable(self, view: NodeView) -> NodeView:
         """Nodes as placement sees them; where capacity is planned, nodes that are asleep are left out."""
@@ -289,9 +350,9 @@ class Controller:
 
     def _without_closed(self, view: NodeView) -> NodeView:
         """Nodes without those reserved; of drained nodes, only the GPUs that are allocated."""
-        drained, reserved = (self.scheduling.nodes(condition) for condition in NodeCondition)
-        if not drained and not reserved:
+        if not self.scheduling.any_closed:
             return view
+        drained, reserved = (self.scheduling.nodes(condition) for condition in NodeCondition)
         seen = only_held(view, drained, self.allocated_gpus())
         seen.usable_gpus[sorted(reserved)] = 0
         return seen
@@ -301,40 +362,40 @@ class Controller:
         return self.registry.allocated_gpus.copy()
 
     def _nothing_new(self) -> bool:
-        if self._settled is None:
+        capped = self.tariff.cap_w is not None and not self.tariff.cap_w.is_constant
+        if self._settled is None or capped or self.rules.round_s is not None:  # rounds share GPUs over time
             return False
         view, (usable, seen) = self.engine.nodes(), self._settled
         same = np.array_equal(view.usable_gpus, usable)
         return same and bool((self._placeable(view).usable_gpus <= seen).all())
 
-    def _decide_in_scope(self, handles: Ints, now_s: float) -> None:
-        """Decide about *handles*, as far as what has happened makes it worth while."""
+    def _decide_in_scope(self, candidates: int, waiting: Set[int], now_s: float) -> None:
+        """Decide about so many jobs, of which these are *waiting*, as far as it is worth while after what happened."""
         pacing = self._pacing
         if pacing is None:
-            self._decide(handles, now_s)
+            self._decide(self._candidates(), now_s)
             return
-        waiting = {int(handle) for handle in handles[self.registry.job("row")[handles] < 0]}
-        scope = pacing.scope(now_s, len(handles), waiting)
+        scope = pacing.scope(now_s, candidates, waiting)
         if scope is Scope.NEW:
             left = self._add(np.array(sorted(waiting), dtype=np.int64), pacing, now_s)
             pacing.added(all_started=not left)
-            scope = pacing.gathered(now_s, len(handles)) if left else Scope.NOTHING
+            scope = pacing.gathered(now_s, candidates) if left else Scope.NOTHING
         if scope is Scope.ALL:
-            pacing.planned(now_s, *self._decide(handles, now_s))
+            pacing.planned(now_s, *self._decide(self._candidates(), now_s))
+
+    def _candidates(self) -> Ints:
+        candidates = self.scheduling.candidates(self.registry.active, self.registry.nodes.keys())
+        return np.array(candidates, dtype=np.int64)
 
     def _add(self, handles: Ints, pacing: Pacing, now_s: float) -> int:
         """Place waiting jobs beside the running ones; returns how many still wait."""
         view, taken = self.engine.nodes(), self.registry.allocated_gpus
-        free = np.maximum(0, np.minimum(self._placeable(view).usable_gpus, self.cluster.gpus) - taken)
+        free = np.maximum(0, np.minimum(self._placeable(view).usable_gpus, self.registry.node_gpus) - taken)
         free[sorted(self.scheduling.nodes(NodeCondition.DRAINED))] = 0
         beside = pacing.background(taken, now_s)
         problem, rows, schedule = self._schedule(handles, now_s, replace(view, usable_gpus=free), beside)
+        schedule = self._commit(problem, schedule, handles, rows, now_s)
         pacing.started(problem, schedule)
-        self._keep_limits(problem, schedule, handles, now_s)
-        if self.dry:
-            self._dry_run.place(problem, schedule, handles, now_s)
-        else:
-            self._carry_out(problem, schedule, handles, rows, now_s)
         return int((schedule.choice == POSTPONED).sum())
 
     def _decide(self, handles: Ints, now_s: float) -> tuple[PlacementProblem, Schedule]:
@@ -351,38 +412,65 @@ class Controller:
                 problem, rows, schedule = self._schedule(handles, now_s, view)
         if drained := self.scheduling.nodes(NodeCondition.DRAINED):
             schedule = without_nodes(problem, schedule, drained)
-        self._keep_limits(problem, schedule, handles, now_s)
+        schedule = self._commit(problem, schedule, handles, rows, now_s)
         if self.dry:
-            self._dry_run.place(problem, schedule, handles, now_s)
             return problem, schedule
-        self._carry_out(problem, schedule, handles, rows, now_s)
         settled = np.array_equal(schedule.choice, problem.stay) and bool((problem.stay >= 0).all())
         view = self.engine.nodes()
         self._settled = (view.usable_gpus, self._placeable(view).usable_gpus) if settled else None
         return problem, schedule
 
-    def _keep_limits(self, problem: PlacementProblem, schedule: Schedule, handles: Ints, now_s: float) -> None:
-        """Let the policy's limits take note of a decision; a job with a new reservation is explained again."""
-        if self._limits is not None:
+    def use_of_tenants(self, but: Collection[int] = ()) -> dict[str, Use]:
+        """Return what the tenants' running jobs have, *but* for some."""
+        return use_of_tenants(self.registry, self._gpus, but)
+
+    def explain_again(self, handle: int) -> None:
+        """Log once more why a job waits, should it wait."""
+        self._dry_run.explained.discard(handle)
+
+    def _commit(
+        self, problem: PlacementProblem, schedule: Schedule, handles: Ints, rows: Ints, now_s: float
+    ) -> Schedule:
+        """Carry out a decision within quotas, or record it in a dry run; returns what is left of it."""
+        if self.quotas:
+            kept = within_quotas(problem, schedule, self.quotas, self.use_of_tenants(handles.tolist()))
+            self._settled = self._settled if kept is schedule else None
+            schedule = kept
+        if self._limits is not None:  # a job with a new reservation is explained again
             newly = self._limits.decided(problem, schedule, handles, now_s)
             if newly is not None:
                 self._dry_run.explained.discard(newly)
+        if self.dry:
+            self._dry_run.place(problem, schedule, handles, now_s)
+        else:
+            self._carry_out(problem, schedule, handles, rows, now_s)
+        return schedule
 
     def _schedule(
         self, handles: Ints, now_s: float, view: NodeView, background: Background | None = None
     ) -> tuple[PlacementProblem, Ints, Schedule]:
         """Return the problem, the registry's row of each of its configurations, and the policy's schedule."""
-        weights = np.array([self._weights.get(name, 1.0) for name in self.registry.tenants])
-        progress, view, usage = self.engine.progress(handles), self._placeable(view), self._usage.gpu_s
-        left = None if self.remaining is None else self.remaining(handles, now_s, progress)
-        problem, rows = self.registry.problem(
-            handles, now_s, self.rules, self._seen_tariff, progress, view, weights, usage, left, background
-        )
+        problem, rows = self._problem(handles, now_s, view, background)
+        if self._prices is not None and (kept := self._prices.in_time(problem, handles)) is not None:
+            problem, rows = problem.only(kept), rows[kept]
         if self._limits is not None:
             closed = self.scheduling.nodes(NodeCondition.DRAINED)
             problem = replace(problem, guarantees=self._limits.guarantees(problem, handles, now_s, closed))
         schedule = self.policy.decide(problem, self._rng, self._stopwatch())
+        if self.tariff.cap_w is not None:
+            schedule = under_cap(problem, schedule, power_of(self.registry, problem, rows, view, self.tariff))
         return problem, rows, schedule
+
+    def _problem(
+        self, handles: Ints, now_s: float, view: NodeView, background: Background | None
+    ) -> tuple[PlacementProblem, Ints]:
+        weights = np.array([self._weights.get(name, 1.0) for name in self.registry.tenants])
+        progress, view, usage = self.engine.progress(handles), self._placeable(view), self._usage.gpu_s
+        left = None if self.remaining is None else self.remaining(handles, now_s, progress)
+        return self.registry.problem(
+            handles, now_s, self.rules, self._seen_tariff, progress, view, weights, usage, left, background,
+            self.service.received(handles, now_s),
+        )  # fmt: skip
 
     def absorb(self) -> None:
         """Process what the engine reports."""
@@ -406,14 +494,13 @@ class Controller:
                 continue
             self.scheduling.mark(handle, JobCondition.PROFILING, on=False)
             nodes, gpus = left or (self.registry.nodes.get(handle, ()), self._gpus.get(handle, 0))
-            self._gpus.pop(handle, None)
+            self._gpus.take(handle)
             self.log.append(report_of(change, self.registry.names[handle], nodes, gpus))
             match change:
                 case JobEnded():
                     if self.beliefs is not None:
                         self.beliefs.ended(handle, change.at_s)
-                    done = change.outcome is Outcome.COMPLETED
-                    self.registry.close(handle, Status.COMPLETED if done else Status.FAILED, change.at_s)
+                    self.registry.close(handle, Status[change.outcome.name], change.at_s)
                     self.scheduling.forget(handle)
                     self.ledger.ended(handle)
                 case JobInterrupted():
@@ -467,7 +554,7 @@ class Controller:
             return
         self.preemptions += 1
         why, lost_s = explainer.explain(j), _lost_s(stopped)
-        nodes, gpus = self.registry.nodes[handle], self._gpus.pop(handle)
+        nodes, gpus = self.registry.nodes[handle], self._gpus.take(handle)
         self.log.append(Event(now_s, EventKind.PREEMPTED, handle, nodes, gpus, why.reason, lost_s=lost_s, why=why))
         self.registry.release(handle)
         self._dry_run.explained.add(handle)
@@ -500,8 +587,11 @@ class Controller:
         self.registry.place(handle, row, nodes, now_s)
         if handle not in self.scheduling.terminating:
             self.ledger.began(handle)
-        self._gpus[handle] = gpus
+        self._give(handle, gpus)
         self._dry_run.explained.discard(handle)
+
+    def _give(self, handle: int, gpus: int) -> None:
+        self._gpus.give(handle, gpus, int(self.registry.job("tenant")[handle]))
 
 
 def _lost_s(stopped: Stopped) -> float | None:

@@ -141,14 +141,17 @@ def without_nodes(problem: PlacementProblem, schedule: Schedule, drained: Collec
         for j in np.flatnonzero((schedule.choice != problem.stay) & (schedule.choice != POSTPONED))
         if not set(schedule.nodes_of(problem, int(j)).tolist()).isdisjoint(drained)
     ]
-    if not entering:
-        return schedule
+    return without_starts(problem, schedule, entering) if entering else schedule
+
+
+def without_starts(problem: PlacementProblem, schedule: Schedule, jobs: Sequence[int]) -> Schedule:
+    """Return *schedule* without the places of *jobs*: each stays if its place is still free, or is postponed."""
     kept = replace(schedule, choice=schedule.choice.copy(), nodes=schedule.nodes.copy())
-    kept.choice[entering] = POSTPONED
+    kept.choice[list(jobs)] = POSTPONED
     free = problem.node_gpus.copy()
     nodes, gpus = kept.occupancy(problem)
     np.subtract.at(free, nodes, gpus)
-    for j in entering:
+    for j in jobs:
         first = int(problem.slot_start[j])
         kept.nodes[first : int(problem.slot_start[j + 1])] = -1
         if problem.stay[j] < 0:

@@ -121,6 +121,7 @@ class Outcome(StrEnum):
 
     COMPLETED = "completed"
     FAILED = "failed"
+    CANCELLED = "cancelled"  # in the engine, by somebody else
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,53 @@
-"""Recent usage of tenants, which counts for fair share: GPU seconds that decay."""
+"""GPUs that jobs and tenants have, and recent usage of tenants, which counts for fair share: GPU seconds that decay."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.arrays import Floats
 
-__all__ = ["DecayedUsage"]
+__all__ = ["AllocatedGpus", "DecayedUsage"]
+
+
+class AllocatedGpus(Mapping[int, int]):
+    """GPUs of jobs by handle, with their sums: what a tick asks for does not take time in proportion to the jobs."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._gpus: dict[int, int] = {}
+        self._tenant: dict[int, int] = {}
+        self._of_tenant: Floats = np.zeros(1)
+
+    def __getitem__(self, handle: int) -> int:
+        return self._gpus[handle]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._gpus)
+
+    def __len__(self) -> int:
+        return len(self._gpus)
+
+    def of_tenants(self, tenants: int) -> Floats:
+        """Return the GPUs of each of the first *tenants* tenants."""
+        if len(self._of_tenant) < tenants:
+            self._of_tenant = np.append(self._of_tenant, np.zeros(tenants - len(self._of_tenant)))
+        return self._of_tenant[:tenants]
+
+    def give(self, handle: int, gpus: int, tenant: int) -> None:
+        """Let a job of *tenant* have so many GPUs, instead of those it may have."""
+        self.take(handle)
+        self._gpus[handle], self._tenant[handle] = gpus, tenant
+        self.of_tenants(tenant + 1)[tenant] += gpus
+        self.total += gpus
+
+    def take(self, handle: int) -> int:
+        """Take all GPUs from a job; returns how many it had."""
+        gpus = self._gpus.pop(handle, 0)
+        self._of_tenant[self._tenant.pop(handle, 0)] -= gpus
+        self.total -= gpus
+        return gpus
 
 
 class DecayedUsage:
@@ -31,22 +70,12 @@ class DecayedUsage:
         """Leave out this much time."""
         self._at_s += seconds
 
-    def age(self, now_s: float, tenants: int, gpus: Mapping[int, int], tenant_of: Ints) -> None:
-        """Decay until *now_s*, and add the GPUs jobs had since the last call.
-
-        Parameters
-        ----------
-        tenants
-            How many there are now.
-        gpus, tenant_of
-            GPUs by handle of the job, and the tenant of each handle.
-        """
-        if len(self.gpu_s) < tenants:
-            self.gpu_s = np.append(self.gpu_s, np.zeros(tenants - len(self.gpu_s)))
+    def age(self, now_s: float, gpus: Floats) -> None:
+        """Decay until *now_s*, and add the *gpus* each tenant had since the last call."""
+        if len(self.gpu_s) < len(gpus):
+            self.gpu_s = np.append(self.gpu_s, np.zeros(len(gpus) - len(self.gpu_s)))
         elapsed_s = now_s - self._at_s
         if elapsed_s > 0:
             self.gpu_s = self.gpu_s * 0.5 ** (elapsed_s / self._half_life_s)
-            handles = np.fromiter(gpus.keys(), dtype=np.int64, count=len(gpus))
-            counts = np.fromiter(gpus.values(), dtype=float, count=len(gpus))
-            self.gpu_s += np.bincount(tenant_of[handles], counts, minlength=len(self.gpu_s)) * elapsed_s
+            self.gpu_s += gpus * elapsed_s
         self._at_s = now_s

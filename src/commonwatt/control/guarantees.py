@@ -46,7 +46,7 @@ class LimitKeeper:
                     before = replace(reserved, job=int(first[0]))
         nodes = np.zeros(len(problem.node_gpus), dtype=bool)
         nodes[sorted(closed)] = True
-        return Guarantees(self._pinned(handles, running, now_s), self._overdue(handles, now_s), oldest, before, nodes)
+        return Guarantees(self.pinned(handles, running, now_s), self._overdue(handles, now_s), oldest, before, nodes)
 
     def decided(self, problem: PlacementProblem, schedule: Schedule, handles: Ints, now_s: float) -> int | None:
         """Take note of a decision; returns the job for which GPUs are newly reserved, if any."""
@@ -67,7 +67,7 @@ class LimitKeeper:
         self._reservation = handle, reserved
         return None if before is not None and before[0] == handle else handle
 
-    def _pinned(self, handles: Ints, running: Bools, now_s: float) -> Bools:
+    def pinned(self, handles: Ints, running: Bools, now_s: float) -> Bools:
         """Running jobs that may not be stopped or moved, [J]."""
         pinned = np.array([int(handle) in self._promised for handle in handles], dtype=bool)
         if self.limits.min_run_s is not None:

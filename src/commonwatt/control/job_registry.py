@@ -19,7 +19,7 @@ from commonwatt.control.engine import JobProgress, NodeView
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.electricity import Tariff
 from commonwatt.model.errors import JobNeverFitsError
-from commonwatt.model.jobs import JobArrays
+from commonwatt.model.jobs import JobArrays, Received
 from commonwatt.model.nodes import Cluster
 from commonwatt.placement import Background, PlacementProblem
 
@@ -52,6 +52,10 @@ class Rules:
         Whether running jobs may be stopped or moved.
     half_life_s
         Half-life of the usage that counts for fair share.
+    round_s
+        Length of a round, to whose multiples after 0 decisions are bound; ``None``: they are not.
+    first_start
+        Whether the first start of a job takes its restart time too.
     """
 
     interval_s: float = 300.0
@@ -59,6 +63,8 @@ class Rules:
     restart_s: float = 0.0
     preempt: bool = True
     half_life_s: float = 7 * 86400.0
+    round_s: float | None = None
+    first_start: bool = False
 
 
 class _Column:
@@ -68,13 +74,14 @@ class _Column:
         self._data = np.zeros(64, dtype)
         self._size = 0
 
-    def extend(self, values: NDArray[np.generic]) -> None:
+    def extend(self, values: Sequence[Any]) -> None:
         need = self._size + len(values)
         if need > len(self._data):
             grown = np.zeros(max(need, 2 * len(self._data)), self._data.dtype)
             grown[: self._size] = self._data[: self._size]
             self._data = grown
-        self._data[self._size : need] = values
+        for k, value in enumerate(values, self._size):  # a few at a time: quicker than by way of an array
+            self._data[k] = value
         self._size = need
 
     @property
@@ -85,7 +92,7 @@ class _Column:
 _JOB_COLUMNS = {
     "submit_s": "f8", "due_s": "f8", "weight": "f8", "epochs": "i8", "tenant": "i8", "limit_s": "f8",
     "asked_gpus": "i8", "first": "i8", "count": "i8", "status": "i8", "row": "i8", "starts": "i8",
-    "began_s": "f8", "ended_s": "f8", "placed_s": "f8",
+    "began_s": "f8", "ended_s": "f8", "placed_s": "f8", "restart_s": "f8", "iterations": "f8",
 }  # fmt: skip
 _ROW_COLUMNS = {
     "klass": "i8",
@@ -107,13 +114,15 @@ class JobRegistry:
     tenants: list[str] = field(default_factory=list)
     nodes: dict[int, tuple[int, ...]] = field(default_factory=dict)  # of running jobs
     active: set[int] = field(default_factory=set)  # running or waiting
+    waiting: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._jobs = {name: _Column(dtype) for name, dtype in _JOB_COLUMNS.items()}
         self._rows = {name: _Column(dtype) for name, dtype in _ROW_COLUMNS.items()}
         self._tenant_at: dict[str, int] = {}
+        self.node_gpus: Ints = self.cluster.gpus  # as declared, [N]
         self.allocated_gpus: Ints = np.zeros(len(self.cluster), dtype=np.int64)  # of each node, [N]
-        self._shapes: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
+        self._shapes: dict[tuple[str, int, str], list[tuple[int, int, int]]] = {}
 
     def __len__(self) -> int:
         return len(self.names)
@@ -145,30 +154,34 @@ class JobRegistry:
         columns = list(zip(*entries, strict=True))
         first = len(self.row("klass"))
         for name, column in zip(_ROW_COLUMNS, columns, strict=True):
-            self._rows[name].extend(np.array(column))
+            self._rows[name].extend(column)
         values = {
             "submit_s": table.submit_s[j], "due_s": table.due_s[j], "weight": table.tardiness_weight[j],
             "epochs": table.epochs[j], "tenant": self.tenant_at(table.tenants[table.tenant[j]]),
             "limit_s": table.time_limit_s[j], "asked_gpus": _asked_gpus(entries),
             "first": first, "count": len(entries), "status": Status.WAITING, "row": -1, "starts": 0,
             "began_s": np.nan, "ended_s": np.nan, "placed_s": np.nan,
+            "restart_s": table.restart_s[j] if len(table.restart_s) else np.nan,
+            "iterations": table.iterations[j] if len(table.iterations) else np.nan,
         }  # fmt: skip
         for name, value in values.items():
-            self._jobs[name].extend(np.array([value]))
+            self._jobs[name].extend((value,))
         self.names.append(table.names[j])
         handle = len(self.names) - 1
         self.active.add(handle)
+        self.waiting.add(handle)
         return handle
 
     def _configurations(self, table: JobArrays, j: int) -> list[tuple[int, int, int, float, float, float, bool]]:
         entries = []
         for c in range(int(table.start[j]), int(table.start[j + 1])):
             gpu_type, gpus = table.gpu_types[table.config_type[c]], int(table.config_gpus[c])
-            if (gpu_type, gpus) not in self._shapes:
-                self._shapes[gpu_type, gpus] = self.cluster.shapes(gpu_type, gpus)
+            key = gpu_type, gpus, table.partition_of(j)
+            if key not in self._shapes:
+                self._shapes[key] = self.cluster.shapes(*key)
             own_w = float(table.config_gpu_w[c])
             wished = table.requested_type[j] in (-1, table.config_type[c])
-            for klass, width, per_node in self._shapes[gpu_type, gpus]:
+            for klass, width, per_node in self._shapes[key]:
                 kind = self.cluster.classes[klass]
                 gpu_w = kind.gpu_w if np.isnan(own_w) else own_w
                 entries.append((
@@ -194,6 +207,7 @@ class JobRegistry:
         if np.isnan(self.job("began_s")[handle]):
             self.job("began_s")[handle] = now_s
         self.nodes[handle] = tuple(nodes)
+        self.waiting.discard(handle)
         self.allocated_gpus[list(nodes)] += self.row("per_node")[row]
 
     def _leave(self, handle: int) -> None:
@@ -230,6 +244,7 @@ class JobRegistry:
     def release(self, handle: int) -> None:
         """The job waits again."""
         self._leave(handle)
+        self.waiting.add(handle)
         self.job("status")[handle] = Status.WAITING
         self.job("row")[handle] = -1
 
@@ -240,11 +255,12 @@ class JobRegistry:
         self.job("row")[handle] = -1
         self.job("ended_s")[handle] = at_s
         self.active.discard(handle)
+        self.waiting.discard(handle)
 
     def problem(
         self, handles: Ints, now_s: float, rules: Rules, tariff: Tariff, progress: JobProgress, nodes: NodeView,
         tenant_weight: Floats, tenant_usage_gpu_s: Floats, remaining: Remaining | None = None,
-        background: Background | None = None,
+        background: Background | None = None, received: Received | None = None,
     ) -> tuple[PlacementProblem, Ints]:  # fmt: skip
         """Compile the problem of a tick over *handles*; also returns the row here of each of its configurations.
 
@@ -256,9 +272,13 @@ class JobRegistry:
             left_kept = 1.0 - progress.kept_epochs / epochs
             left_now = 1.0 - progress.done_epochs / epochs
             limit_s = _scaled(self.job("limit_s")[handles], left_now)
+            whole = np.ones(len(handles))
         else:
             left_kept, left_now, limit_s = remaining.kept_s, remaining.now_s, remaining.limit_s
-        restart_s = np.where(self.job("starts")[handles] > 0, rules.restart_s, 0.0)
+            whole = left_now if remaining.attained_s is None else left_now + remaining.attained_s
+        own_s = self.job("restart_s")[handles]
+        again = (self.job("starts")[handles] > 0) | rules.first_start
+        restart_s = np.where(again, np.where(np.isnan(own_s), rules.restart_s, own_s), 0.0)
         current = self.job("row")[handles]
         running = current >= 0
         anew = np.ones(len(handles), dtype=bool) if rules.preempt else ~running
@@ -269,6 +289,7 @@ class JobRegistry:
         rows = self.job("first")[handles][job] + offset
         stays = running[job] & (offset == counts[job] - 1)
         rows[stays] = current[running]
+        whole_s = self.row("time_s")[rows] * whole[job]
         time_s = self.row("time_s")[rows] * np.where(stays, left_now[job], left_kept[job])
         time_s += np.where(stays, progress.until_work_s[job], restart_s[job])
         time_s = np.maximum(time_s, 1e-6)
@@ -281,7 +302,7 @@ class JobRegistry:
             postponement_penalty=rules.postponement_penalty,
             node_names=self.cluster.names,
             node_class=self.cluster.klass,
-            node_gpus=np.minimum(nodes.usable_gpus, self.cluster.gpus),  # an engine may have more than is declared
+            node_gpus=np.minimum(nodes.usable_gpus, self.node_gpus),  # an engine may have more than is declared
             node_wait_s=nodes.wait_s,
             class_gpus=np.array([kind.gpus for kind in self.cluster.classes], dtype=np.int64),
             class_types=[kind.gpu_type for kind in self.cluster.classes],
@@ -309,6 +330,11 @@ class JobRegistry:
             outcomes=None if remaining is None else remaining.outcomes,
             attained_gpu_s=None if remaining is None else remaining.attained_gpu_s,
             by_limit=None if remaining is None else remaining.by_limit,
+            round_s=rules.round_s,
+            received=received,
+            whole_s=whole_s,
+            restart_s=restart_s,
+            iterations=self.job("iterations")[handles],
         ), rows
 
 

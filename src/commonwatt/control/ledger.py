@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from commonwatt.control.engine import Reading
 from commonwatt.model.electricity import Tariff
 from commonwatt.model.nodes import Cluster
@@ -123,7 +121,10 @@ class Ledger:
 
     def account(self, handle: int) -> Account:
         """The account of a job."""
-        return self.jobs.setdefault(handle, Account())
+        found = self.jobs.get(handle)
+        if found is None:
+            found = self.jobs[handle] = Account()
+        return found
 
     def total(self) -> Account:
         """Sum of all rows: equal to ``meter``."""
@@ -164,7 +165,8 @@ class Ledger:
             idle_s = min(reading.to_s, holder.work_from_s) - reading.from_s
             if idle_s > 0:
                 self.overhead["starting"].add(part.take(min(1.0, idle_s / (reading.to_s - reading.from_s))))
-            self._segments.get(holder.handle, self.account(holder.handle)).add(part)
+            account, segment = self.account(holder.handle), self._segments.get(holder.handle)
+            (account if segment is None else segment).add(part)
         self.idle.add(left)
 
     def _priced(self, reading: Reading, gpus: int) -> Account:
@@ -172,11 +174,10 @@ class Ledger:
         if reading.energy_uj is None:
             return Account(None, None, None, gpu_us)
         mean_w = reading.energy_uj / MICRO / (reading.to_s - reading.from_s)
-        cost = float(self.tariff.cost(mean_w, reading.from_s, reading.to_s))
-        grams = self.tariff.carbon_g(mean_w, reading.from_s, reading.to_s)
-        carbon = None if grams is None else round(float(grams) * MICRO)
+        cost, grams = self.tariff.metered(mean_w, reading.from_s, reading.to_s)
+        carbon = None if grams is None else round(grams * MICRO)
         return Account(reading.energy_uj, round(cost * NANO), carbon, gpu_us)
 
 
 def _us(time_s: float) -> int:
-    return int(np.rint(time_s * MICRO))
+    return round(float(time_s) * MICRO)

@@ -48,7 +48,7 @@ def run(
         spent_s += perf_counter() - began
         on_tick(now_s)
         idle = controller.registry.active and not controller.registry.nodes and source.next_s() is None
-        stuck = stuck + 1 if idle else 0
+        stuck = stuck + 1 if idle and not controller.deferred else 0
         if stuck > PATIENCE:
             names = [controller.registry.names[h] for h in sorted(controller.registry.active)]
             msg = f"{len(names)} jobs wait and no tick starts them; the first is {names[0]}"

@@ -13,6 +13,7 @@ Up to ``SMALL`` active jobs, all of them are planned anew whenever something hap
 
 from __future__ import annotations
 
+import math
 from collections.abc import Set
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -22,7 +23,7 @@ import numpy as np
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.placement import POSTPONED, Background, PlacementProblem, Schedule
 
-__all__ = ["Pacing", "Scope"]
+__all__ = ["Pacing", "RoundClock", "Scope"]
 
 SMALL = 200  # active jobs
 JOBS_PER_S = 30  # each second of gathering stands for so many active jobs beyond those
@@ -107,3 +108,29 @@ class Pacing:
             return Scope.ALL
         self.due_s = due_s
         return Scope.NOTHING
+
+
+@dataclass
+class RoundClock:
+    """Ends of rounds, at which alone decisions are made: the multiples of *length_s*; ``None``: there are no rounds.
+
+    Attributes
+    ----------
+    due_s
+        The end of the present round; ``None``: no job waits for it.
+    """
+
+    length_s: float | None
+    due_s: float | None = None
+
+    def within(self, now_s: float, *, any_job: bool) -> bool:
+        """Whether a decision has to wait for the end of the present round; sets that while there is *any_job*."""
+        if self.length_s is None or not any_job:
+            self.due_s = None
+            return False
+        if self.due_s is None:
+            self.due_s = max(1, math.ceil(now_s / self.length_s)) * self.length_s
+        if now_s < self.due_s:
+            return True
+        self.due_s = (math.floor(now_s / self.length_s) + 1) * self.length_s
+        return False

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
-from commonwatt.model.scenario import PolicyLimits, PolicySpec
+from commonwatt.model.scenario import PolicyLimits, PolicySpec, PriceWait, RigidSolverName
 from commonwatt.optimize import KeepGoing, always
 from commonwatt.placement import PlacementProblem, Schedule, make_solver
 from commonwatt.placement.guarantees import decided
@@ -26,6 +26,8 @@ class Policy:
     solver: PlacementSolver
     sunk_idle_power: bool = False  # whether nodes are taken to draw idle power whatever is decided
     limits: PolicyLimits | None = None
+    wait_for_price: PriceWait | None = None
+    by_service: bool = False  # whether it goes by what jobs have received
 
     @classmethod
     def of(cls, spec: PolicySpec) -> Policy:
@@ -35,8 +37,11 @@ class Policy:
             time_limit_s=spec.time_limit_s, fair_share_weight=spec.fair_share_weight, over_plans=spec.aim == "plan",
             size_weight=spec.size_weight, max_age_s=spec.max_age_s, depth=spec.backfill_depth,
             thrifty=spec.gpu_type_choice == "thrifty", work_conserving=spec.work_conserving,
+            objective=spec.objective, queues_gpu_s=spec.queues_gpu_s, tail_power=spec.tail_power,
+            slowdown_price=spec.slowdown_price,
         )  # fmt: skip
-        return cls(spec.label, solver, spec.idle_power == "sunk", spec.limits)
+        by_service = spec.solver in get_args(RigidSolverName)
+        return cls(spec.label, solver, spec.idle_power == "sunk", spec.limits, spec.wait_for_price, by_service)
 
     def decide(self, problem: PlacementProblem, rng: np.random.Generator, keep_going: KeepGoing = always) -> Schedule:
         """Return the schedule to carry out."""

@@ -22,6 +22,10 @@ class JobCondition(Flag):
         The configuration does not allow what it runs on: a dry run leaves it alone.
     PROFILING
         It is measured on a reserved node, and is not moved.
+    DEFERRED
+        It can wait, and it is held until a lower price of electricity.
+    QUOTA
+        Its tenant has as much as it may have: it is not started until something ends, or a period does.
     TERMINATING
         A stop was requested, and it is still on its nodes. It may be placed again; it starts once it has left them.
     """
@@ -30,7 +34,9 @@ class JobCondition(Flag):
     BACKOFF = auto()
     UNSCHEDULABLE = auto()
     PROFILING = auto()
+    QUOTA = auto()
     TERMINATING = auto()
+    DEFERRED = auto()
 
 
 class NodeCondition(Flag):
@@ -53,6 +59,15 @@ class Allocation(NamedTuple):
 
     nodes: tuple[int, ...]
     gpus: int
+
+
+_WAITS_APART = (
+    JobCondition.HELD,
+    JobCondition.UNSCHEDULABLE,
+    JobCondition.BACKOFF,
+    JobCondition.DEFERRED,
+    JobCondition.QUOTA,
+)
 
 
 class Scheduling:
@@ -93,9 +108,17 @@ class Scheduling:
 
     def candidates(self, active: Set[int], running: Set[int]) -> list[int]:
         """Return the jobs placement decides about: of those that wait, all that may start."""
-        jobs = self._jobs
-        kept_waiting = jobs[JobCondition.HELD] | jobs[JobCondition.UNSCHEDULABLE] | jobs[JobCondition.BACKOFF]
-        return sorted(active - (kept_waiting - running) - jobs[JobCondition.PROFILING])
+        return sorted(active - (self._waits_apart - running) - self._jobs[JobCondition.PROFILING])
+
+    def left_alone(self, waiting: Set[int], running: Set[int]) -> tuple[Set[int], Set[int]]:
+        """Return the *waiting* and the *running* jobs that placement does not decide about."""
+        profiling = self._jobs[JobCondition.PROFILING]
+        return (self._waits_apart | profiling) & waiting, profiling & running
+
+    @property
+    def _waits_apart(self) -> set[int]:
+        """Jobs that may not start now if they wait."""
+        return set[int]().union(*(self._jobs[condition] for condition in _WAITS_APART))
 
     def may_start(self, handle: int) -> bool:
         """Whether a waiting job may start now, in a place of its own."""
@@ -103,7 +126,8 @@ class Scheduling:
 
     def demands(self, waiting: Set[int]) -> Set[int]:
         """Return those of the *waiting* jobs whose GPUs are wanted: all that start as soon as there is room."""
-        return waiting - self._jobs[JobCondition.HELD] - self._jobs[JobCondition.UNSCHEDULABLE]
+        kept = (JobCondition.HELD, JobCondition.UNSCHEDULABLE, JobCondition.QUOTA, JobCondition.DEFERRED)
+        return waiting - set[int]().union(*(self._jobs[condition] for condition in kept))
 
     # -- jobs that are still on their nodes
 
@@ -131,6 +155,11 @@ class Scheduling:
     def set_nodes(self, condition: NodeCondition, nodes: Collection[int]) -> None:
         """Let exactly these nodes be in one *condition*."""
         self._nodes[condition] = set(nodes)
+
+    @property
+    def any_closed(self) -> bool:
+        """Whether there is a node on which placement starts nothing."""
+        return any(self._nodes.values())
 
     @property
     def closed_nodes(self) -> set[int]:

@@ -149,9 +149,10 @@ def read_series(electricity: Electricity, folder: Path) -> Electricity:
         "from_s": table.numbers("from_s").tolist(),
         "price_per_kwh": table.numbers("price_per_kwh").tolist(),
     }
-    if "carbon_g_per_kwh" in table:
-        grams = table.numbers("carbon_g_per_kwh", blank=np.nan)
-        points["carbon_g_per_kwh"] = [None if np.isnan(g) else float(g) for g in grams]
+    for name in ("carbon_g_per_kwh", "power_cap_w"):
+        if name in table:
+            values = table.numbers(name, blank=np.nan)
+            points[name] = [None if np.isnan(value) else float(value) for value in values]
     rows = [dict(zip(points, row, strict=True)) for row in zip(*points.values(), strict=True)]
     fields = electricity.model_dump() | {"series": rows, "series_file": None}
     return validate(fields, Electricity, path)

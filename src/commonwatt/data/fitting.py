@@ -1,4 +1,4 @@
-"""Jobs of a log that the cluster could never run as they were requested, and the log without them."""
+"""Jobs of a log on a cluster: the partitions they may run in, and those that no node could run as requested."""
 
 from __future__ import annotations
 
@@ -8,16 +8,29 @@ from typing import Any
 import numpy as np
 
 from commonwatt.data.log import JobLog
-from commonwatt.data.malleable import types_ran_on
+from commonwatt.data.malleable import partitions_of, types_ran_on
 from commonwatt.data.profiles import Profiles
 from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import LogWorkload, WeekWorkload
 
-__all__ = ["TOO_LARGE", "UNFIT", "without_unfit"]
+__all__ = ["TOO_LARGE", "UNFIT", "UNKNOWN_PARTITION", "in_partitions", "without_unfit"]
 
 TOO_LARGE = "left out: they request more GPUs than the cluster has"
-UNFIT = "left out: no node, nor several of one kind with equal parts, has the GPUs they request"
+UNFIT = "left out: no node they may use, nor several of one kind with equal parts, has the GPUs they request"
+UNKNOWN_PARTITION = "in a partition that no node is in: on any node"
+
+
+def in_partitions(log: JobLog, cluster: Cluster) -> tuple[JobLog, dict[str, int]]:
+    """Return *log* with the partitions that some node is in, and how many jobs name only others."""
+    there = {name for kind in cluster.classes for name in kind.partitions}
+    if not (log.partition and there):
+        return replace(log, partition=()), {}
+    known = {text: ",".join(n for n in text.split(",") if n in there) for text in dict.fromkeys(log.partition)}
+    lost = sum(bool(text) and not known[text] for text in log.partition)
+    return replace(log, partition=tuple(known[text] for text in log.partition)), (
+        {UNKNOWN_PARTITION: lost} if lost else {}
+    )
 
 
 def without_unfit(
@@ -40,11 +53,13 @@ def without_unfit(
     """
     types = {name: profiles.type_named(name) for name in cluster.gpu_types}
     at, names = types_ran_on(log, spec, profiles)
+    part, partitions = partitions_of(log)
     large, unfit = log.gpus > cluster.total_gpus, np.zeros(len(log), dtype=bool)
-    for index, gpus in np.unique(np.stack((at, log.gpus)), axis=1).T:
-        own = [name for name, kind in types.items() if kind == names[index]] if own_types else []
-        if not any(cluster.shapes(name, int(gpus)) for name in own or types):
-            unfit |= (at == index) & (log.gpus == gpus)
+    for index, gpus, p in np.unique(np.stack((at, log.gpus, part)), axis=1).T:
+        there = {kind.gpu_type for kind in cluster.classes if kind.admits(partitions[p])}
+        own = [name for name in there if types[name] == names[index]] if own_types else []
+        if not any(cluster.shapes(name, int(gpus), partitions[p]) for name in own or there):
+            unfit |= (at == index) & (log.gpus == gpus) & (part == p)
     counts = {TOO_LARGE: int(large.sum()), UNFIT: int((unfit & ~large).sum())}
     rows = np.flatnonzero(~unfit)
     if not len(rows):
@@ -57,9 +72,11 @@ def without_unfit(
 def _rows(log: JobLog, rows: list[int]) -> JobLog:
     columns: dict[str, Any] = {
         name: getattr(log, name)[rows]
-        for name in ("submit_s", "duration_s", "gpus", "time_limit_s", "start_s", "censored")
+        for name in ("submit_s", "duration_s", "gpus", "time_limit_s", "start_s", "censored", "energy_j")
     }
-    texts: dict[str, Any] = {name: getattr(log, name) for name in ("job", "tenant", "gpu_type", "nodes", "series")}
+    texts: dict[str, Any] = {
+        name: getattr(log, name) for name in ("job", "tenant", "gpu_type", "nodes", "series", "partition")
+    }
     columns |= {name: tuple(column[i] for i in rows) if column else () for name, column in texts.items()}
     columns["treated"] = {how: mask[rows] for how, mask in log.treated.items()}
     return replace(log, **columns)

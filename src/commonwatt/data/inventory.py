@@ -50,6 +50,7 @@ class InventoryNode:
     product: str = ""  # the type as the cluster spells it
     limit_w: float | None = None  # power limit of a GPU, if it is known
     host: str | None = None  # of a node that has several types
+    partitions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,12 @@ def _read(text: str, expand: Expand, file: object, host: str) -> Inventory:
 
 
 def _scontrol(text: str) -> Inventory:
-    rows, away = [], []
+    rows: list[tuple[str, str, str]] = []
+    away = []
     for block in re.split(r"(?=\bNodeName=)", text):
         fields = dict(re.findall(r"(\w+)=(\S+)", block))
         if "NodeName" in fields:
-            rows.append((fields["NodeName"], fields.get("Gres", "")))
+            rows.append((fields["NodeName"], fields.get("Gres", ""), fields.get("Partitions", "")))
             if _AWAY.search(fields.get("State", "")) and _GRES.search(fields.get("Gres", "")):
                 away.append(f"{fields['NodeName']} ({fields['State']})")
     found = _of_gres("scontrol", rows)
@@ -117,24 +119,24 @@ def _sinfo(text: str, expand: Expand, file: object) -> Inventory:
         if len(cells) <= max(names, gres):
             raise InputError(f"a node and its gres, as in: {SINFO}", file=file, value=line)
         try:
-            rows += [(name, cells[gres]) for name in expand(cells[names])]
+            rows += [(name, cells[gres], "") for name in expand(cells[names])]
         except ValueError:
             raise InputError("a list of node names", file=file, value=cells[names]) from None
     return _of_gres("sinfo", list(dict.fromkeys(rows)))
 
 
-def _of_gres(source: Source, rows: Sequence[tuple[str, str]]) -> Inventory:
+def _of_gres(source: Source, rows: Sequence[tuple[str, str, str]]) -> Inventory:
     nodes: list[InventoryNode] = []
     notes: list[str] = []
     with_gpus = 0
-    for name, gres in rows:
+    for name, gres, partitions in rows:
         kinds: dict[str, int] = {}
         for kind, count in _GRES.findall(gres):
             kinds[kind] = kinds.get(kind, 0) + int(count)
         if not any(kinds.values()):
             continue
         found = _parts(name, [(_own_name(kind), count, kind, None) for kind, count in kinds.items() if count], notes)
-        nodes += found
+        nodes += [replace(node, partitions=tuple(filter(None, partitions.split(",")))) for node in found]
         with_gpus += 1
     return Inventory(source, tuple(nodes), len(rows) - with_gpus, tuple(notes))
 
@@ -159,7 +161,10 @@ def _json(text: str, file: object) -> Inventory:
     if not isinstance(document, dict):
         raise InputError("the JSON of kubectl get nodes or scontrol show node", file=file, value="a list")
     if isinstance(document.get("nodes"), list):
-        rows = [(str(node.get("name")), str(node.get("gres") or "")) for node in document["nodes"]]
+        rows = [
+            (str(node.get("name")), str(node.get("gres") or ""), ",".join(map(str, node.get("partitions") or ())))
+            for node in document["nodes"]
+        ]
         return _of_gres("scontrol", rows)
     items = document.get("items", [document] if document.get("kind") == "Node" else None)
     if not isinstance(items, list):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["VARIABLE", "find", "folder", "market_folder"]
+__all__ = ["VARIABLE", "find", "folder", "market_folder", "peer_folder"]
 
 VARIABLE = "COMMONWATT_DATA"
 _BESIDE = Path("..") / "shared" / "data"
@@ -36,10 +36,19 @@ def find(name: str) -> Path | None:
 
 def market_folder() -> Path | None:
     """Return the folder ``market`` beside that of traces, or ``None`` if there is none."""
+    return _beside("market")
+
+
+def peer_folder(name: str) -> Path | None:
+    """Return the folder ``peers/NAME`` beside that of traces, or ``None`` if there is none."""
+    return _beside(f"peers/{name}")
+
+
+def _beside(name: str) -> Path | None:
     traces = folder()
     if traces is None:
         return None
     for beside in (traces.parent, traces):
-        if (beside / "market").is_dir():
-            return beside / "market"
+        if (beside / name).is_dir():
+            return beside / name
     return None

@@ -41,6 +41,7 @@ class JobLog:
     gpu_type: tuple[str, ...]  # [J] as the log spells it
     time_limit_s: Floats  # [J] declared run time; infinity: unlimited
     start_s: Floats  # [J] time of the start, on the clock of submit_s
+    energy_j: Floats  # [J] of the whole job; NaN: not measured
     censored: Bools  # [J] still running at the end of the log, so that duration_s is too short
     origin: datetime | None = None  # time of submit_s = 0, with a time zone
     dropped: Mapping[str, int] = field(default_factory=dict)  # records left out, by reason
@@ -49,6 +50,7 @@ class JobLog:
     nodes: tuple[str, ...] = ()  # [J] where they ran, a list of hosts in Slurm's notation; empty: no job names any
     treated: Mapping[str, Bools] = field(default_factory=dict)  # [J] each: jobs not taken as the log has them, and how
     series: tuple[str, ...] = ()  # [J] what the owner called the job, as repeated jobs share it; empty: not said
+    partition: tuple[str, ...] = ()  # [J] partitions it was submitted to, with commas between them; empty: not said
 
     @classmethod
     def of(
@@ -58,6 +60,7 @@ class JobLog:
         reasons: Mapping[str, ArrayLike] | None = None, dropped: Mapping[str, int] | None = None,
         path: Path | None = None, complete_from_s: float | None = None, nodes: Sequence[str] | None = None,
         treated: Mapping[str, ArrayLike] | None = None, series: Sequence[str] | None = None,
+        energy_j: ArrayLike | None = None, partition: Sequence[str] | None = None,
     ) -> JobLog:  # fmt: skip
         """Sort by submission, leave out the records marked in *reasons* (a mask each; the first that applies counts).
 
@@ -95,6 +98,8 @@ class JobLog:
             nodes=() if nodes is None else tuple(nodes[i] for i in rows),
             treated={how: np.asarray(mask, dtype=bool)[kept] for how, mask in (treated or {}).items()},
             series=() if series is None else tuple(series[i] for i in rows),
+            energy_j=column(energy_j),
+            partition=() if partition is None else tuple(partition[i] for i in rows),
         )
 
     def __len__(self) -> int:
@@ -195,6 +200,8 @@ def window(log: JobLog, begin: str | None, days: float, *, carry_in: bool = True
         nodes=tuple(log.nodes[i] for i in rows) if log.nodes else (),
         treated={how: mask[rows] for how, mask in log.treated.items()} | {_CARRIED: carried[rows]},
         series=tuple(log.series[i] for i in rows) if log.series else (),
+        energy_j=np.where(carried, np.nan, log.energy_j)[rows],
+        partition=tuple(log.partition[i] for i in rows) if log.partition else (),
     )
 
 

@@ -14,7 +14,8 @@ long it would have taken elsewhere. Both are supplied here:
    schedulers that do not resize jobs give exactly that.
 5. Due dates and tardiness weights are drawn as ``DueDates`` says; the weight is per GPU asked for.
 6. ``malleable: false`` keeps a job at the count it asked for; ``other_types: false`` at the GPU type it ran on, where
-   the cluster has that type. Neither changes what is drawn: the same seed gives a job the same kind, factor and weight.
+   the cluster has that type; ``other_partitions: true`` lets it leave the nodes of its partition. None of them changes
+   what is drawn: the same seed gives a job the same kind, factor and weight.
 
 The job's owner is taken to have asked for the GPUs the log shows, and for the GPU type it names if the cluster has
 it. GPU types are matched whatever their case.
@@ -32,12 +33,14 @@ from commonwatt.data.profiles import DEFAULT_LOGGED, Profiles, preferred, taken_
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobArrays
+from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import LogWorkload, WeekWorkload
 
-__all__ = ["LACKING", "counts", "malleable", "treatments", "types_ran_on"]
+__all__ = ["APART", "LACKING", "counts", "malleable", "partitions_of", "treatments", "types_ran_on"]
 
 
 LACKING = "ran on a GPU type the cluster lacks: on any type"
+APART = "ran on a GPU type that no node of its partition has: on any type there"
 _NODE = 8  # GPUs of the largest common node
 
 
@@ -76,25 +79,27 @@ class _Maker:
     profiles: Profiles
     gpu_types: Sequence[str]  # of the cluster
     spec: LogWorkload | WeekWorkload
+    reach: tuple[tuple[int, ...], ...]  # of each partition: the types of its nodes, as indices
 
-    def kinds(self, ran_on: str, asked: int) -> list[int]:
+    def kinds(self, ran_on: str, asked: int, partition: int) -> list[int]:
         """Return the possible kinds of such a job."""
+        types = [self.gpu_types[i] for i in self.reach[partition]]
         possible = [
             i
             for i, kind in enumerate(self.profiles.kinds)
             if self.profiles.speed(kind, ran_on, asked)
-            and any(self.profiles.speed(kind, name, asked) for name in self.gpu_types)
+            and any(self.profiles.speed(kind, name, asked) for name in types)
         ]
         own = preferred(self.profiles)
         return [i for i in possible if self.profiles.kinds[i] in own] or possible
 
-    def template(self, kind: int, ran_on: str, asked: int) -> _Template:
+    def template(self, kind: int, ran_on: str, asked: int, partition: int) -> _Template:
         """Return the configurations of such a job of that kind."""
         name = self.profiles.kinds[kind]
         logged = self.profiles.speed(name, ran_on, asked)
         allowed = counts(asked, self.spec.largest_growth) if self.spec.malleable else [asked]
         rows: list[tuple[int, int, float, float]] = []
-        for index in self._types(ran_on):
+        for index in self._types(ran_on, partition):
             gpu_type = self.gpu_types[index]
             watts = self.profiles.gpu_w(name, gpu_type)
             fastest = 0.0
@@ -107,10 +112,11 @@ class _Maker:
         types, gpus_, times, power = np.array(rows).T
         return _Template(types.astype(np.int64), gpus_.astype(np.int64), times, power)
 
-    def _types(self, ran_on: str) -> list[int]:
+    def _types(self, ran_on: str, partition: int) -> Sequence[int]:
         """Return the types of the cluster, as indices, on which a job may run that ran on *ran_on*."""
-        own = [i for i, name in enumerate(self.gpu_types) if self.profiles.type_named(name) == ran_on]
-        return list(range(len(self.gpu_types))) if self.spec.other_types or not own else own
+        reach = self.reach[partition] if _keeps_partitions(self.spec) else range(len(self.gpu_types))
+        own = [i for i in reach if self.profiles.type_named(self.gpu_types[i]) == ran_on]
+        return reach if self.spec.other_types or not own else own
 
 
 def malleable(
@@ -119,14 +125,15 @@ def malleable(
     profiles: Profiles,
     gpu_types: Sequence[str],
     rng: np.random.Generator,
+    cluster: Cluster | None = None,
 ) -> JobArrays:
-    """Make the jobs of *log* malleable on a cluster with *gpu_types*.
+    """Make the jobs of *log* malleable on a cluster with *gpu_types*; the partitions of its nodes are of *cluster*.
 
     Raises ``InputError`` on a GPU type, of the log or the cluster, whose speed is unknown.
     """
     for name in gpu_types:
         profiles.type_named(name, "nodes.gpu_type")
-    maker = _Maker(profiles, gpu_types, spec)
+    maker = _Maker(profiles, gpu_types, spec, _reach(log, gpu_types, cluster))
     ran_on, ran_types = types_ran_on(log, spec, profiles)
     kind = _draw_kinds(maker, log, ran_on, ran_types, rng)
     templates, which = _templates(maker, log, ran_on, ran_types, kind)
@@ -151,6 +158,7 @@ def malleable(
         kinds=tuple(profiles.kinds[k] for k in kind),
         start=start,
         series=log.series,
+        partition=log.partition if _keeps_partitions(spec) else (),
         config_type=np.concatenate([t.type for t in templates])[rows],
         config_gpus=np.concatenate([t.gpus for t in templates])[rows],
         config_time_s=np.concatenate([t.time for t in templates])[rows] * np.repeat(log.duration_s, sizes),
@@ -159,8 +167,9 @@ def malleable(
 
 
 def treatments(
-    log: JobLog, spec: LogWorkload | WeekWorkload, profiles: Profiles, gpu_types: Sequence[str]
-) -> dict[str, int]:
+    log: JobLog, spec: LogWorkload | WeekWorkload, profiles: Profiles, gpu_types: Sequence[str],
+    cluster: Cluster | None = None,
+) -> dict[str, int]:  # fmt: skip
     """Return how many jobs the switches of *spec* do not apply to, by what was done instead."""
     counted: dict[str, int] = {}
     if not spec.other_types:
@@ -170,6 +179,13 @@ def treatments(
             ran_types[index] not in own or name in foreign for index, name in zip(ran_on, log.gpu_type, strict=True)
         )
         counted[LACKING] = lacking
+        reach = _reach(log, gpu_types, cluster)
+        part, _ = partitions_of(log)
+        there = [{profiles.type_named(gpu_types[i]) for i in types} for types in reach]
+        counted[APART] = sum(
+            bool(name) and ran_types[index] in own and ran_types[index] not in there[p]
+            for name, index, p in zip(log.gpu_type, ran_on, part, strict=True)
+        )
     if spec.due_dates != "none" and spec.due_dates.rule == "time-limit":
         counted["without a time limit: no due date"] = int(np.isinf(_limits(log, spec)).sum())
     return {how: number for how, number in counted.items() if number}
@@ -183,18 +199,36 @@ def types_ran_on(log: JobLog, spec: LogWorkload | WeekWorkload, profiles: Profil
     return np.array([types.index(name_of[name]) for name in log.gpu_type], dtype=np.int64), types
 
 
+def partitions_of(log: JobLog) -> tuple[Ints, tuple[str, ...]]:
+    """Return the index of each job's partition into the partitions jobs name ("": any), and these."""
+    names = tuple(dict.fromkeys(log.partition)) or ("",)
+    at = {name: i for i, name in enumerate(names)}
+    return np.array([at[name] for name in log.partition] or [0] * len(log), dtype=np.int64), names
+
+
+def _keeps_partitions(spec: LogWorkload | WeekWorkload) -> bool:
+    return isinstance(spec, LogWorkload) and not spec.other_partitions
+
+
+def _reach(log: JobLog, gpu_types: Sequence[str], cluster: Cluster | None) -> tuple[tuple[int, ...], ...]:
+    classes = () if cluster is None else cluster.classes
+    reached = ({kind.gpu_type for kind in classes if kind.admits(name)} for name in partitions_of(log)[1])
+    return tuple(tuple(i for i, name in enumerate(gpu_types) if name in own or not classes) for own in reached)
+
+
 def _draw_kinds(maker: _Maker, log: JobLog, ran_on: Ints, types: Sequence[str], rng: np.random.Generator) -> Ints:
     draw = rng.random(len(log))
     kind = np.zeros(len(log), dtype=np.int64)
-    for index, asked in np.unique(np.stack((ran_on, log.gpus)), axis=1).T:
-        possible = maker.kinds(types[index], int(asked))
+    part, _ = partitions_of(log)
+    for index, asked, partition in np.unique(np.stack((ran_on, log.gpus, part)), axis=1).T:
+        possible = maker.kinds(types[index], int(asked), partition)
         if not possible:
             where = f"{asked} {types[index]}"
             expected = (
                 f"a GPU type on which some kind of model has a known speed, and on {', '.join(maker.gpu_types)} too"
             )
             raise InputError(expected, file=log.path, field="gpu_type", value=where)
-        own = (ran_on == index) & (log.gpus == asked)
+        own = (ran_on == index) & (log.gpus == asked) & (part == partition)
         kind[own] = np.array(possible)[(draw[own] * len(possible)).astype(np.int64)]
     return kind
 
@@ -203,8 +237,9 @@ def _templates(
     maker: _Maker, log: JobLog, ran_on: Ints, types: Sequence[str], kind: Ints
 ) -> tuple[list[_Template], Ints]:
     """Return a template for each combination that occurs, and the template of each job."""
-    different, which = np.unique(np.stack((kind, ran_on, log.gpus)), axis=1, return_inverse=True)
-    return [maker.template(int(k), types[t], int(g)) for k, t, g in different.T], which.reshape(-1)
+    part, _ = partitions_of(log)
+    different, which = np.unique(np.stack((kind, ran_on, log.gpus, part)), axis=1, return_inverse=True)
+    return [maker.template(int(k), types[t], int(g), p) for k, t, g, p in different.T], which.reshape(-1)
 
 
 def _requested_types(log: JobLog, gpu_types: Sequence[str], profiles: Profiles) -> Ints:

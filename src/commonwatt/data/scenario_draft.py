@@ -116,10 +116,13 @@ def _entry(own: Sequence[InitNode]) -> str:
         gpus = {part.gpu_type: part.gpus for part in own}
         gpu_w = {part.gpu_type: _round(part.gpu_w) for part in own}
         idle_w = _round(sum(part.idle_w for part in own))
-        return _flow({"name": node.host, "gpus": gpus, "idle_w": idle_w, "gpu_w": gpu_w})
+        there = {"partitions": list(node.partitions)} if node.partitions else {}
+        return _flow({"name": node.host, "gpus": gpus, "idle_w": idle_w, "gpu_w": gpu_w, **there})
     fields = {"name": node.name, "count": node.count, "gpu_type": node.gpu_type, "gpus": node.gpus}
     if node.count == 1:
         del fields["count"]
+    if node.partitions:
+        fields["partitions"] = list(node.partitions)
     return _flow({**fields, "idle_w": _round(node.idle_w), "gpu_w": _round(node.gpu_w)})
 
 
@@ -141,6 +144,7 @@ def _node(found: InventoryNode) -> InitNode:
     board_w = limit_w or PLACEHOLDER_W
     return InitNode(
         name=found.name, host=found.host, count=1, gpu_type=found.gpu_type or UNNAMED, gpus=found.gpus,
+        partitions=found.partitions,
         power_source=source, idle_w=HOST_W + IDLE_PART * board_w * found.gpus, gpu_w=(1 - IDLE_PART) * board_w,
     )  # fmt: skip
 
@@ -152,4 +156,4 @@ def _natural(name: str) -> list[tuple[int, str]]:
 def _series(node: InitNode) -> tuple[object, ...]:
     if node.host is not None:
         return (node.host,)
-    return node.name.rpartition("-")[0], node.gpu_type, node.gpus, node.idle_w, node.gpu_w
+    return node.name.rpartition("-")[0], node.gpu_type, node.gpus, node.idle_w, node.gpu_w, node.partitions

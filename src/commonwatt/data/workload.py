@@ -12,25 +12,27 @@ import numpy as np
 
 from commonwatt.data import locate
 from commonwatt.data.demand import demand_of
-from commonwatt.data.fitting import without_unfit
+from commonwatt.data.fitting import in_partitions, without_unfit
 from commonwatt.data.generators.andreas import generate_andreas
 from commonwatt.data.generators.week import generate_week
 from commonwatt.data.log import JobLog, plural, time_of, window
 from commonwatt.data.malleable import malleable, treatments
 from commonwatt.data.profiles import DEFAULT_LOGGED, is_known, load_profiles, profiles_for
 from commonwatt.data.readers import read_log
+from commonwatt.data.sia import read_sia
 from commonwatt.data.training_profiles import read_profiles, times_of
 from commonwatt.model.demand import DemandSeries
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import Job, JobArrays, read_times
 from commonwatt.model.names import did_you_mean
-from commonwatt.model.nodes import Cluster, NodeSpec
+from commonwatt.model.nodes import Cluster, Hosts, NodeSpec
 from commonwatt.model.scenario import (
     AndreasWorkload,
     JobsWorkload,
     LogWorkload,
     Scenario,
     ScenarioJob,
+    SiaWorkload,
     WeekWorkload,
     Workload,
 )
@@ -64,6 +66,7 @@ class Made:
     log: JobLog | None = None  # a row for each job, if they are from a log
     treatments: Mapping[str, int] = field(default_factory=dict)  # jobs not taken as the log has them, by how
     workload: LogWorkload | WeekWorkload | None = None  # with the GPU type of run times without one, if from a log
+    hosts: Hosts | None = None  # of nodes whose GPUs are on several
 
 
 def make_workload(
@@ -82,8 +85,12 @@ def make_workload(
         nodes, table = generate_andreas(workload, rng)
         many = f"{plural(len(table), 'job')} on {workload.nodes} nodes, offered load {workload.load:g}"
         return Made(nodes, table, f"generator of ANDREAS section V-B, scenario {workload.scenario}: {many}")
+    if isinstance(workload, SiaWorkload):
+        case = read_sia(workload, folder)
+        return Made(case.nodes, case.table, case.source, hosts=case.hosts)
     gpu_types = tuple(dict.fromkeys(node.gpu_type for node in scenario.nodes))
     if isinstance(workload, JobsWorkload):
+        _check_partitions(workload.jobs, scenario.nodes)
         table = JobArrays.of(_job(_timed(job, folder), gpu_types) for job in workload.jobs)
         return Made(scenario.nodes, table, f"{plural(len(table), 'job')} listed in the scenario")
     log = _log(workload, folder, rng)
@@ -92,13 +99,13 @@ def make_workload(
         {name: read_profiles(spec.profiles, folder) for name, spec in scenario.gpu_types.items()},
     )  # fmt: skip
     workload = workload.model_copy(update={"logged_gpu_type": logged or DEFAULT_LOGGED})
+    cluster = Cluster.of(scenario.nodes)
+    log, elsewhere = in_partitions(log, cluster)
     unfit: dict[str, int] = {}
     if fit_types is not None:
-        log, unfit = without_unfit(
-            log, workload, profiles, Cluster.of(scenario.nodes), own_types=fit_types == "own"
-        )  # fmt: skip
-    table = malleable(log, workload, profiles, gpu_types, rng)
-    treated = log.treatments() | unfit | treatments(log, workload, profiles, gpu_types)
+        log, unfit = without_unfit(log, workload, profiles, cluster, own_types=fit_types == "own")
+    table = malleable(log, workload, profiles, gpu_types, rng, cluster)
+    treated = log.treatments() | elsewhere | unfit | treatments(log, workload, profiles, gpu_types, cluster)
     return Made(scenario.nodes, table, f"{log.source}; {profiles.source}", log, treated, workload)
 
 
@@ -207,9 +214,21 @@ def _job(job: ScenarioJob, gpu_types: Sequence[str]) -> Job:
             requested_gpus=job.requested_gpus,
             requested_type=asked,
             time_limit_s=math.inf if job.time_limit_s is None else job.time_limit_s,
+            partition=job.partition,
+            restart_s=math.nan if job.restart_s is None else job.restart_s,
+            iterations=math.nan if job.iterations is None else job.iterations,
         )
     except InputError as error:
         raise InputError(error.expected, field=f"workload.jobs.{error.field}", value=error.value) from None
+
+
+def _check_partitions(jobs: Sequence[ScenarioJob], nodes: Sequence[NodeSpec]) -> None:
+    there = {name: None for node in nodes for name in node.partitions}
+    for job in jobs:
+        for name in job.partition.split(",") if job.partition and there else ():
+            if name not in there:
+                expected = f"a partition some node is in ({', '.join(there)}){did_you_mean(name, there)}"
+                raise InputError(expected, field=f"workload.jobs.{job.name}.partition", value=name)
 
 
 def _gpu_type(name: str, spelt: dict[str, str], field: str) -> str:

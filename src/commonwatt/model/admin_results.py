@@ -102,6 +102,7 @@ class InitNode(ResultModel):
     count: int = quantity("number of equal nodes")
     gpu_type: str = quantity("type of its GPUs")
     gpus: int = quantity("GPUs of each node", "GPUs")
+    partitions: tuple[str, ...] = quantity("partitions of Slurm it is in", "-", ())
     idle_w: float = quantity("assumed power while on, without busy GPUs", "W")
     gpu_w: float = quantity("assumed power added by each busy GPU", "W")
     power_source: str | None = quantity(

@@ -132,6 +132,18 @@ class ServiceError(CommonwattError, RuntimeError):
         super().__init__(message)
 
 
+class QuotaError(ServiceError):
+    """A tenant has as much as it may have.
+
+    ``reason`` is ``quota`` (jobs, GPUs) or ``budget`` (sums); ``field`` the limit, ``value`` what there would be;
+    ``frees`` says what makes room.
+    """
+
+    def __init__(self, message: str, *, reason: str, field: str, value: object, frees: str) -> None:
+        self.reason, self.field, self.value, self.frees = reason, field, value, frees
+        super().__init__(f"{message}; {frees}", 403)
+
+
 class DeviceError(CommonwattError, RuntimeError):
     """A device failed or disappeared; the message names it and the cause."""
 

@@ -29,6 +29,9 @@ class Reason(StrEnum):
     NEXT = "next"
     NODES_DOWN = "nodes-down"
     DISPLACED = "displaced"
+    LOWER_PRICE = "lower-price"
+    LESS_CARBON = "less-carbon"
+    POWER_CAP = "power-cap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,10 @@ class PlacementExplanation:
         Whether its end is that of its declared limit, so that it may end earlier; ``False``: it has none, and its end
         is a guess; ``None``: neither.
     starts_within_s
-        In how long the GPUs reserved for it are free; ``None``: none are.
+        In how long the GPUs reserved for it are free, or the price is lower; ``None``: neither.
+    saved, saved_part
+        What it saves by waiting for that price, in currency, or kg of CO2 where carbon is minimised; and as a part of
+        what it would cost.
     """
 
     reason: Reason
@@ -83,6 +89,8 @@ class PlacementExplanation:
     in_time: float | None = None
     by_limit: bool | None = None
     starts_within_s: float | None = None
+    saved: float | None = None
+    saved_part: float | None = None
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> PlacementExplanation:
@@ -136,6 +144,20 @@ class PlacementExplanation:
         chance = f"{_chance(self.in_time)} likely to be in time"
         return f"it is expected to run {_span(self.expected_s)} more ({likely}), and is {chance}"
 
+    def _saves(self) -> str:
+        """What it waits for, and what it saves."""
+        carbon = self.reason is Reason.LESS_CARBON
+        part = "" if self.saved_part is None else f" ({100 * self.saved_part:.0f}%)"
+        saved = f"it saves {self.saved:.4g}{' kg of CO2' if carbon else ''}{part}"
+        what = "electricity of less carbon" if carbon else "a lower price of electricity"
+        return f"{what} in {_span(self.starts_within_s or 0.0)}; {saved}"
+
+    def _in_time(self) -> str:
+        if self.spare_s is None:
+            return "; it has no due date"
+        surely = "ends" if self._certain else "is expected to end"
+        return f", and {surely} {_span(self.spare_s)} before its due date or earlier"
+
     def _waiting(self) -> str:
         late = ""
         if self.due_at_submission:
@@ -162,12 +184,22 @@ class PlacementExplanation:
                 f"waits: {_gpus(self.gpus)} on {_names(self.nodes)} are reserved for it, {whose}; "
                 f"it {sure} {_at_most(self.starts_within_s)}{late}"
             )
+        if self.reason in (Reason.LOWER_PRICE, Reason.LESS_CARBON) and self.starts_within_s is not None:
+            head = f"is preempted on {_names(self.nodes)}, and waits" if self.nodes else "waits"
+            return f"{head} for {self._saves()}{self._in_time()}"
+        if self.reason is Reason.POWER_CAP and self.nodes:
+            return f"is preempted on {_names(self.nodes)}: the nodes would draw more than their power cap allows{late}"
+        if self.reason is Reason.POWER_CAP:
+            return f"waits: with {_gpus(self.gpus)} more, the nodes would draw more than their power cap allows{late}"
         if self.reason is Reason.HELD_BACK:
             return f"waits although {_gpus(self.gpus)} would fit: the room is kept for other jobs{late}"
         return f"waits: too few GPUs are free, it needs at least {_gpus(self.gpus)}{late}"
 
 
-_WAITS = (Reason.NO_ROOM, Reason.HELD_BACK, Reason.RESERVED, Reason.NEXT, Reason.NODES_DOWN, Reason.DISPLACED)
+_WAITS = (
+    Reason.NO_ROOM, Reason.HELD_BACK, Reason.RESERVED, Reason.NEXT, Reason.NODES_DOWN, Reason.DISPLACED,
+    Reason.LOWER_PRICE, Reason.LESS_CARBON, Reason.POWER_CAP,
+)  # fmt: skip
 
 
 def _listed(names: Sequence[str], others: int) -> str:

@@ -17,7 +17,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel, quantity
 from commonwatt.model.units import plural
 
-__all__ = ["Job", "JobArrays", "Tenant", "Times", "read_times"]
+__all__ = ["Job", "JobArrays", "Received", "Tenant", "Times", "read_times"]
 
 Times = Mapping[str, Mapping[int, float]]
 
@@ -51,6 +51,12 @@ class Job:
         Declared run time, for schedulers that plan with declared times; infinity for none.
     kind
         Free label, such as the class of models that scale alike.
+    partition
+        Partitions it may run in, with commas between them; "" for any.
+    restart_s
+        Time it has its GPUs before it works when it is started again; NaN: what the scenario says.
+    iterations
+        Training iterations of the whole job; NaN: unknown.
     """
 
     name: str
@@ -65,6 +71,9 @@ class Job:
     requested_type: str = ""
     time_limit_s: float = math.inf
     kind: str = ""
+    partition: str = ""
+    restart_s: float = math.nan
+    iterations: float = math.nan
 
     def __post_init__(self) -> None:
         for name, value in (("submit_s", self.submit_s), ("tardiness_weight", self.tardiness_weight)):
@@ -133,6 +142,9 @@ class JobArrays:
     config_time_s: Floats  # [C] the whole job
     config_gpu_w: Floats  # [C] power per GPU; NaN: the node's figure
     series: tuple[str, ...] = ()  # [J] what repeated jobs of an owner share; empty: their names, but for digits
+    partition: tuple[str, ...] = ()  # [J] partitions it may run in, with commas between them; empty: any
+    restart_s: Floats = field(default_factory=lambda: np.zeros(0))  # [J] NaN: the scenario's; empty: of all jobs
+    iterations: Floats = field(default_factory=lambda: np.zeros(0))  # [J] NaN: unknown; empty: of all jobs
 
     @classmethod
     def of(cls, jobs: Iterable[Job], tenants: Sequence[str] = ()) -> JobArrays:
@@ -171,14 +183,43 @@ class JobArrays:
             config_gpus=_ints(c[1] for c in configs),
             config_time_s=_floats(c[2] for c in configs),
             config_gpu_w=_floats(c[3] for c in configs),
+            partition=tuple(job.partition for job in rows) if any(job.partition for job in rows) else (),
+            restart_s=_known(job.restart_s for job in rows),
+            iterations=_known(job.iterations for job in rows),
         )
 
     def __len__(self) -> int:
         return len(self.names)
 
+    def partition_of(self, row: int) -> str:
+        """Partitions job *row* may run in, with commas between them; "" for any."""
+        return self.partition[row] if self.partition else ""
+
     def configs(self, row: int) -> slice:
         """Rows of the configuration columns that belong to job *row*."""
         return slice(int(self.start[row]), int(self.start[row + 1]))
+
+
+@dataclass(frozen=True)
+class Received:
+    """For how long jobs had GPUs so far: what schedulers by attained service go by.
+
+    Attributes
+    ----------
+    job_s
+        Seconds each job had GPUs of each class, [J, K].
+    gpu_s
+        GPU time each job had, [J].
+    class_s
+        ``job_s`` summed over all jobs there have been, [K].
+    jobs
+        How many jobs there have been.
+    """
+
+    job_s: Floats
+    gpu_s: Floats
+    class_s: Floats
+    jobs: int
 
 
 def _ints(values: Iterable[int]) -> Ints:
@@ -187,3 +228,9 @@ def _ints(values: Iterable[int]) -> Ints:
 
 def _floats(values: Iterable[float]) -> Floats:
     return np.fromiter(values, dtype=np.float64)
+
+
+def _known(values: Iterable[float]) -> Floats:
+    """Column with NaN for what is unknown; empty if all is."""
+    column = _floats(values)
+    return column[:0] if np.isnan(column).all() else column

@@ -21,7 +21,17 @@ from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel, quantity
 
-__all__ = ["Cluster", "MixedNodeSpec", "NodeClass", "NodeSpec", "NodeSpecs", "PowerState", "expanded", "numbered"]
+__all__ = [
+    "Cluster",
+    "Hosts",
+    "MixedNodeSpec",
+    "NodeClass",
+    "NodeSpec",
+    "NodeSpecs",
+    "PowerState",
+    "expanded",
+    "numbered",
+]
 
 
 class PowerState(FileModel):
@@ -35,6 +45,7 @@ class PowerState(FileModel):
 
 
 OFF = PowerState(name="off")
+PARTITIONS = "partitions it is in, as Slurm has them; none: it runs jobs of every partition"
 
 
 class NodeSpec(FileModel):
@@ -53,6 +64,7 @@ class NodeSpec(FileModel):
         "machine that this node is a part of, where it has GPUs of several types; such a part has no low-power states",
         "-", None, min_length=1,
     )  # fmt: skip
+    partitions: tuple[str, ...] = quantity(PARTITIONS, "-", ())
 
     @model_validator(mode="before")
     @classmethod
@@ -85,6 +97,7 @@ class MixedNodeSpec(FileModel):
     gpu_w: Annotated[float, Field(ge=0)] | dict[str, Annotated[float, Field(ge=0)]] = quantity(
         "power added by each busy GPU: one number, or one for each type", "W"
     )
+    partitions: tuple[str, ...] = quantity(PARTITIONS, "-", ())
 
     @model_validator(mode="after")
     def _check(self) -> MixedNodeSpec:
@@ -99,7 +112,7 @@ class MixedNodeSpec(FileModel):
         return [
             NodeSpec(
                 name=f"{host}:{gpu_type}", host=host, gpu_type=gpu_type, gpus=gpus, idle_w=self.idle_w * gpus / total,
-                gpu_w=self.gpu_w[gpu_type] if isinstance(self.gpu_w, dict) else self.gpu_w,
+                gpu_w=self.gpu_w[gpu_type] if isinstance(self.gpu_w, dict) else self.gpu_w, partitions=self.partitions,
             )
             for host in numbered(self.name, self.count)
             for gpu_type, gpus in self.gpus.items()
@@ -139,13 +152,18 @@ else:  # what is read may have several types on a node; what code sees has one
 
 @dataclass(frozen=True)
 class NodeClass:
-    """Nodes of one GPU type, size and power."""
+    """Nodes of one GPU type, size and power, in the same partitions."""
 
     gpu_type: str
     gpus: int
     idle_w: float
     gpu_w: float
     states: tuple[PowerState, ...] = (OFF,)
+    partitions: tuple[str, ...] = ()
+
+    def admits(self, partition: str) -> bool:
+        """Whether jobs of *partition*, or of one of several with commas between them, run on these nodes."""
+        return not (partition and self.partitions) or any(name in self.partitions for name in partition.split(","))
 
     def power_w(self, gpus: int) -> float:
         """Return the power with *gpus* busy GPUs."""
@@ -158,6 +176,26 @@ class NodeClass:
                 return state
         states = ", ".join(state.name for state in self.states) or "no state"
         raise InputError(f"a power state of its nodes ({states})", field="unused_nodes.state", value=name)
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Nodes whose GPUs are on several hosts, and what it does to a job how its GPUs are spread over them.
+
+    A scheduler sees such a node as one. The simulated engine says which GPUs a job gets: larger jobs first, the same
+    as before if they are free, else the first free ones; a job whose GPUs per host change is started again.
+
+    Attributes
+    ----------
+    gpus
+        GPUs of each host, by name of the node.
+    times_s
+        Run time of a whole job by its ``kind``, GPU type and GPUs on each host, in order; where it is absent, the
+        job's time for so many GPUs.
+    """
+
+    gpus: Mapping[str, tuple[int, ...]]
+    times_s: Mapping[tuple[str, str, tuple[int, ...]], float]
 
 
 @dataclass(frozen=True)
@@ -175,7 +213,9 @@ class Cluster:
         klass: list[int] = []
         classes: dict[NodeClass, int] = {}
         for spec in specs:
-            kind = NodeClass(spec.gpu_type, spec.gpus, spec.idle_w, spec.gpu_w, spec.states)
+            kind = NodeClass(
+                spec.gpu_type, spec.gpus, spec.idle_w, spec.gpu_w, spec.states, tuple(sorted(set(spec.partitions)))
+            )  # fmt: skip
             index = classes.setdefault(kind, len(classes))
             names += numbered(spec.name, spec.count)
             klass += [index] * spec.count
@@ -224,15 +264,16 @@ class Cluster:
         """Number of nodes of each class, [K]."""
         return np.bincount(self.klass, minlength=len(self.classes)).astype(np.int64)
 
-    def shapes(self, gpu_type: str, gpus: int) -> list[tuple[int, int, int]]:
+    def shapes(self, gpu_type: str, gpus: int, partition: str = "") -> list[tuple[int, int, int]]:
         """Return the ways to allocate *gpus* GPUs of *gpu_type*: ``(class, nodes, GPUs on each)``.
 
-        One node if they fit; else a gang: the fewest nodes of one class with equally many GPUs each.
+        One node if they fit; else a gang: the fewest nodes of one class with equally many GPUs each. Only nodes that
+        admit jobs of *partition* count.
         """
         sizes = self.class_sizes()
         found = []
         for index, kind in enumerate(self.classes):
-            if kind.gpu_type != gpu_type:
+            if kind.gpu_type != gpu_type or not kind.admits(partition):
                 continue
             fewest, most = max(1, -(-gpus // kind.gpus)), min(gpus, int(sizes[index]))
             nodes = next((k for k in range(fewest, most + 1) if gpus % k == 0), 0)

@@ -64,6 +64,16 @@ class PlaceFile(FileModel):
     tenants: tuple[PlaceTenant, ...] = quantity("tenants with a weight other than 1, or usage", "-", ())
 
     @model_validator(mode="after")
+    def _check_cap(self) -> PlaceFile:
+        caps_w = [self.electricity.power_cap_w, *(point.power_cap_w for point in self.electricity.series)]
+        if cap_w := next((cap_w for cap_w in caps_w if cap_w is not None), None):
+            msg = (
+                f"electricity.power_cap_w: got {cap_w:g}, expected none: simulate and serve keep a cap, place does not"
+            )
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
     def _check_due_dates(self) -> PlaceFile:
         for job in self.jobs:
             if job.due_s is not None and job.due_s < job.submit_s:

@@ -15,7 +15,7 @@ from commonwatt.model.scenario import DueDates, LogWorkload, PolicySpec, Preempt
 __all__ = ["STEPS", "StepName", "StudyFile", "StudyKnowledge", "StudyWorkload"]
 
 StepName = Literal[
-    "thrifty-type", "planning", "consolidation", "switching-off", "resizing", "preemption", "price"
+    "thrifty-type", "planning", "consolidation", "switching-off", "resizing", "preemption", "price", "one-pool"
 ]  # fmt: skip
 STEPS: tuple[StepName, ...] = (
     "thrifty-type", "planning", "consolidation", "switching-off", "resizing", "preemption", "price",

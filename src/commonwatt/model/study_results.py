@@ -21,6 +21,16 @@ __all__ = [
 Role = Literal["as-logged", "baseline", "alternative", "ours"]
 
 
+class LoggedEnergy(ResultModel):
+    """Energy the log has, and the model's of the same jobs at the same times and places."""
+
+    jobs: int = quantity("jobs whose energy the log has, and which began and ended in a period")
+    logged_kwh: float = quantity("their energy in the log", "kWh")
+    modelled_kwh: float = quantity(
+        "their energy in the row as logged, with their part of idle power; mean of seeds", "kWh"
+    )
+
+
 class StudyLog(ResultModel):
     """Who the study is about."""
 
@@ -37,6 +47,7 @@ class StudyLog(ResultModel):
     names_gpu_types: bool = quantity("whether the log tells on which GPU type jobs ran")
     window_s: float = quantity("window of a period: from its first to its last submission; mean", "s")
     treatments: dict[str, int] = quantity("jobs not taken as the log has them, by what was done")
+    energy: LoggedEnergy | None = quantity("how far the model's energy is off; null: the log has no energy", "-", None)
 
 
 class SavingInterval(ResultModel):

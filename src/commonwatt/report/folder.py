@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,18 +17,22 @@ import yaml
 from commonwatt.model.errors import InputError
 from commonwatt.model.results import SimulationResult, SweepResult
 from commonwatt.model.scenario import Scenario
-from commonwatt.simulation.record import Record
+from commonwatt.simulation.record import RUNS, Record
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["WRITTEN", "check_folder", "result_json", "write_run"]
+__all__ = ["WRITTEN", "check_folder", "check_kept", "result_json", "write_run"]
 
 WRITTEN = frozenset({"report.html", "result.json", "events.parquet", "jobs.parquet", "scenario.yaml"})
+_KEPT = re.compile(r"[0-9a-f]{64}\.npz|\.[0-9a-f]{64}\.npz\.[0-9a-f]+\.tmp")
 
 
 def check_folder(folder: Path, *, overwrite: bool) -> None:
-    """Raise ``InputError`` if *folder* cannot become the output folder. Nothing is written yet."""
+    """Raise ``InputError`` if *folder* cannot become the output folder. Nothing is written yet.
+
+    That of an interrupted command can; whether it was this command, ``check_kept`` tells.
+    """
     target = folder.resolve()
     try:
         there = {entry.name for entry in target.iterdir()}
@@ -37,16 +42,31 @@ def check_folder(folder: Path, *, overwrite: bool) -> None:
         raise InputError("a folder", field="--out", value=folder) from None
     except OSError as error:
         raise InputError(f"a readable folder ({error.strerror})", field="--out", value=folder) from None
-    if there and not overwrite:
+    if there and not overwrite and RUNS not in there:
         raise InputError("a new or empty folder, or --overwrite", field="--out", value=folder)
-    if there - WRITTEN:
-        other = sorted(there - WRITTEN)[0]
+    kept = {entry.name for entry in (target / RUNS).iterdir()} if (target / RUNS).is_dir() else set()
+    others = {f"{RUNS}/{name}" for name in kept if not _KEPT.fullmatch(name)} | (there - WRITTEN - {RUNS})
+    if others:
+        other = sorted(others)[0]
         raise InputError(f"a folder with only the files of an earlier run, not {other}", field="--out", value=folder)
     above = next(parent for parent in target.parents if parent.exists())
     if not above.is_dir():
         raise InputError("a path below a folder", field="--out", value=folder)
     if not os.access(above, os.W_OK | os.X_OK):
         raise InputError(f"a writable folder, unlike {above}", field="--out", value=folder)
+
+
+def check_kept(folder: Path, keys: Collection[str], *, overwrite: bool) -> int:
+    """Return how many of the runs *keys* an interrupted command has left in *folder*.
+
+    Raises ``InputError`` if it has left others only, which are not to be overwritten.
+    """
+    own = len({path.stem for path in (folder / RUNS).glob("*.npz")} & set(keys))
+    if not own and not overwrite and (folder / RUNS).exists():
+        raise InputError(
+            "a new or empty folder, the same command as before, or --overwrite", field="--out", value=folder
+        )
+    return own
 
 
 def result_json(document: SimulationResult | SweepResult) -> str:
@@ -60,11 +80,12 @@ def result_json(document: SimulationResult | SweepResult) -> str:
 
 def write_run(
     folder: Path, scenario: Scenario, document: SimulationResult | SweepResult, result: SimulationResult,
-    records: Sequence[Record],
+    records: Sequence[Record], *, interrupted: bool = False,
 ) -> None:  # fmt: skip
     """Write report, result, events, jobs and the scenario as run; *folder* is replaced once all are complete.
 
-    Raises ``InputError`` if it cannot be written; an earlier folder stays then.
+    If the command was *interrupted*, the finished runs kept in the folder stay there, else they are dropped. Raises
+    ``InputError`` if it cannot be written; an earlier folder stays then.
     """
     from commonwatt.report.html import render
 
@@ -85,8 +106,12 @@ def write_run(
         if target.exists():
             target.rename(old)
         try:
+            if interrupted and (old / RUNS).exists():
+                (old / RUNS).rename(partial / RUNS)
             partial.rename(target)
         except OSError:
+            if (partial / RUNS).exists():
+                (partial / RUNS).rename(old / RUNS)
             if old.exists():
                 old.rename(target)
             raise

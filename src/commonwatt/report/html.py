@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import cache
 from html import escape
 from importlib import resources
 from string import Template
@@ -21,7 +23,7 @@ from commonwatt.report.sections import Cell, Column, html_table, in_one_unit
 from commonwatt.report.timeline import TimeAxis, timeline
 from commonwatt.simulation.record import Record
 
-__all__ = ["capacity_section", "panel", "plans_capacity", "render", "tab", "tail_note"]
+__all__ = ["capacity_section", "panel", "plans_capacity", "plotly", "render", "tab", "tail_note"]
 
 _COLUMNS = (
     ("Plan", "of capacity"), ("Mean GPUs on", "including waking nodes"), ("Mean GPUs in use", ""),
@@ -158,10 +160,9 @@ def render(result: SimulationResult, records: Sequence[Record]) -> str:
     axis = timeline(ordered)
     charts = _charts(result, ordered, axis)
     script = _asset("report.js")
-    plotly = _plotly()
     return Template(_asset("report.html")).substitute(
         title=escape(result.scenario),
-        policy_of_scripts=f"'{_digest(plotly)}' '{_digest(script)}'",
+        policy_of_scripts=f"'{_digest(plotly())}' '{_digest(script)}'",
         style=_asset("report.css"),
         subtitle=escape(_subtitle(result)),
         summary=" ".join(escape(sentence) for sentence in paragraph(result)),
@@ -178,8 +179,8 @@ def render(result: SimulationResult, records: Sequence[Record]) -> str:
             for i, policy in enumerate(result.policies)
         ),
         made=_made(result),
-        data=_json({"figures": _shared(result, ordered, axis), "gantt": charts}),
-        plotly=plotly,
+        data=_packed(_json({"figures": _shared(result, ordered, axis), "gantt": charts})),
+        plotly=_packed_plotly(),
         script=script,
     )
 
@@ -241,17 +242,26 @@ def _made(result: SimulationResult) -> str:
 
 
 def _json(data: object) -> str:
-    """Return JSON that cannot end its script element."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    return json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
 
 
-def _plotly() -> str:
-    """Return plotly.js, escaped so that it cannot end its script element."""
+@cache
+def plotly() -> str:
+    """Return plotly.js as it runs in the page."""
     from plotly.offline import get_plotlyjs
 
     text: str = get_plotlyjs()
-    return text.replace("\r\n", "\n").replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    return text.replace("\r\n", "\n")
+
+
+@cache
+def _packed_plotly() -> str:
+    return _packed(plotly())
+
+
+def _packed(text: str) -> str:
+    """Return *text* as the page contains it, which cannot end its script element: plotly.js has 2 MB instead of 5."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
 
 
 def _digest(script: str) -> str:

@@ -18,6 +18,7 @@ __all__ = [
 STEP_NAMES = {
     "thrifty-type": "thrifty GPU type", "planning": "planning", "consolidation": "consolidation",
     "switching-off": "switching off", "resizing": "resizing", "preemption": "preemption", "price": "price",
+    "one-pool": "one pool",
 }  # fmt: skip
 
 

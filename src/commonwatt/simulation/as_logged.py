@@ -29,9 +29,18 @@ from commonwatt.simulation.summary import account_columns, policy_result, servic
 from commonwatt.simulation.waiting import bounded_slowdown
 from commonwatt.simulation.window import Window
 
-__all__ = ["AS_LOGGED", "LogReplay", "replay_log"]
+__all__ = ["AS_LOGGED", "LogReplay", "MeasuredEnergy", "replay_log"]
 
 AS_LOGGED = "as logged"
+
+
+@dataclass(frozen=True)
+class MeasuredEnergy:
+    """Energy of the jobs whose energy the log has, and which it has whole."""
+
+    jobs: int
+    logged_j: float
+    modelled_j: float  # what the ledger charges to them, with their part of their nodes' idle power
 
 
 @dataclass(frozen=True)
@@ -47,11 +56,14 @@ class LogReplay:
         Jobs not taken as the log has them, by what was done: those of the workload, and those of places.
     extra_nodes
         Nodes beyond the cluster that the log's jobs needed.
+    measured
+        The model's energy beside the log's; ``None``: the log has none.
     """
 
     record: Record
     treatments: dict[str, int]
     extra_nodes: int
+    measured: MeasuredEnergy | None = None
 
 
 def replay_log(prepared: Prepared, lower_bound: float | None = None) -> LogReplay:
@@ -68,7 +80,15 @@ def replay_log(prepared: Prepared, lower_bound: float | None = None) -> LogRepla
     if unknown.any():
         counts["without a logged start: at their submission"] = int(unknown.sum())
     bound = prepared.lower_bound() if lower_bound is None else lower_bound
-    return LogReplay(_record(prepared, run, start_s, end_s, bound), counts, len(run.places.extra))
+    record = _record(prepared, run, start_s, end_s, bound)
+    return LogReplay(record, counts, len(run.places.extra), _measured(log, record.jobs.energy_j))
+
+
+def _measured(log: JobLog, modelled_j: Floats) -> MeasuredEnergy | None:
+    whole = ~(np.isnan(log.energy_j) | np.isnan(modelled_j) | log.censored)
+    if not whole.any():
+        return None
+    return MeasuredEnergy(int(whole.sum()), float(log.energy_j[whole].sum()), float(modelled_j[whole].sum()))
 
 
 def _log_of(prepared: Prepared) -> JobLog:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import get_args
 
 import numpy as np
 
 from commonwatt.control.beliefs import Beliefs, relative_times, requested_rows
 from commonwatt.control.controller import Controller
+from commonwatt.control.electricity import check_electricity
 from commonwatt.control.job_registry import JobRegistry, Rules
 from commonwatt.control.loop import run
 from commonwatt.control.policy import Policy
@@ -19,8 +21,8 @@ from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobArrays
-from commonwatt.model.nodes import Cluster
-from commonwatt.model.scenario import Knowledge, PolicySpec, Scenario
+from commonwatt.model.nodes import Cluster, Hosts
+from commonwatt.model.scenario import Knowledge, PolicySpec, RigidSolverName, Scenario
 from commonwatt.planning.capacity import Past, demand_of_run, make_capacity
 from commonwatt.simulation.reference import reference_runs
 from commonwatt.simulation.window import Window
@@ -90,33 +92,69 @@ def check_runs(scenario: Scenario, cluster: Cluster, table: JobArrays) -> None:
             for kind in cluster.classes:
                 if kind.states:  # else it stays on
                     kind.state(unused.state)
+        if policy.solver in get_args(RigidSolverName):
+            _check_peer(scenario, policy, table)
     JobRegistry(cluster).add(table, np.arange(len(table)))
+    check_electricity(scenario, cluster, table)
+
+
+def _check_peer(scenario: Scenario, policy: PolicySpec, table: JobArrays) -> None:
+    """Raise ``InputError`` if a scheduler for jobs of fixed size is not defined for these jobs."""
+    where = f"policies.{policy.label}"
+    rounds = policy.rounds or scenario.rounds
+    if rounds is not None and policy.solver in ("gavel", "themis"):
+        usual_s = (policy.preemption or scenario.preemption).restart_s
+        own_s = np.where(np.isnan(table.restart_s), usual_s, table.restart_s)
+        longest_s = float(own_s.max(initial=usual_s))
+        if rounds.length_s <= longest_s:
+            raise InputError(
+                f"more than the longest restart, {longest_s:g} s, or jobs that change types every round never work",
+                field=f"{where}.rounds.length_s", value=rounds.length_s,
+            )  # fmt: skip
+    sizes = [len(set(table.config_gpus[table.configs(j)].tolist())) for j in range(len(table))]
+    for j in np.flatnonzero((table.requested_gpus == 0) & (np.array(sizes) > 1)):
+        raise InputError(
+            f"jobs that ask for a number of GPUs (requested_gpus), as {policy.solver} does not resize jobs",
+            field=f"{where}.solver", value=f"{table.names[j]}, which asks for none",
+        )  # fmt: skip
+    if policy.solver == "gavel" and policy.objective == "max-sum":
+        known = table.iterations if len(table.iterations) else np.full(len(table), np.nan)
+        for j in np.flatnonzero(np.isnan(known)):
+            raise InputError(
+                "jobs with known training iterations, whose sum max-sum counts", field=f"{where}.objective",
+                value=f"{policy.objective} with {table.names[j]}, which has none",
+            )  # fmt: skip
 
 
 def run_policy(
     scenario: Scenario, spec: PolicySpec, cluster: Cluster, table: JobArrays, seed: int,
     on_tick: Callable[[float], None] = lambda _: None, past: Past | None = None, until_s: float = math.inf,
+    hosts: Hosts | None = None,
 ) -> PolicyRun:  # fmt: skip
     """Run the workload under one policy, after ``check_runs``.
 
     *past* is the demand before the period, for a capacity plan that forecasts. A plan with foresight runs twice.
+    *hosts* are those of nodes whose GPUs are on several.
     The run ends with its last job, at the latest at *until_s*.
     """
     unused, preemption = spec.unused_nodes or scenario.unused_nodes, spec.preemption or scenario.preemption
-    plan = spec.capacity or scenario.capacity
+    plan, rounds = spec.capacity or scenario.capacity, spec.rounds or scenario.rounds
     foreseen = None
     if plan is not None and plan.policy == "foresight":
         first = spec.model_copy(update={"capacity": CapacitySpec(policy="always-on", step_s=plan.step_s)})
         foreseen = demand_of_run(
-            run_policy(scenario, first, cluster, table, seed, until_s=until_s).controller.samples, plan.step_s
+            run_policy(scenario, first, cluster, table, seed, until_s=until_s, hosts=hosts).controller.samples,
+            plan.step_s,
         )
     world = World(
         restart_s=preemption.restart_s,
+        first_start=preemption.first_start,
         lose_work=preemption.lose_work,
         unused_state=unused.state if plan is None else None,
         unused_after_s=unused.after_s,
         slowdown=slowdowns(scenario, len(table), seed),
         outages=_outages(scenario, cluster),
+        hosts=hosts,
     )
     engine = SimulatedEngine(cluster, table, world)
     tariff = scenario.electricity.tariff()
@@ -128,11 +166,13 @@ def run_policy(
         engine=engine,
         policy=Policy.of(spec),
         rules=Rules(
-            interval_s=scenario.interval_s,
+            interval_s=scenario.interval_s if rounds is None else rounds.length_s,
             postponement_penalty=scenario.postponement_penalty,
             restart_s=preemption.restart_s,
             preempt=preemption.allowed,
             half_life_s=spec.half_life_s,
+            round_s=None if rounds is None else rounds.length_s,
+            first_start=preemption.first_start,
         ),
         tariff=tariff,
         seen_tariff=tariff.flat(*submitted_s) if spec.price == "mean" else None,

@@ -174,7 +174,7 @@ def host_names(text: str) -> tuple[str, ...]:
             size *= len(piece)
         if not size or size + len(names) > MOST_HOSTS:
             return ()
-        names += ["".join(combination) for combination in product(*pieces)]
+        names += filter(None, map("".join, product(*pieces)))
     return tuple(names)
 
 

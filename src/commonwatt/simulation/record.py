@@ -1,17 +1,36 @@
-"""Data of a run in columns, from which reports, results and files are made."""
+"""Data of a run in columns, from which reports, results and files are made; and finished runs kept in a folder."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+import io
+import zipfile
+from dataclasses import dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
+from commonwatt.data.files import write_atomic
 from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.results import PolicyResult
 from commonwatt.model.study_results import RunService
 
-__all__ = ["EventColumns", "JobColumns", "Record", "SampleColumns", "Segments"]
+__all__ = ["RUNS", "EventColumns", "JobColumns", "KeptRuns", "Record", "SampleColumns", "Segments", "code_digest"]
+
+RUNS = "runs"
+"""Folder of the finished runs of a simulation that is not at its end, below that of its results."""
+
+SOURCE = Path(__file__).resolve().parents[1]
+DECIDES = (
+    "capacity", "control", "data", "engines/simulated", "forecasting", "model", "optimize", "placement", "planning",
+    "runtimes", "simulation",
+)  # fmt: skip
+"""Packages whose code decides the result of a run: with other code, it is run again."""
 
 
 @dataclass(frozen=True)
@@ -105,3 +124,82 @@ class Record:
             wait_s=tuple((self.jobs.began_s - self.jobs.submit_s).tolist()),
             slowdown=tuple(self.slowdown.tolist()),
         )
+
+
+@cache
+def code_digest() -> str:
+    """Return the SHA-256 of the source and the tables that decide the result of a run; read once a process."""
+    sha = hashlib.sha256()
+    for package in DECIDES:
+        for path in sorted(path for path in (SOURCE / package).rglob("*") if path.suffix in (".py", ".csv", ".json")):
+            sha.update(path.relative_to(SOURCE).as_posix().encode() + b"\0" + path.read_bytes())
+    return sha.hexdigest()
+
+
+_PARTS: dict[str, Any] = {"jobs": JobColumns, "segments": Segments, "samples": SampleColumns, "events": EventColumns}
+
+
+class KeptRuns:
+    """Finished runs in a folder, by the digest of what they ran: NumPy archives, from which nothing is executed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / RUNS
+
+    def find(self, key: str, cluster: Cluster) -> Record | PolicyResult | None:
+        """Return the run *key*, with its columns if these were kept; ``None``: there is none that can be read."""
+        try:
+            with np.load(io.BytesIO(self._path(key).read_bytes()), allow_pickle=False) as archive:
+                columns = dict(archive)
+            result = PolicyResult.model_validate_json(columns["result"].tobytes())
+            if "slowdown" not in columns:
+                return result
+            parts: dict[str, Any] = {
+                name: part(**{column.name: _unpacked(columns, f"{name}.{column.name}") for column in fields(part)})
+                for name, part in _PARTS.items()
+            }
+            policy = columns["policy"].tobytes().decode()
+            return Record(policy=policy, cluster=cluster, result=result, slowdown=columns["slowdown"], **parts)
+        except FileNotFoundError:
+            return None
+        except (ValidationError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
+            return None  # not written by this version, or not as a whole: it is run again
+        except OSError as error:
+            raise InputError(f"a readable folder ({error.strerror})", field="--out", value=self.folder) from None
+
+    def keep(self, key: str, run: Record | PolicyResult) -> None:
+        """Write a finished run; raises ``InputError`` if the folder cannot be written to."""
+        columns: dict[str, Any] = {}
+        result = run.result if isinstance(run, Record) else run
+        if isinstance(run, Record):
+            columns = {"slowdown": run.slowdown, "policy": np.frombuffer(run.policy.encode(), dtype=np.uint8)}
+            for name in _PARTS:
+                for column, values in vars(getattr(run, name)).items():
+                    columns |= _packed(f"{name}.{column}", values)
+        columns["result"] = np.frombuffer(result.model_dump_json().encode(), dtype=np.uint8)
+        content = io.BytesIO()
+        np.savez_compressed(content, **columns)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"a writable folder ({error.strerror})", field="--out", value=self.folder) from None
+        write_atomic(self._path(key), content.getvalue())
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{key}.npz"
+
+
+def _packed(name: str, values: Floats | Ints | tuple[str, ...]) -> dict[str, Any]:
+    """Return a column as arrays: of text, the UTF-8 of all and where each ends."""
+    if isinstance(values, np.ndarray):
+        return {name: values}
+    encoded = [text.encode() for text in values]
+    ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
+    return {f"{name}.text": np.frombuffer(b"".join(encoded), dtype=np.uint8), f"{name}.ends": ends}
+
+
+def _unpacked(columns: dict[str, Any], name: str) -> Floats | Ints | tuple[str, ...]:
+    if name in columns:
+        values: Floats | Ints = columns[name]
+        return values
+    content, ends = columns[f"{name}.text"].tobytes(), columns[f"{name}.ends"].tolist()
+    return tuple(content[begin:end].decode() for begin, end in zip([0, *ends[:-1]], ends, strict=True))

@@ -7,7 +7,7 @@ import json
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,18 +20,20 @@ from commonwatt.data.log import JobLog
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import MissingExtraError
 from commonwatt.model.jobs import JobArrays
-from commonwatt.model.nodes import Cluster
+from commonwatt.model.nodes import Cluster, Hosts
 from commonwatt.model.results import PolicyResult, SimulationResult, Spread, SweepPolicy, SweepResult
 from commonwatt.model.scenario import PolicySpec, Scenario
 from commonwatt.model.study_results import RunService
 from commonwatt.placement import lower_bound
 from commonwatt.planning.capacity import Past
 from commonwatt.simulation.compose import run_policy, slowdowns
-from commonwatt.simulation.record import Record
+from commonwatt.simulation.record import KeptRuns, Record, code_digest
 from commonwatt.simulation.summary import record_of
 from commonwatt.simulation.warm import warm_up
 
-__all__ = ["Backend", "Listener", "Prepared", "RunsInterruptedError", "run_each", "run_seeds", "sweep_result"]
+__all__ = [
+    "Backend", "Listener", "Prepared", "RunsInterruptedError", "keys_of", "run_each", "run_seeds", "sweep_result",
+]  # fmt: skip
 
 Backend = Literal["loky", "ray"]
 T = TypeVar("T")
@@ -71,6 +73,7 @@ class Prepared:
     past: Past = field(default_factory=Past)
     log: JobLog | None = None  # a row for each of the jobs, if they are from a log
     treatments: Mapping[str, int] = field(default_factory=dict)
+    hosts: Hosts | None = None
 
     def digest(self) -> str:
         """Return the SHA-256 of the scenario (without paths of its log and profiles), its jobs and forecast models."""
@@ -82,13 +85,20 @@ class Prepared:
         if self.scenario.knowledge == "oracle":
             del document["knowledge"]
         sha = hashlib.sha256(json.dumps(document, sort_keys=True).encode())
-        for column in vars(self.table).values():
+        for name, column in vars(self.table).items():
+            if name == "partition" and not column:  # not there before jobs had one
+                continue
             sha.update(column.tobytes() if isinstance(column, np.ndarray) else repr(column).encode())
         for demand in self.past.demands.values():
             sha.update(demand.gpus.tobytes())
         for content in self.past.models.values():
             sha.update(content.encode())
         return sha.hexdigest()
+
+    def key(self, spec: PolicySpec) -> str:
+        """Return the SHA-256 of all that decides the result of running *spec* alone, the code included."""
+        alone = replace(self, scenario=self.scenario.model_copy(update={"policies": (spec,)}))
+        return hashlib.sha256(f"{__version__} {code_digest()} {self.seed} {alone.digest()}".encode()).hexdigest()
 
     def lower_bound(self) -> float:
         """Return the lower bound on total cost."""
@@ -101,7 +111,10 @@ _ADDED: dict[str, object] = {
     "malleable": True, "other_types": True, "rule": "drawn", "limit_factor": 1.0, "preemption": None,
     "size_weight": 0.0, "max_age_s": 604800.0, "backfill_depth": 1000, "gpu_type_choice": "fastest",
     "idle_power": "counted", "price": "series", "work_conserving": False, "knowledge": None, "speed_error": 0.0,
-    "gpu_types": {}, "host": None, "limits": None,
+    "gpu_types": {}, "host": None, "limits": None, "other_partitions": False, "partitions": [], "partition": "",
+    "wait_for_price": None, "power_cap_w": None, "daily": {},
+    "rounds": None, "first_start": False, "objective": "max-min",
+    "queues_gpu_s": [3600.0, 36000.0], "restart_s": None, "iterations": None, "tail_power": 1.5, "slowdown_price": 0.0,
 }  # fmt: skip
 """Fields added since 0.1.0 with their defaults: where they have these, the digest is that of a file without them."""
 
@@ -125,11 +138,13 @@ class RunsInterruptedError(KeyboardInterrupt):
 
 
 def run_seeds(
-    prepared: Sequence[Prepared], *, jobs: int = 1, backend: Backend = "loky", listener: Listener | None = None
-) -> tuple[list[SimulationResult], list[Record]]:
+    prepared: Sequence[Prepared], *, jobs: int = 1, backend: Backend = "loky", listener: Listener | None = None,
+    kept: KeptRuns | None = None,
+) -> tuple[list[SimulationResult], list[Record]]:  # fmt: skip
     """Run every policy of every prepared seed, *jobs* at a time.
 
-    Returns one result per seed, and the records of the first seed. Neither depends on *jobs* or *backend*. Raises
+    Runs that end are *kept*, where there are several, and those kept by an earlier call are not run again. Returns one
+    result per seed, and the records of the first seed. Neither depends on *jobs*, *backend* or what was kept. Raises
     ``RunsInterruptedError`` on Ctrl-C.
     """
     if backend == "ray":
@@ -140,13 +155,31 @@ def run_seeds(
         for k, (p, bound) in enumerate(zip(prepared, bounds, strict=True))
         for spec in p.scenario.policies
     ]
+    keys = [""] * len(runs) if kept is None else keys_of(prepared)
     outcomes: dict[int, Any] = {}
+    for k, (p, _, _, keep) in enumerate(runs):
+        found = kept.find(keys[k], p.cluster) if kept is not None and keys[k] else None
+        if found is not None and (isinstance(found, Record) or keep is _result_of):
+            outcomes[k] = keep(found) if isinstance(found, Record) else found
+    left = [k for k in range(len(runs)) if k not in outcomes]
     try:
-        for k, outcome in _finished(runs, jobs, backend, listener):
-            outcomes[k] = outcome  # noqa: PERF403 - what is done is kept
+        if listener is not None:
+            for _ in outcomes:
+                listener.done()
+        todo: list[tuple[Prepared, PolicySpec, float, Callable[[Record], Any]]] = [runs[k] for k in left]
+        for i, outcome in _finished(todo, jobs, backend, listener):
+            outcomes[left[i]] = outcome
+            if kept is not None and keys[left[i]]:
+                kept.keep(keys[left[i]], outcome)
     except KeyboardInterrupt:
         raise RunsInterruptedError(*_collected(prepared, outcomes)) from None
     return _collected(prepared, outcomes)
+
+
+def keys_of(prepared: Sequence[Prepared]) -> list[str]:
+    """Return what the runs of ``run_seeds`` are kept under, in order; empty: a single run is not kept."""
+    keys = [p.key(spec) for p in prepared for spec in p.scenario.policies]
+    return keys if len(keys) > 1 else [""]
 
 
 def run_each(
@@ -221,7 +254,10 @@ def _one(
     on_tick: Callable[[float], None] = lambda _: None,
 ) -> T:  # fmt: skip
     warm_up(spec)
-    run = run_policy(prepared.scenario, spec, prepared.cluster, prepared.table, prepared.seed, on_tick, prepared.past)
+    run = run_policy(
+        prepared.scenario, spec, prepared.cluster, prepared.table, prepared.seed, on_tick, prepared.past,
+        hosts=prepared.hosts,
+    )  # fmt: skip
     return keep(record_of(run, spec.label, prepared.table, bound))
 
 

@@ -42,7 +42,7 @@ def prepare(scenario: Scenario, folder: Path, seed: int, *, fit_types: FitTypes 
         begin_s = period_begins_s(scenario.workload, folder)
         for file in past.models:
             _check_fitted_before(folder / file, begin_s)
-    return Prepared(scenario, cluster, made.table, made.sentence, seed, past, made.log, _treatments(made))
+    return Prepared(scenario, cluster, made.table, made.sentence, seed, past, made.log, _treatments(made), made.hosts)
 
 
 def check_tenants(tenants: Sequence[Tenant], known: Sequence[str]) -> None:

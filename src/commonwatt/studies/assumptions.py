@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commonwatt.data.malleable import LACKING
+from commonwatt.data.malleable import APART, LACKING
 from commonwatt.model.study_file import StepName, StudyFile
 from commonwatt.model.study_results import Assumption
 from commonwatt.model.units import DAY_S, plural
@@ -18,6 +18,7 @@ STEP_SWITCH: dict[StepName, str] = {
     "resizing": "malleable: true",
     "preemption": "preemption.allowed: true",
     "price": "electricity.series, and price: series",
+    "one-pool": "workload.other_partitions: true",
 }
 STEP_ASSUMES: dict[StepName, str] = {
     "thrifty-type": "Users accept another GPU type than they asked for, and a longer run on it. Speeds on other types "
@@ -31,6 +32,7 @@ STEP_ASSUMES: dict[StepName, str] = {
     "drawn kind of model.",
     "preemption": "Jobs take snapshots and can be stopped and moved at a stated cost.",
     "price": "The price of electricity changes over time and is known in advance. No job is held back for it.",
+    "one-pool": "Whoever has nodes of their own lets all jobs use them while they are free, by one queue.",
 }
 
 
@@ -73,6 +75,9 @@ def _of_jobs(plan: StudyPlan) -> list[Assumption]:
             value=_gpu_types(plan),
             drawn=False, switch="step thrifty-type",
         ),
+        Assumption(
+            what="Nodes of jobs", value=_partitions(plan), drawn=False, switch="nodes.partitions, step one-pool",
+        ),
         Assumption(what="Due dates", value=due, drawn=due.startswith("drawn"), switch="due_dates"),
         Assumption(what="Run times are known", value=KNOWLEDGE[plan.knowledge], drawn=False, switch="--knowledge"),
         Assumption(what="Running jobs", value="are never stopped or moved", drawn=False, switch="step preemption"),
@@ -88,13 +93,20 @@ def _of_jobs(plan: StudyPlan) -> list[Assumption]:
     ]  # fmt: skip
 
 
+def _partitions(plan: StudyPlan) -> str:
+    in_force = any(plan.prepared[plan.runs[0, week, 0]].table.partition for week in range(len(plan.starts)))
+    return "those of the partition the log names" if in_force else "any: no partitions are known"
+
+
 def _gpu_types(plan: StudyPlan) -> str:
     if not plan.names_types:
         return "any, fastest first: the log names none"
     periods = [plan.prepared[plan.runs[0, week, 0]] for week in range(len(plan.starts))]
-    if lacking := sum(period.treatments.get(LACKING, 0) for period in periods):
-        has = "that the cluster lacks: any type it has, with the logged run time converted to its speed"
-        return f"the one the log names; {plural(lacking, 'job')} ran on a type {has}"
+    counts = [sum(period.treatments.get(how, 0) for period in periods) for how in (LACKING, APART)]
+    lacks = ("that the cluster lacks: any type it has", "that no node of their partition has: any type there is")
+    told = [f"{plural(count, 'job')} ran on a type {what}" for count, what in zip(counts, lacks, strict=True) if count]
+    if told:
+        return f"the one the log names; {'; '.join(told)}, with the logged run time converted to its speed"
     return "the one the log names"
 
 
@@ -138,4 +150,4 @@ def _today(file: StudyFile) -> str:
         f"fair share {spec.fair_share_weight:g} with a half-life of {spec.half_life_s / DAY_S:g} days, age 1 up to "
         f"{spec.max_age_s / DAY_S:g} days, size {spec.size_weight:g}"
     )
-    return f"multifactor priority ({weights}) and backfill {spec.backfill_depth} jobs deep; no QOS, no partitions"
+    return f"multifactor priority ({weights}) and backfill {spec.backfill_depth} jobs deep; no QOS"

@@ -22,7 +22,7 @@ from commonwatt.model.electricity import Electricity
 from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import NodeSpec, PowerState
 from commonwatt.model.scenario import LogWorkload, Scenario, WeekWorkload
-from commonwatt.model.study_file import StudyFile
+from commonwatt.model.study_file import STEPS, StepName, StudyFile
 from commonwatt.model.units import DAY_S, WEEK_S, plural
 
 __all__ = ["Wishes", "load_study", "wished"]
@@ -131,7 +131,11 @@ def _of_log(path: Path, source: str | None, wishes: Wishes) -> StudyFile:
         source=checked.result.format, path=str(path.resolve()), columns=dict(wishes.columns), begin=begin, days=days,
         logged_gpu_type=ran_on,
     )  # fmt: skip
-    return StudyFile(name=path.stem, workload=workload, nodes=nodes, weeks=weeks, assumed=(*assumed, *told))
+    apart = len({node.partitions for node in nodes}) > 1 and bool(log.partition)
+    steps: tuple[StepName, ...] = (*STEPS, "one-pool") if apart else STEPS
+    return StudyFile(
+        name=path.stem, workload=workload, nodes=nodes, weeks=weeks, steps=steps, assumed=(*assumed, *told)
+    )  # fmt: skip
 
 
 def _period(log: JobLog, wishes: Wishes) -> tuple[str | None, float, int]:

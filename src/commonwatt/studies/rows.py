@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from commonwatt.model.scenario import Knowledge, PolicySpec, Scenario
+from commonwatt.model.scenario import Knowledge, LogWorkload, PolicySpec, Scenario
 from commonwatt.model.study_file import StepName, StudyFile, StudyWorkload
 
 __all__ = ["BASELINE", "StudyRow", "rows_of", "scenario_of"]
@@ -13,7 +13,7 @@ __all__ = ["BASELINE", "StudyRow", "rows_of", "scenario_of"]
 BASELINE = "as today"
 """Name of the first row of the waterfall."""
 
-ON_ITS_OWN: frozenset[StepName] = frozenset({"thrifty-type", "planning", "switching-off"})
+ON_ITS_OWN: frozenset[StepName] = frozenset({"thrifty-type", "planning", "switching-off", "one-pool"})
 """Steps that the baseline can take; the others need a scheduler that plans."""
 
 Kind = Literal["baseline", "alternative", "ours", "step", "alone"]
@@ -64,12 +64,14 @@ def scenario_of(
     it; without it, today's scheduler gives any type too.
     """
     taken = row.taken
-    settings = {
+    settings: dict[str, object] = {
         "malleable": "resizing" in taken,
         "other_types": "thrifty-type" in taken or not names_types,
         "largest_growth": file.largest_growth,
         "due_dates": file.due_dates,
     }
+    if "one-pool" in taken and isinstance(workload, LogWorkload):
+        settings["other_partitions"] = True
     return Scenario(
         name=file.name,
         workload=workload.model_copy(update=settings),

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,7 @@ from commonwatt.model.study_results import RunService
 from commonwatt.model.units import DAY_S
 from commonwatt.simulation.as_logged import LogReplay, replay_log
 from commonwatt.simulation.compose import check_runs
+from commonwatt.simulation.record import code_digest
 from commonwatt.simulation.runner import Listener, Prepared, run_each
 from commonwatt.simulation.warm import warm_up_all
 from commonwatt.simulation.workload import check_tenants, prepare
@@ -35,13 +35,6 @@ ROWS = "rows"
 
 ROWS_VERSION = 2
 """Of what is kept of a run: 2 has what each job got."""
-
-SOURCE = Path(__file__).resolve().parents[1]
-DECIDES = (
-    "capacity", "control", "data", "engines/simulated", "forecasting", "model", "optimize", "placement", "planning",
-    "runtimes", "simulation",
-)  # fmt: skip
-"""Packages whose code decides the result of a run: with other code, it is run again."""
 
 Following = Callable[[Sequence[Prepared]], AbstractContextManager[Listener]]
 
@@ -142,16 +135,6 @@ def _key(prepared: Prepared) -> str:
     return hashlib.sha256(
         f"{__version__} {ROWS_VERSION} {code_digest()} {prepared.seed} {prepared.digest()}".encode()
     ).hexdigest()
-
-
-@cache
-def code_digest() -> str:
-    """Return the SHA-256 of the source and the tables that decide the result of a run; read once a process."""
-    sha = hashlib.sha256()
-    for package in DECIDES:
-        for path in sorted(path for path in (SOURCE / package).rglob("*") if path.suffix in (".py", ".csv", ".json")):
-            sha.update(path.relative_to(SOURCE).as_posix().encode() + b"\0" + path.read_bytes())
-    return sha.hexdigest()
 
 
 def _knowledge(file: StudyFile, log: JobLog | None) -> Knowledge:

@@ -9,7 +9,16 @@ import numpy as np
 from commonwatt import __version__
 from commonwatt.model.arrays import Floats
 from commonwatt.model.results import PolicyResult
-from commonwatt.model.study_results import RunService, StudyLog, StudyPolicy, StudyResult, StudyTenant, WaterfallStep
+from commonwatt.model.study_results import (
+    LoggedEnergy,
+    RunService,
+    StudyLog,
+    StudyPolicy,
+    StudyResult,
+    StudyTenant,
+    WaterfallStep,
+)
+from commonwatt.model.units import J_PER_KWH, plural
 from commonwatt.simulation.as_logged import AS_LOGGED
 from commonwatt.simulation.summary import percentiles_s
 from commonwatt.studies.assumptions import STEP_ASSUMES, STEP_SWITCH, assumptions_of
@@ -46,9 +55,19 @@ def study_result(plan: StudyPlan, outcome: StudyOutcome) -> StudyResult:
         waterfall=tuple(_waterfall(plan, tables)),
         policies=tuple(_policies(plan, tables, outcome)),
         assumptions=assumptions_of(plan),
-        notes=tuple(_notes(plan, tables[0])),
+        notes=(*_notes(plan, tables[0]), *_energy_note(_logged_energy(plan, outcome))),
         finished=whole,
     )
+
+
+def _energy_note(found: LoggedEnergy | None) -> Iterator[str]:
+    if found is not None:
+        off = 100.0 * (found.modelled_kwh / found.logged_kwh - 1.0)
+        yield (
+            f"The log has the energy of {plural(found.jobs, 'job')}: {found.logged_kwh:,.1f} kWh. At the same times "
+            f"and places the model gives them {found.modelled_kwh:,.1f} kWh ({off:+.0f}%), with their part of their "
+            "nodes' idle power. A meter that reads whole nodes counts jobs that share one several times."
+        )
 
 
 def _flat(table: Table) -> Iterator[RunService | None]:
@@ -91,6 +110,19 @@ def _about(plan: StudyPlan, outcome: StudyOutcome) -> StudyLog:
         names_gpu_types=plan.names_types,
         window_s=float(np.mean(spans)),
         treatments=_treatments(plan, outcome),
+        energy=_logged_energy(plan, outcome),
+    )
+
+
+def _logged_energy(plan: StudyPlan, outcome: StudyOutcome) -> LoggedEnergy | None:
+    found = [replay.measured for replay in outcome.logged.values() if replay.measured is not None]
+    if not found:
+        return None
+    seeds = len(plan.seeds)
+    return LoggedEnergy(
+        jobs=sum(one.jobs for one in found) // seeds,
+        logged_kwh=sum(one.logged_j for one in found) / seeds / J_PER_KWH,
+        modelled_kwh=sum(one.modelled_j for one in found) / seeds / J_PER_KWH,
     )
 
 

@@ -1,10 +1,10 @@
 """Slurm accounting: ``sacct --json``, ``sacct --parsable2`` with its header, or its table for people.
 
 For the latter two use ``--format=JobID,Account,User,Submit,Start,Elapsed,Timelimit,State,AllocTRES,ReqTRES``, and
-``NodeList`` to know where jobs ran. The account is the tenant, else the user is. Job steps are skipped. A requeued job
-counts once: its first submission and its last run. A job still running counts with the time it has run so far. Times
-without a zone are read as UTC (``sacct`` prints local time: a change to summer time shifts the rest of the log by an
-hour).
+``NodeList`` to know where jobs ran, ``Partition`` to know where they may, ``ConsumedEnergyRaw`` for their energy. The
+account is the tenant, else the user is. Job steps are skipped. A requeued job counts once: its first submission and its
+last run. A job still running counts with the time it has run so far. Times without a zone are read as UTC (``sacct``
+prints local time: a change to summer time shifts the rest of the log by an hour).
 
 What both forms of Slurm accounting say about a job.
 
@@ -49,6 +49,8 @@ class SacctJob:
     running: bool
     nodes: str = ""  # a list of hosts; "": not said
     series: str = ""  # its owner and what they called it
+    energy_j: float = math.nan  # NaN: not measured
+    partition: str = ""  # several have commas between them; "": not said
 
 
 def gpus_of(resources: Iterable[tuple[str, int]]) -> tuple[int, str]:
@@ -119,6 +121,8 @@ def _job(path: Path, index: int, record: dict[str, Any]) -> SacctJob:
         running="RUNNING" in states or "SUSPENDED" in states,
         nodes=_nodes(record.get("nodes")),
         series=f"{record.get('user') or ''}/{record.get('name') or ''}",
+        energy_j=_energy_of_json(tres),
+        partition=str(record.get("partition") or ""),
     )
 
 
@@ -141,6 +145,19 @@ def _resources(entries: list[dict[str, Any]] | None) -> list[tuple[str, int]]:
     return [(str(e.get("name")), int(_number(e.get("count")))) for e in gres]
 
 
+_MOST_J = 1e15  # Slurm writes the largest integers where nothing was measured
+
+
+def _energy_of_json(tres: Mapping[str, Any]) -> float:
+    found = [e for e in tres.get("allocated") or () if e.get("type") == "energy"]
+    return _measured_j(_number(found[0].get("count"))) if found else math.nan
+
+
+def _measured_j(energy_j: float) -> float:
+    """Return *energy_j*, NaN where it says that nothing was measured."""
+    return energy_j if 0 < energy_j < _MOST_J else math.nan
+
+
 def _name(record: dict[str, Any]) -> str:
     array = record.get("array") or {}
     task = _number(array.get("task_id"))
@@ -160,7 +177,8 @@ def _tenant_of_json(record: dict[str, Any]) -> str:
 
 ASK = (
     "sacct --allusers --starttime=now-7days --parsable2 "
-    "--format=JobID,Account,User,Submit,Start,Elapsed,Timelimit,State,AllocTRES,ReqTRES,NodeList > jobs.txt"
+    "--format=JobID,Account,User,Submit,Start,Elapsed,Timelimit,State,AllocTRES,ReqTRES,NodeList,"
+    "Partition,ConsumedEnergyRaw > jobs.txt"
 )
 """The command that prints what is read."""
 _NEEDED = ("JobID", "Submit", "Start", "State")
@@ -174,6 +192,7 @@ _CUT = {
     "AllocTRES",
     "ReqTRES",
     "NodeList",
+    "Partition",
 }  # useless when cut off
 _UNKNOWN = {"", "Unknown", "None", "N/A"}
 _DURATION = "a time such as 1-02:03:04 or 02:03:04"
@@ -192,7 +211,9 @@ def read_rows(path: Path, text: str) -> list[SacctJob]:
     submit_s = table.parse("Submit", moment_s, MOMENT)
     start_s = table.parse("Start", _started, MOMENT)
     ids, states = table.text("JobID"), table.text("State")
-    nodes = table.text("NodeList") if "NodeList" in table else [""] * len(table)
+    nodes, partition = (table.text(name) if name in table else [""] * len(table) for name in ("NodeList", "Partition"))
+    raw = "ConsumedEnergyRaw"
+    energy_j = table.parse(raw, _plain, "joules, a whole number", 0.0) if raw in table else np.zeros(len(table))
     resources = [table.text(name) for name in ("AllocTRES", "ReqTRES") if name in table]
     if not resources:
         raise InputError(f"this column or ReqTRES; run: {ASK}", file=path, field="AllocTRES")
@@ -215,6 +236,8 @@ def read_rows(path: Path, text: str) -> list[SacctJob]:
                 running=states[row].startswith(("RUNNING", "SUSPENDED")),
                 nodes=_nodes(nodes[row]),
                 series="/".join(column[row] for column in called),
+                energy_j=_measured_j(float(energy_j[row])),
+                partition=partition[row],
             )
         )
     return jobs
@@ -333,6 +356,8 @@ def read(path: Path) -> JobLog:
         dropped={"earlier runs of requeued jobs": len(found) - len(jobs)},
         path=path,
         nodes=[job.nodes for job in jobs] if any(job.nodes for job in jobs) else None,
+        energy_j=[job.energy_j for job in jobs],
+        partition=[job.partition for job in jobs] if any(job.partition for job in jobs) else None,
     )
 
 

@@ -1,6 +1,6 @@
 "use strict";
-(() => {
-  const page = JSON.parse(document.getElementById("data").textContent);
+(async () => {
+  let page; // figures and charts
   const drawn = new Set();
   const sheet = { width: 640, height: 700 }; // px, what fits A4 and Letter
   let logarithmic = false;
@@ -229,7 +229,24 @@
     redraw();
   }
 
+  /** The text that is packed in an element: data and plotly.js take a third of the space so. */
+  function unpacked(id) {
+    const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (c) => c.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  }
+
   makeSortable();
+  if (typeof DecompressionStream === "undefined") {
+    for (const figure of document.querySelectorAll(".figure")) {
+      figure.innerHTML = '<p class="none">This browser is too old to draw figures. The tables have the numbers.</p>';
+    }
+    document.documentElement.dataset.ready = "true";
+    return;
+  }
+  page = JSON.parse(await unpacked("data"));
+  const script = document.createElement("script");
+  script.textContent = await unpacked("plotly");
+  document.head.append(script);
   for (const name of Object.keys(page.figures)) draw("fig-" + name);
   for (const figure of document.querySelectorAll("main > section .card .figure:empty")) {
     if (figure.id.startsWith("fig-")) figure.innerHTML = '<p class="none">The runs were not recorded.</p>';
