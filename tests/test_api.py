@@ -63,6 +63,7 @@ def test_importing_it_imports_nothing_heavy():
     assert not {"numpy", "polars", "pydantic", "numba", "lazy_loader"} & set(done.stdout.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "file", "model"),
     [
@@ -82,6 +83,7 @@ def test_a_file_a_mapping_and_a_model_give_one_result(call, file, model, tmp_pat
     _shown_well(by_file, tmp_path)
 
 
+@pytest.mark.slow
 def test_layers_are_mapped(tmp_path):
     result = cw.map_layers(MAP, budget=200)
     assert result.makespan_cycles >= result.lower_bound_cycles > 0
@@ -96,6 +98,7 @@ def test_a_map_problem_of_layers_finds_its_files():
     assert without_times(by_file) == without_times(by_mapping)
 
 
+@pytest.mark.slow
 def test_a_scenario_is_simulated(tmp_path):
     result = cw.simulate(SCENARIO, jobs=1)
     assert result.to_frame()["policy"].to_list() == ["fifo", "edf"]
@@ -113,6 +116,7 @@ def test_seeds_give_means():
     assert "2 seeds" in sweep._repr_html_()
 
 
+@pytest.mark.slow
 def test_demand_is_forecast_from_any_form(tmp_path):
     csv = tmp_path / "demand.csv"
     csv.write_text("time,gpus\n" + "".join(f"{300 * k},{gpus}\n" for k, gpus in enumerate(DEMAND)))
@@ -181,6 +185,7 @@ FACES = {
     "partitioning.mig": 15,
     "placement": 15,
     "placement.guarantees": 15,
+    "placement.start_times": 15,
     "timeslicing": 15,
 }
 

@@ -65,7 +65,7 @@ PRINTS = {"print", "sys.stdout.write", "click.echo"}
 
 FILE_P90_LINES, FILE_MOST_LINES = 350, 600
 FUNCTION_P90_LINES, FUNCTION_MOST_LINES = 35, 100
-MOST_MODULES = 488
+MOST_MODULES = 507
 FROZEN = "store/migrations/versions/"  # a released migration is never rewritten
 
 
@@ -132,6 +132,7 @@ def is_description(path: Path) -> bool:
 # -- who imports whom
 
 
+@pytest.mark.slow
 def test_packages_import_only_what_is_below_them():
     def problems(path: Path) -> set[str]:
         allowed = ALLOWED[package_of(path)] | {package_of(path), "__version__"}
@@ -149,6 +150,7 @@ def test_the_controller_knows_no_concrete_engine_and_nothing_above_it():
     assert ALLOWED["control"] == {"model", "optimize", *DECISIONS}
 
 
+@pytest.mark.slow
 def test_private_modules_of_a_decision_stay_inside_it():
     """Nobody outside a decision package imports ``commonwatt.<decision>._private``."""
 
@@ -244,6 +246,7 @@ def problems_of_decisions(source: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_decisions_are_pure():
     paths = of(*DECISIONS, "optimize")
     assert_none(offenders(paths, lambda path: problems_of_decisions(path.read_text(encoding="utf-8"))))
@@ -265,6 +268,7 @@ def test_the_purity_check_rejects(source):
 # -- what a module offers
 
 
+@pytest.mark.slow
 def test_every_module_has_a_docstring_and_a_list_of_its_names():
     def problems(path: Path) -> Iterator[str]:
         tree = tree_of(path)
@@ -321,6 +325,7 @@ def test_everything_public_has_a_docstring():
     assert_none(offenders(MODULES, problems))
 
 
+@pytest.mark.slow
 def test_only_the_command_line_prints():
     def problems(path: Path) -> list[str]:
         calls = (dotted(part.func) for part in ast.walk(tree_of(path)) if isinstance(part, ast.Call))
@@ -367,6 +372,7 @@ def lines_of(part: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return part.end_lineno - part.lineno + 1
 
 
+@pytest.mark.slow
 def test_functions_stay_small():
     paths = [path for path in MODULES if not name_of(path).startswith(FROZEN)]
     lengths = {(name_of(path), part.lineno, part.name): lines_of(part) for path in paths for part in functions(path)}

@@ -114,7 +114,7 @@ def test_examples_begin_with_what_they_are_and_how_to_run_them(path):
     assert f"examples/{path.name}" in text or "make demo" in text
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_examples_run(path, tmp_path):
     (way,) = {way for key, way in KINDS.items() if key in yaml.safe_load(path.read_text(encoding="utf-8"))}

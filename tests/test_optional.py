@@ -125,7 +125,7 @@ def test_every_extra_has_its_promise():
     assert {*PROMISES, "dev", "test"} >= set(metadata.metadata("commonwatt").get_all("Provides-Extra")) - {"docs"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("extra", PROMISES)
 def test_an_extra_by_itself_keeps_its_promise(extra, tmp_path):
     try:

@@ -48,6 +48,21 @@ def two_jobs_alike(d: dict) -> None:
     jobs.append(copy.deepcopy(jobs[0]))
 
 
+def both(*changes: Change) -> Change:
+    def change(document: dict) -> None:
+        for one in changes:
+            one(document)
+
+    return change
+
+
+def waits(electricity: dict) -> Change:
+    return both(put("policies", 0, "wait_for_price", to={}), put("electricity", to=electricity))
+
+
+CAPS = ((0, 9000), (3600, 90), (7200, 9000))
+
+
 # what is wrong, how the file comes to be so, and what the line must name: field, value, expectation
 BOTH: list[tuple[str, Change, tuple[str, ...]]] = [
     ("unknown GPU type", in_job(times_s={"V1000": [100]}), ("a.times_s", "'V1000'", "expected a GPU type")),
@@ -108,6 +123,71 @@ BOTH: list[tuple[str, Change, tuple[str, ...]]] = [
     ("tenant of weight zero", put("tenants", to=[{"name": "x", "weight": 0}]), ("tenants.x.weight", "'0'", "above 0")),
 ]
 SIMULATE: list[tuple[str, Change, tuple[str, ...]]] = [
+    (
+        "cap below idle power",
+        both(put("electricity", to={"power_cap_w": 100}), put("unused_nodes", to={"state": None})),
+        ("electricity.power_cap_w", "'100'", "W or more, the idle power of all nodes"),
+    ),
+    (
+        "cap too low for a job",
+        put("electricity", to={"power_cap_w": 170}),
+        ("electricity.power_cap_w", "'170'", "for job", "to run alone"),
+    ),
+    (
+        "cap in a series below idle power",
+        both(
+            put("electricity", to={"series": [{"from_s": s, "price_per_kwh": 1, "power_cap_w": w} for s, w in CAPS]}),
+            put("unused_nodes", to={"state": None}),
+        ),
+        ("electricity.series.power_cap_w", "'90'", "the idle power of all nodes"),
+    ),
+    (
+        "cap beside a capacity plan",
+        both(put("electricity", to={"power_cap_w": 5000}), put("capacity", to={"policy": "always-on"})),
+        ("capacity.policy", "'always-on'", "no capacity plan beside a power cap"),
+    ),
+    (
+        "prices with a hole",
+        waits({"series": [{"from_s": 3600 * h, "price_per_kwh": 1} for h in range(24) if h != 7]}),
+        ("electricity.series.7.from_s", "'28800 after 21600'", "a price each 3600 s"),
+    ),
+    (
+        "prices of the past",
+        both(
+            waits({"series": [{"from_s": -7200, "price_per_kwh": 1}, {"from_s": -3600, "price_per_kwh": 2}]}),
+        ),
+        ("electricity.series", "'the last price from -3600 s on'", "prices after 0 s"),
+    ),
+    (
+        "waiting for carbon that is not known",
+        both(put("policies", 0, "wait_for_price", to={"minimise": "carbon"}), put("electricity", to={"pue": 1})),
+        ("electricity.carbon_g_per_kwh", "'none'", "a carbon intensity at all times"),
+    ),
+    (
+        "negative price for ever",
+        put("electricity", to={"series": [{"from_s": 0, "price_per_kwh": 1}, {"from_s": 9, "price_per_kwh": -1}]}),
+        ("electricity.series.1.price_per_kwh", "'-1'", "0 or more in its last step"),
+    ),
+    (
+        "negative price that repeats",
+        put("electricity", to={"series": [{"from_s": 0, "price_per_kwh": -1}], "repeat_s": 9}),
+        ("electricity.series.0.price_per_kwh", "'-1'", "0 or more in a series that repeats"),
+    ),
+    (
+        "no time of day",
+        put("electricity", to={"daily": {"25:00": 1}}),
+        ("electricity.daily", "'25:00'", "times of day from 00:00 to 23:59"),
+    ),
+    (
+        "prices twice",
+        put("electricity", to={"daily": {"22:00": 1}, "series_file": "x.csv"}),
+        ("electricity.daily", "either `daily` or `series_file`"),
+    ),
+    (
+        "waiting without a unit of probability",
+        put("policies", 0, "wait_for_price", to={"sure": 1.5}),
+        ("policies.0.wait_for_price.sure", "'1.5'", "1 or less"),
+    ),
     ("a version to come", put("version", to=3), ("version", "'3'", "expected 1, the only version")),
     ("no jobs", put("workload", "jobs", to=[]), ("workload.jobs", "at least 1")),
     ("no workload", lambda d: d.pop("workload"), ("workload", "the jobs to simulate")),
@@ -277,6 +357,7 @@ def test_missing_file_and_folder(verb, tmp_path):
     refused(tmp_path, verb, tmp_path, str(tmp_path), "expected a file, not a folder")
 
 
+@pytest.mark.slow
 def test_every_row_is_about_what_it_says(folder):
     """The same files without the mistake are accepted."""
     file = write(folder / "good.yaml", scenario())

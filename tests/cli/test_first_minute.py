@@ -39,6 +39,7 @@ def fresh():
     return total
 
 
+@pytest.mark.slow
 def test_compiling_is_announced_once_and_is_no_work(capsys):
     total = fresh()
     began = time.perf_counter()
@@ -57,7 +58,7 @@ def test_compiling_is_announced_once_and_is_no_work(capsys):
     assert (capsys.readouterr().err, again.compiled, again.compile_s) == ("", False, 0.0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_first_place_counts_no_compiling(tmp_path):
     """In a process of its own, with an empty cache."""
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
@@ -70,6 +71,7 @@ def test_the_first_place_counts_no_compiling(tmp_path):
     assert "compil" not in second.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -141,6 +143,7 @@ def test_what_is_quick_shows_no_progress(capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_runs_in_other_processes_tell_how_far_they_are(monkeypatch):
     monkeypatch.chdir(ROOT)
     made = prepare(Scenario.model_validate(scenario()), Path(), 0)
@@ -167,11 +170,11 @@ def interrupted_at(n: int, monkeypatch) -> None:
     """Ctrl-C when run *n* would begin."""
     run_one, begun = runner.run_policy, []
 
-    def one(*arguments):
+    def one(*arguments, **more):
         if len(begun) == n:
             raise KeyboardInterrupt
         begun.append(1)
-        return run_one(*arguments)
+        return run_one(*arguments, **more)
 
     monkeypatch.setattr(runner, "run_policy", one)
 
@@ -185,6 +188,58 @@ def test_policies_that_ended_are_kept(tmp_path, monkeypatch):
     kept = json.loads((tmp_path / "out" / "result.json").read_text())
     assert [p["policy"] for p in kept["policies"]] == ["random-greedy"]
     assert "random-greedy" in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_the_same_command_goes_on_from_what_is_kept(seeds, tmp_path, monkeypatch):
+    file = write(tmp_path / "s.yaml", scenario())
+    command = ("simulate", file, "--jobs", 1, "--seeds", seeds)
+    assert run(*command, "--out", tmp_path / "whole").code == 0
+    with monkeypatch.context() as patched:
+        interrupted_at(1, patched)
+        first = run(*command, "--out", tmp_path / "out")
+    assert (first.code, "the same command goes on from there" in first.err) == (130, True)
+    assert len(list((tmp_path / "out" / "runs").iterdir())) == 1
+    with monkeypatch.context() as patched:
+        interrupted_at(2 * seeds - 1, patched)  # one run fewer than it has is enough
+        again = run(*command, "--out", tmp_path / "out")
+    assert again.code == 0, again.err
+    assert f"1 of {2 * seeds} runs were kept in {tmp_path / 'out'}: going on from there" in again.err
+    names = {path.name for path in (tmp_path / "whole").iterdir()}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names  # nothing is kept once all is done
+    for name in names - {"report.html"}:  # which tells how long deciding took
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+def test_what_another_command_has_kept_is_not_overwritten(tmp_path, monkeypatch):
+    out, file = tmp_path / "out", write(tmp_path / "s.yaml", scenario())
+    with monkeypatch.context() as patched:
+        interrupted_at(1, patched)
+        run("simulate", file, "--out", out, "--jobs", 1)
+    done = run("simulate", file, "--out", out, "--jobs", 1, "--seed", 7)
+    assert done.code == 2
+    assert f"field '--out': got '{out}', expected a new or empty folder, the same command as before" in done.err
+    assert run("simulate", file, "--out", out, "--jobs", 1, "--seed", 7, "--overwrite").code == 0
+    assert not (out / "runs").exists()
+
+
+def test_a_kept_run_that_cannot_be_read_is_run_again(tmp_path, monkeypatch):
+    out, file = tmp_path / "out", write(tmp_path / "s.yaml", scenario())
+    with monkeypatch.context() as patched:
+        interrupted_at(1, patched)
+        run("simulate", file, "--out", out, "--jobs", 1)
+    (kept,) = (out / "runs").iterdir()
+    kept.write_bytes(kept.read_bytes()[:1000])
+    assert run("simulate", file, "--out", out, "--jobs", 1).code == 0
+    assert len(json.loads((out / "result.json").read_text())["policies"]) == 2
+
+
+def test_files_of_others_among_what_is_kept_stay(tmp_path):
+    (tmp_path / "out" / "runs").mkdir(parents=True)
+    (tmp_path / "out" / "runs" / "thesis.txt").write_text("years of work")
+    done = run("simulate", write(tmp_path / "s.yaml", scenario()), "--out", tmp_path / "out", "--overwrite")
+    assert done.code == 2
+    assert "not runs/thesis.txt" in done.err
 
 
 def test_nothing_is_written_when_nothing_ended(tmp_path, monkeypatch):
@@ -205,7 +260,7 @@ def test_of_several_seeds_whole_ones_are_kept(at, seeds, policies, monkeypatch):
     assert len(caught.value.records) == policies
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ctrl_c_while_processes_work_keeps_what_is_done(tmp_path):
     document = scenario(
         workload={"source": "week", "days": 7, "jobs_per_day": 300, "profiles": "law"},

@@ -29,6 +29,7 @@ def job_log(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_the_document_of_evaluate(run, demand_file):
     arguments = ("forecast", "evaluate", demand_file, "--model", "last-value", "--test-from", TEST_FROM)
     done = run(*arguments, "--total-gpus", 200, "--gpu-w", 300, "--target", 0.9, "--json")
@@ -220,6 +221,7 @@ def test_bad_demand(run, job_log, arguments, said):
     assert said in done.err
 
 
+@pytest.mark.slow
 def test_help_is_quick_and_loads_nothing_heavy(modules_after):
     for arguments in (("forecast",), ("forecast", "evaluate"), ("forecast", "demand")):
         loaded = modules_after(*arguments, "--help")

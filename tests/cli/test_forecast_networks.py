@@ -391,6 +391,7 @@ def test_interrupted_by_ctrl_c_it_writes_the_best_so_far(tmp_path):
     assert predictor.predict().gpus.shape == (5, len(LEVELS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("--margin", 5)])
 def test_a_file_is_evaluated_and_never_fitted(model, demand, more):
     arguments = ("forecast", "evaluate", demand, "--model", model, "--test-from", "2024-01-01T07:00Z", *more)

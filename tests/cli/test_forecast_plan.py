@@ -61,6 +61,7 @@ def test_the_document(demand_file, tmp_path):
     assert run(*arguments, "--json").document == found
 
 
+@pytest.mark.slow
 def test_nothing_after_an_instant_changes_what_was_on_at_it():
     gpus, changed = demand(), demand()
     changed[2_900:] = 300.0

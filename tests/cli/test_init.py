@@ -25,6 +25,7 @@ def installed(folder, name, script):
     path.chmod(0o755)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [SCONTROL, SMI_TABLE, KUBERNETES, QUERY], ids=["scontrol", "smi", "k8s", "h100"])
 def test_what_is_written_can_be_simulated(text, tmp_path):
     (tmp_path / "said.txt").write_text(text)

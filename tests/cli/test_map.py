@@ -31,6 +31,7 @@ def mapping(**more):
     return {"accelerator": [0, 1, 0], "priority": [0.0, 0.5, 1.0]} | more
 
 
+@pytest.mark.slow
 def test_evaluate_answers_with_the_keys_of_the_contract(tmp_path):
     files = write(tmp_path / "p.yaml", problem()), write(tmp_path / "m.yaml", mapping())
     done = run("map", "evaluate", *files, "--json")
@@ -52,6 +53,7 @@ def test_evaluate_answers_with_the_keys_of_the_contract(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_result_is_a_mapping_to_evaluate_and_to_start_from(tmp_path):
     found = run("map", EXAMPLE, "--json", "--budget", 300)
     result = tmp_path / "m.json"
@@ -124,6 +126,7 @@ def test_options_may_stand_first_or_last():
     assert len(set(answers)) == 1
 
 
+@pytest.mark.slow
 def test_time_is_limited():
     run("map", EXAMPLE, "--budget", 1)
     done = run("map", EXAMPLE, "--budget", 1_000_000_000, "--time-limit", 0.2, "--json")

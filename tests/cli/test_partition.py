@@ -32,6 +32,7 @@ def changed(**more):
     return {"configurations": [one | more]}
 
 
+@pytest.mark.slow
 def test_it_answers_with_the_keys_of_the_contract(tmp_path):
     done = run("partition", write(tmp_path / "p.yaml", problem()), "--json")
     assert done.code == 0
@@ -145,6 +146,7 @@ def test_no_convergence_is_an_error_with_the_residual(tmp_path):
     assert "residual" in done.err
 
 
+@pytest.mark.slow
 def test_help_and_options_that_are_wrong(tmp_path):
     shown = spawn("partition", "--help")
     assert (shown.code, "commonwatt partition examples/partition.yaml" in shown.out) == (0, True)

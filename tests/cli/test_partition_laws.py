@@ -48,6 +48,7 @@ def test_other_laws_are_divided_like_amdahls(tmp_path):
     assert (told.code, "would pay" in told.out) == (0, True)
 
 
+@pytest.mark.slow
 def test_what_was_characterized_is_divided(tmp_path):
     """characterize --out, its file named in the problem, partition."""
     rows = "".join(f"a,{n},{100 / (n / (1 + 0.05 * (n - 1) + 0.02 * n * (n - 1)))}\n" for n in (1, 2, 4, 8, 16))

@@ -163,7 +163,7 @@ def test_a_tenant_is_told_what_more_would_cost_and_what_is_left_of_its_budget(tm
     assert "for more it would buy" in two["sentence"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_too_many_gpus_to_list_are_refused_but_for_nash(tmp_path):
     file = write(tmp_path / "p.yaml", document(30, 2))
     refused = call(mig, file, "--welfare", "utilitarian")

@@ -61,7 +61,7 @@ def test_the_example_under_every_solver(solver):
     assert min(free.values()) >= 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("solver", ["best", "random-greedy", "exact", "fifo", "easy"])
 def test_the_objective_is_the_one_of_the_design(solver, tmp_path):
     raw = yaml.safe_load(EXAMPLE.read_text())
@@ -145,6 +145,20 @@ def test_a_plot_that_cannot_be(name, tmp_path):
     assert done.err.startswith("error: field '--plot': got ")
 
 
+@pytest.mark.slow
 def test_plot(tmp_path):
     assert run("place", EXAMPLE, "--plot", tmp_path / "p.svg").code == 0
     assert (tmp_path / "p.svg").read_bytes().startswith(b"<?xml")
+
+
+def test_a_cap_is_refused_as_no_plan_keeps_it(tmp_path):
+    file = {
+        "nodes": [{"name": "a", "gpu_type": "A100", "gpus": 4, "idle_w": 500, "gpu_w": 350}],
+        "electricity": {"price_per_kwh": 0.1, "power_cap_w": 900},
+        "jobs": [{"name": "j", "tardiness_weight": 1, "times_s": {"A100": [3600]}}],
+    }
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump(file))
+    done = run("place", tmp_path / "p.yaml")
+    assert (done.code, done.out) == (2, "")
+    assert "electricity.power_cap_w" in done.err
+    assert "got 900, expected none" in done.err or "got '900', expected none" in done.err

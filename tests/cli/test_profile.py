@@ -40,6 +40,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 @two_cores
 def test_a_profile_is_measured_written_and_simulated(folder):
     done = run("profile", *FAST, "--gpus", "1,2", "--gpu-type", "H100", "--json", "--", sys.executable, "train.py")
@@ -70,7 +71,7 @@ def test_a_profile_is_measured_written_and_simulated(folder):
 
 def test_a_training_that_ends_early_is_told(folder):
     """Of 3 epochs the first does not count: 2 are left of the 7 that were to be measured."""
-    (folder / "train.py").write_text(TRAINING.replace("epochs(1000)", "epochs(3)"))
+    (folder / "train.py").write_text(TRAINING.replace("epochs(1000)", "epochs(3)").replace("0.02", "0.5"))
     command = ("--device", "cpu", "--gpus", 1, "--epochs", 7, "--seconds", 0, "--overwrite")
     done = run("profile", *command, "--json", "--", sys.executable, "train.py")
     assert done.code == 0, done.err
@@ -117,6 +118,7 @@ def test_what_cannot_be(folder, arguments, code, says):
     assert not list(folder.glob("*.profile.yaml"))
 
 
+@pytest.mark.slow
 @two_cores
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_ctrl_c_keeps_what_was_measured_and_leaves_no_training(folder, number, code):

@@ -15,7 +15,7 @@ def test_list(run):
     assert all(name in told for name in names)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_table(installed, tmp_path):
     plot = tmp_path / "trace.png"
     done = installed("reproduce", "andreas-armida", "--json", "--seed", 1, "--plot", plot)
@@ -37,6 +37,7 @@ def test_a_figure_in_words(run, monkeypatch):
         assert part in done.out
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_answer(run):
     one, again = (run("reproduce", "andreas-armida", "--json").document for _ in range(2))
     one["wall_s"] = again["wall_s"] = 0

@@ -40,6 +40,7 @@ def test_names():
     assert run("schema", "--json").document == {"schemas": list(SCHEMAS)}
 
 
+@pytest.mark.slow
 def test_results_have_the_fields_their_schema_requires(tmp_path):
     simulated = run("simulate", write(tmp_path / "s.yaml", scenario()), "--json", "--jobs", 1).document
     placed = run("place", write(tmp_path / "p.yaml", problem()), "--json").document

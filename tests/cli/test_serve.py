@@ -65,7 +65,7 @@ def heard_at():
 def config(tmp_path, monkeypatch, heard_at):
     """A configuration; its server answers at once and ends."""
 
-    def answers(app, listening, ready):
+    def answers(app, listening, ready, _limits):
         heard_at.append(listening.getsockname()[0])
         listening.close()
         ready("http://here:1")
@@ -80,6 +80,7 @@ def config(tmp_path, monkeypatch, heard_at):
     logging.captureWarnings(capture=False)
 
 
+@pytest.mark.slow
 def test_logs_for_machines_hold_json_and_nothing_else(config):
     done = run("serve", config, "--log-format", "json", "--log-level", "error")
     assert (done.code, done.out) == (0, "")
@@ -126,7 +127,7 @@ def test_a_mode_that_is_given_holds_from_the_very_beginning(config, monkeypatch)
         begun.set()
         return recover(session, mode, drained)
 
-    def serving(app, listening, ready):
+    def serving(app, listening, ready, _limits):
         listening.close()
         assert begun.wait(120)
 

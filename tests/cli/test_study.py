@@ -41,6 +41,7 @@ def test_from_sacct_and_scontrol_to_a_report_in_one_command(tmp_path):
     assert len(page) < 3_000_000
 
 
+@pytest.mark.slow
 def test_an_interrupted_study_keeps_what_is_done_and_says_so(tmp_path, monkeypatch):
     def interrupted(prepared, **options):
         yield from (pair for pair, _ in zip(run_each(prepared, **options), range(2), strict=False))
@@ -54,6 +55,7 @@ def test_an_interrupted_study_keeps_what_is_done_and_says_so(tmp_path, monkeypat
     assert "Not all runs are done" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_people_get_the_headline_first(tmp_path):
     (tmp_path / "study.yaml").write_text(
         study(tmp_path, "--draft").out + "steps: [planning]\nalternatives: []\n", encoding="utf-8"

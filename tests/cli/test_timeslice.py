@@ -29,6 +29,7 @@ def edge(**more):
     return {"device": {"kind": "simulated"}, "duration_s": 5, "tenants": tenants} | more
 
 
+@pytest.mark.slow
 def test_plan_answers_with_the_keys_of_the_contract(tmp_path):
     done = run("timeslice", "plan", write(tmp_path / "p.yaml", problem()), "--json")
     assert done.code == 0
@@ -104,7 +105,7 @@ def test_pictures(tmp_path):
         picture = tmp_path / f"{what}.svg"
         done = run("timeslice", what, EXAMPLES / example, "--plot", picture, "--json")
         assert done.code == 0
-        assert done.err == f"written: {picture}\n"
+        assert done.err.endswith(f"written: {picture}\n")  # the first on a machine says that it compiles
         assert picture.read_text().lstrip().startswith("<?xml")
         assert run("timeslice", what, EXAMPLES / example, "--plot", tmp_path / "x.txt").code == 2
 
@@ -196,6 +197,7 @@ def test_a_run_on_the_cpu_keeps_the_plan(models):
     assert done.document["enforcement"] == "cooperative at segment boundaries"
 
 
+@pytest.mark.slow
 def test_profiling_a_model_and_using_the_profile(models):
     file = models / "resnet.profile.json"
     done = run(

@@ -54,7 +54,9 @@ class MadeService:
     """What the live process gives the service."""
 
     def __init__(self, folder: Path, *, nodes: int = 20, running: int = 12, waiting: int = 30, seed: int = 1) -> None:
-        self.config = Scenario.model_validate({"engine": "local", "nodes": nodes_of(nodes)})
+        self.config = Scenario.model_validate(
+            {"engine": "local", "nodes": nodes_of(nodes), "policies": [{"solver": "fair-share"}]}  # divides by weight
+        )
         self.database = Database(address("store.db", folder))
         tables.metadata.create_all(self.database.engine)
         self.store, self.ticks = ApiStore(self.database), ControllerStore(self.database)
@@ -195,8 +197,7 @@ class MadeService:
         columns = ("row", "job", "energy_uj", "cost_n", "carbon_ug", "gpu_us")
         with self.database.transaction() as c:
             c.execute(tables.samples.insert(), [vars(sample) for sample in samples])
-            c.execute(tables.ledger.insert(), [dict(zip(columns, row, strict=True)) for row in ledger])
-        tick = Tick()
+        tick = Tick(ledger={row[:2]: dict(zip(columns[2:], row[2:], strict=True)) for row in ledger})
         for job in list(self._now.jobs.values())[:20]:
             kind = "started" if job.nodes else "waits"
             tick.events.append(EventRow(0, now - 5, kind, job.id, job.nodes, job.gpus, job.reason, job.sentence))

@@ -24,6 +24,7 @@ def numbers(page, selector):
     return [int(n.replace(",", "")) for n in re.findall(r"[\d,]+", page.inner_text(selector))]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (360, "dark")])
 def test_everything_is_shown(served, service, visit, width, scheme):
     page = visit(served.url, service.tokens["operator"], width=width, color_scheme=scheme, charts=True).page
@@ -56,6 +57,7 @@ def test_everything_is_shown(served, service, visit, width, scheme):
     assert no_sideways_scroll(page)
 
 
+@pytest.mark.long
 def test_a_wrong_token(served, service, visit):
     seen = visit(served.url, None)
     seen.expected = ("401",)
@@ -78,6 +80,7 @@ def test_a_wrong_token(served, service, visit):
     assert page.locator(f"{ROW}, #event-list b, #tiles b").count() == 0
 
 
+@pytest.mark.long
 def test_what_cannot_be_sent_is_no_token(served, service, visit):
     """Pasted with quotes of a text processor, it would be an error of the browser, which looks like a lost server."""
     page = visit(served.url, None).page

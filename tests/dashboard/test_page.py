@@ -6,17 +6,19 @@ import gzip
 import json
 import re
 import time
+from functools import partial
 from importlib import resources
 
 import pytest
 
 httpx = pytest.importorskip("httpx")
+get = partial(httpx.get, timeout=60)
 
 STATIC = resources.files("commonwatt.service").joinpath("static")
 
 
 def test_the_page_needs_no_token_and_says_what_may_run(served):
-    answer = httpx.get(served.url + "/")
+    answer = get(served.url + "/")
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/html")
     policy = answer.headers["content-security-policy"]
@@ -28,24 +30,26 @@ def test_the_page_needs_no_token_and_says_what_may_run(served):
 
 @pytest.mark.slow
 def test_every_file_the_page_and_its_modules_name_is_there(served):
-    page = httpx.get(served.url + "/").text
+    page = get(served.url + "/").text
     named = set(re.findall(r"(?:src|href)=\"(/static/[^\"]+)\"", page))
     for file in STATIC.iterdir():
         if file.name.endswith(".js"):
             named |= {f"/static/{name}" for name in re.findall(r"from \"\./([^\"]+)\"", file.read_text("utf-8"))}
     assert len(named) > 10
     for path in named:
-        answer = httpx.get(served.url + path)
+        answer = get(served.url + path)
         assert answer.status_code == 200, path
         assert answer.headers["etag"]
-        again = httpx.get(served.url + path, headers={"If-None-Match": answer.headers["etag"]})
+        again = get(served.url + path, headers={"If-None-Match": answer.headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
 
 
 def test_packed_and_unpacked_are_the_same(served):
-    with httpx.stream("GET", served.url + "/static/plotly.js", headers={"Accept-Encoding": "gzip"}) as packed:
+    with httpx.stream(
+        "GET", served.url + "/static/plotly.js", headers={"Accept-Encoding": "gzip"}, timeout=60
+    ) as packed:
         body = b"".join(packed.iter_raw())
-    plain = httpx.get(served.url + "/static/plotly.js", headers={"Accept-Encoding": "identity"})
+    plain = get(served.url + "/static/plotly.js", headers={"Accept-Encoding": "identity"})
     assert packed.headers["content-encoding"] == "gzip"
     assert gzip.decompress(body) == plain.content
     assert b"plotly.js v" in plain.content[:200]
@@ -54,7 +58,7 @@ def test_packed_and_unpacked_are_the_same(served):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["nothing.js", "..%2fpage.py", "%2e%2e/page.py", "..%5cpage.py", "index.html%00", ""])
 def test_nothing_else_can_be_read(served, name):
-    assert httpx.get(f"{served.url}/static/{name}").status_code in (404, 422)
+    assert get(f"{served.url}/static/{name}").status_code in (404, 422)
 
 
 def test_our_scripts_never_write_markup():
@@ -93,7 +97,7 @@ def lines(answer):
 
 def test_savings_are_told_by_the_api_too(served, service):
     headers = {"Authorization": f"Bearer {service.tokens['operator']}"}
-    answer = httpx.get(served.url + "/api/v1/cluster", headers=headers)
+    answer = get(served.url + "/api/v1/cluster", headers=headers)
     assert (answer.status_code, answer.json()["saved"]["baseline"]) == (200, "fifo")
 
 
@@ -103,6 +107,7 @@ def listen(served, token, **headers):
     )
 
 
+@pytest.mark.slow
 def test_the_stream(served, service, monkeypatch):
     monkeypatch.setattr("commonwatt.service.stream.HEARTBEAT_S", 1)
     with listen(served, service.tokens["ada"]) as answer:
@@ -163,6 +168,7 @@ def test_a_token_has_so_many_streams_and_leaves_room_for_others(served, service,
                 break
 
 
+@pytest.mark.slow
 def test_one_who_reads_nothing_holds_nobody_up(served, service):
     """A listener that stalls: others still hear of every change."""
     with listen(served, service.tokens["operator"]), listen(served, service.tokens["operator"]) as answer:

@@ -73,7 +73,7 @@ def jobs_or_input_error(call, *args):
     return None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("source", "text"), [*TEXTS.items(), *PUBLISHED.items()])
 @quiet
 @given(data=st.data())
@@ -87,7 +87,7 @@ def test_damaged_logs(write, source, text, data):
         assert len(window(log, None, 1.0))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("source", READERS)
 @quiet
 @given(content=st.binary(max_size=60) | st.text(max_size=60).map(str.encode))

@@ -93,6 +93,7 @@ def test_check_of_the_wrong_thing(write):
         check(path, "x")
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_check_of_what_is_here(traces):
     found = {entry.name: check(entry.found(), entry.name).result for entry in CATALOG if entry.found()}

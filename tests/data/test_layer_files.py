@@ -114,6 +114,7 @@ def layers(draw):
     return Layer(kind, k, c, **extra, batch=draw(sizes), name=draw(names), model=draw(names), task=task)
 
 
+@pytest.mark.slow
 @given(st.lists(layers(), min_size=1, max_size=6), st.integers(1, 3))
 def test_what_is_written_is_read_back(tmp_path_factory, made, times):
     made = [layer for layer in made for _ in range(times)]

@@ -93,6 +93,7 @@ def convolutions(draw):
     return x, (k, c // groups, *taps), attributes | {"auto_pad": automatic}
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(convolutions())
 def test_convolutions_against_the_reference_implementation(tmp_path_factory, case):

@@ -175,6 +175,7 @@ SWITCHES = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 40), st.sampled_from(["", "V100", "T4", "K80"])), min_size=1, max_size=15),
@@ -253,6 +254,7 @@ def test_unknown_types(log, gpu_types, more, line):
     assert str(caught.value).startswith(line)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 40), st.integers(1, 10**6)), min_size=1, max_size=20),
@@ -277,6 +279,7 @@ def test_properties_with_the_laws(rows, seed, growth):
             assert np.allclose(work, duration_s * LAW.speed(table.kinds[j], "P100", asked))
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_jobs():
     rng = np.random.default_rng(0)
     log = log_of(rng.choice([1, 2, 4, 8, 16, 32], size=100_000), tenant=["t"] * 100_000)

@@ -223,6 +223,7 @@ def test_choice_of_profiles(write, monkeypatch, tmp_path):
     assert "expected one of auto, measured, law" in fails(load_profiles, "guess")
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_the_typed_in_laws_are_what_the_fit_gives(traces):
     fitted = fit_law(traces)

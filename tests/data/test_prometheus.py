@@ -96,6 +96,7 @@ def test_a_token_is_sent(monkeypatch):
     assert asked[0][2] == "Bearer secret"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [302, 308])
 def test_a_token_goes_nowhere_else(monkeypatch, status):
     monkeypatch.setenv("COMMONWATT_PROMETHEUS_TOKEN", "secret")
@@ -107,6 +108,7 @@ def test_a_token_goes_nowhere_else(monkeypatch, status):
     assert ([token for *_, token in asked], heard) == (["Bearer secret"], [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "document", "said"),
     [

@@ -210,6 +210,7 @@ def test_unknown_source_and_columns_where_they_are_fixed(write):
         read_log("philly", write("p.csv", PHILLY), {"job": "id"})
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_the_real_philly_table(traces):
     log = read_log("philly", traces / "philly_jobs.csv.gz")
@@ -220,6 +221,7 @@ def test_the_real_philly_table(traces):
     assert log.dropped == {}
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_philly_load_is_the_published_demand(traces):
     """The demand series beside the table was made from the same jobs: sums at whole minutes must agree."""

@@ -38,6 +38,7 @@ def test_the_own_clock_counts_else_the_highest():
         validate({"kind": "k", "gpu_type": "T4", "points": [points[0]] * 2}, TrainingProfile)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.dictionaries(st.integers(1, 64), st.floats(0.1, 1e4), min_size=1, max_size=6), st.integers(1, 256))
 def test_speeds_go_through_what_was_measured(epochs_s, gpus):

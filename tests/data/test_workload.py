@@ -159,6 +159,7 @@ def test_armida(no_traces):
     assert made.sentence == "8 jobs listed in the scenario"
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_a_week_of_philly(traces):
     scenario = Scenario.model_validate(

@@ -23,6 +23,7 @@ def client(stand_in, host="127.0.0.1", at="127.0.0.1"):
     return TestClient(make_app(stand_in.context), base_url=f"http://{at}:8470", client=(host, 5000))
 
 
+@pytest.mark.slow
 def test_from_this_machine_no_token_is_needed(stand_in):
     here = client(stand_in)
     assert here.get("/readyz").status_code == 200
@@ -36,6 +37,7 @@ def test_from_this_machine_no_token_is_needed(stand_in):
     assert 'route="unknown",status="404"' in answer.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("host", "at", "forwarded"),
     [("10.0.0.7", "127.0.0.1", {}), ("127.0.0.1", "evil.example", {}),

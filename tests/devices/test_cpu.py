@@ -57,6 +57,7 @@ def test_files_by_their_ending(tmp_path):
     assert model.steps == ()
 
 
+@pytest.mark.slow
 def test_programs_of_pytorch(tmp_path):
     pytest.importorskip("torch")
     from tests.devices.models.programs import saved

@@ -37,6 +37,7 @@ def test_shares_are_those_of_the_plan(policy, phi):
     assert got.meter_j == pytest.approx(sum(t.energy_j for t in got.tenants) + got.idle.energy_j)
 
 
+@pytest.mark.slow
 def test_throughput_is_time_over_service_time():
     got = result(simulated(A, B, policy="tf", duration_s=100))
     for tenant, us in zip(got.tenants, (57005, 491684), strict=True):
@@ -85,6 +86,7 @@ def test_tenants_come_and_go():
     assert got.idle.time_s == 0
 
 
+@pytest.mark.slow
 def test_fifo_promises_nothing_and_follows_arrivals():
     got = result(simulated(A, B, policy="fifo", duration_s=100))
     assert got.tenants[0].planned_time_share is None
@@ -96,6 +98,7 @@ def test_queues_of_one_tenant_share_its_time():
     assert got.tenants[0].time_share == pytest.approx(0.5, abs=0.02)
 
 
+@pytest.mark.slow
 def test_weights_and_stated_powers():
     config = simulated(
         ("A", "resnet18", 1300, {"weight": 2, "power_w": 8.0}), ("B", "resnet18", 1300, {"power_w": 4.0}),

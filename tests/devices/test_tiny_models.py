@@ -52,6 +52,7 @@ def test_a_kind_there_is_not():
         tiny_model("vgg")
 
 
+@pytest.mark.slow
 def test_as_a_command(tmp_path):
     command = [sys.executable, "-m", "commonwatt.devices.tiny_models", tmp_path / "out", "--kind", "mobilenet"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -26,7 +26,7 @@ def check(page: Path, folder: Path) -> None:
         assert missing(step.expected, printed) == [], f"{page.name}, line {step.line}:\n{printed}"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("page", [page for page in TUTORIALS if page.name != "index.md"], ids=lambda page: page.stem)
 def test_tutorials_run_in_an_empty_folder(page, tmp_path):
     for package in NEEDS.get(page.stem, ()):
@@ -35,7 +35,7 @@ def test_tutorials_run_in_an_empty_folder(page, tmp_path):
     check(page, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
 def test_guides_run_in_an_empty_folder(page, tmp_path):
     check(page, tmp_path)
@@ -46,13 +46,13 @@ def copy_examples(folder: Path) -> None:
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=ignored)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_demo_runs_in_a_checkout(tmp_path):
     copy_examples(tmp_path)
     check(ROOT / "docs" / "how-to" / "demo.md", tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_readme_runs_in_a_checkout(tmp_path):
     for package in NEEDS["operator"] + NEEDS["serving-engineer"]:
         if not find_spec(package):

@@ -22,6 +22,7 @@ def test_a_sliding_window_has_the_quantiles_of_its_numbers(numbers, length):
     assert held.quantiles(LEVELS) == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.slow
 @given(NUMBERS, st.integers(1, 20), st.integers(0, 3), st.data())
 def test_quantiles_at_many_places(numbers, length, unknown, data):
     values = np.concatenate((np.full(unknown, np.nan), numbers))

@@ -85,6 +85,7 @@ def test_a_seed_gives_the_same_and_the_future_is_not_seen(predictor):
     assert (predictor.predict_many(DemandSeries(0, 60, changed), np.arange(300, 350)) == first).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [0.0, 9.0])
 def test_constant_series(predictor, level):
     predictor.fit(DemandSeries(0, 60, np.full(200, level)), np.random.default_rng(0))
@@ -142,6 +143,7 @@ def test_features_by_hand():
         assert mean == pytest.approx(seen.mean() - values[t])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [1.0, 0.37])
 def test_features_of_some_instants_are_those_of_all(factor):
     series = DemandSeries(5e8, 60.0, walk(length=120_000).gpus * factor)

@@ -28,6 +28,7 @@ def test_nothing_known_is_unknown():
     assert all(np.isnan(v) for v in (found.mae, found.pinball, found.under_prediction_pct, found.coverage_error_pp))
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.floats(0.02, 0.98), min_size=1, max_size=6, unique=True).map(sorted),
     st.data(),

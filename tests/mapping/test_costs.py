@@ -113,6 +113,7 @@ def test_shi_stands_for_lb_in_the_cost_model_of_that_name():
     assert a.sg_accesses.tolist() == b.sg_accesses.tolist()
 
 
+@pytest.mark.slow
 @given(layers())
 def test_maestro_runs_groups_and_images_one_after_another(layer):
     array = Array("HB", 8)
@@ -188,6 +189,7 @@ def fetched(order, counts, sizes, spill):
     return moves + sum(sizes["o"] * (1 + spill * (visits - 1)) for visits in sums.values())
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.tuples(*[st.integers(1, 4)] * 3), st.tuples(*[st.integers(1, 3)] * 3))
 def test_moved_is_what_a_walk_through_the_tiles_moves(counts, tile):
@@ -212,6 +214,7 @@ def test_folds_are_counted_tile_by_tile(size, tile, unit):
     assert folds(size, tile, unit) == counted
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(layers(largest=12), st.sampled_from(("HB", "LB", "SHI")), st.integers(1, 24), st.sampled_from(list(MODELS)))
 def test_the_flexible_shape_is_the_best_of_all(layer, dataflow, elements, name):
@@ -348,6 +351,7 @@ def _every_tile(loops, layout):
     ]
 
 
+@pytest.mark.slow
 def test_tiles_are_near_the_best_of_all_tiles(monkeypatch):
     """Against all tile sizes of small layers in tight buffers: nothing is better than they allow, and little worse."""
     rng = np.random.default_rng(0)

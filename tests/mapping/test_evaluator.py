@@ -65,11 +65,13 @@ def test_where_a_job_cannot_run_is_infinite():
     assert makespans(problem, population).tolist() == [20, np.inf, 10]
 
 
+@pytest.mark.slow
 @given(literal.mapped())
 def test_the_literal_algorithm_gives_the_same(case):
     assert makespan(*case) == pytest.approx(literal.makespan(*case), rel=1e-9)
 
 
+@pytest.mark.slow
 @given(literal.problems(least_request=0.0), st.integers(0, 5))
 def test_a_population_is_its_members_and_stays_where_jobs_can_run(problem, seed):
     population = random_mappings(problem, 7, np.random.default_rng(seed))
@@ -115,6 +117,7 @@ def test_more_bandwidth_never_hurts(case, factor):
     assert makespan(more, mapping) <= makespan(problem, mapping) * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @given(literal.mapped(least_request=0.0), st.sampled_from([0.25, 3.0, 1e6]), st.sampled_from([0.5, 7.0]))
 def test_units_do_not_matter(case, time, bandwidth):
     problem, mapping = case

@@ -156,6 +156,7 @@ def chained(**more):
     return MappingProblem(np.full((4, 2), 10.0), np.ones((4, 2)), 100.0, goal=Goal(precedence=precedence, **more))
 
 
+@pytest.mark.slow
 def test_a_queue_waits_for_a_job_elsewhere():
     problem = chained()
     played = timeline(problem, Mapping(np.array([0, 1, 1, 0]), np.array([0.0, 0.9, 0.5, 1.0])))

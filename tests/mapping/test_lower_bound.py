@@ -26,6 +26,7 @@ from commonwatt.mapping._problem import MappingProblem
 from tests.mapping import literal
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(literal.problems(jobs=4, accelerators=3, least_request=0.0))
 def test_no_mapping_is_below_it(problem):

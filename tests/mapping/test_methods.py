@@ -49,6 +49,7 @@ def test_without_the_extra_one_line_says_what_to_install(name, monkeypatch):
         ALGORITHMS[name](10).solve(sample(3, 2), rng())
 
 
+@pytest.mark.slow
 def test_a_name_that_is_none():
     pytest.importorskip("nevergrad")
     with pytest.raises(InputError, match="one of de, one-plus-one"):
@@ -68,6 +69,7 @@ def test_every_point_of_the_cube_is_a_mapping():
         assert [(seen[:, j] == a).mean() for a in can] == pytest.approx([1 / len(can)] * len(can), abs=0.04)
 
 
+@pytest.mark.slow
 def test_differential_evolution_beats_random_sequences():
     pytest.importorskip("nevergrad")
     problem = sample(12, 3)
@@ -96,6 +98,7 @@ def test_an_episode_places_every_job_once():
         assert (episode.mapping.priority == 0.45).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(literal.problems(jobs=5, accelerators=3))
 def test_the_exact_search_finds_what_brute_force_finds(problem):

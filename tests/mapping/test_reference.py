@@ -93,7 +93,7 @@ def test_no_published_search_is_below_the_bound(home, problem):
             assert bounds[which] >= float(row["lower_bound_cycles"]) * (1 - 1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("batch", ["conv", "lang", "recom", "mix"])
 @pytest.mark.parametrize(("setting", "bandwidth"), [("S2", 16), ("S4", 1), ("S5", 1)])
 def test_searches_against_the_published_one(batch, setting, bandwidth, home, problem):

@@ -231,6 +231,7 @@ def test_time_is_asked_for_during_the_search():
     assert GSharp(5000).solve(sample(), rng(), lambda: next(asked)).evaluations == 700
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(1, 1), (1, 4), (5, 1), (2, 2)])
 def test_tiny_problems(shape):
     problem = sample(*shape)
@@ -245,6 +246,7 @@ def test_auto_finds_what_brute_force_finds(problem):
     assert Auto(3000).solve(problem, rng()).cost == pytest.approx(best, rel=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(literal.problems(jobs=7, accelerators=3))
 def test_a_rounded_program_is_a_mapping(problem):

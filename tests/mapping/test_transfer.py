@@ -101,6 +101,7 @@ def test_another_number_of_sub_accelerators_is_refused():
         learnt.apply(sample(10, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_table_6a(problem):  # noqa: F811
     """Mix, S4, 1 GB/s: within twice a full search without any, within 1.3 times after one epoch."""

@@ -23,6 +23,7 @@ from commonwatt.partitioning._welfare import choose, welfare
 from tests.partitioning.made import markets, random_market
 
 
+@pytest.mark.slow
 @given(markets(5))
 @settings(max_examples=80)
 def test_weighted_equal_speedup_is_equal_and_uses_everything(market):
@@ -87,7 +88,7 @@ def test_the_choice_follows_the_weight():
     assert chosen == [1, 0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(markets(4), st.integers(1, 50))
 @settings(max_examples=40)
 def test_a_run_of_the_schedule_keeps_the_speedups_within_the_bound(market, units):
@@ -123,6 +124,7 @@ def test_schedules_that_cannot_be():
         schedule(market, np.array([[2.5]]), 0)
 
 
+@pytest.mark.slow
 def test_explanations_name_what_is_bought_and_what_is_too_dear():
     market = Market.make([8, 8, 4], [1, 1], [[1, 0.1, 0], [0.1, 1, 1]], [[0.9] * 3, [0.9] * 3])
     found = solve(market)

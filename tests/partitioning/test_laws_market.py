@@ -127,6 +127,7 @@ def test_a_dent_is_bridged_by_turns_and_a_peak_is_not_passed():
     assert kept.sum() == pytest.approx(found.utilities.sum(), rel=0.02)  # half the time each: their turns fit together
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1), st.integers(5, 60))
 @settings(max_examples=40, deadline=None)
 def test_a_run_of_the_schedule_keeps_the_speedups_within_the_bound(seed, units):

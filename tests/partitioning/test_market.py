@@ -61,6 +61,7 @@ def test_a_general_solver_finds_nothing_better_at_the_prices(kind):
             assert best == pytest.approx(found.utilities[i], rel=1e-5)  # the oracle does find something
 
 
+@pytest.mark.slow
 @given(markets(4), st.integers(0, 2**32 - 1))
 @settings(max_examples=100)
 def test_the_best_response_is_no_worse_than_any_other_bundle(market, seed):
@@ -133,6 +134,7 @@ def test_no_convergence_is_an_error():
         solve(market, tolerance=1e-300)
 
 
+@pytest.mark.slow
 @given(markets(4), st.randoms(use_true_random=False))
 @settings(max_examples=50)
 def test_names_order_and_units_do_not_matter(market, random):

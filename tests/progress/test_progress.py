@@ -269,6 +269,7 @@ def train(epochs: int, *options: str) -> list[str]:
     return [sys.executable, str(HERE / "examples" / "train.py"), "--epochs", str(epochs), *options]
 
 
+@pytest.mark.slow
 def test_the_example_ends_with_the_same_line_however_often_it_is_interrupted(tmp_path):
     environment = {
         **os.environ, "COMMONWATT_PROGRESS": str(tmp_path / "progress"), "COMMONWATT_SNAPSHOTS": str(tmp_path / "b"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import re
 from html.parser import HTMLParser
@@ -42,10 +44,15 @@ class Page(HTMLParser):
 
     @property
     def data(self) -> dict:
-        return json.loads(self.scripts[0])
+        return json.loads(unpacked(self.scripts[0]))
+
+
+def unpacked(script: str) -> str:
+    """The text packed in an element."""
+    return gzip.decompress(base64.b64decode(script)).decode()
 
 
 def own_part(text: str) -> str:
     """The document without plotly.js."""
-    first, last = text.index("<script>"), text.rindex("<script>")
+    first, last = text.index('<script type="text/plain" id="plotly"'), text.rindex("<script>")
     return text[:first] + text[last:]

@@ -46,6 +46,7 @@ def medium():
     return render(*make(MEDIUM))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [1400, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_figure_is_drawn(visit, medium, width, scheme):
@@ -135,6 +136,7 @@ def test_names_are_shown_as_they_are(visit):
     assert page.locator("img").count() == 0
 
 
+@pytest.mark.long
 def test_many_nodes_and_policies(visit):
     size = Size(nodes=300, gpus=8, jobs=3000, tenants=60, span_s=2e5, mean_run_s=2e4)
     for width in (1400, 390):

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ def lanes_of(bars, segment):
     )
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 1000))
 def test_no_lane_is_used_twice_at_a_time(seed):
     record = make_record(Size(nodes=4, gpus=4, jobs=60, tenants=3, span_s=3000, mean_run_s=900), "easy", seed)

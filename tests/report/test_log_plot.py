@@ -14,7 +14,7 @@ def made(count=50, gap_s=7200.0, origin=None, start_s=None):
     )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("log", "parts"),
     [

@@ -11,7 +11,7 @@ from tests.report.make_records import MEDIUM, SMALL, Size, make, make_record
 BEGINS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("suffix", BEGINS)
 def test_formats_and_same_bytes(tmp_path, suffix):
     result, records = make(SMALL)
@@ -50,6 +50,7 @@ def test_gantt_of_many_jobs_or_nodes(tmp_path, size):
     assert (tmp_path / "gantt.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_names_are_text(tmp_path):
     names = tuple(f"$\\frac{{{i}" for i in range(SMALL.jobs))
     result, records = make(SMALL, ("$a$_{", "b"), name=names)
@@ -58,7 +59,7 @@ def test_names_are_text(tmp_path):
     assert "$a$_{" in (tmp_path / "a.svg").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_unknown_values(tmp_path):
     result, records = make(SMALL, ("a", "b"))
     policies = tuple(p.model_copy(update={"energy_cost": None, "total_cost": None}) for p in result.policies)
@@ -68,6 +69,7 @@ def test_unknown_values(tmp_path):
     save_overview(result, [], tmp_path / "b.svg")
 
 
+@pytest.mark.slow
 def test_schedule(tmp_path):
     nodes = [{"name": f"n{i}", "gpu_type": "V100", "gpus": 2, "idle_w": 100, "gpu_w": 200} for i in range(3)]
     times = [{"V100": [1200.0 * (i + 1)]} for i in range(7)]
@@ -106,6 +108,7 @@ def test_schedule_marks_lateness(tmp_path):
     assert text.count("#b3261e") > 0
 
 
+@pytest.mark.slow
 def test_schedule_with_many_jobs(tmp_path):
     node = {"name": "n", "count": 100, "gpu_type": "V100", "gpus": 2, "idle_w": 100, "gpu_w": 200}
     jobs = [{"name": f"j{i}", "due_s": 600, "tardiness_weight": 1, "times_s": {"V100": [600.0]}} for i in range(300)]

@@ -28,7 +28,7 @@ def test_small_curves_stay_as_they_are():
     assert shrink(curve, 50) is curve
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("until", [math.inf, 300.0])
 @pytest.mark.parametrize("unknown", [0.0, 0.3, 1.0])
 @given(seed=st.integers(0, 2**32 - 1), count=st.integers(41, 3000))

@@ -15,7 +15,7 @@ from commonwatt.simulation.workload import prepare
 EXAMPLE = Path(__file__).parents[2] / "examples" / "armida.yaml"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_table_3(tmp_path):
     answer = armida.table_3(TopicRequest(extent="quick"))
     rows = {row.quantity: row for row in answer.rows}
@@ -39,6 +39,7 @@ def test_table_3(tmp_path):
     assert (tmp_path / "a.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_figure_4(tmp_path):
     answer = armida.figure_4(TopicRequest())
     assert answer.story[0].split() == ["0", "s", "J6", "is", "submitted"]
@@ -82,6 +83,7 @@ def test_the_example_is_the_experiment():
     assert file.model_copy(update={"workload": made.workload}) == made
 
 
+@pytest.mark.slow
 def test_the_example_gives_the_same_result():
     file = load_yaml(EXAMPLE, Scenario)
     (ours,), records = run_seeds([prepare(file, EXAMPLE.parent, 0)])

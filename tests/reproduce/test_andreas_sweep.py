@@ -74,12 +74,14 @@ def test_beside_the_paper(answer, quick):
         assert (limit.paper, limit.comparable) == (longest, False)
 
 
+@pytest.mark.slow
 def test_reduction_by_hand(quick):
     total = {p.series: p.mean for p in quick.points if p.quantity == "total cost"}
     shown = next(r.ours for r in quick.rows if r.quantity == "total cost saved by randomized greedy against FIFO")
     assert shown == pytest.approx(100 * (1 - total["random-greedy"] / total["fifo"]))
 
 
+@pytest.mark.slow
 def test_processes_change_nothing_but_time(quick):
     together = sweep.run(TopicRequest(extent="quick", seeds=1, jobs=2), 2)
     assert quick.digests == together.digests
@@ -107,6 +109,7 @@ def test_the_saving_is_of_the_order_of_the_papers(scenario, low, high):
     assert slower.ours in {True, False}  # a matter of time, which a busy machine has none of
 
 
+@pytest.mark.slow
 def test_panels_of_any_number(tmp_path):
     line = CurveLine("a$b", [1, 2], [1.0, math.nan], [0.1, 0.0])
     save_panels(

@@ -61,6 +61,7 @@ def test_cores_as_pes_do_not_let_cfg2_win():
     assert claims(study(stated(), threads=False))["user set 1: CFG2 has the largest Nash welfare"][0] is False
 
 
+@pytest.mark.slow
 def test_user_set_3_is_proportional_only_at_f_1(answer):
     assert row(answer, "user set 3 at F = 1")["ours"] == pytest.approx(4)
     done = study(fully_parallel(stated()), threads=True)

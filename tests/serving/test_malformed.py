@@ -109,6 +109,7 @@ def test_binary_data_that_are_wrong(wire, document, data, header, text):
     assert text in wire.error("double", body, headers if header is None else {HEADER: header})
 
 
+@pytest.mark.slow
 def test_json_is_for_small_tensors():
     with Served(largest_request_mb=20) as server, Wire(server.at.rest, ANN) as wire:
         text = wire.error("big", x(data=[0.0] * 2_000_000, shape=[2_000_000]), status=413)
@@ -223,6 +224,7 @@ def test_any_body(served, body, data, header, coding):
     assert status == 200 or (400 <= status < 500 and list(answer) == ["error"])
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 @given(body=st.binary(max_size=60), header=st.none() | st.text(st.characters(min_codepoint=33, max_codepoint=126)))
 def test_any_bytes(served, body, header):

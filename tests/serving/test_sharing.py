@@ -124,6 +124,7 @@ def server(models):
         yield server
 
 
+@pytest.mark.slow
 def test_answers_are_the_models(server, models):
     import onnxruntime
 
@@ -196,6 +197,7 @@ def test_a_tenant_that_begins_without_a_model_is_known_by_its_first(models):
         assert server.infer().shape == (1, 10)
 
 
+@pytest.mark.slow
 def test_a_defect_of_the_device_thread_refuses_everyone(models, no_errors_in_the_log):
     with running(config(), models) as server:
         server.backend.session.driver.ledger.book = None
@@ -257,6 +259,7 @@ def test_a_full_queue_is_told_when_to_come_back(models):
         assert any("queues of this tenant are full" in text for _, text in answers)
 
 
+@pytest.mark.slow
 def test_nothing_accepted_is_lost_when_the_server_stops(models):
     with running(config(), models) as server, ThreadPoolExecutor(12) as pool:
         asked = [pool.submit(server.infer, "large") for _ in range(12)]
@@ -270,6 +273,7 @@ def test_nothing_accepted_is_lost_when_the_server_stops(models):
     assert all("UNAVAILABLE" in text or "stopping" in text or "CANCELLED" in text for text in refused), refused
 
 
+@pytest.mark.slow
 def test_a_device_that_disappears_refuses_everyone(models):
     with running(config(), models) as server, ThreadPoolExecutor(8) as pool:
         loaded = server.backend.session.loaded["vision", "large"].model
@@ -291,6 +295,7 @@ def test_a_device_that_disappears_refuses_everyone(models):
             server.infer()
 
 
+@pytest.mark.slow
 def test_a_client_that_leaves_gives_its_request_up(models):
     with running(config(), models) as server:
         client, tensor = server.client(), grpcclient.InferInput("image", [1, 3, 32, 32], "FP32")
@@ -351,6 +356,7 @@ def test_a_flood_does_not_starve_the_other(models):
     assert order["vision"]["queue_length"] > 10  # it kept flooding all the while
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

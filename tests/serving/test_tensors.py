@@ -55,6 +55,7 @@ def same(got, sent):
         assert got.tobytes() == sent.tobytes()
 
 
+@pytest.mark.slow
 @given(tensors())
 def test_raw(tensor):
     datatype = datatype_of(tensor)
@@ -66,6 +67,7 @@ def test_raw(tensor):
     assert got.flags.aligned
 
 
+@pytest.mark.slow
 @given(tensors())
 def test_raw_of_what_is_laid_out_otherwise(tensor):
     turned = np.asfortranarray(tensor)
@@ -75,6 +77,7 @@ def test_raw_of_what_is_laid_out_otherwise(tensor):
         same(from_raw(bytes(to_raw(swapped)), datatype_of(swapped), tensor.shape), tensor)
 
 
+@pytest.mark.slow
 @given(tensors(text=True, finite=True))
 def test_json(tensor):
     datatype = datatype_of(tensor)
@@ -86,6 +89,7 @@ def test_json(tensor):
     same(from_json(nested, datatype, tensor.shape), tensor)
 
 
+@pytest.mark.slow
 @given(tensors(tuple(CONTENTS)))
 def test_typed_contents(tensor):
     pb = pytest.importorskip("tritonclient.grpc.service_pb2")
@@ -198,6 +202,7 @@ ANYTHING = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(ANYTHING, st.sampled_from(tuple(KINDS)), SHAPES)
 def test_any_json_is_a_tensor_or_refused(data, datatype, shape):
     try:

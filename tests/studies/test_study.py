@@ -12,6 +12,7 @@ from commonwatt.data.fitting import TOO_LARGE, UNFIT
 from commonwatt.model.errors import InputError
 from commonwatt.model.study_file import StudyFile
 from commonwatt.report.study_page import render_study
+from commonwatt.simulation import record
 from commonwatt.simulation.runner import run_each
 from commonwatt.studies import run as running
 from commonwatt.studies.draft import Wishes, load_study
@@ -39,6 +40,7 @@ def done(log, **changes):
     return study_result(plan, run_study(plan))
 
 
+@pytest.mark.slow
 def test_the_baseline_in_place_of_ours_saves_nothing(log):
     easy = {"solver": "easy"}
     same = done(log, baseline={**easy, "name": "as today"}, ours={**easy, "name": "ours"}, steps=["planning"])
@@ -72,6 +74,7 @@ def test_a_study_of_a_small_log(log):
     assert next(step for step in steps if step.step == "switching-off").alone_pct > 0
 
 
+@pytest.mark.slow
 def test_the_log_itself_is_the_first_row(log):
     logged = done(log, **FEW).policies[0]
     assert (logged.policy, logged.role) == ("as logged", "as-logged")
@@ -79,6 +82,7 @@ def test_the_log_itself_is_the_first_row(log):
     assert logged.gpu_utilization > 0
 
 
+@pytest.mark.slow
 def test_work_that_is_valued_and_not_metered_is_said(tmp_path):
     log = write_log(tmp_path, jobs=10, days=0.05)  # all are submitted in an hour, and run for hours
     result = done(log, **FEW)
@@ -107,6 +111,7 @@ def test_rows_share_the_window_whatever_they_relax(log):
     assert len({tuple(p.table.kinds) for p in plan.prepared.values()}) == 1  # drawn alike in every row
 
 
+@pytest.mark.slow
 def test_jobs_no_node_can_run_are_left_out_and_counted(tmp_path):
     log = write_log(tmp_path, jobs=12, days=0.4)
     plain = done(log, **FEW)
@@ -130,6 +135,7 @@ def test_a_log_of_jobs_no_node_can_run_is_refused(tmp_path):
         plan_study(*drafted(log), 0)
 
 
+@pytest.mark.slow
 def test_jobs_on_a_type_the_cluster_lacks_are_said_and_counted(tmp_path):
     log = write_log(tmp_path, jobs=12, days=0.4)
 
@@ -143,6 +149,7 @@ def test_jobs_on_a_type_the_cluster_lacks_are_said_and_counted(tmp_path):
     assert "2 jobs ran on a type that the cluster lacks: any type it has" in assumed()
 
 
+@pytest.mark.slow
 def test_one_period_and_one_seed_have_no_interval(log):
     result = done(log, **FEW)
     assert result.conservative_saving_interval is None
@@ -169,6 +176,7 @@ def test_a_tenant_may_have_no_jobs_in_a_period(tmp_path):
         plan_study(validate(file.model_dump() | FEW | {"tenants": [{"name": "team-x"}]}, StudyFile), folder, 0)
 
 
+@pytest.mark.slow
 def test_periods_follow_each_other(tmp_path):
     log = write_log(tmp_path, jobs=40, days=2.0)
     file, folder = load_study(log, Wishes(nodes=tmp_path / "nodes.txt", days=1.0, weeks=2, begin="2026-09-07"))
@@ -196,6 +204,7 @@ def test_periods_follow_each_other(tmp_path):
     assert sum(tenant.jobs for tenant in today.tenants) == result.about.jobs
 
 
+@pytest.mark.slow
 def test_what_is_done_is_kept_and_found_again(log, tmp_path, monkeypatch):
     file, folder = drafted(log, **FEW)
     plan, out = plan_study(file, folder, 0), tmp_path / "out"
@@ -224,6 +233,7 @@ def test_what_is_done_is_kept_and_found_again(log, tmp_path, monkeypatch):
     assert not left
 
 
+@pytest.mark.slow
 def test_a_run_that_cannot_be_read_is_run_again(log, tmp_path):
     file, folder = drafted(log, **FEW)
     plan = plan_study(file, folder, 0)
@@ -237,11 +247,12 @@ def test_other_settings_are_other_runs(log):
     assert not keys[0] & keys[1]
 
 
+@pytest.mark.slow
 def test_rows_of_other_code_are_run_again(log, tmp_path, monkeypatch):
     package = tmp_path / "commonwatt"
     (package / "placement").mkdir(parents=True)
     (package / "report").mkdir()
-    monkeypatch.setattr(running, "SOURCE", package)
+    monkeypatch.setattr(record, "SOURCE", package)
 
     def keys():
         running.code_digest.cache_clear()

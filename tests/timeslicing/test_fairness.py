@@ -33,6 +33,7 @@ def test_metrics_by_hand():
     assert fairness(np.array([5, 0]), np.array([5, 0]), np.ones(2), np.array([False, True])).system == 1
 
 
+@pytest.mark.slow
 @given(problems(backlogged=True), st.floats(0.01, 100))
 def test_metrics_do_not_depend_on_units(problem, factor):
     times = Etf(0.5).slices(problem).astype(float)
@@ -57,7 +58,7 @@ def is_energy_fair(problem, phi):
     return fluid(problem, phi) == pytest.approx(energy_fair_times(problem), rel=1e-7, abs=1e-13)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=150)
 @given(problems(numbers=any_positive))
 def test_phi_fair_is_where_bisection_finds_it(problem):
@@ -97,6 +98,7 @@ def test_energy_fair_times_are_level_but_for_demands(problem):
 # ---- section 4.4
 
 
+@pytest.mark.slow
 @given(problems(), phis)
 def test_pareto_efficiency(problem, phi):
     """Theorem 1: no unit is left that anybody could use, and nobody has more than he can use."""
@@ -192,6 +194,7 @@ def test_without_knowing_the_others_either_may_cost():
     assert Etf(0.7).slices(QuantumProblem.make(30, [1, 1, 1], [4, 2, 2]))[0] == 7
 
 
+@pytest.mark.slow
 @given(problems(backlogged=True), phis)
 def test_with_two_tenants_etf_lies_between_tf_and_ef(problem, phi):
     two = QuantumProblem(problem.quantum, problem.weights[:2], problem.powers_w[:2], problem.demands[:2])
@@ -214,6 +217,7 @@ def test_order_breaks_ties_only(problem, phi, random):
     assert np.abs(Etf(phi).slices(problem)[order] - Etf(phi).slices(other)).max() <= 1
 
 
+@pytest.mark.slow
 @given(problems(), phis, st.sampled_from([0.5, 2.0, 8.0]))
 def test_scaling_all_powers_or_all_weights_changes_nothing(problem, phi, factor):
     slices = Etf(phi).slices(problem).tolist()

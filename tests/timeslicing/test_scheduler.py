@@ -69,6 +69,7 @@ def test_each_turn_is_a_slice_and_slices_make_a_quantum():
     assert scheduler.recomputed == 1
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.floats(0.2, 5), st.floats(1, 50)), min_size=1, max_size=6),

@@ -92,6 +92,7 @@ def test_the_dual_at_its_ends():
     assert EtfEnergy(1.0).slices(problem) == pytest.approx(Ef().slices(problem), abs=1)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(problems(longest=2000), st.integers(0, 2000), st.booleans())
 def test_units_left_go_to_the_lowest(problem, left, time):

@@ -22,6 +22,7 @@ def flows(draw):
     return Flow(tuple(reads), tuple(writes), inputs, outputs)
 
 
+@pytest.mark.slow
 @given(flows(), st.sets(st.integers(0, 12)))
 def test_every_part_finds_what_it_reads_and_nothing_is_kept_for_nothing(flow, places):
     parts = parts_of(flow, sorted(place for place in places if place < len(flow.reads)))

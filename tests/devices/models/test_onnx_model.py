@@ -54,6 +54,7 @@ def test_tiny_networks_compute_the_same_cut_and_whole(kind, cuts, tiny):
     assert sum(work.flops for work in cut.work) == pytest.approx(whole.work[0].flops)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TINY_MODELS)
 def test_it_is_cut_by_time(kind, tiny):
     model = load_onnx(kind, tiny[kind], CPU, 5e-5)

@@ -43,7 +43,7 @@ def run_plainly(path, inputs):
     return {f"output_{i}": value.numpy() for i, value in enumerate(found)}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("cuts", [range(1000), [2], [1, 4]], ids=str)
 def test_cut_or_not_it_is_the_same(name, cuts, programs):
@@ -73,6 +73,7 @@ def test_work_is_counted(programs):
     assert works["linear"].flops == 2 * 8 * 5
 
 
+@pytest.mark.slow
 def test_it_is_cut_by_time(programs):
     model = load_torch("m", programs["convolutions"], CPU, 3e-5)
     assert 2 <= len(model.step_names) == len(model.step_times_s) == len(model.work)
@@ -105,6 +106,7 @@ def test_two_inferences_may_take_turns_and_inputs_stay_as_they_are(programs):
         assert np.array_equal(execution.outputs()["output_0"], run(model, inputs)["output_0"])
 
 
+@pytest.mark.slow
 def test_values_are_freed_and_outputs_come_last(programs):
     model = load_torch("m", programs["convolutions"], CPU, None, cuts=range(1000))
     execution = model.begin(inputs_of(model))
