@@ -142,6 +142,7 @@ def study(
     log: str | Path | Mapping[str, object] | StudyFile,
     *,
     nodes: str | Path | None = None,
+    qos: str | Path | None = None,
     begin: str | None = None,
     days: float | None = None,
     weeks: int | None = None,
@@ -167,6 +168,8 @@ def study(
         mapping or a model.
     nodes
         For a log: what ``scontrol show node`` printed, or a scenario with nodes.
+    qos
+        What ``sacctmgr --parsable2 show qos`` printed, or a scenario with QOS.
     begin, days, weeks
         Start, length and number of periods. [default: the file's; of a log its last whole weeks, up to 4]
     seeds
@@ -208,7 +211,8 @@ def study(
     from commonwatt.studies.summary import study_result
 
     wishes = Wishes(
-        nodes=None if nodes is None else Path(nodes), begin=begin, days=days, weeks=weeks, seeds=seeds,
+        nodes=None if nodes is None else Path(nodes), qos=None if qos is None else Path(qos), begin=begin,
+        days=days, weeks=weeks, seeds=seeds,
         knowledge=knowledge, gpu_type=gpu_type, price_per_kwh=price_per_kwh, pue=pue, currency=currency,
     )  # fmt: skip
     if isinstance(log, str | Path):

@@ -14,6 +14,7 @@ from commonwatt.model.gpu_types import GpuTypeSpec
 from commonwatt.model.jobs import Tenant
 from commonwatt.model.live import LiveSpec
 from commonwatt.model.nodes import NodeSpecs
+from commonwatt.model.qos import QosSpecs
 
 __all__ = [
     "AndreasWorkload",
@@ -136,7 +137,7 @@ class LogWorkload(_FromLog):
     carry_in: bool = quantity("include jobs running at the start of the period, with their remaining time", "-", True)  # noqa: FBT003
     columns: dict[str, str] = quantity(
         "csv: the columns for job, tenant, submit_s, duration_s (or start_s and end_s), gpus, gpu_type, time_limit_s, "
-        "nodes, partition",
+        "nodes, partition, user, qos, energy_j",
         "-",
         dict,
     )
@@ -207,6 +208,8 @@ class ScenarioJob(FileModel):
     time_limit_s: float | None = quantity("declared run time", "s", None, gt=0)
     partition: str = quantity("partitions it may run in, with commas between them; empty: any", "-", "")
     restart_s: float | None = quantity("its own `restart_s`; absent: that of `preemption`", "s", None, ge=0)
+    user: str = quantity("who submits it, for limits per user of its QOS; empty: unknown", "-", "")
+    qos: str = quantity("its quality of service; empty: none", "-", "")
     iterations: float | None = quantity(
         "training iterations of the whole job, by which `gavel` with objective max-sum counts; absent: unknown",
         "-", None, gt=0,
@@ -374,6 +377,10 @@ class PolicySpec(FileModel):
         "fair-share: weight of the size factor, the part of all GPUs a job asks for (PriorityWeightJobSize)", "-", 0.0,
         ge=0,
     )  # fmt: skip
+    qos_weight: float = quantity(
+        "fair-share: weight of the QOS factor, a job's `qos.priority` over the highest of all (PriorityWeightQOS)", "-",
+        0.0, ge=0,
+    )  # fmt: skip
     max_age_s: float = quantity("fair-share: age at which the age factor is 1 (PriorityMaxAge)", "s", 7 * 86400.0, gt=0)
     backfill_depth: int = quantity("easy, fair-share: waiting jobs looked at (bf_max_job_test)", "jobs", 1000, ge=1)
     work_conserving: bool = quantity(
@@ -459,6 +466,7 @@ class Scenario(FileModel):
         dict,
     )
     tenants: tuple[Tenant, ...] = quantity("tenants with a weight other than 1", "-", ())
+    qos: QosSpecs = quantity("qualities of service: priority, and limits of the jobs that have them", "-", ())
     electricity: Electricity = quantity("price and carbon intensity of electricity", "-", Electricity)
     interval_s: float = quantity(
         "time between rescheduling points (H), besides submissions and completions", "s", 300.0, gt=0

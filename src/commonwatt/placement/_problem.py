@@ -110,6 +110,7 @@ class PlacementProblem:
     whole_s: Floats | None = None  # [C] time of the whole job, done and left; None: nothing is done
     restart_s: Floats | None = None  # [J] part of the time of every configuration but ``stay``; None: none
     iterations: Floats | None = None  # [J] training iterations of the whole job, NaN: unknown; None: of all jobs
+    priority: Floats | None = None  # [J] factor of the job's quality of service, 0 to 1; None: 0
 
     def __len__(self) -> int:
         return len(self.due_s)
@@ -258,7 +259,10 @@ class PlacementProblem:
         return _Compiler(file).problem()
 
 
-_OF_JOBS = ("submit_s", "due_s", "weight", "tenant", "limit_s", "outcomes", "attained_gpu_s", "iterations", "restart_s")
+_OF_JOBS = (
+    "submit_s", "due_s", "weight", "tenant", "limit_s", "outcomes", "attained_gpu_s", "iterations", "restart_s",
+    "priority",
+)  # fmt: skip
 _OF_ROWS = ("klass", "width", "per_node", "time_s", "node_cost", "asked", "whole_s")
 
 

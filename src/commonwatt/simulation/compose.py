@@ -15,6 +15,7 @@ from commonwatt.control.electricity import check_electricity
 from commonwatt.control.job_registry import JobRegistry, Rules
 from commonwatt.control.loop import run
 from commonwatt.control.policy import Policy
+from commonwatt.control.quotas import QosKeeper
 from commonwatt.engines.clocks import VirtualClock
 from commonwatt.engines.simulated.engine import Outage, SimulatedEngine, World
 from commonwatt.model.arrays import Floats, Ints
@@ -28,6 +29,10 @@ from commonwatt.simulation.reference import reference_runs
 from commonwatt.simulation.window import Window
 
 __all__ = ["PolicyRun", "TableSource", "believed_table", "check_runs", "run_policy", "slowdowns"]
+
+
+MOST_AGAIN = 4
+"""Decisions at one moment after the first, while limits of QOS keep back other jobs than before."""
 
 
 class TableSource:
@@ -181,6 +186,7 @@ def run_policy(
         capacity=None if plan is None else make_capacity(plan, cluster, past or Past(), seed, foreseen),
         beliefs=beliefs,
     )
+    table = _with_priority(scenario, table)
     source = TableSource(believed_table(scenario, knowledge, table, seed))
     window, at_tick = _window(scenario, controller, table, world.slowdown, on_tick)
     spent_s = run(controller, VirtualClock(engine), source, at_tick, until_s)
@@ -197,12 +203,29 @@ def _window(
     window = Window.of(table, controller.tariff, reference)
     rows = {name: j for j, name in enumerate(table.names)}
     controller.ledger.on_metered = window.metered
+    limits = QosKeeper(controller.registry, table, scenario.qos)
+    if limits.limits:
+        controller.quotas = limits
 
     def at_tick(now_s: float) -> None:
+        for _ in range(MOST_AGAIN if limits.limits else 0):
+            if not limits.mark(controller.scheduling, controller.gpus):
+                break
+            controller.decide_anew()  # for others, or without those for which there was no room
+            controller.tick(now_s)
         window.tick(controller, rows, now_s)
         on_tick(now_s)
 
     return window, at_tick
+
+
+def _with_priority(scenario: Scenario, table: JobArrays) -> JobArrays:
+    """Return *table* with the factor of each job's QOS."""
+    highest = max((qos.priority for qos in scenario.qos), default=0.0)
+    if not (highest and table.qos):
+        return table
+    factor = {qos.name: qos.priority / highest for qos in scenario.qos}
+    return replace(table, priority=np.array([factor.get(name, 0.0) for name in table.qos]))
 
 
 def _outages(scenario: Scenario, cluster: Cluster) -> tuple[Outage, ...]:
