@@ -390,11 +390,12 @@ def read(path: Path) -> JobLog:
         partition=_told(job.partition for job in jobs),
         user=_told(job.user for job in jobs),
         qos=_told(job.qos for job in jobs),
-        treated={HELD: submit_s > asked_s, EARLY_START: early},
+        treated={HELD: submit_s > asked_s, EARLY_START: early, PARTS: ["+" in job.name for job in jobs]},
     )
 
 
 HELD = "kept back by a dependency, a hold or a begin time: as if submitted when they were eligible"
+PARTS = "parts of heterogeneous jobs: each as a job of its own"
 EARLY_START = "started before they were submitted: at their submission"
 
 
