@@ -35,6 +35,8 @@ LEAST_RUN_S = 600.0  # run time from which a job weighs no more the shorter it i
 RUNNING_FIRST = 100.0  # how much more urgent a job must be to take the GPUs of a running one
 MOVE_FACTOR = 10.0
 POOR = 2.5
+CLEARING_ROUNDS = 24
+RENTS = (0.0, 1.0)
 SOON_S, SOON = 300.0, 0.1  # a job presses if its slack is less than this, and this part of its run time
 _EXACT = 1e-9
 
@@ -61,7 +63,9 @@ def steady_start(
     delay_cost_s = slowdown_price / np.maximum(problem.fastest_s, LEAST_RUN_S)
     effort, room = _efforts(problem, c, value, delay_cost_s), Room.of(c, len(value), problem)
     orders = _orders(problem, gpu_s, delay_cost_s, patience)
-    prices = np.array(multiples) * base_price
+    rent = base_price * value + clearing_prices(problem, c, effort)
+    effort["gpu_s"] *= (rent / value)[problem.klass[c.rows["origin"]]]
+    prices = np.array(RENTS)
     displace = NEVER_DISPLACE if problem.locked else DISPLACE_LAST
     cost = _try_plans(c, orders, prices, displace, effort, room, value)
     tried = 2 * len(orders) * len(prices)
@@ -85,6 +89,64 @@ def _efforts(problem: PlacementProblem, c: Candidate, value: Floats, delay_cost_
     power = np.where(runs, (out["busy_cost"] + out["share_cost"])[stay], 0.0) / np.maximum(left_s, _EXACT)
     out["busy_cost"] += np.where(stays, 0.0, (MOVE_FACTOR * lost_s * (power + delay_cost_s))[job])
     return out
+
+
+def clearing_prices(problem: PlacementProblem, c: Candidate, effort: Records) -> Floats:
+    """Return the price of a GPU second of each class at which about as many GPUs are wanted as there are, [K].
+
+    Every job takes the configuration with the least of energy, delay, tardiness and rent. Prices rise where more GPUs
+    are wanted than there are, and fall to 0 where some are left over (tatonnement, with falling steps).
+    """
+    classes = len(problem.class_gpus)
+    gpus = problem.node_gpus if problem.background is None else problem.node_gpus + problem.background.gpus
+    room = np.bincount(problem.node_class, weights=problem.node_gpus, minlength=classes)
+    del gpus
+    cost = np.empty(len(c.rows))
+    _costs(c, effort, cost)
+    return _tatonnement(c, effort, cost, room, CLEARING_ROUNDS)
+
+
+@njit(cache=True, nogil=True)
+def _costs(c: Candidate, effort: Records, cost: Floats) -> None:
+    jobs, rows, _, _, _, _, _, _ = c
+    for j in range(len(jobs)):
+        job = jobs[j]
+        for r in range(job.first, job.last):
+            cost[r] = effort[r].busy_cost + effort[r].share_cost + delay_cost(effort[r], rows[r].time_s)
+            cost[r] += tardiness(job, rows[r].time_s, rows[r].time_s)
+
+
+@njit(cache=True, nogil=True)
+def _tatonnement(c: Candidate, effort: Records, cost: Floats, room: Floats, rounds: int) -> Floats:
+    jobs, rows, _, _, _, _, _, _ = c
+    price, mean = np.zeros(len(room)), np.zeros(len(room))
+    spent, time = 0.0, 0.0
+    for r in range(len(rows)):
+        spent += effort[r].busy_cost + effort[r].share_cost
+        time += rows[r].width * rows[r].per_node * rows[r].time_s
+    unit = spent / max(time, 1e-9)
+    for i in range(rounds):
+        wanted = np.zeros(len(room))
+        for j in range(len(jobs)):
+            job = jobs[j]
+            best, best_cost, best_gpus = -1, np.inf, 0
+            for r in range(job.first, job.last):
+                gpus = rows[r].width * rows[r].per_node
+                k = rows[r].klass
+                if effort[r].poor or gpus > room[k]:
+                    continue
+                total = cost[r] + price[k] * gpus * rows[r].time_s
+                if total < best_cost:
+                    best, best_cost, best_gpus = r, total, gpus
+            if best >= 0:
+                wanted[rows[best].klass] += best_gpus
+        step = unit * 2.0 / (2.0 + i)
+        for k in range(len(room)):
+            if room[k] > 0.0:
+                price[k] = max(0.0, price[k] + step * min(1.0, (wanted[k] - room[k]) / room[k]))
+            if i >= rounds // 2:
+                mean[k] += price[k] / (rounds - rounds // 2)
+    return mean
 
 
 def _poor(problem: PlacementProblem, c: Candidate, job: Ints) -> Bools:
@@ -194,10 +256,10 @@ def flow_cost(c: Candidate, plan: Plan, effort: Records, value: Floats) -> float
                 i += 1
             ends_s = at_s[i] + max(0.0, served - had_s[i]) / free[i] + 0.5 * row.time_s
             ends_s = max(ends_s, at_s[ready] + row.time_s)
-            score = effort[r].busy_cost + effort[r].share_cost + price * gpus * row.time_s
+            score = effort[r].busy_cost + effort[r].share_cost + price * effort[r].gpu_s
             score += tardiness(job, ends_s, row.time_s) + delay_cost(effort[r], ends_s)
             if score < best_score:
                 best, best_score, best_work = r, score, gpus * row.time_s
-        total += best_score - price * best_work if best >= 0 else job.postponed
+        total += best_score - price * effort[best].gpu_s if best >= 0 else job.postponed
         ahead += best_work
     return total
