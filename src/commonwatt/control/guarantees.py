@@ -112,7 +112,7 @@ class LimitKeeper:
 
     def pinned(self, handles: Ints, running: Bools, now_s: float) -> Bools:
         """Running jobs that may not be stopped or moved, [J]."""
-        pinned = np.array([int(handle) in self._promised for handle in handles], dtype=bool)
+        pinned = np.isin(handles, list(self._promised)) if self._promised else np.zeros(len(handles), dtype=bool)
         if self.limits.min_run_s is not None:
             pinned |= now_s - self.registry.job("placed_s")[handles] < self.limits.min_run_s
         if self.limits.max_starts is not None:

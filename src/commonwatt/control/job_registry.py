@@ -334,6 +334,7 @@ class JobRegistry:
             received=received,
             whole_s=whole_s,
             restart_s=restart_s,
+            starts=self.job("starts")[handles],
             iterations=self.job("iterations")[handles],
         ), rows
 

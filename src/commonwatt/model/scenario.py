@@ -14,6 +14,7 @@ from commonwatt.model.gpu_types import GpuTypeSpec
 from commonwatt.model.jobs import Tenant
 from commonwatt.model.live import LiveSpec
 from commonwatt.model.nodes import NodeSpecs
+from commonwatt.model.units import DAY_S
 
 __all__ = [
     "AndreasWorkload",
@@ -27,7 +28,7 @@ __all__ = [
     "PolicySpec",
     "Preemption",
     "PriceWait",
-    "RigidSolverName",
+    "PeerName",
     "Rounds",
     "Scenario",
     "ScenarioJob",
@@ -41,7 +42,7 @@ LogSource = Literal["philly", "alibaba", "helios", "slurm", "swf", "csv"]
 SolverName = Literal[
     "lookahead", "local-search", "random-greedy", "exact", "fifo", "edf", "priority", "srtf", "easy", "fair-share"
 ]
-RigidSolverName = Literal["las", "gavel", "themis", "qssf", "completion"]
+PeerName = Literal["las", "gavel", "themis", "qssf", "sia", "completion"]
 Objective = Literal["max-min", "finish-time", "min-jct", "makespan", "max-sum", "fifo"]
 Knowledge = Literal["oracle", "user-limit", "predicted", "none"]
 
@@ -347,9 +348,9 @@ class PriceWait(FileModel):
 class PolicySpec(FileModel):
     """A policy to run the workload under."""
 
-    solver: SolverName | RigidSolverName = quantity(
-        "solver that places jobs; las, gavel, themis and qssf are published schedulers, which do not resize jobs, and "
-        "completion plans completion times of such jobs",
+    solver: SolverName | PeerName = quantity(
+        "solver that places jobs; las, gavel, themis and qssf are published schedulers, which do not resize jobs, sia is "
+        "one that does, and completion plans completion times of jobs of fixed size",
         "-",
     )
     name: str | None = quantity("name in the results; absent: the solver's name", "-", None)
@@ -421,8 +422,10 @@ class PolicySpec(FileModel):
         (3600.0, 36_000.0),
     )  # fmt: skip
     limits: PolicyLimits | None = quantity(
-        "limits on waiting, and on being stopped and moved, which hold for every solver; null: none", "-", None
-    )
+        "limits on waiting, and on being stopped and moved, which hold for every solver; null: lookahead, local-search, "
+        "random-greedy and exact reserve GPUs for a job that has waited for a day, the others have no limits; {}: none",
+        "-", None,
+    )  # fmt: skip
 
     wait_for_price: PriceWait | None = quantity(
         "hold jobs that can wait until a lower price of electricity or less carbon, under any solver; null: none is",
@@ -433,6 +436,16 @@ class PolicySpec(FileModel):
     def label(self) -> str:
         """Name in the results."""
         return self.name or self.solver
+
+    @property
+    def kept_limits(self) -> PolicyLimits | None:
+        """The limits that hold: those given, else those of the solver. Published rules stay as they were published."""
+        if self.limits is not None or self.solver not in _NOBODY_STARVES:
+            return self.limits
+        return PolicyLimits(reserve_after_s=DAY_S)
+
+
+_NOBODY_STARVES = ("lookahead", "local-search", "random-greedy", "exact")
 
 
 def _default_policies() -> tuple[PolicySpec, ...]:
@@ -515,7 +528,7 @@ class Scenario(FileModel):
 
     def _check_peer(self, policy: PolicySpec) -> None:
         """Raise if a published scheduler is not defined under the rules of this scenario."""
-        if policy.solver not in get_args(RigidSolverName):
+        if policy.solver not in get_args(PeerName):
             return
         preemption, knowledge = policy.preemption or self.preemption, policy.knowledge or self.knowledge
         shares = policy.solver in ("gavel", "themis")

@@ -19,6 +19,8 @@ candidate: with it, simulations took 2% more energy, twice the stops, and no les
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numba import njit
 
@@ -37,6 +39,7 @@ MOVE_FACTOR = 10.0
 POOR = 2.5
 CLEARING_ROUNDS = 24
 RENTS = (0.0, 1.0)
+ALIGN, TRUST = True, True
 SOON_S, SOON = 300.0, 0.1  # a job presses if its slack is less than this, and this part of its run time
 _EXACT = 1e-9
 
@@ -67,9 +70,9 @@ def steady_start(
     effort["gpu_s"] *= (rent / value)[problem.klass[c.rows["origin"]]]
     prices = np.array(RENTS)
     displace = NEVER_DISPLACE if problem.locked else DISPLACE_LAST
-    cost = _try_plans(c, orders, prices, displace, effort, room, value)
+    cost = _try_plans(c, orders, prices, displace, effort, room, value, ALIGN)
     tried = 2 * len(orders) * len(prices)
-    return PlacementSearch(c.schedule(room.choice, room.given), float(cost), tried)
+    return PlacementSearch(replace(c.schedule(room.choice, room.given), weighed=TRUST), float(cost), tried)
 
 
 def _efforts(problem: PlacementProblem, c: Candidate, value: Floats, delay_cost_s: Floats) -> Records:
@@ -173,15 +176,15 @@ def _orders(problem: PlacementProblem, gpu_s: Floats, delay_cost_s: Floats, pati
 
 @njit(cache=True, nogil=True)
 def _try_plans(
-    c: Candidate, orders: Ints, prices: Floats, displace: int, effort: Records, room: Room, value: Floats
-) -> float:
+    c: Candidate, orders: Ints, prices: Floats, displace: int, effort: Records, room: Room, value: Floats, align: bool,
+) -> float:  # fmt: skip
     """Try every order, price and way to count what a job leaves of a node; keep the start of the cheapest plan."""
     best = np.inf
     never = np.full(len(c.jobs), -np.inf)
     for o in range(len(orders)):
         for p in range(len(prices)):
             for fill in (False, True):
-                plan = Plan(orders[o], prices[p], displace, never, fill)
+                plan = Plan(orders[o], prices[p], displace, never, fill, align)
                 cost = start_now(c, plan, effort, room)
                 cost += flow_cost(c, plan, effort, value)
                 if cost < best:
@@ -236,7 +239,7 @@ def flow_cost(c: Candidate, plan: Plan, effort: Records, value: Floats) -> float
     its run time after as many GPUs are free as it needs.
     """
     jobs, rows, _, _, _, _, _, _ = c
-    order, price, _, _, _ = plan
+    order, price, _, _, _, _ = plan
     at_s, free, had_s = _release(c, value)
     total, ahead = 0.0, 0.0
     for j in order:
