@@ -186,6 +186,20 @@ def test_a_certain_promise_is_kept_to_the_second(solver):
             assert "reserved for it, the oldest that cannot start" in event.why.sentence
 
 
+def test_who_waits_for_the_oldest_is_told_so():
+    jobs = [job("a", 0.0, 5000.0, 8), job("gang", 10.0, 100.0, 16), job("long", 30.0, 9000.0, 8)]
+    told: dict[str, str] = {}
+
+    def watch(controller, now_s):
+        for event in controller.log.since(0) if now_s < 4000.0 else ():
+            if event.why is not None and event.why.waits:
+                told[controller.registry.names[event.handle]] = event.why.sentence
+
+    controlled(JobArrays.of(jobs), "lookahead", PolicyLimits(reserve_after_s=0.0), preempt=False, on_tick=watch)
+    assert "are reserved for it, the oldest that cannot start; it starts within" in told["gang"]
+    assert "8 GPUs are free: those are reserved for the oldest job that cannot start" in told["long"]
+
+
 def test_short_jobs_run_on_reserved_gpus_until_they_are_needed():
     jobs = [
         job("a", 0.0, 5000.0, 8),
@@ -292,7 +306,12 @@ def test_what_is_remembered_outlives_the_controller():
     assert left["reserved"]["by_s"] == pytest.approx(9000.0)
     assert left["placed_s"] == {"a": 0.0, "short": 3000.0}
 
-    cluster = Cluster.of([NodeSpec(name="x", gpu_type="V100", gpus=8, idle_w=1, gpu_w=1), NodeSpec(name="n", count=2, gpu_type="V100", gpus=8, idle_w=1, gpu_w=1)])
+    cluster = Cluster.of(
+        [
+            NodeSpec(name="x", gpu_type="V100", gpus=8, idle_w=1, gpu_w=1),
+            NodeSpec(name="n", count=2, gpu_type="V100", gpus=8, idle_w=1, gpu_w=1),
+        ]
+    )
     table = JobArrays.of([job("new", 0.0, 50.0, 1), *jobs[1:]])
     registry = JobRegistry(cluster)
     handles = dict(zip(table.names, registry.add(table, np.arange(4)), strict=True))

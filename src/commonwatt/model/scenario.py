@@ -24,11 +24,11 @@ __all__ = [
     "LogWorkload",
     "NodeOutage",
     "Objective",
+    "PeerName",
     "PolicyLimits",
     "PolicySpec",
     "Preemption",
     "PriceWait",
-    "PeerName",
     "Rounds",
     "Scenario",
     "ScenarioJob",
@@ -349,8 +349,8 @@ class PolicySpec(FileModel):
     """A policy to run the workload under."""
 
     solver: SolverName | PeerName = quantity(
-        "solver that places jobs; las, gavel, themis and qssf are published schedulers, which do not resize jobs, sia is "
-        "one that does, and completion plans completion times of jobs of fixed size",
+        "solver that places jobs; las, gavel, themis and qssf are published schedulers, which do not resize jobs, sia "
+        "is one that does, and completion plans completion times of jobs of fixed size",
         "-",
     )
     name: str | None = quantity("name in the results; absent: the solver's name", "-", None)
@@ -417,13 +417,18 @@ class PolicySpec(FileModel):
         ge=1,
         le=4,
     )
+    fairness_power: float = quantity(
+        "sia: power to which the goodput of a job counts: the further below 0, the more the slowest jobs; above 0, the "
+        "sum of powers is maximised",
+        "-", -0.5, ge=-4, le=4,
+    )  # fmt: skip
     queues_gpu_s: tuple[Annotated[float, Field(gt=0)], ...] = quantity(
         "las: GPU time at which a job leaves each queue for the next; the last queue has no end", "GPU-s",
         (3600.0, 36_000.0),
     )  # fmt: skip
     limits: PolicyLimits | None = quantity(
-        "limits on waiting, and on being stopped and moved, which hold for every solver; null: lookahead, local-search, "
-        "random-greedy and exact reserve GPUs for a job that has waited for a day, the others have no limits; {}: none",
+        "limits on waiting, and on being stopped and moved, which hold for every solver; {}: none; null: lookahead, "
+        "local-search, random-greedy and exact reserve GPUs for a job that has waited for a day, others have no limits",
         "-", None,
     )  # fmt: skip
 
@@ -530,6 +535,9 @@ class Scenario(FileModel):
         """Raise if a published scheduler is not defined under the rules of this scenario."""
         if policy.solver not in get_args(PeerName):
             return
+        if policy.solver == "sia" and policy.fairness_power == 0:
+            msg = f"policies.{policy.label}.fairness_power: got 0, expected another number: all goodput would be alike"
+            raise ValueError(msg)
         preemption, knowledge = policy.preemption or self.preemption, policy.knowledge or self.knowledge
         shares = policy.solver in ("gavel", "themis")
         if shares and (policy.rounds or self.rounds) is None:

@@ -30,6 +30,7 @@ __all__ = ["Sia"]
 
 GAP = 1e-4  # relative, as in the public simulator
 MOST_NODES = 1000  # of the tree: a limit that does not depend on the machine
+IDLE, IDLE_MAXIMISED = 1.1, 0.5  # lambda: what a job without GPUs counts for, as there
 LEAST_FACTOR = 0.01  # of a restart: a new job would never change
 
 
@@ -40,13 +41,11 @@ class Sia(Peer):
     Attributes
     ----------
     fairness_power
-        ``p``: the further below 0, the more the slowest jobs count.
-    idle_penalty
-        ``lambda``: what a job without GPUs counts for; above 1, a job is given its least rather than none.
+        ``p``: the further below 0, the more the slowest jobs count. Above 0 the sum of powers is maximised, as in the
+        public simulator for jobs of fixed size.
     """
 
     fairness_power: float = -0.5
-    idle_penalty: float = 1.1
 
     def menu(self, problem: PlacementProblem) -> Menu:
         """Return what the program gives each job: of one class, one configuration."""
@@ -77,9 +76,10 @@ class Sia(Peer):
     def _chosen(self, problem: PlacementProblem, rows: Ints, size: Ints, room: Floats) -> Ints:
         """Solve the program over *rows*; returns places in *rows*, at most one of each job."""
         job = problem.row_job[rows]
-        cost = (self._factor(problem, rows, size) * _goodput(problem, rows, size)) ** self.fairness_power
+        worth = (self._factor(problem, rows, size) * _goodput(problem, rows, size)) ** self.fairness_power
         program = Program()
-        x = program.columns(cost - self.idle_penalty, high=1.0, whole=True)
+        cost = worth - IDLE if self.fairness_power < 0 else -worth - IDLE_MAXIMISED
+        x = program.columns(cost, high=1.0, whole=True)
         own, at = np.unique(job, return_inverse=True)
         program.rows(at, x, 1.0, np.full(len(own), -np.inf), np.ones(len(own)))
         program.rows(problem.klass[rows], x, size.astype(float), np.full(len(room), -np.inf), room)

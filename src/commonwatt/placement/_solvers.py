@@ -33,6 +33,7 @@ def make_solver(
     size_weight: float = 0.0, max_age_s: float = WEEK_S, depth: int = 1000, thrifty: bool = False,
     work_conserving: bool = False, objective: Objective = "max-min",
     queues_gpu_s: tuple[float, ...] = (3600.0, 36_000.0), tail_power: float = 1.5, slowdown_price: float = 0.0,
+    fairness_power: float = -0.5,
 ) -> PlacementSolver:  # fmt: skip
     """Return the solver *name*; settings that are not its own are ignored.
 
@@ -58,6 +59,8 @@ def make_solver(
         Of least attained service.
     tail_power
         Of plans of completion times.
+    fairness_power
+        Of Sia.
 
     Raises
     ------
@@ -93,7 +96,7 @@ def make_solver(
         case "qssf":
             return ShortestService()
         case "sia":
-            return Sia()
+            return Sia(fairness_power)
         case "completion":
             return Completion(tail_power)
     raise InputError(one_of((*SOLVERS, *PEERS), name), field="solver", value=name)

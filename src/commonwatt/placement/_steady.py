@@ -35,18 +35,17 @@ __all__ = ["LEAST_RUN_S", "flow_cost", "steady_start"]
 
 LEAST_RUN_S = 600.0  # run time from which a job weighs no more the shorter it is
 RUNNING_FIRST = 100.0  # how much more urgent a job must be to take the GPUs of a running one
-MOVE_FACTOR = 10.0
-POOR = 2.5
+MOVE_FACTOR = 40.0
+POOR = 4.0
 CLEARING_ROUNDS = 24
 RENTS = (0.0, 1.0)
-ALIGN, TRUST = True, True
 SOON_S, SOON = 300.0, 0.1  # a job presses if its slack is less than this, and this part of its run time
 _EXACT = 1e-9
 
 
 def steady_start(
     problem: PlacementProblem, c: Candidate, slowdown_price: float, gpu_time: tuple[Floats, Floats],
-    search: tuple[float, tuple[float, ...], tuple[float, ...]],
+    search: tuple[float, tuple[float, ...]],
 ) -> PlacementSearch:  # fmt: skip
     """Return the start of the cheapest steady plan found, and what that plan costs.
 
@@ -59,20 +58,20 @@ def steady_start(
     gpu_time
         Least GPU time of each job on the best class, [J], and the value of a GPU of each class, [K].
     search
-        Base price of GPU time, multiples of it to try, and the ``k`` of orders by apparent tardiness cost.
+        Base price of GPU time, and the ``k`` of orders by apparent tardiness cost.
     """
     gpu_s, value = gpu_time
-    base_price, multiples, patience = search
+    base_price, patience = search
     delay_cost_s = slowdown_price / np.maximum(problem.fastest_s, LEAST_RUN_S)
     effort, room = _efforts(problem, c, value, delay_cost_s), Room.of(c, len(value), problem)
     orders = _orders(problem, gpu_s, delay_cost_s, patience)
-    rent = base_price * value + clearing_prices(problem, c, effort)
+    rent = base_price * value + _clearing_prices(problem, c, effort)
     effort["gpu_s"] *= (rent / value)[problem.klass[c.rows["origin"]]]
     prices = np.array(RENTS)
     displace = NEVER_DISPLACE if problem.locked else DISPLACE_LAST
-    cost = _try_plans(c, orders, prices, displace, effort, room, value, ALIGN)
+    cost = _try_plans(c, orders, prices, displace, effort, room, value)
     tried = 2 * len(orders) * len(prices)
-    return PlacementSearch(replace(c.schedule(room.choice, room.given), weighed=TRUST), float(cost), tried)
+    return PlacementSearch(replace(c.schedule(room.choice, room.given), weighed=True), float(cost), tried)
 
 
 def _efforts(problem: PlacementProblem, c: Candidate, value: Floats, delay_cost_s: Floats) -> Records:
@@ -94,61 +93,46 @@ def _efforts(problem: PlacementProblem, c: Candidate, value: Floats, delay_cost_
     return out
 
 
-def clearing_prices(problem: PlacementProblem, c: Candidate, effort: Records) -> Floats:
+def _clearing_prices(problem: PlacementProblem, c: Candidate, effort: Records) -> Floats:
     """Return the price of a GPU second of each class at which about as many GPUs are wanted as there are, [K].
 
-    Every job takes the configuration with the least of energy, delay, tardiness and rent. Prices rise where more GPUs
-    are wanted than there are, and fall to 0 where some are left over (tatonnement, with falling steps).
+    Every job wants the configuration with the least of energy, delay, tardiness and rent. Prices rise where more GPUs
+    are wanted than there are, and fall to 0 where some are left over (tatonnement, with steps that become shorter).
     """
-    classes = len(problem.class_gpus)
-    gpus = problem.node_gpus if problem.background is None else problem.node_gpus + problem.background.gpus
-    room = np.bincount(problem.node_class, weights=problem.node_gpus, minlength=classes)
-    del gpus
-    cost = np.empty(len(c.rows))
-    _costs(c, effort, cost)
-    return _tatonnement(c, effort, cost, room, CLEARING_ROUNDS)
+    room = np.bincount(problem.node_class, weights=problem.node_gpus, minlength=len(problem.class_gpus))
+    spent, gpus = effort["busy_cost"] + effort["share_cost"], c.rows["width"] * c.rows["per_node"]
+    step = float(spent.sum()) / max(float((gpus * c.rows["time_s"]).sum()), _EXACT)
+    return _tatonnement(c, effort, room, step)
 
 
 @njit(cache=True, nogil=True)
-def _costs(c: Candidate, effort: Records, cost: Floats) -> None:
+def _tatonnement(c: Candidate, effort: Records, room: Floats, step: float) -> Floats:
     jobs, rows, _, _, _, _, _, _ = c
-    for j in range(len(jobs)):
-        job = jobs[j]
+    cost = np.empty(len(rows))
+    for job in jobs:
         for r in range(job.first, job.last):
             cost[r] = effort[r].busy_cost + effort[r].share_cost + delay_cost(effort[r], rows[r].time_s)
             cost[r] += tardiness(job, rows[r].time_s, rows[r].time_s)
-
-
-@njit(cache=True, nogil=True)
-def _tatonnement(c: Candidate, effort: Records, cost: Floats, room: Floats, rounds: int) -> Floats:
-    jobs, rows, _, _, _, _, _, _ = c
     price, mean = np.zeros(len(room)), np.zeros(len(room))
-    spent, time = 0.0, 0.0
-    for r in range(len(rows)):
-        spent += effort[r].busy_cost + effort[r].share_cost
-        time += rows[r].width * rows[r].per_node * rows[r].time_s
-    unit = spent / max(time, 1e-9)
-    for i in range(rounds):
+    for i in range(CLEARING_ROUNDS):
         wanted = np.zeros(len(room))
-        for j in range(len(jobs)):
-            job = jobs[j]
+        for job in jobs:
             best, best_cost, best_gpus = -1, np.inf, 0
             for r in range(job.first, job.last):
-                gpus = rows[r].width * rows[r].per_node
-                k = rows[r].klass
+                k, gpus = rows[r].klass, rows[r].width * rows[r].per_node
                 if effort[r].poor or gpus > room[k]:
                     continue
                 total = cost[r] + price[k] * gpus * rows[r].time_s
                 if total < best_cost:
-                    best, best_cost, best_gpus = r, total, gpus
+                    best, best_cost, best_gpus = k, total, gpus
             if best >= 0:
-                wanted[rows[best].klass] += best_gpus
-        step = unit * 2.0 / (2.0 + i)
+                wanted[best] += best_gpus
         for k in range(len(room)):
             if room[k] > 0.0:
-                price[k] = max(0.0, price[k] + step * min(1.0, (wanted[k] - room[k]) / room[k]))
-            if i >= rounds // 2:
-                mean[k] += price[k] / (rounds - rounds // 2)
+                surplus = (wanted[k] - room[k]) / room[k]
+                price[k] = max(0.0, price[k] + step * 2.0 / (2.0 + i) * min(1.0, surplus))
+            if 2 * i >= CLEARING_ROUNDS:
+                mean[k] += price[k] * 2.0 / CLEARING_ROUNDS
     return mean
 
 
@@ -176,15 +160,15 @@ def _orders(problem: PlacementProblem, gpu_s: Floats, delay_cost_s: Floats, pati
 
 @njit(cache=True, nogil=True)
 def _try_plans(
-    c: Candidate, orders: Ints, prices: Floats, displace: int, effort: Records, room: Room, value: Floats, align: bool,
-) -> float:  # fmt: skip
+    c: Candidate, orders: Ints, prices: Floats, displace: int, effort: Records, room: Room, value: Floats
+) -> float:
     """Try every order, price and way to count what a job leaves of a node; keep the start of the cheapest plan."""
     best = np.inf
     never = np.full(len(c.jobs), -np.inf)
     for o in range(len(orders)):
         for p in range(len(prices)):
             for fill in (False, True):
-                plan = Plan(orders[o], prices[p], displace, never, fill, align)
+                plan = Plan(orders[o], prices[p], displace, never, fill, align=True)
                 cost = start_now(c, plan, effort, room)
                 cost += flow_cost(c, plan, effort, value)
                 if cost < best:

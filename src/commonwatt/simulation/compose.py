@@ -22,7 +22,7 @@ from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster, Hosts
-from commonwatt.model.scenario import Knowledge, PolicySpec, PeerName, Scenario
+from commonwatt.model.scenario import Knowledge, PeerName, PolicySpec, Scenario
 from commonwatt.planning.capacity import Past, demand_of_run, make_capacity
 from commonwatt.simulation.reference import reference_runs
 from commonwatt.simulation.window import Window

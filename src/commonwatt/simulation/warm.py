@@ -11,7 +11,7 @@ import numpy as np
 
 from commonwatt.control.policy import Policy
 from commonwatt.model.place_file import PlaceFile
-from commonwatt.model.scenario import Knowledge, PolicySpec, PeerName
+from commonwatt.model.scenario import Knowledge, PeerName, PolicySpec
 from commonwatt.placement import PlacementProblem
 
 __all__ = ["warm_up", "warm_up_all"]
