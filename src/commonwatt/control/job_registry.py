@@ -336,6 +336,7 @@ class JobRegistry:
             received=received,
             whole_s=whole_s,
             restart_s=restart_s,
+            starts=self.job("starts")[handles],
             iterations=self.job("iterations")[handles],
             priority=self.job("priority")[handles],
         ), rows

@@ -15,6 +15,7 @@ from commonwatt.model.jobs import Tenant
 from commonwatt.model.live import LiveSpec
 from commonwatt.model.nodes import NodeSpecs
 from commonwatt.model.qos import QosSpecs
+from commonwatt.model.units import DAY_S
 
 __all__ = [
     "AndreasWorkload",
@@ -24,11 +25,11 @@ __all__ = [
     "LogWorkload",
     "NodeOutage",
     "Objective",
+    "PeerName",
     "PolicyLimits",
     "PolicySpec",
     "Preemption",
     "PriceWait",
-    "RigidSolverName",
     "Rounds",
     "Scenario",
     "ScenarioJob",
@@ -42,7 +43,7 @@ LogSource = Literal["philly", "alibaba", "helios", "slurm", "swf", "csv"]
 SolverName = Literal[
     "lookahead", "local-search", "random-greedy", "exact", "fifo", "edf", "priority", "srtf", "easy", "fair-share"
 ]
-RigidSolverName = Literal["las", "gavel", "themis", "qssf", "completion"]
+PeerName = Literal["las", "gavel", "themis", "qssf", "sia", "completion"]
 Objective = Literal["max-min", "finish-time", "min-jct", "makespan", "max-sum", "fifo"]
 Knowledge = Literal["oracle", "user-limit", "predicted", "none"]
 
@@ -350,9 +351,9 @@ class PriceWait(FileModel):
 class PolicySpec(FileModel):
     """A policy to run the workload under."""
 
-    solver: SolverName | RigidSolverName = quantity(
-        "solver that places jobs; las, gavel, themis and qssf are published schedulers, which do not resize jobs, and "
-        "completion plans completion times of such jobs",
+    solver: SolverName | PeerName = quantity(
+        "solver that places jobs; las, gavel, themis and qssf are published schedulers, which do not resize jobs, sia "
+        "is one that does, and completion plans completion times of jobs of fixed size",
         "-",
     )
     name: str | None = quantity("name in the results; absent: the solver's name", "-", None)
@@ -423,13 +424,20 @@ class PolicySpec(FileModel):
         ge=1,
         le=4,
     )
+    fairness_power: float = quantity(
+        "sia: power to which the goodput of a job counts: the further below 0, the more the slowest jobs; above 0, the "
+        "sum of powers is maximised",
+        "-", -0.5, ge=-4, le=4,
+    )  # fmt: skip
     queues_gpu_s: tuple[Annotated[float, Field(gt=0)], ...] = quantity(
         "las: GPU time at which a job leaves each queue for the next; the last queue has no end", "GPU-s",
         (3600.0, 36_000.0),
     )  # fmt: skip
     limits: PolicyLimits | None = quantity(
-        "limits on waiting, and on being stopped and moved, which hold for every solver; null: none", "-", None
-    )
+        "limits on waiting, and on being stopped and moved, which hold for every solver; {}: none; null: lookahead, "
+        "local-search, random-greedy and exact reserve GPUs for a job that has waited for a day, others have no limits",
+        "-", None,
+    )  # fmt: skip
 
     wait_for_price: PriceWait | None = quantity(
         "hold jobs that can wait until a lower price of electricity or less carbon, under any solver; null: none is",
@@ -440,6 +448,16 @@ class PolicySpec(FileModel):
     def label(self) -> str:
         """Name in the results."""
         return self.name or self.solver
+
+    @property
+    def kept_limits(self) -> PolicyLimits | None:
+        """The limits that hold: those given, else those of the solver. Published rules stay as they were published."""
+        if self.limits is not None or self.solver not in _NOBODY_STARVES:
+            return self.limits
+        return PolicyLimits(reserve_after_s=DAY_S)
+
+
+_NOBODY_STARVES = ("lookahead", "local-search", "random-greedy", "exact")
 
 
 def _default_policies() -> tuple[PolicySpec, ...]:
@@ -523,8 +541,11 @@ class Scenario(FileModel):
 
     def _check_peer(self, policy: PolicySpec) -> None:
         """Raise if a published scheduler is not defined under the rules of this scenario."""
-        if policy.solver not in get_args(RigidSolverName):
+        if policy.solver not in get_args(PeerName):
             return
+        if policy.solver == "sia" and policy.fairness_power == 0:
+            msg = f"policies.{policy.label}.fairness_power: got 0, expected another number: all goodput would be alike"
+            raise ValueError(msg)
         preemption, knowledge = policy.preemption or self.preemption, policy.knowledge or self.knowledge
         shares = policy.solver in ("gavel", "themis")
         if shares and (policy.rounds or self.rounds) is None:

@@ -23,7 +23,7 @@ from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster, Hosts
-from commonwatt.model.scenario import Knowledge, PolicySpec, RigidSolverName, Scenario
+from commonwatt.model.scenario import Knowledge, PeerName, PolicySpec, Scenario
 from commonwatt.planning.capacity import Past, demand_of_run, make_capacity
 from commonwatt.simulation.reference import reference_runs
 from commonwatt.simulation.window import Window
@@ -97,7 +97,7 @@ def check_runs(scenario: Scenario, cluster: Cluster, table: JobArrays) -> None:
             for kind in cluster.classes:
                 if kind.states:  # else it stays on
                     kind.state(unused.state)
-        if policy.solver in get_args(RigidSolverName):
+        if policy.solver in get_args(PeerName):
             _check_peer(scenario, policy, table)
     JobRegistry(cluster).add(table, np.arange(len(table)))
     check_electricity(scenario, cluster, table)
@@ -117,6 +117,8 @@ def _check_peer(scenario: Scenario, policy: PolicySpec, table: JobArrays) -> Non
                 field=f"{where}.rounds.length_s", value=rounds.length_s,
             )  # fmt: skip
     sizes = [len(set(table.config_gpus[table.configs(j)].tolist())) for j in range(len(table))]
+    if policy.solver == "sia":
+        return
     for j in np.flatnonzero((table.requested_gpus == 0) & (np.array(sizes) > 1)):
         raise InputError(
             f"jobs that ask for a number of GPUs (requested_gpus), as {policy.solver} does not resize jobs",
