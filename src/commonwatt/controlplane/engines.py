@@ -96,7 +96,14 @@ def make_engine(
         )  # fmt: skip
     if config.engine == "slurm":
         return lambda since: open_slurm(
-            config.live.slurm, cluster, folder, works, images=images, since=since, now_s=now_s
+            config.live.slurm,
+            cluster,
+            folder,
+            works,
+            images=images,
+            since=since,
+            now_s=now_s,
+            guard=store.check_may_act,
         )
     raise InputError("simulated, local or slurm", field="engine", value=config.engine)
 

@@ -57,6 +57,8 @@ class Reconciler:
         Has the limits of tenants; ``None``: there are none.
     predicts
         Whether run times that nobody declares are learned from ended jobs.
+    guard
+        Raises where another controller may have taken over: called before the engine gets commands.
 
     Raises
     ------
@@ -70,9 +72,10 @@ class Reconciler:
         now_s: Callable[[], float], retries: int, admit: Callable[[JobArrays, int], None] = lambda *_: None,
         marks: Callable[[], dict[str, Any]] = dict, profiling: ProfilingSpec | None = None,
         observer: Observer | None = None, *, predicts: bool = False, live: LiveSpec | None = None,
+        guard: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.store, self.maker, self._now_s, self._admit, self._marks = store, maker, now_s, admit, marks
-        self.engine = WriteAheadEngine(engine, store.intend, now_s, retries)
+        self.engine = WriteAheadEngine(engine, store.intend, now_s, retries, guard=guard)
         self.controller = make(self.engine)
         self.engine.names = self.controller.cluster.names
         self.recorder = Recorder(self.controller, self.engine)

@@ -96,6 +96,7 @@ class RunPlanner:
     now_s: Callable[[], float]
     look_s: float | None = None  # how often a runner checks whether its run was given up; never if it is our child
     locked: bool = False  # whether a runner waits for the one before it, which may be on another machine
+    fence: tuple[str, Path] | None = None  # text and file of ``RunSpec``
 
     def spec(
         self, command: Start, slots: tuple[tuple[int, ...], ...], environment: Mapping[str, str] | None = None
@@ -127,4 +128,6 @@ class RunPlanner:
             mark=work.mark,
             output_bytes=work.output_bytes,
             reserve_bytes=work.reserve_bytes,
+            fence=self.fence[0] if self.fence else "",
+            fence_file=str(self.fence[1]) if self.fence else None,
         )

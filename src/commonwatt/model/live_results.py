@@ -231,6 +231,7 @@ class ClusterState(ResultModel):
     mode: str = quantity("live, or dry-run: decisions are only recorded")
     engine: str = quantity("engine of the jobs")
     healthy: bool = quantity("whether the last tick succeeded")
+    role: Literal["active", "standby"] = quantity("standby: another controller is active, and this shows what it wrote")
     trouble: str | None = quantity("the problem of an unhealthy controller, for operators; null: none")
     power_w: float | None = quantity("power of all nodes; null: unknown", "W")
     busy_gpus: int = quantity("GPUs allocated to jobs", "GPUs")
@@ -372,7 +373,7 @@ class NewToken(ResultModel):
 class Health(ResultModel):
     """Whether the service works."""
 
-    status: Literal["ok", "failing"] = quantity("ok or failing")
+    status: Literal["ok", "standby", "failing"] = quantity("ok; standby: another controller is active; failing")
     version: str = quantity("version of commonwatt")
 
 
