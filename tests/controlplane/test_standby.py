@@ -88,7 +88,7 @@ def submit(store, name, logs, seconds=0.3, **more):
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["postgresql"])
 def test_two_that_start_at_once_are_one_and_the_other_takes_over_from_the_dead_and_the_frozen(site, tmp_path):
-    path, store, begin = site
+    _path, store, begin = site
     both = {begin(), begin()}
     first = active(store)
     (second,) = both - {first}
@@ -115,7 +115,7 @@ def test_two_that_start_at_once_are_one_and_the_other_takes_over_from_the_dead_a
 @pytest.mark.parametrize("kind", ["mariadb"])
 def test_who_was_frozen_at_any_moment_acts_no_more_when_it_thaws(site, tmp_path, monkeypatch):
     """As on another machine, where nobody can kill it."""
-    path, store, begin = site
+    _path, store, begin = site
     monkeypatch.setattr(state_folder, "_killed", lambda _: False)
     monkeypatch.setattr(claims, "_process", lambda _: None)
     rng = np.random.default_rng(1)
@@ -165,7 +165,7 @@ def test_a_standby_shows_what_the_active_one_does_and_is_active_at_once_when_tha
             assert (shown.busy_gpus, shown.total_gpus, shown.running) == (1, 4, 1)
             assert {node.state for node in shown.nodes} == {"on"}
             assert {node.power_w for node in shown.nodes} == {None}  # nobody wrote it down
-            with pytest.raises(StoreError, match="another controller, process .* already runs on the store"), \
+            with pytest.raises(StoreError, match=r"another controller, process .* already runs on the store"), \
                     opened(path, standby=False):  # fmt: skip
                 pass
             first.supervisor.stop()

@@ -126,10 +126,12 @@ class TestLease:
 
     def test_a_holder_gives_no_command_later_than_its_last_renewal_allows(self, database, clock):
         claim = try_claim(database, lease=True)
-        assert claim is not None and claim.may_act()
-        clock[0] += 3.9
-        assert claim.may_act() and claim.held()
-        clock[0] += 3.9
+        assert claim is not None
+        assert claim.may_act()
+        clock[0] += 2.9
+        assert claim.may_act()
+        assert claim.held()
+        clock[0] += 2.9
         assert claim.may_act()
         clock[0] += 0.2
         if database.backend != "sqlite":  # whose lock ends with its process only

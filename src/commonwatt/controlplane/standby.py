@@ -57,11 +57,22 @@ def unusual_nodes(snapshot: Snapshot) -> dict[str, list[str | int]]:
 class StandbyView:
     """The cluster as the active controller wrote it down; safe to ask from one thread.
 
-    Power of single nodes, and what is estimated from one look to the next, are unknown here.
+    Power of single nodes, and what is estimated from one look to the next, are unknown here. *get_ready* is called once
+    before its controller waits: what is done in advance does not delay it later.
     """
 
-    def __init__(self, store: ApiStore, ticks: ControllerStore, cluster: Cluster, engine: str) -> None:
+    def __init__(
+        self, store: ApiStore, ticks: ControllerStore, cluster: Cluster, engine: str,
+        get_ready: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         self._store, self._ticks, self._cluster, self._engine = store, ticks, cluster, engine
+        self._get_ready: Callable[[], None] | None = get_ready
+
+    def get_ready(self) -> None:
+        """Do what can be done in advance, if it is not done."""
+        if self._get_ready is not None:
+            self._get_ready()
+            self._get_ready = None
 
     def look(self, now_s: float) -> Snapshot:
         """Return the cluster; raises ``StoreError``."""

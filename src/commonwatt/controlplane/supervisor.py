@@ -241,6 +241,7 @@ class Supervisor:
             log.warning("this controller takes over")
             return True
         assert self._standby is not None
+        self._standby.get_ready()
         if began_s >= self._rested_s:
             self._publish(self._standby.look(self._clock()))
             self._rested_s = time.monotonic() + max(1.0, self._pace.rest * (time.monotonic() - began_s))

@@ -51,7 +51,7 @@ __all__ = ["Live", "open_live", "read_config"]
 
 log = logging.getLogger("commonwatt.serve")
 
-_IDLE_S = 5.0
+_IDLE_S = 4.0
 """How long a transaction of ours may be silent: shorter than a lease, as a frozen controller may be in one."""
 
 
@@ -288,7 +288,9 @@ def open_live(
     def held() -> FolderLock | None:
         return take_state(config, path, ticks, takes_over=supervisor.alive)
 
-    view = StandbyView(store, ticks, cluster, config.engine) if standby and database.backend != "sqlite" else None
+    view = None
+    if standby and database.backend != "sqlite":
+        view = StandbyView(store, ticks, cluster, config.engine, lambda: warm_up(spec))
     estimator = Estimator(config, store, maker, clock, seed=seed, folder=folder, active=lambda: supervisor.active)
     supervisor = Supervisor(
         ticks, lambda: engine_of(marks.stored(ticks)), reconciler,

@@ -30,9 +30,9 @@ from commonwatt.store.settings import get_setting, put_setting
 
 __all__ = ["LEASE_S", "RENEW_S", "Claim", "claim_store", "claimed", "holder_of", "try_claim"]
 
-LEASE_S, RENEW_S = 6, 1.5
+LEASE_S, RENEW_S = 5, 1.0
 """After how long without a word from its holder a server ends a lease; how often the holder renews it. Seconds."""
-_ACT_S, _HANDOVER_S = 4.0, 4.5
+_ACT_S, _HANDOVER_S = 3.0, 3.5
 
 _KEY = 0x636F6D6D6F6E7774  # "commonwt": PostgreSQL names its locks by number
 _IDLE_S = 1800

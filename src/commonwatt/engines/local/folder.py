@@ -128,7 +128,7 @@ class RunFolder:
         """Return the spec; raises ``EngineError`` if it cannot be read."""
         try:
             raw = read_json(self.path / "run.json", _MOST_SPEC_BYTES)
-            for name in ("nodes", "command", "node_names"):
+            for name in ("nodes", "command", "node_names", "options"):
                 raw[name] = tuple(raw.get(name, ()))
             raw["slots"] = tuple(tuple(slots) for slots in raw["slots"])
             return RunSpec(**raw)
