@@ -178,7 +178,7 @@ class JobRegistry:
         entries = []
         for c in range(int(table.start[j]), int(table.start[j + 1])):
             gpu_type, gpus = table.gpu_types[table.config_type[c]], int(table.config_gpus[c])
-            key = gpu_type, gpus, table.partition_of(j)
+            key = gpu_type, gpus, table.partition_of(j), table.width_of(j)
             if key not in self._shapes:
                 self._shapes[key] = self.cluster.shapes(*key)
             own_w = float(table.config_gpu_w[c])

@@ -62,6 +62,8 @@ def work_of(config: Scenario, store: ControllerStore) -> Callable[[str], JobWork
             mark=mark_of(rows[0].submit_s),
             output_bytes=None if config.live.output_mb is None else int(config.live.output_mb * 1e6),
             reserve_bytes=int(config.live.reserve_mb * 1e6),
+            batch=file.batch,
+            partition=file.partition,
         )
 
     return find
@@ -96,7 +98,14 @@ def make_engine(
         )  # fmt: skip
     if config.engine == "slurm":
         return lambda since: open_slurm(
-            config.live.slurm, cluster, folder, works, images=images, since=since, now_s=now_s
+            config.live.slurm,
+            cluster,
+            folder,
+            works,
+            images=images,
+            since=since,
+            now_s=now_s,
+            guard=store.check_may_act,
         )
     raise InputError("simulated, local or slurm", field="engine", value=config.engine)
 
