@@ -14,7 +14,7 @@ from commonwatt.mapping._baselines import List
 from commonwatt.mapping._encoding import Mapping, stacked
 from commonwatt.mapping._evaluator import makespan
 from commonwatt.mapping._gsharp import GSharp
-from commonwatt.mapping._integer_bound import IntegerBound
+from commonwatt.mapping._integer_bound import PROVEN, IntegerBound
 from commonwatt.mapping._local_search import Annealing
 from commonwatt.mapping._lower_bound import lower_bound, shared_out
 from commonwatt.mapping._problem import MappingProblem
@@ -25,7 +25,7 @@ from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import InputError
 from commonwatt.optimize import Budget, Incumbent, KeepGoing, always, ranked
 
-__all__ = ["Auto", "Rounding", "warmed"]
+__all__ = ["Auto", "Report", "Rounding", "warmed"]
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,6 @@ LARGEST_PROGRAM = 20_000
 
 Report = Callable[[float, float], None]
 """Told the best cost so far and the bound on the makespan, 0 if none is known yet."""
-PROVEN = 1e-6
-"""A makespan that is above the bound by no more than this part of it counts as optimal."""
 PROGRAMS_FROM = 2_000
 """Mappings of the budget from which programs with integers are solved."""
 
@@ -183,10 +181,9 @@ class _Portfolio:
         auto, search = self.auto, self.search
         if auto.budget < PROGRAMS_FROM or self.problem.latency.size > LARGEST_PROGRAM or not search.goes_on():
             return []
-        integers = IntegerBound(self.problem, lower_bound(self.problem), time_limit_s=auto.slice_s)
-        self.integers = integers
+        self.integers = integers = IntegerBound(self.problem, lower_bound(self.problem), time_limit_s=auto.slice_s)
         self._prove()
-        if not integers.is_small or not search.goes_on():
+        if not search.goes_on():
             return []
         counts = integers.at(search.cost)
         self._prove()
@@ -244,7 +241,7 @@ class _Portfolio:
 
     def _sharpen(self) -> None:
         integers = self.integers
-        if integers is not None and integers.is_small and integers.sharpen(self.search.cost):
+        if integers is not None and integers.sharpen(self.search.cost):
             self._prove()
 
 

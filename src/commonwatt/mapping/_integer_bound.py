@@ -33,13 +33,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from commonwatt.mapping._lower_bound import lower_bound
 from commonwatt.mapping._problem import MappingProblem
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.errors import SolverError
 from commonwatt.optimize import Program, Solution, ranked
 
-__all__ = ["MARGIN", "Counts", "IntegerBound"]
+__all__ = ["PROVEN", "Counts", "IntegerBound", "sharp_bound"]
 
+PROVEN = 1e-6
+"""A makespan that is above the bound by no more than this part of it counts as optimal."""
 MARGIN = 1e-7
 SOLVED = 2e-8
 MOST_CUTS = 12
@@ -48,6 +51,8 @@ SINGLE_TYPES = 20
 LARGEST = 3_000
 """Pairs of types and kinds up to which the program is solved."""
 NODES = 100
+SHARPENED = 3
+"""Thresholds ``sharp_bound`` tries."""
 
 
 @dataclass(frozen=True)
@@ -89,28 +94,26 @@ class IntegerBound:
         self.bound, self.nodes, self.time_limit_s = bound, nodes, time_limit_s
         self._failed = np.inf  # the least threshold that was not reached
 
-    @property
-    def is_small(self) -> bool:
-        """Whether the program is small enough to be solved."""
-        return self.latency.size <= LARGEST
-
     def at(self, threshold: float) -> Counts | None:
         """Improve the bound by the program at *threshold* cycles; return its solution, if it has any.
 
         At the makespan of a known mapping the solution is where to look for a better one.
         """
+        threshold *= 1 - MARGIN  # so that rounding of jobs that fill it exactly cannot matter
+        if self.latency.size > LARGEST or threshold <= self.bound:
+            return None
         allowed = self.alone < threshold * (1 - 1e-12)
         if not allowed.any(axis=1).all() or self._excess(allowed) >= threshold:
-            self._prove(threshold * (1 - MARGIN))
+            self._prove(threshold)
             return None
         pairs = np.argwhere(allowed)
         solution = self._solve(allowed, threshold)
         if solution is None:
             return None
         if solution.status == "infeasible":
-            self._prove(threshold * (1 - MARGIN))
+            self._prove(threshold)
             return None
-        self._prove(min(threshold, solution.bound * threshold) * (1 - MARGIN))
+        self._prove(min(1.0, solution.bound * (1 - MARGIN)) * threshold)
         if solution.x is None:
             return None
         jobs = np.zeros(self.latency.shape, dtype=np.int64)
@@ -121,7 +124,7 @@ class IntegerBound:
     def sharpen(self, known: float) -> bool:
         """Try one more threshold between the bound and the *known* makespan; false if there is none left to try."""
         low, high = self.bound, min(known, self._failed)
-        if high <= low * (1 + RESOLUTION):
+        if self.latency.size > LARGEST or high <= low * (1 + RESOLUTION):
             return False
         middle = float(np.sqrt(low * high))
         self.at(middle)
@@ -131,7 +134,8 @@ class IntegerBound:
 
     def _excess(self, allowed: Bools) -> float:
         """Return the least sum of the excess of all jobs, in cycles."""
-        excess = np.where(allowed, self.alone - self.latency, np.inf).min(axis=1)
+        latency = np.where(allowed, self.latency, 0.0)
+        excess = np.where(allowed, latency * np.maximum(0.0, self.request - 1.0), np.inf).min(axis=1)
         return float(excess @ np.array([len(jobs) for jobs in self.members]))
 
     def _prove(self, bound: float) -> None:
@@ -181,3 +185,17 @@ class IntegerBound:
             some = times > 0
             if some.any():
                 program.row(number[some], times[some], -np.inf, (h - 1) * copies)
+
+
+def sharp_bound(problem: MappingProblem, known: float) -> float:
+    """Return the bound of the linear program or, if *known* is above it, that of the program with integers, in cycles.
+
+    *known* is the makespan of a mapping. A few thresholds below it are tried.
+    """
+    integers = IntegerBound(problem, lower_bound(problem))
+    if known > integers.bound * (1 + PROVEN):
+        integers.at(known)
+    for _ in range(SHARPENED):
+        if known > integers.bound * (1 + PROVEN):
+            integers.sharpen(known)
+    return integers.bound
