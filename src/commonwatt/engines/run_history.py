@@ -127,4 +127,5 @@ class RunPlanner:
             mark=work.mark,
             output_bytes=work.output_bytes,
             reserve_bytes=work.reserve_bytes,
+            image=work.image,
         )

@@ -92,6 +92,8 @@ class RunSpec:
     mark: str = ""  # of its ``JobWork``
     output_bytes: int | None = None  # most output to keep: the end of it
     reserve_bytes: int = 0  # space to leave free where the output is
+    image: str | None = None  # of its ``JobWork``
+    locks: tuple[str, ...] = ()  # further files to lock, of parts of earlier runs
 
     def placed(self, names: Sequence[str]) -> RunSpec:
         """Return the spec with nodes by their index in *names*; with no nodes, if one of them is not there."""

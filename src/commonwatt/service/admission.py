@@ -108,7 +108,7 @@ def admit(
         expected = f"at most {limits.tardiness_weight:g}, the largest weight of a job of tenant {tenant}"
         raise InputError(expected, field="tardiness_weight", value=file.tardiness_weight)
     warnings = list(_without_times(file))
-    if context.config.engine == "slurm" and trusted:  # nodes may see what this machine does not
+    if context.config.engine in ("slurm", "kubernetes") and trusted:  # nodes may see what this machine does not
         unseen = "does not exist on the machine of the control plane; it must exist on the nodes"
         warnings += [f"{field}: {path} {unseen}" for field, path in _missing(file)]
     if due_s is not None and due_s <= now_s:
