@@ -29,7 +29,8 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 # What a test needs shows in the fixtures it uses, directly or through others, and in its parameters.
 MARK_OF_FIXTURE = {
-    "running_site": "slurm", "running_kubernetes": "kubernetes", "mariadb": "database", "postgresql": "database", "chromium": "browser", "traces": "data",
+    "running_site": "slurm", "running_kubernetes": "kubernetes", "mariadb": "database", "postgresql": "database",
+    "chromium": "browser", "traces": "data",
 }  # fmt: skip
 DATABASES = {"mariadb", "postgresql"}
 

@@ -1,4 +1,4 @@
-"""The whole control plane over a real Kubernetes: parts of it are killed, a node is lost; nothing is lost or doubled."""
+"""The whole control plane over a real Kubernetes: parts are killed, a node is lost, and no job is lost or doubled."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.long
 
 def config_over(site, folder, **changed):
     own = {
-        "kubeconfig": str(site.kubeconfig("operator")), "image": "none", "python": sys.executable, "grace_s": 2,
+        "kubeconfig": str(site.kubeconfig("commonwatt")), "image": "none", "python": sys.executable, "grace_s": 2,
         "lag_s": 1, "start_s": 30, "cpus_per_gpu": 0.5, **changed,
     }  # fmt: skip
     return config_in(
@@ -123,9 +123,7 @@ def test_a_deleted_pod_is_an_interruption_or_the_end_as_configured(kube, tmp_pat
         job = store.submit("a", witness("gone", tmp_path, 100.0), time.time())[0].id
         until((tmp_path / "gone.log").exists)
         (pod,) = kube.pods()
-        kube.admin.delete(pod["metadata"]["selfLink"], pod["metadata"]["uid"]) if "selfLink" in pod["metadata"] else (
-            kube.admin.delete(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}", pod["metadata"]["uid"])
-        )
+        kube.remove(pod)
         until(lambda: store.job(job).status == "cancelled")
         assert store.job(job).attempts == 1
         stopped = store.submit("a", witness("stopped", tmp_path, 100.0), time.time())[0].id

@@ -9,8 +9,8 @@ from typing import Any
 
 from commonwatt.control.engine import LiveEngine, MeterMark
 from commonwatt.control.external_jobs import ExternalJob
-from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.engines.kubernetes.connect import open_kubernetes
+from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.engines.meters import Since, nvml_energy_j
 from commonwatt.engines.run_spec import Images, JobWork, mark_of
 from commonwatt.engines.simulated.engine import World

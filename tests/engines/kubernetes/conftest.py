@@ -11,11 +11,11 @@ import pytest
 from commonwatt.engines.kubernetes.settings import KubernetesSettings
 from tests.machine import lacking
 
-from .site import KubernetesSite, missing
+from .site import NAMESPACE, KubernetesSite, missing
 
 SETTINGS = {
-    "python": sys.executable, "image": "none", "grace_s": 3.0, "patience_s": 2.0, "lag_s": 1.0, "start_s": 20.0,
-    "runner_look_s": 0.2, "cpus_per_gpu": 0.5,
+    "namespace": NAMESPACE, "python": sys.executable, "image": "none", "grace_s": 3.0, "patience_s": 2.0, "lag_s": 1.0,
+    "start_s": 20.0, "runner_look_s": 0.2, "cpus_per_gpu": 0.5,
 }  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """A real Kubernetes control plane on this machine, with pretended kubelets that really run what pods command.
 
 ``COMMONWATT_KUBERNETES`` names the folder of the recipe, else ``../shared/recipes/kubernetes`` beside the repository.
+The engine has the rights of ``deploy/kubernetes/rbac.yaml``, and no others.
 """
 
 from __future__ import annotations
@@ -11,18 +12,23 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
+import yaml
+
 from commonwatt.engines.kubernetes.access import access_of
-from commonwatt.engines.kubernetes.api import KubernetesApi, path_of
+from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of
 from commonwatt.model.errors import EngineError
 from tests.machine import hidden, which
 
 RECIPE = Path(
     os.environ.get("COMMONWATT_KUBERNETES", Path(__file__).resolve().parents[4] / "shared" / "recipes" / "kubernetes")
 )
+DEPLOY = Path(__file__).resolve().parents[3] / "deploy" / "kubernetes"
 NODES, GPUS = 2, 2
+NAMESPACE = "commonwatt"
 PARTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "fake-kubelet")
 
 
@@ -34,6 +40,34 @@ def missing() -> str:
         return f"no Kubernetes in {RECIPE} (COMMONWATT_KUBERNETES)"
     lacking = [name for name in ("etcd", "openssl") if which("kubernetes", name) is None]
     return f"{', '.join(lacking)} not on this machine: install etcd-server, openssl" if lacking else ""
+
+
+def unpacked() -> Path:
+    """Return the folder with the programs, unpacked once on this machine."""
+    folder = Path(tempfile.gettempdir()) / f"commonwatt-kubernetes-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    program, size = folder / "hyperkube", (RECIPE / "hyperkube.xz").stat().st_size
+    mark = folder / f"of-{size}"
+    if not (program.exists() and mark.exists()):
+        part = folder / f"part-{os.getpid()}"
+        with lzma.open(RECIPE / "hyperkube.xz") as packed, part.open("wb") as file:
+            shutil.copyfileobj(packed, file)
+        part.chmod(0o755)
+        part.replace(program)
+        mark.touch()
+    return folder
+
+
+def documents(name: str) -> list[dict]:
+    """Return the objects of a file of ``deploy/kubernetes``."""
+    return [document for document in yaml.safe_load_all((DEPLOY / name).read_text()) if document]
+
+
+def collection(document: dict) -> str:
+    """Return where objects such as *document* are created."""
+    kind = document["kind"].lower()
+    plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+    return path_of(plural, document["metadata"].get("namespace"), group=document["apiVersion"])
 
 
 def until(true, limit_s=120.0, pause_s=0.05):
@@ -49,13 +83,38 @@ class KubernetesSite:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.cluster = folder, folder / "cluster"
-        binaries = folder / "bin"
-        binaries.mkdir()
-        with lzma.open(RECIPE / "hyperkube.xz") as packed, (binaries / "hyperkube").open("wb") as program:
-            shutil.copyfileobj(packed, program)
-        (binaries / "hyperkube").chmod(0o755)
-        self._tool("--bin", str(binaries), "--nodes", str(NODES), "--gpus", str(GPUS))
+        self._tool("--bin", str(unpacked()), "--nodes", str(NODES), "--gpus", str(GPUS))
         self.admin = self.api("admin")
+        for document in (*documents("namespace.yaml"), *documents("rbac.yaml")):
+            until(lambda document=document: self._made(document))
+        until(lambda: self._exists(path_of("serviceaccounts", NAMESPACE, "default")))
+        asked = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": 86_400},
+        }
+        answer = self.admin.create(f"{path_of('serviceaccounts', NAMESPACE, 'commonwatt')}/token", asked)
+        config = json.loads(self.kubeconfig("operator").read_text())
+        config["users"][0]["user"] = {"token": answer["status"]["token"]}
+        config["contexts"][0]["context"]["namespace"] = NAMESPACE
+        self.kubeconfig("commonwatt").write_text(json.dumps(config))
+
+    def _made(self, document: dict) -> bool:
+        """Whether the server has taken *document*: its own roles may not be loaded yet."""
+        try:
+            self.admin.create(collection(document), document)
+        except RefusedByServerError as error:
+            return error.status == 409
+        except EngineError:
+            return False
+        return True
+
+    def _exists(self, path: str) -> bool:
+        try:
+            self.admin.get(path)
+        except EngineError:
+            return False
+        return True
 
     def _tool(self, *words: str) -> str:
         done = subprocess.run(
@@ -68,7 +127,7 @@ class KubernetesSite:
     def kubeconfig(self, user: str) -> Path:
         return self.cluster / f"{user}.kubeconfig"
 
-    def api(self, user: str = "operator") -> KubernetesApi:
+    def api(self, user: str = "commonwatt") -> KubernetesApi:
         return KubernetesApi(access_of(self.kubeconfig(user), None))
 
     def end(self, name: str) -> None:
@@ -98,8 +157,24 @@ class KubernetesSite:
     def node(self, name: str) -> dict:
         return self.admin.get(path_of("nodes", name=name))
 
-    def pods(self, namespace: str = "default") -> list[dict]:
-        return self.admin.get(path_of("pods", namespace))["items"]
+    def pods(self) -> list[dict]:
+        return self.admin.get(path_of("pods"))["items"]
+
+    def remove(self, pod: dict, grace_s: int | None = None) -> None:
+        meta = pod["metadata"]
+        self.admin.delete(path_of("pods", meta["namespace"], meta["name"]), meta["uid"], grace_s)
+
+    def run(self, name: str, node: str | None, gpus: int = 1, *, namespace: str = "default", **more) -> dict:
+        """Start a pod of somebody else: on *node*, or wherever the scheduler of Kubernetes places it."""
+        container = {
+            "name": "main", "image": "none", "command": ["sleep", "600"],
+            "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
+        }  # fmt: skip
+        spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container], **more}
+        if node is not None:
+            spec["nodeName"] = node
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        return self.admin.create(path_of("pods", namespace), body)
 
     def settle(self) -> None:
         """Everything as after the start: all parts up, no pods, all nodes ready, neither cordoned nor tainted."""
@@ -112,8 +187,7 @@ class KubernetesSite:
     def _tidy(self) -> bool:
         try:
             for pod in self.pods():
-                meta = pod["metadata"]
-                self.admin.delete(path_of("pods", "default", meta["name"]), meta["uid"], 0)
+                self.remove(pod, 0)
             nodes = self.admin.get(path_of("nodes"))["items"]
             for node in nodes:
                 notes = node["metadata"].get("annotations") or {}

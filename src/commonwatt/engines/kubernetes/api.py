@@ -51,14 +51,18 @@ class KubernetesApi:
         Its address and credentials.
     timeout_s
         Longest time without an answer.
+    transport
+        Transport of httpx; for tests.
     """
 
-    def __init__(self, access: Access, *, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self, access: Access, *, timeout_s: float = 10.0, transport: httpx.MockTransport | None = None
+    ) -> None:
         try:
             import httpx
         except ImportError as error:
             raise MissingExtraError("httpx", "live") from error
-        self.access, self.timeout_s = access, timeout_s
+        self.access, self.timeout_s, self._transport = access, timeout_s, transport
         self._httpx = httpx
         self._client = httpx.Client(**self.options())
         self._came_up_s: float | None = None  # when it answered for the first time after it had not
@@ -70,7 +74,7 @@ class KubernetesApi:
         """Return the options of a client of this server."""
         return {
             "base_url": self.access.server, "verify": self.access.context, "timeout": self.timeout_s,
-            "trust_env": False, "proxy": self.access.proxy, "follow_redirects": False,
+            "trust_env": False, "proxy": self.access.proxy, "transport": self._transport,
         }  # fmt: skip
 
     def headers(self, *, renew: bool = False) -> dict[str, str]:

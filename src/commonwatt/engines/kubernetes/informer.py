@@ -23,6 +23,7 @@ _T = TypeVar("_T")
 _PAGE = 500
 _WATCH_S = 60  # after which a watch is asked for again: a connection that broke in silence is found out
 _QUIET_S = 2.0  # how long a watch may be interrupted before the server counts as not answering
+_SHORT_S = 1.0  # a watch that ends sooner is not asked for again at once
 _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _MOST_GONE = 10_000
 _SYNC_S = 5.0  # how long to wait for the first list
@@ -136,9 +137,11 @@ class Informer:
             try:
                 if not watched.at:
                     await self._list(client, watched)
+                began_s = time.monotonic()
                 await self._watch(client, watched)
-                pause_s = _PAUSE_S
-                continue
+                if time.monotonic() > began_s + _SHORT_S:
+                    pause_s = _PAUSE_S
+                    continue
             except RefusedByServerError as error:
                 if error.status == 410:
                     watched.at = ""
