@@ -469,7 +469,7 @@ class Scenario(FileModel):
 
     version: FileVersion = quantity("version of this format", "-", 1)
     name: str = quantity("name of the scenario", "-", "scenario", min_length=1)
-    engine: Literal["simulated", "local", "slurm"] = quantity(
+    engine: Literal["simulated", "local", "slurm", "kubernetes"] = quantity(
         "engine of `serve`; `simulate` always uses a simulated cluster",
         "-",
         "simulated",
