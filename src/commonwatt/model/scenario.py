@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.fields import FileModel, FileVersion, quantity
+from commonwatt.model.fleet import FractionalWorkload, ServiceSpec, SharingSpec
 from commonwatt.model.gpu_types import GpuTypeSpec
 from commonwatt.model.jobs import Tenant
 from commonwatt.model.live import LiveSpec
@@ -148,6 +149,10 @@ class LogWorkload(_FromLog):
         "-",
         False,  # noqa: FBT003
     )
+    fractions: Literal["whole", "share"] = quantity(
+        "jobs of a part of a GPU (alibaba) have a whole one, or share GPUs with others as `fractional` jobs do", "-",
+        "whole",
+    )  # fmt: skip
     time_limit_factor: float | None = quantity(
         "time limit of jobs without a declared one, as a multiple of their run time", "-", None, ge=1
     )
@@ -444,6 +449,8 @@ class PolicySpec(FileModel):
         "-", None,
     )  # fmt: skip
 
+    sharing: SharingSpec | None = quantity("overrides the scenario's", "-", None)
+
     @property
     def label(self) -> str:
         """Name in the results."""
@@ -516,6 +523,13 @@ class Scenario(FileModel):
     rounds: Rounds | None = quantity(
         "decide in rounds only, as many published schedulers do; null: at every event", "-", None
     )
+    services: tuple[ServiceSpec, ...] = quantity("inference services on the same cluster", "-", ())
+    fractional: FractionalWorkload | None = quantity(
+        "jobs of a part of a GPU on the same cluster; null: none", "-", None
+    )
+    sharing: SharingSpec | None = quantity(
+        "how GPUs may be shared by services and fractional jobs; null: the defaults, where there are any", "-", None
+    )
     policies: tuple[PolicySpec, ...] = quantity(
         "policies to compare; the first is the one under study", "-", _default_policies, min_length=1
     )
@@ -529,6 +543,7 @@ class Scenario(FileModel):
             raise ValueError(msg)
         for policy in self.policies:
             self._check_peer(policy)
+        self._check_fleet()
         brings = isinstance(self.workload, AndreasWorkload | SiaWorkload)
         if brings == bool(self.nodes):
             msg = (
@@ -538,6 +553,36 @@ class Scenario(FileModel):
             )
             raise ValueError(msg)
         return self
+
+    @property
+    def has_fleet(self) -> bool:
+        """Whether anything else than training jobs may run."""
+        shares = isinstance(self.workload, LogWorkload) and self.workload.fractions == "share"
+        return bool(self.services) or self.fractional is not None or shares
+
+    def _check_fleet(self) -> None:
+        """Raise if services and fractional jobs do not fit what else the scenario says."""
+        names = [service.name for service in self.services]
+        if twice := [name for name in names if names.count(name) > 1]:
+            msg = f"services: got {twice[0]!r} twice, expected distinct names"
+            raise ValueError(msg)
+        if not self.has_fleet:
+            return
+        for policy in self.policies:
+            if policy.solver in get_args(RigidSolverName):
+                msg = f"policies.{policy.label}.solver: got {policy.solver}, expected another beside services"
+                raise ValueError(msg)
+        capped = self.electricity.power_cap_w or any(p.power_cap_w for p in self.electricity.series)
+        if capped:
+            msg = "electricity.power_cap_w: expected none beside services and fractional jobs, which it does not count yet"
+            raise ValueError(msg)
+        if (
+            isinstance(self.workload, LogWorkload)
+            and self.workload.fractions == "share"
+            and self.fractional is not None
+        ):
+            msg = "fractional: expected none, as the workload has fractional jobs (fractions: share)"
+            raise ValueError(msg)
 
     def _check_peer(self, policy: PolicySpec) -> None:
         """Raise if a published scheduler is not defined under the rules of this scenario."""
