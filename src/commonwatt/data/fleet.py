@@ -67,7 +67,9 @@ def make_fleet(
     for kind in cluster.classes:
         if kind.platform is not None and kind.platform not in BANDWIDTH_GBS:
             raise InputError(one_of(BANDWIDTH_GBS, kind.platform), field="nodes.platform", value=kind.platform)
-    services = tuple(_service(spec, k, kinds, sharing, folder, seed) for k, spec in enumerate(scenario.services))
+    services = tuple(
+        _service(spec, k, kinds, sharing, folder, seed) for k, spec in enumerate(scenario.services)
+    )
     jobs = tuple(fractions)
     if scenario.fractional is not None:
         jobs = fractional_jobs(scenario.fractional, np.random.default_rng([seed, 5]))

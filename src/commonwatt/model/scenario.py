@@ -569,7 +569,7 @@ class Scenario(FileModel):
         if not self.has_fleet:
             return
         for policy in self.policies:
-            if policy.solver in get_args(RigidSolverName):
+            if policy.solver in get_args(PeerName):
                 msg = f"policies.{policy.label}.solver: got {policy.solver}, expected another beside services"
                 raise ValueError(msg)
         capped = self.electricity.power_cap_w or any(p.power_cap_w for p in self.electricity.series)

@@ -49,7 +49,9 @@ class FleetController(Controller):
         for row in (SERVICES, FRACTIONS):
             self.ledger.overhead[row] = Account()
         placer = ResidentPlacer(self.cluster, resident_policy, self._seen_tariff)
-        self.manager = FleetManager(fleet, self.cluster, engine, placer, self.log, rng, self.rules.restart_s, self)
+        self.manager = FleetManager(
+            fleet, self.cluster, engine, placer, self.log, rng, self.rules.restart_s, self
+        )
         self._now_s = 0.0
 
     def next_tick_s(self, *, more_to_come: bool = False) -> float | None:
@@ -116,8 +118,8 @@ class FleetController(Controller):
             return False
         handles = np.array(sorted(self.registry.nodes), dtype=np.int64)
         pinned = np.zeros(len(handles), dtype=bool)
-        if self._limits is not None:
-            pinned = self._limits.pinned(handles, np.ones(len(handles), dtype=bool), now_s)
+        if self.limits is not None:
+            pinned = self.limits.pinned(handles, np.ones(len(handles), dtype=bool), now_s)
         found: list[tuple[float, int]] = []
         for handle, kept in zip(handles.tolist(), pinned.tolist(), strict=True):
             kinds = [self.cluster.classes[self.cluster.klass[n]] for n in self.registry.nodes[handle]]

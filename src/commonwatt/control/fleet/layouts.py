@@ -197,3 +197,4 @@ class LayoutPlanner:
         profile = word.partition("@")[0]
         rate = self._rates(service).get(profile, 0.0) if service >= 0 else 0.0
         return Instance(word, service, _COMPUTE[profile] / 7, rate)
+

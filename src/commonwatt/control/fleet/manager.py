@@ -496,3 +496,4 @@ class FleetManager:
 
     def _event(self, at_s: float, kind: EventKind, gpu: SharedGpu, text: str) -> None:
         self.log.append(Event(at_s, kind, -1, (gpu.node,), 1, str(kind), text))
+
