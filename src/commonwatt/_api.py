@@ -534,7 +534,7 @@ def map_layers(
     problem: str | Path | Mapping[str, object] | MapFile,
     *,
     algorithm: str = "auto",
-    budget: int = 10_000,
+    budget: int | None = None,
     time_limit_s: float | None = None,
     objective: str | None = None,
     folder: str | Path | None = None,
@@ -549,9 +549,10 @@ def map_layers(
     algorithm
         Name of an algorithm, as ``commonwatt map --algorithm`` takes it.
     budget
-        Mappings to evaluate at most.
+        Mappings to evaluate at most. [default: 10,000 without a time limit; no limit with one]
     time_limit_s
-        Stop after so many seconds with the best mapping found.
+        Search for so many seconds, unless the best mapping is proven optimal before. The result then depends on the
+        speed of the machine.
     objective
         What is minimised; the problem's if not given.
     folder

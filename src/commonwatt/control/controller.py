@@ -96,7 +96,7 @@ class Controller:
         self._dry_run = DryRun(cluster.klass, self.log)
         self._gpus = AllocatedGpus()  # of running jobs
         self.quotas = QuotaKeeper(self.registry)
-        self._limits = None if policy.limits is None else LimitKeeper(policy.limits, self.registry)
+        self.limits = None if policy.limits is None else LimitKeeper(policy.limits, self.registry)
         self._prices = None
         if policy.wait_for_price is not None:
             kept = self.registry, self.scheduling, self.log, self.rules
@@ -287,8 +287,8 @@ class Controller:
         problem, rows = self._problem(handles, now_s, view, None)
         power, running = power_of(self.registry, problem, rows, view, self.tariff), problem.stay >= 0
         fixed = running & np.isin(handles, handles if self.dry else list(self.scheduling.terminating))
-        if self._limits is not None:
-            fixed |= self._limits.pinned(handles, running, now_s)
+        if self.limits is not None:
+            fixed |= self.limits.pinned(handles, running, now_s)
         for handle, why in prices.plan(problem, handles, power, self.policy.solver, fixed):
             self.preemptions += 1
             self._stop(handle, now_s, Event(now_s, EventKind.PREEMPTED, handle, reason=why.reason, why=why))
@@ -435,8 +435,8 @@ class Controller:
             kept = self.quotas.within(problem, schedule, handles.tolist(), self._gpus)
             self._settled = self._settled if kept is schedule else None
             schedule = kept
-        if self._limits is not None:  # a job with a new reservation is explained again
-            newly = self._limits.decided(problem, schedule, handles, now_s)
+        if self.limits is not None:  # a job with a new reservation is explained again
+            newly = self.limits.decided(problem, schedule, handles, now_s)
             if newly is not None:
                 self._dry_run.explained.discard(newly)
         if self.dry:
@@ -454,9 +454,9 @@ class Controller:
             problem, rows = problem.only(kept), rows[kept]
         if (kept := self.quotas.fitting(problem, handles.tolist(), self._gpus)) is not None:
             problem, rows = problem.only(kept), rows[kept]
-        if self._limits is not None:
+        if self.limits is not None:
             closed = self.scheduling.nodes(NodeCondition.DRAINED)
-            problem = replace(problem, guarantees=self._limits.guarantees(problem, handles, now_s, closed))
+            problem = replace(problem, guarantees=self.limits.guarantees(problem, handles, now_s, closed))
         schedule = self.policy.decide(problem, self._rng, self._stopwatch())
         if self.tariff.cap_w is not None:
             schedule = under_cap(problem, schedule, power_of(self.registry, problem, rows, view, self.tariff))

@@ -123,7 +123,7 @@ class JobRegistry:
         self._tenant_at: dict[str, int] = {}
         self.node_gpus: Ints = self.cluster.gpus  # as declared, [N]
         self.allocated_gpus: Ints = np.zeros(len(self.cluster), dtype=np.int64)  # of each node, [N]
-        self._shapes: dict[tuple[str, int, str], list[tuple[int, int, int]]] = {}
+        self._shapes: dict[tuple[str, int, str, int | None], list[tuple[int, int, int]]] = {}
 
     def __len__(self) -> int:
         return len(self.names)
@@ -178,7 +178,7 @@ class JobRegistry:
         entries = []
         for c in range(int(table.start[j]), int(table.start[j + 1])):
             gpu_type, gpus = table.gpu_types[table.config_type[c]], int(table.config_gpus[c])
-            key = gpu_type, gpus, table.partition_of(j)
+            key = gpu_type, gpus, table.partition_of(j), table.width_of(j)
             if key not in self._shapes:
                 self._shapes[key] = self.cluster.shapes(*key)
             own_w = float(table.config_gpu_w[c])
@@ -336,6 +336,7 @@ class JobRegistry:
             received=received,
             whole_s=whole_s,
             restart_s=restart_s,
+            starts=self.job("starts")[handles],
             iterations=self.job("iterations")[handles],
             priority=self.job("priority")[handles],
         ), rows

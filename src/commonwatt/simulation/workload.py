@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt.control.quotas import qos_limits
+from commonwatt.data.fleet import make_fleet
 from commonwatt.data.series_files import FIRST_DATE_S, iso_moment
 from commonwatt.data.workload import FitTypes, Made, demand_before, make_workload, period_begins_s
 from commonwatt.forecasting import PREDICTORS
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
+from commonwatt.model.fleet import Fleet, FractionalLaw, SharingSpec
 from commonwatt.model.jobs import JobArrays, Tenant
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.qos import Qos
@@ -33,7 +35,7 @@ def prepare(scenario: Scenario, folder: Path, seed: int, *, fit_types: FitTypes 
     """
     made = make_workload(scenario, folder, np.random.default_rng([seed, 0]), fit_types=fit_types)
     cluster = Cluster.of(made.nodes)
-    check_tenants(scenario.tenants, made.table.tenants)
+    check_tenants(scenario.tenants, made.table.tenants + _fleet_tenants(scenario, made))
     if made.workload is not None:
         scenario = scenario.model_copy(update={"workload": made.workload})
     check_runs(scenario, cluster, made.table)
@@ -44,8 +46,33 @@ def prepare(scenario: Scenario, folder: Path, seed: int, *, fit_types: FitTypes 
         begin_s = period_begins_s(scenario.workload, folder)
         for file in past.models:
             _check_fitted_before(folder / file, begin_s)
-    treated = _treatments(made, scenario.qos)
-    return Prepared(scenario, cluster, made.table, made.sentence, seed, past, made.log, treated, made.hosts)
+    fleets = _fleets(scenario, folder, cluster, made, seed)
+    beside = next((f" beside {fleet.sentence}" for fleet in fleets.values() if fleet.sentence), "")
+    return Prepared(
+        scenario, cluster, made.table, made.sentence + beside, seed, past, made.log, _treatments(made, scenario.qos),
+        made.hosts, fleets,
+    )  # fmt: skip
+
+
+def _fleets(scenario: Scenario, folder: Path, cluster: Cluster, made: Made, seed: int) -> dict[str, Fleet]:
+    """Return services and fractional jobs as each policy sees them; none where there are none."""
+    if not scenario.has_fleet:
+        return {}
+    usual = scenario.sharing or SharingSpec()
+    return {
+        policy.label: make_fleet(scenario, folder, cluster, policy.sharing or usual, made.fractions, seed)
+        for policy in scenario.policies
+    }
+
+
+def _fleet_tenants(scenario: Scenario, made: Made) -> tuple[str, ...]:
+    """Return the tenants of services and fractional jobs."""
+    names = [service.tenant for service in scenario.services] + [job.tenant for job in made.fractions]
+    if isinstance(scenario.fractional, FractionalLaw):
+        names += scenario.fractional.tenants
+    elif scenario.fractional is not None:
+        names += [job.tenant for job in scenario.fractional.jobs]
+    return tuple(dict.fromkeys(names))
 
 
 def check_tenants(tenants: Sequence[Tenant], known: Sequence[str]) -> None:
