@@ -38,7 +38,7 @@ class Policy:
             size_weight=spec.size_weight, max_age_s=spec.max_age_s, depth=spec.backfill_depth,
             thrifty=spec.gpu_type_choice == "thrifty", work_conserving=spec.work_conserving,
             objective=spec.objective, queues_gpu_s=spec.queues_gpu_s, tail_power=spec.tail_power,
-            slowdown_price=spec.slowdown_price, fairness_power=spec.fairness_power,
+            slowdown_price=spec.slowdown_price, fairness_power=spec.fairness_power, qos_weight=spec.qos_weight,
         )  # fmt: skip
         by_service = spec.solver in get_args(PeerName)
         return cls(spec.label, solver, spec.idle_power == "sunk", spec.kept_limits, spec.wait_for_price, by_service)

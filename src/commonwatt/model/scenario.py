@@ -10,10 +10,12 @@ from pydantic import BeforeValidator, Field, model_validator
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.fields import FileModel, FileVersion, quantity
+from commonwatt.model.fleet import FractionalWorkload, ServiceSpec, SharingSpec
 from commonwatt.model.gpu_types import GpuTypeSpec
 from commonwatt.model.jobs import Tenant
 from commonwatt.model.live import LiveSpec
 from commonwatt.model.nodes import NodeSpecs
+from commonwatt.model.qos import QosSpecs
 from commonwatt.model.units import DAY_S
 
 __all__ = [
@@ -137,7 +139,7 @@ class LogWorkload(_FromLog):
     carry_in: bool = quantity("include jobs running at the start of the period, with their remaining time", "-", True)  # noqa: FBT003
     columns: dict[str, str] = quantity(
         "csv: the columns for job, tenant, submit_s, duration_s (or start_s and end_s), gpus, gpu_type, time_limit_s, "
-        "nodes, partition",
+        "nodes, partition, user, qos, energy_j",
         "-",
         dict,
     )
@@ -147,6 +149,10 @@ class LogWorkload(_FromLog):
         "-",
         False,  # noqa: FBT003
     )
+    fractions: Literal["whole", "share"] = quantity(
+        "jobs of a part of a GPU (alibaba) have a whole one, or share GPUs with others as `fractional` jobs do", "-",
+        "whole",
+    )  # fmt: skip
     time_limit_factor: float | None = quantity(
         "time limit of jobs without a declared one, as a multiple of their run time", "-", None, ge=1
     )
@@ -208,6 +214,8 @@ class ScenarioJob(FileModel):
     time_limit_s: float | None = quantity("declared run time", "s", None, gt=0)
     partition: str = quantity("partitions it may run in, with commas between them; empty: any", "-", "")
     restart_s: float | None = quantity("its own `restart_s`; absent: that of `preemption`", "s", None, ge=0)
+    user: str = quantity("who submits it, for limits per user of its QOS; empty: unknown", "-", "")
+    qos: str = quantity("its quality of service; empty: none", "-", "")
     iterations: float | None = quantity(
         "training iterations of the whole job, by which `gavel` with objective max-sum counts; absent: unknown",
         "-", None, gt=0,
@@ -375,6 +383,10 @@ class PolicySpec(FileModel):
         "fair-share: weight of the size factor, the part of all GPUs a job asks for (PriorityWeightJobSize)", "-", 0.0,
         ge=0,
     )  # fmt: skip
+    qos_weight: float = quantity(
+        "fair-share: weight of the QOS factor, a job's `qos.priority` over the highest of all (PriorityWeightQOS)", "-",
+        0.0, ge=0,
+    )  # fmt: skip
     max_age_s: float = quantity("fair-share: age at which the age factor is 1 (PriorityMaxAge)", "s", 7 * 86400.0, gt=0)
     backfill_depth: int = quantity("easy, fair-share: waiting jobs looked at (bf_max_job_test)", "jobs", 1000, ge=1)
     work_conserving: bool = quantity(
@@ -437,6 +449,8 @@ class PolicySpec(FileModel):
         "-", None,
     )  # fmt: skip
 
+    sharing: SharingSpec | None = quantity("overrides the scenario's", "-", None)
+
     @property
     def label(self) -> str:
         """Name in the results."""
@@ -462,7 +476,7 @@ class Scenario(FileModel):
 
     version: FileVersion = quantity("version of this format", "-", 1)
     name: str = quantity("name of the scenario", "-", "scenario", min_length=1)
-    engine: Literal["simulated", "local", "slurm"] = quantity(
+    engine: Literal["simulated", "local", "slurm", "kubernetes"] = quantity(
         "engine of `serve`; `simulate` always uses a simulated cluster",
         "-",
         "simulated",
@@ -477,6 +491,7 @@ class Scenario(FileModel):
         dict,
     )
     tenants: tuple[Tenant, ...] = quantity("tenants with a weight other than 1", "-", ())
+    qos: QosSpecs = quantity("qualities of service: priority, and limits of the jobs that have them", "-", ())
     electricity: Electricity = quantity("price and carbon intensity of electricity", "-", Electricity)
     interval_s: float = quantity(
         "time between rescheduling points (H), besides submissions and completions", "s", 300.0, gt=0
@@ -508,6 +523,13 @@ class Scenario(FileModel):
     rounds: Rounds | None = quantity(
         "decide in rounds only, as many published schedulers do; null: at every event", "-", None
     )
+    services: tuple[ServiceSpec, ...] = quantity("inference services on the same cluster", "-", ())
+    fractional: FractionalWorkload | None = quantity(
+        "jobs of a part of a GPU on the same cluster; null: none", "-", None
+    )
+    sharing: SharingSpec | None = quantity(
+        "how GPUs may be shared by services and fractional jobs; null: the defaults, where there are any", "-", None
+    )
     policies: tuple[PolicySpec, ...] = quantity(
         "policies to compare; the first is the one under study", "-", _default_policies, min_length=1
     )
@@ -521,6 +543,7 @@ class Scenario(FileModel):
             raise ValueError(msg)
         for policy in self.policies:
             self._check_peer(policy)
+        self._check_fleet()
         brings = isinstance(self.workload, AndreasWorkload | SiaWorkload)
         if brings == bool(self.nodes):
             msg = (
@@ -530,6 +553,36 @@ class Scenario(FileModel):
             )
             raise ValueError(msg)
         return self
+
+    @property
+    def has_fleet(self) -> bool:
+        """Whether anything else than training jobs may run."""
+        shares = isinstance(self.workload, LogWorkload) and self.workload.fractions == "share"
+        return bool(self.services) or self.fractional is not None or shares
+
+    def _check_fleet(self) -> None:
+        """Raise if services and fractional jobs do not fit what else the scenario says."""
+        names = [service.name for service in self.services]
+        if twice := [name for name in names if names.count(name) > 1]:
+            msg = f"services: got {twice[0]!r} twice, expected distinct names"
+            raise ValueError(msg)
+        if not self.has_fleet:
+            return
+        for policy in self.policies:
+            if policy.solver in get_args(PeerName):
+                msg = f"policies.{policy.label}.solver: got {policy.solver}, expected another beside services"
+                raise ValueError(msg)
+        capped = self.electricity.power_cap_w or any(p.power_cap_w for p in self.electricity.series)
+        if capped:
+            msg = "electricity.power_cap_w: expected none beside services and fractional jobs, which it does not count yet"
+            raise ValueError(msg)
+        if (
+            isinstance(self.workload, LogWorkload)
+            and self.workload.fractions == "share"
+            and self.fractional is not None
+        ):
+            msg = "fractional: expected none, as the workload has fractional jobs (fractions: share)"
+            raise ValueError(msg)
 
     def _check_peer(self, policy: PolicySpec) -> None:
         """Raise if a published scheduler is not defined under the rules of this scenario."""

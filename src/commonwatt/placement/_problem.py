@@ -111,6 +111,7 @@ class PlacementProblem:
     restart_s: Floats | None = None  # [J] part of the time of every configuration but ``stay``; None: none
     starts: Ints | None = None  # [J] how often a job was started or moved; None: unknown
     iterations: Floats | None = None  # [J] training iterations of the whole job, NaN: unknown; None: of all jobs
+    priority: Floats | None = None  # [J] factor of the job's quality of service, 0 to 1; None: 0
 
     def __len__(self) -> int:
         return len(self.due_s)
@@ -261,7 +262,7 @@ class PlacementProblem:
 
 _OF_JOBS = (
     "submit_s", "due_s", "weight", "tenant", "limit_s", "outcomes", "attained_gpu_s", "iterations", "restart_s",
-    "starts",
+    "priority", "starts",
 )  # fmt: skip
 _OF_ROWS = ("klass", "width", "per_node", "time_s", "node_cost", "asked", "whole_s")
 

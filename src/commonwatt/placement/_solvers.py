@@ -33,6 +33,7 @@ def make_solver(
     size_weight: float = 0.0, max_age_s: float = WEEK_S, depth: int = 1000, thrifty: bool = False,
     work_conserving: bool = False, objective: Objective = "max-min",
     queues_gpu_s: tuple[float, ...] = (3600.0, 36_000.0), tail_power: float = 1.5, slowdown_price: float = 0.0,
+    qos_weight: float = 0.0,
     fairness_power: float = -0.5,
 ) -> PlacementSolver:  # fmt: skip
     """Return the solver *name*; settings that are not its own are ignored.
@@ -49,7 +50,7 @@ def make_solver(
         Of plans: whether no job waits for a configuration of less energy.
     slowdown_price
         Of ``lookahead``: what it costs in a plan if a job takes once more its run time, currency.
-    size_weight, max_age_s, depth, thrifty
+    size_weight, qos_weight, max_age_s, depth, thrifty
         Of backfill.
     time_limit_s
         Of ``exact``, which reads the clock itself.
@@ -85,7 +86,7 @@ def make_solver(
         case "fair-share":
             return Backfill(
                 fair_share_weight=fair_share_weight, size_weight=size_weight, max_age_s=max_age_s, depth=depth,
-                thrifty=thrifty,
+                thrifty=thrifty, qos_weight=qos_weight,
             )  # fmt: skip
         case "fifo" | "edf" | "priority" | "srtf":
             return PriorityOrder(name)
