@@ -66,7 +66,9 @@ def without_unfit(
         expected = f"a job that the cluster, of {cluster.total_gpus} GPUs, can run"
         least = f"{len(log)} jobs of at least {log.gpus.min()} GPUs"
         raise InputError(expected, file=log.path, field="gpus", value=least)
-    return (only_rows(log, rows.tolist()) if unfit.any() else log), {how: count for how, count in counts.items() if count}
+    return (only_rows(log, rows.tolist()) if unfit.any() else log), {
+        how: count for how, count in counts.items() if count
+    }
 
 
 def only_rows(log: JobLog, rows: list[int]) -> JobLog:

@@ -498,7 +498,9 @@ class Scenario(FileModel):
         "decide in rounds only, as many published schedulers do; null: at every event", "-", None
     )
     services: tuple[ServiceSpec, ...] = quantity("inference services on the same cluster", "-", ())
-    fractional: FractionalWorkload | None = quantity("jobs of a part of a GPU on the same cluster; null: none", "-", None)
+    fractional: FractionalWorkload | None = quantity(
+        "jobs of a part of a GPU on the same cluster; null: none", "-", None
+    )
     sharing: SharingSpec | None = quantity(
         "how GPUs may be shared by services and fractional jobs; null: the defaults, where there are any", "-", None
     )
@@ -546,9 +548,13 @@ class Scenario(FileModel):
                 raise ValueError(msg)
         capped = self.electricity.power_cap_w or any(p.power_cap_w for p in self.electricity.series)
         if capped:
-            msg = "electricity.power_cap_w: expected none beside services and fractional jobs, which it does not count yet"
+            msg = "electricity.power_cap_w: expected none beside services and fractional jobs, which it does not count"
             raise ValueError(msg)
-        if isinstance(self.workload, LogWorkload) and self.workload.fractions == "share" and self.fractional is not None:
+        if (
+            isinstance(self.workload, LogWorkload)
+            and self.workload.fractions == "share"
+            and self.fractional is not None
+        ):
             msg = "fractional: expected none, as the workload has fractional jobs (fractions: share)"
             raise ValueError(msg)
 

@@ -121,7 +121,8 @@ _ADDED: dict[str, object] = {
     "wait_for_price": None, "power_cap_w": None, "daily": {},
     "rounds": None, "first_start": False, "objective": "max-min",
     "queues_gpu_s": [3600.0, 36000.0], "services": [], "fractional": None, "sharing": None, "share": [],
-    "platform": None, "fractions": "whole", "restart_s": None, "iterations": None, "tail_power": 1.5, "slowdown_price": 0.0,
+    "platform": None, "fractions": "whole", "restart_s": None, "iterations": None, "tail_power": 1.5,
+    "slowdown_price": 0.0,
 }  # fmt: skip
 """Fields added since 0.1.0 with their defaults: where they have these, the digest is that of a file without them."""
 

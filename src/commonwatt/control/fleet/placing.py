@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from commonwatt.control.fleet.values import Placing
-from commonwatt.model.fleet import WHOLE_MILLI
 from commonwatt.control.policy import Policy
-from commonwatt.model.arrays import Ints
+from commonwatt.model.arrays import Bools, Ints
 from commonwatt.model.electricity import Tariff
+from commonwatt.model.fleet import WHOLE_MILLI
 from commonwatt.model.nodes import Cluster
 from commonwatt.placement import POSTPONED, PlacementProblem
 
@@ -79,7 +79,7 @@ class ResidentPlacer:
         self._cluster, self._policy, self._tariff = cluster, policy, tariff
 
     def place(
-        self, now_s: float, waiting: Sequence[Candidate], shared: Sequence[OpenGpu], free_gpus: Ints, on: Ints,
+        self, now_s: float, waiting: Sequence[Candidate], shared: Sequence[OpenGpu], free_gpus: Ints, on: Bools,
         wait_s: Sequence[float], tenants: Sequence[str], rng: np.random.Generator,
     ) -> list[Placing]:  # fmt: skip
         """Return places for those *waiting*, as far as there is room.
@@ -112,7 +112,7 @@ class ResidentPlacer:
         return found
 
     def _nodes(
-        self, waiting: Sequence[Candidate], shared: Sequence[OpenGpu], free_gpus: Ints, on: Ints
+        self, waiting: Sequence[Candidate], shared: Sequence[OpenGpu], free_gpus: Ints, on: Bools
     ) -> tuple[list[tuple[int, int]], list[_Kind], list[tuple[int, int]]]:
         """Return class and free parts of each GPU, the classes, and which GPU and node each is."""
         kinds: dict[_Kind, int] = {}
