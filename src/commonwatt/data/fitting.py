@@ -78,7 +78,8 @@ def only_rows(log: JobLog, rows: list[int]) -> JobLog:
         for name in ("submit_s", "duration_s", "gpus", "time_limit_s", "start_s", "censored", "energy_j")
     }
     texts: dict[str, Any] = {
-        name: getattr(log, name) for name in ("job", "tenant", "gpu_type", "nodes", "series", "partition")
+        name: getattr(log, name)
+        for name in ("job", "tenant", "gpu_type", "nodes", "series", "partition", "user", "qos")
     }
     columns |= {name: tuple(column[i] for i in rows) if column else () for name, column in texts.items()}
     if len(log.gpu_milli):

@@ -224,6 +224,8 @@ def _job(job: ScenarioJob, gpu_types: Sequence[str]) -> Job:
             partition=job.partition,
             restart_s=math.nan if job.restart_s is None else job.restart_s,
             iterations=math.nan if job.iterations is None else job.iterations,
+            user=job.user,
+            qos=job.qos,
         )
     except InputError as error:
         raise InputError(error.expected, field=f"workload.jobs.{error.field}", value=error.value) from None

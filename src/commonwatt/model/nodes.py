@@ -275,11 +275,11 @@ class Cluster:
         """Number of nodes of each class, [K]."""
         return np.bincount(self.klass, minlength=len(self.classes)).astype(np.int64)
 
-    def shapes(self, gpu_type: str, gpus: int, partition: str = "") -> list[tuple[int, int, int]]:
+    def shapes(self, gpu_type: str, gpus: int, partition: str = "", width: int = 0) -> list[tuple[int, int, int]]:
         """Return the ways to allocate *gpus* GPUs of *gpu_type*: ``(class, nodes, GPUs on each)``.
 
-        One node if they fit; else a gang: the fewest nodes of one class with equally many GPUs each. Only nodes that
-        admit jobs of *partition* count.
+        One node if they fit; else a gang: the fewest nodes of one class with equally many GPUs each; *width* nodes if
+        that is not 0. Only nodes that admit jobs of *partition* count.
         """
         sizes = self.class_sizes()
         found = []
@@ -287,7 +287,8 @@ class Cluster:
             if kind.gpu_type != gpu_type or not kind.admits(partition):
                 continue
             fewest, most = max(1, -(-gpus // kind.gpus)), min(gpus, int(sizes[index]))
-            nodes = next((k for k in range(fewest, most + 1) if gpus % k == 0), 0)
+            widths = range(fewest, most + 1) if not width else (width,) if fewest <= width <= most else ()
+            nodes = next((k for k in widths if gpus % k == 0), 0)
             if nodes:
                 found.append((index, nodes, gpus // nodes))
         return found

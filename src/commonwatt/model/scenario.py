@@ -15,6 +15,8 @@ from commonwatt.model.gpu_types import GpuTypeSpec
 from commonwatt.model.jobs import Tenant
 from commonwatt.model.live import LiveSpec
 from commonwatt.model.nodes import NodeSpecs
+from commonwatt.model.qos import QosSpecs
+from commonwatt.model.units import DAY_S
 
 __all__ = [
     "AndreasWorkload",
@@ -24,11 +26,11 @@ __all__ = [
     "LogWorkload",
     "NodeOutage",
     "Objective",
+    "PeerName",
     "PolicyLimits",
     "PolicySpec",
     "Preemption",
     "PriceWait",
-    "RigidSolverName",
     "Rounds",
     "Scenario",
     "ScenarioJob",
@@ -42,7 +44,7 @@ LogSource = Literal["philly", "alibaba", "helios", "slurm", "swf", "csv"]
 SolverName = Literal[
     "lookahead", "local-search", "random-greedy", "exact", "fifo", "edf", "priority", "srtf", "easy", "fair-share"
 ]
-RigidSolverName = Literal["las", "gavel", "themis", "qssf", "completion"]
+PeerName = Literal["las", "gavel", "themis", "qssf", "sia", "completion"]
 Objective = Literal["max-min", "finish-time", "min-jct", "makespan", "max-sum", "fifo"]
 Knowledge = Literal["oracle", "user-limit", "predicted", "none"]
 
@@ -137,7 +139,7 @@ class LogWorkload(_FromLog):
     carry_in: bool = quantity("include jobs running at the start of the period, with their remaining time", "-", True)  # noqa: FBT003
     columns: dict[str, str] = quantity(
         "csv: the columns for job, tenant, submit_s, duration_s (or start_s and end_s), gpus, gpu_type, time_limit_s, "
-        "nodes, partition",
+        "nodes, partition, user, qos, energy_j",
         "-",
         dict,
     )
@@ -212,6 +214,8 @@ class ScenarioJob(FileModel):
     time_limit_s: float | None = quantity("declared run time", "s", None, gt=0)
     partition: str = quantity("partitions it may run in, with commas between them; empty: any", "-", "")
     restart_s: float | None = quantity("its own `restart_s`; absent: that of `preemption`", "s", None, ge=0)
+    user: str = quantity("who submits it, for limits per user of its QOS; empty: unknown", "-", "")
+    qos: str = quantity("its quality of service; empty: none", "-", "")
     iterations: float | None = quantity(
         "training iterations of the whole job, by which `gavel` with objective max-sum counts; absent: unknown",
         "-", None, gt=0,
@@ -352,9 +356,9 @@ class PriceWait(FileModel):
 class PolicySpec(FileModel):
     """A policy to run the workload under."""
 
-    solver: SolverName | RigidSolverName = quantity(
-        "solver that places jobs; las, gavel, themis and qssf are published schedulers, which do not resize jobs, and "
-        "completion plans completion times of such jobs",
+    solver: SolverName | PeerName = quantity(
+        "solver that places jobs; las, gavel, themis and qssf are published schedulers, which do not resize jobs, sia "
+        "is one that does, and completion plans completion times of jobs of fixed size",
         "-",
     )
     name: str | None = quantity("name in the results; absent: the solver's name", "-", None)
@@ -378,6 +382,10 @@ class PolicySpec(FileModel):
     size_weight: float = quantity(
         "fair-share: weight of the size factor, the part of all GPUs a job asks for (PriorityWeightJobSize)", "-", 0.0,
         ge=0,
+    )  # fmt: skip
+    qos_weight: float = quantity(
+        "fair-share: weight of the QOS factor, a job's `qos.priority` over the highest of all (PriorityWeightQOS)", "-",
+        0.0, ge=0,
     )  # fmt: skip
     max_age_s: float = quantity("fair-share: age at which the age factor is 1 (PriorityMaxAge)", "s", 7 * 86400.0, gt=0)
     backfill_depth: int = quantity("easy, fair-share: waiting jobs looked at (bf_max_job_test)", "jobs", 1000, ge=1)
@@ -421,13 +429,20 @@ class PolicySpec(FileModel):
         ge=1,
         le=4,
     )
+    fairness_power: float = quantity(
+        "sia: power to which the goodput of a job counts: the further below 0, the more the slowest jobs; above 0, the "
+        "sum of powers is maximised",
+        "-", -0.5, ge=-4, le=4,
+    )  # fmt: skip
     queues_gpu_s: tuple[Annotated[float, Field(gt=0)], ...] = quantity(
         "las: GPU time at which a job leaves each queue for the next; the last queue has no end", "GPU-s",
         (3600.0, 36_000.0),
     )  # fmt: skip
     limits: PolicyLimits | None = quantity(
-        "limits on waiting, and on being stopped and moved, which hold for every solver; null: none", "-", None
-    )
+        "limits on waiting, and on being stopped and moved, which hold for every solver; {}: none; null: lookahead, "
+        "local-search, random-greedy and exact reserve GPUs for a job that has waited for a day, others have no limits",
+        "-", None,
+    )  # fmt: skip
 
     wait_for_price: PriceWait | None = quantity(
         "hold jobs that can wait until a lower price of electricity or less carbon, under any solver; null: none is",
@@ -441,6 +456,16 @@ class PolicySpec(FileModel):
         """Name in the results."""
         return self.name or self.solver
 
+    @property
+    def kept_limits(self) -> PolicyLimits | None:
+        """The limits that hold: those given, else those of the solver. Published rules stay as they were published."""
+        if self.limits is not None or self.solver not in _NOBODY_STARVES:
+            return self.limits
+        return PolicyLimits(reserve_after_s=DAY_S)
+
+
+_NOBODY_STARVES = ("lookahead", "local-search", "random-greedy", "exact")
+
 
 def _default_policies() -> tuple[PolicySpec, ...]:
     return tuple(PolicySpec(solver=s) for s in ("lookahead", "random-greedy", "easy", "fair-share", "fifo"))
@@ -451,7 +476,7 @@ class Scenario(FileModel):
 
     version: FileVersion = quantity("version of this format", "-", 1)
     name: str = quantity("name of the scenario", "-", "scenario", min_length=1)
-    engine: Literal["simulated", "local", "slurm"] = quantity(
+    engine: Literal["simulated", "local", "slurm", "kubernetes"] = quantity(
         "engine of `serve`; `simulate` always uses a simulated cluster",
         "-",
         "simulated",
@@ -466,6 +491,7 @@ class Scenario(FileModel):
         dict,
     )
     tenants: tuple[Tenant, ...] = quantity("tenants with a weight other than 1", "-", ())
+    qos: QosSpecs = quantity("qualities of service: priority, and limits of the jobs that have them", "-", ())
     electricity: Electricity = quantity("price and carbon intensity of electricity", "-", Electricity)
     interval_s: float = quantity(
         "time between rescheduling points (H), besides submissions and completions", "s", 300.0, gt=0
@@ -543,7 +569,7 @@ class Scenario(FileModel):
         if not self.has_fleet:
             return
         for policy in self.policies:
-            if policy.solver in get_args(RigidSolverName):
+            if policy.solver in get_args(PeerName):
                 msg = f"policies.{policy.label}.solver: got {policy.solver}, expected another beside services"
                 raise ValueError(msg)
         capped = self.electricity.power_cap_w or any(p.power_cap_w for p in self.electricity.series)
@@ -560,8 +586,11 @@ class Scenario(FileModel):
 
     def _check_peer(self, policy: PolicySpec) -> None:
         """Raise if a published scheduler is not defined under the rules of this scenario."""
-        if policy.solver not in get_args(RigidSolverName):
+        if policy.solver not in get_args(PeerName):
             return
+        if policy.solver == "sia" and policy.fairness_power == 0:
+            msg = f"policies.{policy.label}.fairness_power: got 0, expected another number: all goodput would be alike"
+            raise ValueError(msg)
         preemption, knowledge = policy.preemption or self.preemption, policy.knowledge or self.knowledge
         shares = policy.solver in ("gavel", "themis")
         if shares and (policy.rounds or self.rounds) is None:

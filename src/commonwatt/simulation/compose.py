@@ -16,6 +16,7 @@ from commonwatt.control.fleet.controller import FleetController
 from commonwatt.control.job_registry import JobRegistry, Rules
 from commonwatt.control.loop import run
 from commonwatt.control.policy import Policy
+from commonwatt.control.quotas import QosKeeper
 from commonwatt.engines.clocks import VirtualClock
 from commonwatt.engines.simulated.engine import Outage, SimulatedEngine, World
 from commonwatt.engines.simulated.shared_gpus import SharingCluster
@@ -25,7 +26,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.fleet import Fleet
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster, Hosts
-from commonwatt.model.scenario import Knowledge, PolicySpec, RigidSolverName, Scenario
+from commonwatt.model.scenario import Knowledge, PeerName, PolicySpec, Scenario
 from commonwatt.planning.capacity import Past, demand_of_run, make_capacity
 from commonwatt.simulation.reference import reference_runs
 from commonwatt.simulation.window import Window
@@ -34,6 +35,10 @@ __all__ = ["PolicyRun", "TableSource", "believed_table", "check_runs", "run_poli
 
 RESIDENT_ITERATIONS = 20
 """Of the randomized greedy that places replicas and fractional jobs, of which few are new at a time."""
+
+
+MOST_AGAIN = 4
+"""Decisions at one moment after the first, while limits of QOS keep back other jobs than before."""
 
 
 class TableSource:
@@ -98,7 +103,7 @@ def check_runs(scenario: Scenario, cluster: Cluster, table: JobArrays) -> None:
             for kind in cluster.classes:
                 if kind.states:  # else it stays on
                     kind.state(unused.state)
-        if policy.solver in get_args(RigidSolverName):
+        if policy.solver in get_args(PeerName):
             _check_peer(scenario, policy, table)
     JobRegistry(cluster).add(table, np.arange(len(table)))
     check_electricity(scenario, cluster, table)
@@ -118,6 +123,8 @@ def _check_peer(scenario: Scenario, policy: PolicySpec, table: JobArrays) -> Non
                 field=f"{where}.rounds.length_s", value=rounds.length_s,
             )  # fmt: skip
     sizes = [len(set(table.config_gpus[table.configs(j)].tolist())) for j in range(len(table))]
+    if policy.solver == "sia":
+        return
     for j in np.flatnonzero((table.requested_gpus == 0) & (np.array(sizes) > 1)):
         raise InputError(
             f"jobs that ask for a number of GPUs (requested_gpus), as {policy.solver} does not resize jobs",
@@ -188,6 +195,7 @@ def run_policy(
         beliefs=beliefs,
     )
     engine, controller = _controlled(fleet, spec, cluster, table, world, named)
+    table = _with_priority(scenario, table)
     source = TableSource(believed_table(scenario, knowledge, table, seed))
     window, at_tick = _window(scenario, controller, table, world.slowdown, on_tick)
     spent_s = run(controller, VirtualClock(engine), source, at_tick, until_s)
@@ -218,12 +226,29 @@ def _window(
     window = Window.of(table, controller.tariff, reference)
     rows = {name: j for j, name in enumerate(table.names)}
     controller.ledger.on_metered = window.metered
+    limits = QosKeeper(controller.registry, table, scenario.qos)
+    if limits.limits:
+        controller.quotas = limits
 
     def at_tick(now_s: float) -> None:
+        for _ in range(MOST_AGAIN if limits.limits else 0):
+            if not limits.mark(controller.scheduling, controller.gpus):
+                break
+            controller.decide_anew()  # for others, or without those for which there was no room
+            controller.tick(now_s)
         window.tick(controller, rows, now_s)
         on_tick(now_s)
 
     return window, at_tick
+
+
+def _with_priority(scenario: Scenario, table: JobArrays) -> JobArrays:
+    """Return *table* with the factor of each job's QOS."""
+    highest = max((qos.priority for qos in scenario.qos), default=0.0)
+    if not (highest and table.qos):
+        return table
+    factor = {qos.name: qos.priority / highest for qos in scenario.qos}
+    return replace(table, priority=np.array([factor.get(name, 0.0) for name in table.qos]))
 
 
 def _outages(scenario: Scenario, cluster: Cluster) -> tuple[Outage, ...]:

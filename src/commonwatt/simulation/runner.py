@@ -88,7 +88,7 @@ class Prepared:
             del document["knowledge"]
         sha = hashlib.sha256(json.dumps(document, sort_keys=True).encode())
         for name, column in vars(self.table).items():
-            if name == "partition" and not column:  # not there before jobs had one
+            if name in ("partition", "user", "qos", "priority") and not len(column):  # not there before jobs had one
                 continue
             sha.update(column.tobytes() if isinstance(column, np.ndarray) else repr(column).encode())
         for demand in self.past.demands.values():
@@ -120,9 +120,9 @@ _ADDED: dict[str, object] = {
     "gpu_types": {}, "host": None, "limits": None, "other_partitions": False, "partitions": [], "partition": "",
     "wait_for_price": None, "power_cap_w": None, "daily": {},
     "rounds": None, "first_start": False, "objective": "max-min",
-    "queues_gpu_s": [3600.0, 36000.0], "services": [], "fractional": None, "sharing": None, "share": [],
-    "platform": None, "fractions": "whole", "restart_s": None, "iterations": None, "tail_power": 1.5,
-    "slowdown_price": 0.0,
+    "queues_gpu_s": [3600.0, 36000.0], "restart_s": None, "iterations": None, "tail_power": 1.5, "slowdown_price": 0.0,
+    "qos": [], "qos_weight": 0.0, "user": "", "fairness_power": -0.5,
+    "services": [], "fractional": None, "sharing": None, "share": [], "platform": None, "fractions": "whole",
 }  # fmt: skip
 """Fields added since 0.1.0 with their defaults: where they have these, the digest is that of a file without them."""
 

@@ -116,8 +116,8 @@ class FleetController(Controller):
             return False
         handles = np.array(sorted(self.registry.nodes), dtype=np.int64)
         pinned = np.zeros(len(handles), dtype=bool)
-        if self._limits is not None:
-            pinned = self._limits.pinned(handles, np.ones(len(handles), dtype=bool), now_s)
+        if self.limits is not None:
+            pinned = self.limits.pinned(handles, np.ones(len(handles), dtype=bool), now_s)
         found: list[tuple[float, int]] = []
         for handle, kept in zip(handles.tolist(), pinned.tolist(), strict=True):
             kinds = [self.cluster.classes[self.cluster.klass[n]] for n in self.registry.nodes[handle]]

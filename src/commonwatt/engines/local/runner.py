@@ -210,6 +210,9 @@ def main(folder: Path) -> int:
         _write(folder / "end.json", _end(None, signals, "its runner died"))
         return 1
     spec = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    if _fenced_off(spec):
+        _write(folder / "end.json", _end(None, signals, "another controller had taken over before it began"))
+        return 1
     began_s = time.monotonic()
     code, cause, reason = _run(spec, folder, signals)
     end = _end(code, signals, cause) | {"ran_s": time.monotonic() - began_s, "reason": reason}
@@ -228,6 +231,14 @@ def main(folder: Path) -> int:
     if code is None:
         return 0 if signals.stop_s is not None else 1
     return code if code >= 0 else 128 - code
+
+
+def _fenced_off(spec: dict[str, Any]) -> bool:
+    """Whether another controller has taken over since the run was ordered: a frozen one may order it when it thaws."""
+    try:
+        return bool(spec.get("fence")) and Path(spec["fence_file"]).read_text(encoding="utf-8") != spec["fence"]
+    except OSError:
+        return False
 
 
 def _is_deleted(number: int) -> bool:
@@ -260,8 +271,9 @@ def _await_turn(path: str, folder: Path, signals: _Signals) -> IO[str] | None:
 
 def _run(spec: dict[str, Any], folder: Path, signals: _Signals) -> tuple[int | None, str, str]:
     """Run the command; returns its exit code, the cause in words, and a typed reason (or "")."""
-    turn = _await_turn(spec["lock"], folder, signals) if spec.get("lock") else None  # locked as long as we live
-    if signals.stop_s is not None or (turn is None and spec.get("lock")):
+    locks = [*filter(None, [spec.get("lock")]), *spec.get("locks", ())]
+    turns = [_await_turn(path, folder, signals) for path in locks]  # locked as long as we live
+    if signals.stop_s is not None or None in turns:
         return None, "stopped before it began", ""
     _take_in_orphans()
     with (folder / "output.log").open("ab") as output:
