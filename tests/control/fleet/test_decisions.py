@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonwatt.control.fleet.layouts import LayoutPlanner, PresentCut
-from commonwatt.control.fleet.placing import Candidate, OpenGpu, ResidentPlacer
+from commonwatt.control.fleet.placing import OpenGpu, ResidentPlacer, UnplacedResident
 from commonwatt.control.fleet.sizing import ReplicaSizer, late_share, spare_rps
 from commonwatt.control.fleet.slices import Sharer, slices_of
 from commonwatt.control.fleet.values import ReplicaDemand
@@ -169,7 +169,7 @@ class TestPlacing:
     )
 
     def place(
-        self, waiting: list[Candidate], shared: list[OpenGpu], free: tuple[int, int]
+        self, waiting: list[UnplacedResident], shared: list[OpenGpu], free: tuple[int, int]
     ) -> list[tuple[int, int, int]]:
         placer = ResidentPlacer(self.CLUSTER, Policy.of(PolicySpec(solver="fifo")), Electricity().tariff())
         found = placer.place(
@@ -178,8 +178,8 @@ class TestPlacing:
         return [(p.resident, p.gpu, p.node) for p in found]
 
     @staticmethod
-    def candidate(resident: int, milli: int, gpu_type: str = "A") -> Candidate:
-        return Candidate(resident, 0, float(resident), {gpu_type: milli}, 600.0, {}, 0.0)
+    def candidate(resident: int, milli: int, gpu_type: str = "A") -> UnplacedResident:
+        return UnplacedResident(resident, 0, float(resident), {gpu_type: milli}, 600.0, {}, 0.0)
 
     def test_a_gpu_that_is_shared_comes_first(self):
         assert self.place([self.candidate(0, 300)], [OpenGpu(5, 0, 400)], (1, 1)) == [(0, 5, 0)]

@@ -18,7 +18,7 @@ from commonwatt.control.engine import NodeView
 from commonwatt.control.events import Event, EventKind, EventLog
 from commonwatt.control.fleet.engine import FractionEnded, SharingEngine
 from commonwatt.control.fleet.layouts import LayoutPlanner, PresentCut
-from commonwatt.control.fleet.placing import Candidate, OpenGpu, ResidentPlacer
+from commonwatt.control.fleet.placing import OpenGpu, ResidentPlacer, UnplacedResident
 from commonwatt.control.fleet.shared_gpus import Resident, SharedGpu, SharedGpus
 from commonwatt.control.fleet.sizing import ReplicaSizer
 from commonwatt.control.fleet.slices import GpuSlicer
@@ -364,7 +364,7 @@ class FleetManager:
         self._lacks = lacks
         self._room = self._room_now()
 
-    def _has_more_room(self, candidates: Sequence[Candidate]) -> bool:
+    def _has_more_room(self, candidates: Sequence[UnplacedResident]) -> bool:
         """Whether placement could find more than the last time it left somebody waiting."""
         fresh = any(c.submit_s >= self._last_s for c in candidates)
         milli, whole = self._room_now()
@@ -375,14 +375,14 @@ class FleetManager:
         free = np.maximum(0, view.usable_gpus - self._host.whole_gpus() - self.held())
         return sum(self.gpus.free_milli(gpu) for gpu in self.gpus.gpus.values()), int(free.sum())
 
-    def _candidates(self, now_s: float) -> list[Candidate]:
+    def _candidates(self, now_s: float) -> list[UnplacedResident]:
         """Return replicas without a place, numbered below 0 by service, then fractional jobs in order of submission."""
         found = []
         for i, count in sorted(self._lacks.items()):
             service, demand = self.fleet.services[i], self._demands[i]
             power_w = {t: model.power_w for t, model in service.types.items()}
             for k in range(count):
-                found.append(Candidate(-1 - i - k * len(self.fleet.services), self._tenants.index(service.tenant),
+                found.append(UnplacedResident(-1 - i - k * len(self.fleet.services), self._tenants.index(service.tenant),
                                        now_s, demand.milli, STAYS_S, power_w, URGENT))  # fmt: skip
         for j in self._waiting:
             job = self.fleet.jobs[j]
@@ -390,7 +390,7 @@ class FleetManager:
             types = {k.gpu_type for k in self.cluster.classes if self._may_run(k.share, k.platform)}
             sizes = dict.fromkeys(sorted(types), milli)
             tenant = self._tenants.index(job.tenant)
-            found.append(Candidate(j, tenant, job.submit_s, sizes, job.duration_s, {}, 0.0))
+            found.append(UnplacedResident(j, tenant, job.submit_s, sizes, job.duration_s, {}, 0.0))
         return found
 
     def _may_run(self, share: Sequence[str], platform: str | None) -> bool:
@@ -399,7 +399,7 @@ class FleetManager:
     def _service_of(self, resident: int) -> int:
         return (-1 - resident) % len(self.fleet.services)
 
-    def _placed(self, candidates: Sequence[Candidate], now_s: float) -> set[int]:
+    def _placed(self, candidates: Sequence[UnplacedResident], now_s: float) -> set[int]:
         view = self._host.node_view()
         free = np.maximum(0, view.usable_gpus - self._host.whole_gpus() - self.held())
         on: Bools = view.power_state < 0
