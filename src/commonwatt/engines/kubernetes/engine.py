@@ -449,8 +449,8 @@ class KubernetesEngine(LiveEngine):
 
     def _look(self) -> Sight:
         """Return the cluster as it is known; raises ``EngineError`` if the server does not answer."""
-        pods, nodes = self.informer.look(self._pods), self.informer.look(self._nodes)
         version = (self._pods.version, self._nodes.version, self._epoch, self._pods.steady_s, self._nodes.steady_s)
+        pods, nodes = self.informer.look(self._pods), self.informer.look(self._nodes)  # as of then, or later
         if self._sight is None or self._sight[0] != version:
             self._sight = version, self._see(pods, nodes)
         return self._sight[1]
