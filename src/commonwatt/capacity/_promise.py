@@ -17,15 +17,16 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from commonwatt.capacity.scores import kept_on
 from commonwatt.model.arrays import Bools, Floats, Ints
-from commonwatt.model.demand import HORIZON, QuantileForecast, quantile_at
+from commonwatt.model.demand import HORIZON, Arrivals, QuantileForecast, quantile_at
 from commonwatt.model.errors import InputError
 
-__all__ = ["Calibrator", "Followed", "PromiseState", "beyond_total"]
+__all__ = ["Calibrator", "Followed", "PromiseKeeper", "PromiseState", "beyond_total", "follow"]
 
 RATE = 0.01
 """Step of the shift, in units of the forecast's spread, divided by the square root of the misses allowed."""
@@ -85,6 +86,34 @@ class Followed:
     gpus: Ints
     promised: Bools
     everything: Ints
+
+
+class PromiseKeeper(Protocol):
+    """Turns forecasts into GPUs to keep on, such that a promise is kept."""
+
+    @property
+    def state(self) -> PromiseState:
+        """Whether the promise can be kept now, and why not."""
+        ...
+
+    @property
+    def everything_gpus(self) -> int:
+        """All GPUs; the most ever observed or forecast where that is unknown."""
+        ...
+
+    def observe(self, gpus: float, arrivals: Arrivals | None = None) -> None:
+        """Observe one more value, GPUs (NaN if unknown), and the jobs that came since the value before it."""
+        ...
+
+    def keep_on_rows(self, levels: Floats, quantiles: Floats) -> Ints:
+        """Return the GPUs to keep on at each step for quantiles at *levels*, shape [m, Q]. Shape [m]."""
+        ...
+
+    def follow(
+        self, gpus: Floats, origins: Ints, levels: Floats, quantiles: Floats, arrivals: Arrivals | None = None
+    ) -> Followed:
+        """Run along a series: observe the value at each origin, then keep on what its forecast needs."""
+        ...
 
 
 def beyond_total(actual: Floats, target: float, total_gpus: int) -> str | None:
@@ -258,7 +287,7 @@ class Calibrator:
         """All GPUs; the most ever observed or forecast where that is unknown."""
         return math.ceil(self._most) if self.whole_gpus is None else self.whole_gpus
 
-    def observe(self, gpus: float) -> None:
+    def observe(self, gpus: float, arrivals: Arrivals | None = None) -> None:  # noqa: ARG002
         """Observe one more value of the series, GPUs; NaN if it is unknown, which moves no shift."""
         known = not math.isnan(gpus)
         if known:
@@ -314,7 +343,9 @@ class Calibrator:
         # The worst window is learned only while a promise stands.
         self._windows.append(0 if self._unseen or self._out else self._misses_now)
 
-    def follow(self, gpus: Floats, origins: Ints, levels: Floats, quantiles: Floats) -> Followed:
+    def follow(
+        self, gpus: Floats, origins: Ints, levels: Floats, quantiles: Floats, arrivals: Arrivals | None = None
+    ) -> Followed:
         """Run along a series: observe the value at each origin, then keep on what its forecast needs.
 
         Parameters
@@ -327,18 +358,27 @@ class Calibrator:
             Levels of the quantiles. Shape [Q].
         quantiles
             Forecasts, GPUs. Shape [N, m, Q].
+        arrivals
+            All jobs of the series, for a promise about jobs.
 
         Raises
         ------
         InputError
             For origins that are not one apart.
         """
-        if len(origins) > 1 and (np.diff(origins) != 1).any():
-            raise InputError("origins that follow one another", field="origins", value="others")
-        kept = np.zeros(quantiles.shape[:2], dtype=np.int64)
-        promised, everything = np.zeros(len(origins), dtype=np.bool_), np.zeros(len(origins), dtype=np.int64)
-        for row, origin in enumerate(origins):
-            self.observe(float(gpus[origin]))
-            kept[row] = self.keep_on_rows(levels, quantiles[row])
-            promised[row], everything[row] = self.state.kept, self.everything_gpus
-        return Followed(kept, promised, everything)
+        return follow(self, gpus, origins, levels, quantiles, arrivals)
+
+
+def follow(
+    keeper: PromiseKeeper, gpus: Floats, origins: Ints, levels: Floats, quantiles: Floats, arrivals: Arrivals | None
+) -> Followed:
+    """Let *keeper* run along a series, as ``Calibrator.follow`` says."""
+    if len(origins) > 1 and (np.diff(origins) != 1).any():
+        raise InputError("origins that follow one another", field="origins", value="others")
+    kept = np.zeros(quantiles.shape[:2], dtype=np.int64)
+    promised, everything = np.zeros(len(origins), dtype=np.bool_), np.zeros(len(origins), dtype=np.int64)
+    for row, origin in enumerate(origins):
+        keeper.observe(float(gpus[origin]), None if arrivals is None else arrivals.at(int(origin)))
+        kept[row] = keeper.keep_on_rows(levels, quantiles[row])
+        promised[row], everything[row] = keeper.state.kept, keeper.everything_gpus
+    return Followed(kept, promised, everything)
