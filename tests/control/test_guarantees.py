@@ -325,7 +325,7 @@ def test_what_is_remembered_outlives_the_controller():
     assert again["promised"] == ["a"]
     assert again["waited_s"] == {"gang": 5.0}
     assert again["placed_s"] == left["placed_s"]
-    assert keeper.pinned(np.array([handles["a"], handles["short"]]), np.array([True, True]), 3800.0).all()
+    assert keeper.lasting(np.array([handles["a"], handles["short"]]), np.array([True, True]), 3800.0).all()
 
     without = LimitKeeper(limits, JobRegistry(cluster_of(1, 8)))  # the nodes are gone, and so are the jobs
     without.resume(left, {})

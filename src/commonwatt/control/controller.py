@@ -267,7 +267,7 @@ class Controller:
         kept_waiting, kept_running = self.scheduling.left_alone(self.registry.waiting, self.registry.nodes.keys())
         candidates = len(self.registry.active) - len(kept_waiting) - len(kept_running)
         if not self._rounds.within(now_s, any_job=bool(self.registry.active)):
-            if candidates and not self._nothing_new():
+            if candidates and not self._nothing_new(now_s):
                 self._decide_in_scope(candidates, self.registry.waiting - kept_waiting, now_s)
             elif self._pacing is not None:
                 self._pacing.due_s = None
@@ -288,7 +288,7 @@ class Controller:
         power, running = power_of(self.registry, problem, rows, view, self.tariff), problem.stay >= 0
         fixed = running & np.isin(handles, handles if self.dry else list(self.scheduling.terminating))
         if self.limits is not None:
-            fixed |= self.limits.pinned(handles, running, now_s)
+            fixed |= self.limits.lasting(handles, running, now_s)
         for handle, why in prices.plan(problem, handles, power, self.policy.solver, fixed):
             self.preemptions += 1
             self._stop(handle, now_s, Event(now_s, EventKind.PREEMPTED, handle, reason=why.reason, why=why))
@@ -359,9 +359,10 @@ class Controller:
         """Return the GPUs of each node that jobs have. Shape [N]."""
         return self.registry.allocated_gpus.copy()
 
-    def _nothing_new(self) -> bool:
+    def _nothing_new(self, now_s: float) -> bool:
         capped = self.tariff.cap_w is not None and not self.tariff.cap_w.is_constant
-        if self._settled is None or capped or self.rules.round_s is not None:  # rounds share GPUs over time
+        aged = self.beliefs is not None and self.policy.solver.plans and self.beliefs.aged(self.registry.nodes, now_s)
+        if self._settled is None or capped or aged or self.rules.round_s is not None:  # rounds share GPUs over time
             return False
         view, (usable, seen) = self.engine.nodes(), self._settled
         same = np.array_equal(view.usable_gpus, usable)

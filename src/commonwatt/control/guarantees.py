@@ -47,7 +47,9 @@ class LimitKeeper:
                     before = replace(reserved, job=int(first[0]))
         nodes = np.zeros(len(problem.node_gpus), dtype=bool)
         nodes[sorted(closed)] = True
-        return Guarantees(self.pinned(handles, running, now_s), self._overdue(handles, now_s), oldest, before, nodes)
+        promised = self._among(handles, self._promised) & running
+        pinned, overdue = self.pinned(handles, running, now_s), self._overdue(handles, now_s)
+        return Guarantees(pinned, promised, overdue, oldest, before, nodes)
 
     def decided(self, problem: PlacementProblem, schedule: Schedule, handles: Ints, now_s: float) -> int | None:
         """Take note of a decision; returns the job for which GPUs are newly reserved, if any."""
@@ -112,12 +114,20 @@ class LimitKeeper:
 
     def pinned(self, handles: Ints, running: Bools, now_s: float) -> Bools:
         """Running jobs that may not be stopped or moved, [J]."""
-        pinned = np.isin(handles, list(self._promised)) if self._promised else np.zeros(len(handles), dtype=bool)
+        pinned = np.zeros(len(handles), dtype=bool)
         if self.limits.min_run_s is not None:
             pinned |= now_s - self.registry.job("placed_s")[handles] < self.limits.min_run_s
         if self.limits.max_starts is not None:
             pinned |= self.registry.job("starts")[handles] >= self.limits.max_starts
         return pinned & running
+
+    def lasting(self, handles: Ints, running: Bools, now_s: float) -> Bools:
+        """Running jobs that may not be stopped, [J]."""
+        return self.pinned(handles, running, now_s) | self._among(handles, self._promised) & running
+
+    @staticmethod
+    def _among(handles: Ints, some: set[int]) -> Bools:
+        return np.isin(handles, list(some)) if some else np.zeros(len(handles), dtype=bool)
 
     def _overdue(self, handles: Ints, now_s: float) -> Bools:
         """Jobs that have waited long enough although they could have run, [J]."""

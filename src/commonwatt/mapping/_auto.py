@@ -14,9 +14,10 @@ from commonwatt.mapping._baselines import List
 from commonwatt.mapping._encoding import Mapping, stacked
 from commonwatt.mapping._evaluator import makespan
 from commonwatt.mapping._gsharp import GSharp
-from commonwatt.mapping._integer_bound import PROVEN, IntegerBound
+from commonwatt.mapping._integer_bound import ORDER_FROM, PROVEN, IntegerBound
 from commonwatt.mapping._local_search import Annealing
 from commonwatt.mapping._lower_bound import lower_bound, shared_out
+from commonwatt.mapping._order_bound import order_bound
 from commonwatt.mapping._problem import MappingProblem
 from commonwatt.mapping._queues import QueueAnnealing, is_plain
 from commonwatt.mapping._scoring import enough
@@ -62,6 +63,8 @@ LARGEST_PROGRAM = 20_000
 
 Report = Callable[[float, float], None]
 """Told the best cost so far and the bound on the makespan, 0 if none is known yet."""
+SHARPENED = 2
+"""Thresholds of the bound tried between two rounds."""
 PROGRAMS_FROM = 2_000
 """Mappings of the budget from which programs with integers are solved."""
 
@@ -216,6 +219,9 @@ class _Portfolio:
         for start in sorted(starts, key=lambda found: found.cost):
             if search.goes_on():
                 self._round(start, length, hot=0.002)
+        if self.integers is not None and search.goes_on() and search.cost > self.integers.bound * (1 + ORDER_FROM):
+            self.integers.prove(order_bound(self.problem, search.cost))
+            self._prove()
         turn = 0
         while search.goes_on():
             self._sharpen()
@@ -240,8 +246,9 @@ class _Portfolio:
         return left if left < 2 * length else length
 
     def _sharpen(self) -> None:
-        integers = self.integers
-        if integers is not None and integers.sharpen(self.search.cost):
+        for _ in range(SHARPENED):
+            if self.integers is None or not self.search.goes_on() or not self.integers.sharpen(self.search.cost):
+                return
             self._prove()
 
 

@@ -15,6 +15,7 @@ from commonwatt.model.gpu_types import GpuTypeSpec
 from commonwatt.model.jobs import Tenant
 from commonwatt.model.live import LiveSpec
 from commonwatt.model.nodes import NodeSpecs
+from commonwatt.model.price_wait import PriceWait
 from commonwatt.model.qos import QosSpecs
 from commonwatt.model.units import DAY_S
 
@@ -322,37 +323,6 @@ class PolicyLimits(FileModel):
     min_run_s: float | None = quantity("time a job runs before it may be stopped or moved; null: none", "s", None, ge=0)
 
 
-class PriceWait(FileModel):
-    """Waiting for a lower price: jobs are held until they cost least, of all times at which they end in time."""
-
-    minimise: Literal["cost", "carbon"] = quantity("what a job waits to have less of", "-", "cost")
-    carbon_price_per_kg: float = quantity(
-        "what a kilogram of CO2 counts for beside the price, in this plan only", "currency/kg", 0.0, ge=0
-    )
-    may_wait_s: float = quantity(
-        "time since submission that a job without a due date may wait; 0: it does not wait", "s", 0.0, ge=0
-    )
-    margin_s: float = quantity("time before its due date by which a job that waited must end", "s", 600.0, ge=0)
-    sure: float = quantity("probability with which it does, where run times are not certain", "-", 0.9, gt=0, le=1)
-    least_saving: float = quantity(
-        "part of the cost of its energy that a job must save by waiting", "-", 0.05, ge=0, lt=1
-    )
-    delay_cost_per_h: float = quantity(
-        "what an hour of waiting counts for, for each job; above 0, a job may wait longer than "
-        "`limits.max_deliberate_wait_s` where it saves more than that",
-        "currency/h", 0.0, ge=0,
-    )  # fmt: skip
-    preempt: bool = quantity(
-        "whether jobs also pause while the price is high, where that saves more than their restart and the work since "
-        "the last snapshot cost",
-        "-",
-        False,  # noqa: FBT003
-    )
-    known_s: float | None = quantity(
-        "how far ahead prices are known; null: to the end of the series, whose last value then holds", "s", None, gt=0
-    )
-
-
 class PolicySpec(FileModel):
     """A policy to run the workload under."""
 
@@ -574,7 +544,7 @@ class Scenario(FileModel):
                 raise ValueError(msg)
         capped = self.electricity.power_cap_w or any(p.power_cap_w for p in self.electricity.series)
         if capped:
-            msg = "electricity.power_cap_w: expected none beside services and fractional jobs, which it does not count yet"
+            msg = "electricity.power_cap_w: expected none beside services and fractional jobs, which it does not count"
             raise ValueError(msg)
         if (
             isinstance(self.workload, LogWorkload)

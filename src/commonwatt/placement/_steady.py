@@ -35,7 +35,7 @@ __all__ = ["LEAST_RUN_S", "flow_cost", "steady_start"]
 
 LEAST_RUN_S = 600.0  # run time from which a job weighs no more the shorter it is
 RUNNING_FIRST = 100.0  # how much more urgent a job must be to take the GPUs of a running one
-MOVE_FACTOR = 40.0
+MOVE_FACTOR = 20.0
 POOR = 4.0
 CLEARING_ROUNDS = 24
 RENTS = (0.0, 1.0)

@@ -189,11 +189,12 @@ def _tenant_of_json(record: dict[str, Any]) -> str:
     return str(record.get("account") or association.get("account") or record.get("user") or "unknown")
 
 
-ASK = (
-    "sacct --allusers --starttime=now-7days --parsable2 "
-    "--format=JobID,Account,User,Submit,Eligible,Start,Elapsed,Timelimit,State,AllocTRES,ReqTRES,NodeList,"
-    "Partition,QOS,ConsumedEnergyRaw > jobs.txt"
-)
+SACCT_FIELDS = (
+    "JobID", "Account", "User", "Submit", "Eligible", "Start", "Elapsed", "Timelimit", "State", "AllocTRES", "ReqTRES", "NodeList",
+    "Partition", "QOS", "ConsumedEnergyRaw",
+)  # fmt: skip
+"""Fields of ``sacct`` that are read."""
+ASK = f"sacct --allusers --starttime=now-7days --parsable2 --format={','.join(SACCT_FIELDS)} > jobs.txt"
 """The command that prints what is read."""
 _NEEDED = ("JobID", "Submit", "Start", "State")
 _CUT = {
