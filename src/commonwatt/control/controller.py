@@ -436,10 +436,9 @@ class Controller:
             kept = self.quotas.within(problem, schedule, handles.tolist(), self._gpus)
             self._settled = self._settled if kept is schedule else None
             schedule = kept
-        if self.limits is not None:  # a job with a new reservation is explained again
-            newly = self.limits.decided(problem, schedule, handles, now_s)
-            if newly is not None:
-                self._dry_run.explained.discard(newly)
+        newly = None if self.limits is None else self.limits.decided(problem, schedule, handles, now_s)
+        if newly is not None:  # a job with a new reservation is explained again
+            self._dry_run.explained.discard(newly)
         if self.dry:
             self._dry_run.place(problem, schedule, handles, now_s)
         else:
