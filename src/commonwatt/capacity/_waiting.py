@@ -160,6 +160,11 @@ class WaitingCalibrator:
         self._began: int | None = None  # when the first job was judged
 
     @property
+    def shift_gpus(self) -> None:
+        """Nothing: margins of jobs are no shifts of the quantiles of demand."""
+        return
+
+    @property
     def state(self) -> PromiseState:
         """Whether the promise can be kept now, and why not."""
         wrong = self._obstacle()

@@ -14,7 +14,7 @@ from commonwatt.capacity.scores import energy_saving, gpus_served, slots_served
 from commonwatt.forecasting import Rolled, Threshold, make_predictor, roll
 from commonwatt.forecasting.scores import mean_known, whole_gpus
 from commonwatt.model.arrays import Bools, Floats
-from commonwatt.model.capacity import Target, target_label, target_number
+from commonwatt.model.capacity import Target, target_label, target_number, target_of
 from commonwatt.model.demand import LEVELS, Predictor
 from commonwatt.model.errors import InputError
 from commonwatt.model.forecast_results import (
@@ -25,7 +25,7 @@ from commonwatt.model.forecast_results import (
 )
 from commonwatt.planning.predictors import SavedPredictor, TimedPredictor, calibrated_from, median_ms
 from commonwatt.planning.series import LoadedSeries
-from commonwatt.planning.waiting import Outcome, Price, check_target, promised_of, share_at
+from commonwatt.planning.waiting import Hindsight, Price, check_target, share_at
 
 __all__ = ["evaluate_series"]
 
@@ -34,7 +34,7 @@ _PLAIN = "last-value"
 
 def evaluate_series(
     loaded: LoadedSeries, predictor: Predictor, test_from: int, *, target: Target = 0.98,
-    total_gpus: int | None = None, price: Price = Price(), margin: float | None = None,
+    total_gpus: int | None = None, price: Price | None = None, margin: float | None = None,
     refit_every: int | None = None, seed: int = 0, progress: Callable[[float], None] = lambda _: None,
     clock: Callable[[], float] = perf_counter,
 ) -> ForecastEvaluateResult:  # fmt: skip
@@ -52,7 +52,7 @@ def evaluate_series(
     total_gpus
         All GPUs; ``None`` for no limit.
     price
-        What a GPU that is on costs.
+        What a GPU that is on costs; unknown if ``None``.
     margin
         The threshold method: this part of the median is added to it, at every level.
     refit_every
@@ -65,7 +65,8 @@ def evaluate_series(
     Raises
     ------
     InputError
-        For a promise about jobs of a series without jobs, a test part that leaves too little to fit on, a model file trained on the test part, and one to be refitted.
+        For a promise about jobs of a series without jobs, a test part that leaves too little to fit on, a model file
+        trained on the test part, and one to be refitted.
     """
     fitted = isinstance(predictor, SavedPredictor)
     if fitted and refit_every is not None:
@@ -82,7 +83,7 @@ def evaluate_series(
     kept = calibrator.follow(series.gpus, rolled.origins, rolled.levels, rolled.gpus, loaded.arrivals)
     on, promised = kept.gpus[-len(actual) :, -1].astype(float), kept.promised[-len(actual) :]
     tested, m = rolled.last(len(actual)), predictor.horizon
-    outcome = Outcome.of(series.gpus, test_from, loaded.arrivals, series.step_s, m, price)
+    outcome = Hindsight.of(series.gpus, test_from, loaded.arrivals, series.step_s, m, price or Price())
     rows, crps = tested.scores(LEVELS)
     predict_ms, update_ms = median_ms(timed, actual)
     return ForecastEvaluateResult(
@@ -115,13 +116,13 @@ def evaluate_series(
 
 
 def _promise(
-    outcome: Outcome, tested: Rolled, on: Floats, promised: Bools, target: Target, total_gpus: int | None
+    outcome: Hindsight, tested: Rolled, on: Floats, promised: Bools, target: Target, total_gpus: int | None
 ) -> ForecastPromise:
     actual, raw = tested.actual[:, -1], whole_gpus(tested.at(share_at(target)))
     waiting, kept = outcome.waiting(on), on[~np.isnan(actual)].sum()
     fixed = np.maximum(raw + outcome.shift(target, raw), 0.0)[~np.isnan(actual)].sum()
     return ForecastPromise(
-        of=promised_of(target),
+        of=target_of(target),
         target=target_number(target),
         label=target_label(target),
         achieved=outcome.achieved(target, on),
@@ -139,7 +140,7 @@ def _promise(
 
 
 def _equal(
-    loaded: LoadedSeries, tested: Rolled, predictor: Predictor, test_from: int, target: Target, outcome: Outcome
+    loaded: LoadedSeries, tested: Rolled, predictor: Predictor, test_from: int, target: Target, outcome: Hindsight
 ) -> tuple[ForecastGpuHours, ...]:
     series, actual = loaded.file.series, tested.actual[:, -1]
 

@@ -64,7 +64,7 @@ class _Target(click.ParamType):
 def target_option(command: F) -> F:
     """Add the option for what is promised."""
     return click.option(
-        "--target", type=_Target(), default="0.98", show_default=True, metavar="SHARE|jobs:SHARE|delay_s:P:S|delayed_gpu_h:H",
+        "--target", type=_Target(), default="0.98", show_default=True, metavar="TARGET",
         help="Promised share of instants with enough GPUs on (1 keeps everything on); of a job log also share of jobs "
         "that find their GPUs on (jobs:0.98), a percentile of delays (delay_s:p99:60) or GPU hours of waiting a day.",
     )(command)  # fmt: skip
