@@ -87,7 +87,7 @@ def test_as_text_and_without_a_total(demand_file):
     assert "the peak of demand and forecast" in done.out
     assert "fallback    at 0 of " in done.out
     assert "perfect-foresight" in done.out
-    assert "98% can be kept" in done.out
+    assert "98% of instants can be kept" in done.out
 
 
 @pytest.mark.parametrize("target", [0.98, 1])

@@ -140,8 +140,8 @@ def parse_target(text: str | float) -> Target:
     except ValueError:  # of a number, or of the model
         pass
     expected = (
-        "a finite share above 0, at most 1, of instants (0.98) or jobs (jobs:0.98), a percentile of delays (delay_s:p99:60) "
-        "or GPU hours of waiting a day (delayed_gpu_h:2)"
+        "a finite share above 0, at most 1, of instants (0.98) or jobs (jobs:0.98), a percentile of delays "
+        "(delay_s:p99:60) or GPU hours of waiting a day (delayed_gpu_h:2)"
     )
     raise InputError(expected, field="target", value=text)
 

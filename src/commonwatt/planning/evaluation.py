@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -13,7 +13,7 @@ from commonwatt.capacity import make_calibrator
 from commonwatt.capacity.scores import energy_saving, gpus_served, slots_served
 from commonwatt.forecasting import Rolled, Threshold, make_predictor, roll
 from commonwatt.forecasting.scores import mean_known, whole_gpus
-from commonwatt.model.arrays import Bools, Floats
+from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.capacity import Target, target_label, target_number, target_of
 from commonwatt.model.demand import LEVELS, Predictor
 from commonwatt.model.errors import InputError
@@ -22,6 +22,7 @@ from commonwatt.model.forecast_results import (
     ForecastGpuHours,
     ForecastPromise,
     ForecastQuantileScores,
+    ForecastStepScores,
 )
 from commonwatt.planning.predictors import SavedPredictor, TimedPredictor, calibrated_from, median_ms
 from commonwatt.planning.series import LoadedSeries
@@ -35,8 +36,8 @@ _PLAIN = "last-value"
 def evaluate_series(
     loaded: LoadedSeries, predictor: Predictor, test_from: int, *, target: Target = 0.98,
     total_gpus: int | None = None, price: Price | None = None, margin: float | None = None,
-    refit_every: int | None = None, seed: int = 0, progress: Callable[[float], None] = lambda _: None,
-    clock: Callable[[], float] = perf_counter,
+    refit_every: int | None = None, steps: Sequence[int] = (), seed: int = 0,
+    progress: Callable[[float], None] = lambda _: None, clock: Callable[[], float] = perf_counter,
 ) -> ForecastEvaluateResult:  # fmt: skip
     """Fit *predictor* on a series, forecast every value from index *test_from* on, and score that.
 
@@ -57,6 +58,8 @@ def evaluate_series(
         The threshold method: this part of the median is added to it, at every level.
     refit_every
         Steps after which the predictor is refitted; never if ``None``.
+    steps
+        Steps ahead that are scored too, at most the horizon.
     progress
         Called with the part of the first fit that is done, within 0 and 1.
     clock
@@ -76,6 +79,8 @@ def evaluate_series(
         predictor = Threshold(predictor, margin)
     series, actual = loaded.file.series, loaded.file.series.gpus[test_from:]
     check_target(target, loaded.arrivals)
+    if wrong := [step for step in steps if not 1 <= step <= predictor.horizon]:
+        raise InputError(f"steps from 1 to the horizon, {predictor.horizon}", field="score_steps", value=wrong[0])
     calibrator = make_calibrator(target, step_s=series.step_s, whole_gpus=total_gpus, steps=predictor.horizon)
     first = calibrated_from(series, predictor, test_from, fitted=fitted)
     timed = TimedPredictor(predictor, progress, clock)
@@ -106,6 +111,7 @@ def evaluate_series(
             for row in rows
         ),
         crps=_or_none(crps),
+        steps=_steps(loaded, tested, kept.gpus[-len(actual) :], steps, target, test_from, predictor),
         promise=_promise(outcome, tested, on, promised, target, total_gpus),
         equal_performance=_equal(loaded, tested, predictor, test_from, target, outcome),
         energy_saving_pct=None if total_gpus is None else _or_none(100 * energy_saving(on, total_gpus)),
@@ -113,6 +119,37 @@ def evaluate_series(
         predict_ms=predict_ms,
         update_ms=update_ms,
     )  # fmt: skip
+
+
+def _steps(
+    loaded: LoadedSeries, tested: Rolled, kept: Ints, steps: Sequence[int], target: Target, test_from: int,
+    predictor: Predictor,
+) -> tuple[ForecastStepScores, ...]:  # fmt: skip
+    """Score each of *steps*: what was kept on h steps ahead, at the instants h steps after each origin."""
+    series, m = loaded.file.series, predictor.horizon
+    plain = tested
+    if predictor.name != _PLAIN:
+        plain = roll(make_predictor(_PLAIN, 1, m), series, test_from, np.random.default_rng(0)).last(len(kept))
+    rows = []
+    for step in sorted({*steps, m}):
+        first = test_from - m + step  # the first value that was forecast so many steps ahead
+        past = Hindsight.of(series.gpus[: first + len(kept)], first, loaded.arrivals, series.step_s, step, Price())
+        scores, crps = tested.scores(LEVELS, step - 1)
+        on = kept[:, step - 1].astype(float)
+        rows.append(
+            ForecastStepScores(
+                step=step,
+                ahead_s=step * series.step_s,
+                crps=_or_none(crps),
+                pinball=_or_none(float(np.mean([row.pinball for row in scores]))),
+                pinball_of_last_value=_or_none(
+                    float(np.mean([row.pinball for row in plain.scores(LEVELS, step - 1)[0]]))
+                ),
+                achieved=past.achieved(target, on),
+                mean_gpus_on=_or_none(mean_known(on)),
+            )
+        )
+    return tuple(rows)
 
 
 def _promise(
