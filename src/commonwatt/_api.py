@@ -142,6 +142,7 @@ def study(
     log: str | Path | Mapping[str, object] | StudyFile,
     *,
     nodes: str | Path | None = None,
+    qos: str | Path | None = None,
     begin: str | None = None,
     days: float | None = None,
     weeks: int | None = None,
@@ -167,6 +168,8 @@ def study(
         mapping or a model.
     nodes
         For a log: what ``scontrol show node`` printed, or a scenario with nodes.
+    qos
+        What ``sacctmgr --parsable2 show qos`` printed, or a scenario with QOS.
     begin, days, weeks
         Start, length and number of periods. [default: the file's; of a log its last whole weeks, up to 4]
     seeds
@@ -208,7 +211,8 @@ def study(
     from commonwatt.studies.summary import study_result
 
     wishes = Wishes(
-        nodes=None if nodes is None else Path(nodes), begin=begin, days=days, weeks=weeks, seeds=seeds,
+        nodes=None if nodes is None else Path(nodes), qos=None if qos is None else Path(qos), begin=begin,
+        days=days, weeks=weeks, seeds=seeds,
         knowledge=knowledge, gpu_type=gpu_type, price_per_kwh=price_per_kwh, pue=pue, currency=currency,
     )  # fmt: skip
     if isinstance(log, str | Path):
@@ -533,7 +537,7 @@ def map_layers(
     problem: str | Path | Mapping[str, object] | MapFile,
     *,
     algorithm: str = "auto",
-    budget: int = 10_000,
+    budget: int | None = None,
     time_limit_s: float | None = None,
     objective: str | None = None,
     folder: str | Path | None = None,
@@ -548,9 +552,10 @@ def map_layers(
     algorithm
         Name of an algorithm, as ``commonwatt map --algorithm`` takes it.
     budget
-        Mappings to evaluate at most.
+        Mappings to evaluate at most. [default: 10,000 without a time limit; no limit with one]
     time_limit_s
-        Stop after so many seconds with the best mapping found.
+        Search for so many seconds, unless the best mapping is proven optimal before. The result then depends on the
+        speed of the machine.
     objective
         What is minimised; the problem's if not given.
     folder
