@@ -290,9 +290,10 @@ class Schedule:
     def unchanged(cls, problem: PlacementProblem) -> Schedule:
         """Running jobs stay, the others wait."""
         schedule = cls(problem.stay.copy(), np.full(int(problem.slot_start[-1]), -1))
-        for job in np.flatnonzero(problem.stay >= 0):
-            held = problem.nodes_held(job)
-            schedule.nodes[problem.slot_start[job] : problem.slot_start[job] + len(held)] = held
+        running = np.flatnonzero(problem.stay >= 0)
+        widths = problem.width[problem.stay[running]]
+        offset = np.arange(len(problem.stay_nodes)) - np.repeat(np.cumsum(widths) - widths, widths)
+        schedule.nodes[np.repeat(problem.slot_start[running], widths) + offset] = problem.stay_nodes
         return schedule
 
     @classmethod
