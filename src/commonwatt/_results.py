@@ -229,4 +229,4 @@ class ForecastPlan(Shown, ForecastPlanResult):
         return self.plan
 
     def _headline(self) -> str:
-        return f"{self.model}, {100 * self.target:g}% of instants: {self.promise}"
+        return f"{self.model}, {self.promise.label} of {self.promise.of}: {self.promise.sentence}"

@@ -8,10 +8,12 @@ import time
 
 import numpy as np
 import pytest
+import yaml
 
 pytest.importorskip("sqlalchemy")
 
 from commonwatt.store.records import RequestKind
+from tests.cli import console
 from tests.controlplane.chaos import (
     ROUNDS,
     config_in,
@@ -72,6 +74,25 @@ def test_jobs_end_exactly_once_though_the_controller_and_the_api_server_are_kill
         kube.begin("etcd")
         until_all_end(store, jobs, 240.0)
     assert problems(store, tmp_path, jobs) == []
+
+
+def test_check_says_what_is_there_and_what_is_wrong(plane, kube, tmp_path):  # noqa: F811
+    path, _ = plane
+    lines = {line["what"]: line for line in console.run("check", path, "--json").document["checks"]}
+    assert {lines[what]["verdict"] for what in ("engine", "rights", "nodes", "pods")} == {"ok"}
+    assert "2 nodes" in lines["engine"]["found"]
+    config = yaml.safe_load(path.read_text())
+    config["nodes"][0]["gpus"] = 3
+    config["live"]["kubernetes"]["pod"] = {"tolerations": [{"key": "k", "operator": "Odd"}]}
+    path.write_text(yaml.safe_dump(config))
+    done = console.run("check", path, "--json")
+    lines = {line["what"]: line for line in done.document["checks"]}
+    assert lines["nodes"]["found"] == "node gpu-0: declared with 3 GPUs, has 2 of nvidia.com/gpu"
+    assert "Unsupported value" in lines["pods"]["found"]
+    config["live"]["kubernetes"] |= {"kubeconfig": str(kube.kubeconfig("kube-scheduler"))}
+    path.write_text(yaml.safe_dump(config))
+    lines = {line["what"]: line for line in console.run("check", path, "--json").document["checks"]}
+    assert lines["rights"]["found"] == "the token may not create pods"
 
 
 @pytest.mark.skipif("COMMONWATT_ROUNDS" not in os.environ, reason="takes its time: COMMONWATT_ROUNDS=100")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commonwatt.mapping import _order_bound as order_module
 from commonwatt.mapping._assignment import annealed_loads, ordered, packed
 from commonwatt.mapping._auto import Auto
 from commonwatt.mapping._baselines import List
@@ -17,6 +18,7 @@ from commonwatt.mapping._evaluator import makespan, makespans
 from commonwatt.mapping._goal import Goal, Precedence
 from commonwatt.mapping._integer_bound import PROVEN, IntegerBound, sharp_bound
 from commonwatt.mapping._lower_bound import lower_bound
+from commonwatt.mapping._order_bound import order_bound
 from commonwatt.mapping._problem import MappingProblem
 from commonwatt.mapping._queues import QueueAnnealing, _count, _filled, _played, _shift, _swap, is_plain, table_of
 from tests.mapping import literal
@@ -32,7 +34,7 @@ def alike(latency, request, system=1000.0):
     return MappingProblem(table, np.zeros_like(table), system)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(literal.problems(jobs=5, accelerators=2, least_request=0.0), st.floats(0.3, 3.0))
 def test_no_mapping_is_below_it(problem, part):
     """Whatever the threshold, and whatever makespan is taken to be known."""
@@ -43,6 +45,8 @@ def test_no_mapping_is_below_it(problem, part):
     for _ in range(4):
         integers.sharpen(best)
     assert integers.bound <= best
+    assert order_bound(problem, part * best) <= best
+    assert order_bound(problem, best) <= best
     assert lower_bound(problem) <= sharp_bound(problem, best) <= best
 
 
@@ -60,6 +64,7 @@ def test_few_types_on_few_kinds(seed, batches):
         best, bound = makespans(problem, stacked).min(), lower_bound(problem)
         sharp = sharp_bound(problem, best)
         assert sharp <= best
+        assert order_bound(problem, best) <= best
         met += best <= sharp * (1 + PROVEN)
         better += sharp > bound * (1 + 1e-4)
     assert met > batches / 3
@@ -112,6 +117,28 @@ def test_one_long_job_that_needs_the_slow_one_to_itself():
     assert (found.cost, found.optimal) == (70.0, True)
 
 
+def test_a_long_job_runs_beside_all_that_others_request():
+    """Two jobs of 30 cycles at 0.3, and three of 10 at twice the bandwidth: X is 2.3 with one long job beside."""
+    latency = np.array([30.0, 30.0, 10.0, 10.0, 10.0])
+    request = np.array([0.3, 0.3, 2.0, 2.0, 2.0])
+    problem = MappingProblem(np.tile(latency[:, None], (1, 2)), np.tile(request[:, None], (1, 2)), 1.0)
+    best = min(makespan(problem, mapping) for mapping in literal.all_mappings(problem))
+    bound = order_bound(problem, best)
+    assert lower_bound(problem) < 0.99 * bound
+    assert bound <= best
+
+
+@given(literal.problems(jobs=5, accelerators=2), st.integers(0, 20))
+def test_any_prices_certify_a_bound(problem, seed):
+    """Whatever the linear program answers, the bound stays below the best mapping."""
+    best = min(makespan(problem, mapping) for mapping in literal.all_mappings(problem))
+    drawn = rng(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(order_module, "_prices", lambda _, types: drawn.random(types))
+        patch.setattr(order_module, "ROUNDS", 5)
+        assert order_bound(problem, best) <= best
+
+
 def test_packings_are_mappings_of_the_program():
     drawn = rng(3)
     row = drawn.integers(1, 100, (30, 3)).astype(float)
@@ -152,7 +179,7 @@ def test_moves_on_queues_count_as_the_evaluator_does(case, seed):
     t, drawn, jobs = table_of(problem), rng(seed), len(problem)
     orders = literal.queues(problem, mapping)
     first = np.cumsum([0, *map(len, orders)])
-    q = _filled(t, np.array([j for order in orders for j in order], dtype=np.int64), first)
+    q = _filled(t, np.array([j for order in orders for j in order], dtype=np.int64), first, np.zeros(jobs, bool))
     _count(t, q)
     worth = makespan(problem, mapping)
     for _ in range(10):
@@ -193,6 +220,10 @@ def test_what_is_plain():
     fixed = np.array([-1, -1])
     assert is_plain(problem.with_goal(Goal(), fixed, np.array([np.nan, np.nan])))
     assert not is_plain(problem.with_goal(Goal(), fixed, np.array([np.nan, 1.0])))
+    assert not is_plain(problem.with_goal(Goal(), fixed, np.array([np.nan, -1.0])))
+    assert is_plain(problem.with_goal(Goal(), np.array([-1, 0]), np.array([np.nan, -1.0])))
+    assert not is_plain(problem.with_goal(Goal(), np.array([0, 0]), np.array([-2.0, -1.0])))
+    assert not is_plain(problem.with_goal(Goal(targets=np.ones(1))))
 
 
 def test_auto_stops_at_the_bound_and_says_so():

@@ -69,6 +69,13 @@ def test_qos_are_in_force_in_every_row(tmp_path):
     assert load_study(tmp_path / "study.yaml", Wishes())[0] == file
 
 
+def test_nodes_that_are_listed_twice_are_refused_by_their_file(tmp_path):
+    log = write_jobs(tmp_path, [1])
+    (tmp_path / "nodes.txt").write_text(NODES + NODES, encoding="utf-8")
+    with pytest.raises(InputError, match=r"nodes\.txt: field '--nodes': got 'v-1 twice', expected each node once"):
+        drafted(log)
+
+
 def test_a_study_without_qos_says_so(tmp_path):
     plan = plan_study(drafted(write_jobs(tmp_path, [1])), Path(), 0)
     said = {one.what: one.value for one in assumptions_of(plan)}

@@ -123,7 +123,7 @@ class JobRegistry:
         self._tenant_at: dict[str, int] = {}
         self.node_gpus: Ints = self.cluster.gpus  # as declared, [N]
         self.allocated_gpus: Ints = np.zeros(len(self.cluster), dtype=np.int64)  # of each node, [N]
-        self._shapes: dict[tuple[str, int, str, int | None], list[tuple[int, int, int]]] = {}
+        self._shapes: dict[tuple[str, int, str, int], list[tuple[int, int, int]]] = {}
 
     def __len__(self) -> int:
         return len(self.names)

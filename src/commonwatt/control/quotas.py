@@ -142,7 +142,8 @@ def qos_limits(table: JobArrays, qos: Sequence[Qos]) -> Iterator[tuple[int, list
         if name not in named:
             continue
         whose = {"all": name, "account": table.tenants[table.tenant[j]], "user": table.user[j] if table.user else ""}
-        own, larger = [], False
+        own: list[tuple[_Key, Quota]] = []
+        larger = False
         least = max(int(table.requested_gpus[j]), int(table.config_gpus[table.configs(j)].min()))
         for scope in QOS_SCOPES:
             quota = Quota(*named[name].limits(scope))

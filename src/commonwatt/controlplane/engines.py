@@ -23,7 +23,7 @@ from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
 from commonwatt.store.controller_store import ControllerStore
 
-__all__ = ["Marks", "external_jobs_of", "make_engine", "slots_of", "work_of"]
+__all__ = ["Marks", "external_jobs_of", "make_engine", "slots_of", "user_of", "work_of"]
 
 
 class Marks:
@@ -65,9 +65,22 @@ def work_of(config: Scenario, store: ControllerStore) -> Callable[[str], JobWork
             reserve_bytes=int(config.live.reserve_mb * 1e6),
             batch=file.batch,
             partition=file.partition,
+            user=user_of(config, rows[0].tenant),
         )
 
     return find
+
+
+def user_of(config: Scenario, tenant: str) -> str | None:
+    """Return the Unix user of a tenant's jobs, ``None`` for that of this process.
+
+    Raises ``EngineError`` for a tenant without one, where others have their own: it must not run as this process.
+    """
+    users = config.live.local.users if config.engine == "local" else {}
+    if users and tenant not in users:
+        msg = f"tenant {tenant} has no Unix user (live.local.users): its jobs do not run"
+        raise EngineError(msg)
+    return users.get(tenant)
 
 
 def slots_of(config: Scenario, cluster: Cluster) -> list[tuple[int, ...]]:

@@ -60,6 +60,8 @@ class Reconciler:
         Whether run times that nobody declares are learned from ended jobs.
     guard
         Raises where another controller may have taken over: called before the engine gets commands.
+    advises
+        Whether it stays in a dry run whatever is requested.
 
     Raises
     ------
@@ -73,7 +75,7 @@ class Reconciler:
         now_s: Callable[[], float], retries: int, admit: Callable[[JobArrays, int], None] = lambda *_: None,
         marks: Callable[[], dict[str, Any]] = dict, profiling: ProfilingSpec | None = None,
         observer: Observer | None = None, *, predicts: bool = False, live: LiveSpec | None = None,
-        guard: Callable[[], None] = lambda: None,
+        guard: Callable[[], None] = lambda: None, advises: bool = False,
     ) -> None:  # fmt: skip
         self.store, self.maker, self._now_s, self._admit, self._marks = store, maker, now_s, admit, marks
         self.engine = WriteAheadEngine(engine, store.intend, now_s, retries, guard=guard)
@@ -83,7 +85,7 @@ class Reconciler:
         failed = store.settings().get(FAILED_PROBES)
         self._learned = LearnedRunTimes(store.ended_runs) if predicts else None
         self.profiler = Profiler(self.controller, self.engine, store.profiles(), profiling, failed, self._learned)
-        self.mode, self._observer = "live", observer
+        self.mode, self._observer, self._advises = "live", observer, advises
         self.drained: list[str] = []
         self._unschedulable = Unschedulable(store, self.engine, self.controller.scheduling, now_s)
         self._engine_drained: set[int] | None = None  # nodes drained in the engine
@@ -232,7 +234,7 @@ class Reconciler:
                 self._set_drained([*self.drained, request.node], tick)
             case RequestKind.UNDRAIN:
                 self._set_drained([name for name in self.drained if name != request.node], tick)
-            case RequestKind.MODE if request.value in {"live", "dry-run"}:
+            case RequestKind.MODE if request.value in {"live", "dry-run"} and not self._advises:
                 self._set_mode(request.value, tick)
 
     def _set_mode(self, mode: str, tick: Tick) -> None:

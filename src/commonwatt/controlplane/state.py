@@ -28,8 +28,14 @@ def state_of(config: Scenario, folder: Path) -> Path | None:
 
 def own_settings(config: Scenario) -> LocalSpec | SlurmSpec | KubernetesSpec | None:
     """Return the settings of the engine of *config*; ``None`` for one that has no state folder."""
-    live = config.live
-    return {"local": live.local, "slurm": live.slurm, "kubernetes": live.kubernetes}.get(config.engine)
+    match config.engine:
+        case "local":
+            return config.live.local
+        case "slurm":
+            return config.live.slurm
+        case "kubernetes":
+            return config.live.kubernetes
+    return None
 
 
 def take_state(config: Scenario, file: Path, store: ControllerStore, *, takes_over: bool = False) -> FolderLock | None:

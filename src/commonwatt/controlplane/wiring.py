@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import pwd
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,6 +135,9 @@ def read_config(path: Path) -> Scenario:
         check_electricity(config, cluster, now_s=SteadyClock()())
     except InputError as error:
         raise error.within(path) from None
+    if config.live.advises_only(config.engine) and config.live.mode == "live":
+        raise InputError("dry-run, as live.slurm.read_only is set", file=path, field="live.mode", value="live")
+    _check_users(config, path)
     _check_reachable(config, path)
     _check_plans(config, cluster, path)
     for field, names in _nodes_named(config).items():
@@ -170,6 +175,23 @@ def _check_plans(config: Scenario, cluster: Cluster, path: Path) -> None:
         if field.startswith(("capacity.", "states")):
             field = f"{where}.{field.removeprefix('capacity.')}"
         raise type(error)(error.expected, file=path, field=field, value=error.value) from None
+
+
+def _check_users(config: Scenario, path: Path) -> None:
+    """Raise ``InputError`` on Unix users of tenants that do not exist, are root, or cannot be used by this process."""
+    for tenant, name in config.live.local.users.items():
+        field = f"live.local.users.{tenant}"
+        if config.engine != "local":
+            raise InputError("engine local: Slurm has users of its own", file=path, field=field, value=name)
+        try:
+            found = pwd.getpwnam(name)
+        except (KeyError, ValueError):
+            raise InputError("a Unix user of this machine", file=path, field=field, value=name) from None
+        if found.pw_uid == 0 or found.pw_uid == os.geteuid():
+            expected = "a Unix user other than root and the one of this process: jobs are to be kept from its files"
+            raise InputError(expected, file=path, field=field, value=name)
+        if os.geteuid() != 0:
+            raise InputError("no users, or root to start this: it changes to them", file=path, field=field, value=name)
 
 
 def _check_reachable(config: Scenario, path: Path) -> None:
@@ -232,6 +254,10 @@ def open_live(
         If the database does not answer.
     """
     config, folder = read_config(path), path.parent.absolute()
+    if config.live.advises_only(config.engine):
+        if mode == "live":
+            raise InputError("dry-run, as live.slurm.read_only is set", file=path, field="--mode", value=mode)
+        mode = "dry-run"  # whatever the store says
     spec = config.policies[0]
     if (plan := plans_of(config)[0]) is not None:  # no longer history is kept
         plan = plan.model_copy(update={"history_days": min(plan.history_days, config.live.keep_days)})
@@ -265,7 +291,7 @@ def open_live(
         return Reconciler(
             ticks, engine, maker, controller, clock, retries, _admission(engine), marks.of(engine),
             config.live.profiling, observer(), predicts=live_knowledge(config) == "predicted", live=config.live,
-            guard=ticks.check_may_act,
+            guard=ticks.check_may_act, advises=config.live.advises_only(config.engine),
         )  # fmt: skip
 
     def observer() -> Observer | None:

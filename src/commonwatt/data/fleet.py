@@ -67,16 +67,14 @@ def make_fleet(
     for kind in cluster.classes:
         if kind.platform is not None and kind.platform not in BANDWIDTH_GBS:
             raise InputError(one_of(BANDWIDTH_GBS, kind.platform), field="nodes.platform", value=kind.platform)
-    services = tuple(
-        _service(spec, k, kinds, sharing, folder, seed) for k, spec in enumerate(scenario.services)
-    )
+    services = tuple(_service(spec, k, kinds, sharing, folder, seed) for k, spec in enumerate(scenario.services))
     jobs = tuple(fractions)
     if scenario.fractional is not None:
         jobs = fractional_jobs(scenario.fractional, np.random.default_rng([seed, 5]))
     usable = [k for k in cluster.classes if k.platform is None and ("time" in k.share or "time" not in sharing.modes)]
     if jobs and not usable:
-        raise InputError("a node that shares its GPUs in time (share: [time]), for fractional jobs", field="nodes.share",
-                         value="none")  # fmt: skip
+        expected = "a node that shares its GPUs in time (share: [time]), for fractional jobs"
+        raise InputError(expected, field="nodes.share", value="none")
     weights = {tenant.name: tenant.weight for tenant in scenario.tenants}
     sentence = ", ".join(
         part for part, count in ((plural(len(services), "service"), len(services)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import pwd
 import re
 import socket
 from contextlib import suppress
@@ -59,10 +60,12 @@ def prepare_batch(work: JobWork, command: Start, own: str, attempt: int) -> tupl
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o700)
         with os.fdopen(number, "w", encoding="utf-8", newline="") as file:
             file.write(batch.script)
+            if work.user is not None:
+                os.fchown(number, pwd.getpwnam(work.user).pw_uid, -1)
     except OSError as error:
         msg = f"start {command.name}: its script cannot be written: {error}"
         raise EngineDownError(msg) from error
-    user = getpass.getuser()
+    user = work.user or getpass.getuser()
     output, errors = (
         "" if pattern is None else file_named(pattern, job=command.handle, name=name, batch=batch, user=user)
         for pattern in (batch.output, batch.error)

@@ -138,6 +138,7 @@ class RunPlanner:
             mark=work.mark,
             output_bytes=work.output_bytes,
             reserve_bytes=work.reserve_bytes,
+            user=work.user,
             options=batch_options(work.batch, work.partition),
             fence=self.fence[0] if self.fence else "",
             fence_file=str(self.fence[1]) if self.fence else None,

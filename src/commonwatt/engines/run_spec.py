@@ -53,6 +53,8 @@ class JobWork:
         Script that runs in place of the command, which then has its name and arguments.
     partition
         Partitions of Slurm it may run in, with commas between them; "" for the site's.
+    user
+        Unix user it runs as; that of this process if not given.
     """
 
     command: tuple[str, ...]
@@ -67,6 +69,7 @@ class JobWork:
     reserve_bytes: int = 0
     batch: ScriptSpec | None = None
     partition: str = ""
+    user: str | None = None
 
 
 def mark_of(submit_s: float) -> str:
@@ -98,6 +101,7 @@ class RunSpec:
     mark: str = ""  # of its ``JobWork``
     output_bytes: int | None = None  # most output to keep: the end of it
     reserve_bytes: int = 0  # space to leave free where the output is
+    user: str | None = None  # it runs as; the runner's own if not given
     options: tuple[str, ...] = ()  # of ``sbatch``, where the engine submits there
     fence: str = ""  # of the controller that ordered it
     fence_file: str | None = None  # it begins only while this file has that text, or does not exist

@@ -14,9 +14,10 @@ from commonwatt.mapping._baselines import List
 from commonwatt.mapping._encoding import Mapping, stacked
 from commonwatt.mapping._evaluator import makespan
 from commonwatt.mapping._gsharp import GSharp
-from commonwatt.mapping._integer_bound import PROVEN, IntegerBound
+from commonwatt.mapping._integer_bound import ORDER_FROM, PROVEN, IntegerBound
 from commonwatt.mapping._local_search import Annealing
 from commonwatt.mapping._lower_bound import lower_bound, shared_out
+from commonwatt.mapping._order_bound import order_bound
 from commonwatt.mapping._problem import MappingProblem
 from commonwatt.mapping._queues import QueueAnnealing, is_plain
 from commonwatt.mapping._scoring import enough
@@ -62,6 +63,8 @@ LARGEST_PROGRAM = 20_000
 
 Report = Callable[[float, float], None]
 """Told the best cost so far and the bound on the makespan, 0 if none is known yet."""
+SHARPENED = 2
+"""Thresholds of the bound tried between two rounds."""
 PROGRAMS_FROM = 2_000
 """Mappings of the budget from which programs with integers are solved."""
 
@@ -116,6 +119,10 @@ class Auto:
         self, problem: MappingProblem, rng: Generator, search: Incumbent[Mapping], built: list[MappingSearch]
     ) -> MappingSearch:
         keep_going = search.budget.keep_going
+        if self.seeds and self.budget < PROGRAMS_FROM:  # a decision in milliseconds
+            if search.goes_on():
+                search.take(Annealing(search.left, hot=0.001).improve(problem, search.result(), rng, keep_going))
+            return search.result()
         rounded = _rounded(problem, rng, search)
         if rounded is not None:
             built.append(rounded)
@@ -155,7 +162,7 @@ class _Portfolio:
         if search.goes_on():
             starts += self._placed(search.best.accelerator, self.loads)
         starts += self._from_programs()
-        rounded = _rounded(self.problem, self.rng, search)
+        rounded = _rounded(self.problem, self.rng, search) if self.auto.budget >= PROGRAMS_FROM else None
         if rounded is not None:
             starts.append(rounded)
         self._anneal(starts)
@@ -216,6 +223,9 @@ class _Portfolio:
         for start in sorted(starts, key=lambda found: found.cost):
             if search.goes_on():
                 self._round(start, length, hot=0.002)
+        if self.integers is not None and search.goes_on() and search.cost > self.integers.bound * (1 + ORDER_FROM):
+            self.integers.prove(order_bound(self.problem, search.cost))
+            self._prove()
         turn = 0
         while search.goes_on():
             self._sharpen()
@@ -240,8 +250,9 @@ class _Portfolio:
         return left if left < 2 * length else length
 
     def _sharpen(self) -> None:
-        integers = self.integers
-        if integers is not None and integers.sharpen(self.search.cost):
+        for _ in range(SHARPENED):
+            if self.integers is None or not self.search.goes_on() or not self.integers.sharpen(self.search.cost):
+                return
             self._prove()
 
 

@@ -34,12 +34,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from commonwatt.mapping._lower_bound import lower_bound
+from commonwatt.mapping._order_bound import order_bound
 from commonwatt.mapping._problem import MappingProblem
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.errors import SolverError
 from commonwatt.optimize import Program, Solution, ranked
 
-__all__ = ["PROVEN", "Counts", "IntegerBound", "sharp_bound"]
+__all__ = ["ORDER_FROM", "PROVEN", "Counts", "IntegerBound", "sharp_bound"]
 
 PROVEN = 1e-6
 """A makespan that is above the bound by no more than this part of it counts as optimal."""
@@ -53,6 +54,8 @@ LARGEST = 3_000
 NODES = 100
 SHARPENED = 3
 """Thresholds ``sharp_bound`` tries."""
+ORDER_FROM = 1e-3
+"""Gap from which the bound that knows order is computed."""
 
 
 @dataclass(frozen=True)
@@ -104,16 +107,16 @@ class IntegerBound:
             return None
         allowed = self.alone < threshold * (1 - 1e-12)
         if not allowed.any(axis=1).all() or self._excess(allowed) >= threshold:
-            self._prove(threshold)
+            self.prove(threshold)
             return None
         pairs = np.argwhere(allowed)
         solution = self._solve(allowed, threshold)
         if solution is None:
             return None
         if solution.status == "infeasible":
-            self._prove(threshold)
+            self.prove(threshold)
             return None
-        self._prove(min(1.0, solution.bound * (1 - MARGIN)) * threshold)
+        self.prove(min(1.0, solution.bound * (1 - MARGIN)) * threshold)
         if solution.x is None:
             return None
         jobs = np.zeros(self.latency.shape, dtype=np.int64)
@@ -138,7 +141,8 @@ class IntegerBound:
         excess = np.where(allowed, latency * np.maximum(0.0, self.request - 1.0), np.inf).min(axis=1)
         return float(excess @ np.array([len(jobs) for jobs in self.members]))
 
-    def _prove(self, bound: float) -> None:
+    def prove(self, bound: float) -> None:
+        """Take over a bound proven elsewhere."""
         self.bound = max(self.bound, bound)
 
     def _solve(self, allowed: Bools, threshold: float) -> Solution | None:
@@ -195,6 +199,8 @@ def sharp_bound(problem: MappingProblem, known: float) -> float:
     integers = IntegerBound(problem, lower_bound(problem))
     if known > integers.bound * (1 + PROVEN):
         integers.at(known)
+    if known > integers.bound * (1 + ORDER_FROM):
+        integers.prove(order_bound(problem, known))
     for _ in range(SHARPENED):
         if known > integers.bound * (1 + PROVEN):
             integers.sharpen(known)

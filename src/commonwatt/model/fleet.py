@@ -177,7 +177,7 @@ FractionalWorkload = Annotated[FractionalJobs | FractionalLaw, Field(discriminat
 
 
 class Interference(FileModel):
-    """What residents of a time-shared GPU cost each other: a step takes ``1 + slowdown * others' busy share`` longer."""
+    """What residents of a time-shared GPU cost each other: steps take ``1 + slowdown * busy share of others``."""
 
     source: Literal["law", "lucid"] = quantity(
         "law: `slowdown` as stated; lucid: fitted to the measured pairs of Lucid, in the folder of traces", "-", "law"

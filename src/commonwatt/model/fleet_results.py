@@ -57,7 +57,9 @@ class FleetResult(ResultModel):
 
     services: tuple[ServiceResult, ...] = quantity("services")
     fractional: FractionalResult | None = quantity("fractional jobs; null: there are none")
-    tenants: tuple[FleetTenantResult, ...] = quantity("tenants over all they run; with `idle_kwh` they sum to the meter")
+    tenants: tuple[FleetTenantResult, ...] = quantity(
+        "tenants over all they run; with `idle_kwh` they sum to the meter"
+    )
     requests: float = quantity("requests of all services")
     late_requests: float = quantity("late requests of all services")
     whole_gpu_hours: float = quantity("time of GPUs with one replica or fractional job on them alone", "GPU h")
@@ -68,7 +70,9 @@ class FleetResult(ResultModel):
     drained: int = quantity("MIG instances with a replica on them that had to drain")
     made_room: int = quantity("training jobs stopped to make room for a service")
     unplaced_s: float = quantity("sum over replicas of the time without room for them", "s")
-    mean_phi: float | None = quantity("etf: mean of the phi in force over time-shared GPUs and time; null: no such time")
+    mean_phi: float | None = quantity(
+        "etf: mean of the phi in force over time-shared GPUs and time; null: no such time"
+    )
     interference_slowdown: float = quantity("slowdown beside a GPU's worth of other work, as used")
     idle_kwh: float = quantity("energy of no tenant: idle, asleep, waking, lost work", "kWh")
     energy_evenness: float | None = quantity(

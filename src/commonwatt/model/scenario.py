@@ -385,7 +385,7 @@ class Scenario(FileModel):
                 raise ValueError(msg)
         capped = self.electricity.power_cap_w or any(p.power_cap_w for p in self.electricity.series)
         if capped:
-            msg = "electricity.power_cap_w: expected none beside services and fractional jobs, which it does not count yet"
+            msg = "electricity.power_cap_w: expected none beside services and fractional jobs, which it does not count"
             raise ValueError(msg)
         if (
             isinstance(self.workload, LogWorkload)

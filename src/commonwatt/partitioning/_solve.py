@@ -178,9 +178,8 @@ class _Search:
     ) -> tuple[Pieces, Point, list[Floats]]:  # fmt: skip
         history = [start.prices.copy()]
         most = max(1, min(limit - self.rounds - self.steps, _STEPS))
-        at, steps, _ = polish(pieces, start, tau, shrink=shrink, limit=most, history=history)
-        self.steps += steps
-        return pieces, at, history
+        self.steps += polish(pieces, start, tau, shrink=shrink, limit=most, history=history)[0]
+        return pieces, start, history
 
     def _judge(self, pieces: Pieces, at: Point, history: list[Floats]) -> None:
         """Take a point if it is the best so far; cross over to the equilibrium where rounding is left."""

@@ -111,6 +111,9 @@ def admit(
     check_limits(file)
     _start_conditions(context, file, tenant, trusted=trusted)
     _known_to_slurm(context, file)
+    users = context.config.live.local.users if context.config.engine == "local" else {}
+    if users and tenant not in users:
+        raise InputError("a tenant that has a Unix user (live.local.users)", field="tenant", value=tenant)
     if file.image is not None:
         check_image(file.image)
     figures = context.maker.check(file)

@@ -147,7 +147,7 @@ def run_policy(
     """Run the workload under one policy, after ``check_runs``.
 
     *past* is the demand before the period, for a capacity plan that forecasts. A plan with foresight runs twice.
-    *hosts* are those of nodes whose GPUs are on several. With a *fleet*, services and fractional jobs run beside the jobs.
+    *hosts* are those of nodes whose GPUs are on several. Services and fractional jobs of a *fleet* run beside the jobs.
     The run ends with its last job, at the latest at *until_s*.
     """
     unused, preemption = spec.unused_nodes or scenario.unused_nodes, spec.preemption or scenario.preemption

@@ -80,6 +80,14 @@ def _of_jobs(plan: StudyPlan) -> list[Assumption]:
         Assumption(
             what="Nodes of jobs", value=_partitions(plan), drawn=False, switch="nodes.partitions, step one-pool",
         ),
+        Assumption(
+            what="CPUs and memory of nodes", value="not modelled: jobs share the GPUs of a node freely", drawn=False,
+            switch="none",
+        ),
+        Assumption(
+            what="Jobs that failed, were cancelled or ended early",
+            value="run as long as the log says, and hold their GPUs until then", drawn=False, switch="none",
+        ),
         Assumption(what="Due dates", value=due, drawn=due.startswith("drawn"), switch="due_dates"),
         Assumption(what="Run times are known", value=KNOWLEDGE[plan.knowledge], drawn=False, switch="--knowledge"),
         Assumption(what="Running jobs", value="are never stopped or moved", drawn=False, switch="step preemption"),

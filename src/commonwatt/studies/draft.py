@@ -222,6 +222,9 @@ def _nodes(path: Path) -> tuple[tuple[NodeSpec, ...], tuple[str, ...]]:
         expected = "what `scontrol show node` printed, or a scenario; the log is LOG"
         raise InputError(expected, file=path, field="--nodes", value=f"a job log ({kind})")
     inventory = read_inventory(text, host_names, file=path, host=platform.node() or "node")
+    names = [node.name for node in inventory.nodes]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError("each node once", file=path, field="--nodes", value=f"{twice[0]} twice")
     found = drafted_nodes(inventory.nodes)
     specs = [NodeSpec(**node.model_dump(exclude={"power_source"}), **_states(node)) for node in found]
     limits = {n.gpu_type: n.power_source or f"{n.gpu_w / (1 - IDLE_PART):g} W, a placeholder" for n in found}

@@ -15,7 +15,7 @@ from .site import NAMESPACE, KubernetesSite, missing
 
 SETTINGS = {
     "namespace": NAMESPACE, "python": sys.executable, "image": "none", "grace_s": 3.0, "patience_s": 2.0, "lag_s": 1.0,
-    "start_s": 20.0, "runner_look_s": 0.2, "cpus_per_gpu": 0.5,
+    "start_s": 20.0, "runner_look_s": 0.2, "cpus_per_gpu": 0.5, "lost_s": 1.0, "settle_s": 8.0,
 }  # fmt: skip
 
 

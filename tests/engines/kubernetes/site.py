@@ -83,6 +83,7 @@ class KubernetesSite:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.cluster = folder, folder / "cluster"
+        self._shaken = False  # a part of it was killed
         self._tool("--bin", str(unpacked()), "--nodes", str(NODES), "--gpus", str(GPUS))
         self.admin = self.api("admin")
         for document in (*documents("namespace.yaml"), *documents("rbac.yaml")):
@@ -132,6 +133,7 @@ class KubernetesSite:
 
     def end(self, name: str) -> None:
         """Kill a part of it, as a crash would."""
+        self._shaken = True
         self._tool("--kill", name)
 
     def begin(self, name: str) -> None:
@@ -183,6 +185,10 @@ class KubernetesSite:
         for number in range(NODES):
             self.power(f"gpu-{number}", on=True)
         until(self._tidy, pause_s=0.1)
+        if self._shaken:  # what was away may take a node for silent a moment later
+            time.sleep(4.0)
+            until(self._tidy, pause_s=0.1)
+            self._shaken = False
 
     def _tidy(self) -> bool:
         try:

@@ -177,7 +177,7 @@ def test_jobs_run_on_while_the_api_server_is_away_and_their_ends_come_later(engi
         return seen
 
     until(back)
-    assert [(change.handle, change.outcome) for change in seen] == [(1, Outcome.COMPLETED)]
+    assert [(type(change), change.handle, change.cause) for change in seen] == [(JobEnded, 1, "exit code 0")]
     assert engine._runs[0].folder.end() is None
     (stopped,) = until(lambda: _stopped(engine, 0))
     assert not stopped.later

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonwatt.engines.kubernetes.node_control import Allocations, Sight
+from commonwatt.engines.kubernetes.node_control import PodAllocations, Sight
 from commonwatt.engines.kubernetes.objects import CLUSTER, Node, matches, node_of, pod_of, quantity_of, tolerated, whole
 from commonwatt.engines.kubernetes.settings import KubernetesSettings, resource_of
 from commonwatt.model.nodes import Cluster, NodeSpec
@@ -150,7 +153,7 @@ def ready(name, **more):
 
 
 def allocations(*specs, **settings):
-    return Allocations(Cluster.of(specs), KubernetesSettings(**settings))
+    return PodAllocations(Cluster.of(specs), KubernetesSettings(**settings))
 
 
 def sight(*nodes, **others):
@@ -178,14 +181,16 @@ def test_nodes_that_admit_nothing_new(change):
 
 
 def test_a_lost_node_is_down_but_not_all_at_once():
-    nodes = allocations(*TWO)
+    nodes = allocations(*TWO, lost_s=0.0)
     gone = sight(ready("a", ready="Unknown"), ready("b"))
     assert nodes.lost(gone) == {"a": "Unknown"}
     assert nodes.view(gone).up.tolist() == [False, True]
     assert nodes.lost(sight(ready("b"))) == {"a": None}
     assert nodes.lost(sight(ready("a", ready="Unknown"), ready("b", ready="Unknown"))) == {}
-    later = allocations(*TWO, dark_s=-1.0)
+    later = allocations(*TWO, dark_s=-1.0, lost_s=0.0)
     assert set(later.lost(sight())) == {"a", "b"}
+    assert allocations(*TWO, lost_s=60.0).lost(gone) == {}
+    assert nodes.lost(replace(gone, steady_s=time.monotonic())) == {}  # nodes have not had time to say that they live
 
 
 def test_parts_of_a_node_have_resources_of_their_own_and_share_its_cpus():

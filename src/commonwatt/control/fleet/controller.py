@@ -1,8 +1,8 @@
 """The controller of a fleet: that of training jobs, with GPUs that are shared taken out of its hands.
 
-The walk of one tick: capacity says which nodes are on, for whole jobs and shared GPUs together; the manager of the fleet
-cuts, places and slices shared GPUs; placement then decides about training jobs on what is left, by the very code that
-decides where nothing is shared. One ledger, one event log.
+The walk of one tick: capacity says which nodes are on, for whole jobs and shared GPUs together; the manager of the
+fleet cuts, places and slices shared GPUs; placement then decides about training jobs on what is left, by the very code
+that decides where nothing is shared. One ledger, one event log.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from commonwatt.control.fleet.engine import SharingEngine
 from commonwatt.control.fleet.manager import FleetManager
 from commonwatt.control.fleet.placing import ResidentPlacer
 from commonwatt.control.fleet.shared_gpus import FRACTIONS, SERVICES
-from commonwatt.model.fleet import Fleet
 from commonwatt.control.ledger import Account
 from commonwatt.control.policy import Policy
 from commonwatt.model.arrays import Ints
+from commonwatt.model.fleet import Fleet
 
 __all__ = ["FleetController"]
 
@@ -49,9 +49,7 @@ class FleetController(Controller):
         for row in (SERVICES, FRACTIONS):
             self.ledger.overhead[row] = Account()
         placer = ResidentPlacer(self.cluster, resident_policy, self._seen_tariff)
-        self.manager = FleetManager(
-            fleet, self.cluster, engine, placer, self.log, rng, self.rules.restart_s, self
-        )
+        self.manager = FleetManager(fleet, self.cluster, engine, placer, self.log, rng, self.rules.restart_s, self)
         self._now_s = 0.0
 
     def next_tick_s(self, *, more_to_come: bool = False) -> float | None:
@@ -112,8 +110,8 @@ class FleetController(Controller):
         """Return the GPUs of each node that whole jobs have. Shape [N]."""
         return self.registry.allocated_gpus
 
-    def make_room(self, gpu_types: Sequence[str], shared: bool, now_s: float) -> bool:  # noqa: FBT001
-        """Stop the training job on one node that was started last, and has most GPUs to give; returns whether one was."""
+    def make_room(self, gpu_types: Sequence[str], shared: bool, now_s: float) -> bool:
+        """Stop the training job that was started last on a node that suits; returns whether there was one."""
         if not self.rules.preempt or self.dry:
             return False
         handles = np.array(sorted(self.registry.nodes), dtype=np.int64)

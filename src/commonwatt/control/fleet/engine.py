@@ -58,7 +58,7 @@ class SharingEngine(Engine, Protocol):
         ...
 
     def start_fraction(self, job: int, gpu: int, work_gpu_s: float, from_s: float) -> None:
-        """Put a fractional job with so much work in all on a shared GPU; it works from *from_s* on, once it has a speed."""
+        """Put a fractional job of so much work on a shared GPU; it works from *from_s* on, once it has a speed."""
         ...
 
     def stop_fraction(self, job: int) -> float:

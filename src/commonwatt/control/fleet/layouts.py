@@ -16,8 +16,8 @@ import numpy as np
 
 from commonwatt.control.fleet.sizing import spare_rps
 from commonwatt.control.fleet.values import Cut, Instance, ReplicaDemand
-from commonwatt.model.fleet import WHOLE_MILLI, ServiceModel
 from commonwatt.model.errors import InputError
+from commonwatt.model.fleet import WHOLE_MILLI, ServiceModel
 from commonwatt.model.mig_file import MigFile, MigGpu, MigTenant
 from commonwatt.partitioning.mig import MigProblem, plan_gpus, solve_integer
 
@@ -197,4 +197,3 @@ class LayoutPlanner:
         profile = word.partition("@")[0]
         rate = self._rates(service).get(profile, 0.0) if service >= 0 else 0.0
         return Instance(word, service, _COMPUTE[profile] / 7, rate)
-

@@ -1,8 +1,9 @@
 """Services and fractional jobs of a fleet: the part of a tick that cuts, places and slices shared GPUs.
 
-Each tick walks once from demand to slices: requests become replicas (``sizing``), layouts are cut where that is worth it
-(``layouts``), replicas and jobs are put on GPUs (``placing``), the time of each GPU is divided (``slices``). A replica
-that moves is started at its new place before it leaves the old one; on MIG, where instances are in the way, it cannot be.
+Each tick walks once from demand to slices: requests become replicas (``sizing``), layouts are cut where that is worth
+it (``layouts``), replicas and jobs are put on GPUs (``placing``), the time of each GPU is divided (``slices``). A
+replica that moves is started at its new place before it leaves the old one; on MIG, where instances are in the way, it
+cannot be.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from commonwatt.control.engine import NodeView
 from commonwatt.control.events import Event, EventKind, EventLog
 from commonwatt.control.fleet.engine import FractionEnded, SharingEngine
 from commonwatt.control.fleet.layouts import LayoutPlanner, PresentCut
-from commonwatt.control.fleet.placing import Candidate, OpenGpu, ResidentPlacer
+from commonwatt.control.fleet.placing import OpenGpu, ResidentPlacer, UnplacedResident
 from commonwatt.control.fleet.shared_gpus import Resident, SharedGpu, SharedGpus
 from commonwatt.control.fleet.sizing import ReplicaSizer
 from commonwatt.control.fleet.slices import GpuSlicer
 from commonwatt.control.fleet.tally import FleetTally
 from commonwatt.control.fleet.values import Cut, Instance, Placing, ReplicaDemand
-from commonwatt.model.fleet import WHOLE_MILLI, Fleet
 from commonwatt.model.arrays import Bools, Ints
+from commonwatt.model.errors import SolverError
+from commonwatt.model.fleet import WHOLE_MILLI, Fleet, ServiceModel
 from commonwatt.model.nodes import Cluster
 from commonwatt.partitioning.mig import mig_types
 
@@ -34,6 +36,8 @@ URGENT = 1.0
 """Currency for a second in which a replica has no place: more than jobs that can wait."""
 STAYS_S = 3600.0
 """How long a replica counts as staying where it is placed."""
+PATIENCE = 10_000
+"""Ticks in a row in which nothing runs and fractional jobs wait."""
 
 
 class Host(Protocol):
@@ -51,7 +55,7 @@ class Host(Protocol):
         """Return the GPUs of each node that whole jobs have. Shape [N]."""
         ...
 
-    def make_room(self, gpu_types: Sequence[str], shared: bool, now_s: float) -> bool:  # noqa: FBT001
+    def make_room(self, gpu_types: Sequence[str], shared: bool, now_s: float) -> bool:
         """Stop a training job so that a GPU of these types (*shared*: of a node that may share) is free, if it may."""
         ...
 
@@ -80,6 +84,7 @@ class FleetManager:
         self._tenants = tuple(dict.fromkeys([s.tenant for s in fleet.services] + [j.tenant for j in fleet.jobs]))
         self._room: tuple[int, int] = (-1, -1)
         self._dirty: set[int] = set()
+        self._stuck = 0
         self._last_s = 0.0
         self._sized_s = -1.0
         self._demands: dict[int, ReplicaDemand] = {}
@@ -89,11 +94,16 @@ class FleetManager:
         """Return a planner of layouts for each GPU type that may be cut, and give each service one type at most."""
         cuttable = {k.gpu_type: None for k in self.cluster.classes if "mig" in k.share and k.gpu_type in mig_types()}
         types = list(cuttable) if "mig" in self.fleet.sharing.modes else []
-        self._type_of = {
-            i: next((t for t in types if t in service.types), None) for i, service in enumerate(self.fleet.services)
-        }
+        self._type_of = {i: self._thriftiest(service, types) for i, service in enumerate(self.fleet.services)}
         relayout_s = self.fleet.sharing.relayout_s
         return {t: LayoutPlanner(self.fleet.services, t, relayout_s) for t in types}
+
+    def _thriftiest(self, service: ServiceModel, types: Sequence[str]) -> str | None:
+        """Return the GPU type on which a request takes least energy, idle included, if that is one of *types*."""
+        idle_w = {k.gpu_type: k.idle_w / k.gpus for k in self.cluster.classes}
+        joules = {t: (model.power_w + idle_w[t]) / model.rate_rps for t, model in service.types.items()}
+        best = min(joules, key=lambda t: joules[t])
+        return best if best in types else None
 
     # -- what the controller asks
 
@@ -104,6 +114,8 @@ class FleetManager:
             times.append(max(now_s, self.fleet.jobs[self._arrived].submit_s))
         for resident in self.gpus.residents.values():
             times += [t for t in (resident.ready_s, resident.until_s) if now_s < t < math.inf]
+        if len(self.tally.ended_s) < self._arrived:  # the engine reports ends, but somebody has to wait for them
+            times.append(now_s + STAYS_S)
         return min(times, default=None)
 
     def held(self) -> Ints:
@@ -131,6 +143,7 @@ class FleetManager:
         while self._arrived < len(self.fleet.jobs) and self.fleet.jobs[self._arrived].submit_s <= now_s:
             self._waiting.append(self._arrived)
             self._arrived += 1
+        self._look_for_progress()
         sized = self._size(now_s)
         self._leave_on_time(now_s)
         if sized:
@@ -139,6 +152,14 @@ class FleetManager:
         self._place(now_s)
         self._return_empty(now_s)
         self._slice(now_s, everything=sized)
+
+    def _look_for_progress(self) -> None:
+        """Raise ``SolverError`` if fractional jobs wait, and nothing has happened for a long time that could help."""
+        idle = self._waiting and not self.gpus.residents and not self._host.whole_gpus().any()
+        self._stuck = self._stuck + 1 if idle else 0
+        if self._stuck > PATIENCE:
+            msg = f"{len(self._waiting)} fractional jobs wait and no tick starts them; the first is "
+            raise SolverError(msg + self.fleet.jobs[self._waiting[0]].name)
 
     def _absorb(self) -> None:
         for change in self._engine.poll_shared():
@@ -305,7 +326,9 @@ class FleetManager:
     def _resize(self, resident: Resident, demand: ReplicaDemand, now_s: float) -> bool:
         """Reserve what a replica needs now; returns whether its GPU has room, else it keeps what there is."""
         gpu = self.gpus.gpus[resident.gpu]
-        wanted = demand.milli.get(gpu.gpu_type, WHOLE_MILLI)
+        wanted = demand.milli.get(gpu.gpu_type)
+        if wanted is None:  # a whole one is not enough any more
+            return False
         lacking = wanted - resident.milli - self.gpus.free_milli(gpu)
         for other in sorted(self.gpus.on(gpu), key=lambda r: -r.key) if lacking > 0 else ():
             if lacking > 0 and other.job >= 0 and self.fleet.jobs[other.job].qos == "BE":
@@ -326,14 +349,11 @@ class FleetManager:
             return
         placed = self._placed(candidates, now_s)
         urgent = [c for c in candidates if c.weight > 0 and c.resident not in placed]
-        if urgent and self.fleet.sharing.preempt:
-            made = 0
-            for candidate in urgent:
-                shared = min(candidate.milli.values(), default=WHOLE_MILLI) < WHOLE_MILLI
-                made += self._host.make_room(tuple(candidate.milli), shared, now_s)
-            if made:
-                self.tally.made_room += made
-                placed |= self._placed(urgent, now_s)
+        for candidate in urgent if self.fleet.sharing.preempt else ():
+            shared = min(candidate.milli.values(), default=WHOLE_MILLI) < WHOLE_MILLI
+            if candidate.resident not in placed and self._host.make_room(tuple(candidate.milli), shared, now_s):
+                self.tally.made_room += 1
+                placed |= self._placed([c for c in urgent if c.resident not in placed], now_s)
         left = [c for c in candidates if c.resident not in placed]
         self._waiting = [c.resident for c in left if c.resident >= 0]
         lacks: dict[int, int] = {}
@@ -344,7 +364,7 @@ class FleetManager:
         self._lacks = lacks
         self._room = self._room_now()
 
-    def _has_more_room(self, candidates: Sequence[Candidate]) -> bool:
+    def _has_more_room(self, candidates: Sequence[UnplacedResident]) -> bool:
         """Whether placement could find more than the last time it left somebody waiting."""
         fresh = any(c.submit_s >= self._last_s for c in candidates)
         milli, whole = self._room_now()
@@ -355,14 +375,14 @@ class FleetManager:
         free = np.maximum(0, view.usable_gpus - self._host.whole_gpus() - self.held())
         return sum(self.gpus.free_milli(gpu) for gpu in self.gpus.gpus.values()), int(free.sum())
 
-    def _candidates(self, now_s: float) -> list[Candidate]:
+    def _candidates(self, now_s: float) -> list[UnplacedResident]:
         """Return replicas without a place, numbered below 0 by service, then fractional jobs in order of submission."""
         found = []
         for i, count in sorted(self._lacks.items()):
             service, demand = self.fleet.services[i], self._demands[i]
             power_w = {t: model.power_w for t, model in service.types.items()}
             for k in range(count):
-                found.append(Candidate(-1 - i - k * len(self.fleet.services), self._tenants.index(service.tenant),
+                found.append(UnplacedResident(-1 - i - k * len(self.fleet.services), self._tenants.index(service.tenant),
                                        now_s, demand.milli, STAYS_S, power_w, URGENT))  # fmt: skip
         for j in self._waiting:
             job = self.fleet.jobs[j]
@@ -370,7 +390,7 @@ class FleetManager:
             types = {k.gpu_type for k in self.cluster.classes if self._may_run(k.share, k.platform)}
             sizes = dict.fromkeys(sorted(types), milli)
             tenant = self._tenants.index(job.tenant)
-            found.append(Candidate(j, tenant, job.submit_s, sizes, job.duration_s, {}, 0.0))
+            found.append(UnplacedResident(j, tenant, job.submit_s, sizes, job.duration_s, {}, 0.0))
         return found
 
     def _may_run(self, share: Sequence[str], platform: str | None) -> bool:
@@ -379,7 +399,7 @@ class FleetManager:
     def _service_of(self, resident: int) -> int:
         return (-1 - resident) % len(self.fleet.services)
 
-    def _placed(self, candidates: Sequence[Candidate], now_s: float) -> set[int]:
+    def _placed(self, candidates: Sequence[UnplacedResident], now_s: float) -> set[int]:
         view = self._host.node_view()
         free = np.maximum(0, view.usable_gpus - self._host.whole_gpus() - self.held())
         on: Bools = view.power_state < 0
@@ -433,8 +453,8 @@ class FleetManager:
 
     def _has_of_need(self, resident: Resident) -> float:
         """Return what a replica has reserved over what it needs."""
-        gpu_type = self.gpus.gpus[resident.gpu].gpu_type
-        return resident.milli / self._demands[resident.service].milli.get(gpu_type, WHOLE_MILLI)
+        wanted = self._demands[resident.service].milli.get(self.gpus.gpus[resident.gpu].gpu_type)
+        return 0.0 if wanted is None else resident.milli / wanted
 
     # -- leaving
 
@@ -496,4 +516,3 @@ class FleetManager:
 
     def _event(self, at_s: float, kind: EventKind, gpu: SharedGpu, text: str) -> None:
         self.log.append(Event(at_s, kind, -1, (gpu.node,), 1, str(kind), text))
-

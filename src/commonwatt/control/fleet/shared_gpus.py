@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from commonwatt.control.fleet.engine import handle_of
-from commonwatt.model.fleet import WHOLE_MILLI
 from commonwatt.control.ledger import Account, Ledger
+from commonwatt.model.fleet import WHOLE_MILLI
 from commonwatt.model.nodes import Cluster
 
 __all__ = ["FRACTIONS", "SERVICES", "GpuMode", "Resident", "SharedGpu", "SharedGpus", "Weight"]

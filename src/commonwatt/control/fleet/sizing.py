@@ -66,7 +66,7 @@ class ReplicaSizer:
         return min(WHOLE_MILLI, max(1, math.ceil(WHOLE_MILLI * part - 1e-9)))
 
     def demand(self, index: int, service: ServiceModel, now_s: float) -> ReplicaDemand:
-        """Return the fewest replicas that meet the target on the GPU type that needs least of it; most, if none does."""
+        """Return the fewest replicas that meet the target, on the GPU type that needs least; the most, if none do."""
         rate = service.load.seen(now_s) * self.headroom
         found: dict[str, tuple[int, int]] = {}
         for gpu_type, model in service.types.items():

@@ -189,11 +189,12 @@ def _tenant_of_json(record: dict[str, Any]) -> str:
     return str(record.get("account") or association.get("account") or record.get("user") or "unknown")
 
 
-ASK = (
-    "sacct --allusers --starttime=now-7days --parsable2 "
-    "--format=JobID,Account,User,Submit,Eligible,Start,Elapsed,Timelimit,State,AllocTRES,ReqTRES,NodeList,"
-    "Partition,QOS,ConsumedEnergyRaw > jobs.txt"
-)
+SACCT_FIELDS = (
+    "JobID", "Account", "User", "Submit", "Eligible", "Start", "Elapsed", "Timelimit", "State", "AllocTRES", "ReqTRES", "NodeList",
+    "Partition", "QOS", "ConsumedEnergyRaw",
+)  # fmt: skip
+"""Fields of ``sacct`` that are read."""
+ASK = f"sacct --allusers --starttime=now-7days --parsable2 --format={','.join(SACCT_FIELDS)} > jobs.txt"
 """The command that prints what is read."""
 _NEEDED = ("JobID", "Submit", "Start", "State")
 _CUT = {
@@ -390,11 +391,12 @@ def read(path: Path) -> JobLog:
         partition=_told(job.partition for job in jobs),
         user=_told(job.user for job in jobs),
         qos=_told(job.qos for job in jobs),
-        treated={HELD: submit_s > asked_s, EARLY_START: early},
+        treated={HELD: submit_s > asked_s, EARLY_START: early, PARTS: ["+" in job.name for job in jobs]},
     )
 
 
 HELD = "kept back by a dependency, a hold or a begin time: as if submitted when they were eligible"
+PARTS = "parts of heterogeneous jobs: each as a job of its own"
 EARLY_START = "started before they were submitted: at their submission"
 
 

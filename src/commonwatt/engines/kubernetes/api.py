@@ -172,7 +172,8 @@ class KubernetesApi:
             msg = f"the API server {self.access.server} does not accept the credentials: {message}"
             raise EngineDownError(msg)
         denied = _DENIED.search(message) if code == 403 else None
-        if denied is not None and time.monotonic() < (self._came_up_s or 0.0) + _RBAC_S:
+        up_s = self._came_up_s
+        if denied is not None and (up_s is None or time.monotonic() < up_s + _RBAC_S):
             msg = f"not allowed (yet) to {denied['verb']} {denied['resource']}: {message}"
             raise EngineDownError(msg)
         if denied is not None:

@@ -36,7 +36,7 @@ from commonwatt.control.engine import (
 )
 from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of
 from commonwatt.engines.kubernetes.informer import Informer, Watched
-from commonwatt.engines.kubernetes.node_control import Allocations, Cordons, Sight
+from commonwatt.engines.kubernetes.node_control import Cordons, PodAllocations, Sight
 from commonwatt.engines.kubernetes.objects import Node, Pod, node_of, pod_of
 from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen, change_of, lost, refused
 from commonwatt.engines.kubernetes.settings import (
@@ -120,7 +120,7 @@ class KubernetesEngine(LiveEngine):
         self._declared = DeclaredPower(cluster) if declared_power and node_energy_j is None else None
         self._meters = Meters(len(cluster), node_energy_j, self._declared, now_s=now_s)
         self._runs: dict[int, KubernetesRun] = {}  # running, or ended but not yet reported
-        self._allocations = Allocations(cluster, self._settings)
+        self._allocations = PodAllocations(cluster, self._settings)
         self._history = RunHistory(self._state, self._reports, now_s)
         self._planner = RunPlanner(
             cluster, self._reports, self._history, _InPods(), self._settings.grace_s, now_s,
@@ -131,7 +131,7 @@ class KubernetesEngine(LiveEngine):
         self._cordons = Cordons(api, self._allocations.hosts, self._label)
         self._pods: Watched[Pod] = Watched(path_of("pods"), pod_of, keep=lambda pod: pod.cluster == self._label)
         self._nodes: Watched[Node] = Watched(path_of("nodes"), node_of)
-        self._sight: tuple[tuple[int, int, int], Sight] | None = None
+        self._sight: tuple[object, Sight] | None = None
         self._epoch = 0  # grows when runs come or go
         self._over_s: dict[str, float] = {}  # since when strays are over
         self._absent: set[tuple[int, int, int, str]] = set()  # pods that the server does not have
@@ -184,8 +184,8 @@ class KubernetesEngine(LiveEngine):
             assert sight is not None
             seen = self._seen(run, sight)
             if not run.detached and any(not one.over for one in seen.values()):
-                run.asked_s = time.monotonic() if run.asked_s is None else run.asked_s
                 self._delete_pods(run, [one.pod for one in seen.values() if one.pod is not None and not one.over])
+                run.asked_s = time.monotonic() if run.asked_s is None else run.asked_s
                 going.append(run.spec.handle)
         return going
 
@@ -449,8 +449,8 @@ class KubernetesEngine(LiveEngine):
 
     def _look(self) -> Sight:
         """Return the cluster as it is known; raises ``EngineError`` if the server does not answer."""
-        pods, nodes = self.informer.look(self._pods), self.informer.look(self._nodes)
-        version = (self._pods.version, self._nodes.version, self._epoch)
+        version = (self._pods.version, self._nodes.version, self._epoch, self._pods.steady_s, self._nodes.steady_s)
+        pods, nodes = self.informer.look(self._pods), self.informer.look(self._nodes)  # as of then, or later
         if self._sight is None or self._sight[0] != version:
             self._sight = version, self._see(pods, nodes)
         return self._sight[1]
@@ -470,7 +470,8 @@ class KubernetesEngine(LiveEngine):
                 taken = others.setdefault(pod.node, {})
                 for name, amount in pod.requests:
                     taken[name] = taken.get(name, 0.0) + amount
-        return Sight({node.name: node for node in nodes.values()}, own, tuple(stray), others)
+        steady_s = max(self._pods.steady_s, self._nodes.steady_s)
+        return Sight({node.name: node for node in nodes.values()}, own, tuple(stray), others, steady_s)
 
     def _seen(self, run: KubernetesRun, sight: Sight) -> dict[int, PodSeen]:
         return {rank: self._pod_of(run, rank, sight) for rank in run.ranks}

@@ -47,6 +47,7 @@ class Watched(Generic[_T]):
     gone: dict[str, _T] = field(default_factory=dict)
     synced: bool = False
     trouble: EngineError | None = None
+    steady_s: float = -1e18  # since when it is watched without trouble
     since_s: float = field(default_factory=time.monotonic)
 
 
@@ -177,6 +178,8 @@ class Informer:
                 break
             params = {**params, "continue": more}
         with self._changed:
+            if watched.trouble is not None:
+                watched.steady_s = time.monotonic()
             watched.items, watched.synced, watched.trouble = found, True, None
             watched.version += 1
             watched.at = str(page["metadata"]["resourceVersion"])
@@ -194,7 +197,8 @@ class Informer:
                 if answer.status_code >= 400:
                     self._api.check(answer, await answer.aread(), f"GET {watched.path}")
                 with self._changed:
-                    watched.trouble = None
+                    if watched.trouble is not None:
+                        watched.trouble, watched.steady_s = None, time.monotonic()
                 async for line in answer.aiter_lines():
                     if line:
                         self._take(watched, json.loads(line))

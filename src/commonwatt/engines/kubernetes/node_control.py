@@ -18,7 +18,7 @@ from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import plural
 
-__all__ = ["Allocations", "Cordons", "Sight"]
+__all__ = ["Cordons", "PodAllocations", "Sight"]
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,10 @@ class Sight:
     own: Mapping[tuple[int, int, int], Pod]
     stray: tuple[Pod, ...]  # ours, and of no run that goes on
     others: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by node and resource, strays included
+    steady_s: float = -1e18  # since when the server answers without interruption
 
 
-class Allocations:
+class PodAllocations:
     """The declared nodes, and our runs on them.
 
     Parameters
@@ -52,6 +53,7 @@ class Allocations:
         for n, host in enumerate(self.hosts):
             self._parts.setdefault(host, []).append(n)
         self._dark_s: float | None = None
+        self._unknown_s: dict[str, float] = {}  # since when nodes are silent or gone
 
     def enter(self, run: KubernetesRun) -> None:
         """A run is on its nodes from now on."""
@@ -129,18 +131,24 @@ class Allocations:
     def lost(self, sight: Sight) -> dict[str, str | None]:
         """Return the declared nodes that are lost: their condition Ready is Unknown, or they are gone (``None``).
 
-        That all are lost at once is more likely to be a fault of the control plane: it is not believed for a while.
+        Not at once, and not soon after the server was away. That all are lost together is more likely to be a fault of
+        the control plane: it is not believed for a while.
         """
-        found = {
-            host: None if node is None else node.ready
-            for host in self._parts
-            if (node := sight.nodes.get(host)) is None or node.ready not in ("True", "False")
-        }
-        if len(found) < len(self._parts) or len(found) == 1:
+        now_s, found = time.monotonic(), {}
+        for host in self._parts:
+            node = sight.nodes.get(host)
+            if node is not None and node.ready in ("True", "False"):
+                self._unknown_s.pop(host, None)
+                continue
+            if now_s >= self._unknown_s.setdefault(host, now_s) + self._settings.lost_s:
+                found[host] = None if node is None else node.ready
+        if now_s < sight.steady_s + self._settings.settle_s:
+            return {}
+        if len(self._unknown_s) < len(self._parts) or len(self._parts) == 1:
             self._dark_s = None
             return found
-        self._dark_s = time.monotonic() if self._dark_s is None else self._dark_s
-        return found if time.monotonic() > self._dark_s + self._settings.dark_s else {}
+        self._dark_s = now_s if self._dark_s is None else self._dark_s
+        return found if now_s > self._dark_s + self._settings.dark_s else {}
 
 
 class Cordons:

@@ -198,7 +198,7 @@ class KubernetesRun:
 
     def _judged(self, end: End, seen: PodSeen) -> End:
         """Return the *end* that the runner wrote, in the light of what its pod says."""
-        if self.asked_s is not None and (end.stopped or _killed(end)):
+        if self.deleted_by_us() and (end.stopped or _killed(end)):
             return replace(end, stopped=True, cause="stopped")
         pod = seen.pod
         container = None if pod is None else pod.container

@@ -66,6 +66,10 @@ class KubernetesSettings:
         How long pods that are over are kept for those who look at them.
     runner_look_s
         How often a running job checks whether it was given up, as after its node was lost.
+    lost_s
+        How long a node has to be Unknown to be lost.
+    settle_s
+        How long nobody is lost after the API server was away: nodes have to tell it first that they live.
     dark_s
         How long it is not believed that all nodes are lost at once.
     requeue_deleted
@@ -87,6 +91,8 @@ class KubernetesSettings:
     lag_s: float = 10.0
     keep_s: float = 3600.0
     runner_look_s: float = 5.0
+    lost_s: float = 2.0
+    settle_s: float = 20.0
     dark_s: float = 60.0
     requeue_deleted: bool = True
 

@@ -13,6 +13,7 @@ import fcntl
 import json
 import math
 import os
+import pwd
 import select
 import signal
 import subprocess
@@ -276,12 +277,17 @@ def _run(spec: dict[str, Any], folder: Path, signals: _Signals) -> tuple[int | N
     if signals.stop_s is not None or None in turns:
         return None, "stopped before it began", ""
     _take_in_orphans()
+    try:
+        owner, own = _owner(spec.get("user"))
+    except KeyError:
+        return None, f"there is no user {spec['user']} on this machine", ""
     with (folder / "output.log").open("ab") as output:
         try:
             job = subprocess.Popen(  # noqa: S603
                 spec["command"],
                 cwd=spec["folder"],
-                env={**os.environ, **spec["environment"]},
+                env={**os.environ, **own, **spec["environment"]},
+                **owner,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -307,6 +313,16 @@ def _run(spec: dict[str, Any], folder: Path, signals: _Signals) -> tuple[int | N
     if over:
         return _OVER_LIMIT, f"its time limit of {spec['limit_s']:g} s was over", "time-limit"
     return code, f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}", ""
+
+
+def _owner(name: str | None) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return how a process is started as the user *name*, and that user's variables; raises ``KeyError``."""
+    if name is None:
+        return {}, {}
+    user = pwd.getpwnam(name)
+    groups = os.getgrouplist(name, user.pw_gid)
+    variables = {"HOME": user.pw_dir, "USER": name, "LOGNAME": name, "SHELL": user.pw_shell}
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": groups}, variables
 
 
 def _refused(spec: dict[str, Any], error: OSError) -> tuple[int | None, str, str]:
