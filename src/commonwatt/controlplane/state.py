@@ -6,14 +6,14 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from commonwatt.engines.state_folder import FolderLock, hold, identity_in, make_identity
+from commonwatt.engines.state_folder import FolderLock, hold, identity_in, make_identity, set_fence
 from commonwatt.model.errors import EngineError, InputError
 from commonwatt.model.live import KubernetesSpec, LocalSpec, SlurmSpec
 from commonwatt.model.scenario import Scenario
 from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.records import JobStatus
 
-__all__ = ["misplaced", "own_settings", "state_of", "take_state"]
+__all__ = ["elsewhere", "misplaced", "own_settings", "state_of", "take_state"]
 
 log = logging.getLogger("commonwatt.state")
 
@@ -38,27 +38,47 @@ def own_settings(config: Scenario) -> LocalSpec | SlurmSpec | KubernetesSpec | N
     return None
 
 
-def take_state(config: Scenario, file: Path, store: ControllerStore) -> FolderLock | None:
+def take_state(config: Scenario, file: Path, store: ControllerStore, *, takes_over: bool = False) -> FolderLock | None:
     """Lock the state folder of *config*, read from *file*, and record it in *store*.
+
+    Where another controller may only be frozen, runs that it orders and that have not begun do not begin any more. With
+    *takes_over*, a standby takes the place of another controller.
 
     Raises
     ------
     EngineError
-        If another controller uses it, or it cannot be used at all.
+        If another controller uses it, it cannot be used at all, or a standby would use another folder.
     InputError
         If jobs of this store run from another state folder that still exists: they would be started a second time.
     """
     if (error := misplaced(config, file, store)) is not None:
         raise error
+    if takes_over and (gone := elsewhere(config, file, store)) is not None:
+        raise gone
     path = state_of(config, file.parent.absolute())
-    lock = None if path is None else hold(path, str(store.database))
+    leased = store.claim is not None and store.database.backend != "sqlite"
+    lock = None if path is None else hold(path, str(store.database), claimed=leased)
     try:
+        if path is not None and store.claim is not None:
+            set_fence(path, anew=store.claim.settle_s > 0)
         _record(config, path, store)
     except BaseException:
         if lock is not None:
             lock.release()
         raise
     return lock
+
+
+def elsewhere(config: Scenario, file: Path, store: ControllerStore) -> EngineError | None:
+    """Return an error if the state folder of *store* is not that of *config*, read from *file*, on this machine."""
+    kept, path = store.settings().get(_SETTING), state_of(config, file.parent.absolute())
+    if kept is None or path is None or identity_in(path) == kept["identity"]:
+        return None
+    msg = (
+        f"{path} is not the state folder of the jobs in this store ({kept['path']}, engine {kept['engine']}): a "
+        "standby needs the same folder, for engine local on the same machine"
+    )
+    return EngineError(msg)
 
 
 def _record(config: Scenario, path: Path | None, store: ControllerStore) -> None:

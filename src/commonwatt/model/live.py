@@ -20,6 +20,10 @@ class LocalSpec(FileModel):
         "GPU indices (CUDA_VISIBLE_DEVICES) of each node by name; absent: numbered from 0", "-", dict
     )
     grace_s: float = quantity("time between the request to stop a job and its kill", "s", 10.0, ge=0, le=3600)
+    users: dict[str, str] = quantity(
+        "Unix user of each tenant's jobs by the tenant's name; absent: all run as the user of `serve`. Needs root", "-",
+        dict,
+    )  # fmt: skip
     meter: Literal["none", "declared", "nvml"] = quantity(
         "energy readings: none, computed from the declared power of nodes and GPUs, or from the GPUs' own counters "
         "and the declared idle power",
@@ -57,6 +61,11 @@ class SlurmSpec(FileModel):
     options: tuple[str, ...] = quantity("additional sbatch options of every job, such as --account=ml", "-", ())
     cpus_per_gpu: int = quantity("CPUs requested per GPU", "CPUs", 1, ge=1, le=1024)
     python: str = quantity("Python (3.9 or newer) on the nodes that runs the batch script", "-", "/usr/bin/python3")
+    read_only: bool = quantity(
+        "whether nothing is ever changed in Slurm: the control plane only advises, in a dry run that cannot be ended",
+        "-",
+        False,  # noqa: FBT003
+    )
     start_s: float = quantity(
         "longest time in Slurm's queue for GPUs that were free, before the job is withdrawn", "s", 60.0, gt=0
     )
@@ -274,6 +283,10 @@ class LiveSpec(FileModel):
         "space to leave free where output is kept: below it, 1 MB is kept of each run", "MB", 500.0, ge=0
     )
     retries: int = quantity("restarts of a job after interruptions without progress in between", "-", 3, ge=0)
+
+    def advises_only(self, engine: str) -> bool:
+        """Whether the control plane over this *engine* can only observe."""
+        return engine == "slurm" and self.slurm.read_only
 
     def limits_of(self, tenant: str) -> TenantLimits:
         """Return the limits of a *tenant*: its own where there are any, else those of every tenant."""

@@ -13,6 +13,7 @@ __all__ = [
     "AuditPage",
     "ClusterSample",
     "ClusterState",
+    "EndedArray",
     "EventEntry",
     "EventPage",
     "Health",
@@ -33,6 +34,7 @@ __all__ = [
     "ProblemDetail",
     "SamplePage",
     "ServeResult",
+    "SubmittedArray",
     "SubmittedJob",
     "TenantOrder",
     "TenantPage",
@@ -110,6 +112,12 @@ class SubmittedJob(JobState):
     warnings: tuple[str, ...] = quantity("fields that may have an unintended effect", default=())
 
 
+class SubmittedArray(ResultModel):
+    """Jobs just accepted: the tasks of an array."""
+
+    jobs: tuple[SubmittedJob, ...] = quantity("one for each task, by index")
+
+
 class JobDetail(JobState):
     """All about one job, except for the values of its environment variables."""
 
@@ -126,6 +134,12 @@ class JobDetail(JobState):
     cost: float | None = quantity("cost of that energy; null: unknown", "currency")
     carbon_g: float | None = quantity("carbon emissions of that energy; null: unknown", "g")
     gpu_s: float | None = quantity("GPU time so far", "GPU s")
+
+
+class EndedArray(ResultModel):
+    """Jobs that have ended: the tasks of an array."""
+
+    jobs: tuple[JobDetail, ...] = quantity("one for each task, by index")
 
 
 class JobPage(ResultModel):
@@ -231,6 +245,7 @@ class ClusterState(ResultModel):
     mode: str = quantity("live, or dry-run: decisions are only recorded")
     engine: str = quantity("engine of the jobs")
     healthy: bool = quantity("whether the last tick succeeded")
+    role: Literal["active", "standby"] = quantity("standby: another controller is active, and this shows what it wrote")
     trouble: str | None = quantity("the problem of an unhealthy controller, for operators; null: none")
     power_w: float | None = quantity("power of all nodes; null: unknown", "W")
     busy_gpus: int = quantity("GPUs allocated to jobs", "GPUs")
@@ -372,7 +387,7 @@ class NewToken(ResultModel):
 class Health(ResultModel):
     """Whether the service works."""
 
-    status: Literal["ok", "failing"] = quantity("ok or failing")
+    status: Literal["ok", "standby", "failing"] = quantity("ok; standby: another controller is active; failing")
     version: str = quantity("version of commonwatt")
 
 

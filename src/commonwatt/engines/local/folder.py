@@ -84,16 +84,29 @@ class RunFolder:
 
     @classmethod
     def create(cls, runs: Path, spec: RunSpec) -> RunFolder:
-        """Write *spec* to a folder of its own; raises ``EngineDownError`` if that fails."""
+        """Write *spec* to a folder of its own; raises ``EngineDownError`` if that fails.
+
+        A controller that was frozen until another one took over may meanwhile have made that folder, or find it made.
+        """
         folder = cls(runs / f"{spec.handle}-{spec.attempt}")
         try:
             runs.mkdir(mode=0o700, parents=True, exist_ok=True)  # for us alone: a spec contains the job's environment
+            if (folder.path / "run.json").exists():
+                folder._make_way(spec)
             folder.path.mkdir(mode=0o700, exist_ok=True)  # it exists if an earlier spec could not be written
             write_record(folder.path / "run.json", asdict(spec))
         except OSError as error:
             msg = f"start {spec.name}: its records cannot be written: {error}"
             raise EngineDownError(msg) from error
         return folder
+
+    def _make_way(self, spec: RunSpec) -> None:
+        """Move the records of another controller's run aside, if *spec* is of the one that has taken over."""
+        error = EngineError(f"start {spec.name}: run {spec.attempt} was ordered by another controller")
+        fence = None if spec.fence_file is None else Path(spec.fence_file).read_text(encoding="utf-8")
+        if fence != spec.fence:
+            raise error
+        self.move_aside(self.path.parent.parent / "aside", error)
 
     @classmethod
     def all_in(cls, runs: Path) -> list[tuple[RunFolder, RunSpec]]:
@@ -118,7 +131,7 @@ class RunFolder:
         """Return the spec; raises ``EngineError`` if it cannot be read."""
         try:
             raw = read_json(self.path / "run.json", _MOST_SPEC_BYTES)
-            for name in ("nodes", "command", "node_names", "locks"):
+            for name in ("nodes", "command", "node_names", "options", "locks"):
                 raw[name] = tuple(raw.get(name, ()))
             raw["slots"] = tuple(tuple(slots) for slots in raw["slots"])
             return RunSpec(**raw)
