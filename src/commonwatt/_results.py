@@ -218,10 +218,8 @@ class LayerMapping(Shown, MapResult):
         return self.jobs
 
     def _headline(self) -> str:
-        return (
-            f"{self.algorithm}: {self.makespan_cycles:,.0f} cycles, at most {100 * self.gap:.2f}% above the least "
-            "possible"
-        )
+        worth = "proven optimal" if self.optimal else f"at most {100 * self.gap:.2f}% above the least possible"
+        return f"{self.algorithm}: {self.makespan_cycles:,.0f} cycles, {worth}"
 
 
 class ForecastPlan(Shown, ForecastPlanResult):
@@ -231,4 +229,4 @@ class ForecastPlan(Shown, ForecastPlanResult):
         return self.plan
 
     def _headline(self) -> str:
-        return f"{self.model}, {100 * self.target:g}% of instants: {self.promise}"
+        return f"{self.model}, {self.promise.label} of {self.promise.of}: {self.promise.sentence}"

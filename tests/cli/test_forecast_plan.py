@@ -7,6 +7,7 @@ from commonwatt.data.series_files import SeriesFile, write_series
 from commonwatt.forecasting._baselines import LastValue
 from commonwatt.model.demand import DemandSeries
 from commonwatt.planning.replay import plan_series
+from commonwatt.planning.series import LoadedSeries
 from tests.cli.console import run
 
 START_S = 1_704_067_200.0  # 2024-01-01
@@ -66,7 +67,7 @@ def test_nothing_after_an_instant_changes_what_was_on_at_it():
     gpus, changed = demand(), demand()
     changed[2_900:] = 300.0
     files = [SeriesFile(DemandSeries(START_S, 60.0, own), dated=True, holes=0) for own in (gpus, changed)]
-    plans = [plan_series(file, LastValue(), 2_600, target=0.95, total_gpus=400) for file in files]
+    plans = [plan_series(LoadedSeries(file), LastValue(), 2_600, target=0.95, total_gpus=400) for file in files]
     np.testing.assert_array_equal(*(found.on[: 2_905 - 2_600] for found in plans))  # 5 steps ahead
     assert (plans[0].on[2_905 - 2_600 :] != plans[1].on[2_905 - 2_600 :]).any()
 

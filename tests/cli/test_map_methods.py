@@ -15,7 +15,7 @@ def test_the_exact_search_says_that_it_proved_it(tmp_path):
     file = write(tmp_path / "p.yaml", problem())
     answer = run("map", file, "--algorithm", "exact", "--json").document
     assert (answer["algorithm"], answer["optimal"]) == ("exact", True)
-    assert "proven best" in " ".join(run("map", file, "--algorithm", "exact").out.split())
+    assert "proven optimal" in " ".join(run("map", file, "--algorithm", "exact").out.split())
     assert run("map", file, "--json").document["optimal"] is None
     refused = run("map", file, "--algorithm", "exact", "--objective", "completion")
     assert (refused.code, refused.out) == (2, "")

@@ -51,8 +51,8 @@ def test_every_job_that_shows_is_served_if_all_is_on(jobs):
     begun = [s + w > -60 for s, w, _, _ in jobs]
     assert len(found.starts) == sum(a and b for a, b in zip(shown, begun, strict=True))
     if len(found.starts):
-        assert jobs_served(found.running.gpus, found.running.gpus, found.starts, found.sizes) == 1.0
-        assert jobs_served(found.running.gpus * 0, found.running.gpus, found.starts, found.sizes) == 0.0
+        assert jobs_served(found.running.gpus, found.running.gpus, found.started.index, found.started.gpus) == 1.0
+        assert jobs_served(found.running.gpus * 0, found.running.gpus, found.started.index, found.started.gpus) == 0.0
 
 
 def test_samples_lie_on_whole_steps_of_the_clock():

@@ -13,6 +13,8 @@ from ._planner import check_spec as check_spec
 from ._promise import Calibrator as Calibrator
 from ._promise import PromiseState as PromiseState
 from ._promise import beyond_total as beyond_total
+from ._waiting import WaitingCalibrator as WaitingCalibrator
+from ._waiting import make_calibrator as make_calibrator
 
 __all__ = [
     "Calibrator",
@@ -25,9 +27,11 @@ __all__ = [
     "NodePowers",
     "Outlook",
     "PromiseState",
+    "WaitingCalibrator",
     "beyond_total",
     "calibration_steps",
     "check_spec",
     "learn_knob",
+    "make_calibrator",
     "make_outlook",
 ]

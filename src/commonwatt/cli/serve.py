@@ -42,8 +42,9 @@ def serve(
 ) -> None:  # fmt: skip
     """Run the control plane of CONFIG: accept jobs, place, preempt and migrate them; serve the API and the dashboard.
 
-    CONFIG is a scenario file whose `engine` is local, slurm or simulated. SIGTERM or Ctrl-C stops the control plane;
-    jobs keep running, and the next `serve` finds them again. --json prints one document as soon as it answers.
+    CONFIG is a scenario file whose `engine` is local, slurm, kubernetes or simulated. SIGTERM or Ctrl-C stops the
+    control plane; jobs keep running, and the next `serve` finds them again. --json prints one document as soon as it
+    answers.
 
     \b
     Example:

@@ -93,6 +93,7 @@ _JOB_COLUMNS = {
     "submit_s": "f8", "due_s": "f8", "weight": "f8", "epochs": "i8", "tenant": "i8", "limit_s": "f8",
     "asked_gpus": "i8", "first": "i8", "count": "i8", "status": "i8", "row": "i8", "starts": "i8",
     "began_s": "f8", "ended_s": "f8", "placed_s": "f8", "restart_s": "f8", "iterations": "f8",
+    "priority": "f8",
 }  # fmt: skip
 _ROW_COLUMNS = {
     "klass": "i8",
@@ -163,6 +164,7 @@ class JobRegistry:
             "began_s": np.nan, "ended_s": np.nan, "placed_s": np.nan,
             "restart_s": table.restart_s[j] if len(table.restart_s) else np.nan,
             "iterations": table.iterations[j] if len(table.iterations) else np.nan,
+            "priority": table.priority[j] if len(table.priority) else 0.0,
         }  # fmt: skip
         for name, value in values.items():
             self._jobs[name].extend((value,))
@@ -334,7 +336,9 @@ class JobRegistry:
             received=received,
             whole_s=whole_s,
             restart_s=restart_s,
+            starts=self.job("starts")[handles],
             iterations=self.job("iterations")[handles],
+            priority=self.job("priority")[handles],
         ), rows
 
 

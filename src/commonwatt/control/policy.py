@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
-from commonwatt.model.scenario import PolicyLimits, PolicySpec, PriceWait, RigidSolverName
+from commonwatt.model.scenario import PeerName, PolicyLimits, PolicySpec, PriceWait
 from commonwatt.optimize import KeepGoing, always
 from commonwatt.placement import PlacementProblem, Schedule, make_solver
 from commonwatt.placement.guarantees import decided
@@ -38,10 +38,10 @@ class Policy:
             size_weight=spec.size_weight, max_age_s=spec.max_age_s, depth=spec.backfill_depth,
             thrifty=spec.gpu_type_choice == "thrifty", work_conserving=spec.work_conserving,
             objective=spec.objective, queues_gpu_s=spec.queues_gpu_s, tail_power=spec.tail_power,
-            slowdown_price=spec.slowdown_price,
+            slowdown_price=spec.slowdown_price, fairness_power=spec.fairness_power, qos_weight=spec.qos_weight,
         )  # fmt: skip
-        by_service = spec.solver in get_args(RigidSolverName)
-        return cls(spec.label, solver, spec.idle_power == "sunk", spec.limits, spec.wait_for_price, by_service)
+        by_service = spec.solver in get_args(PeerName)
+        return cls(spec.label, solver, spec.idle_power == "sunk", spec.kept_limits, spec.wait_for_price, by_service)
 
     def decide(self, problem: PlacementProblem, rng: np.random.Generator, keep_going: KeepGoing = always) -> Schedule:
         """Return the schedule to carry out."""

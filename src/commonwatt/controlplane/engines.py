@@ -9,6 +9,7 @@ from typing import Any
 
 from commonwatt.control.engine import LiveEngine, MeterMark
 from commonwatt.control.external_jobs import ExternalJob
+from commonwatt.engines.kubernetes.connect import open_kubernetes
 from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.engines.meters import Since, nvml_energy_j
 from commonwatt.engines.run_spec import Images, JobWork, mark_of
@@ -120,7 +121,9 @@ def make_engine(
             now_s=now_s,
             guard=store.check_may_act,
         )
-    raise InputError("simulated, local or slurm", field="engine", value=config.engine)
+    if config.engine == "kubernetes":
+        return lambda since: open_kubernetes(config.live.kubernetes, cluster, folder, works, since=since, now_s=now_s)
+    raise InputError("simulated, local, slurm or kubernetes", field="engine", value=config.engine)
 
 
 def external_jobs_of(config: Scenario, folder: Path) -> Callable[[], list[ExternalJob]] | None:

@@ -94,6 +94,7 @@ class Reconciler:
         self._quotas = None if live is None else Quotas(live, store, self.controller)
         self._starts = StartConditions(store, self.controller)
         self._backoff_s: dict[int, float] = {}  # by handle: when a job that was refused may be started again
+        self._left_limits: dict[str, object] = {}  # what is written down of the policy's limits
         self._at = {name: n for n, name in enumerate(self.controller.cluster.names)}
 
     # -- beginning
@@ -162,6 +163,8 @@ class Reconciler:
         tick.settings["usage"] = [now_s, self.controller.usage()]
         if self.controller.policy.by_service:
             tick.settings["service"] = self.controller.service.by_name()
+        if self.controller.limits is not None and (limits := self.controller.limits.by_name()) != self._left_limits:
+            tick.settings["limits"] = self._left_limits = limits
         if self._observer is not None and self.mode == "dry-run":
             closed = self.controller.scheduling.closed_nodes
             self._observer.look(tick, now_s, self.engine.nodes, self.controller.allocated_gpus(), closed)

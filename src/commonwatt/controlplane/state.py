@@ -8,11 +8,12 @@ from typing import Any
 
 from commonwatt.engines.state_folder import FolderLock, hold, identity_in, make_identity, set_fence
 from commonwatt.model.errors import EngineError, InputError
+from commonwatt.model.live import KubernetesSpec, LocalSpec, SlurmSpec
 from commonwatt.model.scenario import Scenario
 from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.records import JobStatus
 
-__all__ = ["elsewhere", "misplaced", "state_of", "take_state"]
+__all__ = ["elsewhere", "misplaced", "own_settings", "state_of", "take_state"]
 
 log = logging.getLogger("commonwatt.state")
 
@@ -21,8 +22,20 @@ _SETTING = "state"
 
 def state_of(config: Scenario, folder: Path) -> Path | None:
     """Return the state folder of *config*, a file in *folder*; ``None`` for an engine that has none."""
-    states = {"local": config.live.local.state, "slurm": config.live.slurm.state}
-    return (folder / states[config.engine]).absolute() if config.engine in states else None
+    own = own_settings(config)
+    return None if own is None else (folder / own.state).absolute()
+
+
+def own_settings(config: Scenario) -> LocalSpec | SlurmSpec | KubernetesSpec | None:
+    """Return the settings of the engine of *config*; ``None`` for one that has no state folder."""
+    match config.engine:
+        case "local":
+            return config.live.local
+        case "slurm":
+            return config.live.slurm
+        case "kubernetes":
+            return config.live.kubernetes
+    return None
 
 
 def take_state(config: Scenario, file: Path, store: ControllerStore, *, takes_over: bool = False) -> FolderLock | None:
@@ -95,7 +108,8 @@ def misplaced(config: Scenario, file: Path, store: ControllerStore) -> InputErro
     if config.engine != kept["engine"]:
         expected = f"{kept['engine']}, with live.{kept['engine']}.state: {kept['path']}, {why}"
         return InputError(expected, file=file, field="engine", value=config.engine)
-    value = (config.live.local if config.engine == "local" else config.live.slurm).state
+    own = own_settings(config)
+    value = None if own is None else own.state
     return InputError(f"{kept['path']}, {why}", file=file, field=f"live.{config.engine}.state", value=value)
 
 
@@ -105,7 +119,7 @@ def _running(store: ControllerStore) -> int:
 
 def _identity(config: Scenario, path: Path) -> str:
     try:
-        return make_identity(path, config.live.slurm.cluster_id if config.engine == "slurm" else config.engine)
+        return make_identity(path, getattr(own_settings(config), "cluster_id", config.engine))
     except OSError as error:
         msg = f"the state folder {path} cannot be used: {error.strerror or error}"
         raise EngineError(msg) from error

@@ -153,7 +153,7 @@ def _check_plans(config: Scenario, cluster: Cluster, path: Path) -> None:
     """Raise on capacity plans that cannot work: the one in force, and that of the baseline, which is simulated."""
     plan, compared = plans_of(config)
     where = "capacity" if config.policies[0].capacity is None else "policies.0.capacity"
-    if plan is not None and config.engine == "local":
+    if plan is not None and config.engine in ("local", "kubernetes"):
         expected = "no capacity plan: this engine does not put nodes to sleep (slurm with live.slurm.power does)"
         raise InputError(expected, file=path, field=where, value="a plan")
     try:

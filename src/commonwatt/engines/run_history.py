@@ -142,4 +142,5 @@ class RunPlanner:
             options=batch_options(work.batch, work.partition),
             fence=self.fence[0] if self.fence else "",
             fence_file=str(self.fence[1]) if self.fence else None,
+            image=work.image,
         )

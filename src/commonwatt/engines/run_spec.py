@@ -105,6 +105,8 @@ class RunSpec:
     options: tuple[str, ...] = ()  # of ``sbatch``, where the engine submits there
     fence: str = ""  # of the controller that ordered it
     fence_file: str | None = None  # it begins only while this file has that text, or does not exist
+    image: str | None = None  # of its ``JobWork``
+    locks: tuple[str, ...] = ()  # further files to lock, of parts of earlier runs
 
     def placed(self, names: Sequence[str]) -> RunSpec:
         """Return the spec with nodes by their index in *names*; with no nodes, if one of them is not there."""

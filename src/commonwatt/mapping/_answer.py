@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from commonwatt.mapping._auto import Auto, warmed
+from commonwatt.mapping._auto import Auto, Report, warmed
 from commonwatt.mapping._baselines import List, StandardGenetic
 from commonwatt.mapping._encoding import Mapping, check
 from commonwatt.mapping._evaluator import MappingTimeline, timeline
 from commonwatt.mapping._exact import BranchAndBound
 from commonwatt.mapping._gsharp import GSharp
-from commonwatt.mapping._lower_bound import lower_bound
+from commonwatt.mapping._integer_bound import PROVEN, sharp_bound
 from commonwatt.mapping._nevergrad_search import NEVERGRAD, Nevergrad
 from commonwatt.mapping._problem import MappingProblem
 from commonwatt.mapping._reinforcement import LEARNERS, Learner
@@ -39,11 +39,16 @@ from commonwatt.optimize import seeded, within
 __all__ = ["ALGORITHMS", "MappingExplanation", "answer", "evaluate", "explain"]
 
 EXACT_S = 60.0
+DEFAULT_BUDGET = 10_000
+UNLIMITED = 10**9
+SLICE = 0.1
+"""Part of a time limit that each program with integers may take."""
 
 
 def answer(
-    file: MapFile, *, clock: Callable[[], float], algorithm: str | Transferred = "auto", budget: int = 10_000,
+    file: MapFile, *, clock: Callable[[], float], algorithm: str | Transferred = "auto", budget: int | None = None,
     time_limit_s: float | None = None, objective: str | None = None, start: Mapping | None = None, seed: int = 0,
+    report: Report | None = None,
 ) -> MapResult:  # fmt: skip
     """Map the jobs of *file*, which has its job table, onto its sub-accelerators.
 
@@ -54,15 +59,19 @@ def answer(
     algorithm
         One of ``ALGORITHMS``, or a transfer from another batch.
     budget
-        Mappings to evaluate at most.
+        Mappings to evaluate at most. If ``None``, 10,000 without a time limit, and no limit with one (``hammersley``,
+        which has to know its budget, keeps 10,000).
     time_limit_s
-        Stop after so long with the best mapping found; 60 s for ``exact`` if ``None``.
+        Stop after so long with the best mapping found; 60 s for ``exact`` if ``None``. The result then depends on the
+        speed of the machine; with a budget alone it does not.
     objective
         What is minimised; the file's if ``None``.
     start
         Mapping to search from.
     seed
         Seed of the search.
+    report
+        Told the best cost and the bound on the makespan (0: none yet) as ``auto`` goes on.
 
     Raises
     ------
@@ -74,18 +83,24 @@ def answer(
     file = file if objective is None else file.model_copy(update={"objective": objective})
     problem = MappingProblem.of(file)
     name = algorithm if isinstance(algorithm, str) else "transfer"
+    if budget is None:
+        budget = DEFAULT_BUDGET if time_limit_s is None or name == "hammersley" else UNLIMITED
     chosen = _made(algorithm, budget) if start is None else warmed(_made(algorithm, budget), start)
     if name == "exact" and time_limit_s is None:
         time_limit_s = EXACT_S
     began_s = clock()
+    if isinstance(chosen, Auto):
+        chosen = replace(chosen, report=report)
+        if time_limit_s is not None:
+            limit_s = time_limit_s
+            chosen = replace(chosen, slice_s=SLICE * limit_s, used=lambda: (clock() - began_s) / limit_s)
     found = chosen.solve(problem, seeded(seed), within(time_limit_s, clock))
     search_s = clock() - began_s
     return MapResult(
-        **_described(file, problem, found.best, seed),
+        **_described(file, problem, found.best, seed, found.bound, optimal=bool(found.optimal)),
         algorithm=name,
         evaluations=found.evaluations,
         history=tuple(MapProgress(evaluations=spent, best=best) for spent, best in found.history),
-        optimal=found.optimal or None,
         search_s=search_s,
     )
 
@@ -110,10 +125,16 @@ def evaluate(file: MapFile, mapping: Mapping, *, seed: int = 0) -> MapEvaluateRe
     return MapEvaluateResult(**_described(file, problem, mapping, seed))
 
 
-def _described(file: MapFile, problem: MappingProblem, mapping: Mapping, seed: int) -> dict[str, Any]:
-    """Return the fields of ``MapEvaluateResult``."""
+def _described(
+    file: MapFile, problem: MappingProblem, mapping: Mapping, seed: int, bound: float | None = None,
+    *, optimal: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the fields of ``MapEvaluateResult``; *bound* and *optimal* are what the search has proven."""
     check(problem, mapping)
-    played, bound = timeline(problem, mapping), lower_bound(problem)
+    played = timeline(problem, mapping)
+    if bound is None:
+        bound = sharp_bound(problem, played.makespan)
+    met = problem.goal.objective == "latency" and played.makespan <= bound * (1 + PROVEN)
     over = played.requested > problem.system_bandwidth
     ends = [played.end[mapping.accelerator == a].max(initial=0.0) for a in range(problem.accelerators)]
     return {
@@ -121,6 +142,7 @@ def _described(file: MapFile, problem: MappingProblem, mapping: Mapping, seed: i
         "makespan_cycles": played.makespan,
         "lower_bound_cycles": bound,
         "gap": max(0.0, played.makespan / bound - 1.0),
+        "optimal": True if optimal or met else None,
         **_goal(file, problem, mapping, played),
         "accelerator": tuple(mapping.accelerator.tolist()),
         "priority": tuple(mapping.priority.tolist()),

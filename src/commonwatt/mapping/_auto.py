@@ -1,25 +1,32 @@
-"""``auto``: rules, G# and annealing, one after the other; and the start they lack, the rounded linear program."""
+"""``auto``: a portfolio of starts and annealing; and one of the starts, the rounded linear program."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass, replace
 
 import numpy as np
 from numpy.random import Generator
 
+from commonwatt.mapping._assignment import annealed_loads, ordered, packed
 from commonwatt.mapping._baselines import List
-from commonwatt.mapping._encoding import Mapping
+from commonwatt.mapping._encoding import Mapping, stacked
 from commonwatt.mapping._evaluator import makespan
 from commonwatt.mapping._gsharp import GSharp
+from commonwatt.mapping._integer_bound import ORDER_FROM, PROVEN, IntegerBound
 from commonwatt.mapping._local_search import Annealing
-from commonwatt.mapping._lower_bound import shared_out
+from commonwatt.mapping._lower_bound import lower_bound, shared_out
+from commonwatt.mapping._order_bound import order_bound
 from commonwatt.mapping._problem import MappingProblem
+from commonwatt.mapping._queues import QueueAnnealing, is_plain
 from commonwatt.mapping._scoring import enough
 from commonwatt.mapping._search import Algorithm, MappingSearch, score
+from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import InputError
 from commonwatt.optimize import Budget, Incumbent, KeepGoing, always, ranked
 
-__all__ = ["Auto", "Rounding", "warmed"]
+__all__ = ["Auto", "Report", "Rounding", "warmed"]
 
 
 @dataclass(frozen=True)
@@ -54,20 +61,44 @@ LARGEST_PROGRAM = 20_000
 """Pairs of jobs and sub-accelerators up to which the linear program is solved for a start: half a second or less."""
 
 
+Report = Callable[[float, float], None]
+"""Told the best cost so far and the bound on the makespan, 0 if none is known yet."""
+SHARPENED = 2
+"""Thresholds of the bound tried between two rounds."""
+PROGRAMS_FROM = 2_000
+"""Mappings of the budget from which programs with integers are solved."""
+
+
 @dataclass(frozen=True)
 class Auto:
-    """The best of several rules seeds G#; its best, and the rounded linear program, are annealed.
+    """A portfolio: rules, a rounded linear program, starts that decide where first, and annealing with restarts.
 
-    G# has *genetic* of the budget, 10,000 evaluations at most. Annealing goes by rounds, each twice as long as the one
-    before it, so that a time limit finds it cold enough whatever the budget is: first from the best of G# and from the
-    rounded program, in turn, then from the best so far. It stops at the target. A time limit only cuts it short: with
-    the same budget and seed it goes the same way.
+    For makespans of independent jobs (``is_plain``) annealed loads and packings of the integer program are the other
+    starts; annealing works on queues. Its first rounds are short and go from several starts; then each is twice as long
+    as the one before, from the best so far, hot and cold in turn, and every third from a new start. Between rounds the
+    bound is improved, and the search stops when it is met. Otherwise G# has *genetic* of the budget, 10,000 evaluations
+    at most, and its best and the rounded program are annealed in rounds.
+
+    Attributes
+    ----------
+    budget
+        Mappings to evaluate at most; a move of annealing counts as one. With the same budget and seed the search goes
+        the same way.
+    slice_s
+        Time limit of each program with integers; without one its nodes alone limit it.
+    used
+        Part of the time limit that has passed, 0 to 1; rounds then fit in what is left. Only with a time limit.
+    report
+        Told of progress between rounds.
     """
 
     budget: int = 10_000
     genetic: float = 0.3
     first_round: int = 20_000
     seeds: tuple[Mapping, ...] = ()
+    slice_s: float | None = None
+    used: Callable[[], float] | None = None
+    report: Report | None = None
 
     def solve(self, problem: MappingProblem, rng: Generator, keep_going: KeepGoing = always) -> MappingSearch:
         """Search; what is found is no worse than any rule it starts from, budget permitting."""
@@ -80,10 +111,16 @@ class Auto:
         for rule in (*aimed, *STARTS):
             if search.goes_on():
                 built.append(search.take(rule.solve(problem, rng)))
-        rounded = None
-        if problem.latency.size <= LARGEST_PROGRAM and search.goes_on():
-            longest = makespan(problem, search.best)
-            rounded = search.take(Rounding(longest).solve(problem, rng))
+        if is_plain(problem):
+            return _Portfolio(self, problem, rng, search).run(built)
+        return self._refine(problem, rng, search, built)
+
+    def _refine(
+        self, problem: MappingProblem, rng: Generator, search: Incumbent[Mapping], built: list[MappingSearch]
+    ) -> MappingSearch:
+        keep_going = search.budget.keep_going
+        rounded = _rounded(problem, rng, search)
+        if rounded is not None:
             built.append(rounded)
         share = min(int(self.genetic * self.budget), search.left, 10_000)
         if share > 0 and search.goes_on():
@@ -96,7 +133,123 @@ class Auto:
         while search.goes_on():
             length *= 2
             search.take(Annealing(min(length, search.left)).improve(problem, search.result(), rng, keep_going))
+            if self.report is not None:
+                self.report(search.cost, 0.0)
         return search.result()
+
+
+def _rounded(problem: MappingProblem, rng: Generator, search: Incumbent[Mapping]) -> MappingSearch | None:
+    if problem.latency.size > LARGEST_PROGRAM or not search.goes_on():
+        return None
+    return search.take(Rounding(makespan(problem, search.best)).solve(problem, rng))
+
+
+class _Portfolio:
+    """The search of ``Auto`` for makespans of independent jobs."""
+
+    def __init__(self, auto: Auto, problem: MappingProblem, rng: Generator, search: Incumbent[Mapping]) -> None:
+        self.auto, self.problem, self.rng, self.search = auto, problem, rng, search
+        self.integers: IntegerBound | None = None
+        self.loads = min(200_000, 20 * auto.budget)  # moves of annealed loads
+
+    def run(self, built: list[MappingSearch]) -> MappingSearch:
+        search = self.search
+        starts = [] if not self.auto.seeds else built[:1]
+        if search.goes_on():
+            starts += self._placed(search.best.accelerator, self.loads)
+        starts += self._from_programs()
+        rounded = _rounded(self.problem, self.rng, search)
+        if rounded is not None:
+            starts.append(rounded)
+        self._anneal(starts)
+        found = search.result()
+        if self.integers is None:
+            return found
+        bound = self.integers.bound
+        return replace(found, bound=bound, optimal=True if found.cost <= bound * (1 + PROVEN) else None)
+
+    def _placed(self, accelerator: Ints, moves: int) -> list[MappingSearch]:
+        """Anneal loads from *accelerator*; return the best of the orders tried, if the loads allow a better one."""
+        accelerator, least = annealed_loads(self.problem, accelerator, moves, self.rng)
+        return self._best_of(ordered(self.problem, accelerator, self.rng)) if least < self.search.cost else []
+
+    def _best_of(self, mappings: Iterable[Mapping]) -> list[MappingSearch]:
+        some = list(itertools.islice(mappings, max(0, self.search.left)))
+        if not some or not self.search.goes_on():
+            return []
+        return [self.search.take(score(self.problem, stacked(some)))]
+
+    def _from_programs(self) -> list[MappingSearch]:
+        """Solve the program with integers at the best makespan; return the best of its packings."""
+        auto, search = self.auto, self.search
+        if auto.budget < PROGRAMS_FROM or self.problem.latency.size > LARGEST_PROGRAM or not search.goes_on():
+            return []
+        self.integers = integers = IntegerBound(self.problem, lower_bound(self.problem), time_limit_s=auto.slice_s)
+        self._prove()
+        if not search.goes_on():
+            return []
+        counts = integers.at(search.cost)
+        self._prove()
+        if counts is None or not search.goes_on():
+            return []
+        return self._best_of(packed(self.problem, counts))
+
+    def _prove(self) -> None:
+        """Stop at the bound."""
+        if self.integers is not None:
+            reached = max(enough(self.problem), self.integers.bound * (1 + PROVEN))
+            self.search.budget = replace(self.search.budget, reached=reached)
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.auto.report is not None:
+            self.auto.report(self.search.cost, 0.0 if self.integers is None else self.integers.bound)
+
+    def _round(self, start: MappingSearch, length: int, hot: float) -> MappingSearch:
+        budget = self.search.budget
+        moves = QueueAnnealing(min(length, self.search.left), hot=hot, reached=budget.reached)
+        found = self.search.take(moves.improve(self.problem, start, self.rng, budget.keep_going))
+        self._tell()
+        return found
+
+    def _anneal(self, starts: list[MappingSearch]) -> None:
+        search, auto = self.search, self.auto
+        length = min(auto.first_round, max(1, search.left // 4))
+        began, spent = (0.0 if auto.used is None else auto.used()), search.spent
+        for start in sorted(starts, key=lambda found: found.cost):
+            if search.goes_on():
+                self._round(start, length, hot=0.002)
+        if self.integers is not None and search.goes_on() and search.cost > self.integers.bound * (1 + ORDER_FROM):
+            self.integers.prove(order_bound(self.problem, search.cost))
+            self._prove()
+        turn = 0
+        while search.goes_on():
+            self._sharpen()
+            length = self._fitting(2 * length, began, spent)
+            if turn % 3 == 2:
+                fresh = self._placed(search.best.accelerator, 2 * self.loads)
+                start = fresh[0] if fresh else search.result()
+                hot = 0.005
+            else:
+                start, hot = search.result(), (0.0005, 0.005)[turn % 3]
+            if search.goes_on():
+                self._round(start, length, hot)
+            turn += 1
+
+    def _fitting(self, length: int, began: float, spent: int) -> int:
+        """Return how long the next round is: all that is left, if there would be no room for another of its length."""
+        left = self.search.left
+        if self.auto.used is not None:
+            now = self.auto.used()
+            pace = (self.search.spent - spent) / max(1e-9, now - began)
+            left = min(left, max(2000, int(pace * (0.98 - now))))
+        return left if left < 2 * length else length
+
+    def _sharpen(self) -> None:
+        for _ in range(SHARPENED):
+            if self.integers is None or not self.search.goes_on() or not self.integers.sharpen(self.search.cost):
+                return
+            self._prove()
 
 
 def warmed(algorithm: Algorithm, start: Mapping) -> Algorithm:

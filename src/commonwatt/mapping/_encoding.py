@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.map_file import MappingFile
 
-__all__ = ["Mapping", "check", "from_orders", "random_mappings"]
+__all__ = ["Mapping", "check", "from_orders", "random_mappings", "stacked"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,11 @@ def check(problem: MappingProblem, mapping: Mapping) -> None:
             raise InputError(f"a sub-accelerator job {j} can run on ({there})", field=f"accelerator.{j}", value=a)
     for j in np.flatnonzero(~np.isfinite(mapping.priority)).tolist():
         raise InputError("a finite number", field=f"priority.{j}", value=mapping.priority[j])
+
+
+def stacked(mappings: Sequence[Mapping]) -> Mapping:
+    """Return single mappings as one population."""
+    return Mapping(np.stack([m.accelerator for m in mappings]), np.stack([m.priority for m in mappings]))
 
 
 def from_orders(jobs: int, orders: list[list[int]]) -> Mapping:

@@ -59,6 +59,8 @@ class Job:
         Time it has its GPUs before it works when it is started again; NaN: what the scenario says.
     iterations
         Training iterations of the whole job; NaN: unknown.
+    user, qos
+        Who submitted it, and its quality of service, which may limit it; "" for none.
     """
 
     name: str
@@ -77,6 +79,8 @@ class Job:
     width: int = 0
     restart_s: float = math.nan
     iterations: float = math.nan
+    user: str = ""
+    qos: str = ""
 
     def __post_init__(self) -> None:
         for name, value in (("submit_s", self.submit_s), ("tardiness_weight", self.tardiness_weight)):
@@ -149,6 +153,9 @@ class JobArrays:
     width: tuple[int, ...] = ()  # [J] nodes it runs on, 0: as few as possible; empty: of all jobs
     restart_s: Floats = field(default_factory=lambda: np.zeros(0))  # [J] NaN: the scenario's; empty: of all jobs
     iterations: Floats = field(default_factory=lambda: np.zeros(0))  # [J] NaN: unknown; empty: of all jobs
+    user: tuple[str, ...] = ()  # [J] who submitted it; empty: unknown
+    qos: tuple[str, ...] = ()  # [J] its quality of service; empty: none has one
+    priority: Floats = field(default_factory=lambda: np.zeros(0))  # [J] factor of its QOS, 0 to 1; empty: 0
 
     @classmethod
     def of(cls, jobs: Iterable[Job], tenants: Sequence[str] = ()) -> JobArrays:
@@ -191,6 +198,8 @@ class JobArrays:
             width=tuple(job.width for job in rows) if any(job.width for job in rows) else (),
             restart_s=_known(job.restart_s for job in rows),
             iterations=_known(job.iterations for job in rows),
+            user=tuple(job.user for job in rows) if any(job.user for job in rows) else (),
+            qos=tuple(job.qos for job in rows) if any(job.qos for job in rows) else (),
         )
 
     def __len__(self) -> int:

@@ -121,6 +121,9 @@ class MapEvaluateResult(AnswerModel):
     makespan_cycles: float = quantity("end of the last job", "cycles")
     lower_bound_cycles: float = quantity("lower bound on the makespan of any mapping", "cycles")
     gap: float = quantity("makespan over lower bound, minus 1: an upper bound on the distance to the optimum")
+    optimal: bool | None = quantity(
+        "true: proven optimal, a makespan to one part in a million; null: not proven", default=None
+    )
     objective: str = quantity("objective of the mapping")
     objective_value: float = quantity(
         "value of the objective: cycles for latency, tail and completion, nJ for energy, nJ times cycles for edp, "
@@ -154,7 +157,6 @@ class MapResult(MapEvaluateResult):
     algorithm: str = quantity("search algorithm; transfer: a transferred mapping, fine-tuned or not")
     evaluations: int = quantity("mappings evaluated")
     history: tuple[MapProgress, ...] = quantity("improvements over the search")
-    optimal: bool | None = quantity("true: proven optimal; null: not proven", default=None)
     search_s: float = quantity("time of the search, including compilation", "s")
     seed: int = quantity("seed of the search")
 

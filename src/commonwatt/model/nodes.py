@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
@@ -65,6 +65,14 @@ class NodeSpec(FileModel):
         "-", None, min_length=1,
     )  # fmt: skip
     partitions: tuple[str, ...] = quantity(PARTITIONS, "-", ())
+    share: tuple[Literal["mig", "time"], ...] = quantity(
+        "ways in which its GPUs may be shared: cut by MIG, or in time; none: they are whole", "-", ()
+    )
+    platform: str | None = quantity(
+        "its GPUs are multi-core accelerators: a setting of `map` (S1 to S6), on which mapping says how fast the "
+        "networks of a service are",
+        "-", None,
+    )  # fmt: skip
 
     @model_validator(mode="before")
     @classmethod
@@ -160,6 +168,8 @@ class NodeClass:
     gpu_w: float
     states: tuple[PowerState, ...] = (OFF,)
     partitions: tuple[str, ...] = ()
+    share: tuple[str, ...] = ()
+    platform: str | None = None
 
     def admits(self, partition: str) -> bool:
         """Whether jobs of *partition*, or of one of several with commas between them, run on these nodes."""
@@ -214,7 +224,8 @@ class Cluster:
         classes: dict[NodeClass, int] = {}
         for spec in specs:
             kind = NodeClass(
-                spec.gpu_type, spec.gpus, spec.idle_w, spec.gpu_w, spec.states, tuple(sorted(set(spec.partitions)))
+                spec.gpu_type, spec.gpus, spec.idle_w, spec.gpu_w, spec.states, tuple(sorted(set(spec.partitions))),
+                tuple(sorted(set(spec.share))), spec.platform,
             )  # fmt: skip
             index = classes.setdefault(kind, len(classes))
             names += numbered(spec.name, spec.count)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from pydantic import SerializerFunctionWrapHandler, model_serializer
+
 from commonwatt.model.fields import AnswerModel, ResultModel, quantity
+from commonwatt.model.fleet_results import FleetResult
 
 __all__ = [
     "CapacityResult",
@@ -179,6 +184,16 @@ class PolicyResult(ResultModel):
     tenants: tuple[TenantResult, ...] = quantity("per tenant")
     ledger: tuple[LedgerRow, ...] = quantity("distribution of energy, cost and GPU time")
     capacity: CapacityResult | None = quantity("effect of capacity planning; null: not planned", "-", None)
+    fleet: FleetResult | None = quantity(
+        "services, fractional jobs and shared GPUs; absent: the scenario has none", "-", None
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_fleet(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        document: dict[str, Any] = handler(self)
+        if self.fleet is None:
+            document.pop("fleet", None)
+        return document
 
 
 class SimulationResult(AnswerModel):

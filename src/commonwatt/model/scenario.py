@@ -10,10 +10,14 @@ from pydantic import BeforeValidator, Field, model_validator
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.fields import FileModel, FileVersion, quantity
+from commonwatt.model.fleet import FractionalWorkload, ServiceSpec, SharingSpec
 from commonwatt.model.gpu_types import GpuTypeSpec
 from commonwatt.model.jobs import Tenant
 from commonwatt.model.live import LiveSpec
 from commonwatt.model.nodes import NodeSpecs
+from commonwatt.model.price_wait import PriceWait
+from commonwatt.model.qos import QosSpecs
+from commonwatt.model.units import DAY_S
 
 __all__ = [
     "AndreasWorkload",
@@ -23,11 +27,11 @@ __all__ = [
     "LogWorkload",
     "NodeOutage",
     "Objective",
+    "PeerName",
     "PolicyLimits",
     "PolicySpec",
     "Preemption",
     "PriceWait",
-    "RigidSolverName",
     "Rounds",
     "Scenario",
     "ScenarioJob",
@@ -41,7 +45,7 @@ LogSource = Literal["philly", "alibaba", "helios", "slurm", "swf", "csv"]
 SolverName = Literal[
     "lookahead", "local-search", "random-greedy", "exact", "fifo", "edf", "priority", "srtf", "easy", "fair-share"
 ]
-RigidSolverName = Literal["las", "gavel", "themis", "qssf", "completion"]
+PeerName = Literal["las", "gavel", "themis", "qssf", "sia", "completion"]
 Objective = Literal["max-min", "finish-time", "min-jct", "makespan", "max-sum", "fifo"]
 Knowledge = Literal["oracle", "user-limit", "predicted", "none"]
 
@@ -136,7 +140,7 @@ class LogWorkload(_FromLog):
     carry_in: bool = quantity("include jobs running at the start of the period, with their remaining time", "-", True)  # noqa: FBT003
     columns: dict[str, str] = quantity(
         "csv: the columns for job, tenant, submit_s, duration_s (or start_s and end_s), gpus, gpu_type, time_limit_s, "
-        "nodes, partition",
+        "nodes, partition, user, qos, energy_j",
         "-",
         dict,
     )
@@ -146,6 +150,10 @@ class LogWorkload(_FromLog):
         "-",
         False,  # noqa: FBT003
     )
+    fractions: Literal["whole", "share"] = quantity(
+        "jobs of a part of a GPU (alibaba) have a whole one, or share GPUs with others as `fractional` jobs do", "-",
+        "whole",
+    )  # fmt: skip
     time_limit_factor: float | None = quantity(
         "time limit of jobs without a declared one, as a multiple of their run time", "-", None, ge=1
     )
@@ -207,6 +215,8 @@ class ScenarioJob(FileModel):
     time_limit_s: float | None = quantity("declared run time", "s", None, gt=0)
     partition: str = quantity("partitions it may run in, with commas between them; empty: any", "-", "")
     restart_s: float | None = quantity("its own `restart_s`; absent: that of `preemption`", "s", None, ge=0)
+    user: str = quantity("who submits it, for limits per user of its QOS; empty: unknown", "-", "")
+    qos: str = quantity("its quality of service; empty: none", "-", "")
     iterations: float | None = quantity(
         "training iterations of the whole job, by which `gavel` with objective max-sum counts; absent: unknown",
         "-", None, gt=0,
@@ -313,43 +323,12 @@ class PolicyLimits(FileModel):
     min_run_s: float | None = quantity("time a job runs before it may be stopped or moved; null: none", "s", None, ge=0)
 
 
-class PriceWait(FileModel):
-    """Waiting for a lower price: jobs are held until they cost least, of all times at which they end in time."""
-
-    minimise: Literal["cost", "carbon"] = quantity("what a job waits to have less of", "-", "cost")
-    carbon_price_per_kg: float = quantity(
-        "what a kilogram of CO2 counts for beside the price, in this plan only", "currency/kg", 0.0, ge=0
-    )
-    may_wait_s: float = quantity(
-        "time since submission that a job without a due date may wait; 0: it does not wait", "s", 0.0, ge=0
-    )
-    margin_s: float = quantity("time before its due date by which a job that waited must end", "s", 600.0, ge=0)
-    sure: float = quantity("probability with which it does, where run times are not certain", "-", 0.9, gt=0, le=1)
-    least_saving: float = quantity(
-        "part of the cost of its energy that a job must save by waiting", "-", 0.05, ge=0, lt=1
-    )
-    delay_cost_per_h: float = quantity(
-        "what an hour of waiting counts for, for each job; above 0, a job may wait longer than "
-        "`limits.max_deliberate_wait_s` where it saves more than that",
-        "currency/h", 0.0, ge=0,
-    )  # fmt: skip
-    preempt: bool = quantity(
-        "whether jobs also pause while the price is high, where that saves more than their restart and the work since "
-        "the last snapshot cost",
-        "-",
-        False,  # noqa: FBT003
-    )
-    known_s: float | None = quantity(
-        "how far ahead prices are known; null: to the end of the series, whose last value then holds", "s", None, gt=0
-    )
-
-
 class PolicySpec(FileModel):
     """A policy to run the workload under."""
 
-    solver: SolverName | RigidSolverName = quantity(
-        "solver that places jobs; las, gavel, themis and qssf are published schedulers, which do not resize jobs, and "
-        "completion plans completion times of such jobs",
+    solver: SolverName | PeerName = quantity(
+        "solver that places jobs; las, gavel, themis and qssf are published schedulers, which do not resize jobs, sia "
+        "is one that does, and completion plans completion times of jobs of fixed size",
         "-",
     )
     name: str | None = quantity("name in the results; absent: the solver's name", "-", None)
@@ -373,6 +352,10 @@ class PolicySpec(FileModel):
     size_weight: float = quantity(
         "fair-share: weight of the size factor, the part of all GPUs a job asks for (PriorityWeightJobSize)", "-", 0.0,
         ge=0,
+    )  # fmt: skip
+    qos_weight: float = quantity(
+        "fair-share: weight of the QOS factor, a job's `qos.priority` over the highest of all (PriorityWeightQOS)", "-",
+        0.0, ge=0,
     )  # fmt: skip
     max_age_s: float = quantity("fair-share: age at which the age factor is 1 (PriorityMaxAge)", "s", 7 * 86400.0, gt=0)
     backfill_depth: int = quantity("easy, fair-share: waiting jobs looked at (bf_max_job_test)", "jobs", 1000, ge=1)
@@ -416,23 +399,42 @@ class PolicySpec(FileModel):
         ge=1,
         le=4,
     )
+    fairness_power: float = quantity(
+        "sia: power to which the goodput of a job counts: the further below 0, the more the slowest jobs; above 0, the "
+        "sum of powers is maximised",
+        "-", -0.5, ge=-4, le=4,
+    )  # fmt: skip
     queues_gpu_s: tuple[Annotated[float, Field(gt=0)], ...] = quantity(
         "las: GPU time at which a job leaves each queue for the next; the last queue has no end", "GPU-s",
         (3600.0, 36_000.0),
     )  # fmt: skip
     limits: PolicyLimits | None = quantity(
-        "limits on waiting, and on being stopped and moved, which hold for every solver; null: none", "-", None
-    )
+        "limits on waiting, and on being stopped and moved, which hold for every solver; {}: none; null: lookahead, "
+        "local-search, random-greedy and exact reserve GPUs for a job that has waited for a day, others have no limits",
+        "-", None,
+    )  # fmt: skip
 
     wait_for_price: PriceWait | None = quantity(
         "hold jobs that can wait until a lower price of electricity or less carbon, under any solver; null: none is",
         "-", None,
     )  # fmt: skip
 
+    sharing: SharingSpec | None = quantity("overrides the scenario's", "-", None)
+
     @property
     def label(self) -> str:
         """Name in the results."""
         return self.name or self.solver
+
+    @property
+    def kept_limits(self) -> PolicyLimits | None:
+        """The limits that hold: those given, else those of the solver. Published rules stay as they were published."""
+        if self.limits is not None or self.solver not in _NOBODY_STARVES:
+            return self.limits
+        return PolicyLimits(reserve_after_s=DAY_S)
+
+
+_NOBODY_STARVES = ("lookahead", "local-search", "random-greedy", "exact")
 
 
 def _default_policies() -> tuple[PolicySpec, ...]:
@@ -444,7 +446,7 @@ class Scenario(FileModel):
 
     version: FileVersion = quantity("version of this format", "-", 1)
     name: str = quantity("name of the scenario", "-", "scenario", min_length=1)
-    engine: Literal["simulated", "local", "slurm"] = quantity(
+    engine: Literal["simulated", "local", "slurm", "kubernetes"] = quantity(
         "engine of `serve`; `simulate` always uses a simulated cluster",
         "-",
         "simulated",
@@ -459,6 +461,7 @@ class Scenario(FileModel):
         dict,
     )
     tenants: tuple[Tenant, ...] = quantity("tenants with a weight other than 1", "-", ())
+    qos: QosSpecs = quantity("qualities of service: priority, and limits of the jobs that have them", "-", ())
     electricity: Electricity = quantity("price and carbon intensity of electricity", "-", Electricity)
     interval_s: float = quantity(
         "time between rescheduling points (H), besides submissions and completions", "s", 300.0, gt=0
@@ -490,6 +493,13 @@ class Scenario(FileModel):
     rounds: Rounds | None = quantity(
         "decide in rounds only, as many published schedulers do; null: at every event", "-", None
     )
+    services: tuple[ServiceSpec, ...] = quantity("inference services on the same cluster", "-", ())
+    fractional: FractionalWorkload | None = quantity(
+        "jobs of a part of a GPU on the same cluster; null: none", "-", None
+    )
+    sharing: SharingSpec | None = quantity(
+        "how GPUs may be shared by services and fractional jobs; null: the defaults, where there are any", "-", None
+    )
     policies: tuple[PolicySpec, ...] = quantity(
         "policies to compare; the first is the one under study", "-", _default_policies, min_length=1
     )
@@ -503,6 +513,7 @@ class Scenario(FileModel):
             raise ValueError(msg)
         for policy in self.policies:
             self._check_peer(policy)
+        self._check_fleet()
         brings = isinstance(self.workload, AndreasWorkload | SiaWorkload)
         if brings == bool(self.nodes):
             msg = (
@@ -513,10 +524,43 @@ class Scenario(FileModel):
             raise ValueError(msg)
         return self
 
+    @property
+    def has_fleet(self) -> bool:
+        """Whether anything else than training jobs may run."""
+        shares = isinstance(self.workload, LogWorkload) and self.workload.fractions == "share"
+        return bool(self.services) or self.fractional is not None or shares
+
+    def _check_fleet(self) -> None:
+        """Raise if services and fractional jobs do not fit what else the scenario says."""
+        names = [service.name for service in self.services]
+        if twice := [name for name in names if names.count(name) > 1]:
+            msg = f"services: got {twice[0]!r} twice, expected distinct names"
+            raise ValueError(msg)
+        if not self.has_fleet:
+            return
+        for policy in self.policies:
+            if policy.solver in get_args(PeerName):
+                msg = f"policies.{policy.label}.solver: got {policy.solver}, expected another beside services"
+                raise ValueError(msg)
+        capped = self.electricity.power_cap_w or any(p.power_cap_w for p in self.electricity.series)
+        if capped:
+            msg = "electricity.power_cap_w: expected none beside services and fractional jobs, which it does not count"
+            raise ValueError(msg)
+        if (
+            isinstance(self.workload, LogWorkload)
+            and self.workload.fractions == "share"
+            and self.fractional is not None
+        ):
+            msg = "fractional: expected none, as the workload has fractional jobs (fractions: share)"
+            raise ValueError(msg)
+
     def _check_peer(self, policy: PolicySpec) -> None:
         """Raise if a published scheduler is not defined under the rules of this scenario."""
-        if policy.solver not in get_args(RigidSolverName):
+        if policy.solver not in get_args(PeerName):
             return
+        if policy.solver == "sia" and policy.fairness_power == 0:
+            msg = f"policies.{policy.label}.fairness_power: got 0, expected another number: all goodput would be alike"
+            raise ValueError(msg)
         preemption, knowledge = policy.preemption or self.preemption, policy.knowledge or self.knowledge
         shares = policy.solver in ("gavel", "themis")
         if shares and (policy.rounds or self.rounds) is None:

@@ -198,7 +198,7 @@ def _tenants(
 def _between(one: Divided, i: int) -> tuple[LawUse, ...]:
     """Return where a tenant's share lies on a chord."""
     curves, lifted = one.market.curves, one.market.lifted
-    if curves is None or lifted is None:
+    if curves.endless:
         return ()
     low, high = curves.chords(one.shares)
     found = []
@@ -207,7 +207,11 @@ def _between(one: Divided, i: int) -> tuple[LawUse, ...]:
         if one.shares[i, c] > 0 and 1e-9 < part < 1 - 1e-9:
             found.append(
                 LawUse(
-                    core_cluster=name, from_pes=low[i, c], to_pes=high[i, c], time_part=part, lifted=bool(lifted[i, c])
+                    core_cluster=name,
+                    from_pes=low[i, c],
+                    to_pes=high[i, c],
+                    time_part=part,
+                    lifted=bool(lifted[i, c]),
                 )
             )
     return tuple(found)

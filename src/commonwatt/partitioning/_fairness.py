@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from commonwatt.model.arrays import Floats
-from commonwatt.partitioning._curves import Curves
 from commonwatt.partitioning._market import Market
 
 __all__ = ["best_weighted", "envy", "pareto_violation", "sharing_incentive_violation"]
@@ -34,10 +33,8 @@ def envy(market: Market, shares: Floats) -> float:
 
 def _by(market: Market, i: int) -> Market:
     """Return the market in which every tenant has the speedups of tenant *i*."""
-    n = len(market.budgets)
-    rows = np.full(n, i)
-    curves = None if market.curves is None else market.curves.rows(rows)
-    return replace(market, rate=market.rate[rows], parallel_fraction=market.parallel_fraction[rows], curves=curves)
+    rows = np.full(len(market.budgets), i)
+    return replace(market, rate=market.rate[rows], curves=market.curves.rows(rows))
 
 
 def pareto_violation(market: Market, shares: Floats, rounds: int = 200) -> float:
@@ -49,7 +46,7 @@ def pareto_violation(market: Market, shares: Floats, rounds: int = 200) -> float
     had = market.total(shares)
     if not (had > 0).all():
         return np.inf
-    steep = (market.rate > 0) * market.marginal(shares * (1.0 - 1e-9)) * shares
+    steep = (market.rate > 0) * market.curves.marginal(shares * (1.0 - 1e-9)) * shares
     worth = steep.sum(axis=1) / market.budgets
     factors = had / worth  # an equilibrium's own: 1 / lambda, times utility
     least = np.inf
@@ -66,36 +63,10 @@ def pareto_violation(market: Market, shares: Floats, rounds: int = 200) -> float
 def best_weighted(market: Market, factors: Floats) -> Floats:
     """Return the shares that maximise the sum of utilities times *factors* ([N]). Shape [N, C].
 
-    On each core cluster all holders have the same marginal value, found by bisection; what is left goes to the linear
-    tenant (F = 1) with the highest value.
+    On each core cluster all holders have the same marginal value, found by bisection; tenants with equal marginal
+    values divide what is left in proportion.
     """
-    if market.curves is not None:
-        return _best_by_curves(market, market.curves, factors)
-    k, f = market.rate * factors[:, None], market.parallel_fraction
-    curved = (f < 1.0) & (k > 0)
-
-    def held(value: Floats) -> Floats:
-        below = np.where(curved, 1.0 - f, 1.0)
-        return np.where(curved, np.maximum(0.0, (np.sqrt(k * f / value) - f) / below), 0.0)
-
-    linear = np.where((f >= 1.0) & (k > 0), k, 0.0)
-    dearest = linear.argmax(axis=0)
-    highest, linear_value = (k / f).max(axis=0), linear.max(axis=0)
-    high = np.log(np.where(highest > 0, highest, 1.0))
-    low = np.where(linear_value > 0, np.log(np.where(linear_value > 0, linear_value, 1.0)), high - 100.0)
-    for _ in range(100):
-        middle = (low + high) / 2
-        over = held(np.exp(middle)).sum(axis=0) > market.pe_count
-        low, high = np.where(over, middle, low), np.where(over, high, middle)
-    shares = held(np.exp(high))
-    left = np.maximum(market.pe_count - shares.sum(axis=0), 0.0)
-    columns = np.arange(len(left))
-    shares[dearest, columns] += np.where(linear_value > 0, left, 0.0)
-    return shares
-
-
-def _best_by_curves(market: Market, curves: Curves, factors: Floats) -> Floats:
-    """Do the same for any law; tenants with equal marginal values divide what is left in proportion."""
+    curves = market.curves
     scale = factors[:, None]
     high = np.where(market.usable, (scale * curves.marginal(np.zeros_like(market.rate))).max(axis=0), 1.0)
     low = high * 1e-14

@@ -11,9 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from commonwatt.model.arrays import Floats
-from commonwatt.partitioning._newton import centred, polish, system
+from commonwatt.partitioning._newton import assembled, centred, eliminate, polish, workspace
 from commonwatt.partitioning._pieces import Pieces, Point
-from commonwatt.partitioning._steps import workspace
 
 __all__ = ["follow"]
 
@@ -51,7 +50,8 @@ def follow(pieces: Pieces, *, tau: float = 10.0, limit: int = 2000) -> tuple[Poi
         depth = float(found[0][-1])
         if depth < min(_TRY_FROM, tried - 1.0) or depth < _LEAST_TAU:
             tried = depth
-            end, more, off = polish(pieces, found[1].copy(), float(np.exp(depth)), shrink=0.3, limit=60)
+            end = found[1].copy()
+            more, off = polish(pieces, end, float(np.exp(depth)), shrink=0.3, limit=60)
             if off < _GOOD or depth < _LEAST_TAU:
                 return end, taken + more, off
     return None
@@ -59,16 +59,22 @@ def follow(pieces: Pieces, *, tau: float = 10.0, limit: int = 2000) -> tuple[Poi
 
 def _correct(pieces: Pieces, spot: Floats, tangent: Floats, rounds: int) -> _Spot | None:
     """Go back to the path, at right angles to *tangent*; None if that does not work in so many *rounds*."""
-    work = workspace(len(pieces.weight), len(pieces.budgets), len(pieces.pe_count))
-    money = None
+    size, money = len(pieces.pe_count), None
+    work, matrix, right, doubled = (
+        workspace(len(pieces.weight), len(pieces.budgets), size), np.empty((size, size)), np.empty(size),
+        np.empty(size),
+    )  # fmt: skip
     for _ in range(rounds):
         tau = float(np.exp(spot[-1]))
         at = centred(pieces, np.exp(spot[:-1]), tau, money)
-        matrix, right, _ = system(pieces, at, tau, work)
+        eliminate(pieces, at, 2.0 * tau, work)
+        assembled(pieces, at, 2.0 * tau, work, matrix, doubled)
+        eliminate(pieces, at, tau, work)
+        assembled(pieces, at, tau, work, matrix, right)
         money = at.tenant[0]
         if not np.isfinite(right).all():
             return None
-        by_tau = system(pieces, at, 2.0 * tau, work)[1] - right  # linear in tau
+        by_tau = doubled - right  # linear in tau
         jacobian = np.hstack([matrix * at.prices, -by_tau[:, None]]) / pieces.pe_count[:, None]
         if np.abs(right / pieces.pe_count).max() < _ON_IT:
             return spot, at, jacobian

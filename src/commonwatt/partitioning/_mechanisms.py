@@ -25,7 +25,7 @@ def weighted_equal_speedup(market: Market) -> Floats:
     use of a core cluster get none of it (eq. 5.1 with them would be 0 whatever the shares). Where tenants use different
     core clusters their totals differ. Shape [N, C].
     """
-    curves, w, of_use = market.concave, market.budgets[:, None], market.rate > 0
+    curves, w, of_use = market.curves, market.budgets[:, None], market.rate > 0
     alone = market.speedups(np.broadcast_to(market.pe_count, market.rate.shape))
     highest = np.where(of_use, np.minimum(curves.highest(), alone) / w, np.inf).min(axis=0)
     low, high = np.zeros(len(highest)), np.where(market.usable, highest, 0.0)

@@ -130,7 +130,7 @@ class _Search:
 
     def __init__(self, market: Market, tolerance: float) -> None:
         self.market, self.tolerance = market, tolerance
-        self.bidding = market.curves is None and market.limits is None
+        self.bidding = market.curves.endless and market.limits is None
         self.best: Equilibrium | None = None
         self.rounds = self.steps = 0
         self.state: Bidding | None = None
@@ -149,14 +149,14 @@ class _Search:
     def _ways(self, limit: int, rounds: int | None) -> Iterator[tuple[Pieces, Point, list[Floats]] | None]:
         """Yield the points that ways lead to, None where one leads nowhere."""
         market = self.market
-        curves, size = market.concave, (market.pe_count, market.budgets, market.limits)
+        curves, size = market.curves, (market.pe_count, market.budgets, market.limits)
         if self.bidding:
             for number, (goal, tau, shrink) in enumerate(_FROM_BIDS):
                 few = _MORE_ROUNDS if market.rate.size > _MANY else goal
                 state = self._bid_to(min(limit, (rounds or few) if number == 0 else max(goal, self.rounds)))
                 pieces = Pieces.of(curves, *size)
                 yield self._polished(pieces, placed(pieces, state.bids, state.prices, tau), tau, shrink, limit)
-        linear = market.limits is not None and not curves.bent
+        linear = market.limits is not None and curves.straight
         for tau, shrink, unlike in _FROM_ANSWERS[: 1 if linear and market.rate.size <= _FEW_PAIRS else None]:
             pieces = Pieces.of(curves, *size, unlike)
             if shrink:
@@ -178,9 +178,8 @@ class _Search:
     ) -> tuple[Pieces, Point, list[Floats]]:  # fmt: skip
         history = [start.prices.copy()]
         most = max(1, min(limit - self.rounds - self.steps, _STEPS))
-        at, steps, _ = polish(pieces, start, tau, shrink=shrink, limit=most, history=history)
-        self.steps += steps
-        return pieces, at, history
+        self.steps += polish(pieces, start, tau, shrink=shrink, limit=most, history=history)[0]
+        return pieces, start, history
 
     def _judge(self, pieces: Pieces, at: Point, history: list[Floats]) -> None:
         """Take a point if it is the best so far; cross over to the equilibrium where rounding is left."""

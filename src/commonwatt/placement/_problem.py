@@ -109,7 +109,9 @@ class PlacementProblem:
     received: Received | None = None  # None: no job has had GPUs
     whole_s: Floats | None = None  # [C] time of the whole job, done and left; None: nothing is done
     restart_s: Floats | None = None  # [J] part of the time of every configuration but ``stay``; None: none
+    starts: Ints | None = None  # [J] how often a job was started or moved; None: unknown
     iterations: Floats | None = None  # [J] training iterations of the whole job, NaN: unknown; None: of all jobs
+    priority: Floats | None = None  # [J] factor of the job's quality of service, 0 to 1; None: 0
 
     def __len__(self) -> int:
         return len(self.due_s)
@@ -258,7 +260,10 @@ class PlacementProblem:
         return _Compiler(file).problem()
 
 
-_OF_JOBS = ("submit_s", "due_s", "weight", "tenant", "limit_s", "outcomes", "attained_gpu_s", "iterations", "restart_s")
+_OF_JOBS = (
+    "submit_s", "due_s", "weight", "tenant", "limit_s", "outcomes", "attained_gpu_s", "iterations", "restart_s",
+    "priority", "starts",
+)  # fmt: skip
 _OF_ROWS = ("klass", "width", "per_node", "time_s", "node_cost", "asked", "whole_s")
 
 
@@ -272,6 +277,7 @@ class Schedule:
     choice: Ints  # [J] a row, or POSTPONED
     nodes: Ints  # [slot_start[J]]
     reservation: Reservation | None = None  # what is kept for a job that waits
+    weighed: bool = False  # whether its moves were weighed against the energy and the time they cost
     may_have: Bools | None = None  # [C] configurations that were weighed; None: all
     capped: Bools | None = None  # [J] jobs that do not run because of the power cap; None: there is none, or none does
 

@@ -134,7 +134,7 @@ def admit(
         asked = [option.partition("=")[0] for option in file.batch.options]
         asked += [] if file.batch.cpus_per_task is None else ["--cpus-per-task"]
         warnings += [f"{option}: engine {context.config.engine} does not limit it" for option in asked]
-    if context.config.engine == "slurm" and trusted:  # nodes may see what this machine does not
+    if context.config.engine in ("slurm", "kubernetes") and trusted:  # nodes may see what this machine does not
         unseen = "does not exist on the machine of the control plane; it must exist on the nodes"
         warnings += [f"{field}: {path} {unseen}" for field, path in _missing(file)]
     if due_s is not None and due_s <= now_s:

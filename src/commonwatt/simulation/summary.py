@@ -9,12 +9,14 @@ import numpy as np
 
 from commonwatt.control.controller import Controller
 from commonwatt.control.events import Event, EventKind
+from commonwatt.control.fleet.controller import FleetController
 from commonwatt.control.ledger import Account, Ledger
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.results import CapacityResult, LedgerRow, PolicyResult, TenantResult
 from commonwatt.model.units import HOUR_S, J_PER_KWH, MICRO, NANO, plural
 from commonwatt.simulation.compose import PolicyRun
+from commonwatt.simulation.fleet import fleet_result
 from commonwatt.simulation.record import EventColumns, JobColumns, Record, SampleColumns, Segments
 from commonwatt.simulation.reference import ReferenceRuns
 from commonwatt.simulation.waiting import bounded_slowdown, finish_time_fairness, time_without_gpus_s
@@ -60,6 +62,7 @@ def record_of(run: PolicyRun, policy: str, table: JobArrays, lower_bound: float)
             decisions=len(samples.time_s),
             scheduler_s=run.scheduler_s,
             capacity=_capacity(run, samples),
+            fleet=fleet_result(controller, jobs) if isinstance(controller, FleetController) else None,
         ),
         jobs=jobs,
         segments=segments,

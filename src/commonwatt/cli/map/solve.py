@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from commonwatt.cli.compiling import compiling
-from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, say, seed_option
+from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, progress_bar, say, seed_option
 from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
@@ -36,16 +38,17 @@ OTHERS = (
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.option(
     "--algorithm", type=click.Choice(ALGORITHMS + OTHERS), default="auto", show_default=True, metavar="NAME",
-    help="auto: rules, then G#, then annealing; gsharp; heft (longest first); an order and a rule: "
+    help="auto: several starts, then annealing; gsharp; heft (longest first); an order and a rule: "
     "{fcfs,sjf,random}-{olb,met,rr,random}; exact, for about a dozen jobs; or to compare with: " + ", ".join(OTHERS[1:])
     + ".",
 )  # fmt: skip
 @click.option(
-    "--budget", type=click.IntRange(min=1), default=10_000, show_default=True, help="Most mappings to evaluate."
-)
+    "--budget", type=click.IntRange(min=1),
+    help="Most mappings to evaluate.  [default: 10000; with --time-limit: no limit]",
+)  # fmt: skip
 @click.option(
     "--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-    help="Stop after this time with the best mapping so far.  [default for exact: 60]",
+    help="Search for this long, unless the best mapping is proven optimal before.  [default for exact: 60]",
 )  # fmt: skip
 @click.option(
     "--objective", type=click.Choice(OBJECTIVES), metavar="NAME",
@@ -75,7 +78,7 @@ def solve(
     problem: Path,
     *,
     algorithm: str,
-    budget: int,
+    budget: int | None,
     time_limit: float | None,
     objective: str | None,
     start: Path | None,
@@ -99,7 +102,7 @@ def solve(
     if as_json:
         print_json(result)
     else:
-        proven = "; proven best" if result.optimal else ""
+        proven = "; proven optimal" if result.optimal else ""
         tell(
             result,
             f"{result.algorithm}: {plural(result.evaluations, 'mapping')} evaluated in {result.search_s:.3f} s{proven}",
@@ -122,7 +125,7 @@ def _check_options(
 
 
 def _solve(
-    path: Path, name: str, budget: int, time_limit: float | None, objective: str | None, start: Path | None,
+    path: Path, name: str, budget: int | None, time_limit: float | None, objective: str | None, start: Path | None,
     learnt: tuple[Path, int, str] | None, save_to: Path | None, seed: int,
 ) -> MapResult:  # fmt: skip
     from commonwatt.data.map_problem import load_map
@@ -134,14 +137,42 @@ def _solve(
     with blamed_on(path):
         algorithm = name if learnt is None else _transferred(file, *learnt)
         first = None if start is None else read_mapping(start, file)
-    with blamed_on(path if start is None else start), compiling(f"algorithm {name}") as watch:
+    with (
+        blamed_on(path if start is None else start),
+        compiling(f"algorithm {name}") as watch,
+        _shown(time_limit, file.objective, lambda: watch.elapsed_s) as report,
+    ):
         result = answer(
             file, clock=lambda: watch.elapsed_s, algorithm=algorithm, budget=budget, time_limit_s=time_limit,
-            start=first, seed=seed,
+            start=first, seed=seed, report=report,
         )  # fmt: skip
     if save_to is not None:
         _save_transfer(save_to, file, result)
     return result
+
+
+@contextmanager
+def _shown(
+    limit_s: float | None, objective: str, clock: Callable[[], float]
+) -> Iterator[Callable[[float, float], None]]:
+    """Show on standard error how much of a time limit has passed, the best mapping so far and its gap."""
+    found: list[tuple[float, float]] = []
+    if limit_s is None:
+        yield lambda *_: None
+        return
+
+    def said(*_: object) -> str:
+        if not found:
+            return ""
+        best, bound = found[-1]
+        gap = f", gap {100 * max(0.0, best / bound - 1):.3g}%" if bound > 0 else ""
+        return f"best {objective} {best:.6g}{gap}"
+
+    began_s = clock()
+    with progress_bar("map", 1, limit_s, said) as bar:
+        bar.follow(lambda: (clock() - began_s,))
+        yield lambda best, bound: found.append((best, bound))
+        bar.done()
 
 
 def _transferred(file: MapFile, path: Path, epochs: int, match: str) -> Transferred:
@@ -224,7 +255,7 @@ def tell(result: MapEvaluateResult, title: str) -> None:
         order = [job.job for job in sorted(result.jobs, key=lambda job: job.start_cycles) if job.accelerator == a]
         table.add_row(str(a), str(len(order)), f"{end:.6g}", ", ".join(map(str, order)))
     Console().print(table)
-    worth = "the best possible" if result.gap < 1e-9 else f"at most {100 * result.gap:.3g}% above the best possible"
+    worth = "proven optimal" if result.optimal else f"at most {100 * result.gap:.3g}% above the best possible"
     if result.objective != "latency":
         say(f"{result.objective}: {result.objective_value:.6g}{_UNITS[result.objective]}")
     if result.target_met is not None:

@@ -36,7 +36,10 @@ __all__ = ["End", "Processes", "RunFolder"]
 log = logging.getLogger("commonwatt.engine")
 
 _NAME = re.compile(r"[0-9]{1,18}-[0-9]{1,9}")
-_REASONS = frozenset({"command-not-found", "no-folder", "not-executable", "time-limit"})
+_REASONS = frozenset({
+    "command-not-found", "image-not-pulled", "no-folder", "not-executable", "out-of-memory", "pod-refused",
+    "time-limit",
+})  # fmt: skip
 _MOST_BYTES = 65_536
 _MOST_SPEC_BYTES = 64 << 20  # it has the job's command and environment
 
@@ -51,7 +54,7 @@ class End:
     cause: str
     ran_s: float | None = None  # by a monotonic clock
     over_limit: bool = False  # of time
-    reason: str = ""  # typed, if it is known: time-limit, command-not-found, not-executable, no-folder
+    reason: str = ""  # typed, if it is known: one of the above
 
     def timely(self, spec: RunSpec, now_s: float) -> End:
         """Return the end at a time between the start and now, whatever the clock was when it was written."""
@@ -128,7 +131,7 @@ class RunFolder:
         """Return the spec; raises ``EngineError`` if it cannot be read."""
         try:
             raw = read_json(self.path / "run.json", _MOST_SPEC_BYTES)
-            for name in ("nodes", "command", "node_names", "options"):
+            for name in ("nodes", "command", "node_names", "options", "locks"):
                 raw[name] = tuple(raw.get(name, ()))
             raw["slots"] = tuple(tuple(slots) for slots in raw["slots"])
             return RunSpec(**raw)

@@ -272,8 +272,9 @@ def _await_turn(path: str, folder: Path, signals: _Signals) -> IO[str] | None:
 
 def _run(spec: dict[str, Any], folder: Path, signals: _Signals) -> tuple[int | None, str, str]:
     """Run the command; returns its exit code, the cause in words, and a typed reason (or "")."""
-    turn = _await_turn(spec["lock"], folder, signals) if spec.get("lock") else None  # locked as long as we live
-    if signals.stop_s is not None or (turn is None and spec.get("lock")):
+    locks = [*filter(None, [spec.get("lock")]), *spec.get("locks", ())]
+    turns = [_await_turn(path, folder, signals) for path in locks]  # locked as long as we live
+    if signals.stop_s is not None or None in turns:
         return None, "stopped before it began", ""
     _take_in_orphans()
     try:

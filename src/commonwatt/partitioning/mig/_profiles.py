@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import one_of
 
-__all__ = ["COMPUTE_SLICES", "GPUS", "MEMORY_SLICES", "PLAIN", "GpuType", "Profile", "gpu_type"]
+__all__ = ["COMPUTE_SLICES", "GPUS", "MEMORY_SLICES", "PLAIN", "GpuType", "Profile", "gpu_type", "mig_types"]
 
 COMPUTE_SLICES = 7
 MEMORY_SLICES = 8
@@ -152,3 +152,8 @@ def gpu_type(name: str, field: str | None = None) -> GpuType:
     if name not in GPUS:
         raise InputError(one_of(GPUS, name), field=field, value=name)
     return GPUS[name]
+
+
+def mig_types() -> tuple[str, ...]:
+    """Return the names of the GPU types that support MIG."""
+    return tuple(GPUS)

@@ -177,9 +177,20 @@ class _Keeping:
     # -- the rest
 
     def _solved(self, reserved: Reservation | None, row: int) -> Schedule:
-        """Solve the problem around pinned jobs and what is *reserved*, which its job gets now in *row*, if any."""
+        """Solve the problem around pinned jobs and what is *reserved*, which its job gets now in *row*, if any.
+
+        Promised jobs may be moved. If the solver stops one, it decides again without them.
+        """
+        pinned, running = self.kept.pinned, self.problem.stay >= 0
+        schedule = self._around(pinned, reserved, row)
+        if (self.kept.promised & running & (schedule.choice == POSTPONED)).any():
+            schedule = self._around(pinned | self.kept.promised, reserved, row)
+        return schedule
+
+    def _around(self, pinned: Bools, reserved: Reservation | None, row: int) -> Schedule:
+        """Solve the problem around the jobs *pinned* ([J]) and what is *reserved*."""
         problem, running = self.problem, self.problem.stay >= 0
-        gone = self.kept.pinned & running & self.stops
+        gone = pinned & running & self.stops
         fixed = Schedule.unchanged(problem)
         room = _open_gpus(problem, fixed, None if row != POSTPONED else reserved)
         if reserved is not None:
