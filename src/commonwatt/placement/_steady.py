@@ -7,7 +7,11 @@ Energy and tardiness leave it open which of two jobs in time waits, and plans by
   case, where the shortest remaining time goes first);
 - orders are by cost of delay over GPU time (W. E. Smith, Naval Research Logistics Quarterly 3, 1956); running jobs come
   first by a large factor, and lose GPUs only to a job that finds no others;
-- a move or a stop is charged ``MOVE_FACTOR`` times what restart and lost work cost, as plans are estimates;
+- a move or a stop is charged ``MOVE_FACTOR`` times what restart and lost work cost, as plans are estimates; what is
+  still worth it is carried out, so that jobs come together on few nodes, and grow where they are alone;
+- jobs go to nodes that are on for as long as they run, before those with the least room;
+- jobs pay rent for GPU time, at prices at which about as many GPUs of each class are wanted as there are, so that
+  those get a class that gain most by it (L. Walras, Elements of Pure Economics, 1874), or nothing: both are tried;
 - no job starts in a configuration that takes ``POOR`` times its least run time;
 - the jobs that do not start now are charged as on one large GPU with the capacity that comes free, in order (W.
   Eastman, S. Even and I. Isaacs, Management Science 11(2), 1964). List scheduling jumps when a job moves by a second;
@@ -38,7 +42,7 @@ RUNNING_FIRST = 100.0  # how much more urgent a job must be to take the GPUs of 
 MOVE_FACTOR = 20.0
 POOR = 4.0
 CLEARING_ROUNDS = 24
-RENTS = (0.0, 1.0)
+RENTS = (0.0, 1.0)  # multiples of the clearing prices
 SOON_S, SOON = 300.0, 0.1  # a job presses if its slack is less than this, and this part of its run time
 _EXACT = 1e-9
 
