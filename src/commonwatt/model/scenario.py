@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.electricity import Electricity
+from commonwatt.model.fairness import FairnessSpec
 from commonwatt.model.fields import FileModel, FileVersion, quantity
 from commonwatt.model.fleet import FractionalWorkload, ServiceSpec, SharingSpec
 from commonwatt.model.gpu_types import GpuTypeSpec
@@ -420,6 +421,9 @@ class PolicySpec(FileModel):
     )  # fmt: skip
 
     sharing: SharingSpec | None = quantity("overrides the scenario's", "-", None)
+    fairness: FairnessSpec | None = quantity(
+        "what tenants are guaranteed, under any solver that decides about all jobs; null: nothing", "-", None
+    )
 
     @property
     def label(self) -> str:
@@ -514,6 +518,7 @@ class Scenario(FileModel):
         for policy in self.policies:
             self._check_peer(policy)
         self._check_fleet()
+        self._check_fairness()
         brings = isinstance(self.workload, AndreasWorkload | SiaWorkload)
         if brings == bool(self.nodes):
             msg = (
@@ -529,6 +534,13 @@ class Scenario(FileModel):
         """Whether anything else than training jobs may run."""
         shares = isinstance(self.workload, LogWorkload) and self.workload.fractions == "share"
         return bool(self.services) or self.fractional is not None or shares
+
+    def _check_fairness(self) -> None:
+        """Raise if tenants are guaranteed something under a scheduler that has its own idea of fairness."""
+        for policy in self.policies:
+            if policy.fairness is not None and policy.solver in get_args(PeerName):
+                msg = f"policies.{policy.label}.fairness: expected none, as {policy.solver} has its own fairness"
+                raise ValueError(msg)
 
     def _check_fleet(self) -> None:
         """Raise if services and fractional jobs do not fit what else the scenario says."""

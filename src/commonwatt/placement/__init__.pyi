@@ -1,4 +1,5 @@
 from ._answer import answer as answer
+from ._entitlement import Fairness as Fairness
 from ._exact import Exact as Exact
 from ._explain import Explainer as Explainer
 from ._local_search import LocalSearch as LocalSearch
@@ -19,6 +20,7 @@ __all__ = [
     "Background",
     "Exact",
     "Explainer",
+    "Fairness",
     "LocalSearch",
     "Lookahead",
     "PlacementProblem",
