@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from commonwatt.data.files import validate
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.scenario import Scenario
-from commonwatt.placement import POSTPONED, Fairness, PlacementProblem, Schedule, make_solver
+from commonwatt.placement import POSTPONED, PlacementProblem, Schedule, TenantFairness, make_solver
 from commonwatt.placement._entitlement import entitlements, fair_schedule, protected, water_fill
 from commonwatt.placement._objective import objective
 from commonwatt.placement.guarantees import decided
@@ -46,7 +46,7 @@ def two(a: int, b: int) -> list[dict]:
 
 def fair(p: PlacementProblem, name: str) -> Schedule:
     solver = make_solver(name, iterations=50)
-    return decided(p, solver, np.random.default_rng(0), fairness=Fairness(1.0, HOUR_S))
+    return decided(p, solver, np.random.default_rng(0), fairness=TenantFairness(1.0, HOUR_S))
 
 
 def held(p: PlacementProblem, schedule: Schedule) -> list[int]:
@@ -61,17 +61,17 @@ def held(p: PlacementProblem, schedule: Schedule) -> list[int]:
 class TestEntitlements:
     def test_backlogged_tenants_share_by_weight(self):
         p = problem(two(9, 9), gpus=6, tenants=[{"name": "a", "weight": 2}, {"name": "b"}])
-        assert entitlements(p, Fairness(1.0, HOUR_S)).tolist() == pytest.approx([4, 2])
+        assert entitlements(p, TenantFairness(1.0, HOUR_S)).tolist() == pytest.approx([4, 2])
 
     def test_what_one_does_not_ask_for_is_the_others(self):
-        assert entitlements(problem(two(1, 9), gpus=6), Fairness(1.0, HOUR_S)).tolist() == pytest.approx([1, 5])
+        assert entitlements(problem(two(1, 9), gpus=6), TenantFairness(1.0, HOUR_S)).tolist() == pytest.approx([1, 5])
 
     def test_past_use_counts_as_gpus_over_the_half_life(self):
         # 1 GPU for ever decays to half-life / ln 2 GPU-seconds: a has used 2 GPUs on average, b none
         used = 2 * HOUR_S / np.log(2)
         p = problem(two(9, 9), gpus=6, tenants=[{"name": "a", "usage_gpu_s": used}, {"name": "b"}])
-        assert entitlements(p, Fairness(1.0, HOUR_S)).tolist() == pytest.approx([2, 4])
-        assert entitlements(p, Fairness(1.0, HOUR_S, memory=0.0)).tolist() == pytest.approx([3, 3])
+        assert entitlements(p, TenantFairness(1.0, HOUR_S)).tolist() == pytest.approx([2, 4])
+        assert entitlements(p, TenantFairness(1.0, HOUR_S, memory=0.0)).tolist() == pytest.approx([3, 3])
 
     @pytest.mark.parametrize("phi", [0.0, 0.3, 0.7, 1.0])
     def test_one_quantum_without_a_past_is_etf(self, phi):
@@ -80,7 +80,7 @@ class TestEntitlements:
         p = problem(jobs, gpus=50)
         # busy power of a GPU is what a tenant's energy is counted by
         etf = Etf(phi).slices(QuantumProblem.make(50, [1, 1], [50, 200]))
-        assert np.abs(entitlements(p, Fairness(phi, HOUR_S)) - etf).max() <= 1
+        assert np.abs(entitlements(p, TenantFairness(phi, HOUR_S)) - etf).max() <= 1
 
     @given(
         st.integers(1, 40),
@@ -155,7 +155,7 @@ def test_any_fair_schedule_fits_and_no_protected_job_waits_for_another(drawn, ph
             made["current"] = {"nodes": ["n"], "gpus": g, "remaining_s": 700.0}
     p = problem(jobs)
     exact = make_solver("exact", time_limit_s=10.0)
-    fairness = Fairness(phi, HOUR_S)
+    fairness = TenantFairness(phi, HOUR_S)
     schedule = fair_schedule(p, fairness, lambda part: exact.solve(part, np.random.default_rng(0)).best)
     assert (schedule.free_gpus(p) >= 0).all()
     objective(p, schedule)  # raises if a job is not where it says

@@ -9,7 +9,7 @@ import numpy as np
 
 from commonwatt.model.scenario import PeerName, PolicyLimits, PolicySpec, PriceWait
 from commonwatt.optimize import KeepGoing, always
-from commonwatt.placement import Fairness, PlacementProblem, Schedule, make_solver
+from commonwatt.placement import PlacementProblem, Schedule, TenantFairness, make_solver
 from commonwatt.placement.guarantees import decided
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Policy:
     limits: PolicyLimits | None = None
     wait_for_price: PriceWait | None = None
     by_service: bool = False  # whether it goes by what jobs have received
-    fairness: Fairness | None = None  # None: tenants are guaranteed nothing
+    fairness: TenantFairness | None = None  # None: tenants are guaranteed nothing
 
     @classmethod
     def of(cls, spec: PolicySpec) -> Policy:
@@ -44,7 +44,7 @@ class Policy:
         by_service = spec.solver in get_args(PeerName)
         fairness = None
         if spec.fairness is not None:
-            fairness = Fairness(spec.fairness.phi, spec.half_life_s, spec.fairness.memory)
+            fairness = TenantFairness(spec.fairness.phi, spec.half_life_s, spec.fairness.memory)
         return cls(
             spec.label, solver, spec.idle_power == "sunk", spec.kept_limits, spec.wait_for_price, by_service, fairness
         )

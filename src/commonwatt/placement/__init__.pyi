@@ -1,5 +1,5 @@
 from ._answer import answer as answer
-from ._entitlement import Fairness as Fairness
+from ._entitlement import TenantFairness as TenantFairness
 from ._exact import Exact as Exact
 from ._explain import Explainer as Explainer
 from ._local_search import LocalSearch as LocalSearch
@@ -20,13 +20,13 @@ __all__ = [
     "Background",
     "Exact",
     "Explainer",
-    "Fairness",
     "LocalSearch",
     "Lookahead",
     "PlacementProblem",
     "PlacementSolver",
     "RandomGreedy",
     "Schedule",
+    "TenantFairness",
     "answer",
     "lower_bound",
     "make_solver",

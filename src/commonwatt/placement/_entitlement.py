@@ -26,13 +26,13 @@ from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.optimize import ranked
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
 
-__all__ = ["Fairness", "entitlements", "fair_schedule", "protected", "water_fill"]
+__all__ = ["TenantFairness", "entitlements", "fair_schedule", "protected", "water_fill"]
 
 HALVINGS = 200
 
 
 @dataclass(frozen=True)
-class Fairness:
+class TenantFairness:
     """What is guaranteed.
 
     Attributes
@@ -69,7 +69,7 @@ def water_fill(total: float, rates: Floats, limits: Floats, before: Floats) -> F
     return np.clip(low * rates - before, 0.0, limits)
 
 
-def entitlements(problem: PlacementProblem, fairness: Fairness) -> Floats:
+def entitlements(problem: PlacementProblem, fairness: TenantFairness) -> Floats:
     """Return the GPUs each tenant is entitled to now. Shape [T]."""
     tenants = len(problem.tenant_names)
     demand = np.bincount(problem.tenant, weights=_asked(problem), minlength=tenants).astype(float)
@@ -124,7 +124,7 @@ def protected(problem: PlacementProblem, entitled: Floats) -> Bools:
 
 
 def fair_schedule(
-    problem: PlacementProblem, fairness: Fairness, solve: Callable[[PlacementProblem], Schedule]
+    problem: PlacementProblem, fairness: TenantFairness, solve: Callable[[PlacementProblem], Schedule]
 ) -> Schedule:
     """Return a schedule in which jobs within their tenant's entitlement come first; *solve* decides in each step.
 

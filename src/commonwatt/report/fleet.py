@@ -29,7 +29,7 @@ WORTH: tuple[tuple[str, str, Callable[[PolicyResult], float | None]], ...] = (
 )
 """What a decision may be worth: name, unit, and the number of a policy."""
 
-_TITLES = ("Window\nenergy", "Late\nrequests", "In time", "Shared\nGPUs", "Fraction\nwait", "Stretch", "Cuts", "Stops")
+_TITLES = ("Their\nenergy", "Late\nrequests", "In time", "Shared\nGPUs", "Fraction\nwait", "Stretch", "Cuts", "Stops")
 
 
 def has_fleet(result: SimulationResult) -> bool:
@@ -50,7 +50,8 @@ def fleet_table(result: SimulationResult) -> Table:
     from rich.text import Text
 
     caption = (
-        "In time: share of the time in which the promised quantile of requests was, worst service. Shared GPUs: mean. "
+        "Their energy: of services and fractional jobs. In time: share of the time in which the promised quantile of "
+        "requests was, worst service. Shared GPUs: hours that training jobs did not have. "
         "Stretch: of fractional jobs, submission to end over run time as requested. Cuts: of GPUs by MIG. Stops: of "
         "jobs, to make room for services."
     )
@@ -61,7 +62,7 @@ def fleet_table(result: SimulationResult) -> Table:
     for title in _TITLES:
         shown.add_column(title, justify="right", overflow="fold")
     policies = [policy for policy in result.policies if policy.fleet is not None]
-    energies = fmt.column(fmt.energy, [policy.window_energy_kwh for policy in policies])
+    energies = fmt.column(fmt.energy, [_energy_kwh(policy.fleet) for policy in policies if policy.fleet is not None])
     for policy, energy in zip(policies, energies, strict=True):
         style = "bold" if policy is result.policies[0] else ""
         shown.add_row(*(Text(cell, style=style) for cell in (policy.policy, energy, *_numbers(policy))))
@@ -189,6 +190,10 @@ def _share(value: float | None) -> Cell:
 
 def _percent(value: float | None) -> float | None:
     return None if value is None else 100 * value
+
+
+def _energy_kwh(fleet: FleetResult) -> float:
+    return sum(service.energy_kwh for service in fleet.services) + (_fractional(fleet, "energy_kwh") or 0.0)
 
 
 def _gpu_hours(fleet: FleetResult) -> float:
