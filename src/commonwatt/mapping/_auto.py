@@ -119,6 +119,10 @@ class Auto:
         self, problem: MappingProblem, rng: Generator, search: Incumbent[Mapping], built: list[MappingSearch]
     ) -> MappingSearch:
         keep_going = search.budget.keep_going
+        if self.seeds and self.budget < PROGRAMS_FROM:  # a decision in milliseconds
+            if search.goes_on():
+                search.take(Annealing(search.left, hot=0.001).improve(problem, search.result(), rng, keep_going))
+            return search.result()
         rounded = _rounded(problem, rng, search)
         if rounded is not None:
             built.append(rounded)
@@ -158,7 +162,7 @@ class _Portfolio:
         if search.goes_on():
             starts += self._placed(search.best.accelerator, self.loads)
         starts += self._from_programs()
-        rounded = _rounded(self.problem, self.rng, search)
+        rounded = _rounded(self.problem, self.rng, search) if self.auto.budget >= PROGRAMS_FROM else None
         if rounded is not None:
             starts.append(rounded)
         self._anneal(starts)

@@ -106,7 +106,8 @@ class CapacityResult(ResultModel):
 
     policy: str = quantity("capacity policy")
     forecaster: str | None = quantity("predictor or model file; null: none needed")
-    target: float | None = quantity("promised share of instants; null: no promise")
+    target: float | None = quantity("promised share, or GPU hours of waiting a day; null: no promise")
+    promise_of: str | None = quantity("instants, jobs, delay_s or delayed_gpu_h; null: no promise")
     plans: int = quantity("plans made")
     slots_served: float = quantity("share of plans at which enough GPUs were on for the demand")
     fallback_plans: int = quantity("plans that kept all nodes on because no promise was possible")
@@ -117,6 +118,9 @@ class CapacityResult(ResultModel):
     jobs_delayed: int = quantity("jobs that waited for nodes to wake")
     mean_delay_s: float | None = quantity("mean delay of these jobs; null: none", "s")
     wakes: int = quantity("number of wakes of nodes")
+    jobs_served: float | None = quantity("share of started jobs that waited for no node to wake; null: none started")
+    p95_delay_s: float | None = quantity("delay that 95% of started jobs did not exceed; null: none started", "s")
+    p99_delay_s: float | None = quantity("delay that 99% of started jobs did not exceed; null: none started", "s")
 
 
 class FinishTimeFairness(ResultModel):

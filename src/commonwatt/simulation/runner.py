@@ -123,6 +123,7 @@ _ADDED: dict[str, object] = {
     "queues_gpu_s": [3600.0, 36000.0], "restart_s": None, "iterations": None, "tail_power": 1.5, "slowdown_price": 0.0,
     "qos_weight": 0.0, "user": "", "fairness_power": -0.5,
     "services": [], "fractional": None, "sharing": None, "share": [], "platform": None, "fractions": "whole",
+    "fairness": None,
 }  # fmt: skip
 """Fields added since 0.1.0 with their defaults: where they have these, the digest is that of a file without them."""
 
