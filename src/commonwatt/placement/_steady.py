@@ -103,7 +103,7 @@ def _clearing_prices(problem: PlacementProblem, c: Candidate, effort: Records) -
     Every job wants the configuration with the least of energy, delay, tardiness and rent. Prices rise where more GPUs
     are wanted than there are, and fall to 0 where some are left over (tatonnement, with steps that become shorter).
     """
-    room = np.bincount(problem.node_class, weights=problem.node_gpus, minlength=len(problem.class_gpus))
+    room: Floats = np.bincount(problem.node_class, problem.node_gpus, len(problem.class_gpus)).astype(np.float64)
     spent, gpus = effort["busy_cost"] + effort["share_cost"], c.rows["width"] * c.rows["per_node"]
     step = float(spent.sum()) / max(float((gpus * c.rows["time_s"]).sum()), _EXACT)
     rounds = max(LEAST_ROUNDS, min(CLEARING_ROUNDS, CLEARING_JOBS // len(c.jobs)))
