@@ -27,6 +27,7 @@ from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerErro
 from commonwatt.engines.kubernetes.engine import KubernetesEngine
 from commonwatt.engines.kubernetes.settings import GPU, KubernetesSettings
 from commonwatt.engines.run_spec import JobWork
+from commonwatt.model.errors import EngineDownError
 from commonwatt.model.nodes import Cluster, NodeSpec
 
 SPACE = "scale"
@@ -107,7 +108,10 @@ def main() -> None:
         engine = KubernetesEngine(
             Cluster.of(specs), Path(state), lambda _: JobWork(("true",)), api, settings=settings
         )  # fmt: skip
-        usable = int(engine.nodes().usable_gpus.sum())
+        while True:
+            with suppress(EngineDownError):  # it has not listed all yet
+                usable = int(engine.nodes().usable_gpus.sum())
+                break
         found = {
             "nodes": a.nodes,
             "pods": a.pods,

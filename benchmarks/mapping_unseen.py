@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from benchmarks.mapping_cases import BATCHES, PUBLISHED, SETTINGS, case, published
+from benchmarks.mapping_cases import BATCHES, PUBLISHED, case, published
 from commonwatt.mapping import ALGORITHMS, Mapping, MappingProblem, costs_of
 from commonwatt.mapping._auto import Auto
 from commonwatt.mapping._integer_bound import sharp_bound

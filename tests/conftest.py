@@ -76,3 +76,25 @@ def chromium():
         browser = playwright.chromium.launch(executable_path=path, headless=True, args=FLAGS)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def running_kubernetes(tmp_path_factory):
+    """One Kubernetes for all tests of a process: it takes 10 s to start."""
+    from tests.engines.kubernetes.site import KubernetesSite, missing
+
+    if reason := missing():
+        lacking("kubernetes", reason)
+    site = KubernetesSite(tmp_path_factory.mktemp("kubernetes"))
+    try:
+        site.start()
+        yield site
+    finally:
+        site.stop()
+
+
+@pytest.fixture
+def kube(running_kubernetes):
+    """That Kubernetes, put in order afterwards."""
+    yield running_kubernetes
+    running_kubernetes.settle()

@@ -26,7 +26,6 @@ from tests.controlplane.chaos import (
     until_all_end,
     witness,
 )
-from tests.engines.kubernetes.conftest import kube, running_kubernetes  # noqa: F401
 from tests.engines.kubernetes.site import until
 
 pytestmark = pytest.mark.long
@@ -49,7 +48,7 @@ def config_over(site, folder, **changed):
 
 
 @pytest.fixture
-def plane(kube, tmp_path):  # noqa: F811
+def plane(kube, tmp_path):
     path = config_over(kube, tmp_path)
     store = store_of(path)
     for name in "ab":
@@ -57,7 +56,7 @@ def plane(kube, tmp_path):  # noqa: F811
     return path, store
 
 
-def test_jobs_end_exactly_once_though_the_controller_and_the_api_server_are_killed(plane, kube, tmp_path):  # noqa: F811
+def test_jobs_end_exactly_once_though_the_controller_and_the_api_server_are_killed(plane, kube, tmp_path):
     path, store = plane
     jobs = stream(path, store, tmp_path, 4, seed=1, longest_s=3.0)
     with running(path):
@@ -76,7 +75,7 @@ def test_jobs_end_exactly_once_though_the_controller_and_the_api_server_are_kill
     assert problems(store, tmp_path, jobs) == []
 
 
-def test_check_says_what_is_there_and_what_is_wrong(plane, kube, tmp_path):  # noqa: F811
+def test_check_says_what_is_there_and_what_is_wrong(plane, kube, tmp_path):
     path, _ = plane
     lines = {line["what"]: line for line in console.run("check", path, "--json").document["checks"]}
     assert {lines[what]["verdict"] for what in ("engine", "rights", "nodes", "pods")} == {"ok"}
@@ -96,7 +95,7 @@ def test_check_says_what_is_there_and_what_is_wrong(plane, kube, tmp_path):  # n
 
 
 @pytest.mark.skipif("COMMONWATT_ROUNDS" not in os.environ, reason="takes its time: COMMONWATT_ROUNDS=100")
-def test_jobs_end_exactly_once_however_often_parts_of_kubernetes_are_killed(plane, kube, tmp_path):  # noqa: F811
+def test_jobs_end_exactly_once_however_often_parts_of_kubernetes_are_killed(plane, kube, tmp_path):
     path, store = plane
     rng = np.random.default_rng(ROUNDS)
     jobs = []
@@ -122,7 +121,7 @@ def test_jobs_end_exactly_once_however_often_parts_of_kubernetes_are_killed(plan
     assert problems(store, tmp_path, jobs) == []
 
 
-def test_a_job_of_a_dead_node_goes_on_elsewhere_from_its_snapshot(plane, kube, tmp_path):  # noqa: F811
+def test_a_job_of_a_dead_node_goes_on_elsewhere_from_its_snapshot(plane, kube, tmp_path):
     path, store = plane
     job = store.submit("a", witness("long", tmp_path, 6.0, epochs=12, gpus=2), time.time())[0].id
     with running(path):
@@ -136,7 +135,7 @@ def test_a_job_of_a_dead_node_goes_on_elsewhere_from_its_snapshot(plane, kube, t
     assert problems(store, tmp_path, [job]) == []
 
 
-def test_a_deleted_pod_is_an_interruption_or_the_end_as_configured(kube, tmp_path):  # noqa: F811
+def test_a_deleted_pod_is_an_interruption_or_the_end_as_configured(kube, tmp_path):
     path = config_over(kube, tmp_path, on_delete="cancelled")
     store = store_of(path)
     store.add_tenant("a", 1.0, 0.0)

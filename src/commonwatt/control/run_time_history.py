@@ -65,8 +65,9 @@ class RunTimeHistory:
         outcomes_s = believed.outcomes(np.array([age_s]), OUTCOMES)[0]
         if math.isfinite(job.limit_s):
             outcomes_s = np.minimum(outcomes_s, max(job.limit_s, 1.1 * age_s))
-        time_s, alike = float(outcomes_s.mean()), "name" if own else "tenant"
-        return ExpectedRunTime(time_s, own or of_tenant, alike, tuple(outcomes_s.tolist()))
+        return ExpectedRunTime(
+            float(outcomes_s.mean()), own or of_tenant, "name" if own else "tenant", tuple(outcomes_s.tolist())
+        )
 
 
 def _series(job: JobFeatures) -> tuple[str, str, str]:

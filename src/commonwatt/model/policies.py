@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from commonwatt.model.capacity import CapacitySpec
+from commonwatt.model.fairness import FairnessSpec
 from commonwatt.model.fields import FileModel, quantity
 from commonwatt.model.fleet import SharingSpec
 from commonwatt.model.units import DAY_S
@@ -206,6 +207,9 @@ class PolicySpec(FileModel):
     )  # fmt: skip
 
     sharing: SharingSpec | None = quantity("overrides the scenario's", "-", None)
+    fairness: FairnessSpec | None = quantity(
+        "what tenants are guaranteed, under any solver that decides about all jobs; null: nothing", "-", None
+    )
 
     @property
     def label(self) -> str:

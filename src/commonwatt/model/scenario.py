@@ -355,6 +355,7 @@ class Scenario(FileModel):
         for policy in self.policies:
             self._check_peer(policy)
         self._check_fleet()
+        self._check_fairness()
         brings = isinstance(self.workload, AndreasWorkload | SiaWorkload)
         if brings == bool(self.nodes):
             msg = (
@@ -370,6 +371,13 @@ class Scenario(FileModel):
         """Whether anything else than training jobs may run."""
         shares = isinstance(self.workload, LogWorkload) and self.workload.fractions == "share"
         return bool(self.services) or self.fractional is not None or shares
+
+    def _check_fairness(self) -> None:
+        """Raise if tenants are guaranteed something under a scheduler that has its own idea of fairness."""
+        for policy in self.policies:
+            if policy.fairness is not None and policy.solver in get_args(PeerName):
+                msg = f"policies.{policy.label}.fairness: expected none, as {policy.solver} has its own fairness"
+                raise ValueError(msg)
 
     def _check_fleet(self) -> None:
         """Raise if services and fractional jobs do not fit what else the scenario says."""

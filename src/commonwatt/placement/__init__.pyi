@@ -1,4 +1,5 @@
 from ._answer import answer as answer
+from ._entitlement import TenantFairness as TenantFairness
 from ._exact import Exact as Exact
 from ._explain import Explainer as Explainer
 from ._local_search import LocalSearch as LocalSearch
@@ -25,6 +26,7 @@ __all__ = [
     "PlacementSolver",
     "RandomGreedy",
     "Schedule",
+    "TenantFairness",
     "answer",
     "lower_bound",
     "make_solver",

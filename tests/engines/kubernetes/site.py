@@ -82,8 +82,10 @@ class KubernetesSite:
     """A cluster; what it is made of can be killed and started again."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.cluster = folder, folder / "cluster"
+        self.folder, self.cluster, self.admin = folder, folder / "cluster", None
         self._shaken = False  # a part of it was killed
+
+    def start(self) -> None:
         self._tool("--bin", str(unpacked()), "--nodes", str(NODES), "--gpus", str(GPUS))
         self.admin = self.api("admin")
         for document in (*documents("namespace.yaml"), *documents("rbac.yaml")):
@@ -166,17 +168,17 @@ class KubernetesSite:
         meta = pod["metadata"]
         self.admin.delete(path_of("pods", meta["namespace"], meta["name"]), meta["uid"], grace_s)
 
-    def run(self, name: str, node: str | None, gpus: int = 1, *, namespace: str = "default", **more) -> dict:
+    def run(self, name: str, node: str | None, gpus: int = 1, *, command=("sleep", "600"), **more) -> dict:
         """Start a pod of somebody else: on *node*, or wherever the scheduler of Kubernetes places it."""
         container = {
-            "name": "main", "image": "none", "command": ["sleep", "600"],
+            "name": "main", "image": "none", "command": list(command),
             "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
         }  # fmt: skip
         spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container], **more}
         if node is not None:
             spec["nodeName"] = node
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-        return self.admin.create(path_of("pods", namespace), body)
+        return self.admin.create(path_of("pods", "default"), body)
 
     def settle(self) -> None:
         """Everything as after the start: all parts up, no pods, all nodes ready, neither cordoned nor tainted."""
@@ -211,7 +213,8 @@ class KubernetesSite:
             return False
 
     def stop(self) -> None:
-        self.admin.close()
+        if self.admin is not None:
+            self.admin.close()
         self._tool("--stop")
         for pod in (self.cluster / "kubelet" / "pods").glob("*/shim.json"):
             held = json.loads(pod.read_text())

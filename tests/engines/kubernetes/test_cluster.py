@@ -72,15 +72,21 @@ def begun(engine, handle):
 def test_what_others_have_is_not_ours_until_it_is_gone(engine_on, kube):
     engine = engine_on()
     assert usable(engine) == [2, 2]
-    other = kube.run("other", "gpu-0", 2, terminationGracePeriodSeconds=3)
+    deaf = ("sh", "-c", "trap '' TERM; while :; do sleep 0.1; done")
+    other = kube.run("other", "gpu-0", 2, command=deaf, terminationGracePeriodSeconds=2)
     kube.run("placed-by-kubernetes", None, 1)
     until(lambda: usable(engine) == [0, 1])
     assert engine.nodes().in_use.tolist() == [True, True]
     with pytest.raises(EngineError, match="has 0 GPUs free"):
         engine.apply([Start(0, "short", (0,), 1)])
+    uid = other["metadata"]["uid"]
+    until(lambda: engine.informer.look(engine._pods)[uid].phase == "Running")
     kube.remove(other)
+    until(lambda: engine.informer.look(engine._pods)[uid].deleting)
+    assert usable(engine) == [0, 1]  # it is terminating, and still has its GPUs
     until(lambda: usable(engine) == [2, 1])
-    assert not any(pod["metadata"]["name"] == "other" for pod in kube.pods())
+    left = engine.informer.look(engine._pods).get(uid)
+    assert left is None or left.over
 
 
 def test_a_pod_the_kubelet_refuses_is_an_interruption_that_is_not_the_jobs_fault(engine_on, kube, monkeypatch):

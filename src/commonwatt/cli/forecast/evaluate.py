@@ -129,11 +129,11 @@ def _show(result: ForecastEvaluateResult) -> None:
         )  # fmt: skip
     Console().print(table)
     promise = result.promise
-    for row in result.steps if len(result.steps) > 1 else ():
-        plain = _number(row.pinball_of_last_value)
+    for step in result.steps if len(result.steps) > 1 else ():
+        plain = _number(step.pinball_of_last_value)
         click.echo(
-            f"{row.ahead_s:>6g} s    pinball {_number(row.pinball)} GPUs (last value {plain}), "
-            f"{measured(promise.of, row.achieved)} with {_number(row.mean_gpus_on)} GPUs on"
+            f"{step.ahead_s:>6g} s    pinball {_number(step.pinball)} GPUs (last value {plain}), "
+            f"{measured(promise.of, step.achieved)} with {_number(step.mean_gpus_on)} GPUs on"
         )
     instants = plural(result.test_values, "instant")
     click.echo(f"CRPS        {_number(result.crps)} GPUs, {instants}, {result.unknown:,} unknown")
