@@ -8,7 +8,7 @@ seeds that nothing was tuned on (``--seed``). ``--cases shared`` takes the 180 r
 - The published search: on shared cases its rows where it has any, on unseen ones a replica of it from the notes of the
   reference data (10,500 evaluations): 100 children of the best tenth by weight of fitness, five elites, mutation 0.05,
   crossovers that do half of what they should. ``--check`` compares the replica with the published rows.
-- Peers (``--peers``, of the extra ``search`` and of OR-tools, where installed): nevergrad's DE and discrete 1+1 at
+- Peers (``--peers``, of the extra ``search`` and of OR-tools: ``pip install ortools``): nevergrad's DE and discrete 1+1 at
   1,000 evaluations and CP-SAT on the assignment of jobs alone, which it can state exactly: where it puts them, longest
   first, as one mapping, in the same seconds on one thread.
 
@@ -126,7 +126,7 @@ def auto(problem: MappingProblem, seconds: float, seed: int = 0) -> tuple[float,
 
 def by_cp_sat(problem: MappingProblem, seconds: float) -> float:
     """Makespan of the assignment with the least largest load that CP-SAT finds, longest first."""
-    from ortools.sat.python import cp_model  # type: ignore[import-untyped, unused-ignore]
+    from ortools.sat.python import cp_model
 
     model, jobs, places = cp_model.CpModel(), len(problem), problem.accelerators
     latency = np.ceil(problem.latency).astype(np.int64)
