@@ -32,7 +32,6 @@ if TYPE_CHECKING:
         Sweep,
         TimeslicePlan,
     )
-    from commonwatt.planning.series import LoadedSeries
     from commonwatt.model.demand import DemandSeries
     from commonwatt.model.map_file import MapFile
     from commonwatt.model.mig_file import MigFile
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from commonwatt.model.scenario import Scenario
     from commonwatt.model.study_file import StudyFile
     from commonwatt.model.timeslice_file import PlanFile
+    from commonwatt.planning.series import LoadedSeries
     from commonwatt.simulation.runner import Backend, Listener
     from commonwatt.studies.run import Following
 

@@ -363,3 +363,36 @@ def test_any_value_anywhere(path, value, tmp_path_factory):
     else:
         assert done.code == 0
         assert done.document["lower_bound_cycles"] <= done.document["makespan_cycles"]
+
+
+def test_a_stream_of_batches_by_schedule_files(tmp_path):
+    """Each schedule is read by ``evaluate``, and by ``map --after``; times go on."""
+    batch = str(EXAMPLE)
+    first, second = str(tmp_path / "first.json"), str(tmp_path / "second.json")
+    made = run("map", batch, "--budget", "300", "--schedule", first, "--json").document
+    assert run("map", "evaluate", batch, first, "--json").document["makespan_cycles"] == made["makespan_cycles"]
+    go_on = ("--after", first, "--at", "5000")
+    made = run("map", batch, *go_on, "--budget", "300", "--schedule", second, "--json").document
+    scored = run("map", "evaluate", batch, second, *go_on, "--json").document
+    assert scored["makespan_cycles"] == made["makespan_cycles"]
+    written = json.loads(Path(second).read_text())
+    assert written["begin_cycles"] == 5000.0
+    assert written["end_cycles"] == 5000.0 + made["makespan_cycles"]
+    for wrong, message in (
+        (("--after", first), "expected --at beside it"),
+        (("--at", "3"), "expected --after beside it"),
+        (("--after", second, "--at", "3"), "expected 5000 or more"),
+        (("--after", batch, "--at", "3"), "expected this field to be given"),
+    ):
+        done = run("map", batch, *wrong)
+        assert (done.code, done.out) == (2, "")
+        assert message in done.err
+
+
+def test_a_time_limit_decides_alone():
+    """More than the default budget is spent, and the bar says how near it is."""
+    batch = str(EXAMPLE)
+    done = run("map", batch, "--time-limit", "1", "--json")
+    assert done.document["evaluations"] > 10_000 or done.document["optimal"]
+    capped = run("map", batch, "--time-limit", "60", "--budget", "200", "--json").document
+    assert capped["evaluations"] <= 200

@@ -145,7 +145,13 @@ def test_a_gang_among_small_jobs_starts_as_soon_as_what_ran_has_ended(solver, pr
 
 @pytest.mark.parametrize("solver", ["lookahead", "random-greedy", "fifo", "srtf"])
 def test_without_a_reservation_it_waits_for_the_last_of_them(solver):
-    assert waits_s(controlled(hourly(40), solver, None, preempt=False))["gang"] > 35 * 3600
+    assert waits_s(controlled(hourly(40), solver, PolicyLimits(), preempt=False))["gang"] > 35 * 3600
+
+
+@pytest.mark.parametrize(("solver", "keeps"), [("lookahead", True), ("random-greedy", True), ("srtf", False)])
+def test_who_says_nothing_of_limits_has_a_reservation_after_a_day_but_for_published_rules(solver, keeps):
+    wait_s = waits_s(controlled(hourly(40), solver, None, preempt=False))["gang"]
+    assert (wait_s <= 24 * 3600 + H_S + 2.3 * 3600) == keeps
 
 
 @pytest.mark.slow

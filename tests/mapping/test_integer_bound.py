@@ -156,7 +156,7 @@ def test_packings_are_mappings_of_the_program():
 
 
 def test_a_program_that_is_too_large_is_left_out():
-    problem = MappingProblem(rng().random((1700, 2)) + 0.5, np.zeros((1700, 2)), 1.0)
+    problem = MappingProblem(rng().random((600, 2)) + 0.5, np.zeros((600, 2)), 1.0)
     integers = IntegerBound(problem, 5.0)
     assert integers.at(1000.0) is None
     assert not integers.sharpen(1000.0)
@@ -179,7 +179,7 @@ def test_moves_on_queues_count_as_the_evaluator_does(case, seed):
     t, drawn, jobs = table_of(problem), rng(seed), len(problem)
     orders = literal.queues(problem, mapping)
     first = np.cumsum([0, *map(len, orders)])
-    q = _filled(t, np.array([j for order in orders for j in order], dtype=np.int64), first)
+    q = _filled(t, np.array([j for order in orders for j in order], dtype=np.int64), first, np.zeros(jobs, bool))
     _count(t, q)
     worth = makespan(problem, mapping)
     for _ in range(10):
@@ -220,6 +220,10 @@ def test_what_is_plain():
     fixed = np.array([-1, -1])
     assert is_plain(problem.with_goal(Goal(), fixed, np.array([np.nan, np.nan])))
     assert not is_plain(problem.with_goal(Goal(), fixed, np.array([np.nan, 1.0])))
+    assert not is_plain(problem.with_goal(Goal(), fixed, np.array([np.nan, -1.0])))
+    assert is_plain(problem.with_goal(Goal(), np.array([-1, 0]), np.array([np.nan, -1.0])))
+    assert not is_plain(problem.with_goal(Goal(), np.array([0, 0]), np.array([-2.0, -1.0])))
+    assert not is_plain(problem.with_goal(Goal(targets=np.ones(1))))
 
 
 def test_auto_stops_at_the_bound_and_says_so():

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from commonwatt.model.errors import InputError, SolverError
 from commonwatt.model.partition_file import LawSpec
-from commonwatt.partitioning import _mechanisms as m
+from commonwatt.partitioning import _comparison as m
+from commonwatt.partitioning._comparison import envy, pareto_violation, sharing_incentive_violation
 from commonwatt.partitioning._envelope import law_of, shape_of
 from commonwatt.partitioning._explain import explain
-from commonwatt.partitioning._fairness import envy, pareto_violation, sharing_incentive_violation
-from commonwatt.partitioning._homotopy import follow
 from commonwatt.partitioning._market import Market
+from commonwatt.partitioning._paths import softened_path
 from commonwatt.partitioning._pieces import Pieces
 from commonwatt.partitioning._scaling_laws import Amdahl, TabulatedLaw, UniversalScalability
 from commonwatt.partitioning._schedule import loss_bound, run, schedule
@@ -91,7 +91,7 @@ def test_the_path_goes_where_newton_loses_its_way():
         on = market.usable
         part = market.columns(on)
         pieces = Pieces.of(part.curves, part.pe_count, part.budgets)
-        done = follow(pieces, tau=10.0, limit=400)
+        done = softened_path(pieces, tau=10.0, limit=400)
         lost += done is None
         if done is not None:
             assert residual(part, done[0].prices, pieces.shares(done[0].x))[0] < 1e-3

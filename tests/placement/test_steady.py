@@ -126,7 +126,7 @@ def beside(left_s: float) -> PlacementProblem:
 
 @pytest.mark.parametrize(("left_s", "together"), [(100_000.0, True), (300.0, False)])
 def test_jobs_come_together_where_that_saves_more_than_a_move_costs(left_s, together):
-    """The other node's 400 W for as long as a job runs, against 20 restarts of 60 s at 250 W: level at 750 s."""
+    """The other node's 400 W for as long as a job runs, against 10 restarts of 60 s at 250 W: level at 375 s."""
     p = beside(left_s)
     found = settled(p, start(p, 1e-6), planned=True)
     assert (len(set(found.nodes.tolist()) - {-1}) == 1) == together

@@ -101,6 +101,11 @@ class PromiseKeeper(Protocol):
         """All GPUs; the most ever observed or forecast where that is unknown."""
         ...
 
+    @property
+    def shift_gpus(self) -> Floats | None:
+        """GPUs by which the forecast's quantiles are shifted, [m]; ``None`` if these are not what is calibrated."""
+        ...
+
     def observe(self, gpus: float, arrivals: Arrivals | None = None) -> None:
         """Observe one more value, GPUs (NaN if unknown), and the jobs that came since the value before it."""
         ...

@@ -160,6 +160,11 @@ class WaitingCalibrator:
         self._began: int | None = None  # when the first job was judged
 
     @property
+    def shift_gpus(self) -> None:
+        """Nothing: margins of jobs are no shifts of the quantiles of demand."""
+        return
+
+    @property
     def state(self) -> PromiseState:
         """Whether the promise can be kept now, and why not."""
         wrong = self._obstacle()
@@ -196,12 +201,10 @@ class WaitingCalibrator:
         return max(LEAST_JOBS, math.ceil(1.0 / (1.0 - self.target.share) - 1e-9)) if self._by_share else LEAST_JOBS
 
     def _repayable(self) -> float:
-        """Debt that the promised rate repays in ``REPAID_DAYS``, in units of the account."""
+        """Debt as large as all that was allowed in the days remembered, in units of the account."""
         if not self._by_share:
-            return self._allowed * REPAID_DAYS * self._day
-        began = self._now if self._began is None else self._began
-        days = min(DEBT_DAYS, max(1, self._now - began + 1) / self._day)
-        return max(1.0, self._allowed * len(self._scores) / days * REPAID_DAYS)
+            return self._allowed * min(REPAID_DAYS * self._day, self._now)
+        return max(1.0, self._allowed * len(self._scores))
 
     @property
     def everything_gpus(self) -> int:

@@ -9,7 +9,16 @@ import numpy as np
 
 from commonwatt.model.arrays import Bools, Floats, Ints
 
-__all__ = ["energy_saving", "gpus_served", "job_delays_s", "jobs_served", "kept_on", "shift_for", "slots_served"]
+__all__ = [
+    "energy_saving",
+    "gpus_served",
+    "job_delays_s",
+    "jobs_served",
+    "kept_on",
+    "percentile",
+    "shift_for",
+    "slots_served",
+]
 
 
 def kept_on(gpus: Floats, most: float | Floats = np.inf) -> Floats:
@@ -75,6 +84,13 @@ def job_delays_s(on: Floats, index: Ints, met_gpus: Floats, step_s: float, steps
         enough = (at < len(on)) & (on[np.minimum(at, len(on) - 1)] >= met_gpus)
         waited[enough] = k
     return np.where(np.isnan(met_gpus), np.nan, waited * step_s)
+
+
+def percentile(values: Floats, share: float) -> float:
+    """Return the smallest of *values* that a *share* of them does not exceed; NaN if there are none."""
+    if not len(values):
+        return float("nan")
+    return float(np.sort(values)[max(0, int(np.ceil(round(share * len(values), 9))) - 1)])
 
 
 def energy_saving(on: Floats, total_gpus: float) -> float:

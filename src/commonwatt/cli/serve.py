@@ -132,7 +132,8 @@ def _first_token(live: Live, form: LogFormat) -> None:
 
     from commonwatt.controlplane.logs import announcement
 
-    if any(token["tenant"] is None and token["revoked_s"] is None for token in live.store.tokens()):
+    operators = [token for token in live.store.tokens() if token["tenant"] is None and token["role"] is None]
+    if any(token["revoked_s"] is None and (token["expires_s"] or time() + 1) > time() for token in operators):
         return
     token = live.store.add_token(None, "first operator", time())
     event = "the first operator's token, shown only now"

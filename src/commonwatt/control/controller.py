@@ -321,7 +321,7 @@ class Controller:
         profiling = self.scheduling.jobs(JobCondition.PROFILING)
         gpus = sum(gpus for handle, gpus in self._gpus.items() if handle not in profiling)
         due_s = capacity.next_s
-        commands = capacity.plan(now_s, view, busy, gpus, self._wanted_gpus())
+        commands = capacity.plan(now_s, view, busy, gpus, self._wanted_gpus(), self.registry.job("asked_gpus"))
         if self.dry and capacity.next_s != due_s:
             self._dry_run.power("capacity-plan", commands, view, now_s, busy)
         elif commands and not self.dry:
@@ -436,10 +436,9 @@ class Controller:
             kept = self.quotas.within(problem, schedule, handles.tolist(), self._gpus)
             self._settled = self._settled if kept is schedule else None
             schedule = kept
-        if self.limits is not None:  # a job with a new reservation is explained again
-            newly = self.limits.decided(problem, schedule, handles, now_s)
-            if newly is not None:
-                self._dry_run.explained.discard(newly)
+        newly = None if self.limits is None else self.limits.decided(problem, schedule, handles, now_s)
+        if newly is not None:  # a job with a new reservation is explained again
+            self._dry_run.explained.discard(newly)
         if self.dry:
             self._dry_run.place(problem, schedule, handles, now_s)
         else:

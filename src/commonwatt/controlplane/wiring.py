@@ -102,6 +102,9 @@ def read_config(path: Path) -> Scenario:
     config = load_yaml(path, Scenario)
     if not config.nodes:
         raise InputError("at least one node", file=path, field="nodes", value="none")
+    if config.services or config.fractional is not None:
+        field = "services" if config.services else "fractional"
+        raise InputError("none, as `serve` runs training jobs only", file=path, field=field, value="some")
     part = next((node for node in config.nodes if node.host is not None), None)
     if part is not None and config.engine == "slurm":
         expected = "GPUs of one type on each node, as Slurm knows it: declare the type that commonwatt is to use"

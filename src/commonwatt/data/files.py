@@ -267,7 +267,7 @@ RESULTS: dict[type[BaseModel], str] = {
     TrainingProfile: "profile",
 }
 """Files that the command named here answers with under ``--json``, among other fields."""
-_SPOKEN = {"simulation": "simulate", "sweep": "simulate --seeds"}
+_SPOKEN = {"map-schedule": "map --schedule", "simulation": "simulate", "sweep": "simulate --seeds"}
 
 
 def is_result(raw: Mapping[str, Any]) -> bool:

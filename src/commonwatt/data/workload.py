@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from commonwatt.data import locate
-from commonwatt.data.demand import demand_of
+from commonwatt.data.demand import LogDemand, demand_of
 from commonwatt.data.fitting import in_partitions, without_unfit
 from commonwatt.data.fractions import fractions_of, without_fractions
 from commonwatt.data.generators.andreas import generate_andreas
@@ -22,7 +22,6 @@ from commonwatt.data.profiles import DEFAULT_LOGGED, is_known, load_profiles, pr
 from commonwatt.data.readers import read_log
 from commonwatt.data.sia import read_sia
 from commonwatt.data.training_profiles import read_profiles, times_of
-from commonwatt.model.demand import DemandSeries
 from commonwatt.model.errors import InputError
 from commonwatt.model.fleet import FractionalModel
 from commonwatt.model.jobs import Job, JobArrays, read_times
@@ -141,7 +140,7 @@ def read_workload_log(workload: LogWorkload, folder: Path) -> JobLog:
 
 def demand_before(
     workload: Workload, folder: Path, step_s: float, days: float, rng: np.random.Generator
-) -> DemandSeries | None:
+) -> LogDemand | None:
     """Return the demand of up to *days* before the period of *workload*, every *step_s*; ``None`` if unknown.
 
     A generated week has another generated period before it; jobs written out and ANDREAS' generator have none.
@@ -149,13 +148,13 @@ def demand_before(
     if isinstance(workload, WeekWorkload) or (isinstance(workload, LogWorkload) and _stands_in(workload)):
         week = workload if isinstance(workload, WeekWorkload) else WeekWorkload(source="week")
         log = generate_week(week.model_copy(update={"days": days}), rng)
-        return demand_of(log, step_s, 0.0, days * DAY_S).wanted
+        return demand_of(log, step_s, 0.0, days * DAY_S)
     if not isinstance(workload, LogWorkload):
         return None
     log = read_log(workload.source, _path(workload, folder), workload.columns)
     end_s = log.span_s[0] if workload.begin is None else time_of(log, workload.begin)
     begin_s = max(log.whole_from_s, end_s - days * DAY_S)
-    return demand_of(log, step_s, begin_s, end_s).wanted if end_s - begin_s >= step_s else None
+    return demand_of(log, step_s, begin_s, end_s) if end_s - begin_s >= step_s else None
 
 
 def period_begins_s(workload: Workload, folder: Path) -> float | None:

@@ -4,6 +4,7 @@
 - ``MappingProblem``, ``Goal``: the job table, and what a mapping is judged by. ``Mapping``: two genes for every job.
 - ``timeline``, ``costs_of``, ``lower_bound``: what happens when (Algorithm 1), what mappings cost, what none can beat.
 - ``ALGORITHMS``: every way to map by its name; ``GSharp``, ``GSharpSettings``: the genetic search of the paper.
+- ``scheduled``, ``continued``: a mapping as a schedule; the problem of the next batch while one runs.
 - ``Transfer``, ``Transferred``: start from the mapping of another batch.
 
 What layers take on sub-accelerators is in ``commonwatt.mapping.costs``.

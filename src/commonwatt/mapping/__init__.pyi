@@ -1,6 +1,7 @@
 from ._answer import ALGORITHMS as ALGORITHMS
 from ._answer import answer as answer
 from ._answer import evaluate as evaluate
+from ._answer import scheduled as scheduled
 from ._encoding import Mapping as Mapping
 from ._encoding import random_mappings as random_mappings
 from ._evaluator import MappingTimeline as MappingTimeline
@@ -11,11 +12,14 @@ from ._gsharp import GSharpSettings as GSharpSettings
 from ._lower_bound import lower_bound as lower_bound
 from ._problem import MappingProblem as MappingProblem
 from ._scoring import costs_of as costs_of
+from ._stream import Continued as Continued
+from ._stream import continued as continued
 from ._transfer import Transfer as Transfer
 from ._transfer import Transferred as Transferred
 
 __all__ = [
     "ALGORITHMS",
+    "Continued",
     "GSharp",
     "GSharpSettings",
     "Goal",
@@ -25,9 +29,11 @@ __all__ = [
     "Transfer",
     "Transferred",
     "answer",
+    "continued",
     "costs_of",
     "evaluate",
     "lower_bound",
     "random_mappings",
+    "scheduled",
     "timeline",
 ]

@@ -14,6 +14,7 @@ from commonwatt.mapping._baselines import List, StandardGenetic
 from commonwatt.mapping._encoding import Mapping, check
 from commonwatt.mapping._evaluator import MappingTimeline, timeline
 from commonwatt.mapping._exact import BranchAndBound
+from commonwatt.mapping._goal import Goal
 from commonwatt.mapping._gsharp import GSharp
 from commonwatt.mapping._integer_bound import PROVEN, sharp_bound
 from commonwatt.mapping._nevergrad_search import NEVERGRAD, Nevergrad
@@ -31,12 +32,15 @@ from commonwatt.model.map_results import (
     MapJobResult,
     MapProgress,
     MapResult,
+    MapSchedule,
     MapTenant,
+    ScheduledBandwidth,
+    ScheduledJob,
 )  # fmt: skip
 from commonwatt.model.names import one_of
 from commonwatt.optimize import seeded, within
 
-__all__ = ["ALGORITHMS", "MappingExplanation", "answer", "evaluate", "explain"]
+__all__ = ["ALGORITHMS", "MappingExplanation", "answer", "evaluate", "explain", "scheduled"]
 
 EXACT_S = 60.0
 DEFAULT_BUDGET = 10_000
@@ -134,7 +138,9 @@ def _described(
     played = timeline(problem, mapping)
     if bound is None:
         bound = sharp_bound(problem, played.makespan)
-    met = problem.goal.objective == "latency" and played.makespan <= bound * (1 + PROVEN)
+    goal = _goal(file, problem, mapping, played)
+    late = any(tenant.target_met is False for tenant in goal["tenants"])
+    met = problem.goal.objective == "latency" and not late and played.makespan <= bound * (1 + PROVEN)
     over = played.requested > problem.system_bandwidth
     ends = [played.end[mapping.accelerator == a].max(initial=0.0) for a in range(problem.accelerators)]
     return {
@@ -143,7 +149,7 @@ def _described(
         "lower_bound_cycles": bound,
         "gap": max(0.0, played.makespan / bound - 1.0),
         "optimal": True if optimal or met else None,
-        **_goal(file, problem, mapping, played),
+        **goal,
         "accelerator": tuple(mapping.accelerator.tolist()),
         "priority": tuple(mapping.priority.tolist()),
         "accelerator_end_cycles": tuple(map(float, ends)),
@@ -179,11 +185,18 @@ def _goal(file: MapFile, problem: MappingProblem, mapping: Mapping, played: Mapp
         "tenants": tuple(
             MapTenant(
                 tenant=name, weight=weights[t], jobs=int((whose == t).sum()), tail_cycles=tail[t],
-                mean_end_cycles=float(end[whose == t].mean()),
+                mean_end_cycles=float(end[whose == t].mean()), **_target(goal, t, float(tail[t])),
             )
             for t, name in enumerate(names)
         ),
     }  # fmt: skip
+
+
+def _target(goal: Goal, tenant: int, tail_cycles: float) -> dict[str, Any]:
+    if not len(goal.targets) or not np.isfinite(goal.targets[tenant]):
+        return {}
+    target = float(goal.targets[tenant])
+    return {"target_cycles": target, "target_met": tail_cycles <= target}
 
 
 def _details(problem: MappingProblem, mapping: Mapping, played: MappingTimeline) -> dict[str, Any]:
@@ -210,6 +223,41 @@ def _details(problem: MappingProblem, mapping: Mapping, played: MappingTimeline)
         )
     )  # fmt: skip
     return {"jobs": jobs, "timeline": intervals}
+
+
+def scheduled(file: MapFile, result: MapEvaluateResult, *, begin_cycles: float = 0.0) -> MapSchedule:
+    """Return *result*, of the jobs of *file*, as a schedule that begins at *begin_cycles*."""
+    grants: list[list[ScheduledBandwidth]] = [[] for _ in result.jobs]
+    for part in result.timeline:
+        start, end = begin_cycles + part.from_cycles, begin_cycles + part.to_cycles
+        for j, gbs in zip(part.running, part.granted_gbs, strict=True):
+            if j is None:
+                continue
+            if grants[j] and grants[j][-1].gbs == gbs:
+                start_before = grants[j].pop().from_cycles
+                grants[j].append(ScheduledBandwidth(from_cycles=start_before, to_cycles=end, gbs=gbs))
+            else:
+                grants[j].append(ScheduledBandwidth(from_cycles=start, to_cycles=end, gbs=gbs))
+    place = np.zeros(len(result.jobs), dtype=np.int64)
+    queued = [0] * len(result.accelerator_end_cycles)
+    for job in sorted(result.jobs, key=lambda job: (job.start_cycles, job.end_cycles, job.job)):
+        place[job.job] = queued[job.accelerator]
+        queued[job.accelerator] += 1
+    names = file.names or tuple(map(str, range(len(result.jobs))))
+    jobs = tuple(
+        ScheduledJob(
+            job=names[job.job], tenant=file.tenants[job.job] if file.tenants else None, accelerator=job.accelerator,
+            position=int(place[job.job]), start_cycles=begin_cycles + job.start_cycles,
+            end_cycles=begin_cycles + job.end_cycles, bandwidth=tuple(grants[job.job]),
+        )
+        for job in result.jobs
+    )  # fmt: skip
+    return MapSchedule(
+        version=result.version, seed=result.seed, input_digest=result.input_digest, begin_cycles=begin_cycles,
+        end_cycles=begin_cycles + result.makespan_cycles,
+        lower_bound_cycles=begin_cycles + result.lower_bound_cycles, optimal=result.optimal, jobs=jobs,
+        accelerator=result.accelerator, priority=result.priority, problem=file,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,14 @@ def ordered(problem: MappingProblem, accelerator: Ints, rng: Generator) -> list[
     """Return the mappings that run jobs longest first, by falling and by rising request, and at random."""
     job = np.arange(len(problem))
     latency, request = problem.latency[job, accelerator], problem.bandwidth[job, accelerator]
-    return [Mapping(accelerator, keys) for keys in (-latency, -request, request, rng.random(len(problem)))]
+    return [Mapping(accelerator, _ranks(keys)) for keys in (-latency, -request, request, rng.random(len(problem)))]
+
+
+def _ranks(keys: Floats) -> Floats:
+    """Return priorities above 0 in the order of *keys*."""
+    priority = np.empty(len(keys))
+    priority[ranked(keys)] = (np.arange(len(keys)) + 0.5) / len(keys)
+    return priority
 
 
 def packed(problem: MappingProblem, counts: Counts) -> Iterator[Mapping]:
@@ -144,4 +151,4 @@ def _packing(
             least = int(np.argmin(loads))
             accelerator[jobs[i]], priority[jobs[i]] = rest[least], sign * request[i] if sign else -latency[i]
             loads[least] += latency[i]
-    return Mapping(accelerator, priority)
+    return Mapping(accelerator, _ranks(priority))

@@ -108,7 +108,8 @@ class Auto:
             if search.goes_on():
                 built.append(search.take(score(problem, seed[None])))
         aimed = (List("target", "eft"),) if problem.goal.objective == "satisfaction" else ()
-        for rule in (*aimed, *STARTS):
+        is_warm = bool(self.seeds) and self.budget < PROGRAMS_FROM  # a decision in milliseconds
+        for rule in () if is_warm else (*aimed, *STARTS):
             if search.goes_on():
                 built.append(search.take(rule.solve(problem, rng)))
         if is_plain(problem):
@@ -119,6 +120,10 @@ class Auto:
         self, problem: MappingProblem, rng: Generator, search: Incumbent[Mapping], built: list[MappingSearch]
     ) -> MappingSearch:
         keep_going = search.budget.keep_going
+        if self.seeds and self.budget < PROGRAMS_FROM:
+            if search.goes_on():
+                search.take(Annealing(search.left, hot=0.001).improve(problem, search.result(), rng, keep_going))
+            return search.result()
         rounded = _rounded(problem, rng, search)
         if rounded is not None:
             built.append(rounded)
@@ -150,7 +155,8 @@ class _Portfolio:
     def __init__(self, auto: Auto, problem: MappingProblem, rng: Generator, search: Incumbent[Mapping]) -> None:
         self.auto, self.problem, self.rng, self.search = auto, problem, rng, search
         self.integers: IntegerBound | None = None
-        self.loads = min(200_000, 20 * auto.budget)  # moves of annealed loads
+        is_short = auto.budget < PROGRAMS_FROM
+        self.loads = min(200_000, (4 if is_short else 20) * auto.budget)  # moves of annealed loads
 
     def run(self, built: list[MappingSearch]) -> MappingSearch:
         search = self.search
@@ -158,7 +164,7 @@ class _Portfolio:
         if search.goes_on():
             starts += self._placed(search.best.accelerator, self.loads)
         starts += self._from_programs()
-        rounded = _rounded(self.problem, self.rng, search)
+        rounded = _rounded(self.problem, self.rng, search) if self.auto.budget >= PROGRAMS_FROM else None
         if rounded is not None:
             starts.append(rounded)
         self._anneal(starts)

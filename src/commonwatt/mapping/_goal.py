@@ -11,7 +11,8 @@ What a mapping is judged by: the objective, and what some jobs must wait for.
 - ``completion``: the time jobs end at, averaged by the weights of their tenants.
 
 All are costs, the less the better; satisfaction counts as what is missing to 1. With any but ``latency``, a latency
-target is soft: each percent that the makespan is above it adds ``PENALTY`` percent of the cost.
+target is soft: each percent that the makespan is above it adds ``PENALTY`` percent of the cost. Latency targets of
+tenants are soft with every objective: each percent that a tenant's tail is above its target adds as much.
 """
 
 from __future__ import annotations
@@ -154,6 +155,9 @@ class Goal:
         Where in the target order each job is, from 0. Shape [J]; empty if there is none.
     target_cycles
         A makespan that is short enough; infinite if there is none.
+    targets
+        When the *tail* of each tenant's jobs should have ended, in cycles, infinite if at any time. Shape [T], or
+        empty.
     """
 
     objective: Objective = "latency"
@@ -163,6 +167,7 @@ class Goal:
     tail: float = 0.95
     place: Ints = field(default_factory=_none)
     target_cycles: float = np.inf
+    targets: Floats = field(default_factory=lambda: np.zeros(0))
 
     def of_tenants(self, jobs: int) -> Ints:
         """Return whose each of so many jobs is, from 0."""
@@ -209,6 +214,7 @@ def goal_of(file: MapFile, jobs: int, *, has_energy: bool, names: tuple[str, ...
         tail=file.tail,
         place=_places(file, known),
         target_cycles=np.inf if file.target_cycles is None else file.target_cycles,
+        targets=_targets(file),
     )
 
 
@@ -243,6 +249,14 @@ def _weights(file: MapFile) -> Floats:
         if tenant not in tenants or file.tenants is None:
             raise InputError("a tenant of 'tenants'", field=f"weights.{tenant}", value=tenant)
     return np.array([file.weights.get(tenant, 1.0) for tenant in tenants])
+
+
+def _targets(file: MapFile) -> Floats:
+    tenants = list(dict.fromkeys(file.tenants or ()))
+    for tenant in file.targets:
+        if tenant not in tenants:
+            raise InputError("a tenant of 'tenants'", field=f"targets.{tenant}", value=tenant)
+    return np.array([file.targets.get(tenant, np.inf) for tenant in tenants]) if file.targets else np.zeros(0)
 
 
 def _places(file: MapFile, known: _Names) -> Ints:

@@ -36,6 +36,8 @@ def _change(
         if draw < 0.9:
             accelerator[one] = somewhere(one, likely, rng)
     if len(fixed) > 0:
+        if draw < 0.7 and not (np.isnan(fixed[one]) and np.isnan(fixed[two])):  # neither takes over a fixed priority
+            priority[one], priority[two] = priority[two], priority[one]
         for j in (one, two):
             if not np.isnan(fixed[j]):
                 priority[j] = fixed[j]

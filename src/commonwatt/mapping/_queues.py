@@ -21,7 +21,7 @@ from commonwatt.mapping._encoding import Mapping, from_orders
 from commonwatt.mapping._operators import likelihoods, somewhere
 from commonwatt.mapping._problem import MappingProblem
 from commonwatt.mapping._search import MappingSearch, score
-from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.optimize import Budget, Incumbent, KeepGoing, always
 
 __all__ = ["QueueAnnealing", "Table", "is_plain", "table_of"]
@@ -48,9 +48,17 @@ def table_of(problem: MappingProblem) -> Table:
 
 
 def is_plain(problem: MappingProblem) -> bool:
-    """Whether a makespan of independent jobs in any order is all that counts."""
-    free = not len(problem.priority) or bool(np.isnan(problem.priority).all())
-    return problem.goal.objective == "latency" and not problem.goal.precedence and free
+    """Whether a makespan of independent jobs is all that counts, in any order but for those that go first.
+
+    A job goes first if its sub-accelerator is fixed, and its priority below 0 as that of no other job there: it runs
+    already (``stream``). Searches only give priorities from 0 on.
+    """
+    goal, free = problem.goal, True
+    if len(problem.priority):
+        bound = problem.fixed[~np.isnan(problem.priority)]
+        below = bool((problem.priority[~np.isnan(problem.priority)] < 0).all())
+        free = below and bool((bound >= 0).all()) and len(np.unique(bound)) == len(bound)
+    return goal.objective == "latency" and not goal.precedence and not len(goal.targets) and free
 
 
 class _Queues(NamedTuple):
@@ -62,20 +70,23 @@ class _Queues(NamedTuple):
     at: Ints  # [J]
     load: Floats  # [A]
     total: Floats  # excess, volume
+    held: Ints  # [A], how many jobs at the front stay where they are
 
 
 @njit(cache=True)
-def _filled(t: Table, order: Ints, first: Ints) -> _Queues:
+def _filled(t: Table, order: Ints, first: Ints, stays: Bools) -> _Queues:
     jobs, accelerators = t.latency.shape
     q = _Queues(
         np.zeros((accelerators, jobs), np.int64), np.zeros(accelerators, np.int64), np.zeros(jobs, np.int64),
-        np.zeros(jobs, np.int64), np.zeros(accelerators), np.zeros(2),
+        np.zeros(jobs, np.int64), np.zeros(accelerators), np.zeros(2), np.zeros(accelerators, np.int64),
     )  # fmt: skip
     for a in range(accelerators):
         for k in range(first[a], first[a + 1]):
             j = order[k]
             q.queue[a, q.length[a]], q.where[j], q.at[j] = j, a, q.length[a]
             q.length[a] += 1
+            if stays[j]:
+                q.held[a] = q.length[a]
     return q
 
 
@@ -191,7 +202,7 @@ def _shift(t: Table, q: _Queues, one: int, b: int, draw: float, limit: float) ->
     if max(peak + excess, volume) > limit:
         return np.inf
     _take_out(q, a, i)
-    k = int(draw * (q.length[b] + 1))
+    k = q.held[b] + int(draw * (q.length[b] - q.held[b] + 1))
     _put_in(q, b, k, one)
     found = _played(t, q.queue, q.length, peak, volume, limit)
     if found > limit:
@@ -222,9 +233,12 @@ def _anneal(
     for heat in heats:
         limit = worth - heat * worth * np.log(1.0 - rng.random())
         draw, one = rng.random(), int(rng.random() * jobs)
+        if q.at[one] < q.held[q.where[one]]:
+            continue
         if draw < 0.55:
             two = int(rng.random() * jobs)
-            found = np.inf if one == two else _swap(t, q, one, two, limit)
+            stays = one == two or q.at[two] < q.held[q.where[two]]
+            found = np.inf if stays else _swap(t, q, one, two, limit)
         else:
             to = somewhere(one, likely, rng) if draw < 0.8 else q.where[one]
             found = _shift(t, q, one, to, rng.random(), limit)
@@ -257,7 +271,9 @@ class QueueAnnealing:
         t, likely = table_of(problem), likelihoods(problem, 1.0, 0.5)
         none = np.zeros(0, dtype=np.int64)
         accelerator = np.ascontiguousarray(start.best.accelerator, dtype=np.int64)
-        q = _filled(t, *decode(accelerator, start.best.priority.astype(np.float64), problem.accelerators, none))
+        stays = ~np.isnan(problem.priority) if len(problem.priority) else np.zeros(len(problem), dtype=bool)
+        order, first = decode(accelerator, start.best.priority.astype(np.float64), problem.accelerators, none)
+        q = _filled(t, order, first, stays)
         jobs, worth, least = len(problem), start.cost, start.cost
         best = q.where * jobs + q.at
         search = Incumbent(Budget(self.budget, keep_going, self.reached), start)

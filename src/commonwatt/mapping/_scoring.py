@@ -38,6 +38,7 @@ class Terms(NamedTuple):
     tail: float
     place: Ints
     target: float
+    targets: Floats
 
 
 def terms(problem: MappingProblem, goal: Goal | None = None) -> Terms:
@@ -47,7 +48,7 @@ def terms(problem: MappingProblem, goal: Goal | None = None) -> Terms:
     return Terms(
         problem.latency, problem.bandwidth, problem.system_bandwidth, problem.energy, OBJECTIVES.index(goal.objective),
         graph.order, graph.waits, graph.at, graph.follows, goal.of_tenants(len(problem)), goal.weights, goal.tail,
-        goal.place, goal.target_cycles,
+        goal.place, goal.target_cycles, goal.targets,
     )  # fmt: skip
 
 
@@ -89,14 +90,17 @@ def cost(t: Terms, accelerator: Ints, priority: Floats) -> float:
     """Return what one mapping costs, infinite if a job cannot run where it is."""
     nothing = np.zeros(0)
     order, first = decode(accelerator, raised(priority, t.order, t.at, t.follows), t.latency.shape[1], t.order)
-    end = np.zeros(len(accelerator)) if t.objective >= _SATISFACTION else nothing
+    aimed = len(t.targets) > 0
+    end = np.zeros(len(accelerator)) if t.objective >= _SATISFACTION or aimed else nothing
     makespan, _ = play(
         t.latency, t.bandwidth, t.limit, order, first, t.waits, t.at, t.follows, nothing, end, nothing, nothing
     )
-    if t.objective == _LATENCY or makespan == np.inf:
+    if makespan == np.inf or (t.objective == _LATENCY and not aimed):
         return makespan
     found, scale = 0.0, 1.0
-    if t.objective == _SATISFACTION:
+    if t.objective == _LATENCY:
+        found = makespan
+    elif t.objective == _SATISFACTION:
         found = 1.0 - satisfaction(end, t.place, t.latency.shape[1])
     elif t.objective == _TAIL:
         found = _mean(tails(end, t.tenant, len(t.weights), t.tail), t.weights)
@@ -112,7 +116,12 @@ def cost(t: Terms, accelerator: Ints, priority: Floats) -> float:
             found *= makespan
     if t.objective != _SATISFACTION:
         scale = found
-    return found + scale * PENALTY * max(0.0, makespan / t.target - 1.0)
+    late = 0.0 if t.objective == _LATENCY else max(0.0, makespan / t.target - 1.0)
+    if aimed:
+        reached = tails(end, t.tenant, len(t.weights), t.tail)
+        for k in range(len(reached)):
+            late += max(0.0, reached[k] / t.targets[k] - 1.0)
+    return found + scale * PENALTY * late
 
 
 @njit(cache=True)

@@ -6,11 +6,21 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from commonwatt.model.demand import HORIZON
 from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel, quantity
 from commonwatt.model.units import HOUR_S
 
-__all__ = ["CapacityName", "CapacitySpec", "Target", "WaitingTarget", "parse_target", "target_label", "target_number"]
+__all__ = [
+    "CapacityName",
+    "CapacitySpec",
+    "Target",
+    "WaitingTarget",
+    "parse_target",
+    "target_label",
+    "target_number",
+    "target_of",
+]
 
 CapacityName = Literal["always-on", "last-value", "threshold", "cuff", "foresight"]
 
@@ -101,6 +111,11 @@ def target_number(target: Target) -> float:
     return target.share if target.delayed_gpu_h is None else target.delayed_gpu_h
 
 
+def target_of(target: Target) -> str:
+    """Return what a target is a promise of."""
+    return target.of if isinstance(target, WaitingTarget) else "instants"
+
+
 def parse_target(text: str | float) -> Target:
     """Read a target as it is typed: 0.98, instants:0.98, jobs:0.98, delay_s:p99:60 or delayed_gpu_h:2.
 
@@ -125,8 +140,8 @@ def parse_target(text: str | float) -> Target:
     except ValueError:  # of a number, or of the model
         pass
     expected = (
-        "a share above 0, at most 1, of instants (0.98) or jobs (jobs:0.98), a percentile of delays (delay_s:p99:60) "
-        "or GPU hours of waiting a day (delayed_gpu_h:2)"
+        "a finite share above 0, at most 1, of instants (0.98) or jobs (jobs:0.98), a percentile of delays "
+        "(delay_s:p99:60) or GPU hours of waiting a day (delayed_gpu_h:2)"
     )
     raise InputError(expected, field="target", value=text)
 
@@ -156,11 +171,23 @@ class CapacitySpec(FileModel):
     margin: float = quantity("threshold: share added to the median", "-", 0.05, ge=0)
     states: tuple[str, ...] | None = quantity("states that may be used, by name; all of a node's if null", "-", None)
     step_s: float = quantity("time between plans; of the demand series, too", "s", 60.0, gt=0)
+    horizon: int = quantity(
+        "steps to forecast; states that are entered and left within them can be used: 5 steps of a minute reach sleep "
+        "and deep sleep, a node that boots for ten minutes takes 15",
+        "steps", HORIZON, ge=1, le=10_000,
+    )  # fmt: skip
     floor_gpus: int = quantity("GPUs that are always on", "GPUs", 0, ge=0)
     hold_s: float = quantity("a promised node stays promised for this long (hysteresis)", "s", 0.0, ge=0)
     history_days: float = quantity(
         "length of the demand before the period a predictor is fitted to", "days", 21.0, gt=0
     )
+
+    @property
+    def share(self) -> float:
+        """Share by which the delay of nodes beyond the promise is priced; .98 where the promise is a budget."""
+        if not isinstance(self.target, WaitingTarget):
+            return self.target
+        return 0.98 if self.target.delayed_gpu_h is not None else self.target.share
 
     @property
     def forecasts(self) -> bool:

@@ -18,6 +18,7 @@ __all__ = [
     "ForecastQuantileScores",
     "ForecastReplay",
     "ForecastStep",
+    "ForecastStepScores",
     "ForecastWaiting",
     "ForecastWorth",
 ]
@@ -193,6 +194,18 @@ class ForecastQuantileScores(ResultModel):
     coverage_error_pp: float | None = quantity("instants with at most the demand forecast, less q", "percentage points")
 
 
+class ForecastStepScores(ResultModel):
+    """Scores of the forecasts of one step ahead, and of what the calibration keeps on for it."""
+
+    step: int = quantity("steps ahead")
+    ahead_s: float = quantity("time ahead", "s")
+    crps: float | None = quantity("mean continuous ranked probability score", "GPUs")
+    pinball: float | None = quantity("mean pinball loss over all levels", "GPUs")
+    pinball_of_last_value: float | None = quantity("the same of last-value", "GPUs")
+    achieved: float | None = quantity("what was promised, achieved by what was kept on this many steps ahead")
+    mean_gpus_on: float | None = quantity("mean GPUs that were kept on", "GPUs")
+
+
 class ForecastPromise(ResultModel):
     """Whether a promised performance was kept over the test part, on which nothing was fitted."""
 
@@ -240,6 +253,7 @@ class ForecastEvaluateResult(AnswerModel):
     fits: int = quantity("how often the predictor was fitted; 0 for a model file")
     quantiles: tuple[ForecastQuantileScores, ...] = quantity("scores by level, the lowest first")
     crps: float | None = quantity("mean continuous ranked probability score", "GPUs")
+    steps: tuple[ForecastStepScores, ...] = quantity("scores by step ahead: those asked for, and the last")
     promise: ForecastPromise = quantity("whether the target was met")
     equal_performance: tuple[ForecastGpuHours, ...] = quantity(
         "GPU time at equal performance: each way's quantile shifted, with knowledge of the outcome, to meet the target"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, model_validator
 
 from commonwatt.model.fields import AnswerModel, FileModel, ResultModel, quantity
 
@@ -42,10 +42,14 @@ __all__ = [
     "TokenEntry",
     "TokenOrder",
     "TokenPage",
+    "TokenRole",
     "WhoAmI",
 ]  # fmt: skip
 
 JobStatusName = Literal["waiting", "running", "completed", "failed", "cancelled"]
+
+TokenRole = Literal["viewer", "admin"]
+_ROLE = "viewer: may only read; admin: may also manage its tenant's tokens; null: an ordinary member, or an operator"
 
 
 class ProblemDetail(ResultModel):
@@ -345,6 +349,8 @@ class TokenEntry(ResultModel):
     label: str = quantity("label of the token")
     created_s: float = quantity("time of creation", "s")
     revoked_s: float | None = quantity("time of revocation; null: active", "s")
+    role: TokenRole | None = quantity(_ROLE, "-", None)
+    expires_s: float | None = quantity("time from which it is not accepted; null: never", "s", None)
 
 
 class TokenPage(ResultModel):
@@ -358,6 +364,15 @@ class TokenOrder(FileModel):
 
     tenant: str | None = quantity("its tenant; null: an operator's token", "-", min_length=1, max_length=128)
     label: str = quantity("label of the token", "-", "unnamed", min_length=1, max_length=100)
+    role: TokenRole | None = quantity(_ROLE, "-", None)
+    expires_in_s: float | None = quantity("time until it expires; null: never", "s", None, gt=0, le=1e10)
+
+    @model_validator(mode="after")
+    def _of_a_tenant(self) -> TokenOrder:
+        if self.role == "admin" and self.tenant is None:
+            msg = "role: got 'admin', expected a tenant with it; an operator's token needs no role"
+            raise ValueError(msg)
+        return self
 
 
 class WhoAmI(ResultModel):
@@ -367,6 +382,7 @@ class WhoAmI(ResultModel):
     label: str = quantity("label of the token")
     tenant: str | None = quantity("its tenant; null: an operator's token")
     operator: bool = quantity("whether the owner is an operator")
+    role: TokenRole | None = quantity(_ROLE, "-", None)
 
 
 class JobsChanged(ResultModel):
@@ -382,6 +398,8 @@ class NewToken(ResultModel):
     tenant: str | None = quantity("its tenant; null: an operator's token")
     label: str = quantity("label of the token")
     token: str = quantity("the secret, which is shown once and not stored")
+    role: TokenRole | None = quantity(_ROLE, "-", None)
+    expires_s: float | None = quantity("time from which it is not accepted; null: never", "s", None)
 
 
 class Health(ResultModel):

@@ -171,6 +171,10 @@ class MapFile(FileModel):
     weights: dict[str, Annotated[float, Field(gt=0)]] = quantity(
         "weight of each tenant for tail and completion; default 1", "-", dict
     )
+    targets: dict[str, Annotated[float, Field(ge=1e-6)]] = quantity(
+        "latency target of each tenant: time by which the fraction `tail` of its jobs should have ended; excess is "
+        "penalised", "cycles", dict,
+    )  # fmt: skip
     tail: float = quantity("fraction of a tenant's jobs that end within its tail latency", "-", 0.95, gt=0, le=1)
     fixed: FixedMapping | None = quantity("fixed parts of the mapping", "-", None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from commonwatt.model.fields import AnswerModel, ResultModel, quantity
+from commonwatt.model.map_file import MapFile
 
 __all__ = [
     "MapBandwidth",
@@ -15,8 +16,11 @@ __all__ = [
     "MapNetworksResult",
     "MapProgress",
     "MapResult",
+    "MapSchedule",
     "MapTableResult",
     "MapTenant",
+    "ScheduledBandwidth",
+    "ScheduledJob",
 ]
 
 
@@ -113,6 +117,8 @@ class MapTenant(ResultModel):
     jobs: int = quantity("number of its jobs")
     tail_cycles: float = quantity("time by which the fraction `tail` of them has ended", "cycles")
     mean_end_cycles: float = quantity("mean completion time", "cycles")
+    target_cycles: float | None = quantity("its latency target; null: none", "cycles", None)
+    target_met: bool | None = quantity("whether the target is met; null: none", "-", None)
 
 
 class MapEvaluateResult(AnswerModel):
@@ -159,6 +165,40 @@ class MapResult(MapEvaluateResult):
     history: tuple[MapProgress, ...] = quantity("improvements over the search")
     search_s: float = quantity("time of the search, including compilation", "s")
     seed: int = quantity("seed of the search")
+
+
+class ScheduledBandwidth(ResultModel):
+    """An interval in which a job has the same bandwidth."""
+
+    from_cycles: float = quantity("start of the interval", "cycles")
+    to_cycles: float = quantity("end", "cycles")
+    gbs: float = quantity("granted bandwidth", "GB/s")
+
+
+class ScheduledJob(ResultModel):
+    """One job of a schedule."""
+
+    job: str = quantity("name of the job, or its number from 0")
+    tenant: str | None = quantity("its tenant; null: none given")
+    accelerator: int = quantity("its sub-accelerator, from 0")
+    position: int = quantity("place in the queue of its sub-accelerator, from 0")
+    start_cycles: float = quantity("start", "cycles")
+    end_cycles: float = quantity("end", "cycles")
+    bandwidth: tuple[ScheduledBandwidth, ...] = quantity("granted bandwidth, from start to end")
+
+
+class MapSchedule(AnswerModel):
+    """A mapping as a schedule: what ``commonwatt map --schedule`` writes and ``--after`` reads."""
+
+    begin_cycles: float = quantity("time at which the schedule begins; all its times count from the same 0", "cycles")
+    end_cycles: float = quantity("end of the last job", "cycles")
+    lower_bound_cycles: float = quantity("no mapping of these jobs ends earlier", "cycles")
+    optimal: bool | None = quantity("true: proven optimal; null: not proven")
+    jobs: tuple[ScheduledJob, ...] = quantity("the jobs, in the order of the mapping")
+    accelerator: tuple[int, ...] = quantity("sub-accelerator of each job, from 0")
+    priority: tuple[float, ...] = quantity("priority of each job; lower runs first, ties by index")
+    problem: MapFile = quantity("the problem, with its job table and what was fixed")
+    enforcement: str = quantity("how the schedule is enforced", default="advisory")
 
 
 class MapTableResult(AnswerModel):

@@ -57,6 +57,7 @@ from commonwatt.model.map_results import (
     MapLayersResult,
     MapNetworksResult,
     MapResult,
+    MapSchedule,
     MapTableResult,
 )
 from commonwatt.model.mig_file import MigFile
@@ -129,6 +130,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "map-layers-result": MapLayersResult,
     "map-networks-result": MapNetworksResult,
     "map-batch-result": MapBatchResult,
+    "map-schedule-result": MapSchedule,
     "map-table": MapTable,
     "map-table-result": MapTableResult,
     "forecast-demand-result": ForecastDemandResult,

@@ -32,7 +32,7 @@ from commonwatt.partitioning._pieces import Pieces, Point
 
 __all__ = ["NewtonWork", "assembled", "centred", "eliminate", "follow", "placed", "polish", "workspace"]
 
-_PATIENCE = 80  # steps without anything getting better
+_PATIENCE, _MORE_PATIENCE = 80, 300  # steps without anything getting better, with few core clusters and many
 _BOUNDARY = 0.995  # part of the way to a bound that a step may go
 _FINEST = 1e-13
 _EXACT, _NEAR = 1e-13, 1e-9
@@ -315,7 +315,8 @@ def follow(
     )  # fmt: skip
     prices, left, tenant, y = at.prices.copy(), at.left.copy(), at.tenant.copy(), at.y.copy()
     least, last, taken, best_at, kept = np.inf, np.inf, 0, 0, False
-    while taken < len(history) and taken - best_at <= _PATIENCE:
+    patience = _PATIENCE if size <= _FEW else _MORE_PATIENCE
+    while taken < len(history) and taken - best_at <= patience:
         error = eliminate(pieces, at, tau, work)
         far = max(tau, error * (_ROUNDED if error < _ROUGH else 1.0))
         if far < least:

@@ -247,7 +247,8 @@ class PlacementProblem:
     def only(self, kept: Bools) -> PlacementProblem:
         """Return the problem with the configurations *kept* ([C]) only, of which each job has one or more."""
         counts = np.add.reduceat(kept.astype(np.int64), self.start[:-1]) if len(self) else np.zeros(0, dtype=np.int64)
-        fields: dict[str, Any] = {name: getattr(self, name)[kept] for name in _OF_ROWS}
+        columns = {name: getattr(self, name) for name in _OF_ROWS}
+        fields: dict[str, Any] = {name: None if c is None else c[kept] for name, c in columns.items()}
         place = np.cumsum(kept) - 1
         return replace(
             self, start=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
@@ -280,6 +281,7 @@ class Schedule:
     weighed: bool = False  # whether its moves were weighed against the energy and the time they cost
     may_have: Bools | None = None  # [C] configurations that were weighed; None: all
     capped: Bools | None = None  # [J] jobs that do not run because of the power cap; None: there is none, or none does
+    entitled: Floats | None = None  # [T] GPUs tenants are entitled to; None: nothing is guaranteed to them
 
     @classmethod
     def empty(cls, problem: PlacementProblem) -> Schedule:
@@ -290,9 +292,10 @@ class Schedule:
     def unchanged(cls, problem: PlacementProblem) -> Schedule:
         """Running jobs stay, the others wait."""
         schedule = cls(problem.stay.copy(), np.full(int(problem.slot_start[-1]), -1))
-        for job in np.flatnonzero(problem.stay >= 0):
-            held = problem.nodes_held(job)
-            schedule.nodes[problem.slot_start[job] : problem.slot_start[job] + len(held)] = held
+        running = np.flatnonzero(problem.stay >= 0)
+        widths = problem.width[problem.stay[running]]
+        offset = np.arange(len(problem.stay_nodes)) - np.repeat(np.cumsum(widths) - widths, widths)
+        schedule.nodes[np.repeat(problem.slot_start[running], widths) + offset] = problem.stay_nodes
         return schedule
 
     @classmethod

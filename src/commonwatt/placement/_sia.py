@@ -50,7 +50,7 @@ class Sia(Peer):
     def menu(self, problem: PlacementProblem) -> Menu:
         """Return what the program gives each job: of one class, one configuration."""
         size = problem.width * problem.per_node
-        room = np.bincount(problem.node_class, weights=problem.node_gpus, minlength=len(problem.class_gpus))
+        room: Floats = np.bincount(problem.node_class, problem.node_gpus, len(problem.class_gpus)).astype(np.float64)
         open_rows = np.flatnonzero((size <= room[problem.klass]) & self._allowed(problem, size))
         rows = _best_of_shape(problem, size, open_rows)
         chosen = rows[self._chosen(problem, rows, size[rows], room)]

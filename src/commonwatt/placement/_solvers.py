@@ -6,7 +6,7 @@ from typing import get_args
 
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import one_of
-from commonwatt.model.scenario import Objective, PeerName, SolverName
+from commonwatt.model.policies import Objective, PeerName, SolverName
 from commonwatt.model.units import WEEK_S
 from commonwatt.placement._backfill import Backfill
 from commonwatt.placement._completion import Completion

@@ -7,7 +7,11 @@ Energy and tardiness leave it open which of two jobs in time waits, and plans by
   case, where the shortest remaining time goes first);
 - orders are by cost of delay over GPU time (W. E. Smith, Naval Research Logistics Quarterly 3, 1956); running jobs come
   first by a large factor, and lose GPUs only to a job that finds no others;
-- a move or a stop is charged ``MOVE_FACTOR`` times what restart and lost work cost, as plans are estimates;
+- a move or a stop is charged ``MOVE_FACTOR`` times what restart and lost work cost, as plans are estimates; what is
+  still worth it is carried out, so that jobs come together on few nodes, and grow where they are alone;
+- jobs go to nodes that are on for as long as they run, before those with the least room;
+- jobs pay rent for GPU time, at prices at which about as many GPUs of each class are wanted as there are, so that
+  those get a class that gain most by it (L. Walras, Elements of Pure Economics, 1874), or nothing: both are tried;
 - no job starts in a configuration that takes ``POOR`` times its least run time;
 - the jobs that do not start now are charged as on one large GPU with the capacity that comes free, in order (W.
   Eastman, S. Even and I. Isaacs, Management Science 11(2), 1964). List scheduling jumps when a job moves by a second;
@@ -35,10 +39,10 @@ __all__ = ["LEAST_RUN_S", "flow_cost", "steady_start"]
 
 LEAST_RUN_S = 600.0  # run time from which a job weighs no more the shorter it is
 RUNNING_FIRST = 100.0  # how much more urgent a job must be to take the GPUs of a running one
-MOVE_FACTOR = 20.0
+MOVE_FACTOR = 10.0
 POOR = 4.0
-CLEARING_ROUNDS = 24
-RENTS = (0.0, 1.0)
+CLEARING_ROUNDS, LEAST_ROUNDS, CLEARING_JOBS = 24, 6, 60_000  # fewer with more than 2,500 jobs: so many jobs looked at
+RENTS = (0.0, 1.0)  # multiples of the clearing prices
 SOON_S, SOON = 300.0, 0.1  # a job presses if its slack is less than this, and this part of its run time
 _EXACT = 1e-9
 
@@ -99,14 +103,15 @@ def _clearing_prices(problem: PlacementProblem, c: Candidate, effort: Records) -
     Every job wants the configuration with the least of energy, delay, tardiness and rent. Prices rise where more GPUs
     are wanted than there are, and fall to 0 where some are left over (tatonnement, with steps that become shorter).
     """
-    room = np.bincount(problem.node_class, weights=problem.node_gpus, minlength=len(problem.class_gpus))
+    room: Floats = np.bincount(problem.node_class, problem.node_gpus, len(problem.class_gpus)).astype(np.float64)
     spent, gpus = effort["busy_cost"] + effort["share_cost"], c.rows["width"] * c.rows["per_node"]
     step = float(spent.sum()) / max(float((gpus * c.rows["time_s"]).sum()), _EXACT)
-    return _tatonnement(c, effort, room, step)
+    rounds = max(LEAST_ROUNDS, min(CLEARING_ROUNDS, CLEARING_JOBS // len(c.jobs)))
+    return _tatonnement(c, effort, room, step, rounds)
 
 
 @njit(cache=True, nogil=True)
-def _tatonnement(c: Candidate, effort: Records, room: Floats, step: float) -> Floats:
+def _tatonnement(c: Candidate, effort: Records, room: Floats, step: float, rounds: int) -> Floats:
     jobs, rows, _, _, _, _, _, _ = c
     cost = np.empty(len(rows))
     for job in jobs:
@@ -114,7 +119,7 @@ def _tatonnement(c: Candidate, effort: Records, room: Floats, step: float) -> Fl
             cost[r] = effort[r].busy_cost + effort[r].share_cost + delay_cost(effort[r], rows[r].time_s)
             cost[r] += tardiness(job, rows[r].time_s, rows[r].time_s)
     price, mean = np.zeros(len(room)), np.zeros(len(room))
-    for i in range(CLEARING_ROUNDS):
+    for i in range(rounds):
         wanted = np.zeros(len(room))
         for job in jobs:
             best, best_cost, best_gpus = -1, np.inf, 0
@@ -131,8 +136,8 @@ def _tatonnement(c: Candidate, effort: Records, room: Floats, step: float) -> Fl
             if room[k] > 0.0:
                 surplus = (wanted[k] - room[k]) / room[k]
                 price[k] = max(0.0, price[k] + step * 2.0 / (2.0 + i) * min(1.0, surplus))
-            if 2 * i >= CLEARING_ROUNDS:
-                mean[k] += price[k] * 2.0 / CLEARING_ROUNDS
+            if i >= rounds // 2:
+                mean[k] += price[k] / (rounds - rounds // 2)
     return mean
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -13,8 +13,8 @@ from commonwatt.capacity import make_calibrator
 from commonwatt.capacity.scores import energy_saving, gpus_served, slots_served
 from commonwatt.forecasting import Rolled, Threshold, make_predictor, roll
 from commonwatt.forecasting.scores import mean_known, whole_gpus
-from commonwatt.model.arrays import Bools, Floats
-from commonwatt.model.capacity import Target, target_label, target_number
+from commonwatt.model.arrays import Bools, Floats, Ints
+from commonwatt.model.capacity import Target, target_label, target_number, target_of
 from commonwatt.model.demand import LEVELS, Predictor
 from commonwatt.model.errors import InputError
 from commonwatt.model.forecast_results import (
@@ -22,10 +22,11 @@ from commonwatt.model.forecast_results import (
     ForecastGpuHours,
     ForecastPromise,
     ForecastQuantileScores,
+    ForecastStepScores,
 )
 from commonwatt.planning.predictors import SavedPredictor, TimedPredictor, calibrated_from, median_ms
 from commonwatt.planning.series import LoadedSeries
-from commonwatt.planning.waiting import Outcome, Price, check_target, promised_of, share_at
+from commonwatt.planning.waiting import Hindsight, Price, check_target, share_at
 
 __all__ = ["evaluate_series"]
 
@@ -34,9 +35,9 @@ _PLAIN = "last-value"
 
 def evaluate_series(
     loaded: LoadedSeries, predictor: Predictor, test_from: int, *, target: Target = 0.98,
-    total_gpus: int | None = None, price: Price = Price(), margin: float | None = None,
-    refit_every: int | None = None, seed: int = 0, progress: Callable[[float], None] = lambda _: None,
-    clock: Callable[[], float] = perf_counter,
+    total_gpus: int | None = None, price: Price | None = None, margin: float | None = None,
+    refit_every: int | None = None, steps: Sequence[int] = (), seed: int = 0,
+    progress: Callable[[float], None] = lambda _: None, clock: Callable[[], float] = perf_counter,
 ) -> ForecastEvaluateResult:  # fmt: skip
     """Fit *predictor* on a series, forecast every value from index *test_from* on, and score that.
 
@@ -52,11 +53,13 @@ def evaluate_series(
     total_gpus
         All GPUs; ``None`` for no limit.
     price
-        What a GPU that is on costs.
+        What a GPU that is on costs; unknown if ``None``.
     margin
         The threshold method: this part of the median is added to it, at every level.
     refit_every
         Steps after which the predictor is refitted; never if ``None``.
+    steps
+        Steps ahead that are scored too, at most the horizon.
     progress
         Called with the part of the first fit that is done, within 0 and 1.
     clock
@@ -65,7 +68,8 @@ def evaluate_series(
     Raises
     ------
     InputError
-        For a promise about jobs of a series without jobs, a test part that leaves too little to fit on, a model file trained on the test part, and one to be refitted.
+        For a promise about jobs of a series without jobs, a test part that leaves too little to fit on, a model file
+        trained on the test part, and one to be refitted.
     """
     fitted = isinstance(predictor, SavedPredictor)
     if fitted and refit_every is not None:
@@ -75,6 +79,8 @@ def evaluate_series(
         predictor = Threshold(predictor, margin)
     series, actual = loaded.file.series, loaded.file.series.gpus[test_from:]
     check_target(target, loaded.arrivals)
+    if wrong := [step for step in steps if not 1 <= step <= predictor.horizon]:
+        raise InputError(f"steps from 1 to the horizon, {predictor.horizon}", field="score_steps", value=wrong[0])
     calibrator = make_calibrator(target, step_s=series.step_s, whole_gpus=total_gpus, steps=predictor.horizon)
     first = calibrated_from(series, predictor, test_from, fitted=fitted)
     timed = TimedPredictor(predictor, progress, clock)
@@ -82,7 +88,7 @@ def evaluate_series(
     kept = calibrator.follow(series.gpus, rolled.origins, rolled.levels, rolled.gpus, loaded.arrivals)
     on, promised = kept.gpus[-len(actual) :, -1].astype(float), kept.promised[-len(actual) :]
     tested, m = rolled.last(len(actual)), predictor.horizon
-    outcome = Outcome.of(series.gpus, test_from, loaded.arrivals, series.step_s, m, price)
+    outcome = Hindsight.of(series.gpus, test_from, loaded.arrivals, series.step_s, m, price or Price())
     rows, crps = tested.scores(LEVELS)
     predict_ms, update_ms = median_ms(timed, actual)
     return ForecastEvaluateResult(
@@ -105,6 +111,7 @@ def evaluate_series(
             for row in rows
         ),
         crps=_or_none(crps),
+        steps=_steps(loaded, tested, kept.gpus[-len(actual) :], steps, target, test_from, predictor),
         promise=_promise(outcome, tested, on, promised, target, total_gpus),
         equal_performance=_equal(loaded, tested, predictor, test_from, target, outcome),
         energy_saving_pct=None if total_gpus is None else _or_none(100 * energy_saving(on, total_gpus)),
@@ -114,14 +121,45 @@ def evaluate_series(
     )  # fmt: skip
 
 
+def _steps(
+    loaded: LoadedSeries, tested: Rolled, kept: Ints, steps: Sequence[int], target: Target, test_from: int,
+    predictor: Predictor,
+) -> tuple[ForecastStepScores, ...]:  # fmt: skip
+    """Score each of *steps*: what was kept on h steps ahead, at the instants h steps after each origin."""
+    series, m = loaded.file.series, predictor.horizon
+    plain = tested
+    if predictor.name != _PLAIN:
+        plain = roll(make_predictor(_PLAIN, 1, m), series, test_from, np.random.default_rng(0)).last(len(kept))
+    rows = []
+    for step in sorted({*steps, m}):
+        first = test_from - m + step  # the first value that was forecast so many steps ahead
+        past = Hindsight.of(series.gpus[: first + len(kept)], first, loaded.arrivals, series.step_s, step, Price())
+        scores, crps = tested.scores(LEVELS, step - 1)
+        on = kept[:, step - 1].astype(float)
+        rows.append(
+            ForecastStepScores(
+                step=step,
+                ahead_s=step * series.step_s,
+                crps=_or_none(crps),
+                pinball=_or_none(float(np.mean([row.pinball for row in scores]))),
+                pinball_of_last_value=_or_none(
+                    float(np.mean([row.pinball for row in plain.scores(LEVELS, step - 1)[0]]))
+                ),
+                achieved=past.achieved(target, on),
+                mean_gpus_on=_or_none(mean_known(on)),
+            )
+        )
+    return tuple(rows)
+
+
 def _promise(
-    outcome: Outcome, tested: Rolled, on: Floats, promised: Bools, target: Target, total_gpus: int | None
+    outcome: Hindsight, tested: Rolled, on: Floats, promised: Bools, target: Target, total_gpus: int | None
 ) -> ForecastPromise:
     actual, raw = tested.actual[:, -1], whole_gpus(tested.at(share_at(target)))
     waiting, kept = outcome.waiting(on), on[~np.isnan(actual)].sum()
     fixed = np.maximum(raw + outcome.shift(target, raw), 0.0)[~np.isnan(actual)].sum()
     return ForecastPromise(
-        of=promised_of(target),
+        of=target_of(target),
         target=target_number(target),
         label=target_label(target),
         achieved=outcome.achieved(target, on),
@@ -139,7 +177,7 @@ def _promise(
 
 
 def _equal(
-    loaded: LoadedSeries, tested: Rolled, predictor: Predictor, test_from: int, target: Target, outcome: Outcome
+    loaded: LoadedSeries, tested: Rolled, predictor: Predictor, test_from: int, target: Target, outcome: Hindsight
 ) -> tuple[ForecastGpuHours, ...]:
     series, actual = loaded.file.series, tested.actual[:, -1]
 

@@ -13,7 +13,7 @@ from commonwatt.capacity import KnobHistory, KnobPoint, beyond_total, learn_knob
 from commonwatt.capacity.scores import gpus_served, slots_served
 from commonwatt.data.series_files import SeriesFile
 from commonwatt.model.arrays import Floats, Ints
-from commonwatt.model.capacity import Target, target_label, target_number
+from commonwatt.model.capacity import Target, target_label, target_number, target_of
 from commonwatt.model.demand import LEVELS, DemandSeries, Predictor, quantile_at
 from commonwatt.model.errors import InputError
 from commonwatt.model.forecast_results import (
@@ -26,7 +26,7 @@ from commonwatt.model.forecast_results import (
 )
 from commonwatt.planning.predictors import SavedPredictor, calibrated_from
 from commonwatt.planning.series import LoadedSeries
-from commonwatt.planning.waiting import Outcome, Price, check_target, promised_of, share_at
+from commonwatt.planning.waiting import Hindsight, Price, check_target, share_at
 
 __all__ = ["ReplayedPlan", "plan_series"]
 
@@ -61,7 +61,7 @@ class ReplayedPlan:
 
 def plan_series(
     loaded: LoadedSeries, predictor: Predictor, test_from: int | None = None, *, target: Target = 0.98,
-    total_gpus: int | None = None, node_gpus: int | None = None, price: Price = Price(), seed: int = 0,
+    total_gpus: int | None = None, node_gpus: int | None = None, price: Price | None = None, seed: int = 0,
 ) -> ReplayedPlan:  # fmt: skip
     """Plan how many GPUs stay on after the end of a series, and replay the plan from index *test_from* on.
 
@@ -81,12 +81,13 @@ def plan_series(
     node_gpus
         GPUs of a node, to plan whole nodes.
     price
-        What a GPU that is on costs.
+        What a GPU that is on costs; unknown if ``None``.
 
     Raises
     ------
     InputError
-        For a promise about jobs of a series without jobs, a series that leaves too little to learn from before *test_from*, and a model file trained on later values.
+        For a promise about jobs of a series without jobs, a series that leaves too little to learn from before
+        *test_from*, and a model file trained on later values.
     """
     file, fitted, m = loaded.file, isinstance(predictor, SavedPredictor), predictor.horizon
     series = file.series
@@ -113,7 +114,7 @@ def plan_series(
     }
     known, state = ~np.isnan(actual), calibrator.state
     beyond = None if total_gpus is None else beyond_total(actual[known], share_at(target), total_gpus)
-    outcome = Outcome.of(series.gpus, begin, loaded.arrivals, series.step_s, m, price)
+    outcome = Hindsight.of(series.gpus, begin, loaded.arrivals, series.step_s, m, price or Price())
     median = np.ceil(quantile_at(LEVELS, now, 0.5))
     result = ForecastPlanResult(
         version=__version__,
@@ -137,7 +138,7 @@ def plan_series(
         replay=tuple(_replay(name, gpus, outcome, everything) for name, gpus in ways.items()),
         promise_kept=state.kept and beyond is None,
         promise=ForecastPlanPromise(
-            of=promised_of(target),
+            of=target_of(target),
             target=target_number(target),
             label=target_label(target),
             achieved=outcome.achieved(target, on.astype(float)),
@@ -188,7 +189,7 @@ def _point(point: KnobPoint) -> ForecastKnobPoint:
 
 
 def _worth(
-    outcome: Outcome, ways: Mapping[str, Floats], everything: Floats, last_value: Floats, median: Floats
+    outcome: Hindsight, ways: Mapping[str, Floats], everything: Floats, last_value: Floats, median: Floats
 ) -> tuple[ForecastWorth, ...]:
     """Score always on, the simple rules at equal waiting, the plan and foresight."""
     ours = ways["calibrated"]
@@ -197,12 +198,12 @@ def _worth(
     for name, on in (("last-value", last_value), ("threshold", median)):
         margin = outcome.shift(equal, on) if name == "last-value" else outcome.factor(equal, on)
         raised = on + margin if name == "last-value" else np.ceil(on * (1.0 + margin) - 1e-9)
-        compared[f"{name} at equal waiting"] = np.clip(raised, 0.0, everything)
+        compared[f"{name}, equal waiting"] = np.clip(raised, 0.0, everything)
     compared |= {"ours": ours, "perfect-foresight": ways["perfect-foresight"]}
     return tuple(outcome.worth(name, on) for name, on in compared.items())
 
 
-def _replay(name: str, on: Floats, outcome: Outcome, everything: Floats) -> ForecastReplay:
+def _replay(name: str, on: Floats, outcome: Hindsight, everything: Floats) -> ForecastReplay:
     waiting, actual = outcome.waiting(on), outcome.actual
     known = ~np.isnan(actual)
     if not known.any():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from commonwatt.capacity.scores import job_delays_s, shift_for, slots_served
+from commonwatt.capacity.scores import job_delays_s, percentile, shift_for, slots_served
 from commonwatt.model.arrays import Floats
 from commonwatt.model.capacity import Target, WaitingTarget, target_label, target_number
 from commonwatt.model.demand import Arrivals
@@ -15,7 +15,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.forecast_results import ForecastWaiting, ForecastWorth
 from commonwatt.model.units import DAY_S, HOUR_S
 
-__all__ = ["Outcome", "Price", "check_target", "promised_of", "share_at"]
+__all__ = ["Hindsight", "Price", "check_target", "share_at"]
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,15 @@ def share_at(target: Target) -> float:
     return 0.98 if target.of == "delayed_gpu_h" else target.share
 
 
-def promised_of(target: Target) -> str:
-    """Return what a target is a promise of."""
-    return target.of if isinstance(target, WaitingTarget) else "instants"
-
-
 def check_target(target: Target, arrivals: Arrivals | None) -> None:
     """Raise ``InputError`` for a promise about jobs where nothing says when jobs came."""
     if isinstance(target, WaitingTarget) and (arrivals is None or not len(arrivals)):
-        expected = (
-            "a job log for a promise about jobs (a demand series does not say when jobs come), or a share such as 0.98"
-        )
+        expected = "a job log for a promise about jobs (a series does not say when jobs come), or a share such as 0.98"
         raise InputError(expected, field="target", value=target_label(target))
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Hindsight:
     """A part of a series that has passed, by which ways of keeping GPUs on are scored.
 
     Parameters
@@ -73,12 +66,12 @@ class Outcome:
     arrivals: Arrivals | None
     step_s: float
     steps: int
-    price: Price = Price()
+    price: Price
 
     @classmethod
     def of(
-        cls, gpus: Floats, begin: int, arrivals: Arrivals | None, step_s: float, steps: int, price: Price = Price()
-    ) -> Outcome:  # fmt: skip
+        cls, gpus: Floats, begin: int, arrivals: Arrivals | None, step_s: float, steps: int, price: Price
+    ) -> Hindsight:  # fmt: skip
         """Return the part of a series from index *begin* on, with its jobs."""
         own = None
         if arrivals is not None:
@@ -103,8 +96,8 @@ class Outcome:
             delayed_jobs=int((delays_s > 0).sum()),
             mean_delay_s=float(delays_s.mean()),
             mean_delay_of_delayed_s=float(delays_s[delays_s > 0].mean()) if (delays_s > 0).any() else None,
-            p95_delay_s=_percentile(delays_s, 0.95),
-            p99_delay_s=_percentile(delays_s, 0.99),
+            p95_delay_s=percentile(delays_s, 0.95),
+            p99_delay_s=percentile(delays_s, 0.99),
             delayed_gpu_h_per_day=float(gpus @ delays_s) / HOUR_S / days,
         )
 
@@ -142,7 +135,7 @@ class Outcome:
         if isinstance(target, WaitingTarget) and self.arrivals is not None:
             index, met = self.arrivals.index, self.arrivals.met_gpus
         known = ~np.isnan(met)
-        return _percentile(met[known] / np.maximum(on[index][known], 1.0), share) - 1.0
+        return percentile(met[known] / np.maximum(on[index][known], 1.0), share) - 1.0
 
     def _kept(self, target: WaitingTarget, on: Floats) -> bool:
         found = self.achieved(target, on)
@@ -170,11 +163,6 @@ class Outcome:
             cost=None if energy is None or self.price.per_kwh is None else energy * self.price.per_kwh,
             waiting=self.waiting(on),
         )
-
-
-def _percentile(values: Floats, share: float) -> float:
-    """Return the smallest of *values* that a *share* of them does not exceed."""
-    return float(np.sort(values)[max(0, math.ceil(round(share * len(values), 9)) - 1)])
 
 
 def _or_none(value: float) -> float | None:

@@ -71,6 +71,7 @@ class PolicyRun:
     scheduler_s: float
     capacity: CapacitySpec | None = None
     window: Window | None = None  # none without jobs
+    weights: dict[str, float] | None = None  # of tenants, where a policy guarantees them something
 
 
 def slowdowns(scenario: Scenario, jobs: int, seed: int) -> Floats:
@@ -198,8 +199,12 @@ def run_policy(
     table = _with_priority(scenario, table)
     source = TableSource(believed_table(scenario, knowledge, table, seed))
     window, at_tick = _window(scenario, controller, table, world.slowdown, on_tick)
-    spent_s = run(controller, VirtualClock(engine), source, at_tick, until_s)
-    return PolicyRun(controller, spent_s, plan, window)
+    spent_s = run(
+        controller, VirtualClock(engine), source, _within_limits(scenario, controller, table, at_tick), until_s
+    )
+    guaranteed = any(policy.fairness is not None for policy in scenario.policies)
+    weights = {tenant.name: tenant.weight for tenant in scenario.tenants} if guaranteed else None
+    return PolicyRun(controller, spent_s, plan, window, weights)
 
 
 def _controlled(
@@ -226,20 +231,32 @@ def _window(
     window = Window.of(table, controller.tariff, reference)
     rows = {name: j for j, name in enumerate(table.names)}
     controller.ledger.on_metered = window.metered
-    limits = QosKeeper(controller.registry, table, scenario.qos)
-    if limits.limits:
-        controller.quotas = limits
 
     def at_tick(now_s: float) -> None:
-        for _ in range(MOST_AGAIN if limits.limits else 0):
-            if not limits.mark(controller.scheduling, controller.gpus):
-                break
-            controller.decide_anew()  # for others, or without those for which there was no room
-            controller.tick(now_s)
         window.tick(controller, rows, now_s)
         on_tick(now_s)
 
     return window, at_tick
+
+
+def _within_limits(
+    scenario: Scenario, controller: Controller, table: JobArrays, at_tick: Callable[[float], None]
+) -> Callable[[float], None]:
+    """Let *controller* keep the limits of QOS, if there are any; returns what to call at each tick."""
+    keeper = QosKeeper(controller.registry, table, scenario.qos)
+    if not keeper.limits:
+        return at_tick
+    controller.quotas = keeper
+
+    def decide_again(now_s: float) -> None:
+        for _ in range(MOST_AGAIN):
+            if not keeper.mark(controller.scheduling, controller.gpus):
+                break
+            controller.decide_anew()  # for others, or without those for which there was no room
+            controller.tick(now_s)
+        at_tick(now_s)
+
+    return decide_again
 
 
 def _with_priority(scenario: Scenario, table: JobArrays) -> JobArrays:

@@ -121,8 +121,9 @@ _ADDED: dict[str, object] = {
     "wait_for_price": None, "power_cap_w": None, "daily": {},
     "rounds": None, "first_start": False, "objective": "max-min",
     "queues_gpu_s": [3600.0, 36000.0], "restart_s": None, "iterations": None, "tail_power": 1.5, "slowdown_price": 0.0,
-    "qos": [], "qos_weight": 0.0, "user": "", "fairness_power": -0.5,
+    "qos_weight": 0.0, "user": "", "fairness_power": -0.5,
     "services": [], "fractional": None, "sharing": None, "share": [], "platform": None, "fractions": "whole",
+    "fairness": None,
 }  # fmt: skip
 """Fields added since 0.1.0 with their defaults: where they have these, the digest is that of a file without them."""
 
@@ -130,6 +131,8 @@ _ADDED: dict[str, object] = {
 def _as_before(document: Any) -> Any:  # noqa: ANN401
     if isinstance(document, dict):
         kept = {key: value for key, value in document.items() if key not in _ADDED or value != _ADDED[key]}
+        if not kept.get("qos", True):  # a list in a scenario, a name in a job
+            del kept["qos"]
         return {key: _as_before(value) for key, value in kept.items()}
     return [_as_before(value) for value in document] if isinstance(document, list) else document
 

@@ -127,13 +127,13 @@ def _plans(scenario: Scenario) -> list[CapacitySpec]:
 
 def _past(scenario: Scenario, folder: Path, seed: int) -> Past:
     """Return the demand before the period for every plan that forecasts."""
-    demands = {}
+    demands, arrivals = {}, {}
     for step_s, days in sorted({(plan.step_s, plan.history_days) for plan in _plans(scenario) if plan.forecasts}):
         rng = np.random.default_rng([seed, 3])
         demand = None if scenario.workload is None else demand_before(scenario.workload, folder, step_s, days, rng)
         if demand is not None:
-            demands[step_s, days] = demand
+            demands[step_s, days], arrivals[step_s, days] = demand.wanted, demand.submitted
     files = sorted({plan.forecaster for plan in _plans(scenario) if plan.forecasts} - PREDICTORS.keys())
     read = {file: folder / file for file in files if is_model(folder, file)}
     models = {file: hashlib.sha256(path.read_bytes()).hexdigest() for file, path in read.items()}
-    return Past(demands, folder, models)
+    return Past(demands, folder, models, arrivals)

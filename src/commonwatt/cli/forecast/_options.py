@@ -21,7 +21,7 @@ __all__ = [
 MOST_GPUS, _MOST_HORIZON, _MOST_LOOK_BACK = 10**9, 10**5, 10**6
 _OPTIONS = {
     "at", "begin", "column", "end", "epochs", "held_out", "horizon", "look_back", "members", "model",
-    "raw_levels", "refit_every", "target", "tenant", "test_from", "where",
+    "raw_levels", "refit_every", "score_steps", "target", "tenant", "test_from", "where",
 }  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -45,7 +45,7 @@ class NumberRange(click.FloatRange):
         return number
 
 
-class _Target(click.ParamType):
+class _Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """A promise: of instants, of jobs, or about delays."""
 
     name = "target"
@@ -64,7 +64,7 @@ class _Target(click.ParamType):
 def target_option(command: F) -> F:
     """Add the option for what is promised."""
     return click.option(
-        "--target", type=_Target(), default="0.98", show_default=True, metavar="SHARE|jobs:SHARE|delay_s:P:S|delayed_gpu_h:H",
+        "--target", type=_Target(), default="0.98", show_default=True, metavar="TARGET",
         help="Promised share of instants with enough GPUs on (1 keeps everything on); of a job log also share of jobs "
         "that find their GPUs on (jobs:0.98), a percentile of delays (delay_s:p99:60) or GPU hours of waiting a day.",
     )(command)  # fmt: skip

@@ -53,6 +53,9 @@ __all__ = ["evaluate"]
 @click.option(
     "--refit-every", type=click.IntRange(1), metavar="STEPS", help="Refit after this many steps; not with a model file."
 )
+@click.option(
+    "--score-steps", metavar="STEPS", help="Score these steps ahead too, such as 1,5,15,30,60; at most --horizon."
+)
 @price_options
 @window_options
 @series_options
@@ -60,7 +63,7 @@ __all__ = ["evaluate"]
 @json_option
 def evaluate(
     series: Path, *, name: str, test_from: str, target: Target, total_gpus: int | None, gpu_w: float | None,
-    price_per_kwh: float | None,
+    price_per_kwh: float | None, score_steps: str | None,
     margin: float | None, refit_every: int | None, look_back: int | None, horizon: int | None, column: str,
     time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
@@ -89,7 +92,8 @@ def evaluate(
     ):  # fmt: skip
         result = evaluate_series(
             loaded, predictor, begin, target=target, total_gpus=total_gpus, price=Price(gpu_w, price_per_kwh),
-            margin=None if margin is None else margin / 100, refit_every=refit_every, seed=seed,
+            margin=None if margin is None else margin / 100, refit_every=refit_every,
+            steps=_numbers(score_steps), seed=seed,
             progress=lambda part: bar.at(predictor.name, part), clock=lambda: watch.elapsed_s,
         )  # fmt: skip
         bar.done()
@@ -97,6 +101,17 @@ def evaluate(
         print_json(result)
     else:
         _show(result)
+
+
+def _numbers(text: str | None) -> tuple[int, ...]:
+    """Read ``1,5,15``; raises ``InputError``."""
+    from commonwatt.model.errors import InputError
+
+    if text is None:
+        return ()
+    if not all(part.strip().isdecimal() for part in text.split(",")):
+        raise InputError("whole numbers such as 1,5,15", field="score_steps", value=text)
+    return tuple(int(part) for part in text.split(","))
 
 
 def _show(result: ForecastEvaluateResult) -> None:
@@ -114,6 +129,12 @@ def _show(result: ForecastEvaluateResult) -> None:
         )  # fmt: skip
     Console().print(table)
     promise = result.promise
+    for step in result.steps if len(result.steps) > 1 else ():
+        plain = _number(step.pinball_of_last_value)
+        click.echo(
+            f"{step.ahead_s:>6g} s    pinball {_number(step.pinball)} GPUs (last value {plain}), "
+            f"{measured(promise.of, step.achieved)} with {_number(step.mean_gpus_on)} GPUs on"
+        )
     instants = plural(result.test_values, "instant")
     click.echo(f"CRPS        {_number(result.crps)} GPUs, {instants}, {result.unknown:,} unknown")
     click.echo(f"promise     {promised(promise.of, promise.target, promise.label)}")

@@ -58,7 +58,8 @@ __all__ = ["plan"]
 @json_option
 def plan(
     series: Path, *, target: Target, name: str, test_from: str | None, total_gpus: int | None, node_gpus: int | None,
-    gpu_w: float | None, price_per_kwh: float | None, look_back: int | None, horizon: int | None, plot: Path | None, column: str, time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int,
+    gpu_w: float | None, price_per_kwh: float | None, look_back: int | None, horizon: int | None, plot: Path | None,
+    column: str, time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Plan how many GPUs stay on after the end of SERIES to keep a promise, and replay the plan from TIME on.
@@ -141,24 +142,20 @@ def _show(result: ForecastPlanResult) -> None:
 
 def _show_worth(rows: tuple[ForecastWorth, ...]) -> None:
     """Show what each way costs, and whom it lets wait."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="worth, in the same period", title_justify="left")
-    table.add_column("", no_wrap=True)
-    priced, jobs = [row for row in rows if row.energy_kwh is not None], [row for row in rows if row.waiting is not None]
-    headings = ["GPU h", *(["kWh"] if priced else []), *(["cost"] if any(row.cost is not None for row in rows) else [])]
-    for heading in (*headings, "instants", *(["jobs served", "mean wait", "p95", "p99"] if jobs else [])):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        numbers = [f"{value:,.0f}" for value in (row.gpu_hours, row.energy_kwh, row.cost) if value is not None]
-        waits = row.waiting
-        delays = () if waits is None else (waits.mean_delay_s, waits.p95_delay_s, waits.p99_delay_s)
-        served = [] if waits is None else [f"{100 * waits.jobs_served:.2f}%"]
-        table.add_row(
-            row.name, *numbers, "unknown" if row.performance is None else f"{100 * row.performance:.2f}%", *served,
-            *(f"{delay:,.0f} s" for delay in delays),
-        )  # fmt: skip
-    Console().print(table)
-    if not priced:
+    headings = {
+        "GPU h": [f"{row.gpu_hours:,.0f}" for row in rows],
+        "kWh": ["" if row.energy_kwh is None else f"{row.energy_kwh:,.0f}" for row in rows],
+        "cost": ["" if row.cost is None else f"{row.cost:,.0f}" for row in rows],
+        "instants": ["" if row.performance is None else f"{100 * row.performance:.2f}%" for row in rows],
+        "jobs": ["" if row.waiting is None else f"{100 * row.waiting.jobs_served:.2f}%" for row in rows],
+        "mean wait": ["" if row.waiting is None else f"{row.waiting.mean_delay_s:.1f} s" for row in rows],
+        "p99": ["" if row.waiting is None else f"{row.waiting.p99_delay_s:,.0f} s" for row in rows],
+    }
+    shown = {heading: cells for heading, cells in headings.items() if any(cells)}
+    widths = [max(len(heading), *map(len, cells)) for heading, cells in shown.items()]
+    click.echo("worth".ljust(27) + " ".join(h.rjust(width) for h, width in zip(shown, widths, strict=True)))
+    for number, row in enumerate(rows):
+        cells = (column[number].rjust(width) for column, width in zip(shown.values(), widths, strict=True))
+        click.echo(row.name.ljust(27) + " ".join(cells))
+    if not any(headings["kWh"]):
         click.echo("energy      give --gpu-w and --price-per-kwh for kWh and money")

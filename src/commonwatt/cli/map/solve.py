@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from commonwatt.model.map_file import MapFile
     from commonwatt.model.map_results import MapEvaluateResult, MapResult
 
-__all__ = ["evaluate", "read_mapping", "solve", "tell"]
+__all__ = ["MapTask", "evaluate", "read_mapping", "read_task", "solve", "tell"]
+
+WARMED = ("auto", "gsharp")
 
 OBJECTIVES = ("latency", "energy", "edp", "satisfaction", "tail", "completion")
 
@@ -71,6 +73,18 @@ OTHERS = (
     "--match", type=click.Choice(("nearest", "rank")),
     help="With --transfer: pair similar jobs, or jobs of equal rank as in the paper.  [default: nearest]",
 )  # fmt: skip
+@click.option(
+    "--schedule", type=click.Path(path_type=Path), metavar="FILE",
+    help="Write the schedule (JSON): start, end and bandwidth of each job.",
+)  # fmt: skip
+@click.option(
+    "--after", type=click.Path(path_type=Path), metavar="SCHEDULE",
+    help="Map the jobs beside those of a schedule that runs; with --at.",
+)  # fmt: skip
+@click.option(
+    "--at", "at_cycles", type=click.FloatRange(min=0), metavar="CYCLES",
+    help="With --after: time by its clock; what runs then stays, what waits is mapped again.",
+)  # fmt: skip
 @plot_option("the schedule, the bandwidth and the search")
 @seed_option
 @json_option
@@ -86,6 +100,9 @@ def solve(
     transfer: Path | None,
     epochs: int | None,
     match: str | None,
+    schedule: Path | None,
+    after: Path | None,
+    at_cycles: float | None,
     plot: Path | None,
     seed: int,
     as_json: bool,
@@ -93,7 +110,10 @@ def solve(
     """Map the jobs of PROBLEM (YAML or JSON) onto its sub-accelerators, and order them on each."""
     _check_options(algorithm, start, transfer, {"--epochs": epochs, "--match": match})
     learnt = None if transfer is None else (transfer, epochs or 0, match or "nearest")
-    result = _solve(problem, algorithm, budget, time_limit, objective, start, learnt, save_transfer, seed)
+    task = read_task(problem, after, at_cycles)
+    result = _solve(problem, task, algorithm, budget, time_limit, objective, start, learnt, save_transfer, seed)
+    if schedule is not None:
+        _save_schedule(schedule, task, result, objective)
     if plot is not None:
         from commonwatt.report.map_plots import save_map
 
@@ -125,18 +145,19 @@ def _check_options(
 
 
 def _solve(
-    path: Path, name: str, budget: int | None, time_limit: float | None, objective: str | None, start: Path | None,
-    learnt: tuple[Path, int, str] | None, save_to: Path | None, seed: int,
+    path: Path, task: MapTask, name: str, budget: int | None, time_limit: float | None, objective: str | None,
+    start: Path | None, learnt: tuple[Path, int, str] | None, save_to: Path | None, seed: int,
 ) -> MapResult:  # fmt: skip
-    from commonwatt.data.map_problem import load_map
     from commonwatt.mapping import answer
 
-    file = load_map(path)
+    file = task.file
     if objective is not None:
         file = file.model_copy(update={"objective": objective})
     with blamed_on(path):
         algorithm = name if learnt is None else _transferred(file, *learnt)
-        first = None if start is None else read_mapping(start, file)
+        first = task.start if start is None else read_mapping(start, file)
+    if name not in WARMED or learnt is not None:
+        first = None if start is None else first
     with (
         blamed_on(path if start is None else start),
         compiling(f"algorithm {name}") as watch,
@@ -149,6 +170,49 @@ def _solve(
     if save_to is not None:
         _save_transfer(save_to, file, result)
     return result
+
+
+class MapTask(NamedTuple):
+    """The jobs to map, when they begin, and where a search may start from."""
+
+    file: MapFile
+    begin_cycles: float = 0.0
+    start: Mapping | None = None
+
+
+def read_task(path: Path, after: Path | None, at_cycles: float | None) -> MapTask:
+    """Read a problem and, with *after*, the schedule that runs beside it. Raises ``InputError`` as they do."""
+    from commonwatt.data.files import load_yaml
+    from commonwatt.data.map_problem import load_map
+    from commonwatt.mapping import Mapping, MappingProblem, continued
+    from commonwatt.model.errors import InputError
+    from commonwatt.model.map_file import MappingFile
+    from commonwatt.model.map_results import MapSchedule
+
+    file = load_map(path)
+    if (after is None) != (at_cycles is None):
+        missing, given = ("--after", "--at") if after is None else ("--at", "--after")
+        raise InputError(f"{missing} beside it", field=given, value=at_cycles if after is None else after)
+    if after is None or at_cycles is None:
+        return MapTask(file)
+    runs = load_yaml(after, MapSchedule)
+    if at_cycles < runs.begin_cycles:
+        raise InputError(f"{runs.begin_cycles:g} or more, where {after} begins", field="--at", value=at_cycles)
+    with blamed_on(after):
+        genes = MappingFile(accelerator=runs.accelerator, priority=runs.priority)
+        mapping = Mapping.of(genes, MappingProblem.of(runs.problem))
+    with blamed_on(path):
+        made = continued(file, runs.problem, mapping, at_cycles - runs.begin_cycles)
+    return MapTask(made.file, at_cycles, made.start)
+
+
+def _save_schedule(path: Path, task: MapTask, result: MapResult, objective: str | None) -> None:
+    from commonwatt.data.files import write_atomic
+    from commonwatt.mapping import scheduled
+
+    file = task.file if objective is None else task.file.model_copy(update={"objective": objective})
+    write_atomic(path, scheduled(file, result, begin_cycles=task.begin_cycles).model_dump_json(indent=1) + "\n")
+    say(f"written: {path}")
 
 
 @contextmanager
@@ -200,20 +264,32 @@ def _save_transfer(path: Path, file: MapFile, result: MapResult) -> None:
 @click.command()
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.argument("mapping", type=click.Path(path_type=Path))
+@click.option(
+    "--after", type=click.Path(path_type=Path), metavar="SCHEDULE", help="As in `map`: the schedule that runs."
+)
+@click.option("--at", "at_cycles", type=click.FloatRange(min=0), metavar="CYCLES", help="As in `map`, with --after.")
 @plot_option("the schedule")
 @seed_option
 @json_option
-def evaluate(problem: Path, mapping: Path, *, plot: Path | None, seed: int, as_json: bool) -> None:
-    """Score MAPPING: a file with `accelerator` and `priority` for every job of PROBLEM.
+def evaluate(
+    problem: Path,
+    mapping: Path,
+    *,
+    after: Path | None,
+    at_cycles: float | None,
+    plot: Path | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Score MAPPING: a file with `accelerator` and `priority` for every job of PROBLEM, such as a schedule.
 
     \b
     Example:
       commonwatt map evaluate examples/map.yaml mapping.json --json
     """
-    from commonwatt.data.map_problem import load_map
     from commonwatt.mapping import evaluate as score
 
-    file = load_map(problem)
+    file = read_task(problem, after, at_cycles).file
     with blamed_on(problem):
         result = score(file, read_mapping(mapping, file), seed=seed)
     if plot is not None:

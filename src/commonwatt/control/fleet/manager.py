@@ -382,8 +382,8 @@ class FleetManager:
             service, demand = self.fleet.services[i], self._demands[i]
             power_w = {t: model.power_w for t, model in service.types.items()}
             for k in range(count):
-                found.append(UnplacedResident(-1 - i - k * len(self.fleet.services), self._tenants.index(service.tenant),
-                                       now_s, demand.milli, STAYS_S, power_w, URGENT))  # fmt: skip
+                number, tenant = -1 - i - k * len(self.fleet.services), self._tenants.index(service.tenant)
+                found.append(UnplacedResident(number, tenant, now_s, demand.milli, STAYS_S, power_w, URGENT))
         for j in self._waiting:
             job = self.fleet.jobs[j]
             milli = job.gpu_milli if self._shares_time else WHOLE_MILLI

@@ -144,8 +144,8 @@ class ResidentPlacer:
         return rows, list(kinds), places
 
     def _problem(
-        self, now_s: float, waiting: Sequence[UnplacedResident], nodes: Sequence[tuple[int, int]], kinds: Sequence[_Kind],
-        places: Sequence[tuple[int, int]], wait_s: Sequence[float], tenants: Sequence[str],
+        self, now_s: float, waiting: Sequence[UnplacedResident], nodes: Sequence[tuple[int, int]],
+        kinds: Sequence[_Kind], places: Sequence[tuple[int, int]], wait_s: Sequence[float], tenants: Sequence[str],
     ) -> tuple[PlacementProblem, list[int]]:  # fmt: skip
         rows: list[tuple[int, int, float, float]] = []  # class, parts, time, power
         start, kept = [0], []

@@ -190,8 +190,8 @@ def _tenant_of_json(record: dict[str, Any]) -> str:
 
 
 SACCT_FIELDS = (
-    "JobID", "Account", "User", "Submit", "Eligible", "Start", "Elapsed", "Timelimit", "State", "AllocTRES", "ReqTRES", "NodeList",
-    "Partition", "QOS", "ConsumedEnergyRaw",
+    "JobID", "Account", "User", "Submit", "Eligible", "Start", "Elapsed", "Timelimit", "State", "AllocTRES", "ReqTRES",
+    "NodeList", "Partition", "QOS", "ConsumedEnergyRaw",
 )  # fmt: skip
 """Fields of ``sacct`` that are read."""
 ASK = f"sacct --allusers --starttime=now-7days --parsable2 --format={','.join(SACCT_FIELDS)} > jobs.txt"

@@ -20,6 +20,7 @@ import numpy as np
 from commonwatt.model.arrays import Bools, Floats, Index, Ints
 from commonwatt.optimize import KeepGoing, always, ranked
 from commonwatt.placement._backfill import Backfill
+from commonwatt.placement._entitlement import TenantFairness, fair_schedule
 from commonwatt.placement._peers import Peer
 from commonwatt.placement._priority_order import PriorityOrder
 from commonwatt.placement._problem import (
@@ -38,11 +39,18 @@ _EXACT_S = 1e-3  # times on a clock of seconds since 1970 are exact to a fractio
 
 
 def decided(
-    problem: PlacementProblem, solver: PlacementSolver, rng: np.random.Generator, keep_going: KeepGoing = always
-) -> Schedule:
-    """Return the schedule to carry out: that of *solver*, settled, with the guarantees of *problem* kept."""
+    problem: PlacementProblem, solver: PlacementSolver, rng: np.random.Generator, keep_going: KeepGoing = always,
+    fairness: TenantFairness | None = None,
+) -> Schedule:  # fmt: skip
+    """Return the schedule to carry out: that of *solver*, settled, with the guarantees of *problem* kept.
+
+    With *fairness*, jobs within their tenant's entitlement come before all others.
+    """
 
     def solve(part: PlacementProblem) -> Schedule:
+        return solve_all(part) if fairness is None else fair_schedule(part, fairness, solve_all)
+
+    def solve_all(part: PlacementProblem) -> Schedule:
         found = solver.solve(part, rng, keep_going)
         if isinstance(solver, Peer):
             return found.best
