@@ -1,0 +1,73 @@
+"""The manifests of Kubernetes: their configurations are valid, and they grant what is used, and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from commonwatt.controlplane.wiring import read_config
+from commonwatt.engines.kubernetes.connect import RIGHTS
+from commonwatt.engines.kubernetes.settings import GANGS
+from tests.deploy.tools import DEPLOY
+
+FOLDER = DEPLOY / "kubernetes"
+EXAMPLE = DEPLOY.parent / "examples" / "kubernetes"
+
+
+def documents(path: Path) -> list[dict]:
+    return list(filter(None, yaml.safe_load_all(path.read_text(encoding="utf-8"))))
+
+
+def test_the_roles_are_the_rights_that_are_checked():
+    granted = {
+        (verb, resource, role["kind"] == "ClusterRole")
+        for role in documents(FOLDER / "rbac.yaml")
+        if role["kind"] in ("Role", "ClusterRole")
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert granted == {(right.verb, right.resource, right.everywhere) for right in RIGHTS}
+
+
+@pytest.mark.parametrize("folder", [FOLDER, EXAMPLE], ids=["deploy", "examples"])
+def test_configurations_are_valid_and_keep_their_state_on_the_volume_they_mount(folder):
+    config = read_config(folder / "live.yaml")
+    own = config.live.kubernetes
+    assert config.engine == "kubernetes"
+    assert own.volumes["/commonwatt"] == "claim:commonwatt-state"
+    (deployment,) = (d for d in documents(FOLDER / "control-plane.yaml") if d["kind"] == "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    mounted = {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert str(Path(own.state).parent) in mounted
+    assert str(Path(config.live.store).parent) in mounted
+    assert config.live.server.port == pod["containers"][0]["ports"][0]["containerPort"]
+
+
+def test_what_is_named_is_there():
+    every = [document for path in FOLDER.glob("*.yaml") for document in documents(path)]
+    names = {(d["kind"], d["metadata"]["name"]) for d in every if "metadata" in d}
+    assert ("Service", GANGS) in names
+    for claim in ("commonwatt-store", "commonwatt-state"):
+        assert ("PersistentVolumeClaim", claim) in names
+    (kustomization,) = documents(FOLDER / "kustomization.yaml")
+    listed = {*kustomization["resources"], *kustomization["configMapGenerator"][0]["files"], "kustomization.yaml"}
+    assert listed == {path.name for path in FOLDER.iterdir()}
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on PATH")
+@pytest.mark.parametrize("folder", [FOLDER, EXAMPLE], ids=["deploy", "examples"])
+def test_kustomize_builds_them(folder):
+    done = subprocess.run(
+        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    made = list(filter(None, yaml.safe_load_all(done.stdout)))
+    (deployment,) = (d for d in made if d["kind"] == "Deployment")
+    (volume,) = (v for v in deployment["spec"]["template"]["spec"]["volumes"] if v["name"] == "configuration")
+    assert volume["configMap"]["name"].startswith("commonwatt-")  # a change of the file replaces the pod
+    assert {d["metadata"].get("namespace", "commonwatt") for d in made} == {"commonwatt"}
