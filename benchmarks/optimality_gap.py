@@ -8,7 +8,8 @@ import json
 import numpy as np
 from tests.placement.made import crowded_problem
 
-from commonwatt.placement import Exact, LocalSearch, RandomGreedy, objective
+from commonwatt.placement import Exact, RandomGreedy, objective
+from commonwatt.placement._local_search import LocalSearch
 
 SIZES = ((2, 4), (4, 8), (6, 12), (8, 16), (10, 20))
 

@@ -14,7 +14,9 @@ import numpy as np
 from tests.placement.made import crowded_problem
 from tests.placement.plain_greedy import plain_greedy
 
-from commonwatt.placement import LocalSearch, Lookahead, PlacementProblem, RandomGreedy
+from commonwatt.placement import PlacementProblem, RandomGreedy
+from commonwatt.placement._local_search import LocalSearch
+from commonwatt.placement._lookahead import Lookahead
 
 SIZES = ((100, 100, 0.030), (100, 1000, 0.5), (1000, 10_000, 10.0))
 

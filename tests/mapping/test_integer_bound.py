@@ -156,7 +156,7 @@ def test_packings_are_mappings_of_the_program():
 
 
 def test_a_program_that_is_too_large_is_left_out():
-    problem = MappingProblem(rng().random((1700, 2)) + 0.5, np.zeros((1700, 2)), 1.0)
+    problem = MappingProblem(rng().random((600, 2)) + 0.5, np.zeros((600, 2)), 1.0)
     integers = IntegerBound(problem, 5.0)
     assert integers.at(1000.0) is None
     assert not integers.sharpen(1000.0)

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from commonwatt.placement import Exact, LocalSearch, objective
+from commonwatt.placement import Exact, objective
 from commonwatt.placement import _best as module
 from commonwatt.placement._best import Best
+from commonwatt.placement._local_search import LocalSearch
 from tests.placement.made import crowded_problem
 
 

@@ -18,6 +18,7 @@ from commonwatt.placement._entitlement import entitlements, fair_schedule, prote
 from commonwatt.placement._objective import objective
 from commonwatt.placement.guarantees import decided
 from commonwatt.simulation.compose import run_policy
+from commonwatt.simulation.runner import run_seeds
 from commonwatt.simulation.workload import prepare
 from commonwatt.timeslicing import Etf, QuantumProblem
 
@@ -199,3 +200,29 @@ def test_thirty_jobs_of_huge_declared_urgency_get_their_share_and_no_more(solver
     fair = attack({"phi": 1.0}, solver)
     assert fair["attacker"] == pytest.approx(fair["victim"], rel=0.1)
     assert fair["attacker"] + fair["victim"] == pytest.approx(4 * 3600, rel=0.01)
+
+
+def test_what_was_received_is_set_against_what_was_due():
+    """Two GPUs: first come, first served gives them to a for 1000 s; b is due one of them, and gets none till then."""
+    jobs = [
+        *({"name": f"a{i}", "tenant": "a", "submit_s": 0, "times_s": {"V100": [1000]}} for i in range(2)),
+        {"name": "b", "tenant": "b", "submit_s": 0, "times_s": {"V100": [500]}},
+    ]
+    document = {
+        "workload": {"source": "jobs", "jobs": jobs},
+        "nodes": [{"name": "n", "gpu_type": "V100", "gpus": 2, "idle_w": 100, "gpu_w": 250}],
+        "policies": [{"solver": "fifo"}, {"name": "fair", "solver": "fifo", "fairness": {}}],
+    }
+    p = prepare(validate(document, Scenario), Path(), 0)
+    (result,), _ = run_seeds([p])
+    first, fair = (policy.fairness for policy in result.policies)
+    assert first is not None
+    assert fair is not None
+    by_tenant = {tenant.tenant: tenant for tenant in first.tenants}
+    # b is due one GPU from 0 to 1500 s, and has one from 1000 s on
+    assert by_tenant["b"].entitled_gpu_hours == pytest.approx(1500 / 3600)
+    assert by_tenant["b"].kept_share == pytest.approx(500 / 1500)
+    assert by_tenant["a"].kept_share == pytest.approx(1.0)
+    assert first.worst_share == pytest.approx(1 / 3)
+    assert fair.worst_share == pytest.approx(1.0)
+    assert "fairness" not in result.policies[0].model_copy(update={"fairness": None}).model_dump()

@@ -12,14 +12,12 @@ from ._gsharp import GSharpSettings as GSharpSettings
 from ._lower_bound import lower_bound as lower_bound
 from ._problem import MappingProblem as MappingProblem
 from ._scoring import costs_of as costs_of
-from ._stream import Continued as Continued
 from ._stream import continued as continued
 from ._transfer import Transfer as Transfer
 from ._transfer import Transferred as Transferred
 
 __all__ = [
     "ALGORITHMS",
-    "Continued",
     "GSharp",
     "GSharpSettings",
     "Goal",

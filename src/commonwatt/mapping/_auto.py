@@ -108,7 +108,8 @@ class Auto:
             if search.goes_on():
                 built.append(search.take(score(problem, seed[None])))
         aimed = (List("target", "eft"),) if problem.goal.objective == "satisfaction" else ()
-        for rule in (*aimed, *STARTS):
+        is_warm = bool(self.seeds) and self.budget < PROGRAMS_FROM  # a decision in milliseconds
+        for rule in () if is_warm else (*aimed, *STARTS):
             if search.goes_on():
                 built.append(search.take(rule.solve(problem, rng)))
         if is_plain(problem):
@@ -119,7 +120,7 @@ class Auto:
         self, problem: MappingProblem, rng: Generator, search: Incumbent[Mapping], built: list[MappingSearch]
     ) -> MappingSearch:
         keep_going = search.budget.keep_going
-        if self.seeds and self.budget < PROGRAMS_FROM:  # a decision in milliseconds
+        if self.seeds and self.budget < PROGRAMS_FROM:
             if search.goes_on():
                 search.take(Annealing(search.left, hot=0.001).improve(problem, search.result(), rng, keep_going))
             return search.result()
@@ -154,7 +155,8 @@ class _Portfolio:
     def __init__(self, auto: Auto, problem: MappingProblem, rng: Generator, search: Incumbent[Mapping]) -> None:
         self.auto, self.problem, self.rng, self.search = auto, problem, rng, search
         self.integers: IntegerBound | None = None
-        self.loads = min(200_000, 20 * auto.budget)  # moves of annealed loads
+        is_short = auto.budget < PROGRAMS_FROM
+        self.loads = min(200_000, (4 if is_short else 20) * auto.budget)  # moves of annealed loads
 
     def run(self, built: list[MappingSearch]) -> MappingSearch:
         search = self.search

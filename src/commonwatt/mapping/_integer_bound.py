@@ -49,7 +49,7 @@ SOLVED = 2e-8
 MOST_CUTS = 12
 RESOLUTION = 1e-5
 SINGLE_TYPES = 20
-LARGEST = 3_000
+LARGEST = 300
 """Pairs of types and kinds up to which the program is solved."""
 NODES = 100
 SHARPENED = 3

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
+from commonwatt.model.fairness import FairnessResult
 from commonwatt.model.fields import AnswerModel, ResultModel, quantity
 from commonwatt.model.fleet_results import FleetResult
 
@@ -192,11 +193,16 @@ class PolicyResult(ResultModel):
         "services, fractional jobs and shared GPUs; absent: the scenario has none", "-", None
     )
 
+    fairness: FairnessResult | None = quantity(
+        "GPU time received against entitled; absent: no policy of the scenario has `fairness`", "-", None
+    )
+
     @model_serializer(mode="wrap")
     def _without_fleet(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         document: dict[str, Any] = handler(self)
-        if self.fleet is None:
-            document.pop("fleet", None)
+        for name in ("fleet", "fairness"):
+            if getattr(self, name) is None:
+                document.pop(name, None)
         return document
 
 

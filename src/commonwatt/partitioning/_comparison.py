@@ -131,7 +131,8 @@ def best_weighted(market: Market, factors: Floats) -> Floats:
     """
     curves = market.curves
     scale = factors[:, None]
-    high = np.where(market.usable, (scale * curves.marginal(np.zeros_like(market.rate))).max(axis=0), 1.0)
+    highest = (scale * curves.marginal(np.zeros_like(market.rate))).max(axis=0)
+    high = np.where(market.usable, highest * (1.0 + 1e-12), 1.0)  # above it in spite of rounding
     low = high * 1e-14
     for _ in range(120):
         middle = np.sqrt(low * high)

@@ -52,6 +52,7 @@ _FROM_ANSWERS = (
 _MANY, _MORE_ROUNDS = 10_000, 100  # bids from which on it pays to bid longer first
 _LONGEST_PATH = 3000
 _FEW_PAIRS = 1000  # of tenant and core cluster, for dense systems
+_STARTS = 3  # of Newton's method before a dense system is tried
 _STEPS = 1000  # of Newton's method in one go
 _FINE, _ENOUGH = 1e-9, 1e-11  # residuals at which no crossover is tried, without and with limits
 _KEPT = 1000  # prices of the history
@@ -155,7 +156,7 @@ class _Search:
                 pieces = Pieces.of(curves, *size)
                 yield self._polished(pieces, placed(pieces, state.bids, state.prices, tau), tau, shrink, limit)
         linear = market.limits is not None and curves.straight
-        for tau, shrink, unlike in _FROM_ANSWERS[: 1 if linear and market.rate.size <= _FEW_PAIRS else None]:
+        for tau, shrink, unlike in _FROM_ANSWERS[: _STARTS if linear and market.rate.size <= _FEW_PAIRS else None]:
             pieces = Pieces.of(curves, *size, unlike)
             if shrink:
                 start = centred(pieces, pieces.part / market.pe_count, tau)

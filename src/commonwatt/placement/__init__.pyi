@@ -1,9 +1,8 @@
 from ._answer import answer as answer
 from ._entitlement import TenantFairness as TenantFairness
+from ._entitlement import water_fill as water_fill
 from ._exact import Exact as Exact
 from ._explain import Explainer as Explainer
-from ._local_search import LocalSearch as LocalSearch
-from ._lookahead import Lookahead as Lookahead
 from ._lower_bound import lower_bound as lower_bound
 from ._objective import objective as objective
 from ._problem import POSTPONED as POSTPONED
@@ -20,8 +19,6 @@ __all__ = [
     "Background",
     "Exact",
     "Explainer",
-    "LocalSearch",
-    "Lookahead",
     "PlacementProblem",
     "PlacementSolver",
     "RandomGreedy",
@@ -32,4 +29,5 @@ __all__ = [
     "make_solver",
     "objective",
     "settled",
+    "water_fill",
 ]

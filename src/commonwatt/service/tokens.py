@@ -74,7 +74,7 @@ def revoke(request: Request, caller: Member, token: TokenNumber) -> Response:
 
 def _check_manages(caller: Caller, tenant: str | None) -> None:
     if not caller.manages_tokens_of(tenant):
-        raise ApiRefusal(403, "only operators may do this, and a tenant's admins for their tenant")
+        raise ApiRefusal(403, "only operators may do this")
 
 
 @router.get("/audit", response_model=AuditPage, responses=refusals(403))

@@ -71,6 +71,7 @@ class PolicyRun:
     scheduler_s: float
     capacity: CapacitySpec | None = None
     window: Window | None = None  # none without jobs
+    weights: dict[str, float] | None = None  # of tenants, where a policy guarantees them something
 
 
 def slowdowns(scenario: Scenario, jobs: int, seed: int) -> Floats:
@@ -201,7 +202,9 @@ def run_policy(
     spent_s = run(
         controller, VirtualClock(engine), source, _within_limits(scenario, controller, table, at_tick), until_s
     )
-    return PolicyRun(controller, spent_s, plan, window)
+    guaranteed = any(policy.fairness is not None for policy in scenario.policies)
+    weights = {tenant.name: tenant.weight for tenant in scenario.tenants} if guaranteed else None
+    return PolicyRun(controller, spent_s, plan, window, weights)
 
 
 def _controlled(

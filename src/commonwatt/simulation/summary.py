@@ -13,6 +13,7 @@ from commonwatt.control.fleet.controller import FleetController
 from commonwatt.control.ledger import Account, Ledger
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.capacity import target_number, target_of
+from commonwatt.model.fairness import FairnessResult
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.results import CapacityResult, LedgerRow, PolicyResult, TenantResult
 from commonwatt.model.units import HOUR_S, J_PER_KWH, MICRO, NANO, plural
@@ -20,6 +21,7 @@ from commonwatt.simulation.compose import PolicyRun
 from commonwatt.simulation.fleet import fleet_result
 from commonwatt.simulation.record import EventColumns, JobColumns, Record, SampleColumns, Segments
 from commonwatt.simulation.reference import ReferenceRuns
+from commonwatt.simulation.shares import shares_of
 from commonwatt.simulation.waiting import bounded_slowdown, finish_time_fairness, time_without_gpus_s
 from commonwatt.simulation.window import Window
 
@@ -63,6 +65,7 @@ def record_of(run: PolicyRun, policy: str, table: JobArrays, lower_bound: float)
             decisions=len(samples.time_s),
             scheduler_s=run.scheduler_s,
             capacity=_capacity(run, samples),
+            fairness=_fairness(run, jobs, segments),
             fleet=fleet_result(controller, jobs) if isinstance(controller, FleetController) else None,
         ),
         jobs=jobs,
@@ -260,6 +263,13 @@ def policy_result(
         ledger=_ledger(ledger),
         **fields,
     )
+
+
+def _fairness(run: PolicyRun, jobs: JobColumns, segments: Segments) -> FairnessResult | None:
+    if run.weights is None:
+        return None
+    asked = np.asarray(run.controller.registry.job("asked_gpus"), dtype=np.int64)
+    return shares_of(jobs, segments, asked, run.weights, run.controller.cluster.total_gpus)
 
 
 def _capacity(run: PolicyRun, samples: SampleColumns) -> CapacityResult | None:

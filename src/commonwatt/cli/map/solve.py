@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from commonwatt.model.map_file import MapFile
     from commonwatt.model.map_results import MapEvaluateResult, MapResult
 
-__all__ = ["Task", "evaluate", "read_mapping", "read_task", "solve", "tell"]
+__all__ = ["MapTask", "evaluate", "read_mapping", "read_task", "solve", "tell"]
 
 WARMED = ("auto", "gsharp")
 
@@ -145,7 +145,7 @@ def _check_options(
 
 
 def _solve(
-    path: Path, task: Task, name: str, budget: int | None, time_limit: float | None, objective: str | None,
+    path: Path, task: MapTask, name: str, budget: int | None, time_limit: float | None, objective: str | None,
     start: Path | None, learnt: tuple[Path, int, str] | None, save_to: Path | None, seed: int,
 ) -> MapResult:  # fmt: skip
     from commonwatt.mapping import answer
@@ -172,7 +172,7 @@ def _solve(
     return result
 
 
-class Task(NamedTuple):
+class MapTask(NamedTuple):
     """The jobs to map, when they begin, and where a search may start from."""
 
     file: MapFile
@@ -180,7 +180,7 @@ class Task(NamedTuple):
     start: Mapping | None = None
 
 
-def read_task(path: Path, after: Path | None, at_cycles: float | None) -> Task:
+def read_task(path: Path, after: Path | None, at_cycles: float | None) -> MapTask:
     """Read a problem and, with *after*, the schedule that runs beside it. Raises ``InputError`` as they do."""
     from commonwatt.data.files import load_yaml
     from commonwatt.data.map_problem import load_map
@@ -194,7 +194,7 @@ def read_task(path: Path, after: Path | None, at_cycles: float | None) -> Task:
         missing, given = ("--after", "--at") if after is None else ("--at", "--after")
         raise InputError(f"{missing} beside it", field=given, value=at_cycles if after is None else after)
     if after is None or at_cycles is None:
-        return Task(file)
+        return MapTask(file)
     runs = load_yaml(after, MapSchedule)
     if at_cycles < runs.begin_cycles:
         raise InputError(f"{runs.begin_cycles:g} or more, where {after} begins", field="--at", value=at_cycles)
@@ -203,10 +203,10 @@ def read_task(path: Path, after: Path | None, at_cycles: float | None) -> Task:
         mapping = Mapping.of(genes, MappingProblem.of(runs.problem))
     with blamed_on(path):
         made = continued(file, runs.problem, mapping, at_cycles - runs.begin_cycles)
-    return Task(made.file, at_cycles, made.start)
+    return MapTask(made.file, at_cycles, made.start)
 
 
-def _save_schedule(path: Path, task: Task, result: MapResult, objective: str | None) -> None:
+def _save_schedule(path: Path, task: MapTask, result: MapResult, objective: str | None) -> None:
     from commonwatt.data.files import write_atomic
     from commonwatt.mapping import scheduled
 
