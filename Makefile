@@ -20,7 +20,7 @@ demo-week: $(VENV)/.core
 
 # While you work: no servers, nothing slow. About three minutes on two cores.
 fast: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not (slow or long or slurm or database or browser)"
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not (slow or long or slurm or kubernetes or database or browser)"
 
 # What a newcomer waits for: up to a quarter of an hour on two cores. What has no server here is skipped.
 test: $(VENV)/.dev
@@ -37,7 +37,7 @@ stranger: $(VENV)/.dev
 # What `make test-all` kills a few times, a hundred times: it takes its time.
 soak: $(VENV)/.dev
 	COMMONWATT_ROUNDS=100 $(BIN)/python -m pytest --timeout 3600 tests/controlplane/test_chaos.py tests/controlplane/test_databases.py \
-		tests/controlplane/test_over_slurm.py
+		tests/controlplane/test_over_slurm.py tests/controlplane/test_over_kubernetes.py
 
 venv: $(VENV)/.dev
 

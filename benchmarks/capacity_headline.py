@@ -19,6 +19,7 @@ from commonwatt.data import locate
 from commonwatt.data.series_files import SeriesFile, read_series
 from commonwatt.forecasting import make_predictor
 from commonwatt.planning.replay import plan_series
+from commonwatt.planning.series import LoadedSeries
 
 GPUS = 856
 COLUMNS = ("running_gpus", "pending_gpus")
@@ -71,7 +72,9 @@ def main() -> None:
         for sevenths, name in itertools.product(options.seventh, options.model):
             file = cut(wanted(reading), sevenths)
             begin = len(file.series) * (sevenths - 1) // sevenths
-            replayed = plan_series(file, make_predictor(name), begin, target=options.target, total_gpus=GPUS)
+            replayed = plan_series(
+                LoadedSeries(file), make_predictor(name), begin, target=options.target, total_gpus=GPUS
+            )
             found = replayed.result
             for row in found.replay:
                 print(

@@ -6,7 +6,8 @@ fixed size (rigid) or not, and run times known (oracle) or predicted. ``lookahea
 ``--out`` and not run again.
 
 A smaller cluster is made by taking every n-th job of the log (``--sample``), and as many nodes as the load asks for, of
-which a third are V100 and the others P100.
+which a third are V100 and the others P100. ``--plot`` draws the front: a panel for each load, size of jobs and
+knowledge, with energy against p99 slowdown, and the number of late jobs beside each point.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import argparse
 import csv
 import gzip
 import json
+import math
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from commonwatt.data import locate
 from commonwatt.data.demand import demand_of
@@ -25,8 +28,13 @@ from commonwatt.data.log import JobLog, time_of
 from commonwatt.data.readers import read_log
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.units import DAY_S
+from commonwatt.report.palette import policy_colour
+from commonwatt.report.saving import saved
 from commonwatt.simulation.runner import run_seeds
 from commonwatt.simulation.workload import prepare
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 RULES = ("srtf", "easy", "fifo", "edf", "random-greedy")
 KNOB = (0.0, 0.01, 0.05, 0.3, 2.0)
@@ -138,6 +146,44 @@ def table(rows: list[dict[str, object]]) -> str:
     return "\n".join(lines)
 
 
+def draw(rows: list[dict[str, object]], path: Path) -> None:
+    """Draw a panel for each cell: a point for each rule, and ``lookahead`` as a line over its knob."""
+    cells: dict[tuple[object, ...], list[dict[str, object]]] = {}
+    for row in rows:
+        cells.setdefault((row["begin"], row["malleable"], row["knowledge"], row["load"]), []).append(row)
+    across = len({row["load"] for row in rows})
+    down = math.ceil(len(cells) / across)
+    with saved(path, (3.2 * across, 2.6 * down)) as figure:
+        panels = figure.subplots(down, across, squeeze=False).ravel()
+        for axes, (_, own) in zip(panels, sorted(cells.items()), strict=False):
+            _panel(axes, own)
+        for axes in panels[len(cells) :]:
+            axes.set_axis_off()
+        figure.supxlabel("energy (kWh); numbers: late jobs", fontsize=8)
+        figure.supylabel("p99 slowdown", fontsize=8)
+        panels[0].legend(fontsize=6)
+
+
+def _panel(axes: Axes, rows: list[dict[str, object]]) -> None:
+    size = "malleable" if rows[0]["malleable"] else "rigid"
+    axes.set_title(f"{size}, {rows[0]['knowledge']}, load {rows[0]['real_load']:.2f}", fontsize=8)
+    knob = [row for row in rows if str(row["policy"]).startswith("lookahead") and row["policy"] != "lookahead 0"]
+    knob.sort(key=lambda row: float(str(row["policy"]).split()[1]))
+    axes.plot(*_points(knob), marker="o", markersize=3, color=policy_colour(0), linewidth=0.8, label="lookahead")
+    others = sorted({str(row["policy"]) for row in rows if row not in knob})
+    for k, name in enumerate(others, 1):
+        only = [row for row in rows if row["policy"] == name]
+        axes.plot(*_points(only), marker="s", markersize=3, color=policy_colour(k), linestyle="", label=name)
+    for row in rows:
+        axes.annotate(f" {row['late_jobs']}", (row["energy_kwh"], row["slowdown_p99"]), fontsize=6)
+    axes.set_yscale("log")
+    axes.tick_params(labelsize=6, which="both")
+
+
+def _points(rows: list[dict[str, object]]) -> tuple[list[object], list[object]]:
+    return [row["energy_kwh"] for row in rows], [row["slowdown_p99"] for row in rows]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("out/placement-front"))
@@ -150,6 +196,7 @@ def main() -> None:
     parser.add_argument("--slowdown-price", type=float, nargs="+", default=KNOB)
     parser.add_argument("--policy", nargs="+", help="only these, by name in the table")
     parser.add_argument("--quick", action="store_true", help="every 8th job of two days")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the front into a PNG or SVG file")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.quick:
@@ -180,6 +227,8 @@ def main() -> None:
                             print(".", end="", file=sys.stderr, flush=True)
                         rows.append(row)
     print(file=sys.stderr)
+    if options.plot is not None:
+        draw(rows, options.plot)
     print(json.dumps({"rows": rows}, indent=2) if options.json else table(rows))
 
 

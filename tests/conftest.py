@@ -29,13 +29,14 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 # What a test needs shows in the fixtures it uses, directly or through others, and in its parameters.
 MARK_OF_FIXTURE = {
-    "running_site": "slurm", "mariadb": "database", "postgresql": "database", "chromium": "browser", "traces": "data",
+    "running_site": "slurm", "running_kubernetes": "kubernetes", "mariadb": "database", "postgresql": "database",
+    "chromium": "browser", "traces": "data",
 }  # fmt: skip
 DATABASES = {"mariadb", "postgresql"}
 
 
 def pytest_itemcollected(item):
-    """Mark what needs Slurm, a database server, a browser or third-party data."""
+    """Mark what needs Slurm, Kubernetes, a database server, a browser or third-party data."""
     marks = {MARK_OF_FIXTURE[name] for name in MARK_OF_FIXTURE.keys() & set(item.fixturenames)}
     values = item.callspec.params.values() if hasattr(item, "callspec") else ()
     each = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
@@ -75,3 +76,25 @@ def chromium():
         browser = playwright.chromium.launch(executable_path=path, headless=True, args=FLAGS)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def running_kubernetes(tmp_path_factory):
+    """One Kubernetes for all tests of a process: it takes 10 s to start."""
+    from tests.engines.kubernetes.site import KubernetesSite, missing
+
+    if reason := missing():
+        lacking("kubernetes", reason)
+    site = KubernetesSite(tmp_path_factory.mktemp("kubernetes"))
+    try:
+        site.start()
+        yield site
+    finally:
+        site.stop()
+
+
+@pytest.fixture
+def kube(running_kubernetes):
+    """That Kubernetes, put in order afterwards."""
+    yield running_kubernetes
+    running_kubernetes.settle()

@@ -34,7 +34,9 @@ def simulate(path: Path, folder: Path) -> None:
     document = load_yaml(path, Scenario)
     if not is_small(document.workload):
         short = document.model_dump(mode="json")
-        short["workload"]["days"] = 0.5
+        short["workload"]["days"] = 0.05 if document.has_fleet else 0.5
+        for part in (*(service["load"] for service in short["services"]), short["fractional"] or {}):
+            part["days"] = 0.05
         path = folder / path.name
         path.write_text(yaml.safe_dump(short), encoding="utf-8")
     done = run("simulate", path, "--json")

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
         Sweep,
         TimeslicePlan,
     )
-    from commonwatt.data.series_files import SeriesFile
     from commonwatt.model.demand import DemandSeries
     from commonwatt.model.map_file import MapFile
     from commonwatt.model.mig_file import MigFile
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from commonwatt.model.scenario import Scenario
     from commonwatt.model.study_file import StudyFile
     from commonwatt.model.timeslice_file import PlanFile
+    from commonwatt.planning.series import LoadedSeries
     from commonwatt.simulation.runner import Backend, Listener
     from commonwatt.studies.run import Following
 
@@ -142,6 +142,7 @@ def study(
     log: str | Path | Mapping[str, object] | StudyFile,
     *,
     nodes: str | Path | None = None,
+    qos: str | Path | None = None,
     begin: str | None = None,
     days: float | None = None,
     weeks: int | None = None,
@@ -167,6 +168,8 @@ def study(
         mapping or a model.
     nodes
         For a log: what ``scontrol show node`` printed, or a scenario with nodes.
+    qos
+        What ``sacctmgr --parsable2 show qos`` printed, or a scenario with QOS.
     begin, days, weeks
         Start, length and number of periods. [default: the file's; of a log its last whole weeks, up to 4]
     seeds
@@ -208,7 +211,8 @@ def study(
     from commonwatt.studies.summary import study_result
 
     wishes = Wishes(
-        nodes=None if nodes is None else Path(nodes), begin=begin, days=days, weeks=weeks, seeds=seeds,
+        nodes=None if nodes is None else Path(nodes), qos=None if qos is None else Path(qos), begin=begin,
+        days=days, weeks=weeks, seeds=seeds,
         knowledge=knowledge, gpu_type=gpu_type, price_per_kwh=price_per_kwh, pue=pue, currency=currency,
     )  # fmt: skip
     if isinstance(log, str | Path):
@@ -440,7 +444,7 @@ def forecast(
     series: str | Path | Mapping[str, object] | DemandSeries | pl.DataFrame | pd.DataFrame,
     *,
     model: str = "last-value",
-    target: float = 0.98,
+    target: float | str = 0.98,
     test_from: str | None = None,
     total_gpus: int | None = None,
     node_gpus: int | None = None,
@@ -457,7 +461,8 @@ def forecast(
     model
         Name of a predictor, fitted here, or a file of ``commonwatt forecast fit``.
     target
-        Share of instants with enough GPUs on that is promised, above 0, at most 1.
+        Share of instants with enough GPUs on that is promised, above 0, at most 1; or, of a job log, ``jobs:0.98``,
+        ``delay_s:p99:60`` or ``delayed_gpu_h:2``.
     test_from
         Replay from here: ISO 8601, or seconds. [default: the last seventh]
     total_gpus
@@ -478,15 +483,17 @@ def forecast(
     """
     from commonwatt._results import ForecastPlan
     from commonwatt.data.series_files import read_moment
+    from commonwatt.model.capacity import parse_target
     from commonwatt.planning.predictors import load_predictor
     from commonwatt.planning.replay import plan_series
 
     path = Path(series) if isinstance(series, str | Path) else None
     with _blamed_on(path):
-        file = _series(series, column)
+        loaded = _series(series, column)
+        file, promised = loaded.file, parse_target(target)
         begin = None if test_from is None else read_moment(test_from, file, "test_from")
         replayed = plan_series(
-            file, load_predictor(model), begin, target=target, total_gpus=total_gpus, node_gpus=node_gpus, seed=seed
+            loaded, load_predictor(model), begin, target=promised, total_gpus=total_gpus, node_gpus=node_gpus, seed=seed
         )
 
     def draw(to: Path) -> None:
@@ -497,7 +504,7 @@ def forecast(
     return _shown(ForecastPlan, replayed.result, draw)
 
 
-def _series(given: object, column: str) -> SeriesFile:
+def _series(given: object, column: str) -> LoadedSeries:
     """Return a series, however it is given, as read from a file."""
     import numpy as np
 
@@ -505,10 +512,10 @@ def _series(given: object, column: str) -> SeriesFile:
     from commonwatt.data.series_files import FIRST_DATE_S, SeriesFile
     from commonwatt.model.demand import DemandSeries
     from commonwatt.model.errors import InputError
-    from commonwatt.planning.series import load_series
+    from commonwatt.planning.series import LoadedSeries, load_series
 
     if isinstance(given, str | Path):
-        return load_series(Path(given), column).file
+        return load_series(Path(given), column)
     if isinstance(given, Mapping):
         if wrong := sorted({"gpus", "step_s"} - given.keys()) or sorted(given.keys() - {"gpus", "step_s", "start_s"}):
             raise InputError("gpus, step_s and, if known, start_s", field=wrong[0], value=given.get(wrong[0]))
@@ -523,7 +530,7 @@ def _series(given: object, column: str) -> SeriesFile:
         if len(named) != 1:
             raise InputError("a frame with one series", field="unique_id", value=", ".join(sorted(named)))
         (given,) = named.values()
-    return SeriesFile(given, given.start_s > FIRST_DATE_S, int((~given.known).sum()))
+    return LoadedSeries(SeriesFile(given, given.start_s > FIRST_DATE_S, int((~given.known).sum())))
 
 
 def map_layers(

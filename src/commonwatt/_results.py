@@ -229,4 +229,5 @@ class ForecastPlan(Shown, ForecastPlanResult):
         return self.plan
 
     def _headline(self) -> str:
-        return f"{self.model}, {100 * self.target:g}% of instants: {self.promise}"
+        promised = f"{100 * self.target:g}% of instants" if self.promise.of == "instants" else self.promise.label
+        return f"{self.model}, {promised}: {self.promise.sentence}"

@@ -275,3 +275,64 @@ def test_the_fallback_lasts_until_as_much_is_served_as_promised_and_is_no_measur
             assert often <= 0.1 * WINDOW + 1
             assert "lately more than ever before" in before.sentence
     assert len(starts) == len(ends) == 2  # the first one is not taken for how bad it may become
+
+
+def steps_up(length: int, jumps: dict[int, float]) -> np.ndarray:
+    """Demand of 60 GPUs with steps up at *jumps*, each back at once after a quarter of an hour."""
+    gpus = np.full(length, 60.0)
+    for at, size in jumps.items():
+        gpus[at : at + 15] += size
+    return gpus
+
+
+def test_one_jump_that_five_forecasts_miss_is_no_regime() -> None:
+    """At .999 a jump missed by the forecasts of five steps is five misses, but one event."""
+    gpus = steps_up(700, {500: 40.0, 560: 40.0})
+    on, kept, _ = played(gpus, 0.999, 1.0)
+    assert (on[500:505] < gpus[500:505]).all()
+    assert kept[200:].all()
+
+
+def climbs(calibrator: Calibrator, minutes: int, slope: float) -> int:
+    """Let demand climb from 60 GPUs and come back; return the instants without a promise."""
+    fell_back, levels = 0, [60.0 + slope * minute for minute in range(minutes)] + [60.0] * 40
+    for level in levels:
+        calibrator.observe(level)
+        calibrator.keep_on_rows(LEVELS, flat_forecasts(np.array([level]), 1.0)[0])
+        fell_back += not calibrator.state.kept
+    return fell_back
+
+
+def test_the_worst_window_is_forgotten_after_84_windows() -> None:
+    """A bad day must not deafen the alarm for ever."""
+    calibrator = Calibrator(0.98, whole_gpus=900, window=20)
+    for _ in range(2):
+        climbs(calibrator, 0, 0.0)
+    assert climbs(calibrator, 11, 6.0) == 0  # as many misses as the alarm allows, and the worst so far
+    climbs(calibrator, 0, 0.0)
+    assert climbs(calibrator, 13, 6.0) == 0  # not half again as many
+    for _ in range(84 * 20 // 40 + 4):
+        climbs(calibrator, 0, 0.0)
+    assert climbs(calibrator, 13, 6.0) > 0
+
+
+@pytest.mark.slow
+def test_an_outage_keeps_nothing_on_and_a_return_is_learned_anew() -> None:
+    gpus = np.concatenate([wandering(5, 3 * DAY), np.zeros(2 * DAY), wandering(6, 2 * DAY)])
+    on, kept, _ = played(gpus, 0.98, 8.0)
+    outage, back = slice(3 * DAY + WINDOW + 6, 5 * DAY + 5), slice(5 * DAY, None)
+    assert (on[outage] == 0).all()
+    assert not kept[outage].any()
+    assert (on[5 * DAY + 6 : 5 * DAY + WINDOW] == 128).all()
+    assert (on[back] >= gpus[back])[:DAY].mean() >= 0.975
+    assert (on[back] >= gpus[back])[DAY:].mean() >= 0.975
+    assert kept[-DAY:].mean() > 0.9
+
+
+@pytest.mark.slow
+def test_a_night_as_long_as_the_nights_before_is_no_outage() -> None:
+    days = wandering(7, 6 * DAY)
+    days[np.arange(len(days)) % DAY < 400] = 0.0
+    _, kept, _ = played(days, 0.9, 8.0)
+    night = (np.arange(len(days)) % DAY < 395) & (np.arange(len(days)) >= 3 * DAY)
+    assert kept[night].mean() > 0.95

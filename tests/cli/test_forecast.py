@@ -69,7 +69,7 @@ def test_the_threshold_method_and_other_columns(run, demand_file):
         "forecast", "evaluate", demand_file, "--model", "moving-max", "--margin", 5, "--column", "more",
         "--look-back", 10, "--horizon", 2, "--refit-every", 30, "--test-from", TEST_FROM, "--json",
     ).document  # fmt: skip
-    assert (found["model"], found["n"], found["m"], found["fits"]) == ("moving-max+5%", 10, 2, 4)
+    assert (found["model"], found["n"], found["m"], found["fits"]) == ("moving-max+5%", 10, 2, 9)
     assert len({row["mae"] for row in found["quantiles"]}) == 1
 
 
@@ -121,7 +121,7 @@ def test_unknown_values_count_nowhere(run, tmp_path):
         ("time,gpus\n2024-01-01,1\n2023-01-01,2\n", "times that rise"),
         ("time,gpus\n2024-01-01,1\n2024-01-02,-3\n", "line 3: field 'gpus': got '-3'"),
         ("time,gpus\n0,1\n60,2\n120,3\n900000,3\n", "hole of 250 h"),
-        ("time,gpus\n0,1\n60,2\n120,3\n", "test part that begins after at least 125 values"),
+        ("time,gpus\n0,1\n60,2\n120,3\n", "more than 125 values before it"),
         ("time,gpus\n0,nan\n60,nan\n120,nan\n", "at least one known demand"),
         ("time,other\n0,1\n60,2\n", "field 'gpus': expected a column of this name"),
         ("", "some content"),
@@ -146,7 +146,7 @@ def test_bad_series(run, tmp_path, content, said):
         (("--test-from", "noon"), "a moment from 2024-01-01"),
         (("--target", "1.5"), "1.5"),
         (("--target", "0"), "0"),
-        (("--target", "nan"), "not a finite number"),
+        (("--target", "nan"), "not a finite share"),
         (("--total-gpus", "0"), "0"),
         (("--total-gpus", "inf"), "--total-gpus"),
         (("--total-gpus", "nan"), "--total-gpus"),
@@ -267,3 +267,45 @@ def test_a_model_file_is_evaluated_as_it_is(run, demand_file, fitted, tmp_path):
     assert (cut.code, cut.out, len(cut.lines)) == (2, "", 1)
     missing = run("forecast", "evaluate", demand_file, "--model", "none.safetensors", "--test-from", TEST_FROM)
     assert (missing.code, len(missing.lines)) == (2, 1)
+
+
+@pytest.mark.slow
+def test_a_promise_about_jobs(run, job_log):
+    found = run("forecast", "evaluate", job_log, "--test-from", 30_000, "--target", "jobs:0.9", "--gpu-w", 50, "--json")
+    promise = found.document["promise"]
+    assert (promise["of"], promise["target"], promise["label"]) == ("jobs", 0.9, "jobs:0.9")
+    assert promise["achieved"] == promise["jobs_served"] == promise["waiting"]["jobs_served"]
+    assert promise["waiting"]["delayed_jobs"] == round((1 - promise["achieved"]) * promise["waiting"]["jobs"])
+    assert promise["waiting"]["p95_delay_s"] <= promise["waiting"]["p99_delay_s"] <= 300
+    model = found.document["equal_performance"][0]
+    assert model["performance"] >= 0.9
+    assert promise["hindsight_ratio"] > 0
+    plan = run("forecast", "plan", job_log, "--test-from", 30_000, "--target", "jobs:0.9", "--json").document
+    assert plan["promise"]["achieved"] == promise["achieved"]  # evaluate scores the plan's own model and calibration
+    worth = {row["name"]: row for row in plan["worth"]}
+    assert worth["perfect-foresight"]["waiting"]["delayed_jobs"] == 0
+    assert worth["last-value, equal waiting"]["waiting"]["jobs_served"] >= promise["achieved"]
+    assert worth["ours"]["energy_kwh"] is None
+    text = run("forecast", "plan", job_log, "--test-from", 30_000, "--target", "jobs:0.9", "--gpu-w", 50).out
+    for word in ("90% of jobs", "always-on", "kWh", "mean wait", "threshold, equal waiting"):
+        assert word in text
+
+
+def test_a_promise_about_jobs_needs_jobs(run, demand_file):
+    done = run("forecast", "evaluate", demand_file, "--test-from", TEST_FROM, "--target", "jobs:0.9")
+    assert done.code == 2
+    assert "--target" in done.err
+    assert "a job log" in done.err
+
+
+def test_steps_asked_for_are_scored(run, demand_file):
+    asked = ("forecast", "evaluate", demand_file, "--test-from", TEST_FROM, "--horizon", 8, "--json")
+    found = run(*asked, "--score-steps", "1,4").document
+    assert [row["step"] for row in found["steps"]] == [1, 4, 8]
+    crps = [row["crps"] for row in found["steps"]]
+    assert crps == sorted(crps)
+    assert found["steps"][-1]["crps"] == found["crps"]
+    assert found["steps"][-1]["achieved"] == found["promise"]["achieved"]
+    for wrong in ("9", "0", "one"):
+        done = run(*asked[:-1], "--score-steps", wrong)
+        assert (done.code, "--score-steps" in done.err) == (2, True)

@@ -9,6 +9,7 @@ httpx = pytest.importorskip("httpx")
 from commonwatt.client import Client, find_settings  # noqa: E402
 from commonwatt.model.errors import InputError, ServiceError  # noqa: E402
 from commonwatt.model.job_file import JobFile  # noqa: E402
+from commonwatt.service.server import bound  # noqa: E402
 from tests.service.made import job  # noqa: E402
 
 
@@ -235,3 +236,17 @@ def test_where_settings_come_from(tmp_path):
     with pytest.raises(InputError) as error:
         find_settings(environment=env | {"COMMONWATT_TOKEN": "a b\n"})
     assert "a b" not in str(error.value)
+
+
+def test_of_several_servers_the_next_one_is_asked_where_one_is_away(served):
+    free = bound("127.0.0.1", 0)
+    away = f"http://127.0.0.1:{free.getsockname()[1]}"
+    free.close()
+    with Client(f"{away},{served.url}") as client:
+        assert client.whoami().tenant == "ada"
+        assert client.url == served.url
+        assert client.submit(job()).status == "waiting"  # not carried out twice: it never arrived at the first
+    with Client(f"{away}, {away}/", retries=1) as client, pytest.raises(ServiceError, match="cannot reach"):
+        client.whoami()
+    with pytest.raises(InputError, match="a URL such as"):
+        find_settings(f"{away},")

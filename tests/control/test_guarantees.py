@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 
 import numpy as np
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 from commonwatt.control.beliefs import Beliefs, relative_times
 from commonwatt.control.controller import Controller
 from commonwatt.control.events import EventKind
-from commonwatt.control.job_registry import Rules
+from commonwatt.control.guarantees import LimitKeeper
+from commonwatt.control.job_registry import JobRegistry, Rules
 from commonwatt.control.loop import run
 from commonwatt.control.policy import Policy
 from commonwatt.engines.clocks import VirtualClock
@@ -143,7 +145,13 @@ def test_a_gang_among_small_jobs_starts_as_soon_as_what_ran_has_ended(solver, pr
 
 @pytest.mark.parametrize("solver", ["lookahead", "random-greedy", "fifo", "srtf"])
 def test_without_a_reservation_it_waits_for_the_last_of_them(solver):
-    assert waits_s(controlled(hourly(40), solver, None, preempt=False))["gang"] > 35 * 3600
+    assert waits_s(controlled(hourly(40), solver, PolicyLimits(), preempt=False))["gang"] > 35 * 3600
+
+
+@pytest.mark.parametrize(("solver", "keeps"), [("lookahead", True), ("random-greedy", True), ("srtf", False)])
+def test_who_says_nothing_of_limits_has_a_reservation_after_a_day_but_for_published_rules(solver, keeps):
+    wait_s = waits_s(controlled(hourly(40), solver, None, preempt=False))["gang"]
+    assert (wait_s <= 24 * 3600 + H_S + 2.3 * 3600) == keeps
 
 
 @pytest.mark.slow
@@ -182,6 +190,20 @@ def test_a_certain_promise_is_kept_to_the_second(solver):
             began_s = controller.registry.job("began_s")[event.handle]
             assert began_s <= event.time_s + event.why.starts_within_s + 1e-3
             assert "reserved for it, the oldest that cannot start" in event.why.sentence
+
+
+def test_who_waits_for_the_oldest_is_told_so():
+    jobs = [job("a", 0.0, 5000.0, 8), job("gang", 10.0, 100.0, 16), job("long", 30.0, 9000.0, 8)]
+    told: dict[str, str] = {}
+
+    def watch(controller, now_s):
+        for event in controller.log.since(0) if now_s < 4000.0 else ():
+            if event.why is not None and event.why.waits:
+                told[controller.registry.names[event.handle]] = event.why.sentence
+
+    controlled(JobArrays.of(jobs), "lookahead", PolicyLimits(reserve_after_s=0.0), preempt=False, on_tick=watch)
+    assert "are reserved for it, the oldest that cannot start; it starts within" in told["gang"]
+    assert "8 GPUs are free: those are reserved for the oldest job that cannot start" in told["long"]
 
 
 def test_short_jobs_run_on_reserved_gpus_until_they_are_needed():
@@ -264,3 +286,53 @@ def test_without_the_limit_jobs_without_due_dates_wait_for_a_thrifty_type(solver
         longest.append(max(idling.waited_s.values(), default=0.0))
     assert longest[0] >= 10000.0
     assert 0.0 < longest[1] <= 600.0 + H_S
+
+
+# -- another controller
+
+
+def test_what_is_remembered_outlives_the_controller():
+    """The second keeper knows what the first one knew, by names, though jobs and nodes have other numbers."""
+    before: list[LimitKeeper] = []
+
+    def watch(controller, now_s):
+        if 3000.0 < now_s < 4000.0 and not before:
+            before.append(json.loads(json.dumps(controller.limits.by_name())))
+
+    jobs = [
+        job("first", 0.0, 2000.0, 8),  # the oldest when it starts
+        job("a", 0.0, 9000.0, 8),
+        job("gang", 10.0, 100.0, 16),
+        job("short", 3000.0, 700.0, 8),
+    ]
+    limits = PolicyLimits(reserve_after_s=0.0, max_deliberate_wait_s=600.0, min_run_s=900.0)
+    controlled(JobArrays.of(jobs), "fifo", limits, on_tick=watch)
+    (left,) = before
+    assert left["reserved"]["job"] == "gang"
+    assert left["reserved"]["by_s"] == pytest.approx(9000.0)
+    assert left["placed_s"] == {"a": 0.0, "short": 3000.0}
+
+    cluster = Cluster.of(
+        [
+            NodeSpec(name="x", gpu_type="V100", gpus=8, idle_w=1, gpu_w=1),
+            NodeSpec(name="n", count=2, gpu_type="V100", gpus=8, idle_w=1, gpu_w=1),
+        ]
+    )
+    table = JobArrays.of([job("new", 0.0, 50.0, 1), *jobs[1:]])
+    registry = JobRegistry(cluster)
+    handles = dict(zip(table.names, registry.add(table, np.arange(4)), strict=True))
+    for name, node in (("a", 1), ("short", 2)):
+        row = registry.row_of(handles[name], (node,), 8)
+        registry.place(handles[name], row, (node,), 0.0)
+    keeper = LimitKeeper(limits, registry)
+    keeper.resume({**left, "promised": ["a", "gone"], "waited_s": {"gang": 5.0, "gone": 7.0}}, handles)
+    again = keeper.by_name()
+    assert again["reserved"] == left["reserved"]
+    assert again["promised"] == ["a"]
+    assert again["waited_s"] == {"gang": 5.0}
+    assert again["placed_s"] == left["placed_s"]
+    assert keeper.lasting(np.array([handles["a"], handles["short"]]), np.array([True, True]), 3800.0).all()
+
+    without = LimitKeeper(limits, JobRegistry(cluster_of(1, 8)))  # the nodes are gone, and so are the jobs
+    without.resume(left, {})
+    assert without.by_name()["reserved"] is None

@@ -48,3 +48,12 @@ def test_a_job_that_outlives_its_series_is_expected_to_take_longer():
     known = history(*[(job, 600.0)] * 100)
     assert known.expected(job, 3000.0).time_s > 3000.0 > known.expected(job).time_s
     assert known.expected(job, 300.0).time_s == pytest.approx(known.expected(job).time_s, rel=0.5)
+
+
+def test_outcomes_are_equally_likely_and_end_at_the_limit():
+    job = JobFeatures("t", "n", limit_s=7200.0)
+    expected = history(*[(job, time_s) for time_s in (60.0, 600.0, 6000.0, 60_000.0) for _ in range(25)]).expected(job)
+    assert expected.time_s == pytest.approx(sum(expected.outcomes_s) / 10)
+    assert list(expected.outcomes_s) == sorted(expected.outcomes_s)
+    assert expected.outcomes_s[-2:] == (7200.0, 7200.0)  # a quarter of those before took longer
+    assert expected.outcomes_s[0] < 120

@@ -179,3 +179,34 @@ def test_what_meters_said_is_kept_by_the_names_of_nodes(bench):
     b.supervisor._write(Tick(settings={"metered": Marks(b.live.cluster).of(engine)()}))
     now = Cluster.of([NodeSpec(**node(name)) for name in ("new", "b", "a")])
     assert Marks(now).stored(b.reconciler.store) == {1: MeterMark(20.0, 7.5, asleep=True), 2: MeterMark(10.0)}
+
+
+LIMITS = {"reserve_after_s": 100.0, "min_run_s": 200.0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("remembers", [True, False])
+def test_a_job_that_was_the_oldest_is_not_stopped_by_another_controller_either(bench, remembers):
+    b = bench(nodes=[node("n"), node("m")], policies=[{"solver": "srtf", "limits": LIMITS}])
+    first = b.submit(300.0, gpus=2)
+    b.settle()
+    gang = b.submit(times_s={"V100": {4: 10_000.0}}, gpus=4)
+    b.advance(150.0)
+    b.settle()
+    reserved = b.reconciler.controller.limits.by_name()["reserved"]
+    assert reserved["nodes"] == ["m", "n"] or reserved["nodes"] == ["n", "m"]
+    b.begin()
+    b.advance(1.0)
+    assert b.reconciler.controller.limits.by_name()["reserved"] == reserved
+    b.advance(150.0)
+    b.settle()
+    assert (b.status(first), b.status(gang)) == (JobStatus.COMPLETED, JobStatus.RUNNING)
+    b.advance(250.0)  # beyond min_run_s
+    b.settle()
+    if not remembers:
+        b.supervisor._write(Tick(settings={"limits": {}}))
+    b.begin()
+    short = b.submit(10.0, gpus=2)
+    b.settle()
+    assert (b.status(gang) is JobStatus.RUNNING) == remembers
+    assert (b.status(short) is JobStatus.RUNNING) != remembers

@@ -6,6 +6,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -18,6 +19,7 @@ from commonwatt.model.job_file import JobFile
 from commonwatt.model.live_results import JobConfiguration
 from commonwatt.store.controller_store import ControllerStore
 from commonwatt.store.records import RequestKind
+from tests.controlplane.bench import Bench, node
 from tests.controlplane.chaos import opening
 
 
@@ -133,3 +135,24 @@ def test_explain_says_where_the_time_comes_from(time_s, jobs, alike, said):
     assert expected_run_time([known]) == said
     declared = JobConfiguration.model_validate(figure | {"source": "declared"})
     assert expected_run_time([declared]) is None
+
+
+def test_solvers_see_that_a_predicted_time_is_not_certain(tmp_path):
+    b = Bench(tmp_path, nodes=[node("n")])
+    try:
+        for seconds in (100.0, 1000.0, 10_000.0):
+            b.submit(times_s=None, time_limit_s=seconds)
+            b.settle()
+            b.advance(seconds + 1)
+            b.settle()
+        b.submit(500.0)
+        b.submit(times_s=None, time_limit_s=50_000.0)
+        b.settle()
+        controller, handles = b.reconciler.controller, np.array(sorted(b.reconciler.controller.registry.active))
+        left = controller.remaining(handles, b.clock(), controller.engine.progress(handles))
+        assert len(handles) == 2
+        assert left.outcomes[0].tolist() == [1.0] * 10  # it said what it takes
+        assert left.outcomes[1].mean() == pytest.approx(1.0)
+        assert left.outcomes[1].min() < 0.3 < 2 < left.outcomes[1].max()
+    finally:
+        b.close()

@@ -49,10 +49,10 @@ def test_every_job_that_shows_is_served_if_all_is_on(jobs):
     found = demand_of(log_of(jobs), 60.0, 0.0, 1200.0)
     shown = [any(s + w <= t < s + w + r for t in range(0, 1200, 60)) for s, w, r, _ in jobs]
     begun = [s + w > -60 for s, w, _, _ in jobs]
-    assert len(found.starts) == sum(a and b for a, b in zip(shown, begun, strict=True))
-    if len(found.starts):
-        assert jobs_served(found.running.gpus, found.running.gpus, found.starts, found.sizes) == 1.0
-        assert jobs_served(found.running.gpus * 0, found.running.gpus, found.starts, found.sizes) == 0.0
+    assert len(found.started) == sum(a and b for a, b in zip(shown, begun, strict=True))
+    if len(found.started):
+        assert jobs_served(found.running.gpus, found.running.gpus, found.started.index, found.started.gpus) == 1.0
+        assert jobs_served(found.running.gpus * 0, found.running.gpus, found.started.index, found.started.gpus) == 0.0
 
 
 def test_samples_lie_on_whole_steps_of_the_clock():

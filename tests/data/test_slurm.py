@@ -287,3 +287,64 @@ def test_a_table_with_cells_cut_off_is_refused(cut, write):
     said = fails(path)
     assert said.startswith(f"{path}, line 3: field 'AllocTRES': got '")
     assert "but sacct has cut this off; run: sacct" in said
+
+
+def parsable(*rows: str, columns: str = "JobID|Account|Submit|Eligible|Start|Elapsed|State|AllocTRES") -> str:
+    return f"{columns}\n" + "\n".join(rows) + "\n"
+
+
+def at(clock: str) -> str:
+    return f"2024-05-01T{clock}"
+
+
+def test_a_job_counts_from_when_it_was_eligible(write):
+    rows = (
+        f"1|a|{at('08:00:00')}|{at('10:00:00')}|{at('10:05:00')}|01:00:00|COMPLETED|gres/gpu=1",  # a dependency
+        f"2|a|{at('08:00:00')}|{at('08:00:00')}|{at('08:30:00')}|01:00:00|COMPLETED|gres/gpu=1",
+        f"3|a|{at('08:00:00')}|Unknown|{at('08:10:00')}|01:00:00|COMPLETED|gres/gpu=1",
+        f"4|a|{at('08:00:00')}|{at('09:00:00')}|{at('08:20:00')}|01:00:00|COMPLETED|gres/gpu=1",  # not after its start
+    )
+    log = read_log("slurm", write("sacct.txt", parsable(*rows)))
+    wait_s = dict(zip(log.job, (log.start_s - log.submit_s).tolist(), strict=True))
+    assert wait_s == {"1": 300, "2": 1800, "3": 600, "4": 0}
+    assert log.treatments() == {
+        "kept back by a dependency, a hold or a begin time: as if submitted when they were eligible": 2
+    }
+
+
+def test_a_start_before_the_submission_is_counted(write):
+    row = f"1|a|{at('08:00:00')}||{at('07:00:00')}|01:00:00|COMPLETED|gres/gpu=1"
+    log = read_log("slurm", write("sacct.txt", parsable(row)))
+    assert (log.start_s - log.submit_s).tolist() == [0]
+    assert log.treatments() == {"started before they were submitted: at their submission": 1}
+
+
+def test_dumps_that_overlap_have_a_run_twice(write):
+    first = f"1|a|{at('08:00:00')}||{at('08:10:00')}|00:50:00|RUNNING|gres/gpu=1"
+    second = f"1|a|{at('08:00:00')}||{at('08:10:00')}|02:00:00|COMPLETED|gres/gpu=1"
+    for rows in ((first, second), (second, first)):
+        log = read_log("slurm", write("sacct.txt", parsable(*rows)))
+        assert log.dropped == {"runs that are there twice": 1}
+        assert (log.duration_s.tolist(), log.censored.tolist()) == ([7200], [False])
+
+
+def test_parts_of_a_heterogeneous_job_are_counted(write):
+    rows = (f"7+{k}|a|{at('08:00:00')}||{at('08:10:00')}|00:50:00|COMPLETED|gres/gpu=1" for k in range(2))
+    log = read_log("slurm", write("sacct.txt", parsable(*rows)))
+    assert log.job == ("7+0", "7+1")
+    assert log.treatments() == {"parts of heterogeneous jobs: each as a job of its own": 2}
+
+
+def test_seconds_since_1970(write):
+    row = "1|a|1714550400|1714550400|1714550460|01:00:00|COMPLETED|gres/gpu=1"
+    log = read_log("slurm", write("sacct.txt", parsable(row)))
+    assert (log.moment(0), log.start_s.tolist()) == ("2024-05-01T08:00:00Z", [60])
+
+
+def test_user_and_qos(write):
+    columns = "JobID|Account|User|QOS|Submit|Start|Elapsed|State|AllocTRES"
+    row = f"1|a|ann|high|{at('08:00:00')}|{at('08:10:00')}|00:50:00|COMPLETED|gres/gpu=1"
+    log = read_log("slurm", write("sacct.txt", parsable(row, columns=columns)))
+    assert (log.user, log.qos) == (("ann",), ("high",))
+    without = read_log("slurm", write("plain.txt", parsable(row.replace("ann|high", "|"), columns=columns)))
+    assert (without.user, without.qos) == ((), ())

@@ -11,7 +11,7 @@ import pytest
 from tests.docs.pages import ROOT, Step, missing, run, steps_of
 
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
-GUIDES = [ROOT / "docs" / "how-to" / f"{name}.md" for name in ("completion", "hardware", "init", "profiling")]
+GUIDES = [ROOT / "docs" / "how-to" / f"{name}.md" for name in ("completion", "fleet", "hardware", "init", "profiling")]
 NEEDS = {"operator": ("sqlalchemy", "fastapi"), "serving-engineer": ("onnx", "onnxruntime", "starlette")}
 
 

@@ -22,6 +22,7 @@ from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.local.run import LocalRun
 from commonwatt.engines.reports import read_progress
 from commonwatt.engines.run_spec import Images, JobWork, RunSpec
+from commonwatt.engines.state_folder import set_fence
 from commonwatt.model.errors import EngineError
 from commonwatt.testing.engine_contract import EngineContract, Lab, contract_cluster, contract_jobs
 
@@ -331,3 +332,42 @@ def test_a_meter_is_read_between_comings_and_goings(folder):
 def test_progress_is_what_makes_sense(tmp_path, text, told):
     (tmp_path / "progress").write_text(text)
     assert read_progress(tmp_path / "progress") == told
+
+
+class TestFence:
+    """A controller that was frozen before it gave a command, and thaws when another one has taken over."""
+
+    def test_what_it_starts_then_does_not_begin(self, folder):
+        set_fence(folder, anew=False)
+        frozen = engine_on(folder)
+        set_fence(folder, anew=True)
+        frozen.apply([Start(0, "j1", (0,), 1)])
+        (change,) = until(frozen.poll)
+        assert isinstance(change, JobInterrupted)
+        assert (change.cause, change.begun) == ("another controller had taken over before it began", False)
+        assert started(folder) == []
+
+    def test_it_does_not_replace_the_run_of_the_other_one(self, folder):
+        set_fence(folder, anew=False)
+        frozen = engine_on(folder)
+        set_fence(folder, anew=True)
+        other = engine_on(folder)
+        other.apply([Start(0, "j1", (0,), 1)])
+        with pytest.raises(EngineError, match="run 1 was ordered by another controller"):
+            frozen.apply([Start(0, "j1", (1,), 2)])
+        until(lambda: started(folder))
+        assert [run.nodes for run in other.recorded_runs()] == [(0,)]
+        other.apply([Stop(0)])
+        assert len(started(folder)) == 1
+
+    def test_the_other_one_replaces_what_it_had_prepared(self, folder):
+        set_fence(folder, anew=False)
+        frozen = engine_on(folder)
+        set_fence(folder, anew=True)
+        other = engine_on(folder)
+        frozen.apply([Start(0, "j1", (1,), 2)])
+        until(frozen.poll)
+        other.apply([Start(0, "j1", (0,), 1)])
+        until(lambda: started(folder))
+        assert RunFolder(folder / "runs" / "0-1").spec().node_names == ("n-1",)
+        other.apply([Stop(0)])

@@ -13,7 +13,14 @@ import pytest
 
 from commonwatt.engines import state_folder as state
 from commonwatt.engines.slurm.settings import SlurmSettings, prepare
-from commonwatt.engines.state_folder import hold, identity_in, make_identity, used_by_another
+from commonwatt.engines.state_folder import (
+    fence_in,
+    hold,
+    identity_in,
+    make_identity,
+    set_fence,
+    used_by_another,
+)
 from commonwatt.model.errors import EngineError
 
 
@@ -75,3 +82,47 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(EngineError, match=r"state folder .*/file/s cannot be used: Not a directory"):
         hold(tmp_path / "file" / "s", "s")
+
+
+HOLD = (
+    "import sys, time; from pathlib import Path; from commonwatt.engines.state_folder import hold\n"
+    "kept = hold(Path(sys.argv[1]), 's'); print('held', flush=True); time.sleep(600)"
+)
+
+
+@pytest.fixture
+def frozen(tmp_path):
+    """A controller that has the folder and does not release it."""
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        other.send_signal(signal.SIGSTOP)
+        yield other
+        other.kill()
+
+
+def test_who_has_claimed_the_store_takes_the_folder_from_a_controller_that_is_frozen(frozen, tmp_path):
+    with pytest.raises(EngineError, match="already uses"):
+        hold(tmp_path, "another store", claimed=True)
+    lock = hold(tmp_path, "s", claimed=True)
+    assert frozen.wait(10) == -signal.SIGKILL
+    lock.release()
+
+
+def test_a_frozen_controller_of_another_machine_keeps_a_lock_that_excludes_nobody(frozen, tmp_path, monkeypatch):
+    monkeypatch.setattr(state, "this_process", lambda: (state.Process(1, "", None), "elsewhere"))
+    lock = hold(tmp_path, "s", claimed=True)
+    assert frozen.poll() is None
+    frozen.send_signal(signal.SIGCONT)
+    with pytest.raises(EngineError, match="already uses"):
+        hold(tmp_path, "s")
+    lock.release()
+
+
+def test_a_fence_is_made_once_and_replaced_on_request(tmp_path):
+    assert fence_in(tmp_path) is None
+    set_fence(tmp_path, anew=False)
+    text, path = fence_in(tmp_path)
+    set_fence(tmp_path, anew=False)
+    assert fence_in(tmp_path) == (text, path) == (path.read_text(), tmp_path / "fence")
+    set_fence(tmp_path, anew=True)
+    assert fence_in(tmp_path)[0] != text

@@ -193,3 +193,10 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "chronos", None)
     with pytest.raises(MissingExtraError, match=r"commonwatt\[chronos\]"):
         make_predictor("chronos")
+
+
+@pytest.mark.parametrize(
+    ("horizon", "steps"), [(5, (1, 2, 3, 4, 5)), (60, (1, 2, 5, 15, 30, 60)), (45, (1, 2, 5, 15, 30, 45))]
+)
+def test_an_hour_is_fitted_at_few_steps(horizon, steps):
+    assert LightGbmQuantile(horizon=horizon)._steps == steps

@@ -41,9 +41,20 @@ def markets(draw, largest=6):
     return Market.make([draw(st.integers(1, 64)) for _ in range(c)], weights, rate, f)
 
 
+def fractions(market):
+    """F of each tenant on each core cluster, from the curves of a market under Amdahl's law."""
+    return 1.0 / (1.0 + market.curves.linear[:, :, 0])
+
+
+def amdahl(rate, f, shares):
+    """Speedups by eq. (3.2), written out."""
+    below = shares * (1 - f) + f
+    return np.divide(rate * shares, below, out=np.zeros(np.broadcast_shapes(below.shape, rate.shape)), where=below > 0)
+
+
 def best_by_scipy(market, prices, i, start):
     """Utility of the best bundle tenant *i* can buy, by a general solver over parts of its budget."""
-    k, f, b = market.rate[i], market.parallel_fraction[i], market.budgets[i]
+    k, f, b = market.rate[i], fractions(market)[i], market.budgets[i]
     on = (k > 0) & (prices > 0)
     k, f, p = k[on], f[on], prices[on]
 

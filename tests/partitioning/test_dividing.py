@@ -12,15 +12,13 @@ from scipy.optimize import linprog
 
 from commonwatt.model.errors import InputError
 from commonwatt.partitioning import WELFARES
-from commonwatt.partitioning import _fairness as fairness
-from commonwatt.partitioning import _mechanisms as m
+from commonwatt.partitioning import _comparison as m
 from commonwatt.partitioning._explain import explain
 from commonwatt.partitioning._market import Market
 from commonwatt.partitioning._schedule import loss_bound, run, schedule, timeslice_weights
 from commonwatt.partitioning._solve import solve
-from commonwatt.partitioning._utility import speedups
 from commonwatt.partitioning._welfare import choose, welfare
-from tests.partitioning.made import markets, random_market
+from tests.partitioning.made import amdahl, fractions, markets, random_market
 
 
 @pytest.mark.slow
@@ -28,12 +26,12 @@ from tests.partitioning.made import markets, random_market
 @settings(max_examples=80)
 def test_weighted_equal_speedup_is_equal_and_uses_everything(market):
     shares = m.weighted_equal_speedup(market)
-    reached = speedups(market.rate, market.parallel_fraction, shares) / market.budgets[:, None]
+    reached = amdahl(market.rate, fractions(market), shares) / market.budgets[:, None]
     for c in np.flatnonzero(market.usable):
         of_use = market.rate[:, c] > 0
         assert reached[of_use, c] == pytest.approx(reached[of_use, c].mean(), rel=1e-6)
         assert shares[:, c].sum() <= market.pe_count[c] * (1 + 1e-12)
-        if (market.parallel_fraction[of_use, c] > 0.01).all():
+        if (fractions(market)[of_use, c] > 0.01).all():
             assert shares[:, c].sum() == pytest.approx(market.pe_count[c], rel=1e-6)
 
 
@@ -48,13 +46,13 @@ def test_weighted_equal_speedup_of_linear_tenants_is_a_linear_program():
 def test_no_shares_beat_the_market_but_some_beat_the_entitlement():
     market = Market.make([8, 8], [1, 1], [[1, 0.1], [0.1, 1]], [[0.9, 0.9], [0.9, 0.9]])
     found = solve(market)
-    assert fairness.pareto_violation(market, found.shares) < 1e-9
-    assert fairness.pareto_violation(market, market.entitlement()) > 0.2
-    assert fairness.sharing_incentive_violation(market, market.entitlement()) == 0
-    assert fairness.sharing_incentive_violation(market, found.shares[::-1]) > 0.1
-    assert fairness.envy(market, found.shares) < 1e-9
-    assert fairness.envy(market, found.shares[::-1]) > 0.5
-    assert fairness.pareto_violation(market, np.zeros((2, 2))) == np.inf
+    assert m.pareto_violation(market, found.shares) < 1e-9
+    assert m.pareto_violation(market, market.entitlement()) > 0.2
+    assert m.sharing_incentive_violation(market, market.entitlement()) == 0
+    assert m.sharing_incentive_violation(market, found.shares[::-1]) > 0.1
+    assert m.envy(market, found.shares) < 1e-9
+    assert m.envy(market, found.shares[::-1]) > 0.5
+    assert m.pareto_violation(market, np.zeros((2, 2))) == np.inf
 
 
 def test_utilization_counts_pes_that_do_work():
@@ -95,7 +93,7 @@ def test_a_run_of_the_schedule_keeps_the_speedups_within_the_bound(market, units
     shares = solve(market).shares
     plan = schedule(market, shares, units)
     assert (plan.whole.sum(axis=0) + plan.turns.sum(axis=0) / units <= market.pe_count + 1e-9).all()
-    promised = speedups(market.rate, market.parallel_fraction, shares)
+    promised = amdahl(market.rate, fractions(market), shares)
     lost = promised - run(market, plan)
     assert (lost <= loss_bound(market, shares, units) + 1e-6 * promised + 1e-9).all()
 
@@ -112,7 +110,7 @@ def test_turns_on_whole_core_clusters_are_exact():
     turns = market.turns()
     shares = turns.entitlement()
     plan = schedule(turns, shares, 100, by_time=True)
-    assert run(market, plan) == pytest.approx(speedups(turns.rate, turns.parallel_fraction, shares))
+    assert run(market, plan) == pytest.approx(amdahl(turns.rate, fractions(turns), shares))
     assert timeslice_weights(turns, shares) == pytest.approx(np.array([[0.25, 0.25], [0.75, 0.75]]))
 
 

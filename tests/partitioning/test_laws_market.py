@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 
 from commonwatt.model.errors import InputError, SolverError
 from commonwatt.model.partition_file import LawSpec
-from commonwatt.partitioning import _mechanisms as m
+from commonwatt.partitioning import _comparison as m
+from commonwatt.partitioning._comparison import envy, pareto_violation, sharing_incentive_violation
 from commonwatt.partitioning._envelope import law_of, shape_of
 from commonwatt.partitioning._explain import explain
-from commonwatt.partitioning._fairness import envy, pareto_violation, sharing_incentive_violation
-from commonwatt.partitioning._homotopy import follow
 from commonwatt.partitioning._market import Market
+from commonwatt.partitioning._paths import softened_path
 from commonwatt.partitioning._pieces import Pieces
 from commonwatt.partitioning._scaling_laws import Amdahl, TabulatedLaw, UniversalScalability
 from commonwatt.partitioning._schedule import loss_bound, run, schedule
 from commonwatt.partitioning._solve import residual, solve
-from tests.partitioning.made import best_by_program, eisenberg_gale, random_laws, random_market
+from tests.partitioning.made import best_by_program, eisenberg_gale, fractions, random_laws, random_market
 
 KINDS = ["l", "u", "t", "lt", "alut"]
 
@@ -77,7 +77,7 @@ def test_linear_markets_are_eisenberg_and_gales():
 @pytest.mark.parametrize("kind", ["", "w", "z"])
 def test_amdahls_law_by_curves_is_an_equilibrium_by_its_own_judge(kind):
     market = random_market(np.random.default_rng(3), 6, 4, kind)
-    found = solve(market.under([[Amdahl(float(f)) for f in row] for row in market.parallel_fraction]))
+    found = solve(market.under([[Amdahl(float(f)) for f in row] for row in fractions(market)]))
     assert residual(market, found.prices, found.shares)[0] < 1e-7
     assert found.utilities == pytest.approx(solve(market).utilities, rel=1e-5)
 
@@ -89,12 +89,9 @@ def test_the_path_goes_where_newton_loses_its_way():
     for _ in range(5):
         market, _ = random_laws(rng, 5, 4, "t", wide=True, useless=0.3)
         on = market.usable
-        part = Market(
-            market.pe_count[on], market.budgets, market.rate[:, on], market.parallel_fraction[:, on],
-            market.curves.columns(on),
-        )  # fmt: skip
+        part = market.columns(on)
         pieces = Pieces.of(part.curves, part.pe_count, part.budgets)
-        done = follow(pieces, tau=10.0, limit=400)
+        done = softened_path(pieces, tau=10.0, limit=400)
         lost += done is None
         if done is not None:
             assert residual(part, done[0].prices, pieces.shares(done[0].x))[0] < 1e-3

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from commonwatt.data.locate import market_folder
 from commonwatt.model.errors import InputError, SolverError
 from commonwatt.partitioning import _proportional as proportional
+from commonwatt.partitioning._comparison import envy, pareto_violation, sharing_incentive_violation
 from commonwatt.partitioning._demand import best_response
-from commonwatt.partitioning._fairness import envy, pareto_violation, sharing_incentive_violation
 from commonwatt.partitioning._market import Market
 from commonwatt.partitioning._solve import residual, solve
-from commonwatt.partitioning._utility import total
-from tests.partitioning.made import best_by_scipy, eisenberg_gale, markets, random_market
+from tests.partitioning.made import amdahl, best_by_scipy, eisenberg_gale, fractions, markets, random_market
 
 KINDS = ["", "w", "z", "l", "lw", "lz", "m", "mw", "mz", "mwz", "e", "le", "me", "lwz"]
 
@@ -69,12 +68,13 @@ def test_the_best_response_is_no_worse_than_any_other_bundle(market, seed):
     prices = np.exp(rng.normal(0, 2, len(market.pe_count)))
     shares, money = best_response(market, prices)
     assert shares @ prices == pytest.approx(market.budgets)
-    own = total(market.rate, market.parallel_fraction, shares)
+    rate, f = market.rate, fractions(market)
+    own = amdahl(rate, f, shares).sum(axis=1)
     for _ in range(20):
         other = rng.dirichlet(np.full(len(prices), 0.3), len(own)) * market.budgets[:, None] / prices
-        assert (total(market.rate, market.parallel_fraction, other) <= own * (1 + 1e-9)).all()
+        assert (amdahl(rate, f, other).sum(axis=1) <= own * (1 + 1e-9)).all()
     more, _ = best_response(replace(market, budgets=market.budgets * (1 + 1e-6)), prices)
-    gained = total(market.rate, market.parallel_fraction, more) - own
+    gained = amdahl(rate, f, more).sum(axis=1) - own
     assert gained == pytest.approx(money * market.budgets * 1e-6, rel=1e-2, abs=1e-9 * own.max())
 
 
@@ -110,7 +110,7 @@ def test_bidding_alone_comes_to_the_same_prices(kind):
 def test_the_printed_bid_factor_settles_where_there_is_no_equilibrium():
     """Definition 3.4.1 puts s under the root and divides by f: prices come to rest, tenants would rather trade."""
     market = random_market(np.random.default_rng(2), 3, 3)
-    k, f, bids = market.rate, market.parallel_fraction, proportional.equal_bids(market)
+    k, f, bids = market.rate, fractions(market), proportional.equal_bids(market)
     for _ in range(2000):
         prices = bids.sum(axis=0) / market.pe_count
         shares = bids / prices
@@ -143,11 +143,11 @@ def test_names_order_and_units_do_not_matter(market, random):
     scale = 10 ** random.uniform(-3, 3)
     other = Market.make(
         market.pe_count[columns], (market.budgets * 7)[rows], (scale * market.rate)[rows][:, columns],
-        market.parallel_fraction[rows][:, columns],
+        fractions(market)[rows][:, columns],
     )  # fmt: skip
     one, two = solve(market), solve(other)
     assert two.residual <= 1e-9
-    curved = market.parallel_fraction[(market.rate > 0)]
+    curved = fractions(market)[market.rate > 0]
     if ((curved > 0.1) & (curved < 0.999)).all():
         assert two.utilities == pytest.approx(scale * one.utilities[rows], rel=1e-4)
 

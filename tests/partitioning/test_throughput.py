@@ -71,5 +71,5 @@ def test_what_a_pe_is_stands_in_the_file():
 def test_time_shares_are_linear():
     problem = file(shares="time")
     market = tp.market_of(problem, problem.configurations[0])
-    assert (market.parallel_fraction == 1).all()
+    assert market.curves.straight
     assert market.rate[0, 0] * 2 == pytest.approx(0.8 * 2 / (2 * 0.1 + 0.9))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from commonwatt.placement import POSTPONED, PlacementProblem
 from commonwatt.placement._gavel import Gavel, shares
 from commonwatt.placement._objective import check
 from commonwatt.placement._peers import LeastAttainedService, Menu, ShortestService
-from commonwatt.placement._solvers import RIGID, make_solver
+from commonwatt.placement._sia import Sia
+from commonwatt.placement._solvers import PEERS, make_solver
 
 A, B = 0, 1  # classes: one GPU of type A, two of type B
 
@@ -137,7 +139,7 @@ def test_qssf_takes_the_least_gpu_time_first_stops_nobody_and_lets_nobody_pass()
     assert solved(ShortestService(), problem(jobs[:4])) == {"runs": A, "one": B}  # two may not pass tiny
 
 
-@pytest.mark.parametrize("name", RIGID)
+@pytest.mark.parametrize("name", sorted(set(PEERS) - {"sia"}))
 def test_malleable_jobs_that_ask_for_nothing_are_refused(name):
     of = problem([{"name": "j1", "tardiness_weight": 0, "times_s": {"B": [100, 60]}}])
     with pytest.raises(InputError, match=r"jobs.j1.requested_gpus.*does not resize"):
@@ -150,7 +152,7 @@ def test_max_sum_needs_iterations():
         Gavel("max-sum").solve(of, np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("name", RIGID)
+@pytest.mark.parametrize("name", PEERS)
 def test_gangs_that_do_not_fit_beside_each_other_wait(name):
     """GPUs are enough for the class, not on the nodes: 3 + 3 + 2 GPUs on two nodes of 4."""
     node = {"name": "n", "count": 2, "gpu_type": "A", "gpus": 4, "idle_w": 1, "gpu_w": 1}
@@ -160,7 +162,7 @@ def test_gangs_that_do_not_fit_beside_each_other_wait(name):
     assert len(placed) == 2
 
 
-@pytest.mark.parametrize("name", sorted(RIGID))
+@pytest.mark.parametrize("name", sorted(PEERS))
 def test_a_running_job_stays_where_another_finds_room_beside_it(name):
     """Of two equal nodes one is free: the larger job takes it, though larger ones choose first."""
     node = {"name": "n", "count": 2, "gpu_type": "A", "gpus": 8, "idle_w": 100, "gpu_w": 100}
@@ -174,7 +176,7 @@ def test_a_running_job_stays_where_another_finds_room_beside_it(name):
     assert found.choice[1] != POSTPONED
 
 
-@pytest.mark.parametrize("name", sorted(RIGID))
+@pytest.mark.parametrize("name", sorted(PEERS))
 def test_nothing_is_stopped_where_nothing_may_be(name):
     """Each of two nodes has a small job; the large one could start if they came together."""
     node = {"name": "n", "count": 2, "gpu_type": "A", "gpus": 8, "idle_w": 100, "gpu_w": 100}
@@ -184,3 +186,95 @@ def test_nothing_is_stopped_where_nothing_may_be(name):
     found = make_solver(name).solve(replace(of, locked=True), np.random.default_rng(0)).best
     check(of, found)
     assert found.choice.tolist() == [*of.stay[:2].tolist(), POSTPONED]
+
+
+# -- Sia
+
+
+def elastic(name, times, *, on=None, gpus=1, **more):
+    """A job of several sizes, which runs *on* a node with so many *gpus*."""
+    runs = {"current": {"nodes": [on], "gpus": gpus, "remaining_s": 50}} if on else {}
+    return {"name": name, "tardiness_weight": 0, "times_s": times, **runs, **more}
+
+
+def shapes(found, of):
+    """Class and number of GPUs of each job that got some."""
+    check(of, found)
+    rows = {of.job_names[j]: int(found.choice[j]) for j in np.flatnonzero(found.choice != POSTPONED)}
+    return {name: (int(of.klass[row]), of.gpus_of(row)) for name, row in rows.items()}
+
+
+@pytest.mark.parametrize(
+    ("now_s", "restart_s", "expected"),
+    [
+        # goodput of j1: 4 on two A, 2 on one A or two B, 1 on one B; of j2: 1.25 on two, 1 on one
+        (1000.0, 0.0, {"j1": (A, 2), "j2": (B, 2)}),  # 4**-.5 + 1.25**-.5 = 1.394
+        # what changes counts .909 as much: (.909 * 4)**-.5 + (.909 * 1.25)**-.5 = 1.462, staying 2
+        (1000.0, 100.0, {"j1": (A, 2), "j2": (B, 2)}),
+        # .333 as much: j2 on two B would be 1.549, more than the 1.1 of waiting; .866 + 1.1 = 1.966, staying 2
+        (50.0, 100.0, {"j1": (A, 2)}),
+        (10.0, 100.0, {"j1": (B, 1), "j2": (A, 1)}),  # .091 as much: 1.658 + 1.1 = 2.758, staying 2
+    ],
+)
+def test_sia_weighs_goodput_against_restarts_by_hand(now_s, restart_s, expected):
+    jobs = [
+        elastic("j1", {"A": [100, 50], "B": [200, 100]}, on="b"),
+        elastic("j2", {"A": [100, 80], "B": [100, 80]}, on="a"),
+    ]
+    of = problem(jobs, a=2, b=2)
+    of = replace(of, now_s=now_s, restart_s=np.full(2, restart_s), starts=np.ones(2, dtype=np.int64))
+    whole_s = of.time_s.copy()
+    whole_s[of.stay] = [200, 100]
+    assert shapes(Sia().solve(replace(of, whole_s=whole_s), np.random.default_rng(0)).best, of) == expected
+
+
+def test_sia_starts_jobs_with_their_least_and_at_most_doubles_them():
+    times = {"B": {1: 100, 2: 50, 4: 25}}
+    waits, runs = elastic("waits", times), elastic("runs", times, on="b", gpus=1)
+    sia = Sia()
+    of = problem([waits], b=4)
+    assert shapes(sia.solve(of, np.random.default_rng(0)).best, of) == {"waits": (B, 1)}
+    of = problem([runs], b=4)
+    whole_s = of.time_s.copy()
+    whole_s[of.stay] = [100]
+    of = replace(of, whole_s=whole_s, now_s=1e6)
+    assert shapes(sia.solve(of, np.random.default_rng(0)).best, of) == {"runs": (B, 2)}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_sia_finds_the_least_of_all_assignments(seed):
+    rng = np.random.default_rng(seed)
+    jobs = []
+    for j in range(4):
+        times = {t: {g: float(rng.uniform(50, 100)) * s / g**0.7 for g in (1, 2)} for t, s in (("A", 1), ("B", 2))}
+        jobs.append(elastic(f"j{j}", times, on=("a", "b", None, None)[j]))
+    of = problem(jobs, a=2, b=2)
+    whole_s = of.time_s.copy()
+    for j in (0, 1):
+        alike = (of.row_job == j) & (of.klass == of.klass[of.stay[j]]) & (of.width * of.per_node == 1)
+        whole_s[of.stay[j]] = whole_s[alike][0]
+    starts = np.array([3, 1, 0, 0])
+    of = replace(of, now_s=900.0, restart_s=np.full(4, 100.0), starts=starts, whole_s=whole_s)
+
+    def cost(job, klass, gpus):
+        if not gpus:
+            return 1.1
+        own = [(int(of.klass[r]), of.gpus_of(r), float(whole_s[r])) for r in np.flatnonzero(of.row_job == job)]
+        if job > 1:
+            own = [row for row in own if row[1] == 1]  # it starts with its least
+        found = [time_s for k, g, time_s in own if (k, g) == (klass, gpus)]
+        if not found:
+            return np.inf
+        worst_s = max(time_s for *_, time_s in own)
+        same = job < 2 and (klass, gpus) == (int(of.klass[of.stay[job]]), 1)
+        factor = (900 - (starts[job] - 1) * 100) / 1000 if job < 2 and not same else 1.0
+        return (factor * worst_s / found[0]) ** -0.5
+
+    menu = [(0, 0), (A, 1), (A, 2), (B, 1), (B, 2)]
+    best = min(
+        sum(cost(j, *one) for j, one in enumerate(all_))
+        for all_ in product(menu, repeat=4)
+        if all(sum(g for k, g in all_ if k == klass) <= 2 for klass in (A, B))
+    )
+    got = shapes(Sia().solve(of, np.random.default_rng(0)).best, of)
+    assert sum(cost(j, *got.get(f"j{j}", (0, 0))) for j in range(4)) == pytest.approx(best, rel=2e-4)

@@ -32,7 +32,7 @@ def test_a_predictor_is_evaluated_by_one_call():
 
 
 def test_a_plan_by_one_call_replays_the_last_seventh():
-    replayed = plan_series(loaded().file, load_predictor("last-value"), total_gpus=400)
+    replayed = plan_series(loaded(), load_predictor("last-value"), total_gpus=400)
     assert replayed.begin == 600
     assert replayed.result.replayed == len(replayed.actual) == 100
     assert replayed.result.plan[0].gpus_on <= 400
@@ -59,7 +59,7 @@ def test_a_saved_predictor_forecasts_what_it_did_and_is_never_refitted(tmp_path)
 
 def test_errors_name_parameters_not_options(tmp_path):
     with pytest.raises(InputError) as refused:
-        plan_series(loaded().file, load_predictor("last-value"), 5)
+        plan_series(loaded(), load_predictor("last-value"), 5)
     assert refused.value.field == "test_from"
     with pytest.raises(InputError) as refused:
         make_savable("lightgbm", epochs=3)
@@ -81,5 +81,5 @@ def test_a_face_offers_few_names_and_imports_nothing_before_they_are_used(packag
 
 def test_a_series_of_its_own_needs_no_file():
     series = DemandSeries(0.0, 60.0, np.full(400, 7.0))
-    replayed = plan_series(SeriesFile(series, dated=False, holes=0), make_predictor("moving-max"), 300)
+    replayed = plan_series(LoadedSeries(SeriesFile(series, dated=False, holes=0)), make_predictor("moving-max"), 300)
     assert {row.performance for row in replayed.result.replay} == {1.0}

@@ -32,7 +32,7 @@ def visit(chromium, tmp_path):
         seen.page.on("pageerror", lambda error: seen.complaints.append(f"error: {error}"))
         seen.page.on("request", lambda request: seen.requests.append(request.url))
         seen.page.goto(file.as_uri())
-        seen.page.wait_for_selector("html[data-ready=true]", state="attached")
+        seen.page.wait_for_selector("html[data-drawn=true]", state="attached")
         return seen
 
     yield open_

@@ -71,6 +71,28 @@ def test_text_does_not_overlap_in_the_cost_figure(visit, medium):
                 assert apart, (a, b)
 
 
+def test_what_is_seen_first_is_drawn_first(chromium, medium, tmp_path):
+    (tmp_path / "report.html").write_text(medium, encoding="utf-8")
+    context = chromium.new_context(viewport={"width": 1400, "height": 900})
+    page = context.new_page()
+    page.add_init_script("window.requestIdleCallback = (next) => { window.next = next; }")  # no time is ever left
+    page.goto((tmp_path / "report.html").as_uri())
+    page.wait_for_selector("html[data-ready=true]", state="attached")
+    drawn = "[...document.querySelectorAll('.figure')].filter((f) => f.querySelector('svg')).map((f) => f.id)"
+    assert {"fig-cost", "fig-energy"} <= set(page.evaluate(drawn))
+    assert not {"fig-jct", "gantt-0"} & set(page.evaluate(drawn))
+    height = page.evaluate("document.getElementById('fig-jct').getBoundingClientRect().height")
+    page.evaluate("window.next()")
+    assert page.get_attribute("html", "data-drawn") is None
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")  # paper has all of them
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert {*(f"fig-{name}" for name in FIGURES), "gantt-0"} <= set(page.evaluate(drawn))
+    assert page.evaluate("document.getElementById('fig-jct').getBoundingClientRect().height") == pytest.approx(
+        height, abs=80
+    )
+    context.close()
+
+
 def test_policy_selector(visit, medium):
     page = visit(medium).page
     assert [page.is_visible(f"#panel-{i}") for i in range(5)] == [True, False, False, False, False]

@@ -30,6 +30,7 @@ PLANS = {
     "last-value": {"policy": "last-value"},
     "threshold": {"policy": "threshold", "forecaster": "last-value", "history_days": 1},
     "cuff": {"policy": "cuff", "forecaster": "last-value", "history_days": 1, "target": 0.9},
+    "waiting": {"policy": "cuff", "forecaster": "last-value", "history_days": 1, "target": {"jobs": 0.9}},
     "foresight": {"policy": "foresight"},
 }
 
@@ -100,6 +101,14 @@ def test_every_plan_runs_every_job_and_saves(outcome):
     assert policies["foresight"]["capacity"]["jobs_delayed"] <= policies["last-value"]["capacity"]["jobs_delayed"]
     assert policies["cuff"]["capacity"]["target"] == 0.9
     assert policies["cuff"]["capacity"]["forecaster"] == "last-value"
+    waiting = policies["waiting"]["capacity"]
+    assert (waiting["promise_of"], waiting["target"], policies["cuff"]["capacity"]["promise_of"]) == (
+        "jobs",
+        0.9,
+        "instants",
+    )
+    assert 0.75 <= waiting["jobs_served"] <= 1
+    assert waiting["p95_delay_s"] <= waiting["p99_delay_s"]
     assert policies["last-value"]["capacity"]["target"] is None
 
 
@@ -122,6 +131,9 @@ def test_a_page_without_plans_has_no_such_section(tmp_path):
     [
         ({"policy": "cuff", "target": 1.5}, "target"),
         ({"policy": "cuff", "target": 0}, "target"),
+        ({"policy": "cuff", "target": {"jobs": 0}}, "target"),
+        ({"policy": "cuff", "target": {"jobs": 0.9, "delayed_gpu_h": 1}}, "target"),
+        ({"policy": "cuff", "target": {"delay_s": {"p99": 600}}, "history_days": 1}, "capacity.target"),
         ({"policy": "sometimes"}, "policy"),
         ({"policy": "cuff", "forecaster": "oracle"}, "forecaster"),
         ({"policy": "cuff", "forecaster": "m" * 300}, "forecaster"),

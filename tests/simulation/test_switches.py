@@ -46,6 +46,19 @@ def test_fields_of_hardware_that_are_not_used_leave_the_digest():
     assert replace(plain, scenario=with_types).digest() != plain.digest()
 
 
+def test_qos_that_are_not_used_leave_the_digest():
+    job = {"name": "a", "submit_s": 0, "times_s": {"V100": [60.0]}}
+    nodes = [{"name": "n", "gpu_type": "V100", "gpus": 1, "idle_w": 100, "gpu_w": 200}]
+    document = {"workload": {"source": "jobs", "jobs": [job]}, "nodes": nodes, "policies": [{"solver": "easy"}]}
+    before = _as_before(validate(document, Scenario).model_dump(mode="json"))
+    assert "qos" not in before
+    assert not {"qos", "user"} & before["workload"]["jobs"][0].keys()
+    assert "qos_weight" not in before["policies"][0]
+    document["qos"], job["qos"] = [{"name": "q"}], "q"
+    after = _as_before(validate(document, Scenario).model_dump(mode="json"))
+    assert (after["qos"][0]["name"], after["workload"]["jobs"][0]["qos"]) == ("q", "q")
+
+
 @pytest.mark.slow
 def test_jobs_of_fixed_size_and_type_keep_them():
     problem = week(

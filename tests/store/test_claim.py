@@ -12,10 +12,12 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("alembic")
 
 from commonwatt.model.errors import StoreError
+from commonwatt.store import claim as claims
 from commonwatt.store.api_store import ApiStore
-from commonwatt.store.claim import claim_store
+from commonwatt.store.claim import claim_store, try_claim
 from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.records import RequestKind
+from commonwatt.store.settings import put_setting
 from tests.store.made import everything, intent, spent
 
 HOLD = (
@@ -111,3 +113,58 @@ def test_people_need_no_claim(database, again):
     with claim_store(database):
         store.add_tenant("ada", 1.0, 0.0)
         assert store.ask(RequestKind.MODE, 1.0, value="live")
+
+
+class TestLease:
+    """A claim that its server ends where its holder says nothing for a while."""
+
+    @pytest.fixture
+    def clock(self, monkeypatch):
+        now = [1000.0]
+        monkeypatch.setattr(claims, "_now_s", lambda: now[0])
+        return now
+
+    def test_a_holder_gives_no_command_later_than_its_last_renewal_allows(self, database, clock):
+        claim = try_claim(database, lease=True)
+        assert claim is not None
+        assert claim.may_act()
+        clock[0] += 2.9
+        assert claim.may_act()
+        assert claim.held()
+        clock[0] += 2.9
+        assert claim.may_act()
+        clock[0] += 0.2
+        if database.backend != "sqlite":  # whose lock ends with its process only
+            assert not claim.may_act()
+        claim.check_may_act()  # it is renewed
+        claim.release()
+        clock[0] += 10.0
+        if database.backend != "sqlite":
+            with pytest.raises(StoreError, match="has not renewed its claim on the store in time"):
+                claim.check_may_act()
+
+    def test_who_comes_next_waits_unless_the_holder_is_surely_gone(self, database, again, monkeypatch):
+        waits = database.backend != "sqlite"
+        first = try_claim(database, lease=True)
+        assert try_claim(again(), lease=True) is None
+        first.release()  # its process lives on
+        second = try_claim(again(), lease=True)
+        assert (second.settle_s > 0) is waits
+        second.hand_over()
+        third = try_claim(database, lease=True)
+        assert third.settle_s == 0
+        third.release()
+        for process, may_act in (([*claims._process(1)[:2], "0"], False), (None, True), (["other", "x", "1"], True)):
+            with database.transaction() as c:
+                put_setting(c, "claim", {"token": "x", "pid": 1, "host": "h", "process": process})
+            later = try_claim(database, lease=True)
+            assert (later.settle_s > 0) is (waits and may_act)
+            later.release()
+
+    def test_who_was_replaced_hands_nothing_over(self, database, again):
+        first = try_claim(database, lease=True)
+        first.release()
+        second = try_claim(again(), lease=True)
+        first.hand_over()
+        assert "released" not in ApiStore(database).setting("claim")
+        second.release()

@@ -12,13 +12,14 @@ from commonwatt.data.fitting import TOO_LARGE, UNFIT
 from commonwatt.model.errors import InputError
 from commonwatt.model.study_file import StudyFile
 from commonwatt.report.study_page import render_study
+from commonwatt.report.study_text import headline
 from commonwatt.simulation import record
 from commonwatt.simulation.runner import run_each
 from commonwatt.studies import run as running
 from commonwatt.studies.draft import Wishes, load_study
 from commonwatt.studies.run import ROWS, StudyInterruptedError, plan_study, run_study
 from commonwatt.studies.summary import study_result
-from tests.studies.made import add_job, write_log
+from tests.studies.made import add_job, make_result, write_log
 
 WEIGHED = [{"name": "team-1", "weight": 3}]
 FEW = {"steps": ["planning", "switching-off"], "alternatives": []}
@@ -343,3 +344,25 @@ def test_a_generated_week_has_no_second_one():
     file["nodes"] = [{"name": "v", "gpu_type": "V100", "gpus": 8, "idle_w": 300, "gpu_w": 250}]
     with pytest.raises(InputError, match="seeds are other weeks"):
         cw.study(file, jobs=1)
+
+
+@pytest.mark.slow
+def test_without_types_in_the_log_the_choice_of_type_is_not_credited_to_ours(tmp_path):
+    log = write_log(tmp_path, jobs=8, typed=False, days=2.0)
+    result = done(log, steps=["thrifty-type", "planning"], alternatives=[])
+    assert result.conservative_against == "thrifty baseline"
+    thrifty = next(step for step in result.waterfall if step.step == "thrifty-type")
+    ours = next(policy for policy in result.policies if policy.role == "ours")
+    today = next(policy for policy in result.policies if policy.role == "baseline")
+    assert thrifty.energy_kwh < today.energy_kwh  # types do differ
+    assert result.conservative_saving_pct == pytest.approx(100 * (1 - ours.energy_kwh / thrifty.energy_kwh))
+    assert any("against today's scheduler with that choice" in note for note in result.notes)
+    assert "if it, too, chose GPU types by energy" in headline(result)
+
+
+def test_the_headline_is_against_the_better_of_todays_schedulers():
+    against = make_result(conservative_against="thrifty baseline")
+    assert headline(against).startswith("1.2% less energy than today's scheduler would take if it, too, chose")
+    assert "scheduler choosing it by energy" in render_study(
+        against.model_copy(update={"about": against.about.model_copy(update={"names_gpu_types": False})})
+    )

@@ -12,11 +12,12 @@ from typing import Protocol
 import numpy as np
 
 from commonwatt.capacity._power_plan import exceedance
-from commonwatt.capacity._promise import WINDOW, Calibrator
+from commonwatt.capacity._promise import WINDOW, PromiseKeeper
+from commonwatt.capacity._waiting import make_calibrator
 from commonwatt.capacity.scores import kept_on
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.capacity import CapacitySpec
-from commonwatt.model.demand import HORIZON, LEVELS, DemandSeries, Predictor
+from commonwatt.model.demand import HORIZON, LEVELS, Arrivals, DemandSeries, Predictor, QuantileForecast
 from commonwatt.model.units import DAY_S
 
 __all__ = [
@@ -74,8 +75,8 @@ class Outlook(Protocol):
         """Steps it looks ahead (m)."""
         ...
 
-    def ahead(self, wanted_gpus: float, now_s: float) -> ExpectedDemand:
-        """Observe the demand of now, and return that of the steps after it."""
+    def ahead(self, wanted_gpus: float, now_s: float, arrivals: Arrivals | None = None) -> ExpectedDemand:
+        """Observe the demand of now and the jobs that came since the last call; return the demand of the next steps."""
         ...
 
     def missed(self, steps: int) -> None:
@@ -101,7 +102,7 @@ class AlwaysOnOutlook(_Stateless):
     whole_gpus: int
     steps: int = HORIZON
 
-    def ahead(self, wanted_gpus: float, now_s: float) -> ExpectedDemand:  # noqa: ARG002
+    def ahead(self, wanted_gpus: float, now_s: float, arrivals: Arrivals | None = None) -> ExpectedDemand:  # noqa: ARG002
         """Return all GPUs."""
         return ExpectedDemand(np.full(self.steps, self.whole_gpus, dtype=np.int64))
 
@@ -113,7 +114,7 @@ class LastValueOutlook(_Stateless):
     whole_gpus: int
     steps: int = HORIZON
 
-    def ahead(self, wanted_gpus: float, now_s: float) -> ExpectedDemand:  # noqa: ARG002
+    def ahead(self, wanted_gpus: float, now_s: float, arrivals: Arrivals | None = None) -> ExpectedDemand:  # noqa: ARG002
         """Return the demand of now."""
         return _promise(np.full(self.steps, wanted_gpus), self.whole_gpus)
 
@@ -132,7 +133,7 @@ class ForesightOutlook(_Stateless):
     whole_gpus: int
     steps: int = HORIZON
 
-    def ahead(self, wanted_gpus: float, now_s: float) -> ExpectedDemand:
+    def ahead(self, wanted_gpus: float, now_s: float, arrivals: Arrivals | None = None) -> ExpectedDemand:  # noqa: ARG002
         """Return the steps from *now_s* on, the first no less than the demand of now."""
         first = math.floor((now_s - self.series.start_s) / self.series.step_s + 1e-9)
         own = self.series.gpus[max(0, first) : max(0, first + self.steps)]
@@ -148,7 +149,7 @@ class ThresholdOutlook:
         self._predictor, self._margin, self._whole_gpus = predictor, margin, whole_gpus
         self.steps = predictor.horizon
 
-    def ahead(self, wanted_gpus: float, now_s: float) -> ExpectedDemand:  # noqa: ARG002
+    def ahead(self, wanted_gpus: float, now_s: float, arrivals: Arrivals | None = None) -> ExpectedDemand:  # noqa: ARG002
         """Return the median forecast and the margin."""
         self._predictor.update(wanted_gpus)
         median = self._predictor.predict().at(0.5)
@@ -163,23 +164,23 @@ class ThresholdOutlook:
 class CalibratedOutlook:
     """CUFF: the GPUs the calibrated promise needs, and the distribution shifted alike."""
 
-    def __init__(self, predictor: Predictor, calibrator: Calibrator) -> None:
+    def __init__(self, predictor: Predictor, calibrator: PromiseKeeper) -> None:
         self._predictor, self._calibrator = predictor, calibrator
         self.steps = predictor.horizon
 
-    def warm(self, series: DemandSeries, begin: int) -> None:
+    def warm(self, series: DemandSeries, begin: int, arrivals: Arrivals | None = None) -> None:
         """Calibrate on *series* from index *begin* on; the predictor has observed the values before it.
 
         The forecasts are those made value by value, computed at once where enough values lie before them.
         """
         many = min(max(begin, self._predictor.look_back - 1), len(series))
-        for gpus in series.gpus[begin:many]:
-            self._observe(float(gpus))
-            self._calibrator.keep_on(self._predictor.predict())
+        for index in range(begin, many):
+            self._observe(float(series.gpus[index]), None if arrivals is None else arrivals.at(index))
+            self._keep_on(self._predictor.predict())
         origins = np.arange(many, len(series))
         if len(origins):
             forecasts = self._predictor.predict_many(series, origins)
-            self._calibrator.follow(series.gpus, origins, LEVELS, forecasts)
+            self._calibrator.follow(series.gpus, origins, LEVELS, forecasts, arrivals)
         for gpus in series.gpus[many:]:
             self._predictor.update(float(gpus))
 
@@ -190,19 +191,24 @@ class CalibratedOutlook:
             self._predictor.update(math.nan)
         for _ in range(observed):
             self._observe(math.nan)
-            self._calibrator.keep_on(self._predictor.predict())
+            self._keep_on(self._predictor.predict())
 
-    def _observe(self, gpus: float) -> None:
+    def _observe(self, gpus: float, arrivals: Arrivals | None = None) -> None:
         self._predictor.update(gpus)
-        self._calibrator.observe(gpus)
+        self._calibrator.observe(gpus, arrivals)
 
-    def ahead(self, wanted_gpus: float, now_s: float) -> ExpectedDemand:  # noqa: ARG002
+    def _keep_on(self, forecast: QuantileForecast) -> Ints:
+        return self._calibrator.keep_on_rows(forecast.levels, forecast.gpus)
+
+    def ahead(self, wanted_gpus: float, now_s: float, arrivals: Arrivals | None = None) -> ExpectedDemand:  # noqa: ARG002
         """Return the GPUs of the promise, all of them while it cannot be kept, and the shifted quantiles."""
-        self._observe(wanted_gpus)
+        self._observe(wanted_gpus, arrivals)
         forecast = self._predictor.predict()
-        kept = self._calibrator.keep_on(forecast)
-        state = self._calibrator.state
-        shifted = np.maximum(forecast.gpus + self._calibrator.shift_gpus[:, None], 0.0)
+        kept = self._keep_on(forecast)
+        state, shift = self._calibrator.state, self._calibrator.shift_gpus
+        if shift is None:
+            return ExpectedDemand(kept, kept=state.kept, sentence=state.sentence)
+        shifted = np.maximum(forecast.gpus + shift[:, None], 0.0)
         return ExpectedDemand(kept, forecast.levels, shifted, state.kept, state.sentence)
 
 
@@ -213,7 +219,7 @@ def calibration_steps(spec: CapacitySpec, steps: int) -> int:
 
 def make_outlook(
     spec: CapacitySpec, whole_gpus: int, *, foreseen: DemandSeries | None = None, predictor: Predictor | None = None,
-    past: DemandSeries | None = None, observed: int = 0,
+    past: DemandSeries | None = None, observed: int = 0, arrivals: Arrivals | None = None,
 ) -> Outlook:  # fmt: skip
     """Return the outlook of a policy.
 
@@ -229,18 +235,21 @@ def make_outlook(
         Fitted; it has observed the first *observed* values of *past*, and observes the others here.
     past
         Demand so far; ``None`` if there is no record of it.
+    arrivals
+        The jobs that came in *past*, for a promise about jobs.
     """
     if spec.policy == "last-value":
-        return LastValueOutlook(whole_gpus)
+        return LastValueOutlook(whole_gpus, spec.horizon)
     if spec.policy == "foresight" and foreseen is not None:
-        return ForesightOutlook(foreseen, whole_gpus)
+        return ForesightOutlook(foreseen, whole_gpus, spec.horizon)
     if predictor is None:
-        return AlwaysOnOutlook(whole_gpus)
+        return AlwaysOnOutlook(whole_gpus, spec.horizon)
     if spec.policy == "threshold":
         for gpus in () if past is None else past.gpus[observed:]:
             predictor.update(float(gpus))
         return ThresholdOutlook(predictor, spec.margin, whole_gpus)
-    calibrated = CalibratedOutlook(predictor, Calibrator(spec.target, whole_gpus=whole_gpus, steps=predictor.horizon))
+    keeper = make_calibrator(spec.target, step_s=spec.step_s, whole_gpus=whole_gpus, steps=predictor.horizon)
+    calibrated = CalibratedOutlook(predictor, keeper)
     if past is not None:
-        calibrated.warm(past, observed)
+        calibrated.warm(past, observed, arrivals)
     return calibrated

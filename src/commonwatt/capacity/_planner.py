@@ -16,6 +16,7 @@ from commonwatt.capacity._outlooks import AlwaysOnOutlook, Outlook
 from commonwatt.capacity._power_plan import ON, Need, NodesNow, check_states, delay_w, plan_states
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.capacity import CapacitySpec
+from commonwatt.model.demand import Arrivals
 from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import Cluster, NodeClass, PowerState
 
@@ -65,7 +66,7 @@ class CapacityPlan:
 
 def check_spec(spec: CapacitySpec, cluster: Cluster) -> None:
     """Raise ``InputError`` on states no node has or that are too slow, and on more GPUs always on than all."""
-    CapacityPlanner(cluster, AlwaysOnOutlook(cluster.total_gpus), spec)
+    CapacityPlanner(cluster, AlwaysOnOutlook(cluster.total_gpus, spec.horizon), spec)
     if spec.floor_gpus > cluster.total_gpus:
         expected = f"at most the {cluster.total_gpus} GPUs of the cluster"
         raise InputError(expected, field="capacity.floor_gpus", value=spec.floor_gpus)
@@ -107,13 +108,17 @@ class CapacityPlanner:
         """When the next plan is due; ``None`` before the first."""
         return self._next_s
 
-    def plan(self, now_s: float, nodes: NodePowers, held_gpus: int, wanted_gpus: int) -> CapacityPlan | None:
+    def plan(
+        self, now_s: float, nodes: NodePowers, held_gpus: int, wanted_gpus: int, arrivals: Arrivals | None = None
+    ) -> CapacityPlan | None:
         """Return what to do at *now_s*; ``None`` if no plan is due.
 
         Parameters
         ----------
         held_gpus, wanted_gpus
             GPUs allocated to jobs, and those plus what waiting jobs request.
+        arrivals
+            The jobs that came since the plan before, for a promise about jobs.
         """
         if self._next_s is not None and now_s < self._next_s - 1e-6:
             return None
@@ -125,7 +130,7 @@ class CapacityPlanner:
         usable, asleep = nodes.usable_gpus, nodes.power_state >= 0
         ready = ~asleep & (nodes.wait_s <= 0)
         served = min(wanted_gpus, int(usable.sum())) <= int(usable[ready].sum())
-        expected = self._outlook.ahead(float(wanted_gpus), now_s)
+        expected = self._outlook.ahead(float(wanted_gpus), now_s, arrivals)
         promised = self._held(now_s, np.maximum(expected.promised_gpus, max(held_gpus, self._spec.floor_gpus)))
         order = np.lexsort((np.arange(len(usable)), self._idle_each, nodes.wait_s, asleep, ~nodes.busy))
         before = np.empty(len(usable))
@@ -147,7 +152,7 @@ class CapacityPlanner:
             if not len(own) or not states:
                 continue
             now = _now(kind, states, nodes, own)
-            price_w = delay_w(kind.idle_w, states, self._spec.target)
+            price_w = delay_w(kind.idle_w, states, self._spec.share)
             own_need = Need(need.probability[own], need.promised[own])
             choice, _ = plan_states(kind, states, now, own_need, self._spec.step_s, price_w)
             for n, to in zip(own[choice != now.state], choice[choice != now.state], strict=True):

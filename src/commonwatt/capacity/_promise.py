@@ -17,15 +17,16 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from commonwatt.capacity.scores import kept_on
 from commonwatt.model.arrays import Bools, Floats, Ints
-from commonwatt.model.demand import HORIZON, QuantileForecast, quantile_at
+from commonwatt.model.demand import HORIZON, Arrivals, QuantileForecast, quantile_at
 from commonwatt.model.errors import InputError
 
-__all__ = ["Calibrator", "Followed", "PromiseState", "beyond_total"]
+__all__ = ["Calibrator", "Followed", "PromiseKeeper", "PromiseState", "beyond_total", "follow"]
 
 RATE = 0.01
 """Step of the shift, in units of the forecast's spread, divided by the square root of the misses allowed."""
@@ -41,6 +42,12 @@ ERROR_SPREADS = 3.0
 
 WINDOW = 120
 """Outcomes among which too many misses mark a regime as unseen."""
+
+REMEMBERED = 84
+"""Windows after which the worst window, and the longest rest, are forgotten: a week of minutes."""
+
+FALSE_ALARM = 1e-3
+"""Probability that chance alone gives a window more misses than the alarm allows."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,39 @@ class Followed:
     everything: Ints
 
 
+class PromiseKeeper(Protocol):
+    """Turns forecasts into GPUs to keep on, such that a promise is kept."""
+
+    @property
+    def state(self) -> PromiseState:
+        """Whether the promise can be kept now, and why not."""
+        ...
+
+    @property
+    def everything_gpus(self) -> int:
+        """All GPUs; the most ever observed or forecast where that is unknown."""
+        ...
+
+    @property
+    def shift_gpus(self) -> Floats | None:
+        """GPUs by which the forecast's quantiles are shifted, [m]; ``None`` if these are not what is calibrated."""
+        ...
+
+    def observe(self, gpus: float, arrivals: Arrivals | None = None) -> None:
+        """Observe one more value, GPUs (NaN if unknown), and the jobs that came since the value before it."""
+        ...
+
+    def keep_on_rows(self, levels: Floats, quantiles: Floats) -> Ints:
+        """Return the GPUs to keep on at each step for quantiles at *levels*, shape [m, Q]. Shape [m]."""
+        ...
+
+    def follow(
+        self, gpus: Floats, origins: Ints, levels: Floats, quantiles: Floats, arrivals: Arrivals | None = None
+    ) -> Followed:
+        """Run along a series: observe the value at each origin, then keep on what its forecast needs."""
+        ...
+
+
 def beyond_total(actual: Floats, target: float, total_gpus: int) -> str | None:
     """Return why no plan keeps the promise: demand exceeded all GPUs too often, in *actual* or its last ``WINDOW``.
 
@@ -93,13 +133,53 @@ def beyond_total(actual: Floats, target: float, total_gpus: int) -> str | None:
     return None
 
 
+class _RecentMaximum:
+    """Maximum of the last *length* numbers pushed; 0 before the first."""
+
+    def __init__(self, length: int) -> None:
+        self._length, self._pushed = length, 0
+        self._falling: deque[tuple[int, int]] = deque()  # numbers that no later one reaches, and when they were pushed
+
+    @property
+    def value(self) -> int:
+        return self._falling[0][1] if self._falling else 0
+
+    def push(self, number: int) -> None:
+        while self._falling and self._falling[-1][1] <= number:
+            self._falling.pop()
+        self._falling.append((self._pushed, number))
+        self._pushed += 1
+        if self._falling[0][0] < self._pushed - self._length:
+            self._falling.popleft()
+
+
+def _by_chance(count: int, steps: int, share: float) -> int:
+    """Return the most misses among *count* outcomes that chance explains, each missed with probability *share*.
+
+    Forecasts *steps* ahead overlap: a jump that none of them saw is missed as many times in a row. So runs of *steps*
+    misses come by chance (a Poisson number of them), not misses. Two jumps are no regime.
+    """
+    mean, runs = count * share / steps, 0
+    left = 1.0 - math.exp(-mean)  # probability of more runs
+    term = math.exp(-mean)
+    while left > FALSE_ALARM:
+        runs += 1
+        term *= mean / runs
+        left -= term
+    return max(2, runs) * steps
+
+
 class Calibrator:
     """GPUs to keep on, such that they suffice at the target share of all instants.
 
     Call ``observe`` with each value as it becomes known, and ``keep_on`` with each forecast. No promise is made, and
-    ``keep_on`` returns all GPUs, in three cases, which ``state`` names: before a window of outcomes is complete; after
-    a window that is mostly unknown; and from a window with half again as many misses as any before it, and more than
-    chance explains, until a window with no more misses than promised.
+    ``keep_on`` returns all GPUs, in these cases, which ``state`` names: before a window of outcomes is complete; after
+    a window that is mostly unknown; and from a window with half again as many misses as any in the week before it, and
+    more than chance explains, until a window with no more misses than promised.
+
+    A rest (no demand) of a window or more that is longer than any of the week before it is an outage: when demand
+    returns cannot be foreseen, so nothing is promised and nothing is kept on for it. After it a window of outcomes has
+    to be seen anew.
 
     Parameters
     ----------
@@ -141,8 +221,13 @@ class Calibrator:
         self._issued: deque[tuple[int, Floats, Ints, float]] = deque(maxlen=steps)
         self._recent: deque[int] = deque(maxlen=window)  # 1 missed, 0 covered, -1 unknown
         self._misses_now = self._unknown_now = 0
-        self._worst: deque[int] = deque([0], maxlen=window + 1)  # most misses of a window, by the end of each outcome
-        self._unseen = False
+        self._windows: deque[int] = deque(maxlen=window)  # misses of the windows that overlap the next one
+        self._worst = _RecentMaximum(REMEMBERED * window)  # misses of earlier windows
+        self._allowed = _by_chance(window, steps, 1.0 - target)
+        self._unseen = self._out = False
+        self._was_busy = False
+        self._rest = 0  # outcomes since anything was wanted
+        self._rests = _RecentMaximum(REMEMBERED)  # lengths of earlier rests
         self._outcomes = self._covered = 0
 
     @property
@@ -164,21 +249,22 @@ class Calibrator:
         seen, need = len(self._recent), self._recent.maxlen or 0
         if self.target >= 1:
             return "a target of 100% keeps everything on"
+        if self._out:
+            return f"nothing was wanted in the last {self._rest} instants: a return after an outage cannot be foreseen"
         if seen < need:
             return f"only {seen} of the {need} outcomes needed have been seen"
         if 2 * self._unknown_now > seen:
             return f"demand is unknown at {self._unknown_now} of the last {seen} instants"
         if self._unseen:
-            often, most = f"demand exceeded the plan in {self._misses_now} of the last {seen} instants", self._worst[0]
+            often = f"demand exceeded the plan in {self._misses_now} of the last {seen} instants"
+            most = self._worst.value
             lately = "" if self._misses_now > most else "and lately "
             return f"{often}, {lately}more than ever before while promised ({most})"
         return None
 
     def _most_misses(self) -> float:
         """Most misses in a window that earlier windows, or chance, explain."""
-        count, share = len(self._recent), 1.0 - self.target
-        chance = count * share + 4.0 * math.sqrt(count * share * self.target)
-        return max(1.5 * self._worst[0], chance)
+        return max(1.5 * self._worst.value, self._allowed)
 
     def keep_on(self, forecast: QuantileForecast) -> Ints:
         """Return the GPUs to keep on at each step of *forecast*, whole, at most all there are. Shape [m]."""
@@ -195,6 +281,8 @@ class Calibrator:
         self._most = max(self._most, float(quantiles.max()))
         planned = kept_on(base + self._shifts[self._busy], self._all).astype(np.int64)
         self._issued.appendleft((self._busy, base, planned, min(float(median[-1]), self._all)))
+        if self._out:
+            return np.zeros(len(base), dtype=np.int64)
         if self.state.kept:
             return planned
         return np.full(len(base), self.everything_gpus, dtype=np.int64)
@@ -204,13 +292,14 @@ class Calibrator:
         """All GPUs; the most ever observed or forecast where that is unknown."""
         return math.ceil(self._most) if self.whole_gpus is None else self.whole_gpus
 
-    def observe(self, gpus: float) -> None:
+    def observe(self, gpus: float, arrivals: Arrivals | None = None) -> None:  # noqa: ARG002
         """Observe one more value of the series, GPUs; NaN if it is unknown, which moves no shift."""
         known = not math.isnan(gpus)
         if known:
             self._most = max(self._most, gpus)
             gpus = min(gpus, self._all)
             self._busy = int(gpus > 0)
+            self._count_rest()
         last = self._shifts.shape[1] - 1
         step = self._rate * max(1.0, self._spread, ERROR_SPREADS * self._error)
         for ago, (row, base, planned, median) in enumerate(self._issued):
@@ -223,6 +312,21 @@ class Calibrator:
                 if known and not (gpus == median and gpus in (0.0, self._all)):
                     self._errors += 1
                     self._error += (abs(gpus - median) - self._error) / min(self._errors, MEMORY)
+
+    def _count_rest(self) -> None:
+        """Count an instant as one of a rest, or as the end of it."""
+        if self._busy:
+            if self._out:  # nothing that was seen before says how demand returns
+                self._recent.clear()
+                self._windows.clear()
+                self._misses_now = self._unknown_now = 0
+                self._unseen = self._out = False
+            if self._rest:
+                self._rests.push(self._rest)
+            self._rest, self._was_busy = 0, True
+        elif self._was_busy:
+            self._rest += 1
+            self._out = self._rest > max(self._recent.maxlen or 0, self._rests.value)
 
     def _count(self, outcome: int) -> None:
         """Count an outcome of the furthest step."""
@@ -239,10 +343,14 @@ class Calibrator:
         if len(self._recent) == self._recent.maxlen:
             promised = (1.0 - self.target) * len(self._recent) + 1e-9
             self._unseen = self._misses_now > (promised if self._unseen else self._most_misses())
+        if len(self._windows) == self._windows.maxlen:
+            self._worst.push(self._windows[0])
         # The worst window is learned only while a promise stands.
-        self._worst.append(self._worst[-1] if self._unseen else max(self._worst[-1], self._misses_now))
+        self._windows.append(0 if self._unseen or self._out else self._misses_now)
 
-    def follow(self, gpus: Floats, origins: Ints, levels: Floats, quantiles: Floats) -> Followed:
+    def follow(
+        self, gpus: Floats, origins: Ints, levels: Floats, quantiles: Floats, arrivals: Arrivals | None = None
+    ) -> Followed:
         """Run along a series: observe the value at each origin, then keep on what its forecast needs.
 
         Parameters
@@ -255,18 +363,27 @@ class Calibrator:
             Levels of the quantiles. Shape [Q].
         quantiles
             Forecasts, GPUs. Shape [N, m, Q].
+        arrivals
+            All jobs of the series, for a promise about jobs.
 
         Raises
         ------
         InputError
             For origins that are not one apart.
         """
-        if len(origins) > 1 and (np.diff(origins) != 1).any():
-            raise InputError("origins that follow one another", field="origins", value="others")
-        kept = np.zeros(quantiles.shape[:2], dtype=np.int64)
-        promised, everything = np.zeros(len(origins), dtype=np.bool_), np.zeros(len(origins), dtype=np.int64)
-        for row, origin in enumerate(origins):
-            self.observe(float(gpus[origin]))
-            kept[row] = self.keep_on_rows(levels, quantiles[row])
-            promised[row], everything[row] = self.state.kept, self.everything_gpus
-        return Followed(kept, promised, everything)
+        return follow(self, gpus, origins, levels, quantiles, arrivals)
+
+
+def follow(
+    keeper: PromiseKeeper, gpus: Floats, origins: Ints, levels: Floats, quantiles: Floats, arrivals: Arrivals | None
+) -> Followed:
+    """Let *keeper* run along a series, as ``Calibrator.follow`` says."""
+    if len(origins) > 1 and (np.diff(origins) != 1).any():
+        raise InputError("origins that follow one another", field="origins", value="others")
+    kept = np.zeros(quantiles.shape[:2], dtype=np.int64)
+    promised, everything = np.zeros(len(origins), dtype=np.bool_), np.zeros(len(origins), dtype=np.int64)
+    for row, origin in enumerate(origins):
+        keeper.observe(float(gpus[origin]), None if arrivals is None else arrivals.at(int(origin)))
+        kept[row] = keeper.keep_on_rows(levels, quantiles[row])
+        promised[row], everything[row] = keeper.state.kept, keeper.everything_gpus
+    return Followed(kept, promised, everything)

@@ -9,7 +9,16 @@ import numpy as np
 
 from commonwatt.model.arrays import Bools, Floats, Ints
 
-__all__ = ["energy_saving", "gpus_served", "jobs_served", "kept_on", "shift_for", "slots_served"]
+__all__ = [
+    "energy_saving",
+    "gpus_served",
+    "job_delays_s",
+    "jobs_served",
+    "kept_on",
+    "percentile",
+    "shift_for",
+    "slots_served",
+]
 
 
 def kept_on(gpus: Floats, most: float | Floats = np.inf) -> Floats:
@@ -54,6 +63,34 @@ def jobs_served(on: Floats, actual: Floats, starts: Ints, sizes: Ints) -> float:
     behind = total[last] - total
     needed = actual[at] - behind
     return _mean((on[at] >= needed)[~np.isnan(needed)])
+
+
+def job_delays_s(on: Floats, index: Ints, met_gpus: Floats, step_s: float, steps: int) -> Floats:
+    """Return how long each job waits for its GPUs to be on, s; NaN where the demand it met is unknown. Shape [J].
+
+    A job waits until as many GPUs are on as were wanted when it came, at most *steps* values: by then the nodes that
+    were woken for it are on. Jobs that end meanwhile shorten no wait, so delays are rather too long.
+
+    Parameters
+    ----------
+    on
+        GPUs on at each value. Shape [K].
+    index, met_gpus
+        Index into *on* at which each job comes, and demand then, with it. Shape [J].
+    """
+    waited = np.full(len(index), float(steps))
+    for k in range(steps - 1, -1, -1):
+        at = index + k
+        enough = (at < len(on)) & (on[np.minimum(at, len(on) - 1)] >= met_gpus)
+        waited[enough] = k
+    return np.where(np.isnan(met_gpus), np.nan, waited * step_s)
+
+
+def percentile(values: Floats, share: float) -> float:
+    """Return the smallest of *values* that a *share* of them does not exceed; NaN if there are none."""
+    if not len(values):
+        return float("nan")
+    return float(np.sort(values)[max(0, int(np.ceil(round(share * len(values), 9))) - 1)])
 
 
 def energy_saving(on: Floats, total_gpus: float) -> float:

@@ -161,7 +161,7 @@ def expected_run_time(configurations: Sequence[JobConfiguration]) -> str | None:
 def log(
     job: int, *, last_bytes: int, attempt: int | None, follow: bool, url: str | None, as_json: bool
 ) -> None:  # fmt: skip
-    """Show the end of the output of JOB, from its current or last run (engines local and slurm).
+    """Show the end of the output of JOB, from its current or last run (not of engine simulated).
 
     \b
     Examples:

@@ -36,6 +36,7 @@ VERBS = {
     "tenants": "Show tenants, their entitlements and their use.",
     "token": "Create, list and revoke tokens of the control plane.",
     "undrain": "Return drained nodes of the control plane to service.",
+    "attach": "Attach to a running Slurm without changing anything: what it would do, would have saved.",
     "check": "Check a configuration of the control plane before it runs.",
     "completion": "Print the script that completes commands in bash, zsh or fish.",
     "init": "Write a scenario for this cluster, from Slurm, nvidia-smi or Kubernetes.",

@@ -22,6 +22,10 @@ __all__ = ["check", "serve"]
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("--host", metavar="ADDRESS", help="Address to listen on, instead of CONFIG's.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on, instead of CONFIG's; 0: any free one.")
+@click.option(
+    "--standby/--no-standby", default=True, show_default=True,
+    help="Wait where another controller runs on the store (MariaDB, PostgreSQL), and take its place; else exit.",
+)  # fmt: skip
 @click.option("--mode", type=click.Choice(["live", "dry-run"]), help="Start in this mode, instead of the last one.")
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
@@ -33,13 +37,14 @@ __all__ = ["check", "serve"]
 @seed_option
 @json_option
 def serve(
-    config: Path, *, host: str | None, port: int | None, mode: str | None, log_format: str, log_level: str, seed: int,
-    as_json: bool,
+    config: Path, *, host: str | None, port: int | None, standby: bool, mode: str | None, log_format: str,
+    log_level: str, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Run the control plane of CONFIG: accept jobs, place, preempt and migrate them; serve the API and the dashboard.
 
-    CONFIG is a scenario file whose `engine` is local, slurm or simulated. SIGTERM or Ctrl-C stops the control plane;
-    jobs keep running, and the next `serve` finds them again. --json prints one document as soon as it answers.
+    CONFIG is a scenario file whose `engine` is local, slurm, kubernetes or simulated. SIGTERM or Ctrl-C stops the
+    control plane; jobs keep running, and the next `serve` finds them again. --json prints one document as soon as it
+    answers.
 
     \b
     Example:
@@ -58,18 +63,20 @@ def serve(
         from commonwatt.service.connections import limits_of
         from commonwatt.service.context import ServiceContext
         from commonwatt.service.server import bound, run_server
+        from commonwatt.store.claim import holder_of
 
     form: LogFormat = "json" if log_format == "json" else "text"
     configure(form, getattr(logging, log_level.upper()))
     with blamed_on(config):
-        live = open_live(config, seed=seed, settled=_leave_alone, mode=mode)
+        live = open_live(config, seed=seed, settled=_leave_alone, mode=mode, standby=standby)
     try:
         with blamed_on(config):
             server = live.config.live.server
             listening = bound(host or server.host, server.port if port is None else port)
         live.start()
-        _first_token(live, form)
         supervisor = live.supervisor
+        if supervisor.active:
+            _first_token(live, form)
         context = ServiceContext(
             live.config, live.folder, live.store, live.maker, supervisor.snapshot, supervisor.wake,
             supervisor.counters.counts
@@ -79,9 +86,21 @@ def serve(
             engine, nodes = live.config.engine, len(live.cluster)
             public = live.config.live.server.public_url
             for_people = f", for people {public}" if public else ""
-            text = f"serving {address}{for_people} (engine {engine}, {plural(nodes, 'node')}); stop it with Ctrl-C"
+            role = "serving" if supervisor.active else f"standing by for {holder_of(live.database)} serving"
+            text = f"{role} {address}{for_people} (engine {engine}, {plural(nodes, 'node')}); stop it with Ctrl-C"
             known = {"public_url": public} if public else {}
-            say(announcement(form, text, "serving", url=address, **known, engine=engine, nodes=nodes))
+            say(
+                announcement(
+                    form,
+                    text,
+                    "serving",
+                    url=address,
+                    **known,
+                    engine=engine,
+                    nodes=nodes,
+                    standby=not supervisor.active,
+                )
+            )
             if as_json:
                 print_json(
                     ServeResult(
@@ -113,7 +132,8 @@ def _first_token(live: Live, form: LogFormat) -> None:
 
     from commonwatt.controlplane.logs import announcement
 
-    if any(token["tenant"] is None and token["revoked_s"] is None for token in live.store.tokens()):
+    operators = [token for token in live.store.tokens() if token["tenant"] is None and token["role"] is None]
+    if any(token["revoked_s"] is None and (token["expires_s"] or time() + 1) > time() for token in operators):
         return
     token = live.store.add_token(None, "first operator", time())
     event = "the first operator's token, shown only now"

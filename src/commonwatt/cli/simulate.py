@@ -189,12 +189,15 @@ def _complete(prepared: Sequence[Prepared], results: list[SimulationResult], out
 def _show(results: list[SimulationResult]) -> None:
     from rich.console import Console
 
+    from commonwatt.report.fleet import fleet_table, has_fleet
     from commonwatt.report.terminal import service_table, summary, table
     from commonwatt.simulation.runner import sweep_result
 
     if len(results) == 1:
         Console().print(table(results[0]))
         Console().print(service_table(results[0]))
+        if has_fleet(results[0]):
+            Console().print(fleet_table(results[0]))
         click.echo(summary(results[0]))
     else:
         _tell_sweep(sweep_result(results))
@@ -216,7 +219,13 @@ def _seen_from(out: Path, scenario: Scenario, folder: Path) -> Scenario:
     if workload is not None and isinstance(jobs, tuple):
         workload = workload.model_copy(update={"jobs": tuple(map(profiles_moved, jobs))})
     types = {name: profiles_moved(spec) for name, spec in scenario.gpu_types.items()}
-    return scenario.model_copy(update={"workload": workload, "gpu_types": types})
+    services = tuple(
+        service.model_copy(update={"load": service.load.model_copy(update={"path": moved(load_path)})})
+        if (load_path := getattr(service.load, "path", None)) is not None
+        else service
+        for service in scenario.services
+    )
+    return scenario.model_copy(update={"workload": workload, "gpu_types": types, "services": services})
 
 
 def _restricted(scenario: Scenario, only: tuple[str, ...]) -> Scenario:

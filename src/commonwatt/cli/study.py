@@ -39,6 +39,10 @@ __all__ = ["command"]
     help="The cluster: what `scontrol show node` printed, or a scenario.",
 )  # fmt: skip
 @click.option(
+    "--qos", type=click.Path(path_type=Path), metavar="FILE",
+    help="QOS of Slurm: what `sacctmgr --parsable2 show qos` printed, or a scenario.",
+)  # fmt: skip
+@click.option(
     "--out", type=click.Path(path_type=Path), metavar="DIR",
     help="Write report.html, result.json and the study to DIR, and keep what is done there.",
 )  # fmt: skip
@@ -63,10 +67,10 @@ __all__ = ["command"]
 @seed_option
 @json_option
 def command(
-    log: str, *, nodes: Path | None, out: Path | None, overwrite: bool, draft: bool, plot: Path | None,
-    source: str | None, columns: tuple[str, ...], begin: str | None, days: float | None, weeks: int | None,
-    seeds: int | None, knowledge: str | None, gpu_type: str | None, price: float | None, pue: float | None,
-    currency: str | None, jobs: int | None, seed: int, as_json: bool,
+    log: str, *, nodes: Path | None, qos: Path | None, out: Path | None, overwrite: bool, draft: bool,
+    plot: Path | None, source: str | None, columns: tuple[str, ...], begin: str | None, days: float | None,
+    weeks: int | None, seeds: int | None, knowledge: str | None, gpu_type: str | None, price: float | None,
+    pue: float | None, currency: str | None, jobs: int | None, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Say what another scheduler would have saved on LOG, first without changing anything users see.
 
@@ -84,8 +88,9 @@ def command(
     from commonwatt.studies.summary import study_result
 
     wishes = Wishes(
-        nodes=nodes, source=source, columns=columns_of(columns), begin=begin, days=days, weeks=weeks, seeds=seeds,
-        knowledge=knowledge, gpu_type=gpu_type, price_per_kwh=price, pue=pue, currency=currency,
+        nodes=nodes, qos=qos, source=source, columns=columns_of(columns), begin=begin, days=days,
+        weeks=weeks, seeds=seeds, knowledge=knowledge, gpu_type=gpu_type, price_per_kwh=price, pue=pue,
+        currency=currency,
     )  # fmt: skip
     file, folder = load_study(log, wishes)
     if draft:

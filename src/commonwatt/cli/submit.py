@@ -13,8 +13,11 @@ import click
 from commonwatt.cli.output import json_option, print_json, say
 from commonwatt.cli.remote import connected, server_option, when
 from commonwatt.model.errors import InputError
+from commonwatt.model.units import slurm_time_s
 
 if TYPE_CHECKING:
+    from commonwatt.client import Client
+    from commonwatt.data.batch_scripts import BatchScript
     from commonwatt.model.job_file import JobFile
     from commonwatt.model.live_results import JobDetail, SubmittedJob
 
@@ -28,31 +31,20 @@ __all__ = [
     "gres",
     "job_of",
     "script_name",
+    "script_of",
     "seconds",
 ]
 
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
-_NUMBERS = re.compile(r"(?:(?P<days>\d{1,5})-)?(?P<clock>\d{1,6}(?::\d{1,4}){0,2})", re.ASCII)
 
 
 def seconds(text: str) -> float:
     """Return a time of ``sbatch --time``: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S."""
-    expected = "a time above 0 as Slurm writes it: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS"
-    found = _NUMBERS.fullmatch(text)
-    if found is None:
+    found = slurm_time_s(text)
+    if not found:
+        expected = "a time above 0 as Slurm writes it: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS"
         raise InputError(expected, field="--time", value=text)
-    parts = [int(part) for part in found["clock"].split(":")]
-    if found["days"] is not None:
-        hours, minutes, rest = (*parts, 0, 0)[:3]
-        total = int(found["days"]) * 86400 + hours * 3600 + minutes * 60 + rest
-    elif len(parts) == 3:
-        total = parts[0] * 3600 + parts[1] * 60 + parts[2]
-    else:
-        minutes, rest = (*parts, 0)[:2]
-        total = minutes * 60 + rest
-    if total <= 0:
-        raise InputError(expected, field="--time", value=text)
-    return float(total)
+    return found
 
 
 def gpus(text: str, flag: str = "--gpus") -> dict[str, Any]:
@@ -127,6 +119,7 @@ class WithCommand(click.Command):
 
 @click.command(cls=WithCommand, options_metavar="[OPTIONS] [-- PROGRAM ARGUMENTS...]")
 @click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("-J", "--job-name", "name", metavar="NAME", help="Name of the job.")
 @click.option("-G", "--gpus", "gpus", metavar="[TYPE:]N", help="GPUs to request.")
 @click.option("--gres", metavar="gpu[:TYPE][:N]", help="The same, written as Slurm's --gres.")
@@ -151,20 +144,33 @@ class WithCommand(click.Command):
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, /, file: Path | None, *, tenant: str | None, key: str | None, wait: bool, url: str | None,
-    as_json: bool, **flags: Any,  # noqa: ANN401
+    ctx: click.Context, /, file: Path | None, arguments: tuple[str, ...], *, tenant: str | None, key: str | None,
+    wait: bool, url: str | None, as_json: bool, **flags: Any,  # noqa: ANN401
 ) -> None:  # fmt: skip
-    """Submit the job of FILE (YAML or JSON), or one described by options like those of sbatch. Options override FILE.
+    """Submit FILE: a job file (YAML or JSON), or a batch script with its ARGUMENTS, as sbatch takes it.
+
+    Without FILE, options like those of sbatch describe the job. Options override FILE. A batch script gets your
+    environment, as with sbatch (--export=NONE: none of it); what commonwatt does not support of its #SBATCH lines is
+    refused, with file and line.
 
     \b
     Examples:
       commonwatt submit job.yaml
+      commonwatt submit job.sbatch
       commonwatt submit --job-name x --gpus 2 --gpu-type V100 --time 02:00:00 --epochs 10 -- python train.py
     """
+    from commonwatt.data.batch_scripts import is_batch_script
     from commonwatt.model.errors import InputError
 
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key and 0 < len(key) <= 128):
         raise InputError("up to 128 visible characters of ASCII", field="--key", value=key)
+    if file is not None and is_batch_script(file):
+        if COMMAND in ctx.meta:
+            raise InputError("a batch script or a command after `--`, not both", field="FILE", value=file)
+        _submit_script(file, arguments, flags, tenant=tenant, key=key, wait=wait, url=url, as_json=as_json)
+        return
+    if arguments:
+        raise InputError("one job file; arguments are those of a batch script", field="ARGUMENTS", value=arguments[0])
     job = job_of(file, flags, ctx.meta.get(COMMAND))
     with connected(url) as client:
         accepted = client.submit(job, tenant=tenant, key=key)
@@ -173,9 +179,94 @@ def command(
         if not wait:
             _tell(accepted, as_json=as_json)
             return
-        say(f"job {accepted.id} is accepted; waiting for its end (Ctrl-C leaves it alone)")
-        ended = client.wait(accepted.id, on_away=lambda why: say(f"{why}; still waiting"))
+        ended = _awaited(client, accepted.id)
     _tell_end(ended, as_json=as_json)
+
+
+def _awaited(client: Client, job: int) -> JobDetail:
+    say(f"job {job} is accepted; waiting for its end (Ctrl-C leaves it alone)")
+    return client.wait(job, on_away=lambda why: say(f"{why}; still waiting"))
+
+
+_OVERRIDE = {"name": "job-name", "gpus": "gpus", "gres": "gres", "time_limit": "time", "chdir": "chdir"}
+_NOT_OF_SCRIPTS = {"gpu_counts": "--gpu-counts", "wrap": "--wrap"}
+
+
+def _submit_script(
+    file: Path, arguments: tuple[str, ...], flags: Mapping[str, Any], *, tenant: str | None, key: str | None,
+    wait: bool, url: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Submit a batch script: one job, or one for each task of its array."""
+    from commonwatt.model.errors import CommonwattError
+
+    script, job = script_of(file, arguments, flags)
+    for warning in script.warnings:
+        say(f"warning: {warning}")
+    tasks = list(script.jobs(job))
+    accepted: list[SubmittedJob] = []
+    with connected(url) as client:
+        for number, task in enumerate(tasks):
+            own = key if key is None or not script.tasks else f"{key}-{script.tasks[number]}"
+            try:
+                accepted.append(
+                    client.submit(task(accepted[0].id if accepted else 0), tenant=tenant or script.account, key=own)
+                )
+            except CommonwattError:
+                if accepted:
+                    say(f"{len(accepted)} of {len(tasks)} tasks are submitted, from job {accepted[0].id} on")
+                raise
+        for warning in accepted[0].warnings:
+            say(f"warning: {warning}")
+        if wait:
+            ended = [_awaited(client, one.id) for one in accepted]
+    if wait:
+        _tell_ends(ended, array=bool(script.tasks), as_json=as_json)
+    elif not script.tasks:
+        _tell(accepted[0], as_json=as_json)
+    elif as_json:
+        from commonwatt.model.live_results import SubmittedArray
+
+        print_json(SubmittedArray(jobs=tuple(accepted)))
+    else:
+        click.echo(f"Submitted jobs {accepted[0].id} to {accepted[-1].id}, {len(accepted)} tasks of an array")
+
+
+def script_of(file: Path, arguments: Sequence[str], flags: Mapping[str, Any]) -> tuple[BatchScript, JobFile]:
+    """Return the batch script *file* as read, and its job, with what *flags* (by their parameters' names) override."""
+    import os
+    from datetime import datetime
+
+    from commonwatt.data.batch_scripts import read_batch_script
+    from commonwatt.data.files import validate
+    from commonwatt.model.errors import InputError
+    from commonwatt.model.job_file import JobFile
+
+    for name, flag in _NOT_OF_SCRIPTS.items():
+        if flags.get(name) is not None:
+            raise InputError("no such option with a batch script", field=flag, value=flags[name])
+    options = {name: flags[flag] for flag, name in _OVERRIDE.items() if flags.get(flag) is not None}
+    script = read_batch_script(file, arguments, Path.cwd(), datetime.now().astimezone(), options)
+    export = flags["export"] if flags.get("export") is not None else script.export
+    others = {name: value for name, value in flags.items() if name not in (*_OVERRIDE, "export")}
+    fields = {**script.fields, "environment": _exported(export or "ALL", os.environ), **_told(others, None)}
+    if flags.get("profiles"):
+        fields |= _profiled(flags["profiles"], fields)
+    try:
+        return script, validate(fields, JobFile)
+    except InputError as error:
+        raise error.within(file) from None
+
+
+def _exported(text: str, own: Mapping[str, str]) -> dict[str, str]:
+    """Return what ``--export`` of a batch script says; ALL is everything but what belongs to another job, or secret."""
+    kept = {
+        name: value for name, value in own.items()
+        if not name.startswith(("COMMONWATT_", "SLURM_", "SBATCH_", "BASH_FUNC_"))
+        and name not in {"CUDA_VISIBLE_DEVICES", "_", "PWD", "OLDPWD", "SHLVL"}
+    }  # fmt: skip
+    parts = text.split(",")
+    rest = ",".join(part for part in parts if part != "ALL")
+    return {**(kept if "ALL" in parts else {}), **(environment(rest, own) if rest else {})}
 
 
 def job_of(file: Path | None, flags: Mapping[str, Any], program: list[str] | None) -> JobFile:
@@ -256,6 +347,22 @@ def _tell(job: SubmittedJob, *, as_json: bool) -> None:
         print_json(job)
     else:
         click.echo(f"Submitted job {job.id}")
+
+
+def _tell_ends(jobs: Sequence[JobDetail], *, array: bool, as_json: bool) -> None:
+    from commonwatt.model.live_results import EndedArray
+
+    if not array:
+        _tell_end(jobs[0], as_json=as_json)
+        return
+    if as_json:
+        print_json(EndedArray(jobs=tuple(jobs)))
+    else:
+        counts = {status: sum(job.status == status for job in jobs) for status in ("completed", "failed", "cancelled")}
+        said = ", ".join(f"{number} {status}" for status, number in counts.items() if number)
+        click.echo(f"jobs {jobs[0].id} to {jobs[-1].id} have ended: {said}")
+    if any(job.status != "completed" for job in jobs):
+        sys.exit(1)
 
 
 def _tell_end(job: JobDetail, *, as_json: bool) -> None:

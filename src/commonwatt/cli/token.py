@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from commonwatt.cli.output import blamed_on, json_option, print_json, say
+from commonwatt.cli.output import FiniteRange, blamed_on, json_option, print_json, say
 from commonwatt.cli.remote import JOB, connected, server_option, show, when
 from commonwatt.cli.store import opened as opened_database
-from commonwatt.model.units import plural
+from commonwatt.model.units import DAY_S, plural
 
 if TYPE_CHECKING:
+    from commonwatt.model.live_results import TokenRole
     from commonwatt.store.api_store import ApiStore
 
 __all__ = ["add", "command", "config_option", "list_", "noted", "opened", "revoke"]
@@ -69,15 +70,26 @@ def noted(store: ApiStore, action: str, target: str) -> None:
 @click.option("--tenant", metavar="NAME", help="Tenant of the token.")
 @click.option("--operator", is_flag=True, help="Create an operator's token, which may see and do everything.")
 @click.option("--label", default="unnamed", show_default=True, metavar="TEXT", help="Description of the token.")
+@click.option(
+    "--role", type=click.Choice(["viewer", "admin"]),
+    help="viewer: may only read; admin: may also manage the tenant's tokens.  [default: an ordinary token]",
+)  # fmt: skip
+@click.option(
+    "--days", type=FiniteRange(min=0, min_open=True, max=100_000), help="Days until it expires.  [default: never]"
+)
 @config_option
 @server_option
 @json_option
-def add(*, tenant: str | None, operator: bool, label: str, config: Path | None, url: str | None, as_json: bool) -> None:
+def add(
+    *, tenant: str | None, operator: bool, label: str, role: TokenRole | None, days: float | None, config: Path | None,
+    url: str | None, as_json: bool,
+) -> None:  # fmt: skip
     """Create a token and show it once; only its digest is stored.
 
     \b
-    Example:
-      commonwatt token add --tenant vision --label "Ann's laptop"
+    Examples:
+      commonwatt token add --tenant vision --label "Ann's laptop" --days 90
+      commonwatt token add --operator --role viewer --label "wall display"
     """
     from time import time
 
@@ -89,15 +101,19 @@ def add(*, tenant: str | None, operator: bool, label: str, config: Path | None, 
         raise InputError("either --tenant NAME or --operator", field="--tenant")
     if config is None:
         with connected(url) as client:
-            made = client.add_token(tenant, label)
+            made = client.add_token(tenant, label, role=role, expires_in_s=None if days is None else days * DAY_S)
     else:
-        order = validate({"tenant": tenant, "label": label}, TokenOrder)
+        wanted = {"tenant": tenant, "label": label, "role": role}
+        order = validate(wanted | ({} if days is None else {"expires_in_s": days * DAY_S}), TokenOrder)
+        expires_s = None if order.expires_in_s is None else time() + order.expires_in_s
         with opened(config, adding=True) as store:
-            token = store.add_token(order.tenant, order.label, time())
+            token = store.add_token(order.tenant, order.label, time(), role=order.role, expires_s=expires_s)
             owner = store.owner(token)
             assert owner is not None
             noted(store, "add_token", f"token {owner.token}")
-        made = NewToken(id=owner.token, tenant=owner.tenant, label=owner.label, token=token)
+        made = NewToken(
+            id=owner.token, tenant=owner.tenant, label=owner.label, token=token, role=order.role, expires_s=expires_s
+        )  # fmt: skip
     if as_json:
         print_json(made)
     else:
@@ -132,10 +148,20 @@ def list_(*, config: Path | None, url: str | None, as_json: bool) -> None:
         return
     now_s = time()
     rows = [
-        (str(t.id), t.tenant or "(operator)", t.label, when(t.created_s, now_s), when(t.revoked_s, now_s))
+        (
+            str(t.id),
+            t.tenant or "(operator)",
+            t.role or "",
+            t.label,
+            when(t.created_s, now_s),
+            when(t.expires_s, now_s),
+            when(t.revoked_s, now_s),
+        )
         for t in page.tokens
     ]
-    show(plural(len(rows), "token"), ("id", "tenant", "label", "made", "revoked"), rows, right=("id",))
+    show(
+        plural(len(rows), "token"), ("id", "tenant", "role", "label", "made", "expires", "revoked"), rows, right=("id",)
+    )
 
 
 @click.command()

@@ -35,6 +35,7 @@ from commonwatt.model.live_results import (
     TenantPage,
     TenantState,
     TokenPage,
+    TokenRole,
     WhoAmI,
 )
 from commonwatt.model.names import check_in_address
@@ -292,9 +293,14 @@ class Client:
         """Return all tokens, without their secrets."""
         return self._link.ask(TokenPage, "GET", "/tokens")
 
-    def add_token(self, tenant: str | None, label: str = "unnamed") -> NewToken:
-        """Create a token of *tenant*, or (``None``) of an operator."""
-        return self._link.ask(NewToken, "POST", "/tokens", body={"tenant": tenant, "label": label}, again=False)
+    def add_token(
+        self, tenant: str | None, label: str = "unnamed", *, role: TokenRole | None = None,
+        expires_in_s: float | None = None,
+    ) -> NewToken:  # fmt: skip
+        """Create a token of *tenant*, or (``None``) of an operator, with a *role*; it may expire."""
+        more = {"role": role, "expires_in_s": expires_in_s}
+        body = {"tenant": tenant, "label": label} | {name: value for name, value in more.items() if value is not None}
+        return self._link.ask(NewToken, "POST", "/tokens", body=body, again=False)
 
     def revoke(self, token: int) -> None:
         """Revoke a token."""

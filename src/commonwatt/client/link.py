@@ -55,14 +55,19 @@ class Link:
         except ImportError as error:
             raise MissingExtraError("httpx", "live") from error
         self._httpx, self._retries, self._sleep = httpx, retries, sleep
-        self.url = settings.url
+        self._urls, self._at = (settings.url, *settings.others), 0
         headers = {"User-Agent": f"commonwatt/{__version__}", "Accept": "application/json"}
         if settings.token is not None:
             headers["Authorization"] = f"Bearer {settings.token}"
         self._http = httpx.Client(
             headers=headers, timeout=timeout_s, transport=transport, follow_redirects=False,
-            trust_env=not is_loopback(urlsplit(settings.url).hostname),
+            trust_env=not all(is_loopback(urlsplit(url).hostname) for url in self._urls),
         )  # fmt: skip
+
+    @property
+    def url(self) -> str:
+        """URL of the server that is asked now."""
+        return self._urls[self._at % len(self._urls)]
 
     def close(self) -> None:
         """Close the connection."""
@@ -75,6 +80,7 @@ class Link:
         """Send a request and return the response as *model*.
 
         With *again*, the request is repeated if it may have arrived: only for requests that may be carried out twice.
+        Of several servers, the next one is asked where one cannot be reached.
         """
         response = self.send(method, path, params=params, body=body, headers=headers, again=again)
         try:
@@ -101,6 +107,9 @@ class Link:
                 before = isinstance(error, self._httpx.ConnectError | self._httpx.ConnectTimeout)
                 if last or not (again or before):
                     raise self._unreachable(error, arrived=not before) from None
+                self._at += 1
+                if self._at % len(self._urls):
+                    pause_s = 0.0
             except (self._httpx.InvalidURL, UnicodeError):
                 raise InputError("a URL such as http://127.0.0.1:8470", field="url", value=self.url) from None
             else:
@@ -140,16 +149,17 @@ _TOKEN = re.compile(r"[!-~]{1,200}")
 class ClientFile(FileModel):
     """``~/.config/commonwatt/client.yaml``."""
 
-    url: str | None = quantity("URL of the server", "-", None)
+    url: str | None = quantity("URL of the server; several, with commas between, where it has standbys", "-", None)
     token: str | None = quantity("token", "-", None)
 
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """URL and token of the server."""
+    """URL and token of the server, and the URLs of others that may answer in its place, such as standbys."""
 
     url: str
     token: str | None
+    others: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"ClientSettings(url={self.url!r}, token={'***' if self.token else None})"
@@ -160,7 +170,8 @@ def find_settings(
 ) -> ClientSettings:
     """Return URL and token: the arguments, else ``COMMONWATT_URL`` and ``COMMONWATT_TOKEN``, else those in the file.
 
-    Raises ``InputError`` on an invalid URL or token, and on a file that others can read.
+    Several URLs, with commas between, are of one control plane and its standbys. Raises ``InputError`` on an invalid
+    URL or token, and on a file that others can read.
     """
     env = os.environ if environment is None else environment
     url = url or env.get("COMMONWATT_URL") or None
@@ -169,7 +180,8 @@ def find_settings(
         file = _read(Path(env.get("XDG_CONFIG_HOME") or Path(env.get("HOME") or "~").expanduser() / ".config"))
         if url is None or url == file.url:  # a token is sent only to the server it is listed with
             url, token = url or file.url, token or file.token
-    return ClientSettings(_checked(url or DEFAULT_URL), _checked_token(token))
+    first, *others = (_checked(part.strip()) for part in (url or DEFAULT_URL).split(","))
+    return ClientSettings(first, _checked_token(token), tuple(others))
 
 
 def _read(folder: Path) -> ClientFile:

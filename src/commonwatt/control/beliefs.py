@@ -9,6 +9,7 @@ jobs that have ended, or nothing. The table of jobs a controller with beliefs re
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -164,6 +165,12 @@ class Beliefs:
             return Remaining(mean_s, mean_s + redo_s, left_s[:, PLANNED], outcomes, attained_s=attained_s)
         gpu_s = jobs["attained_gpu_s"] + worked_s * jobs["gpus"]
         return Remaining(mean_s, mean_s + redo_s, allowed_s, outcomes, gpu_s, attained_s=attained_s)
+
+    def aged(self, running: Collection[int], now_s: float) -> bool:
+        """Whether what is believed of any *running* job is to be revised, as it goes on without an end."""
+        jobs = self._all[np.fromiter(running, dtype=np.int64, count=len(running))]
+        attained_s = jobs["attained_s"] + np.maximum(0.0, now_s - jobs["from_s"]) / jobs["unit"]
+        return self.knowledge != "user-limit" and bool((attained_s >= jobs["revise_s"]).any())
 
     def _total_s(self, handles: Ints, attained_s: Floats) -> Floats:
         """Equally likely run times of jobs, [J, Q], revised where that is due.

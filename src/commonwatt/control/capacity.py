@@ -15,6 +15,7 @@ import numpy as np
 from commonwatt.capacity import CapacityPlanner, NodePowers
 from commonwatt.control.engine import NodeView, SetPower
 from commonwatt.model.arrays import Bools, Ints
+from commonwatt.model.demand import Arrivals
 from commonwatt.placement import POSTPONED, PlacementProblem, Schedule
 
 __all__ = ["Capacity", "CapacityTally", "only_held", "only_on"]
@@ -32,6 +33,8 @@ class CapacityTally:
         Plans that kept everything on because no promise could be made.
     wakes
         Wake commands.
+    started
+        Jobs that were placed, by handle.
     delays_s
         Time each delayed job waited for nodes to wake, by handle.
     """
@@ -40,6 +43,7 @@ class CapacityTally:
     served: int = 0
     fallback: int = 0
     wakes: int = 0
+    started: set[int] = field(default_factory=set)
     delays_s: dict[int, float] = field(default_factory=dict)
 
 
@@ -63,13 +67,23 @@ class Capacity:
         self.tally = CapacityTally()
         self.renew_s = math.inf  # when its maker should build it again, with the demand observed by then
         self._waits_since: dict[int, float] = {}
+        self._counted: int | None = None  # jobs whose arrival was observed
+        self._came: list[tuple[int, int]] = []  # GPUs, and demand met, of jobs since the last plan
 
     @property
     def next_s(self) -> float | None:
         """When the next plan is due; ``None`` before the first."""
         return self._planner.next_s
 
-    def plan(self, now_s: float, view: NodeView, busy: Bools, held_gpus: int, wanted_gpus: int) -> list[SetPower]:
+    def plan(
+        self,
+        now_s: float,
+        view: NodeView,
+        busy: Bools,
+        held_gpus: int,
+        wanted_gpus: int,
+        asked_gpus: Ints | None = None,
+    ) -> list[SetPower]:
         """Return the commands at *now_s*, if a plan is due.
 
         Parameters
@@ -80,16 +94,34 @@ class Capacity:
             Nodes in use, by jobs or by others. Shape [N].
         held_gpus, wanted_gpus
             GPUs allocated to jobs, and those plus what waiting jobs ask for.
+        asked_gpus
+            What every job so far asked for, in order of submission: the new ones among them are this tick's arrivals.
         """
+        if asked_gpus is not None:
+            self._observe(asked_gpus, wanted_gpus)
         nodes = NodePowers(view.usable_gpus, view.power_state, view.wait_s, busy)
-        plan = self._planner.plan(now_s, nodes, held_gpus, wanted_gpus)
+        plan = self._planner.plan(now_s, nodes, held_gpus, wanted_gpus, self._arrivals())
         if plan is None:
             return []
+        self._came.clear()
         self.tally.steps += 1
         self.tally.served += plan.served
         self.tally.fallback += not plan.kept
         self.tally.wakes += sum(state is None for _, state in plan.changes)
         return [SetPower(node, state) for node, state in plan.changes]
+
+    def _observe(self, asked_gpus: Ints, wanted_gpus: int) -> None:
+        """Note the jobs that came since the last tick; those there before the first one count as known."""
+        new = asked_gpus[len(asked_gpus) if self._counted is None else self._counted :]
+        self._counted = len(asked_gpus)
+        behind = int(new.sum())
+        for gpus in new.tolist():
+            behind -= gpus
+            self._came.append((gpus, wanted_gpus - behind))
+
+    def _arrivals(self) -> Arrivals:
+        gpus, met = np.array(self._came, dtype=float).reshape(-1, 2).T
+        return Arrivals(np.zeros(len(gpus), dtype=np.int64), gpus, met)
 
     def rescue(
         self, problem: PlacementProblem, schedule: Schedule, handles: Ints, view: NodeView, now_s: float
@@ -121,6 +153,7 @@ class Capacity:
 
     def started(self, handle: int, nodes: Sequence[int], view: NodeView, now_s: float) -> None:
         """Count the delay of a job placed on *nodes* that waited, or has to wait, for nodes to wake."""
+        self.tally.started.add(handle)
         wait_s = max(float(view.wait_s[n]) for n in nodes)
         since_s = self._waits_since.pop(handle, now_s)
         if wait_s > 0 or since_s < now_s:

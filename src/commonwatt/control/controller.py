@@ -5,7 +5,7 @@ The controller does not know whether its engine and clock are simulated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 
 import numpy as np
@@ -32,7 +32,7 @@ from commonwatt.control.job_registry import JobRegistry, Rules, Status
 from commonwatt.control.ledger import Account, Ledger
 from commonwatt.control.pacing import Pacing, RoundClock, Scope
 from commonwatt.control.policy import Policy
-from commonwatt.control.quotas import Quota, Use, use_of_tenants, within_quotas
+from commonwatt.control.quotas import QuotaKeeper
 from commonwatt.control.scheduling import Allocation, JobCondition, NodeCondition, Scheduling
 from commonwatt.control.service_times import ServiceTimes
 from commonwatt.model.arrays import Ints
@@ -91,13 +91,12 @@ class Controller:
         self.ledger = Ledger(cluster, tariff)
         self.log = EventLog()
         self.samples: list[Sample] = []
-        self.preemptions = 0
-        self.migrations = 0
+        self.preemptions = self.migrations = 0
         self.dry = False
         self._dry_run = DryRun(cluster.klass, self.log)
         self._gpus = AllocatedGpus()  # of running jobs
-        self.quotas: Mapping[str, Quota] = {}  # of tenants
-        self._limits = None if policy.limits is None else LimitKeeper(policy.limits, self.registry)
+        self.quotas = QuotaKeeper(self.registry)
+        self.limits = None if policy.limits is None else LimitKeeper(policy.limits, self.registry)
         self._prices = None
         if policy.wait_for_price is not None:
             kept = self.registry, self.scheduling, self.log, self.rules
@@ -187,8 +186,7 @@ class Controller:
             self.scheduling.forget(handle)
             self.registry.close(handle, Status.CANCELLED, now_s)
             self.ledger.ended(handle)
-            why = cancelled_by(jobs[handle])
-            number = gpus.get(handle, 0)
+            why, number = cancelled_by(jobs[handle]), gpus.get(handle, 0)
             self.log.append(Event(now_s, EventKind.CANCELLED, handle, nodes, number, *why, requester=jobs[handle]))
 
     def set_weights(self, tenant_weights: Mapping[str, float]) -> None:
@@ -269,7 +267,7 @@ class Controller:
         kept_waiting, kept_running = self.scheduling.left_alone(self.registry.waiting, self.registry.nodes.keys())
         candidates = len(self.registry.active) - len(kept_waiting) - len(kept_running)
         if not self._rounds.within(now_s, any_job=bool(self.registry.active)):
-            if candidates and not self._nothing_new():
+            if candidates and not self._nothing_new(now_s):
                 self._decide_in_scope(candidates, self.registry.waiting - kept_waiting, now_s)
             elif self._pacing is not None:
                 self._pacing.due_s = None
@@ -289,8 +287,8 @@ class Controller:
         problem, rows = self._problem(handles, now_s, view, None)
         power, running = power_of(self.registry, problem, rows, view, self.tariff), problem.stay >= 0
         fixed = running & np.isin(handles, handles if self.dry else list(self.scheduling.terminating))
-        if self._limits is not None:
-            fixed |= self._limits.pinned(handles, running, now_s)
+        if self.limits is not None:
+            fixed |= self.limits.lasting(handles, running, now_s)
         for handle, why in prices.plan(problem, handles, power, self.policy.solver, fixed):
             self.preemptions += 1
             self._stop(handle, now_s, Event(now_s, EventKind.PREEMPTED, handle, reason=why.reason, why=why))
@@ -323,7 +321,7 @@ class Controller:
         profiling = self.scheduling.jobs(JobCondition.PROFILING)
         gpus = sum(gpus for handle, gpus in self._gpus.items() if handle not in profiling)
         due_s = capacity.next_s
-        commands = capacity.plan(now_s, view, busy, gpus, self._wanted_gpus())
+        commands = capacity.plan(now_s, view, busy, gpus, self._wanted_gpus(), self.registry.job("asked_gpus"))
         if self.dry and capacity.next_s != due_s:
             self._dry_run.power("capacity-plan", commands, view, now_s, busy)
         elif commands and not self.dry:
@@ -361,9 +359,10 @@ class Controller:
         """Return the GPUs of each node that jobs have. Shape [N]."""
         return self.registry.allocated_gpus.copy()
 
-    def _nothing_new(self) -> bool:
+    def _nothing_new(self, now_s: float) -> bool:
         capped = self.tariff.cap_w is not None and not self.tariff.cap_w.is_constant
-        if self._settled is None or capped or self.rules.round_s is not None:  # rounds share GPUs over time
+        aged = self.beliefs is not None and self.policy.solver.plans and self.beliefs.aged(self.registry.nodes, now_s)
+        if self._settled is None or capped or aged or self.rules.round_s is not None:  # rounds share GPUs over time
             return False
         view, (usable, seen) = self.engine.nodes(), self._settled
         same = np.array_equal(view.usable_gpus, usable)
@@ -420,9 +419,10 @@ class Controller:
         self._settled = (view.usable_gpus, self._placeable(view).usable_gpus) if settled else None
         return problem, schedule
 
-    def use_of_tenants(self, but: Collection[int] = ()) -> dict[str, Use]:
-        """Return what the tenants' running jobs have, *but* for some."""
-        return use_of_tenants(self.registry, self._gpus, but)
+    @property
+    def gpus(self) -> Mapping[int, int]:
+        """GPUs of running jobs, by handle."""
+        return self._gpus
 
     def explain_again(self, handle: int) -> None:
         """Log once more why a job waits, should it wait."""
@@ -432,14 +432,13 @@ class Controller:
         self, problem: PlacementProblem, schedule: Schedule, handles: Ints, rows: Ints, now_s: float
     ) -> Schedule:
         """Carry out a decision within quotas, or record it in a dry run; returns what is left of it."""
-        if self.quotas:
-            kept = within_quotas(problem, schedule, self.quotas, self.use_of_tenants(handles.tolist()))
+        if self.quotas.limits:
+            kept = self.quotas.within(problem, schedule, handles.tolist(), self._gpus)
             self._settled = self._settled if kept is schedule else None
             schedule = kept
-        if self._limits is not None:  # a job with a new reservation is explained again
-            newly = self._limits.decided(problem, schedule, handles, now_s)
-            if newly is not None:
-                self._dry_run.explained.discard(newly)
+        newly = None if self.limits is None else self.limits.decided(problem, schedule, handles, now_s)
+        if newly is not None:  # a job with a new reservation is explained again
+            self._dry_run.explained.discard(newly)
         if self.dry:
             self._dry_run.place(problem, schedule, handles, now_s)
         else:
@@ -453,9 +452,11 @@ class Controller:
         problem, rows = self._problem(handles, now_s, view, background)
         if self._prices is not None and (kept := self._prices.in_time(problem, handles)) is not None:
             problem, rows = problem.only(kept), rows[kept]
-        if self._limits is not None:
+        if (kept := self.quotas.fitting(problem, handles.tolist(), self._gpus)) is not None:
+            problem, rows = problem.only(kept), rows[kept]
+        if self.limits is not None:
             closed = self.scheduling.nodes(NodeCondition.DRAINED)
-            problem = replace(problem, guarantees=self._limits.guarantees(problem, handles, now_s, closed))
+            problem = replace(problem, guarantees=self.limits.guarantees(problem, handles, now_s, closed))
         schedule = self.policy.decide(problem, self._rng, self._stopwatch())
         if self.tariff.cap_w is not None:
             schedule = under_cap(problem, schedule, power_of(self.registry, problem, rows, view, self.tariff))

@@ -53,6 +53,15 @@ class EventKind(StrEnum):
     WOULD_WAKE = "would-wake"
     NOT_DRAINED = "not-drained"
     NOT_POWERED = "not-powered"
+    GPU_SHARED = "gpu-shared"
+    GPU_CUT = "gpu-cut"
+    GPU_RETURNED = "gpu-returned"
+    GPU_LOST = "gpu-lost"
+    REPLICA_STARTED = "replica-started"
+    REPLICA_STOPPED = "replica-stopped"
+    FRACTION_STARTED = "fraction-started"
+    FRACTION_STOPPED = "fraction-stopped"
+    FRACTION_ENDED = "fraction-ended"
 
 
 @dataclass(frozen=True, slots=True)

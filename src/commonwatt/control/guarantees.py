@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +47,9 @@ class LimitKeeper:
                     before = replace(reserved, job=int(first[0]))
         nodes = np.zeros(len(problem.node_gpus), dtype=bool)
         nodes[sorted(closed)] = True
-        return Guarantees(self.pinned(handles, running, now_s), self._overdue(handles, now_s), oldest, before, nodes)
+        promised = self._among(handles, self._promised) & running
+        pinned, overdue = self.pinned(handles, running, now_s), self._overdue(handles, now_s)
+        return Guarantees(pinned, promised, overdue, oldest, before, nodes)
 
     def decided(self, problem: PlacementProblem, schedule: Schedule, handles: Ints, now_s: float) -> int | None:
         """Take note of a decision; returns the job for which GPUs are newly reserved, if any."""
@@ -67,14 +70,64 @@ class LimitKeeper:
         self._reservation = handle, reserved
         return None if before is not None and before[0] == handle else handle
 
+    def by_name(self) -> dict[str, object]:
+        """Return what an earlier controller has to leave behind, by names of jobs and nodes."""
+        names, nodes = self.registry.names, self.registry.cluster.names
+        active, placed_s = self.registry.active, self.registry.job("placed_s")
+        young = () if self.limits.min_run_s is None else self.registry.nodes
+        reserved = None
+        if self._reservation is not None:
+            handle, kept = self._reservation
+            reserved = asdict(kept) | {"job": names[handle], "nodes": [nodes[n] for n in kept.nodes.tolist()]}
+        return {
+            "reserved": reserved,
+            "promised": sorted(names[handle] for handle in self._promised & active),
+            "waited_s": {names[handle]: s for handle, s in self._waited_s.items() if handle in active},
+            "since_s": {names[handle]: s for handle, s in self._since_s.items() if handle in active},
+            "placed_s": {names[handle]: float(placed_s[handle]) for handle in young},
+        }
+
+    def resume(self, left: Mapping[str, Any], handles: Mapping[str, int]) -> None:
+        """Continue from what ``by_name`` returned; *handles* by name. Clocks have run on meanwhile.
+
+        A reservation is dropped with its job, or with a node that is not there any more. A job that had one and runs
+        now was started by the last command of the earlier controller.
+        """
+        at = {name: n for n, name in enumerate(self.registry.cluster.names)}
+        active, running = self.registry.active, self.registry.nodes
+        known = {name: handle for name, handle in handles.items() if handle in active}
+        self._promised |= {known[name] for name in left["promised"] if name in known}
+        for mine, theirs in ((self._waited_s, left["waited_s"]), (self._since_s, left["since_s"])):
+            mine.update({known[name]: seconds for name, seconds in theirs.items() if name in known})
+        for name, placed_s in left["placed_s"].items():
+            if (handle := known.get(name)) in running:
+                self.registry.job("placed_s")[handle] = placed_s
+        reserved = left["reserved"]
+        if reserved is None or reserved["job"] not in known:
+            return
+        handle = known[reserved["job"]]
+        if handle in running:
+            self._promised.add(handle)
+        elif all(name in at for name in reserved["nodes"]):
+            nodes = np.array([at[name] for name in reserved["nodes"]], dtype=np.int64)
+            self._reservation = handle, Reservation(**{**reserved, "job": -1, "nodes": nodes})
+
     def pinned(self, handles: Ints, running: Bools, now_s: float) -> Bools:
         """Running jobs that may not be stopped or moved, [J]."""
-        pinned = np.array([int(handle) in self._promised for handle in handles], dtype=bool)
+        pinned = np.zeros(len(handles), dtype=bool)
         if self.limits.min_run_s is not None:
             pinned |= now_s - self.registry.job("placed_s")[handles] < self.limits.min_run_s
         if self.limits.max_starts is not None:
             pinned |= self.registry.job("starts")[handles] >= self.limits.max_starts
         return pinned & running
+
+    def lasting(self, handles: Ints, running: Bools, now_s: float) -> Bools:
+        """Running jobs that may not be stopped, [J]."""
+        return self.pinned(handles, running, now_s) | self._among(handles, self._promised) & running
+
+    @staticmethod
+    def _among(handles: Ints, some: set[int]) -> Bools:
+        return np.isin(handles, list(some)) if some else np.zeros(len(handles), dtype=bool)
 
     def _overdue(self, handles: Ints, now_s: float) -> Bools:
         """Jobs that have waited long enough although they could have run, [J]."""

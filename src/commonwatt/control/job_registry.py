@@ -93,6 +93,7 @@ _JOB_COLUMNS = {
     "submit_s": "f8", "due_s": "f8", "weight": "f8", "epochs": "i8", "tenant": "i8", "limit_s": "f8",
     "asked_gpus": "i8", "first": "i8", "count": "i8", "status": "i8", "row": "i8", "starts": "i8",
     "began_s": "f8", "ended_s": "f8", "placed_s": "f8", "restart_s": "f8", "iterations": "f8",
+    "priority": "f8",
 }  # fmt: skip
 _ROW_COLUMNS = {
     "klass": "i8",
@@ -122,7 +123,7 @@ class JobRegistry:
         self._tenant_at: dict[str, int] = {}
         self.node_gpus: Ints = self.cluster.gpus  # as declared, [N]
         self.allocated_gpus: Ints = np.zeros(len(self.cluster), dtype=np.int64)  # of each node, [N]
-        self._shapes: dict[tuple[str, int, str], list[tuple[int, int, int]]] = {}
+        self._shapes: dict[tuple[str, int, str, int], list[tuple[int, int, int]]] = {}
 
     def __len__(self) -> int:
         return len(self.names)
@@ -163,6 +164,7 @@ class JobRegistry:
             "began_s": np.nan, "ended_s": np.nan, "placed_s": np.nan,
             "restart_s": table.restart_s[j] if len(table.restart_s) else np.nan,
             "iterations": table.iterations[j] if len(table.iterations) else np.nan,
+            "priority": table.priority[j] if len(table.priority) else 0.0,
         }  # fmt: skip
         for name, value in values.items():
             self._jobs[name].extend((value,))
@@ -176,7 +178,7 @@ class JobRegistry:
         entries = []
         for c in range(int(table.start[j]), int(table.start[j + 1])):
             gpu_type, gpus = table.gpu_types[table.config_type[c]], int(table.config_gpus[c])
-            key = gpu_type, gpus, table.partition_of(j)
+            key = gpu_type, gpus, table.partition_of(j), table.width_of(j)
             if key not in self._shapes:
                 self._shapes[key] = self.cluster.shapes(*key)
             own_w = float(table.config_gpu_w[c])
@@ -334,7 +336,9 @@ class JobRegistry:
             received=received,
             whole_s=whole_s,
             restart_s=restart_s,
+            starts=self.job("starts")[handles],
             iterations=self.job("iterations")[handles],
+            priority=self.job("priority")[handles],
         ), rows
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
-from commonwatt.model.scenario import PolicyLimits, PolicySpec, PriceWait, RigidSolverName
+from commonwatt.model.scenario import PeerName, PolicyLimits, PolicySpec, PriceWait
 from commonwatt.optimize import KeepGoing, always
-from commonwatt.placement import PlacementProblem, Schedule, make_solver
+from commonwatt.placement import PlacementProblem, Schedule, TenantFairness, make_solver
 from commonwatt.placement.guarantees import decided
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class Policy:
     limits: PolicyLimits | None = None
     wait_for_price: PriceWait | None = None
     by_service: bool = False  # whether it goes by what jobs have received
+    fairness: TenantFairness | None = None  # None: tenants are guaranteed nothing
 
     @classmethod
     def of(cls, spec: PolicySpec) -> Policy:
@@ -38,13 +39,18 @@ class Policy:
             size_weight=spec.size_weight, max_age_s=spec.max_age_s, depth=spec.backfill_depth,
             thrifty=spec.gpu_type_choice == "thrifty", work_conserving=spec.work_conserving,
             objective=spec.objective, queues_gpu_s=spec.queues_gpu_s, tail_power=spec.tail_power,
-            slowdown_price=spec.slowdown_price,
+            slowdown_price=spec.slowdown_price, fairness_power=spec.fairness_power, qos_weight=spec.qos_weight,
         )  # fmt: skip
-        by_service = spec.solver in get_args(RigidSolverName)
-        return cls(spec.label, solver, spec.idle_power == "sunk", spec.limits, spec.wait_for_price, by_service)
+        by_service = spec.solver in get_args(PeerName)
+        fairness = None
+        if spec.fairness is not None:
+            fairness = TenantFairness(spec.fairness.phi, spec.half_life_s, spec.fairness.memory)
+        return cls(
+            spec.label, solver, spec.idle_power == "sunk", spec.kept_limits, spec.wait_for_price, by_service, fairness
+        )
 
     def decide(self, problem: PlacementProblem, rng: np.random.Generator, keep_going: KeepGoing = always) -> Schedule:
         """Return the schedule to carry out."""
         if self.sunk_idle_power:
             problem = problem.with_sunk_idle_power()
-        return decided(problem, self.solver, rng, keep_going)
+        return decided(problem, self.solver, rng, keep_going, self.fairness)

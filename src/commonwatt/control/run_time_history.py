@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from commonwatt.control.beliefs import OUTCOMES
 from commonwatt.runtimes import JobFeatures, RuntimePredictor, job_group
 
 __all__ = ["EndedRun", "ExpectedRunTime", "RunTimeHistory"]
@@ -27,11 +28,15 @@ class EndedRun:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRunTime:
-    """Expected run time (s), and how many earlier jobs it comes from: of this ``name``, or else of its ``tenant``."""
+    """Expected run time (s), and how many earlier jobs it comes from: of this ``name``, or else of its ``tenant``.
+
+    ``outcomes_s`` are equally likely run times, whose mean it is.
+    """
 
     time_s: float
     jobs: int
     alike: Literal["name", "tenant"]
+    outcomes_s: tuple[float, ...] = ()
 
 
 class RunTimeHistory:
@@ -49,7 +54,7 @@ class RunTimeHistory:
         self._tenants[ended.job.tenant] += 1
 
     def expected(self, job: JobFeatures, age_s: float = 0.0) -> ExpectedRunTime | None:
-        """Return the expected run time of a job that has run *age_s*, at most its limit; ``None``: too little is known.
+        """Return the expected run time of a job that has run *age_s*, none beyond its limit; ``None``: unknown.
 
         A job beyond its limit is given a tenth more than it has run.
         """
@@ -57,10 +62,12 @@ class RunTimeHistory:
         if max(own, of_tenant) < _FEWEST:
             return None
         believed = self._predictor.predict(self._predictor.groups([job]))
-        time_s = float(believed.outcomes(np.array([age_s]), 10).mean())
+        outcomes_s = believed.outcomes(np.array([age_s]), OUTCOMES)[0]
         if math.isfinite(job.limit_s):
-            time_s = min(time_s, max(job.limit_s, 1.1 * age_s))
-        return ExpectedRunTime(time_s, own or of_tenant, "name" if own else "tenant")
+            outcomes_s = np.minimum(outcomes_s, max(job.limit_s, 1.1 * age_s))
+        return ExpectedRunTime(
+            float(outcomes_s.mean()), own or of_tenant, "name" if own else "tenant", tuple(outcomes_s.tolist())
+        )
 
 
 def _series(job: JobFeatures) -> tuple[str, str, str]:

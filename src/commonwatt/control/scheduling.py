@@ -26,6 +26,8 @@ class JobCondition(Flag):
         It can wait, and it is held until a lower price of electricity.
     QUOTA
         Its tenant has as much as it may have: it is not started until something ends, or a period does.
+    NOT_YET
+        Its time to begin has not come, or it waits for other jobs.
     TERMINATING
         A stop was requested, and it is still on its nodes. It may be placed again; it starts once it has left them.
     """
@@ -37,6 +39,7 @@ class JobCondition(Flag):
     QUOTA = auto()
     TERMINATING = auto()
     DEFERRED = auto()
+    NOT_YET = auto()
 
 
 class NodeCondition(Flag):
@@ -67,6 +70,7 @@ _WAITS_APART = (
     JobCondition.BACKOFF,
     JobCondition.DEFERRED,
     JobCondition.QUOTA,
+    JobCondition.NOT_YET,
 )
 
 

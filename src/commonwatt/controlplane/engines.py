@@ -9,6 +9,7 @@ from typing import Any
 
 from commonwatt.control.engine import LiveEngine, MeterMark
 from commonwatt.control.external_jobs import ExternalJob
+from commonwatt.engines.kubernetes.connect import open_kubernetes
 from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.engines.meters import Since, nvml_energy_j
 from commonwatt.engines.run_spec import Images, JobWork, mark_of
@@ -22,7 +23,7 @@ from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
 from commonwatt.store.controller_store import ControllerStore
 
-__all__ = ["Marks", "external_jobs_of", "make_engine", "slots_of", "work_of"]
+__all__ = ["Marks", "external_jobs_of", "make_engine", "slots_of", "user_of", "work_of"]
 
 
 class Marks:
@@ -62,9 +63,24 @@ def work_of(config: Scenario, store: ControllerStore) -> Callable[[str], JobWork
             mark=mark_of(rows[0].submit_s),
             output_bytes=None if config.live.output_mb is None else int(config.live.output_mb * 1e6),
             reserve_bytes=int(config.live.reserve_mb * 1e6),
+            batch=file.batch,
+            partition=file.partition,
+            user=user_of(config, rows[0].tenant),
         )
 
     return find
+
+
+def user_of(config: Scenario, tenant: str) -> str | None:
+    """Return the Unix user of a tenant's jobs, ``None`` for that of this process.
+
+    Raises ``EngineError`` for a tenant without one, where others have their own: it must not run as this process.
+    """
+    users = config.live.local.users if config.engine == "local" else {}
+    if users and tenant not in users:
+        msg = f"tenant {tenant} has no Unix user (live.local.users): its jobs do not run"
+        raise EngineError(msg)
+    return users.get(tenant)
 
 
 def slots_of(config: Scenario, cluster: Cluster) -> list[tuple[int, ...]]:
@@ -96,9 +112,18 @@ def make_engine(
         )  # fmt: skip
     if config.engine == "slurm":
         return lambda since: open_slurm(
-            config.live.slurm, cluster, folder, works, images=images, since=since, now_s=now_s
+            config.live.slurm,
+            cluster,
+            folder,
+            works,
+            images=images,
+            since=since,
+            now_s=now_s,
+            guard=store.check_may_act,
         )
-    raise InputError("simulated, local or slurm", field="engine", value=config.engine)
+    if config.engine == "kubernetes":
+        return lambda since: open_kubernetes(config.live.kubernetes, cluster, folder, works, since=since, now_s=now_s)
+    raise InputError("simulated, local, slurm or kubernetes", field="engine", value=config.engine)
 
 
 def external_jobs_of(config: Scenario, folder: Path) -> Callable[[], list[ExternalJob]] | None:

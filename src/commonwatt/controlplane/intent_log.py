@@ -62,6 +62,8 @@ class WriteAheadEngine:
         Interruptions without progress in between after which a job is given up; starts that failed do not count.
     names
         Of the nodes.
+    guard
+        Raises where another controller may have taken over: called before the engine gets commands.
 
     Attributes
     ----------
@@ -88,6 +90,7 @@ class WriteAheadEngine:
     now_s: Callable[[], float]
     retries: int
     names: Sequence[str] = ()
+    guard: Callable[[], None] = lambda: None
     jobs: list[TrackedJob] = field(default_factory=list)
     may_restart: Callable[[int], bool] = lambda _: False
     on_reading: Callable[[Reading], None] = lambda _: None
@@ -168,6 +171,7 @@ class WriteAheadEngine:
         intents = [self._intent("stop", c.handle, 0, *self._place(c.handle), at_s) for c in stops]
         intents += [self._intent("start", c.handle, 1, c.nodes, c.gpus_per_node, at_s) for c in starts]
         self.intend(intents)
+        self.guard()
         receipts = self._stop(stops, intents[: len(stops)])
         for command, intent in zip(starts, intents[len(stops) :], strict=True):
             self._start(command, intent)
@@ -181,6 +185,7 @@ class WriteAheadEngine:
 
         Deferred starts are given if there is room for them now.
         """
+        self.guard()
         self._absorb(self.inner.poll())
         confirmed_s = self._begun_s + max(_CONFIRMED_S, self.capabilities.stop_s)
         if self.unconfirmed_stops and self.now_s() > confirmed_s:
@@ -400,6 +405,7 @@ class WriteAheadEngine:
 
     def _give(self, start: DeferredStart) -> None:
         job = self.jobs[start.handle]
+        self.guard()
         try:
             self.inner.apply([start.command])
         except EngineDownError:

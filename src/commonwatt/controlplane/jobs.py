@@ -14,9 +14,10 @@ from commonwatt.model.jobs import Job, read_times
 from commonwatt.model.live import TenantLimits
 from commonwatt.model.names import did_you_mean
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.units import plural
 from commonwatt.store.records import JobRow
 
-__all__ = ["JobMaker", "TimeFigure", "capped", "due_of"]
+__all__ = ["JobMaker", "TimeFigure", "begin_of", "capped", "due_of"]
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,20 @@ def due_of(file: JobFile, submit_s: float) -> float | None:
     """Return when a job submitted at *submit_s* is due, ``None`` if never; raises ``InputError`` on an invalid time."""
     if file.due_in_s is not None:
         return submit_s + file.due_in_s
-    if file.due is None:
-        return None
+    return None if file.due is None else _moment_s(file.due, "due")
+
+
+def begin_of(file: JobFile) -> float | None:
+    """Return the time before which a job does not start, ``None`` if any; raises ``InputError`` on an invalid time."""
+    return None if file.begin is None else _moment_s(file.begin, "begin")
+
+
+def _moment_s(text: str, field: str) -> float:
     try:
-        moment = datetime.fromisoformat(file.due)
+        moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise InputError("a time such as 2026-12-01T08:00 (ISO 8601)", field="due", value=file.due) from None
+        raise InputError("a time such as 2026-12-01T08:00 (ISO 8601)", field=field, value=text) from None
 
 
 @dataclass(frozen=True)
@@ -68,9 +76,11 @@ class JobMaker:
             limits = [name for name in ("gpu_types", "gpu_counts") if getattr(file, name) is not None]
             raise InputError(f"a time that {' and '.join(limits)} allow", field="times_s", value=_declared_times(file))
         figures = declared or self._by_limit(file, types)
-        fitting = [f for f in figures if self.cluster.shapes(f.gpu_type, f.gpus)]
+        fitting = [f for f in figures if self.cluster.shapes(f.gpu_type, f.gpus, file.partition, file.nodes)]
         if not fitting:
             asked = " or ".join(f"{f.gpus} of {f.gpu_type}" for f in figures[:5]) or "a GPU type this cluster lacks"
+            asked += f" on {plural(file.nodes, 'node')}" if file.nodes else ""
+            asked += f" in partition {file.partition}" if file.partition else ""
             raise JobNeverFitsError(
                 "GPU types and counts that some node, or several nodes of one class, have", field="gpus", value=asked
             )
@@ -103,6 +113,8 @@ class JobMaker:
             requested_type=wished if wished in times else "",
             time_limit_s=math.inf if file.time_limit_s is None else file.time_limit_s,
             kind=file.kind,
+            partition=file.partition,
+            width=file.nodes,
         )
 
     def _without_missing_types(self, file: JobFile) -> JobFile:

@@ -1,4 +1,4 @@
-"""Checks of an engine for ``commonwatt check``: GPUs, state folder, Slurm and its power saving; nothing is changed."""
+"""Checks of an engine for ``commonwatt check``: GPUs, state folder, Slurm, Kubernetes; nothing is changed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 
 from commonwatt.controlplane.engines import slots_of
 from commonwatt.controlplane.state import misplaced
+from commonwatt.engines.kubernetes.api import KubernetesApi
+from commonwatt.engines.kubernetes.connect import api_of, denied_rights, dry_run, misfits, nodes_in, settings_of
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.connect import differences, discover, slurm_of
 from commonwatt.engines.slurm.parsing import SlurmNode, host_names
@@ -29,6 +31,7 @@ __all__ = [
     "failed",
     "fine",
     "gpus_here",
+    "kubernetes_checks",
     "power_saving",
     "running_jobs_elsewhere",
     "slurm_checks",
@@ -236,6 +239,69 @@ def _states(cluster: Cluster, nodes: Sequence[SlurmNode]) -> Iterator[CheckLine]
         yield warning("node states", found, "`sinfo -R` says why; they are used again once Slurm resumes them")
 
 
+def kubernetes_checks(config: Scenario, cluster: Cluster, folder: Path) -> Iterator[CheckLine]:
+    """Check the API server, the rights of its token, the nodes, and whether it would take our pods."""
+    spec = config.live.kubernetes
+    api = api_of(spec, folder)
+    try:
+        yield from _asked_of_kubernetes(config, cluster, folder, api)
+    except EngineDownError as error:
+        yield failed("engine", str(error), "see whether `kubectl get nodes` works with live.kubernetes.kubeconfig")
+    except EngineError as error:
+        yield failed("engine", str(error), "see deploy/kubernetes for the rights that are needed")
+    finally:
+        api.close()
+    line = state_folder(config, folder, folder / spec.state)
+    if line.verdict == "ok":
+        line = fine(line.what, f"{line.found}; all pods must see it under this path, which is not checked here")
+    yield line
+    if spec.image is None:
+        yield warning("images", "jobs that name no image cannot start", "set live.kubernetes.image")
+    else:
+        yield fine("images", f"jobs that name none run in {spec.image}, which needs {spec.python}")
+    if spec.meter == "declared":
+        yield fine("power readings", "computed from the declared power of nodes and GPUs, not measured")
+    else:
+        advice = "set live.kubernetes.meter to declared"
+        yield warning("power readings", "none: energy and cost will be unknown", advice)
+
+
+def _asked_of_kubernetes(config: Scenario, cluster: Cluster, folder: Path, api: KubernetesApi) -> Iterator[CheckLine]:
+    spec, advice = config.live.kubernetes, "bind the Role and ClusterRole of deploy/kubernetes to its user"
+    settings = settings_of(spec, api.access.namespace)
+    version = api.get("/version").get("gitVersion", "of an unknown version")
+    denied = denied_rights(api, settings.namespace)
+    if missing := [str(right) for right in denied if right.needed]:
+        yield failed("rights", f"the token may not {', '.join(missing)}", advice)
+        return
+    for right in denied:
+        yield warning("rights", f"the token may not {right}: `commonwatt drain` keeps only our own jobs away", advice)
+    if not denied:
+        yield fine("rights", "the token may do all that is needed")
+    nodes = nodes_in(api)
+    away = sorted(node.name for node in nodes if node.ready != "True" and node.name in cluster.names)
+    yield fine("engine", f"Kubernetes {version} answers: {plural(len(nodes), 'node')}; pods of others are left alone")
+    wrong, spare = misfits(cluster, nodes, spec.resources)
+    if wrong:
+        yield failed("nodes", _shortened(wrong), "declare nodes as `kubectl get nodes` names them, GPUs as allocatable")
+    elif spare:
+        yield warning("nodes", _shortened(spare), "declare them if jobs may run there")
+    else:
+        yield fine("nodes", f"{len(cluster)} declared, as Kubernetes has them")
+    if away:
+        yield warning("node states", f"not ready: {', '.join(away[:10])}", "`kubectl describe node` says why")
+    try:
+        dry_run(api, settings, cluster, (folder / spec.state).absolute())
+    except EngineDownError:
+        raise
+    except EngineError as error:
+        yield failed(
+            "pods", f"a pod as commonwatt makes them is refused: {error}", "see live.kubernetes.pod and volumes"
+        )
+    else:
+        yield fine("pods", f"a pod as commonwatt makes them is accepted in namespace {settings.namespace} (dry run)")
+
+
 def _shortened(sentences: Sequence[str]) -> str:
     more = f" and {len(sentences) - 5} more" if len(sentences) > 5 else ""
     return "; ".join(sentences[:5]) + more
@@ -246,7 +312,12 @@ def engine_checks(
 ) -> Iterator[CheckLine]:
     """Check the engine, its folders and its power readings."""
     if config.engine == "simulated":
-        yield warning("engine", "simulated: nothing really runs", "set `engine` to local or slurm to run jobs")
+        yield warning(
+            "engine", "simulated: nothing really runs", "set `engine` to local, slurm or kubernetes to run jobs"
+        )
+        return
+    if config.engine == "kubernetes":
+        yield from kubernetes_checks(config, cluster, folder)
         return
     if config.engine == "local":
         yield from _local(config, cluster, folder, gpus())

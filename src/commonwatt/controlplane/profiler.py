@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from commonwatt.control.beliefs import FIRST_REVISION_S, Remaining
+from commonwatt.control.beliefs import FIRST_REVISION_S, OUTCOMES, Remaining
 from commonwatt.control.controller import Controller
 from commonwatt.control.engine import JobEnded, JobInterrupted, JobProgress, Outcome, Reading
 from commonwatt.control.epoch_timer import EpochTimer
@@ -26,7 +26,7 @@ from commonwatt.controlplane.jobs import TimeFigure
 from commonwatt.controlplane.probe_queue import ProbeQueue, Sort
 from commonwatt.controlplane.run_times import LearnedRunTimes, features_of
 from commonwatt.controlplane.scaling_history import ScalingHistory
-from commonwatt.model.arrays import Ints
+from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.job_file import Configuration, Measurement, Source, Unprofilable, bounded_s
 from commonwatt.model.live import ProfilingSpec
 from commonwatt.model.units import MICRO
@@ -43,6 +43,9 @@ _OFF = 0.05
 
 _MOST = 200
 """Jobs corrected in one step; the others follow in the next, so that a step stays short."""
+
+LEAST_LEFT = 1e-3
+"""Of the expected run time, at least so much is left of a job in every outcome."""
 
 
 @dataclass
@@ -61,6 +64,7 @@ class _Card:
     row: JobRow | None = None
     began_s: float | None = None  # its run under an earlier controller
     age_s: float = 0.0  # at which its run time was last predicted
+    outcomes: Floats | None = None  # equally likely run times, over the expected one; None: it is not predicted
 
     @property
     def configurations(self) -> list[Configuration]:
@@ -362,15 +366,24 @@ class Profiler:
             tick.change(card.id, expected_end_s=run.began_s + later.time_s)
 
     def _remaining(self, handles: Ints, now_s: float, progress: JobProgress) -> Remaining | None:
-        """Return what is left of jobs; of those that report nothing, their expected time without what they have run."""
+        """Return what is left of jobs; of those that report nothing, their expected time without what they have run.
+
+        What comes from ended jobs alone is not certain: solvers see the outcomes too.
+        """
         ages = {}
+        outcomes = np.ones((len(handles), OUTCOMES))
         for at, handle in enumerate(handles.tolist()):
             run = self._runs.get(handle)
             if run is None or handle not in self._controller.registry.nodes or progress.done_epochs[at] > run.base:
                 continue
             if (figure := self._by_history(handle)) is not None:
                 ages[at] = min(1.0 - 1.0 / max(figure.time_s, 2.0), max(0.0, now_s - run.began_s) / figure.time_s)
-        if not ages:
+        for at, handle in enumerate(handles.tolist()):
+            if (likely := self._outcomes(handle)) is not None:
+                left = np.maximum(likely - ages.get(at, 0.0), LEAST_LEFT)
+                outcomes[at] = left / left.mean()
+        certain = bool((outcomes == 1.0).all())
+        if not ages and certain:
             return None
         registry = self._controller.registry
         epochs = registry.job("epochs")[handles]
@@ -380,7 +393,18 @@ class Profiler:
         limit_s = registry.job("limit_s")[handles]
         finite = np.isfinite(limit_s)
         limit_s[finite] *= np.maximum(left_now[finite], np.finfo(float).tiny)
-        return Remaining(left_now, left_kept, limit_s)
+        return Remaining(
+            left_now, left_kept, limit_s, None if certain else outcomes, attained_s=None if ages else 1.0 - left_now
+        )
+
+    def _outcomes(self, handle: int) -> Floats | None:
+        """Return the equally likely run times of a job over the expected one, if all is from ended jobs."""
+        card = self._cards.get(handle)
+        if card is None or any(figure.source != Source.HISTORY for figure in card.figures):
+            return None
+        if card.outcomes is None:  # predicted when it was submitted
+            self._predicted(card)
+        return card.outcomes
 
     def _leave(self, tick: Tick, handle: int, run: _Run, now_s: float) -> None:
         """Store the measurement of a job that has left its nodes."""
@@ -442,6 +466,7 @@ class Profiler:
         known = self._learned.expected(features_of(card.row, figure.gpus), card.age_s)
         if known is None:
             return figure
+        card.outcomes = np.array(known.outcomes_s) / known.time_s
         return replace(
             figure, time_s=bounded_s(known.time_s), source=str(Source.HISTORY), earlier_jobs=known.jobs,
             alike=known.alike,

@@ -23,7 +23,7 @@ def divides_by_weight(config: Scenario) -> bool:
 
 def shared_user(config: Scenario) -> CheckLine | None:
     """Return the warning that jobs can read what is the control plane's; ``None`` where there are none."""
-    if config.engine == "simulated":
+    if config.engine == "simulated" or (config.engine == "local" and config.live.local.users):
         return None
     try:
         user = pwd.getpwuid(os.geteuid()).pw_name
@@ -49,6 +49,18 @@ def broken_promises(config: Scenario, weights: Mapping[str, float]) -> Iterator[
         )  # fmt: skip
     if len(weights) > 1 and (line := shared_user(config)) is not None:
         yield line
+    users = config.live.local.users if config.engine == "local" else {}
+    if without := sorted(set(weights) - users.keys()) if users else []:
+        yield warning(
+            "users", f"jobs of tenants without a Unix user do not run ({', '.join(without[:5])})",
+            "name their users in live.local.users",
+        )  # fmt: skip
+    of_several = sorted({user for user in users.values() if list(users.values()).count(user) > 1})
+    if of_several:
+        yield warning(
+            "users", f"several tenants share a Unix user ({', '.join(of_several[:5])}): their jobs are not kept apart",
+            "give each tenant its own in live.local.users",
+        )  # fmt: skip
     unlimited = sorted(name for name in weights if config.live.limits_of(name).tardiness_weight is None)
     if len(weights) > 1 and unlimited:
         yield warning(

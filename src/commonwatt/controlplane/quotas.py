@@ -60,10 +60,10 @@ class Quotas:
         """Mark the jobs that may not start now; the log says why, once. Returns whether they are others than before."""
         names = list(self.controller.registry.tenants)
         limits = {name: found for name in names if (found := self.live.limits_of(name)).of_running}
-        self.controller.quotas = {name: Quota(of.running_jobs, of.gpus) for name, of in limits.items()}
+        self.controller.quotas.limits = {name: Quota(of.running_jobs, of.gpus) for name, of in limits.items()}
         used_up = dict(self._used_up(limits, tick, now_s))
         marked: dict[int, str] = {}
-        use, jobs = self.controller.use_of_tenants(), self.controller.registry
+        use, jobs = self.controller.quotas.use(self.controller.gpus), self.controller.registry
         tenant = jobs.job("tenant")
         for handle in sorted(jobs.active - jobs.nodes.keys()) if limits else ():
             name = names[int(tenant[handle])]

@@ -23,6 +23,7 @@ from commonwatt.controlplane.quotas import Quotas
 from commonwatt.controlplane.recorder import Recorder, tracked
 from commonwatt.controlplane.recovery import Recovery
 from commonwatt.controlplane.run_times import LearnedRunTimes
+from commonwatt.controlplane.start_conditions import StartConditions
 from commonwatt.controlplane.unschedulable import Unschedulable, fail
 from commonwatt.model.errors import EngineDownError, EngineError, InputError, JobNeverFitsError
 from commonwatt.model.jobs import Job, JobArrays
@@ -57,6 +58,10 @@ class Reconciler:
         Has the limits of tenants; ``None``: there are none.
     predicts
         Whether run times that nobody declares are learned from ended jobs.
+    guard
+        Raises where another controller may have taken over: called before the engine gets commands.
+    advises
+        Whether it stays in a dry run whatever is requested.
 
     Raises
     ------
@@ -70,23 +75,26 @@ class Reconciler:
         now_s: Callable[[], float], retries: int, admit: Callable[[JobArrays, int], None] = lambda *_: None,
         marks: Callable[[], dict[str, Any]] = dict, profiling: ProfilingSpec | None = None,
         observer: Observer | None = None, *, predicts: bool = False, live: LiveSpec | None = None,
+        guard: Callable[[], None] = lambda: None, advises: bool = False,
     ) -> None:  # fmt: skip
         self.store, self.maker, self._now_s, self._admit, self._marks = store, maker, now_s, admit, marks
-        self.engine = WriteAheadEngine(engine, store.intend, now_s, retries)
+        self.engine = WriteAheadEngine(engine, store.intend, now_s, retries, guard=guard)
         self.controller = make(self.engine)
         self.engine.names = self.controller.cluster.names
         self.recorder = Recorder(self.controller, self.engine)
         failed = store.settings().get(FAILED_PROBES)
         self._learned = LearnedRunTimes(store.ended_runs) if predicts else None
         self.profiler = Profiler(self.controller, self.engine, store.profiles(), profiling, failed, self._learned)
-        self.mode, self._observer = "live", observer
+        self.mode, self._observer, self._advises = "live", observer, advises
         self.drained: list[str] = []
         self._unschedulable = Unschedulable(store, self.engine, self.controller.scheduling, now_s)
         self._engine_drained: set[int] | None = None  # nodes drained in the engine
         self.registered: list[JobRow] = []  # since the snapshot took them over
         self._decided, self._again = False, False
         self._quotas = None if live is None else Quotas(live, store, self.controller)
+        self._starts = StartConditions(store, self.controller)
         self._backoff_s: dict[int, float] = {}  # by handle: when a job that was refused may be started again
+        self._left_limits: dict[str, object] = {}  # what is written down of the policy's limits
         self._at = {name: n for n, name in enumerate(self.controller.cluster.names)}
 
     # -- beginning
@@ -115,7 +123,7 @@ class Reconciler:
         if not self._decided or self._again:
             return -math.inf
         period_s = None if self._quotas is None else self._quotas.next_s()
-        own = (self.controller.next_tick_s(more_to_come=True), self.profiler.next_s(), period_s)
+        own = (self.controller.next_tick_s(more_to_come=True), self.profiler.next_s(), period_s, self._starts.next_s())
         times = [t for t in (*own, *self._backoff_s.values()) if t is not None]
         return min(times, default=None)
 
@@ -137,11 +145,13 @@ class Reconciler:
         if not self._must_restart() and (self.profiler.measure(tick, now_s) or decide):
             began = perf_counter()
             self.controller.set_weights(self.store.weights())
+            self._starts.look(now_s)
             if self._quotas is not None:
                 self._quotas.look(tick, now_s)
             self.controller.tick(now_s)
             # an end, or a start that was taken out of the decision, has made room, which one more decision gives away
             self._again = self._quotas is not None and self._quotas.look(tick, now_s)
+            self._again = self._starts.moved() or self._again
             tick_s = perf_counter() - began
             self._decided = True
         if tick_s is None or self.recorder.due(now_s):
@@ -153,6 +163,8 @@ class Reconciler:
         tick.settings["usage"] = [now_s, self.controller.usage()]
         if self.controller.policy.by_service:
             tick.settings["service"] = self.controller.service.by_name()
+        if self.controller.limits is not None and (limits := self.controller.limits.by_name()) != self._left_limits:
+            tick.settings["limits"] = self._left_limits = limits
         if self._observer is not None and self.mode == "dry-run":
             closed = self.controller.scheduling.closed_nodes
             self._observer.look(tick, now_s, self.engine.nodes, self.controller.allocated_gpus(), closed)
@@ -222,7 +234,7 @@ class Reconciler:
                 self._set_drained([*self.drained, request.node], tick)
             case RequestKind.UNDRAIN:
                 self._set_drained([name for name in self.drained if name != request.node], tick)
-            case RequestKind.MODE if request.value in {"live", "dry-run"}:
+            case RequestKind.MODE if request.value in {"live", "dry-run"} and not self._advises:
                 self._set_mode(request.value, tick)
 
     def _set_mode(self, mode: str, tick: Tick) -> None:
@@ -267,6 +279,7 @@ class Reconciler:
         job = self.maker.make(row, figures)
         handle = self._submit(job, tracked(row), new=new)
         self.profiler.register(handle, row, allowed, figures)
+        self._starts.add(handle, row, self._now_s())
         self.registered.append(row)
         if row.times is None:
             tick.change(row.id, times=[vars(figure) for figure in figures])
@@ -280,7 +293,8 @@ class Reconciler:
         if row.times is None:
             return declared, self.profiler.figures(row, declared)
         kept = [TimeFigure(**figure) for figure in row.times]
-        return declared, [f for f in kept if self.maker.cluster.shapes(f.gpu_type, f.gpus)] or declared
+        cluster, partition, nodes = self.maker.cluster, row.file.partition, row.file.nodes
+        return declared, [f for f in kept if cluster.shapes(f.gpu_type, f.gpus, partition, nodes)] or declared
 
     def _submit(self, job: Job, state: TrackedJob, *, new: bool) -> int:
         table = JobArrays.of([job])

@@ -89,9 +89,12 @@ class Recovery:
             self._take_over(handle, row, segments, stops.get(row.id))
         if usage := self.store.settings().get("usage"):
             self.controller.resume_usage(usage[1], usage[0])
+        handles = {name: handle for handle, name in enumerate(self.controller.registry.names)}
         if service := self.store.settings().get("service"):
-            names = self.controller.registry.names
-            self.controller.service.resume(service, {name: handle for handle, name in enumerate(names)})
+            self.controller.service.resume(service, handles)
+        limits = self.store.settings().get("limits")
+        if limits and self.controller.limits is not None:
+            self.controller.limits.resume(limits, handles)
         self.segments = {h: None for j in segments if (h := self.engine.handle_of(j)) is not None}
         if not self.dry:
             self._stop_all_but(runs.keys() - self.unschedulable.unregistered.keys())

@@ -194,11 +194,11 @@ class Estimator:
 
     def __init__(
         self, config: Scenario, store: ApiStore, maker: JobMaker, now_s: Callable[[], float], *, first_s: float = 60.0,
-        every_s: float = 900.0, seed: int = 0, folder: Path = Path(),
+        every_s: float = 900.0, seed: int = 0, folder: Path = Path(), active: Callable[[], bool] = lambda: True,
     ) -> None:  # fmt: skip
         self._config, self._store, self._maker, self._now_s = config, store, maker, now_s
         self._first_s, self._every_s, self._seed = first_s, every_s, seed
-        self._folder = folder
+        self._folder, self._active = folder, active
         self._stopping = threading.Event()
         earlier: Saved | None = store.setting(SAVED)
         fits = earlier is not None and earlier.get("baseline") == baseline_of(config).label
@@ -257,6 +257,8 @@ class Estimator:
     def _run(self) -> None:
         pause_s = self._first_s
         while not self._stopping.wait(pause_s):
+            if not self._active():  # a standby: the other controller estimates
+                continue
             pause_s = self._every_s
             try:
                 if (saved := self.look()) is None:

@@ -60,6 +60,14 @@ class SnapshotJob:
     due_s: float | None = None
     facts: Mapping[str, Any] | None = None
 
+    @classmethod
+    def of(cls, row: JobRow) -> SnapshotJob:
+        """Return a job as the store has it."""
+        return cls(
+            row.id, row.status, row.held, row.nodes, row.gpus, row.done_epochs, row.kept_epochs, row.reason,
+            row.sentence, row.expected_start_s, row.expected_end_s, row.started_s, row.due_s, row.facts,
+        )  # fmt: skip
+
 
 def why_of(job: SnapshotJob | JobRow) -> tuple[str | None, str | None]:
     """Return the reason of a job and its sentence, which is made of the facts as of now."""
@@ -108,6 +116,7 @@ class Snapshot:
     engine_errors: int = 0
     store_errors: int = 0
     saved: Mapping[str, float | str | None] | None = None
+    role: str = "active"  # standby: another controller is
 
 
 _COLUMNS = (
@@ -126,7 +135,7 @@ class SnapshotBuilder:
 
     def __init__(self, reconciler: Reconciler, rows: Sequence[JobRow]) -> None:
         self._reconciler = reconciler
-        self._jobs = {row.id: _job(row) for row in rows}
+        self._jobs = {row.id: SnapshotJob.of(row) for row in rows}
         self._rows = {row.id: row for row in rows}
         self._estimated_s = self._progress_s = -math.inf
         self._progress: dict[int, float] = {}
@@ -137,7 +146,7 @@ class SnapshotBuilder:
         registered, self._reconciler.registered = self._reconciler.registered, []
         for row in registered:
             self._rows[row.id] = row
-            self._jobs.setdefault(row.id, _job(row))
+            self._jobs.setdefault(row.id, SnapshotJob.of(row))
         for job_id, written in tick.jobs.items():
             if job_id not in self._jobs:
                 continue
@@ -302,10 +311,3 @@ def _changed(row: JobRow, columns: Mapping[str, Any]) -> JobRow:
     if "nodes" in changed:
         changed["nodes"] = tuple(changed["nodes"])
     return replace(row, **changed)
-
-
-def _job(row: JobRow) -> SnapshotJob:
-    return SnapshotJob(
-        row.id, row.status, row.held, row.nodes, row.gpus, row.done_epochs, row.kept_epochs, row.reason, row.sentence,
-        row.expected_start_s, row.expected_end_s, row.started_s, row.due_s, row.facts,
-    )  # fmt: skip

@@ -6,13 +6,14 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from commonwatt.engines.state_folder import FolderLock, hold, identity_in, make_identity
+from commonwatt.engines.state_folder import FolderLock, hold, identity_in, make_identity, set_fence
 from commonwatt.model.errors import EngineError, InputError
+from commonwatt.model.live import KubernetesSpec, LocalSpec, SlurmSpec
 from commonwatt.model.scenario import Scenario
 from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.records import JobStatus
 
-__all__ = ["misplaced", "state_of", "take_state"]
+__all__ = ["elsewhere", "misplaced", "own_settings", "state_of", "take_state"]
 
 log = logging.getLogger("commonwatt.state")
 
@@ -21,31 +22,63 @@ _SETTING = "state"
 
 def state_of(config: Scenario, folder: Path) -> Path | None:
     """Return the state folder of *config*, a file in *folder*; ``None`` for an engine that has none."""
-    states = {"local": config.live.local.state, "slurm": config.live.slurm.state}
-    return (folder / states[config.engine]).absolute() if config.engine in states else None
+    own = own_settings(config)
+    return None if own is None else (folder / own.state).absolute()
 
 
-def take_state(config: Scenario, file: Path, store: ControllerStore) -> FolderLock | None:
+def own_settings(config: Scenario) -> LocalSpec | SlurmSpec | KubernetesSpec | None:
+    """Return the settings of the engine of *config*; ``None`` for one that has no state folder."""
+    match config.engine:
+        case "local":
+            return config.live.local
+        case "slurm":
+            return config.live.slurm
+        case "kubernetes":
+            return config.live.kubernetes
+    return None
+
+
+def take_state(config: Scenario, file: Path, store: ControllerStore, *, takes_over: bool = False) -> FolderLock | None:
     """Lock the state folder of *config*, read from *file*, and record it in *store*.
+
+    Where another controller may only be frozen, runs that it orders and that have not begun do not begin any more. With
+    *takes_over*, a standby takes the place of another controller.
 
     Raises
     ------
     EngineError
-        If another controller uses it, or it cannot be used at all.
+        If another controller uses it, it cannot be used at all, or a standby would use another folder.
     InputError
         If jobs of this store run from another state folder that still exists: they would be started a second time.
     """
     if (error := misplaced(config, file, store)) is not None:
         raise error
+    if takes_over and (gone := elsewhere(config, file, store)) is not None:
+        raise gone
     path = state_of(config, file.parent.absolute())
-    lock = None if path is None else hold(path, str(store.database))
+    leased = store.claim is not None and store.database.backend != "sqlite"
+    lock = None if path is None else hold(path, str(store.database), claimed=leased)
     try:
+        if path is not None and store.claim is not None:
+            set_fence(path, anew=store.claim.settle_s > 0)
         _record(config, path, store)
     except BaseException:
         if lock is not None:
             lock.release()
         raise
     return lock
+
+
+def elsewhere(config: Scenario, file: Path, store: ControllerStore) -> EngineError | None:
+    """Return an error if the state folder of *store* is not that of *config*, read from *file*, on this machine."""
+    kept, path = store.settings().get(_SETTING), state_of(config, file.parent.absolute())
+    if kept is None or path is None or identity_in(path) == kept["identity"]:
+        return None
+    msg = (
+        f"{path} is not the state folder of the jobs in this store ({kept['path']}, engine {kept['engine']}): a "
+        "standby needs the same folder, for engine local on the same machine"
+    )
+    return EngineError(msg)
 
 
 def _record(config: Scenario, path: Path | None, store: ControllerStore) -> None:
@@ -75,7 +108,8 @@ def misplaced(config: Scenario, file: Path, store: ControllerStore) -> InputErro
     if config.engine != kept["engine"]:
         expected = f"{kept['engine']}, with live.{kept['engine']}.state: {kept['path']}, {why}"
         return InputError(expected, file=file, field="engine", value=config.engine)
-    value = (config.live.local if config.engine == "local" else config.live.slurm).state
+    own = own_settings(config)
+    value = None if own is None else own.state
     return InputError(f"{kept['path']}, {why}", file=file, field=f"live.{config.engine}.state", value=value)
 
 
@@ -85,7 +119,7 @@ def _running(store: ControllerStore) -> int:
 
 def _identity(config: Scenario, path: Path) -> str:
     try:
-        return make_identity(path, config.live.slurm.cluster_id if config.engine == "slurm" else config.engine)
+        return make_identity(path, getattr(own_settings(config), "cluster_id", config.engine))
     except OSError as error:
         msg = f"the state folder {path} cannot be used: {error.strerror or error}"
         raise EngineError(msg) from error

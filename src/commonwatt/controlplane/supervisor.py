@@ -1,4 +1,7 @@
-"""Runs the controller in a thread of its own, and restarts it from store and engine whenever something fails."""
+"""Runs the controller in a thread of its own, and restarts it from store and engine whenever something fails.
+
+Where another controller has the store, it stands by: it looks at the store until it can claim it.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,17 @@ from commonwatt.control.engine import LiveEngine
 from commonwatt.controlplane.counters import Counters
 from commonwatt.controlplane.reconciler import Reconciler
 from commonwatt.controlplane.snapshot import Snapshot, SnapshotBuilder
+from commonwatt.controlplane.standby import UNUSUAL_NODES, Lease, StandbyView, unusual_nodes
 from commonwatt.engines.state_folder import FolderLock
-from commonwatt.model.errors import CommonwattError, EngineDownError, EngineError, StoreDownError, StoreError
-from commonwatt.store.claim import claim_store
+from commonwatt.model.errors import (
+    ClaimLostError,
+    CommonwattError,
+    EngineDownError,
+    EngineError,
+    StoreDownError,
+    StoreError,
+)
+from commonwatt.store.claim import claim_store, try_claim
 from commonwatt.store.controller_store import ControllerStore, Tick
 
 __all__ = ["Pace", "SteadyClock", "Supervisor"]
@@ -46,6 +57,8 @@ class Pace:
     rest, longest_rest_s
         After a step, as a multiple of its time: where steps are long, changes are gathered for the next, and readers
         get their turn.
+    standby_s
+        Between attempts of a standby to claim the store.
     """
 
     beat_s: float = 5.0
@@ -54,6 +67,7 @@ class Pace:
     longest_pause_s: float = 30.0
     rest: float = 9.0
     longest_rest_s: float = 1.0
+    standby_s: float = 0.5
 
 
 class Supervisor:
@@ -74,7 +88,9 @@ class Supervisor:
     settled
         Called in the controller's thread after the first decision of each reconciler.
     hold
-        Keeps other controllers off the engine's folder, from the start to the stop.
+        Keeps other controllers off the engine's folder, from the claim to its end.
+    standby
+        The cluster as another controller writes it down; ``None``: this one does not stand by.
     """
 
     def __init__(
@@ -83,9 +99,11 @@ class Supervisor:
         engine_name: str, mode: str, clock: SteadyClock, pace: Pace | None = None,
         saved: Callable[[], Mapping[str, float | str | None] | None] = lambda: None, keep_s: float | None = None,
         settled: Callable[[], None] = lambda: None, claimed: Callable[[], None] = lambda: None,
-        hold: Callable[[], FolderLock | None] = lambda: None,
+        hold: Callable[[], FolderLock | None] = lambda: None, standby: StandbyView | None = None,
     ) -> None:  # fmt: skip
-        self._hold = hold
+        self._hold, self._standby = hold, standby
+        self._lease: Lease | None = None
+        self._unusual: dict[str, list[str | int]] | None = None  # nodes, as they are written down
         self._held: FolderLock | None = None
         self._saved, self._settled, self._claimed = saved, settled, claimed
         self._store, self._make_engine, self._make_reconciler = store, make_engine, make_reconciler
@@ -105,16 +123,14 @@ class Supervisor:
     # -- for other threads
 
     def start(self) -> None:
-        """Start; raises ``StoreError`` if another controller runs on the store, and what *hold* raises."""
-        claim = self._store.claim = claim_store(self._store.database)
-        try:
-            self._held = self._hold()
-            self._claimed()
-        except BaseException:
-            if self._held is not None:
-                self._held.release()
-            claim.release()
-            raise
+        """Start, or stand by.
+
+        Raises ``StoreError`` if another controller runs on the store and this one does not stand by, and what *hold*
+        raises.
+        """
+        if not self._claim():
+            assert self._standby is not None
+            self._publish(self._standby.look(self._clock()))
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
         self._thread.start()
 
@@ -124,10 +140,13 @@ class Supervisor:
         self.wake()
         if self._thread is not None:
             self._thread.join(timeout_s)
-        if self._store.claim is not None and not self.alive:
-            self._store.claim.release()
-        if self._held is not None and not self.alive:
-            self._held.release()
+        if not self.alive:
+            self._let_go(orderly=True)
+
+    @property
+    def active(self) -> bool:
+        """Whether it has claimed the store, and does not stand by."""
+        return self._store.claim is not None
 
     def wake(self) -> None:
         """Look for requests now."""
@@ -156,6 +175,9 @@ class Supervisor:
         failures = 0
         while not self._stopping.is_set():
             try:
+                if not self.active and not self._stand_by():
+                    failures = 0
+                    continue
                 reconciler, builder = self._begin()
                 settled = False
                 while not self._stopping.is_set() and not reconciler.outgrown():
@@ -179,10 +201,60 @@ class Supervisor:
         self._settled()
         return True
 
+    def _claim(self) -> bool:
+        """Claim the store and the engine's folder; returns whether that was possible, or raises as ``start`` does."""
+        database = self._store.database
+        claim = claim_store(database) if self._standby is None else try_claim(database, lease=True)
+        if claim is None:
+            return False
+        self._lease = Lease(claim, self.wake) if self._standby is not None else None
+        try:
+            self._stopping.wait(claim.settle_s)
+            self._store.claim = claim
+            self._held = self._hold()
+            self._claimed()
+        except BaseException:
+            self._let_go()
+            claim.release()
+            raise
+        return True
+
+    def _let_go(self, *, orderly: bool = False) -> None:
+        """Give up the claim; *orderly*: nothing is being done any more, so that the next controller need not wait."""
+        if self._lease is not None:
+            self._lease.stop()
+        if self._engine is not None:
+            self._engine.close()
+        if self._held is not None:
+            self._held.release()
+        claim, self._store.claim = self._store.claim, None
+        self._lease = self._engine = self._held = self._unusual = None
+        if claim is not None and orderly and self._standby is not None:
+            claim.hand_over()
+        elif claim is not None:
+            claim.release()
+
+    def _stand_by(self) -> bool:
+        """Look at the store, and try to claim it; returns whether it is claimed now."""
+        began_s = time.monotonic()
+        if self._claim():
+            log.warning("this controller takes over")
+            return True
+        assert self._standby is not None
+        self._standby.get_ready()
+        if began_s >= self._rested_s:
+            self._publish(self._standby.look(self._clock()))
+            self._rested_s = time.monotonic() + max(1.0, self._pace.rest * (time.monotonic() - began_s))
+        self._clock.follow()
+        self._stopping.wait(self._pace.standby_s)
+        return False
+
     def _begin(self) -> tuple[Reconciler, SnapshotBuilder]:
-        if self._store.claim is not None and not self._store.claim.held():
-            self._store.claim.release()
-            self._store.claim = claim_store(self._store.database)
+        try:
+            self._store.check_claim()
+        except ClaimLostError:
+            self._let_go()
+            raise
         if self._engine is not None:
             self._engine.close()
         engine = self._engine = self._make_engine()
@@ -194,7 +266,8 @@ class Supervisor:
         builder.apply(tick)
         self._requests_s = self._beat_s = -math.inf
         log.info("the controller begins", extra={"active_jobs": len(rows), "mode": reconciler.mode})
-        self._publish(replace(builder.snapshot(self._snapshot, self._clock(), None), healthy=True, trouble=None))
+        begun = builder.snapshot(self._snapshot, self._clock(), None)
+        self._publish(replace(begun, healthy=True, trouble=None, role="active"))
         return reconciler, builder
 
     def _go_on(self, reconciler: Reconciler, builder: SnapshotBuilder) -> bool:
@@ -225,6 +298,8 @@ class Supervisor:
         self._beat_s, began_s = now_s, time.monotonic()
         tick = reconciler.step(requests, decide=decide)
         tick.settings["controller"] = {"time_s": now_s, "pid": os.getpid()}
+        if self._standby is not None and (unusual := unusual_nodes(self._snapshot)) != self._unusual:
+            tick.settings[UNUSUAL_NODES] = self._unusual = unusual
         self._write(tick)
         builder.apply(tick)
         if decide and tick.sample is not None:
@@ -282,7 +357,8 @@ class Supervisor:
 
     def _publish(self, snapshot: Snapshot) -> None:
         with self._changed:
-            self._snapshot = replace(snapshot, saved=self._saved())
+            saved = snapshot.saved if snapshot.role == "standby" else self._saved()
+            self._snapshot = replace(snapshot, saved=saved)
             self._changed.notify_all()
 
 

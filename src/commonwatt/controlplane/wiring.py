@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import pwd
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +25,15 @@ from commonwatt.controlplane.promises import broken_promises, shared_user
 from commonwatt.controlplane.reconciler import Reconciler
 from commonwatt.controlplane.run_times import live_knowledge
 from commonwatt.controlplane.savings import Estimator, plans_of
-from commonwatt.controlplane.state import state_of, take_state
+from commonwatt.controlplane.standby import StandbyView
+from commonwatt.controlplane.state import elsewhere, state_of, take_state
 from commonwatt.controlplane.supervisor import Pace, SteadyClock, Supervisor
 from commonwatt.data.files import load_yaml
 from commonwatt.engines.run_spec import Images
 from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.engines.slurm.node_control import check_one_state
-from commonwatt.model.errors import InputError
+from commonwatt.engines.state_folder import FolderLock
+from commonwatt.model.errors import EngineError, InputError
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.names import check_in_address
 from commonwatt.model.nodes import Cluster
@@ -49,6 +53,9 @@ __all__ = ["Live", "open_live", "read_config"]
 
 log = logging.getLogger("commonwatt.serve")
 
+_IDLE_S = 4.0
+"""How long a transaction of ours may be silent: shorter than a lease, as a frozen controller may be in one."""
+
 
 @dataclass(frozen=True)
 class Live:
@@ -62,14 +69,18 @@ class Live:
     maker: JobMaker
     supervisor: Supervisor
     estimator: Estimator
+    misfit: Callable[[], EngineError | None]
 
     def start(self) -> None:
-        """Start the controller.
+        """Start the controller, or stand by where another one runs on the store.
 
-        Raises ``StoreError`` if another controller runs on the store, ``EngineError`` if one uses the state folder, and
-        ``InputError`` if jobs of this store run from another state folder.
+        Raises ``StoreError`` if another controller runs on the store and this one cannot stand by, ``EngineError`` if
+        one uses the state folder, or a standby would use another one, and ``InputError`` if jobs of this store run from
+        another state folder.
         """
         self.supervisor.start()
+        if not self.supervisor.active and (error := self.misfit()) is not None:
+            raise error
         self.estimator.start()
         lines = [*broken_promises(self.config, self.store.tenants()), shared_user(self.config)]
         for line in {line.what: line for line in lines if line is not None}.values():
@@ -91,6 +102,9 @@ def read_config(path: Path) -> Scenario:
     config = load_yaml(path, Scenario)
     if not config.nodes:
         raise InputError("at least one node", file=path, field="nodes", value="none")
+    if config.services or config.fractional is not None:
+        field = "services" if config.services else "fractional"
+        raise InputError("none, as `serve` runs training jobs only", file=path, field=field, value="some")
     part = next((node for node in config.nodes if node.host is not None), None)
     if part is not None and config.engine == "slurm":
         expected = "GPUs of one type on each node, as Slurm knows it: declare the type that commonwatt is to use"
@@ -124,6 +138,9 @@ def read_config(path: Path) -> Scenario:
         check_electricity(config, cluster, now_s=SteadyClock()())
     except InputError as error:
         raise error.within(path) from None
+    if config.live.advises_only(config.engine) and config.live.mode == "live":
+        raise InputError("dry-run, as live.slurm.read_only is set", file=path, field="live.mode", value="live")
+    _check_users(config, path)
     _check_reachable(config, path)
     _check_plans(config, cluster, path)
     for field, names in _nodes_named(config).items():
@@ -139,7 +156,7 @@ def _check_plans(config: Scenario, cluster: Cluster, path: Path) -> None:
     """Raise on capacity plans that cannot work: the one in force, and that of the baseline, which is simulated."""
     plan, compared = plans_of(config)
     where = "capacity" if config.policies[0].capacity is None else "policies.0.capacity"
-    if plan is not None and config.engine == "local":
+    if plan is not None and config.engine in ("local", "kubernetes"):
         expected = "no capacity plan: this engine does not put nodes to sleep (slurm with live.slurm.power does)"
         raise InputError(expected, file=path, field=where, value="a plan")
     try:
@@ -161,6 +178,23 @@ def _check_plans(config: Scenario, cluster: Cluster, path: Path) -> None:
         if field.startswith(("capacity.", "states")):
             field = f"{where}.{field.removeprefix('capacity.')}"
         raise type(error)(error.expected, file=path, field=field, value=error.value) from None
+
+
+def _check_users(config: Scenario, path: Path) -> None:
+    """Raise ``InputError`` on Unix users of tenants that do not exist, are root, or cannot be used by this process."""
+    for tenant, name in config.live.local.users.items():
+        field = f"live.local.users.{tenant}"
+        if config.engine != "local":
+            raise InputError("engine local: Slurm has users of its own", file=path, field=field, value=name)
+        try:
+            found = pwd.getpwnam(name)
+        except (KeyError, ValueError):
+            raise InputError("a Unix user of this machine", file=path, field=field, value=name) from None
+        if found.pw_uid == 0 or found.pw_uid == os.geteuid():
+            expected = "a Unix user other than root and the one of this process: jobs are to be kept from its files"
+            raise InputError(expected, file=path, field=field, value=name)
+        if os.geteuid() != 0:
+            raise InputError("no users, or root to start this: it changes to them", file=path, field=field, value=name)
 
 
 def _check_reachable(config: Scenario, path: Path) -> None:
@@ -205,12 +239,13 @@ def _nodes_named(config: Scenario) -> dict[str, Sequence[str]]:
 
 def open_live(
     path: Path, *, seed: int = 0, pace: Pace | None = None, clock: SteadyClock | None = None,
-    settled: Callable[[], None] = lambda: None, mode: str | None = None,
+    settled: Callable[[], None] = lambda: None, mode: str | None = None, standby: bool = True,
 ) -> Live:  # fmt: skip
     """Open the store and the engine of the configuration *path*; the controller is made, but not started.
 
     *settled* is called after its first decision (``Supervisor``). With *mode* it begins in that mode (``live`` or
-    ``dry-run``), whatever mode it was in last.
+    ``dry-run``), whatever mode it was in last. With *standby* it waits where another controller runs on the store, if
+    its database is a server.
 
     Raises
     ------
@@ -222,6 +257,10 @@ def open_live(
         If the database does not answer.
     """
     config, folder = read_config(path), path.parent.absolute()
+    if config.live.advises_only(config.engine):
+        if mode == "live":
+            raise InputError("dry-run, as live.slurm.read_only is set", file=path, field="--mode", value=mode)
+        mode = "dry-run"  # whatever the store says
     spec = config.policies[0]
     if (plan := plans_of(config)[0]) is not None:  # no longer history is kept
         plan = plan.model_copy(update={"history_days": min(plan.history_days, config.live.keep_days)})
@@ -229,7 +268,7 @@ def open_live(
         expected = "true: a capacity plan is configured, and without it no node is put to sleep"
         raise InputError(expected, file=path, field="live.slurm.power", value=config.live.slurm.power)
     cluster = Cluster.of(config.nodes)
-    database = Database(address(config.live.store, folder))
+    database = Database(address(config.live.store, folder), idle_s=_IDLE_S)
     prepare(database)
     store, ticks = ApiStore(database), ControllerStore(database)
     clock = clock or SteadyClock()
@@ -255,6 +294,7 @@ def open_live(
         return Reconciler(
             ticks, engine, maker, controller, clock, retries, _admission(engine), marks.of(engine),
             config.live.profiling, observer(), predicts=live_knowledge(config) == "predicted", live=config.live,
+            guard=ticks.check_may_act, advises=config.live.advises_only(config.engine),
         )  # fmt: skip
 
     def observer() -> Observer | None:
@@ -269,18 +309,26 @@ def open_live(
         )  # fmt: skip
 
     def claimed() -> None:
+        prepare(database)  # it may have been upgraded while this one stood by
         enter_tenants(database, {t.name: t.weight for t in config.tenants}, clock())
-        if mode is not None:
+        if mode is not None and not supervisor.alive:  # not when it takes over
             _begin_in(mode, ticks)
 
-    estimator = Estimator(config, store, maker, clock, seed=seed, folder=folder)
+    def held() -> FolderLock | None:
+        return take_state(config, path, ticks, takes_over=supervisor.alive)
+
+    view = None
+    if standby and database.backend != "sqlite":
+        view = StandbyView(store, ticks, cluster, config.engine, lambda: warm_up(spec))
+    estimator = Estimator(config, store, maker, clock, seed=seed, folder=folder, active=lambda: supervisor.active)
     supervisor = Supervisor(
         ticks, lambda: engine_of(marks.stored(ticks)), reconciler,
         engine_name=config.engine, mode=mode or config.live.mode, clock=clock, pace=pace, saved=estimator.saved,
-        keep_s=config.live.keep_days * DAY_S, settled=settled, hold=lambda: take_state(config, path, ticks),
-        claimed=claimed,
+        keep_s=config.live.keep_days * DAY_S, settled=settled, hold=held, claimed=claimed, standby=view,
     )  # fmt: skip
-    return Live(config, folder, cluster, database, store, maker, supervisor, estimator)
+    return Live(
+        config, folder, cluster, database, store, maker, supervisor, estimator, lambda: elsewhere(config, path, ticks)
+    )
 
 
 def _begin_in(mode: str, ticks: ControllerStore) -> None:

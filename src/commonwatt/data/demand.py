@@ -13,7 +13,7 @@ import numpy as np
 
 from commonwatt.data.log import JobLog
 from commonwatt.model.arrays import Floats, Ints
-from commonwatt.model.demand import DemandSeries
+from commonwatt.model.demand import Arrivals, DemandSeries
 from commonwatt.model.errors import InputError
 
 __all__ = ["GpuUse", "LogDemand", "demand_of", "usage"]
@@ -55,17 +55,17 @@ class LogDemand:
 
     Parameters
     ----------
-    starts, sizes
-        Index of the first value that counts each job, and its GPUs, for the jobs that begin in the period: they say
-        which jobs are served when too few GPUs are on. Shape [J].
+    started, submitted
+        The jobs that begin in the period as running and as wanted demand count them: they say which jobs are served
+        when too few GPUs are on.
     """
 
     running: DemandSeries
     wanted: DemandSeries
     from_starts: bool
     dated: bool
-    starts: Ints  # [J]
-    sizes: Ints  # [J]
+    started: Arrivals
+    submitted: Arrivals
 
 
 def demand_of(log: JobLog, step_s: float = 60.0, begin_s: float | None = None, end_s: float | None = None) -> LogDemand:
@@ -99,17 +99,24 @@ def demand_of(log: JobLog, step_s: float = 60.0, begin_s: float | None = None, e
     begins_s = np.where(np.isfinite(log.start_s) & use.from_starts, log.start_s, log.submit_s)
     wanted = running + _waiting(log, begins_s, at_s)
     start_s = step_s * first
-    begun = np.searchsorted(at_s, begins_s)
-    inside = (begins_s > at_s[0] - step_s) & (begun < len(at_s)) & (begins_s + log.duration_s > _at(at_s, begun))
-    order = np.flatnonzero(inside)[np.argsort(begins_s[inside], kind="stable")]
+    own, all_of_them = DemandSeries(start_s, step_s, running), DemandSeries(start_s, step_s, wanted)
+    ends_s = begins_s + log.duration_s
     return LogDemand(
-        running=DemandSeries(start_s, step_s, running),
-        wanted=DemandSeries(start_s, step_s, wanted),
+        running=own,
+        wanted=all_of_them,
         from_starts=use.from_starts,
         dated=log.origin is not None,
-        starts=begun[order].astype(np.int64),
-        sizes=log.gpus[order],
+        started=_arrivals(own, at_s, begins_s, ends_s, log.gpus),
+        submitted=_arrivals(all_of_them, at_s, log.submit_s, ends_s, log.gpus),
     )
+
+
+def _arrivals(series: DemandSeries, at_s: Floats, come_s: Floats, ends_s: Floats, gpus: Ints) -> Arrivals:
+    """Return the jobs that come in the period and are there at an instant of it, by the time they come."""
+    first = np.searchsorted(at_s, come_s)
+    inside = (come_s > at_s[0] - series.step_s) & (first < len(at_s)) & (ends_s > _at(at_s, first))
+    order = np.flatnonzero(inside)[np.argsort(come_s[inside], kind="stable")]
+    return Arrivals.of(series, first[order].astype(np.int64), gpus[order])
 
 
 def _at(at_s: Floats, index: np.ndarray) -> Floats:

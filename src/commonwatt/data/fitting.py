@@ -14,7 +14,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import LogWorkload, WeekWorkload
 
-__all__ = ["TOO_LARGE", "UNFIT", "UNKNOWN_PARTITION", "in_partitions", "without_unfit"]
+__all__ = ["TOO_LARGE", "UNFIT", "UNKNOWN_PARTITION", "in_partitions", "only_rows", "without_unfit"]
 
 TOO_LARGE = "left out: they request more GPUs than the cluster has"
 UNFIT = "left out: no node they may use, nor several of one kind with equal parts, has the GPUs they request"
@@ -66,17 +66,23 @@ def without_unfit(
         expected = f"a job that the cluster, of {cluster.total_gpus} GPUs, can run"
         least = f"{len(log)} jobs of at least {log.gpus.min()} GPUs"
         raise InputError(expected, file=log.path, field="gpus", value=least)
-    return (_rows(log, rows.tolist()) if unfit.any() else log), {how: count for how, count in counts.items() if count}
+    return (only_rows(log, rows.tolist()) if unfit.any() else log), {
+        how: count for how, count in counts.items() if count
+    }
 
 
-def _rows(log: JobLog, rows: list[int]) -> JobLog:
+def only_rows(log: JobLog, rows: list[int]) -> JobLog:
+    """Return the jobs in *rows* of *log*."""
     columns: dict[str, Any] = {
         name: getattr(log, name)[rows]
         for name in ("submit_s", "duration_s", "gpus", "time_limit_s", "start_s", "censored", "energy_j")
     }
     texts: dict[str, Any] = {
-        name: getattr(log, name) for name in ("job", "tenant", "gpu_type", "nodes", "series", "partition")
+        name: getattr(log, name)
+        for name in ("job", "tenant", "gpu_type", "nodes", "series", "partition", "user", "qos")
     }
     columns |= {name: tuple(column[i] for i in rows) if column else () for name, column in texts.items()}
+    if len(log.gpu_milli):
+        columns["gpu_milli"] = log.gpu_milli[rows]
     columns["treated"] = {how: mask[rows] for how, mask in log.treated.items()}
     return replace(log, **columns)

@@ -51,6 +51,9 @@ class JobLog:
     treated: Mapping[str, Bools] = field(default_factory=dict)  # [J] each: jobs not taken as the log has them, and how
     series: tuple[str, ...] = ()  # [J] what the owner called the job, as repeated jobs share it; empty: not said
     partition: tuple[str, ...] = ()  # [J] partitions it was submitted to, with commas between them; empty: not said
+    user: tuple[str, ...] = ()  # [J] who submitted it; empty: not said
+    qos: tuple[str, ...] = ()  # [J] its quality of service; empty: not said
+    gpu_milli: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # [J] of one GPU; empty: whole ones
 
     @classmethod
     def of(
@@ -61,6 +64,8 @@ class JobLog:
         path: Path | None = None, complete_from_s: float | None = None, nodes: Sequence[str] | None = None,
         treated: Mapping[str, ArrayLike] | None = None, series: Sequence[str] | None = None,
         energy_j: ArrayLike | None = None, partition: Sequence[str] | None = None,
+        user: Sequence[str] | None = None, qos: Sequence[str] | None = None,
+        gpu_milli: ArrayLike | None = None,
     ) -> JobLog:  # fmt: skip
         """Sort by submission, leave out the records marked in *reasons* (a mask each; the first that applies counts).
 
@@ -100,6 +105,9 @@ class JobLog:
             series=() if series is None else tuple(series[i] for i in rows),
             energy_j=column(energy_j),
             partition=() if partition is None else tuple(partition[i] for i in rows),
+            user=() if user is None else tuple(user[i] for i in rows),
+            qos=() if qos is None else tuple(qos[i] for i in rows),
+            gpu_milli=np.zeros(0, dtype=np.int64) if gpu_milli is None else np.asarray(gpu_milli, dtype=np.int64)[kept],
         )
 
     def __len__(self) -> int:
@@ -202,6 +210,9 @@ def window(log: JobLog, begin: str | None, days: float, *, carry_in: bool = True
         series=tuple(log.series[i] for i in rows) if log.series else (),
         energy_j=np.where(carried, np.nan, log.energy_j)[rows],
         partition=tuple(log.partition[i] for i in rows) if log.partition else (),
+        user=tuple(log.user[i] for i in rows) if log.user else (),
+        qos=tuple(log.qos[i] for i in rows) if log.qos else (),
+        gpu_milli=log.gpu_milli[rows] if len(log.gpu_milli) else log.gpu_milli,
     )
 
 

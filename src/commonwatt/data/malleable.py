@@ -158,6 +158,8 @@ def malleable(
         kinds=tuple(profiles.kinds[k] for k in kind),
         start=start,
         series=log.series,
+        user=log.user if any(log.qos) else (),
+        qos=log.qos,
         partition=log.partition if _keeps_partitions(spec) else (),
         config_type=np.concatenate([t.type for t in templates])[rows],
         config_gpus=np.concatenate([t.gpus for t in templates])[rows],

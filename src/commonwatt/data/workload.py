@@ -11,8 +11,9 @@ from typing import Literal
 import numpy as np
 
 from commonwatt.data import locate
-from commonwatt.data.demand import demand_of
+from commonwatt.data.demand import LogDemand, demand_of
 from commonwatt.data.fitting import in_partitions, without_unfit
+from commonwatt.data.fractions import fractions_of, without_fractions
 from commonwatt.data.generators.andreas import generate_andreas
 from commonwatt.data.generators.week import generate_week
 from commonwatt.data.log import JobLog, plural, time_of, window
@@ -21,8 +22,8 @@ from commonwatt.data.profiles import DEFAULT_LOGGED, is_known, load_profiles, pr
 from commonwatt.data.readers import read_log
 from commonwatt.data.sia import read_sia
 from commonwatt.data.training_profiles import read_profiles, times_of
-from commonwatt.model.demand import DemandSeries
 from commonwatt.model.errors import InputError
+from commonwatt.model.fleet import FractionalModel
 from commonwatt.model.jobs import Job, JobArrays, read_times
 from commonwatt.model.names import did_you_mean
 from commonwatt.model.nodes import Cluster, Hosts, NodeSpec
@@ -67,6 +68,7 @@ class Made:
     treatments: Mapping[str, int] = field(default_factory=dict)  # jobs not taken as the log has them, by how
     workload: LogWorkload | WeekWorkload | None = None  # with the GPU type of run times without one, if from a log
     hosts: Hosts | None = None  # of nodes whose GPUs are on several
+    fractions: tuple[FractionalModel, ...] = ()  # jobs of a part of a GPU, where the log's share GPUs
 
 
 def make_workload(
@@ -88,12 +90,15 @@ def make_workload(
     if isinstance(workload, SiaWorkload):
         case = read_sia(workload, folder)
         return Made(case.nodes, case.table, case.source, hosts=case.hosts)
-    gpu_types = tuple(dict.fromkeys(node.gpu_type for node in scenario.nodes))
+    gpu_types = tuple(dict.fromkeys(node.gpu_type for node in scenario.nodes if node.platform is None))
     if isinstance(workload, JobsWorkload):
         _check_partitions(workload.jobs, scenario.nodes)
         table = JobArrays.of(_job(_timed(job, folder), gpu_types) for job in workload.jobs)
         return Made(scenario.nodes, table, f"{plural(len(table), 'job')} listed in the scenario")
     log = _log(workload, folder, rng)
+    fractions: tuple[FractionalModel, ...] = ()
+    if isinstance(workload, LogWorkload) and workload.fractions == "share":
+        fractions, log = fractions_of(log), without_fractions(log)
     profiles, logged = profiles_for(
         load_profiles(workload.profiles), scenario.gpu_types, gpu_types, log.gpu_type, workload.logged_gpu_type,
         {name: read_profiles(spec.profiles, folder) for name, spec in scenario.gpu_types.items()},
@@ -106,7 +111,8 @@ def make_workload(
         log, unfit = without_unfit(log, workload, profiles, cluster, own_types=fit_types == "own")
     table = malleable(log, workload, profiles, gpu_types, rng, cluster)
     treated = log.treatments() | elsewhere | unfit | treatments(log, workload, profiles, gpu_types, cluster)
-    return Made(scenario.nodes, table, f"{log.source}; {profiles.source}", log, treated, workload)
+    sentence = f"{log.source}; {profiles.source}"
+    return Made(scenario.nodes, table, sentence, log, treated, workload, fractions=fractions)
 
 
 def _log(workload: LogWorkload | WeekWorkload, folder: Path, rng: np.random.Generator) -> JobLog:
@@ -134,7 +140,7 @@ def read_workload_log(workload: LogWorkload, folder: Path) -> JobLog:
 
 def demand_before(
     workload: Workload, folder: Path, step_s: float, days: float, rng: np.random.Generator
-) -> DemandSeries | None:
+) -> LogDemand | None:
     """Return the demand of up to *days* before the period of *workload*, every *step_s*; ``None`` if unknown.
 
     A generated week has another generated period before it; jobs written out and ANDREAS' generator have none.
@@ -142,13 +148,13 @@ def demand_before(
     if isinstance(workload, WeekWorkload) or (isinstance(workload, LogWorkload) and _stands_in(workload)):
         week = workload if isinstance(workload, WeekWorkload) else WeekWorkload(source="week")
         log = generate_week(week.model_copy(update={"days": days}), rng)
-        return demand_of(log, step_s, 0.0, days * DAY_S).wanted
+        return demand_of(log, step_s, 0.0, days * DAY_S)
     if not isinstance(workload, LogWorkload):
         return None
     log = read_log(workload.source, _path(workload, folder), workload.columns)
     end_s = log.span_s[0] if workload.begin is None else time_of(log, workload.begin)
     begin_s = max(log.whole_from_s, end_s - days * DAY_S)
-    return demand_of(log, step_s, begin_s, end_s).wanted if end_s - begin_s >= step_s else None
+    return demand_of(log, step_s, begin_s, end_s) if end_s - begin_s >= step_s else None
 
 
 def period_begins_s(workload: Workload, folder: Path) -> float | None:
@@ -217,6 +223,8 @@ def _job(job: ScenarioJob, gpu_types: Sequence[str]) -> Job:
             partition=job.partition,
             restart_s=math.nan if job.restart_s is None else job.restart_s,
             iterations=math.nan if job.iterations is None else job.iterations,
+            user=job.user,
+            qos=job.qos,
         )
     except InputError as error:
         raise InputError(error.expected, field=f"workload.jobs.{error.field}", value=error.value) from None

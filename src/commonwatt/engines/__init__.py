@@ -1,1 +1,1 @@
-"""Where work runs: ``simulated``, ``local``, ``slurm``. Every engine passes one contract test suite."""
+"""Where work runs: ``simulated``, ``local``, ``slurm``, ``kubernetes``. Every engine passes one contract test suite."""

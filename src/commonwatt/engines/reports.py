@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import errno
 import math
+import os
+import pwd
+import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -76,6 +79,11 @@ class Reports:
         try:
             self._jobs.mkdir(parents=True, exist_ok=True)
             own.mkdir(mode=0o700, exist_ok=True)
+            if work.user is not None:
+                _give(own, work.user)
+        except KeyError:
+            msg = f"start {name}: there is no user {work.user} on this machine"
+            raise EngineError(msg) from None
         except OSError as error:
             msg = f"start {name}: the folder {own} cannot be made: {error.strerror}"
             raise (EngineDownError if error.errno in _OURS else EngineError)(msg) from error
@@ -173,6 +181,16 @@ class Reports:
         report = read_progress(self._jobs / str(handle) / "progress")
         most = self._epochs.get(handle, np.inf)
         return (0.0, 0.0) if report is None else (min(report[0], most), min(report[1], most))
+
+
+def _give(own: Path, user: str) -> None:
+    """Give the folder of a job to *user*, who has to be able to reach it; raises ``KeyError`` for an unknown one."""
+    found = pwd.getpwnam(user)
+    for folder in (own.parent, own.parent.parent):
+        if (mode := stat.S_IMODE(folder.stat().st_mode)) & 0o011 != 0o011:
+            folder.chmod(mode | 0o011)  # to pass through, not to list
+    if own.stat().st_uid != found.pw_uid:
+        os.chown(own, found.pw_uid, found.pw_gid, follow_symlinks=False)
 
 
 def _lost_s(record: Path) -> float | None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from commonwatt.control.engine import RecordedRun, Start
+from commonwatt.engines.batch import batch_options, prepare_batch
 from commonwatt.engines.reports import Reports
 from commonwatt.engines.run_spec import Images, RunSpec
 from commonwatt.model.errors import EngineDownError
 from commonwatt.model.nodes import Cluster
 
 __all__ = ["RunHistory", "RunPlanner"]
+
+_OURS = ("SLURM_ARRAY_", "SLURM_SUBMIT_", "SLURM_JOB_NAME")
+"""Variables that Slurm would set otherwise: it does not know the array, nor who submitted a job."""
 
 
 class RunHistory:
@@ -96,6 +100,7 @@ class RunPlanner:
     now_s: Callable[[], float]
     look_s: float | None = None  # how often a runner checks whether its run was given up; never if it is our child
     locked: bool = False  # whether a runner waits for the one before it, which may be on another machine
+    fence: tuple[str, Path] | None = None  # text and file of ``RunSpec``
 
     def spec(
         self, command: Start, slots: tuple[tuple[int, ...], ...], environment: Mapping[str, str] | None = None
@@ -106,9 +111,15 @@ class RunPlanner:
         """
         gpus = len(command.nodes) * command.gpus_per_node
         work, places, variables = self.reports.work(command.handle, command.name, gpus)
+        attempt = self.history.next_attempt(command.handle)
+        if work.batch is not None:
+            run, named = prepare_batch(work, command, places["own"], attempt)
+            # inside of Slurm, its own variables are true
+            work, variables = replace(work, command=run), {**({} if self.locked else named), **variables}
+            variables |= {name: value for name, value in named.items() if name.startswith(_OURS)}
         return RunSpec(
             handle=command.handle,
-            attempt=self.history.next_attempt(command.handle),
+            attempt=attempt,
             name=command.name,
             nodes=command.nodes,
             gpus_per_node=command.gpus_per_node,
@@ -127,4 +138,9 @@ class RunPlanner:
             mark=work.mark,
             output_bytes=work.output_bytes,
             reserve_bytes=work.reserve_bytes,
+            user=work.user,
+            options=batch_options(work.batch, work.partition),
+            fence=self.fence[0] if self.fence else "",
+            fence_file=str(self.fence[1]) if self.fence else None,
+            image=work.image,
         )

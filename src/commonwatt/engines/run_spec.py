@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from commonwatt.model.errors import EngineError, InputError
-from commonwatt.model.job_file import check_image
+from commonwatt.model.job_file import ScriptSpec, check_image
 
 __all__ = ["Images", "JobWork", "RunSpec", "mark_of"]
 
@@ -49,6 +49,12 @@ class JobWork:
         Most output that is kept of a run, unlimited if not given; and the space to leave free where it is kept.
     mark
         Tells it from another job of the same number, where a store is older than the engine's records.
+    batch
+        Script that runs in place of the command, which then has its name and arguments.
+    partition
+        Partitions of Slurm it may run in, with commas between them; "" for the site's.
+    user
+        Unix user it runs as; that of this process if not given.
     """
 
     command: tuple[str, ...]
@@ -61,6 +67,9 @@ class JobWork:
     mark: str = ""
     output_bytes: int | None = None
     reserve_bytes: int = 0
+    batch: ScriptSpec | None = None
+    partition: str = ""
+    user: str | None = None
 
 
 def mark_of(submit_s: float) -> str:
@@ -92,6 +101,12 @@ class RunSpec:
     mark: str = ""  # of its ``JobWork``
     output_bytes: int | None = None  # most output to keep: the end of it
     reserve_bytes: int = 0  # space to leave free where the output is
+    user: str | None = None  # it runs as; the runner's own if not given
+    options: tuple[str, ...] = ()  # of ``sbatch``, where the engine submits there
+    fence: str = ""  # of the controller that ordered it
+    fence_file: str | None = None  # it begins only while this file has that text, or does not exist
+    image: str | None = None  # of its ``JobWork``
+    locks: tuple[str, ...] = ()  # further files to lock, of parts of earlier runs
 
     def placed(self, names: Sequence[str]) -> RunSpec:
         """Return the spec with nodes by their index in *names*; with no nodes, if one of them is not there."""

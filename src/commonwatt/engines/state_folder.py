@@ -9,21 +9,36 @@ import fcntl
 import json
 import os
 import secrets
+import signal
 import socket
 import stat
+import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from commonwatt.engines.local.processes import Process, opened, this_process
 from commonwatt.model.errors import EngineError
 
 __all__ = [
-    "FolderLock", "hold", "identity_in", "make_identity", "read_json", "read_small", "used_by_another", "write_record",
+    "FolderLock",
+    "fence_in",
+    "hold",
+    "identity_in",
+    "make_identity",
+    "read_json",
+    "read_small",
+    "set_fence",
+    "used_by_another",
+    "write_record",
     "write_text",
 ]  # fmt: skip
 
+_FENCE = "fence"
 _MOST_BYTES = 4096
+_PATIENCE_S, _GONE_S, _BLINK_S = 1.0, 5.0, 0.05
+"""How long a controller that has lost its claim may keep a folder, and how long its end may take. Seconds."""
 
 
 def read_small(path: Path, most_bytes: int) -> bytes:
@@ -101,6 +116,27 @@ def identity_in(state: Path) -> str:
         raise EngineError(msg) from error
 
 
+def fence_in(state: Path) -> tuple[str, Path] | None:
+    """Return the text of the file that says which controller's runs may begin, and the file; ``None``: all may."""
+    try:
+        return read_small(state / _FENCE, _MOST_BYTES).decode("utf-8"), state / _FENCE
+    except (OSError, ValueError):
+        return None
+
+
+def set_fence(state: Path, *, anew: bool) -> None:
+    """Make that file if there is none; *anew*: replace it, so that runs ordered before begin no more.
+
+    Raises ``EngineError``.
+    """
+    if anew or fence_in(state) is None:
+        try:
+            write_text(state / _FENCE, secrets.token_hex(16), 0o644)
+        except OSError as error:
+            msg = f"the state folder {state} cannot be written: {error.strerror}"
+            raise EngineError(msg) from error
+
+
 class FolderLock:
     """A state folder that only this process uses; the lock ends with the process at the latest."""
 
@@ -114,12 +150,42 @@ class FolderLock:
             self._number = -1
 
 
-def hold(state: Path, store: str) -> FolderLock:
+def hold(state: Path, store: str, *, claimed: bool = False) -> FolderLock:
     """Lock the folder *state*, which is made if need be; *store* tells other controllers whose it is.
+
+    With *claimed*, the caller has claimed *store*: a controller of that store that still has the lock has lost its
+    claim. It gets a moment to release the lock. Then, if it is a process of this machine, it is killed, as it is frozen
+    or hangs; the lock of one that is elsewhere is replaced.
 
     Raises ``EngineError`` if another controller uses it, it cannot be written, or its file system has no locks.
     """
     path = state / "controller"
+    until_s, killed = time.monotonic() + _PATIENCE_S, False
+    while (number := _locked(path)) is None:
+        holder = _holder(path)
+        if not claimed or holder.get("store") != store or (killed and time.monotonic() > until_s):
+            msg = f"{_user(holder)} already uses the state folder {state}"
+            raise EngineError(msg)
+        if time.monotonic() > until_s:
+            until_s, killed = time.monotonic() + _GONE_S, True
+            if not _killed(holder):
+                with suppress(OSError):
+                    path.unlink()
+        time.sleep(_BLINK_S)
+    own, namespace = this_process()
+    document = {
+        "pid": own.pid, "host": socket.gethostname(), "store": store, "boot": own.boot, "began": own.began,
+        "namespace": namespace,
+    }  # fmt: skip
+    with suppress(OSError):  # a full disk: other controllers then do not learn who uses it
+        os.ftruncate(number, 0)
+        os.pwrite(number, json.dumps(document).encode(), 0)
+    return FolderLock(number)
+
+
+def _locked(path: Path) -> int | None:
+    """Return a descriptor of the file *path*, locked; ``None`` if another process has locked it."""
+    state = path.parent
     try:
         state.mkdir(parents=True, exist_ok=True)
         number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
@@ -128,18 +194,32 @@ def hold(state: Path, store: str) -> FolderLock:
         raise EngineError(msg) from error
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(number)
-        msg = f"{_user(_holder(path))} already uses the state folder {state}"
-        raise EngineError(msg) from error
+        if os.path.samestat(path.stat(), os.fstat(number)):  # it was not replaced meanwhile
+            return number
+    except BlockingIOError:
+        pass
     except OSError as error:
         os.close(number)
         msg = f"the state folder {state} is on a file system that cannot lock files (flock): {error.strerror}"
         raise EngineError(msg) from error
-    with suppress(OSError):  # a full disk: other controllers then do not learn who uses it
-        os.ftruncate(number, 0)
-        os.pwrite(number, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "store": store}).encode(), 0)
-    return FolderLock(number)
+    os.close(number)
+    return None
+
+
+def _killed(holder: dict[str, Any]) -> bool:
+    """Kill the controller that *holder* describes, if it is surely a process of this machine; returns whether it is."""
+    pid, boot, began = holder.get("pid"), holder.get("boot"), holder.get("began")
+    if not (isinstance(pid, int) and isinstance(boot, str) and isinstance(began, int)):
+        return False
+    if holder.get("namespace") != this_process()[1] or (number := opened(Process(pid, boot, began), "")) < 0:
+        return False
+    try:
+        signal.pidfd_send_signal(number, signal.SIGKILL)
+    except OSError:
+        return False
+    finally:
+        os.close(number)
+    return True
 
 
 def used_by_another(state: Path, store: str) -> str | None:

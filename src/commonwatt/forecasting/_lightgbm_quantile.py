@@ -38,6 +38,18 @@ PARAMETERS: dict[str, Any] = {
 """The best of some twenty on Philly and Earth: fitted on five sevenths, scored on the sixth."""
 
 _TREES = 200
+
+CHOSEN_STEPS = (1, 2, 5, 15, 30, 60, 120, 240, 480, 960)
+"""Steps fitted directly where more than 15 are forecast: clocks and sleep, deep sleep, off, and beyond."""
+
+
+def _chosen(horizon: int) -> tuple[int, ...]:
+    """Return the steps that are fitted for a horizon."""
+    if horizon <= CHOSEN_STEPS[3]:
+        return tuple(range(1, horizon + 1))
+    return (*(step for step in CHOSEN_STEPS if step < horizon), horizon)
+
+
 _CHUNK = 50_000
 
 
@@ -53,7 +65,8 @@ class LightGbmQuantile(ObservingPredictor):
     threads
         Threads of a fit. More than one slows small fits down on busy machines.
     steps, levels
-        Steps and levels fitted, all if ``None``; the others are interpolated.
+        Steps and levels fitted; the others are interpolated. If ``None``: all levels, and all steps of up to 15, of
+        more ``CHOSEN_STEPS`` and the last, so that an hour of minutes takes 6 x 18 fits instead of 60 x 18.
 
     Raises
     ------
@@ -72,7 +85,7 @@ class LightGbmQuantile(ObservingPredictor):
         self.look_back, self.horizon, self._trees = look_back, horizon, trees
         self._threads = threads
         self._parameters = PARAMETERS | (parameters or {})
-        self._steps = steps or tuple(range(1, horizon + 1))
+        self._steps = steps or _chosen(horizon)
         self._levels = np.array(levels) if levels else LEVELS
         if not self._steps or self._steps[0] < 1 or self._steps[-1] != horizon or (np.diff(self._steps) <= 0).any():
             expected = f"rising steps, from 1 or more to the horizon, {horizon}"

@@ -8,6 +8,7 @@ from commonwatt.model.fields import AnswerModel, ResultModel, quantity
 from commonwatt.model.live_results import TokenEntry
 
 __all__ = [
+    "AttachResult",
     "CheckLine",
     "CheckResult",
     "InitNode",
@@ -119,3 +120,24 @@ class InitResult(AnswerModel):
     unknown_gpu_types: tuple[str, ...] = quantity("GPU types whose speed is a placeholder in `gpu_types`")
     notes: tuple[str, ...] = quantity("values to check")
     written: str | None = quantity("path of the scenario; null: printed")
+
+
+class AttachResult(AnswerModel):
+    """Answer of ``commonwatt attach slurm``."""
+
+    folder: str = quantity("folder with everything")
+    config: str = quantity("configuration of an advising control plane: `commonwatt serve CONFIG`")
+    nodes: int = quantity("nodes with GPUs")
+    gpus: int = quantity("their GPUs", "GPUs")
+    running: int = quantity("jobs with GPUs that run now")
+    queued: int = quantity("jobs with GPUs that wait now")
+    history_jobs: int | None = quantity("jobs of the period, of all kinds; null: Slurm keeps no accounts")
+    days: float = quantity("length of the period", "days")
+    report: str | None = quantity("page with what would have been saved; null: there was nothing to study")
+    saving_pct: float | None = quantity(
+        "energy saved against Slurm's scheduling, without changing anything that users see; null: unknown", "%"
+    )
+    saving_with_everything_pct: float | None = quantity(
+        "the same with all steps of the report that are known, which ask for more; null: unknown", "%"
+    )
+    notes: tuple[str, ...] = quantity("values to check")

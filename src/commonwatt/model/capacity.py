@@ -2,13 +2,148 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
+from pydantic import Field, model_validator
+
+from commonwatt.model.demand import HORIZON
+from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel, quantity
+from commonwatt.model.units import HOUR_S
 
-__all__ = ["CapacityName", "CapacitySpec"]
+__all__ = [
+    "CapacityName",
+    "CapacitySpec",
+    "Target",
+    "WaitingTarget",
+    "parse_target",
+    "target_label",
+    "target_number",
+    "target_of",
+]
 
 CapacityName = Literal["always-on", "last-value", "threshold", "cuff", "foresight"]
+
+
+class WaitingTarget(FileModel):
+    """A promise in the terms of those who wait: give one of the keys."""
+
+    jobs: float | None = quantity("share of jobs whose GPUs are on when they come", "-", None, gt=0, le=1)
+    delay_s: dict[str, float] | None = quantity(
+        "longest delay by percentile, one of them, such as {p99: 60}: 99% of jobs wait for at most a minute", "s", None
+    )
+    delayed_gpu_h: float | None = quantity("GPU hours that may be spent waiting, a day", "GPU h", None, gt=0)
+
+    @model_validator(mode="after")
+    def _one(self) -> WaitingTarget:
+        given = [name for name in ("jobs", "delay_s", "delayed_gpu_h") if getattr(self, name) is not None]
+        if len(given) != 1:
+            msg = f"got {' and '.join(given) or 'nothing'}, expected one of jobs, delay_s and delayed_gpu_h"
+            raise ValueError(msg)
+        for name, delay_s in (self.delay_s or {}).items():
+            if _percentile(name) is None or delay_s < 0:
+                msg = f"got delay_s {name}: {delay_s:g}, expected a percentile and seconds, such as p99: 60"
+                raise ValueError(msg)
+        if self.delay_s is not None and len(self.delay_s) != 1:
+            msg = f"got {len(self.delay_s)} percentiles of delay_s, expected one"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def of(self) -> Literal["jobs", "delay_s", "delayed_gpu_h"]:
+        """What the promise is of."""
+        return "jobs" if self.jobs is not None else "delay_s" if self.delay_s is not None else "delayed_gpu_h"
+
+    @property
+    def share(self) -> float:
+        """Share of jobs that must not wait longer than ``patience_s``; of a budget 0.5, which no rule uses."""
+        if self.jobs is not None:
+            return self.jobs
+        return (_percentile(next(iter(self.delay_s))) or 0.5) if self.delay_s else 0.5
+
+    @property
+    def patience_s(self) -> float:
+        """How long a job may wait and still count as served, s."""
+        return next(iter(self.delay_s.values())) if self.delay_s else 0.0
+
+    @property
+    def budget_gpu_h(self) -> float | None:
+        """GPU hours that may be spent waiting, a day; ``None`` for the other promises."""
+        return self.delayed_gpu_h
+
+    @property
+    def budget_gpu_s(self) -> float:
+        """The same, GPU seconds; 0 for the other promises."""
+        return (self.delayed_gpu_h or 0.0) * HOUR_S
+
+    @property
+    def label(self) -> str:
+        """The target as it is typed."""
+        if self.jobs is not None:
+            return f"jobs:{self.jobs:g}"
+        if self.delay_s:
+            name, delay_s = next(iter(self.delay_s.items()))
+            return f"delay_s:{name}:{delay_s:g}"
+        return f"delayed_gpu_h:{self.delayed_gpu_h:g}"
+
+
+def _percentile(name: str) -> float | None:
+    """Return the share that a name such as p99 stands for; ``None`` for others."""
+    digits = name.removeprefix("p")
+    if digits == name or not digits.replace(".", "", 1).isdecimal():
+        return None
+    return float(digits) / 100 if 0 < float(digits) < 100 else None
+
+
+Target = float | WaitingTarget
+"""A share of instants, or a promise about waiting."""
+
+
+def target_label(target: Target) -> str:
+    """Return a target as it is typed."""
+    return target.label if isinstance(target, WaitingTarget) else f"{target:g}"
+
+
+def target_number(target: Target) -> float:
+    """Return the share promised; of a budget, its GPU hours."""
+    if not isinstance(target, WaitingTarget):
+        return target
+    return target.share if target.delayed_gpu_h is None else target.delayed_gpu_h
+
+
+def target_of(target: Target) -> str:
+    """Return what a target is a promise of."""
+    return target.of if isinstance(target, WaitingTarget) else "instants"
+
+
+def parse_target(text: str | float) -> Target:
+    """Read a target as it is typed: 0.98, instants:0.98, jobs:0.98, delay_s:p99:60 or delayed_gpu_h:2.
+
+    Raises
+    ------
+    InputError
+        For any other text.
+    """
+    of, _, rest = (
+        str(text).strip().rpartition(":") if not str(text).startswith("delay_s:") else str(text).partition(":")
+    )
+    try:
+        if of in ("", "instants"):
+            share = float(rest)
+            if 0 < share <= 1:
+                return share
+        elif of in ("jobs", "delayed_gpu_h"):
+            return WaitingTarget.model_validate({of: float(rest)})
+        elif of == "delay_s":
+            name, _, delay_s = rest.partition(":")
+            return WaitingTarget(delay_s={name: float(delay_s)})
+    except ValueError:  # of a number, or of the model
+        pass
+    expected = (
+        "a finite share above 0, at most 1, of instants (0.98) or jobs (jobs:0.98), a percentile of delays "
+        "(delay_s:p99:60) or GPU hours of waiting a day (delayed_gpu_h:2)"
+    )
+    raise InputError(expected, field="target", value=text)
 
 
 class CapacitySpec(FileModel):
@@ -21,7 +156,12 @@ class CapacitySpec(FileModel):
         "-",
         "cuff",
     )
-    target: float = quantity("cuff: share of instants at which the GPUs on must suffice", "-", 0.98, gt=0, le=1)
+    target: Annotated[float, Field(gt=0, le=1)] | WaitingTarget = quantity(
+        "cuff: share of instants at which the GPUs on must suffice, or a promise about waiting: {jobs: 0.98}, "
+        "{delay_s: {p99: 60}} or {delayed_gpu_h: 2}",
+        "-",
+        0.98,
+    )
     forecaster: str = quantity(
         "threshold, cuff: name of a predictor, fitted to the demand before the period, or a fitted model's file, "
         "relative to this file",
@@ -31,11 +171,23 @@ class CapacitySpec(FileModel):
     margin: float = quantity("threshold: share added to the median", "-", 0.05, ge=0)
     states: tuple[str, ...] | None = quantity("states that may be used, by name; all of a node's if null", "-", None)
     step_s: float = quantity("time between plans; of the demand series, too", "s", 60.0, gt=0)
+    horizon: int = quantity(
+        "steps to forecast; states that are entered and left within them can be used: 5 steps of a minute reach sleep "
+        "and deep sleep, a node that boots for ten minutes takes 15",
+        "steps", HORIZON, ge=1, le=10_000,
+    )  # fmt: skip
     floor_gpus: int = quantity("GPUs that are always on", "GPUs", 0, ge=0)
     hold_s: float = quantity("a promised node stays promised for this long (hysteresis)", "s", 0.0, ge=0)
     history_days: float = quantity(
         "length of the demand before the period a predictor is fitted to", "days", 21.0, gt=0
     )
+
+    @property
+    def share(self) -> float:
+        """Share by which the delay of nodes beyond the promise is priced; .98 where the promise is a budget."""
+        if not isinstance(self.target, WaitingTarget):
+            return self.target
+        return 0.98 if self.target.delayed_gpu_h is not None else self.target.share
 
     @property
     def forecasts(self) -> bool:

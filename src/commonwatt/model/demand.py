@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from commonwatt.model.arrays import Bools, Floats
+from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.errors import InputError
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "LEVELS",
     "LOOK_BACK",
     "MOST_DEMAND",
+    "Arrivals",
     "DemandSeries",
     "FittedPredictor",
     "Predictor",
@@ -114,6 +115,51 @@ class DemandSeries:
             raise InputError("at least one known value", field="gpus", value="none")
         last = np.maximum.accumulate(np.where(self.known, np.arange(len(self)), -1))
         return self.gpus[np.where(last < 0, known[0], last)]
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Jobs that come while demand is observed, in their order.
+
+    Parameters
+    ----------
+    index
+        Index of the first value of the series that counts each job, not falling. Shape [J].
+    gpus
+        GPUs of each job. Shape [J].
+    met_gpus
+        Demand when the job came, with it and without the jobs behind it of the same instant, GPUs. Shape [J].
+    """
+
+    index: Ints  # [J]
+    gpus: Floats  # [J]
+    met_gpus: Floats  # [J]
+
+    @classmethod
+    def of(cls, series: DemandSeries, index: Ints, gpus: Ints | Floats) -> Arrivals:
+        """Return the arrivals of jobs of *gpus* at *index*, which does not fall, in a series that counts them."""
+        inside = (index >= 0) & (index < len(series))
+        at, size = index[inside], gpus[inside].astype(float)
+        total = np.cumsum(size)
+        last = np.searchsorted(at, at, side="right") - 1
+        return cls(at, size, series.gpus[at] - (total[last] - total))
+
+    @classmethod
+    def none(cls) -> Arrivals:
+        """Return no arrivals."""
+        return cls(np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
+
+    def at(self, index: int) -> Arrivals:
+        """Return the jobs that come with value *index*."""
+        return self.between(index, index + 1)
+
+    def between(self, first: int, last: int) -> Arrivals:
+        """Return the jobs of values *first* up to, but not including, *last*; indices stay as they are."""
+        own = slice(*np.searchsorted(self.index, (first, last)))
+        return Arrivals(self.index[own], self.gpus[own], self.met_gpus[own])
+
+    def __len__(self) -> int:
+        return len(self.index)
 
 
 def quantile_at(levels: Floats, quantiles: Floats, level: float) -> Floats:

@@ -67,6 +67,8 @@ class PlacementExplanation:
         is a guess; ``None``: neither.
     starts_within_s
         In how long the GPUs reserved for it are free, or the price is lower; ``None``: neither.
+    for_oldest
+        Whether the GPUs it could have are reserved for the oldest job that cannot start.
     saved, saved_part
         What it saves by waiting for that price, in currency, or kg of CO2 where carbon is minimised; and as a part of
         what it would cost.
@@ -89,6 +91,7 @@ class PlacementExplanation:
     in_time: float | None = None
     by_limit: bool | None = None
     starts_within_s: float | None = None
+    for_oldest: bool = False
     saved: float | None = None
     saved_part: float | None = None
 
@@ -191,6 +194,9 @@ class PlacementExplanation:
             return f"is preempted on {_names(self.nodes)}: the nodes would draw more than their power cap allows{late}"
         if self.reason is Reason.POWER_CAP:
             return f"waits: with {_gpus(self.gpus)} more, the nodes would draw more than their power cap allows{late}"
+        if self.reason is Reason.HELD_BACK and self.for_oldest:
+            oldest = "those are reserved for the oldest job that cannot start, and it would not end in time"
+            return f"waits although {_gpus(self.gpus)} are free: {oldest}{late}"
         if self.reason is Reason.HELD_BACK:
             return f"waits although {_gpus(self.gpus)} would fit: the room is kept for other jobs{late}"
         return f"waits: too few GPUs are free, it needs at least {_gpus(self.gpus)}{late}"

@@ -10,6 +10,7 @@ __all__ = [
     "ForecastFitResult",
     "ForecastGpuHours",
     "ForecastKnobPoint",
+    "ForecastPlanPromise",
     "ForecastPlanResult",
     "ForecastPlanStep",
     "ForecastPredictResult",
@@ -17,6 +18,9 @@ __all__ = [
     "ForecastQuantileScores",
     "ForecastReplay",
     "ForecastStep",
+    "ForecastStepScores",
+    "ForecastWaiting",
+    "ForecastWorth",
 ]
 
 
@@ -58,6 +62,30 @@ class ForecastPredictResult(AnswerModel):
     predict_ms: float = quantity("time to forecast", "ms")
 
 
+class ForecastWaiting(ResultModel):
+    """How long jobs waited for their GPUs to be on: until the plan had enough on, at most as long as a node wakes."""
+
+    jobs: int = quantity("jobs that came")
+    jobs_served: float = quantity("share of jobs whose GPUs were on when they came")
+    delayed_jobs: int = quantity("jobs that waited")
+    mean_delay_s: float = quantity("mean delay of all jobs", "s")
+    mean_delay_of_delayed_s: float | None = quantity("mean delay of the jobs that waited; null: none", "s")
+    p95_delay_s: float = quantity("delay that 95% of jobs did not exceed", "s")
+    p99_delay_s: float = quantity("delay that 99% of jobs did not exceed", "s")
+    delayed_gpu_h_per_day: float = quantity("GPUs of jobs times their delay, a day", "GPU h")
+
+
+class ForecastWorth(ResultModel):
+    """Cost of one way of keeping GPUs on, and whom it lets wait."""
+
+    name: str = quantity("always-on, ours (the plan), perfect-foresight, or another rule at equal waiting")
+    performance: float | None = quantity("share of instants with enough GPUs on")
+    gpu_hours: float = quantity("GPU time kept on", "GPU h")
+    energy_kwh: float | None = quantity("energy of that; null if the power of a GPU was not given", "kWh")
+    cost: float | None = quantity("its cost; null if power or price was not given", "currency of the price")
+    waiting: ForecastWaiting | None = quantity("delays of jobs; null: no job log")
+
+
 class ForecastKnobPoint(ResultModel):
     """A setting of the knob, and its scores over the history it was learned from."""
 
@@ -77,6 +105,18 @@ class ForecastReplay(ResultModel):
     gpus_served: float = quantity("share of the GPUs wanted that were on")
     mean_gpus_on: float = quantity("mean GPUs on", "GPUs")
     energy_saving_pct: float = quantity("GPU time not kept on, of all GPUs", "%")
+    waiting: ForecastWaiting | None = quantity("delays of jobs; null: no job log")
+
+
+class ForecastPlanPromise(ResultModel):
+    """The promise of a plan."""
+
+    of: str = quantity("instants, jobs, delay_s or delayed_gpu_h")
+    target: float = quantity("share promised; of delayed_gpu_h, GPU hours of waiting a day")
+    label: str = quantity("the target as it is typed")
+    achieved: float | None = quantity("the same measure over the replay")
+    kept: bool = quantity("whether the promise can be kept now")
+    sentence: str = quantity("the reason, in one sentence")
 
 
 class ForecastPlanStep(ResultModel):
@@ -96,7 +136,7 @@ class ForecastPlanResult(AnswerModel):
     n: int = quantity("values used for a forecast")
     m: int = quantity("steps forecast")
     step_s: float = quantity("time between two values", "s")
-    target: float = quantity("share of instants with enough GPUs on that is promised")
+    target: float = quantity("what is promised, as in promise.target")
     total_gpus: int = quantity("all GPUs; if not given, the largest demand observed or forecast", "GPUs")
     total_gpus_given: bool = quantity(
         "whether that was given; else nothing is capped, and savings of the replay are relative to the largest demand "
@@ -117,7 +157,11 @@ class ForecastPlanResult(AnswerModel):
         "whether the promise can be kept now: not while everything stays on, and not if demand exceeded all GPUs at "
         "more instants than the target allows, in the replay or in its last 120 instants"
     )
-    promise: str = quantity("the reason, in one sentence")
+    promise: ForecastPlanPromise = quantity("what is promised, and whether it is kept")
+    worth: tuple[ForecastWorth, ...] = quantity(
+        "cost of the replay: always on, last value and threshold at equal waiting (their margins know the outcome), "
+        "the plan, perfect foresight"
+    )
     plan: tuple[ForecastPlanStep, ...] = quantity("the next steps")
 
 
@@ -150,12 +194,32 @@ class ForecastQuantileScores(ResultModel):
     coverage_error_pp: float | None = quantity("instants with at most the demand forecast, less q", "percentage points")
 
 
+class ForecastStepScores(ResultModel):
+    """Scores of the forecasts of one step ahead, and of what the calibration keeps on for it."""
+
+    step: int = quantity("steps ahead")
+    ahead_s: float = quantity("time ahead", "s")
+    crps: float | None = quantity("mean continuous ranked probability score", "GPUs")
+    pinball: float | None = quantity("mean pinball loss over all levels", "GPUs")
+    pinball_of_last_value: float | None = quantity("the same of last-value", "GPUs")
+    achieved: float | None = quantity("what was promised, achieved by what was kept on this many steps ahead")
+    mean_gpus_on: float | None = quantity("mean GPUs that were kept on", "GPUs")
+
+
 class ForecastPromise(ResultModel):
     """Whether a promised performance was kept over the test part, on which nothing was fitted."""
 
-    target: float = quantity("share of instants with enough GPUs on that was promised")
-    achieved: float | None = quantity("share achieved, calibrated")
-    achieved_raw: float | None = quantity("share achieved by the forecast's own quantile")
+    of: str = quantity("instants, jobs, delay_s or delayed_gpu_h")
+    target: float = quantity("share promised; of delayed_gpu_h, GPU hours of waiting a day")
+    label: str = quantity("the target as it is typed")
+    achieved: float | None = quantity("the same measure achieved, calibrated")
+    achieved_raw: float | None = quantity("the same achieved by the forecast's own quantile")
+    instants_served: float | None = quantity("share of instants with enough GPUs on, calibrated")
+    hindsight_ratio: float | None = quantity(
+        "GPU time kept on, relative to the least fixed shift of the same forecast that keeps the target, known only "
+        "afterwards"
+    )
+    waiting: ForecastWaiting | None = quantity("delays of jobs; null: no job log")
     gpus_served: float | None = quantity("share of the GPUs wanted that were on, calibrated")
     jobs_served: float | None = quantity("share of jobs whose GPUs were on when they began; null: no job log")
     mean_gpus_on: float | None = quantity("mean GPUs on", "GPUs")
@@ -170,7 +234,7 @@ class ForecastGpuHours(ResultModel):
     """Cost of one way at the promised performance, over the whole test part."""
 
     name: str = quantity("the model, last-value, or perfect-foresight")
-    performance: float | None = quantity("share of instants with enough GPUs on")
+    performance: float | None = quantity("what was promised, achieved: a share of instants or of jobs, or GPU hours")
     shift_gpus: float | None = quantity("GPUs added to its quantile to reach exactly that performance", "GPUs")
     gpu_hours: float | None = quantity("GPU time kept on", "GPU h")
     energy_kwh: float | None = quantity("energy of that; null if the power of a GPU was not given", "kWh")
@@ -189,6 +253,7 @@ class ForecastEvaluateResult(AnswerModel):
     fits: int = quantity("how often the predictor was fitted; 0 for a model file")
     quantiles: tuple[ForecastQuantileScores, ...] = quantity("scores by level, the lowest first")
     crps: float | None = quantity("mean continuous ranked probability score", "GPUs")
+    steps: tuple[ForecastStepScores, ...] = quantity("scores by step ahead: those asked for, and the last")
     promise: ForecastPromise = quantity("whether the target was met")
     equal_performance: tuple[ForecastGpuHours, ...] = quantity(
         "GPU time at equal performance: each way's quantile shifted, with knowledge of the outcome, to meet the target"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
@@ -15,6 +16,7 @@ from commonwatt.model.fields import FileModel, FileVersion, quantity
 
 __all__ = [
     "LONGEST_EPOCH_S",
+    "LONGEST_SCRIPT",
     "MOST_GPUS",
     "MOST_GPU_W",
     "SHORTEST_EPOCH_S",
@@ -22,10 +24,12 @@ __all__ = [
     "Figure",
     "JobFile",
     "Measurement",
+    "ScriptSpec",
     "Source",
     "Unprofilable",
     "bounded_s",
     "check_image",
+    "check_passed_on",
 ]
 
 SHORTEST_EPOCH_S, LONGEST_EPOCH_S, MOST_GPU_W = 1e-15, 1e15, 1e9
@@ -121,7 +125,10 @@ class Figure:
 
 
 MOST_GPUS = 1024
-_LONGEST = 8192
+_LONGEST, _LONGEST_ENVIRONMENT = 8192, 65_536
+LONGEST_SCRIPT = 262_144
+"""Characters of a batch script."""
+_VALUE = re.compile(r"[A-Za-z0-9_.:,@/-]{1,200}")
 
 
 def check_image(image: str) -> str:
@@ -129,6 +136,53 @@ def check_image(image: str) -> str:
     if not image or image.startswith("-") or any(not sign.isprintable() or sign.isspace() for sign in image):
         raise InputError("the name of an image, without blanks and not beginning with '-'", field="image", value=image)
     return image
+
+
+class ScriptSpec(FileModel):
+    """A batch script as ``sbatch`` takes it, and what it asks for beside GPUs.
+
+    ``command`` of the job has the script's name and its arguments.
+    """
+
+    script: str = quantity("the script, beginning with #!", "-", pattern=r"^#!", max_length=LONGEST_SCRIPT)
+    submit_folder: str = quantity("folder it was submitted from (SLURM_SUBMIT_DIR)", "-", pattern="^/", max_length=4096)
+    output: str | None = quantity(
+        "file for its output, absolute; %j, %x, %u, %A, %a as in sbatch; absent: `commonwatt log` alone has it", "-",
+        None, pattern="^/", max_length=4096,
+    )  # fmt: skip
+    error: str | None = quantity(
+        "file for its standard error; absent: that of its output", "-", None, pattern="^/", max_length=4096
+    )
+    append: bool = quantity("whether its first run appends to these files", "-", False)  # noqa: FBT003
+    array: tuple[int, int, int, int, int] | None = quantity(
+        "as a task of an array: number of its first job (0: itself), its index, count, least and largest index", "-",
+        None,
+    )  # fmt: skip
+    tasks_per_node: int = quantity("tasks on each node", "-", 1, ge=1, le=4096)
+    cpus_per_task: int | None = quantity("CPUs of each task; absent: the site's", "CPUs", None, ge=1, le=4096)
+    options: tuple[str, ...] = quantity(
+        "further options for Slurm, as --name=value (engine `slurm` only)", "-", (), max_length=16
+    )
+
+    @field_validator("options")
+    @classmethod
+    def _known(cls, options: tuple[str, ...]) -> tuple[str, ...]:
+        for option in options:
+            check_passed_on(option)
+        return options
+
+
+PASSED_ON = ("--mem", "--mem-per-cpu", "--mem-per-gpu", "--qos", "--licenses", "--tmp")
+"""Options of a batch script that Slurm itself keeps; no option that could change where a job runs."""
+
+
+def check_passed_on(option: str) -> str:
+    """Return *option*; raises ``ValueError`` unless it is one of ``PASSED_ON`` with a value."""
+    name, _, value = option.partition("=")
+    if name not in PASSED_ON or not _VALUE.fullmatch(value):
+        msg = f"got {option!r}, expected one of {', '.join(PASSED_ON)}, with =VALUE"
+        raise ValueError(msg)
+    return option
 
 
 class JobFile(FileModel):
@@ -165,6 +219,19 @@ class JobFile(FileModel):
     time_limit_s: float | None = quantity(
         "time limit of a run; used for planning if no times are known", "s", None, gt=0
     )
+    nodes: int = quantity("nodes, with equally many GPUs each; 0: as few as possible", "-", 0, ge=0, le=MOST_GPUS)
+    partition: str = quantity(
+        "partitions it may run in, with commas between them; empty: any", "-", "",
+        pattern=r"^([A-Za-z0-9_.-]+(,[A-Za-z0-9_.-]+)*)?$", max_length=512,
+    )  # fmt: skip
+    begin: str | None = quantity(
+        "time before which it does not start (ISO 8601; UTC without a time zone)", "-", None, max_length=64
+    )
+    after: dict[int, Literal["after", "afterany", "afterok", "afternotok"]] = quantity(
+        "jobs it waits for, by number: until they have started (after), ended (afterany), completed (afterok) or "
+        "failed (afternotok)", "-", dict, max_length=100,
+    )  # fmt: skip
+    batch: ScriptSpec | None = quantity("batch script to run; absent: `command` is run", "-", None)
     kind: str = quantity("free label; jobs of one kind are assumed to scale alike", "-", "", max_length=100)
     version: FileVersion = quantity("version of this format", "-", 1)
 
@@ -187,8 +254,9 @@ class JobFile(FileModel):
             if any("\0" in value for value in values):
                 msg = f"{field}: expected text without NUL characters"
                 raise ValueError(msg)
-            if sum(map(len, values)) > _LONGEST:
-                msg = f"{field}: expected at most {_LONGEST} characters"
+            most = _LONGEST_ENVIRONMENT if field == "environment" and self.batch is not None else _LONGEST
+            if sum(map(len, values)) > most:
+                msg = f"{field}: expected at most {most} characters"
                 raise ValueError(msg)
         if not self.command[0]:
             msg = "command: expected the name of a program first"

@@ -53,10 +53,14 @@ class Job:
         Free label, such as the class of models that scale alike.
     partition
         Partitions it may run in, with commas between them; "" for any.
+    width
+        Nodes it runs on, with equally many GPUs each; 0: as few as possible.
     restart_s
         Time it has its GPUs before it works when it is started again; NaN: what the scenario says.
     iterations
         Training iterations of the whole job; NaN: unknown.
+    user, qos
+        Who submitted it, and its quality of service, which may limit it; "" for none.
     """
 
     name: str
@@ -72,8 +76,11 @@ class Job:
     time_limit_s: float = math.inf
     kind: str = ""
     partition: str = ""
+    width: int = 0
     restart_s: float = math.nan
     iterations: float = math.nan
+    user: str = ""
+    qos: str = ""
 
     def __post_init__(self) -> None:
         for name, value in (("submit_s", self.submit_s), ("tardiness_weight", self.tardiness_weight)):
@@ -143,8 +150,12 @@ class JobArrays:
     config_gpu_w: Floats  # [C] power per GPU; NaN: the node's figure
     series: tuple[str, ...] = ()  # [J] what repeated jobs of an owner share; empty: their names, but for digits
     partition: tuple[str, ...] = ()  # [J] partitions it may run in, with commas between them; empty: any
+    width: tuple[int, ...] = ()  # [J] nodes it runs on, 0: as few as possible; empty: of all jobs
     restart_s: Floats = field(default_factory=lambda: np.zeros(0))  # [J] NaN: the scenario's; empty: of all jobs
     iterations: Floats = field(default_factory=lambda: np.zeros(0))  # [J] NaN: unknown; empty: of all jobs
+    user: tuple[str, ...] = ()  # [J] who submitted it; empty: unknown
+    qos: tuple[str, ...] = ()  # [J] its quality of service; empty: none has one
+    priority: Floats = field(default_factory=lambda: np.zeros(0))  # [J] factor of its QOS, 0 to 1; empty: 0
 
     @classmethod
     def of(cls, jobs: Iterable[Job], tenants: Sequence[str] = ()) -> JobArrays:
@@ -184,8 +195,11 @@ class JobArrays:
             config_time_s=_floats(c[2] for c in configs),
             config_gpu_w=_floats(c[3] for c in configs),
             partition=tuple(job.partition for job in rows) if any(job.partition for job in rows) else (),
+            width=tuple(job.width for job in rows) if any(job.width for job in rows) else (),
             restart_s=_known(job.restart_s for job in rows),
             iterations=_known(job.iterations for job in rows),
+            user=tuple(job.user for job in rows) if any(job.user for job in rows) else (),
+            qos=tuple(job.qos for job in rows) if any(job.qos for job in rows) else (),
         )
 
     def __len__(self) -> int:
@@ -194,6 +208,10 @@ class JobArrays:
     def partition_of(self, row: int) -> str:
         """Partitions job *row* may run in, with commas between them; "" for any."""
         return self.partition[row] if self.partition else ""
+
+    def width_of(self, row: int) -> int:
+        """Nodes job *row* runs on; 0: as few as possible."""
+        return self.width[row] if self.width else 0
 
     def configs(self, row: int) -> slice:
         """Rows of the configuration columns that belong to job *row*."""

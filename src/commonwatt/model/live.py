@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import field_validator
 
 from commonwatt.model.fields import FileModel, quantity
 
-__all__ = ["LiveSpec", "LocalSpec", "ProfilingSpec", "ServerSpec", "SlurmSpec", "TenantLimits"]
+__all__ = ["KubernetesSpec", "LiveSpec", "LocalSpec", "ProfilingSpec", "ServerSpec", "SlurmSpec", "TenantLimits"]
 
 
 class LocalSpec(FileModel):
@@ -20,6 +20,10 @@ class LocalSpec(FileModel):
         "GPU indices (CUDA_VISIBLE_DEVICES) of each node by name; absent: numbered from 0", "-", dict
     )
     grace_s: float = quantity("time between the request to stop a job and its kill", "s", 10.0, ge=0, le=3600)
+    users: dict[str, str] = quantity(
+        "Unix user of each tenant's jobs by the tenant's name; absent: all run as the user of `serve`. Needs root", "-",
+        dict,
+    )  # fmt: skip
     meter: Literal["none", "declared", "nvml"] = quantity(
         "energy readings: none, computed from the declared power of nodes and GPUs, or from the GPUs' own counters "
         "and the declared idle power",
@@ -57,12 +61,107 @@ class SlurmSpec(FileModel):
     options: tuple[str, ...] = quantity("additional sbatch options of every job, such as --account=ml", "-", ())
     cpus_per_gpu: int = quantity("CPUs requested per GPU", "CPUs", 1, ge=1, le=1024)
     python: str = quantity("Python (3.9 or newer) on the nodes that runs the batch script", "-", "/usr/bin/python3")
+    read_only: bool = quantity(
+        "whether nothing is ever changed in Slurm: the control plane only advises, in a dry run that cannot be ended",
+        "-",
+        False,  # noqa: FBT003
+    )
     start_s: float = quantity(
         "longest time in Slurm's queue for GPUs that were free, before the job is withdrawn", "s", 60.0, gt=0
     )
     lag_s: float = quantity(
         "longest delay until a file written on a node is visible here after its job has ended", "s", 10.0, ge=0
     )
+
+
+class KubernetesSpec(FileModel):
+    """Engine `kubernetes`."""
+
+    state: str = quantity(
+        "folder of the engine's records, on a volume that all pods see under this path; relative to this file", "-",
+        "state",
+    )  # fmt: skip
+    cluster_id: str = quantity(
+        "mark of this control plane's pods", "-", "commonwatt", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,40}$"
+    )
+    kubeconfig: str | None = quantity(
+        "kubeconfig file, relative to this file; absent: the service account of the pod that commonwatt runs in, else "
+        "KUBECONFIG or ~/.kube/config",
+        "-",
+        None,
+    )
+    context: str | None = quantity("context of the kubeconfig; absent: its current one", "-", None)
+    namespace: str | None = quantity(
+        "namespace of the pods; absent: that of the context, or of commonwatt's own pod", "-", None,
+        pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
+    )  # fmt: skip
+    image: str | None = quantity("container image of jobs that name none", "-", None, min_length=1, max_length=512)
+    python: str = quantity("Python (3.9 or newer) in the images, which runs the runner", "-", "python3", min_length=1)
+    volumes: dict[str, str] = quantity(
+        "volumes of every pod by the absolute path where they are mounted: claim:NAME (a PersistentVolumeClaim) or "
+        "host:/PATH; the state folder is mounted from the host if it is on none of them",
+        "-",
+        dict,
+    )
+    pod: dict[str, Any] = quantity(
+        "fields of the spec of every pod, as Kubernetes names them, such as tolerations, nodeSelector, "
+        "priorityClassName, imagePullSecrets, securityContext",
+        "-",
+        dict,
+    )
+    resources: dict[str, str] = quantity(
+        "resource of a GPU type by its name; absent: nvidia.com/gpu, and nvidia.com/mig-PROFILE for TYPE-PROFILE", "-",
+        dict,
+    )  # fmt: skip
+    cpus_per_gpu: float = quantity("CPUs requested per GPU", "CPUs", 1.0, ge=0, le=1024)
+    memory_gb_per_gpu: float = quantity("memory requested per GPU, also its limit; 0: none", "GB", 0.0, ge=0)
+    grace_s: float = quantity("time between the request to stop a job and its kill", "s", 30.0, ge=0, le=3600)
+    start_s: float = quantity(
+        "longest time from the placement of a pod until its command runs, before the job is withdrawn: it covers the "
+        "pull of its image",
+        "s",
+        600.0,
+        gt=0,
+    )
+    lag_s: float = quantity(
+        "longest delay until a file written in a pod is visible here after the pod is over", "s", 10.0, ge=0
+    )
+    keep_s: float = quantity("time for which pods that are over are kept", "s", 3600.0, ge=0)
+    request_timeout_s: float = quantity("timeout of a request to the API server", "s", 10.0, gt=0, le=600)
+    on_delete: Literal["requeue", "cancelled"] = quantity(
+        "a job whose pod somebody else deletes: queued again, or cancelled for good; an eviction is a deletion", "-",
+        "requeue",
+    )  # fmt: skip
+    meter: Literal["none", "declared"] = quantity(
+        "energy readings: none, or computed from the declared power of nodes and GPUs", "-", "declared"
+    )
+
+    @field_validator("volumes")
+    @classmethod
+    def _mounted(cls, value: dict[str, str]) -> dict[str, str]:
+        for path, source in value.items():
+            if not path.startswith("/"):
+                msg = f"got {path!r}, expected the absolute path where it is mounted"
+                raise ValueError(msg)
+            if not re.fullmatch(r"claim:[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|host:/.*", source):
+                msg = f"{path}: got {source!r}, expected claim:NAME or host:/PATH"
+                raise ValueError(msg)
+        return value
+
+    @field_validator("pod")
+    @classmethod
+    def _left_to_the_site(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name in _OURS & value.keys():
+            msg = f"{name} is set by commonwatt"
+            raise ValueError(msg)
+        return value
+
+
+_OURS = frozenset({
+    "containers", "hostname", "nodeName", "restartPolicy", "schedulerName", "subdomain",
+    "terminationGracePeriodSeconds",
+})  # fmt: skip
+"""Fields of a pod's spec that no site can set."""
 
 
 class ProfilingSpec(FileModel):
@@ -145,6 +244,7 @@ class LiveSpec(FileModel):
     )
     local: LocalSpec = quantity("engine `local`", "-", LocalSpec)
     slurm: SlurmSpec = quantity("engine `slurm`", "-", SlurmSpec)
+    kubernetes: KubernetesSpec = quantity("engine `kubernetes`", "-", KubernetesSpec)
     server: ServerSpec = quantity("REST API and dashboard", "-", ServerSpec)
     profiling: ProfilingSpec | None = quantity("profile new jobs on reserved nodes; absent: no profiling", "-", None)
     image_command: tuple[str, ...] = quantity(
@@ -183,6 +283,10 @@ class LiveSpec(FileModel):
         "space to leave free where output is kept: below it, 1 MB is kept of each run", "MB", 500.0, ge=0
     )
     retries: int = quantity("restarts of a job after interruptions without progress in between", "-", 3, ge=0)
+
+    def advises_only(self, engine: str) -> bool:
+        """Whether the control plane over this *engine* can only observe."""
+        return engine == "slurm" and self.slurm.read_only
 
     def limits_of(self, tenant: str) -> TenantLimits:
         """Return the limits of a *tenant*: its own where there are any, else those of every tenant."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, model_validator
 
 from commonwatt.model.fields import AnswerModel, FileModel, ResultModel, quantity
 
@@ -13,6 +13,7 @@ __all__ = [
     "AuditPage",
     "ClusterSample",
     "ClusterState",
+    "EndedArray",
     "EventEntry",
     "EventPage",
     "Health",
@@ -33,6 +34,7 @@ __all__ = [
     "ProblemDetail",
     "SamplePage",
     "ServeResult",
+    "SubmittedArray",
     "SubmittedJob",
     "TenantOrder",
     "TenantPage",
@@ -40,10 +42,14 @@ __all__ = [
     "TokenEntry",
     "TokenOrder",
     "TokenPage",
+    "TokenRole",
     "WhoAmI",
 ]  # fmt: skip
 
 JobStatusName = Literal["waiting", "running", "completed", "failed", "cancelled"]
+
+TokenRole = Literal["viewer", "admin"]
+_ROLE = "viewer: may only read; admin: may also manage its tenant's tokens; null: an ordinary member, or an operator"
 
 
 class ProblemDetail(ResultModel):
@@ -110,6 +116,12 @@ class SubmittedJob(JobState):
     warnings: tuple[str, ...] = quantity("fields that may have an unintended effect", default=())
 
 
+class SubmittedArray(ResultModel):
+    """Jobs just accepted: the tasks of an array."""
+
+    jobs: tuple[SubmittedJob, ...] = quantity("one for each task, by index")
+
+
 class JobDetail(JobState):
     """All about one job, except for the values of its environment variables."""
 
@@ -126,6 +138,12 @@ class JobDetail(JobState):
     cost: float | None = quantity("cost of that energy; null: unknown", "currency")
     carbon_g: float | None = quantity("carbon emissions of that energy; null: unknown", "g")
     gpu_s: float | None = quantity("GPU time so far", "GPU s")
+
+
+class EndedArray(ResultModel):
+    """Jobs that have ended: the tasks of an array."""
+
+    jobs: tuple[JobDetail, ...] = quantity("one for each task, by index")
 
 
 class JobPage(ResultModel):
@@ -231,6 +249,7 @@ class ClusterState(ResultModel):
     mode: str = quantity("live, or dry-run: decisions are only recorded")
     engine: str = quantity("engine of the jobs")
     healthy: bool = quantity("whether the last tick succeeded")
+    role: Literal["active", "standby"] = quantity("standby: another controller is active, and this shows what it wrote")
     trouble: str | None = quantity("the problem of an unhealthy controller, for operators; null: none")
     power_w: float | None = quantity("power of all nodes; null: unknown", "W")
     busy_gpus: int = quantity("GPUs allocated to jobs", "GPUs")
@@ -330,6 +349,8 @@ class TokenEntry(ResultModel):
     label: str = quantity("label of the token")
     created_s: float = quantity("time of creation", "s")
     revoked_s: float | None = quantity("time of revocation; null: active", "s")
+    role: TokenRole | None = quantity(_ROLE, "-", None)
+    expires_s: float | None = quantity("time from which it is not accepted; null: never", "s", None)
 
 
 class TokenPage(ResultModel):
@@ -343,6 +364,15 @@ class TokenOrder(FileModel):
 
     tenant: str | None = quantity("its tenant; null: an operator's token", "-", min_length=1, max_length=128)
     label: str = quantity("label of the token", "-", "unnamed", min_length=1, max_length=100)
+    role: TokenRole | None = quantity(_ROLE, "-", None)
+    expires_in_s: float | None = quantity("time until it expires; null: never", "s", None, gt=0, le=1e10)
+
+    @model_validator(mode="after")
+    def _of_a_tenant(self) -> TokenOrder:
+        if self.role == "admin" and self.tenant is None:
+            msg = "role: got 'admin', expected a tenant with it; an operator's token needs no role"
+            raise ValueError(msg)
+        return self
 
 
 class WhoAmI(ResultModel):
@@ -352,6 +382,7 @@ class WhoAmI(ResultModel):
     label: str = quantity("label of the token")
     tenant: str | None = quantity("its tenant; null: an operator's token")
     operator: bool = quantity("whether the owner is an operator")
+    role: TokenRole | None = quantity(_ROLE, "-", None)
 
 
 class JobsChanged(ResultModel):
@@ -367,12 +398,14 @@ class NewToken(ResultModel):
     tenant: str | None = quantity("its tenant; null: an operator's token")
     label: str = quantity("label of the token")
     token: str = quantity("the secret, which is shown once and not stored")
+    role: TokenRole | None = quantity(_ROLE, "-", None)
+    expires_s: float | None = quantity("time from which it is not accepted; null: never", "s", None)
 
 
 class Health(ResultModel):
     """Whether the service works."""
 
-    status: Literal["ok", "failing"] = quantity("ok or failing")
+    status: Literal["ok", "standby", "failing"] = quantity("ok; standby: another controller is active; failing")
     version: str = quantity("version of commonwatt")
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
@@ -65,6 +65,14 @@ class NodeSpec(FileModel):
         "-", None, min_length=1,
     )  # fmt: skip
     partitions: tuple[str, ...] = quantity(PARTITIONS, "-", ())
+    share: tuple[Literal["mig", "time"], ...] = quantity(
+        "ways in which its GPUs may be shared: cut by MIG, or in time; none: they are whole", "-", ()
+    )
+    platform: str | None = quantity(
+        "its GPUs are multi-core accelerators: a setting of `map` (S1 to S6), on which mapping says how fast the "
+        "networks of a service are",
+        "-", None,
+    )  # fmt: skip
 
     @model_validator(mode="before")
     @classmethod
@@ -160,6 +168,8 @@ class NodeClass:
     gpu_w: float
     states: tuple[PowerState, ...] = (OFF,)
     partitions: tuple[str, ...] = ()
+    share: tuple[str, ...] = ()
+    platform: str | None = None
 
     def admits(self, partition: str) -> bool:
         """Whether jobs of *partition*, or of one of several with commas between them, run on these nodes."""
@@ -214,7 +224,8 @@ class Cluster:
         classes: dict[NodeClass, int] = {}
         for spec in specs:
             kind = NodeClass(
-                spec.gpu_type, spec.gpus, spec.idle_w, spec.gpu_w, spec.states, tuple(sorted(set(spec.partitions)))
+                spec.gpu_type, spec.gpus, spec.idle_w, spec.gpu_w, spec.states, tuple(sorted(set(spec.partitions))),
+                tuple(sorted(set(spec.share))), spec.platform,
             )  # fmt: skip
             index = classes.setdefault(kind, len(classes))
             names += numbered(spec.name, spec.count)
@@ -264,11 +275,11 @@ class Cluster:
         """Number of nodes of each class, [K]."""
         return np.bincount(self.klass, minlength=len(self.classes)).astype(np.int64)
 
-    def shapes(self, gpu_type: str, gpus: int, partition: str = "") -> list[tuple[int, int, int]]:
+    def shapes(self, gpu_type: str, gpus: int, partition: str = "", width: int = 0) -> list[tuple[int, int, int]]:
         """Return the ways to allocate *gpus* GPUs of *gpu_type*: ``(class, nodes, GPUs on each)``.
 
-        One node if they fit; else a gang: the fewest nodes of one class with equally many GPUs each. Only nodes that
-        admit jobs of *partition* count.
+        One node if they fit; else a gang: the fewest nodes of one class with equally many GPUs each; *width* nodes if
+        that is not 0. Only nodes that admit jobs of *partition* count.
         """
         sizes = self.class_sizes()
         found = []
@@ -276,7 +287,8 @@ class Cluster:
             if kind.gpu_type != gpu_type or not kind.admits(partition):
                 continue
             fewest, most = max(1, -(-gpus // kind.gpus)), min(gpus, int(sizes[index]))
-            nodes = next((k for k in range(fewest, most + 1) if gpus % k == 0), 0)
+            widths = range(fewest, most + 1) if not width else (width,) if fewest <= width <= most else ()
+            nodes = next((k for k in widths if gpus % k == 0), 0)
             if nodes:
                 found.append((index, nodes, gpus // nodes))
         return found

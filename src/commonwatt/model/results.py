@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from pydantic import SerializerFunctionWrapHandler, model_serializer
+
+from commonwatt.model.fairness import FairnessResult
 from commonwatt.model.fields import AnswerModel, ResultModel, quantity
+from commonwatt.model.fleet_results import FleetResult
 
 __all__ = [
     "CapacityResult",
@@ -101,7 +107,8 @@ class CapacityResult(ResultModel):
 
     policy: str = quantity("capacity policy")
     forecaster: str | None = quantity("predictor or model file; null: none needed")
-    target: float | None = quantity("promised share of instants; null: no promise")
+    target: float | None = quantity("promised share, or GPU hours of waiting a day; null: no promise")
+    promise_of: str | None = quantity("instants, jobs, delay_s or delayed_gpu_h; null: no promise")
     plans: int = quantity("plans made")
     slots_served: float = quantity("share of plans at which enough GPUs were on for the demand")
     fallback_plans: int = quantity("plans that kept all nodes on because no promise was possible")
@@ -112,6 +119,9 @@ class CapacityResult(ResultModel):
     jobs_delayed: int = quantity("jobs that waited for nodes to wake")
     mean_delay_s: float | None = quantity("mean delay of these jobs; null: none", "s")
     wakes: int = quantity("number of wakes of nodes")
+    jobs_served: float | None = quantity("share of started jobs that waited for no node to wake; null: none started")
+    p95_delay_s: float | None = quantity("delay that 95% of started jobs did not exceed; null: none started", "s")
+    p99_delay_s: float | None = quantity("delay that 99% of started jobs did not exceed; null: none started", "s")
 
 
 class FinishTimeFairness(ResultModel):
@@ -179,6 +189,21 @@ class PolicyResult(ResultModel):
     tenants: tuple[TenantResult, ...] = quantity("per tenant")
     ledger: tuple[LedgerRow, ...] = quantity("distribution of energy, cost and GPU time")
     capacity: CapacityResult | None = quantity("effect of capacity planning; null: not planned", "-", None)
+    fleet: FleetResult | None = quantity(
+        "services, fractional jobs and shared GPUs; absent: the scenario has none", "-", None
+    )
+
+    fairness: FairnessResult | None = quantity(
+        "GPU time received against entitled; absent: no policy of the scenario has `fairness`", "-", None
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_fleet(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        document: dict[str, Any] = handler(self)
+        for name in ("fleet", "fairness"):
+            if getattr(self, name) is None:
+                document.pop(name, None)
+        return document
 
 
 class SimulationResult(AnswerModel):

@@ -10,10 +10,24 @@ from pydantic import BeforeValidator, Field, model_validator
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.fields import FileModel, FileVersion, quantity
+from commonwatt.model.fleet import FractionalWorkload, ServiceSpec, SharingSpec
 from commonwatt.model.gpu_types import GpuTypeSpec
 from commonwatt.model.jobs import Tenant
 from commonwatt.model.live import LiveSpec
 from commonwatt.model.nodes import NodeSpecs
+from commonwatt.model.policies import (
+    Knowledge,
+    Objective,
+    PeerName,
+    PolicyLimits,
+    PolicySpec,
+    Preemption,
+    PriceWait,
+    Rounds,
+    UnusedNodes,
+    default_policies,
+)
+from commonwatt.model.qos import QosSpecs
 
 __all__ = [
     "AndreasWorkload",
@@ -23,11 +37,11 @@ __all__ = [
     "LogWorkload",
     "NodeOutage",
     "Objective",
+    "PeerName",
     "PolicyLimits",
     "PolicySpec",
     "Preemption",
     "PriceWait",
-    "RigidSolverName",
     "Rounds",
     "Scenario",
     "ScenarioJob",
@@ -38,12 +52,6 @@ __all__ = [
 ]
 
 LogSource = Literal["philly", "alibaba", "helios", "slurm", "swf", "csv"]
-SolverName = Literal[
-    "lookahead", "local-search", "random-greedy", "exact", "fifo", "edf", "priority", "srtf", "easy", "fair-share"
-]
-RigidSolverName = Literal["las", "gavel", "themis", "qssf", "completion"]
-Objective = Literal["max-min", "finish-time", "min-jct", "makespan", "max-sum", "fifo"]
-Knowledge = Literal["oracle", "user-limit", "predicted", "none"]
 
 
 class DueDates(FileModel):
@@ -136,7 +144,7 @@ class LogWorkload(_FromLog):
     carry_in: bool = quantity("include jobs running at the start of the period, with their remaining time", "-", True)  # noqa: FBT003
     columns: dict[str, str] = quantity(
         "csv: the columns for job, tenant, submit_s, duration_s (or start_s and end_s), gpus, gpu_type, time_limit_s, "
-        "nodes, partition",
+        "nodes, partition, user, qos, energy_j",
         "-",
         dict,
     )
@@ -146,6 +154,10 @@ class LogWorkload(_FromLog):
         "-",
         False,  # noqa: FBT003
     )
+    fractions: Literal["whole", "share"] = quantity(
+        "jobs of a part of a GPU (alibaba) have a whole one, or share GPUs with others as `fractional` jobs do", "-",
+        "whole",
+    )  # fmt: skip
     time_limit_factor: float | None = quantity(
         "time limit of jobs without a declared one, as a multiple of their run time", "-", None, ge=1
     )
@@ -207,6 +219,8 @@ class ScenarioJob(FileModel):
     time_limit_s: float | None = quantity("declared run time", "s", None, gt=0)
     partition: str = quantity("partitions it may run in, with commas between them; empty: any", "-", "")
     restart_s: float | None = quantity("its own `restart_s`; absent: that of `preemption`", "s", None, ge=0)
+    user: str = quantity("who submits it, for limits per user of its QOS; empty: unknown", "-", "")
+    qos: str = quantity("its quality of service; empty: none", "-", "")
     iterations: float | None = quantity(
         "training iterations of the whole job, by which `gavel` with objective max-sum counts; absent: unknown",
         "-", None, gt=0,
@@ -253,32 +267,6 @@ Workload = Annotated[
 ]
 
 
-class Preemption(FileModel):
-    """Cost of stopping and moving a job."""
-
-    allowed: bool = quantity("whether running jobs can be stopped or moved", "-", True)  # noqa: FBT003
-    restart_s: float = quantity("time from allocation until a restarted job makes progress", "s", 60.0, ge=0)
-    lose_work: bool = quantity(
-        "whether the work since the last snapshot is lost; false, with restart_s 0, is the simulator of ANDREAS",
-        "-",
-        True,  # noqa: FBT003
-    )
-    first_start: bool = quantity("whether the first start of a job takes `restart_s` too", "-", False)  # noqa: FBT003
-
-
-class Rounds(FileModel):
-    """Rounds: decisions only at multiples of their length, after time 0; GPUs freed in between wait for the next."""
-
-    length_s: float = quantity("length of a round; it is also the `interval_s` of decisions", "s", gt=0)
-
-
-class UnusedNodes(FileModel):
-    """Power state of unused nodes."""
-
-    state: str | None = quantity("low-power state (a name in the node's `states`); null: the node stays on", "-", "off")
-    after_s: float = quantity("time without jobs before it enters the state", "s", 0.0, ge=0)
-
-
 class NodeOutage(FileModel):
     """An outage of a node, whose jobs return to their last snapshots."""
 
@@ -294,157 +282,12 @@ class NodeOutage(FileModel):
         return self
 
 
-class PolicyLimits(FileModel):
-    """What a policy guarantees, whichever solver it uses: limits on waiting, and on being stopped and moved."""
-
-    reserve_after_s: float | None = quantity(
-        "time since submission after which GPUs are reserved for the oldest waiting job; what starts later may not "
-        "delay it, and it then runs to its end; null: no reservation",
-        "s", None, ge=0,
-    )  # fmt: skip
-    max_deliberate_wait_s: float | None = quantity(
-        "time a job may wait although it could run, over its life; then it starts at the next decision that finds "
-        "room; backfill keeps its own reservation; null: no limit",
-        "s", None, ge=0,
-    )  # fmt: skip
-    max_starts: int | None = quantity(
-        "starts and moves of a job; it is not stopped or moved after the last; null: no limit", "-", None, ge=1
-    )
-    min_run_s: float | None = quantity("time a job runs before it may be stopped or moved; null: none", "s", None, ge=0)
-
-
-class PriceWait(FileModel):
-    """Waiting for a lower price: jobs are held until they cost least, of all times at which they end in time."""
-
-    minimise: Literal["cost", "carbon"] = quantity("what a job waits to have less of", "-", "cost")
-    carbon_price_per_kg: float = quantity(
-        "what a kilogram of CO2 counts for beside the price, in this plan only", "currency/kg", 0.0, ge=0
-    )
-    may_wait_s: float = quantity(
-        "time since submission that a job without a due date may wait; 0: it does not wait", "s", 0.0, ge=0
-    )
-    margin_s: float = quantity("time before its due date by which a job that waited must end", "s", 600.0, ge=0)
-    sure: float = quantity("probability with which it does, where run times are not certain", "-", 0.9, gt=0, le=1)
-    least_saving: float = quantity(
-        "part of the cost of its energy that a job must save by waiting", "-", 0.05, ge=0, lt=1
-    )
-    delay_cost_per_h: float = quantity(
-        "what an hour of waiting counts for, for each job; above 0, a job may wait longer than "
-        "`limits.max_deliberate_wait_s` where it saves more than that",
-        "currency/h", 0.0, ge=0,
-    )  # fmt: skip
-    preempt: bool = quantity(
-        "whether jobs also pause while the price is high, where that saves more than their restart and the work since "
-        "the last snapshot cost",
-        "-",
-        False,  # noqa: FBT003
-    )
-    known_s: float | None = quantity(
-        "how far ahead prices are known; null: to the end of the series, whose last value then holds", "s", None, gt=0
-    )
-
-
-class PolicySpec(FileModel):
-    """A policy to run the workload under."""
-
-    solver: SolverName | RigidSolverName = quantity(
-        "solver that places jobs; las, gavel, themis and qssf are published schedulers, which do not resize jobs, and "
-        "completion plans completion times of such jobs",
-        "-",
-    )
-    name: str | None = quantity("name in the results; absent: the solver's name", "-", None)
-    iterations: int = quantity("randomized greedy: candidates (MaxIt_RG); local search: steps", "-", 1000, ge=1)
-    placements: int | None = quantity(
-        "randomized greedy: limit of job placements per decision, over all candidates; counted rather than timed, so "
-        "that results do not depend on the machine (10,000 take a few milliseconds); null: no limit",
-        "-", 10_000, ge=1,
-    )  # fmt: skip
-    aim: Literal["plan", "objective"] = quantity(
-        "local search: the cost of a plan to the end of all jobs, or eq. (1) of ANDREAS", "-", "plan"
-    )
-    time_limit_s: float | None = quantity(
-        "exact: time limit of a decision, which makes results depend on the machine", "s", 10.0, gt=0
-    )
-    fair_share_weight: float = quantity("fair-share: weight of the fair-share factor; age has weight 1", "-", 2.0, ge=0)
-    half_life_s: float = quantity("fair-share: half-life of a tenant's usage", "s", 7 * 86400.0, gt=0)
-    preemption: Preemption | None = quantity("overrides the scenario's", "-", None)
-    unused_nodes: UnusedNodes | None = quantity("overrides the scenario's", "-", None)
-    capacity: CapacitySpec | None = quantity("overrides the scenario's", "-", None)
-    size_weight: float = quantity(
-        "fair-share: weight of the size factor, the part of all GPUs a job asks for (PriorityWeightJobSize)", "-", 0.0,
-        ge=0,
-    )  # fmt: skip
-    max_age_s: float = quantity("fair-share: age at which the age factor is 1 (PriorityMaxAge)", "s", 7 * 86400.0, gt=0)
-    backfill_depth: int = quantity("easy, fair-share: waiting jobs looked at (bf_max_job_test)", "jobs", 1000, ge=1)
-    work_conserving: bool = quantity(
-        "lookahead, local-search: whether a job starts as soon as a configuration it may have is free, instead of "
-        "waiting for one of less energy until its due date presses; without due dates it would wait for ever",
-        "-",
-        False,  # noqa: FBT003
-    )
-    slowdown_price: float = quantity(
-        "lookahead: what it costs in a plan if a job takes once more its run time (of at least 10 min), beside energy "
-        "and tardiness; 0: nothing. The larger, the less jobs wait and the more energy they take",
-        "currency", 0.0, ge=0,
-    )  # fmt: skip
-    gpu_type_choice: Literal["fastest", "thrifty"] = quantity(
-        "easy, fair-share: of the free GPU types, the fastest that was asked for, or the one that takes least energy "
-        "for the requested size",
-        "-", "fastest",
-    )  # fmt: skip
-    idle_power: Literal["counted", "sunk"] = quantity(
-        "whether the solver counts the idle power of the nodes it uses, or takes it as drawn anyway, as it is where "
-        "unused nodes stay on",
-        "-", "counted",
-    )  # fmt: skip
-    price: Literal["series", "mean"] = quantity(
-        "price of electricity the solver sees: as it changes over time, or its mean; costs are always as it changes",
-        "-", "series",
-    )  # fmt: skip
-    knowledge: Knowledge | None = quantity("overrides the scenario's", "-", None)
-    rounds: Rounds | None = quantity("overrides the scenario's", "-", None)
-    objective: Objective = quantity(
-        "gavel: what its linear program optimises: max-min (least speed against an equal share), finish-time (worst "
-        "finish-time fairness), min-jct (mean completion), makespan, max-sum (iterations per second), fifo (order of "
-        "arrival)",
-        "-", "max-min",
-    )  # fmt: skip
-    tail_power: float = quantity(
-        "completion: power to which completion times count: 1 for their mean, more for the longest",
-        "-",
-        1.5,
-        ge=1,
-        le=4,
-    )
-    queues_gpu_s: tuple[Annotated[float, Field(gt=0)], ...] = quantity(
-        "las: GPU time at which a job leaves each queue for the next; the last queue has no end", "GPU-s",
-        (3600.0, 36_000.0),
-    )  # fmt: skip
-    limits: PolicyLimits | None = quantity(
-        "limits on waiting, and on being stopped and moved, which hold for every solver; null: none", "-", None
-    )
-
-    wait_for_price: PriceWait | None = quantity(
-        "hold jobs that can wait until a lower price of electricity or less carbon, under any solver; null: none is",
-        "-", None,
-    )  # fmt: skip
-
-    @property
-    def label(self) -> str:
-        """Name in the results."""
-        return self.name or self.solver
-
-
-def _default_policies() -> tuple[PolicySpec, ...]:
-    return tuple(PolicySpec(solver=s) for s in ("lookahead", "random-greedy", "easy", "fair-share", "fifo"))
-
-
 class Scenario(FileModel):
     """A simulation: the workload, the cluster, the policies."""
 
     version: FileVersion = quantity("version of this format", "-", 1)
     name: str = quantity("name of the scenario", "-", "scenario", min_length=1)
-    engine: Literal["simulated", "local", "slurm"] = quantity(
+    engine: Literal["simulated", "local", "slurm", "kubernetes"] = quantity(
         "engine of `serve`; `simulate` always uses a simulated cluster",
         "-",
         "simulated",
@@ -459,6 +302,7 @@ class Scenario(FileModel):
         dict,
     )
     tenants: tuple[Tenant, ...] = quantity("tenants with a weight other than 1", "-", ())
+    qos: QosSpecs = quantity("qualities of service: priority, and limits of the jobs that have them", "-", ())
     electricity: Electricity = quantity("price and carbon intensity of electricity", "-", Electricity)
     interval_s: float = quantity(
         "time between rescheduling points (H), besides submissions and completions", "s", 300.0, gt=0
@@ -490,8 +334,15 @@ class Scenario(FileModel):
     rounds: Rounds | None = quantity(
         "decide in rounds only, as many published schedulers do; null: at every event", "-", None
     )
+    services: tuple[ServiceSpec, ...] = quantity("inference services on the same cluster", "-", ())
+    fractional: FractionalWorkload | None = quantity(
+        "jobs of a part of a GPU on the same cluster; null: none", "-", None
+    )
+    sharing: SharingSpec | None = quantity(
+        "how GPUs may be shared by services and fractional jobs; null: the defaults, where there are any", "-", None
+    )
     policies: tuple[PolicySpec, ...] = quantity(
-        "policies to compare; the first is the one under study", "-", _default_policies, min_length=1
+        "policies to compare; the first is the one under study", "-", default_policies, min_length=1
     )
 
     @model_validator(mode="after")
@@ -503,6 +354,8 @@ class Scenario(FileModel):
             raise ValueError(msg)
         for policy in self.policies:
             self._check_peer(policy)
+        self._check_fleet()
+        self._check_fairness()
         brings = isinstance(self.workload, AndreasWorkload | SiaWorkload)
         if brings == bool(self.nodes):
             msg = (
@@ -513,10 +366,50 @@ class Scenario(FileModel):
             raise ValueError(msg)
         return self
 
+    @property
+    def has_fleet(self) -> bool:
+        """Whether anything else than training jobs may run."""
+        shares = isinstance(self.workload, LogWorkload) and self.workload.fractions == "share"
+        return bool(self.services) or self.fractional is not None or shares
+
+    def _check_fairness(self) -> None:
+        """Raise if tenants are guaranteed something under a scheduler that has its own idea of fairness."""
+        for policy in self.policies:
+            if policy.fairness is not None and policy.solver in get_args(PeerName):
+                msg = f"policies.{policy.label}.fairness: expected none, as {policy.solver} has its own fairness"
+                raise ValueError(msg)
+
+    def _check_fleet(self) -> None:
+        """Raise if services and fractional jobs do not fit what else the scenario says."""
+        names = [service.name for service in self.services]
+        if twice := [name for name in names if names.count(name) > 1]:
+            msg = f"services: got {twice[0]!r} twice, expected distinct names"
+            raise ValueError(msg)
+        if not self.has_fleet:
+            return
+        for policy in self.policies:
+            if policy.solver in get_args(PeerName):
+                msg = f"policies.{policy.label}.solver: got {policy.solver}, expected another beside services"
+                raise ValueError(msg)
+        capped = self.electricity.power_cap_w or any(p.power_cap_w for p in self.electricity.series)
+        if capped:
+            msg = "electricity.power_cap_w: expected none beside services and fractional jobs, which it does not count"
+            raise ValueError(msg)
+        if (
+            isinstance(self.workload, LogWorkload)
+            and self.workload.fractions == "share"
+            and self.fractional is not None
+        ):
+            msg = "fractional: expected none, as the workload has fractional jobs (fractions: share)"
+            raise ValueError(msg)
+
     def _check_peer(self, policy: PolicySpec) -> None:
         """Raise if a published scheduler is not defined under the rules of this scenario."""
-        if policy.solver not in get_args(RigidSolverName):
+        if policy.solver not in get_args(PeerName):
             return
+        if policy.solver == "sia" and policy.fairness_power == 0:
+            msg = f"policies.{policy.label}.fairness_power: got 0, expected another number: all goodput would be alike"
+            raise ValueError(msg)
         preemption, knowledge = policy.preemption or self.preemption, policy.knowledge or self.knowledge
         shares = policy.solver in ("gavel", "themis")
         if shares and (policy.rounds or self.rounds) is None:

@@ -8,8 +8,10 @@ from pydantic import Field, model_validator
 
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.fields import FileModel, FileVersion, quantity
+from commonwatt.model.gpu_types import GpuTypeSpec
 from commonwatt.model.jobs import Tenant
 from commonwatt.model.nodes import NodeSpec
+from commonwatt.model.qos import QosSpecs
 from commonwatt.model.scenario import DueDates, LogWorkload, PolicySpec, Preemption, UnusedNodes, WeekWorkload
 
 __all__ = ["STEPS", "StepName", "StudyFile", "StudyKnowledge", "StudyWorkload"]
@@ -63,7 +65,14 @@ class StudyFile(FileModel):
         "the log; `malleable`, `other_types` and `due_dates` are set by the study, not here"
     )
     nodes: tuple[NodeSpec, ...] = quantity("the nodes", min_length=1)
+    gpu_types: dict[str, GpuTypeSpec] = quantity(
+        "GPU types by name: speed relative to another type or a profile, and power; needed for unknown types",
+        "-", dict,
+    )  # fmt: skip
     tenants: tuple[Tenant, ...] = quantity("tenants with a weight other than 1", "-", ())
+    qos: QosSpecs = quantity(
+        "qualities of service, whose limits hold for every scheduler; priority counts for the baseline", "-", ()
+    )
     electricity: Electricity = quantity("price and carbon intensity of electricity", "-", Electricity)
     interval_s: float = quantity(
         "time between rescheduling points, besides submissions and completions", "s", 300.0, gt=0

@@ -147,8 +147,13 @@ class StudyResult(AnswerModel):
     baseline: str = quantity("name of the policy compared with")
     knowledge: str = quantity("what the schedulers know of run times")
     conservative_saving_pct: float | None = quantity(
-        "energy saved in the window against the baseline by planning alone: sizes, GPU types and nodes as today", "%"
+        "energy saved in the window by planning alone: sizes, GPU types and nodes as today", "%"
     )
+    conservative_against: Literal["baseline", "thrifty baseline"] = quantity(
+        "what it is saved against; thrifty: the baseline choosing GPU types by energy, where the log names none, every "
+        "scheduler chooses, and that takes less",
+        "-", "baseline",
+    )  # fmt: skip
     conservative_cost_saving_pct: float | None = quantity("the same of the cost", "%")
     conservative_saving_interval: SavingInterval | None = quantity(
         "its interval; null: one period and one seed", "-", None

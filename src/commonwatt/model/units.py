@@ -1,6 +1,8 @@
 """Constants of conversion, and counts in words. The package computes in seconds, watts, joules and GPUs."""
 
-__all__ = ["DAY_S", "HOUR_S", "J_PER_KWH", "MICRO", "NANO", "WEEK_S", "plural"]
+import re
+
+__all__ = ["DAY_S", "HOUR_S", "J_PER_KWH", "MICRO", "NANO", "WEEK_S", "plural", "slurm_time_s"]
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
@@ -13,3 +15,21 @@ NANO = 1_000_000_000
 def plural(number: int, noun: str) -> str:
     """Return ``1 node``, ``2 nodes``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+_SLURM_TIME = re.compile(r"(?:(?P<days>\d{1,5})-)?(?P<clock>\d{1,6}(?::\d{1,4}){0,2})", re.ASCII)
+
+
+def slurm_time_s(text: str) -> float | None:
+    """Return a time of ``sbatch --time`` (M, M:S, H:M:S, D-H, D-H:M or D-H:M:S), s; ``None`` if it is none."""
+    found = _SLURM_TIME.fullmatch(text)
+    if found is None:
+        return None
+    parts = [int(part) for part in found["clock"].split(":")]
+    if found["days"] is not None:
+        hours, minutes, rest = (*parts, 0, 0)[:3]
+        return float(int(found["days"]) * DAY_S + hours * 3600 + minutes * 60 + rest)
+    if len(parts) == 3:
+        return float(parts[0] * 3600 + parts[1] * 60 + parts[2])
+    minutes, rest = (*parts, 0)[:2]
+    return float(minutes * 60 + rest)

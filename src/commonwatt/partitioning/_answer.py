@@ -1,8 +1,13 @@
-"""Solve a problem file: divide every configuration, choose one, and say why."""
+"""Solve a problem file: divide every configuration, choose one, and say why.
+
+``sweep`` repeats that for a range of weights of one tenant, to show how the choice changes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -14,20 +19,21 @@ from commonwatt.model.partition_results import (
     ConfigurationResult,
     LawUse,
     PartitionResult,
+    PartitionSweepResult,
     PartitionTenantResult,
     PlannedSlice,
+    SweepPoint,
 )
 from commonwatt.partitioning._choices import MECHANISMS, WELFARES
+from commonwatt.partitioning._comparison import envy, sharing_incentive_violation, utilization, weighted_equal_speedup
 from commonwatt.partitioning._explain import explain
-from commonwatt.partitioning._fairness import envy, sharing_incentive_violation
 from commonwatt.partitioning._market import Market
-from commonwatt.partitioning._mechanisms import utilization, weighted_equal_speedup
 from commonwatt.partitioning._schedule import run, schedule
 from commonwatt.partitioning._solve import Equilibrium, solve
 from commonwatt.partitioning._throughput import laws_of, market_of
 from commonwatt.partitioning._welfare import PartitionChoice, choose
 
-__all__ = ["Divided", "answer", "divide_all"]
+__all__ = ["Divided", "answer", "divide_all", "sweep"]
 
 _UNITS = 1000
 _MOST_PLANNED = 10_000  # slices that are worked out and simulated
@@ -198,7 +204,7 @@ def _tenants(
 def _between(one: Divided, i: int) -> tuple[LawUse, ...]:
     """Return where a tenant's share lies on a chord."""
     curves, lifted = one.market.curves, one.market.lifted
-    if curves is None or lifted is None:
+    if curves.endless:
         return ()
     low, high = curves.chords(one.shares)
     found = []
@@ -207,7 +213,11 @@ def _between(one: Divided, i: int) -> tuple[LawUse, ...]:
         if one.shares[i, c] > 0 and 1e-9 < part < 1 - 1e-9:
             found.append(
                 LawUse(
-                    core_cluster=name, from_pes=low[i, c], to_pes=high[i, c], time_part=part, lifted=bool(lifted[i, c])
+                    core_cluster=name,
+                    from_pes=low[i, c],
+                    to_pes=high[i, c],
+                    time_part=part,
+                    lifted=bool(lifted[i, c]),
                 )
             )
     return tuple(found)
@@ -245,3 +255,63 @@ def _schedule(one: Divided, names: list[str]) -> tuple[PlannedSlice, ...]:
         for c, cluster in enumerate(one.spec.names())
         if one.shares[i, c] > 0
     )  # fmt: skip
+
+
+def sweep(
+    file: PartitionFile, tenant: str, weights: Sequence[float], *, mechanism: str = "fisher", welfare: str = "nash",
+    tolerance: float = 1e-9, iterations: int | None = None, seed: int = 0,
+) -> PartitionSweepResult:  # fmt: skip
+    """Divide and choose for every weight of *tenant*, the other tenants keeping theirs.
+
+    Parameters
+    ----------
+    weights
+        Positive, in ascending order.
+    mechanism, welfare, tolerance, iterations, seed
+        As in ``answer``.
+
+    Raises
+    ------
+    InputError
+        If there is no such tenant, or a weight or the problem is wrong.
+    SolverError
+        If a market does not reach *tolerance*.
+    """
+    names, tenants = [one.name for one in file.configurations], [one.name for one in file.tenants]
+    if tenant not in tenants:
+        raise InputError(f"one of the tenants {', '.join(tenants)}", field="tenant", value=tenant)
+    if not len(weights) or not all(0 < weight < np.inf for weight in weights):
+        raise InputError("at least one weight, each above 0", field="weights", value=list(weights))
+    points = []
+    for weight in weights:
+        changed = tuple(
+            one.model_copy(update={"weight": float(weight)}) if one.name == tenant else one for one in file.tenants
+        )
+        choice, divided = divide_all(
+            file.model_copy(update={"tenants": changed}), mechanism, welfare, tolerance, iterations
+        )
+        utilities = divided[choice.best].utilities.tolist()
+        points.append(
+            SweepPoint(
+                weight=float(weight), chosen=names[choice.best],
+                margin=choice.margin if choice.margin is not None and np.isfinite(choice.margin) else None,
+                welfare=dict(zip(names, choice.values, strict=True)),
+                utilities=dict(zip(tenants, utilities, strict=True)),
+            )
+        )  # fmt: skip
+    return PartitionSweepResult(
+        **stamp(file, seed), mechanism=mechanism, welfare=welfare, tenant=tenant, points=tuple(points),
+        sentence=_sweep_sentence(tenant, points),
+    )  # fmt: skip
+
+
+def _sweep_sentence(tenant: str, points: list[SweepPoint]) -> str:
+    changes = [
+        f"{after.chosen} from {after.weight:.3g} on"
+        for before, after in pairwise(points)
+        if before.chosen != after.chosen
+    ]
+    first, least, most = points[0].chosen, points[0].weight, points[-1].weight
+    if not changes:
+        return f"{first} is chosen for every weight of {tenant} from {least:.3g} to {most:.3g}."
+    return f"With the weight of {tenant} at {least:.3g} {first} is chosen, {', '.join(changes)}."

@@ -18,7 +18,12 @@ from numba import njit
 
 from commonwatt.model.arrays import Bools, Floats
 
-__all__ = ["Curves", "Piece", "bought", "slope_at", "slopes"]
+__all__ = ["LEAST_F", "MOST_F", "Curves", "Piece", "bought", "slope_at", "slopes"]
+
+LEAST_F = 1e-6
+"""F below this is read as this: F = 0 makes Amdahl's law a step, whose every equilibrium is a limit."""
+MOST_F = 1.0 - 1e-9
+"""F above this is read as 1: the two differ by less than a billionth of the speedup for each PE held."""
 
 Number = Any  # a float; through ``py_func`` also an array
 
@@ -66,8 +71,13 @@ class Curves:
 
     @classmethod
     def amdahl(cls, rate: Floats, parallel_fraction: Floats) -> Curves:
-        """Return the curves of Amdahl's law, eq. (3.2): one endless piece each, none for a rate of 0. Shapes [N, C]."""
-        k, f = rate[:, :, None], parallel_fraction[:, :, None]
+        """Return the curves of Amdahl's law: one endless piece each, none for a rate of 0. Shapes [N, C].
+
+        With the share x (in PEs, real-valued) a tenant runs ``k x / (x (1 - F) + F)`` times as fast as on one base PE
+        (eq. 3.2), k being the average frequency of a PE for that tenant over the base frequency.
+        """
+        fraction = np.maximum(parallel_fraction, LEAST_F)
+        k, f = rate[:, :, None], np.where(fraction > MOST_F, 1.0, fraction)[:, :, None]
         nothing = np.zeros_like(k)
         return cls(k / f, np.where(k > 0, np.inf, 0.0), nothing, (1.0 - f) / f, nothing)
 
@@ -77,9 +87,14 @@ class Curves:
         return np.asarray((self.slope > 0).any(axis=2))
 
     @property
-    def bent(self) -> bool:
-        """Whether any piece is not straight and endless."""
-        return bool(np.isfinite(self.width[self.slope > 0]).any() or self.bend.any() or self.linear.any())
+    def endless(self) -> bool:
+        """Whether all follow Amdahl's law as printed: more PEs are always worth something."""
+        return self.slope.shape[2] == 1 and bool(np.isinf(self.width[self.slope > 0]).all())
+
+    @property
+    def straight(self) -> bool:
+        """Whether every piece is a line without end."""
+        return self.endless and not self.linear.any()
 
     def rows(self, which: Sequence[int] | slice | Bools) -> Curves:
         """Return the curves of some tenants."""

@@ -26,7 +26,7 @@ def best_response(market: Market, prices: Floats, fees: Floats | None = None) ->
     *fees* ([N]) are what a tenant pays for each PE beside its price. The value of money (lambda) is how much more
     speedup a tenant would have for a little more money; it is 0 for a tenant that keeps some.
     """
-    pieces = Pieces.of(market.concave, market.pe_count, market.budgets)
+    pieces = Pieces.of(market.curves, market.pe_count, market.budgets)
     x, money = np.empty(len(pieces.tenant)), np.empty(len(market.budgets))
     nothing = np.zeros(len(money)) if fees is None else fees
     _demand(pieces, np.maximum(prices, _FREE), nothing, _MUCH * pieces.pe_count, x, money)
@@ -49,7 +49,7 @@ def residual(
         return residual(market.columns(on), prices[on], shares[:, on], limit_prices)
     fees = np.zeros(len(market.budgets)) if limit_prices is None else limit_prices
     limits = np.full(len(fees), np.inf) if market.limits is None else market.limits
-    curves, budgets = market.concave, market.budgets
+    curves, budgets = market.curves, market.budgets
     best, money = best_response(market, prices, fees)
     most = curves.most()
     with np.errstate(invalid="ignore", divide="ignore"):

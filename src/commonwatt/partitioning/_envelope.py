@@ -22,7 +22,7 @@ import numpy as np
 
 from commonwatt.model.errors import InputError
 from commonwatt.model.partition_file import LawSpec
-from commonwatt.partitioning._curves import Piece
+from commonwatt.partitioning._curves import LEAST_F, MOST_F, Piece
 from commonwatt.partitioning._scaling_laws import (
     Amdahl,
     ScalingLaw,
@@ -31,7 +31,6 @@ from commonwatt.partitioning._scaling_laws import (
     choose,
     fit_all,
 )
-from commonwatt.partitioning._utility import LEAST_F, MOST_F
 
 __all__ = ["Shape", "law_of", "shape_of"]
 

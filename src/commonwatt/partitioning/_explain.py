@@ -43,7 +43,7 @@ def _explain(market: Market, found: Equilibrium, names: Sequence[str], i: int, e
         return PartitionExplanation("all-of-it", spent, elasticity, "It is alone and has every PE it can use.")
     most = int(spent.argmax())
     value = found.money_values[i] * found.prices
-    worth = market.marginal(np.zeros_like(found.shares))[i]
+    worth = market.curves.marginal(np.zeros_like(found.shares))[i]
     unbought = (market.rate[i] > 0) & (found.shares[i] <= 0)
     dear = np.divide(value, worth, out=np.zeros_like(value), where=unbought)
     useless = [name for name, rate in zip(names, market.rate[i], strict=True) if rate <= 0]
@@ -62,7 +62,7 @@ def _explain(market: Market, found: Equilibrium, names: Sequence[str], i: int, e
             f"nothing for more. It runs {found.utilities[i] / entitled:.3f} times as fast as with its entitlement."
         )
         return PartitionExplanation("sated", spent, 0.0, sentence)
-    own = float(market.marginal(found.shares * (1.0 + _TOUCH))[i, most])
+    own = float(market.curves.marginal(found.shares * (1.0 + _TOUCH))[i, most])
     bid = own / found.money_values[i] / market.budgets[i]
     more = f"For a PE more of {names[most]} it would pay {100 * bid:.2g}% of its budget"
     sentence = (

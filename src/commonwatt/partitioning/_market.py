@@ -9,7 +9,6 @@ import numpy as np
 
 from commonwatt.model.arrays import Bools, Floats
 from commonwatt.model.errors import InputError
-from commonwatt.partitioning import _utility as utility
 from commonwatt.partitioning._curves import Curves
 from commonwatt.partitioning._envelope import shape_of
 from commonwatt.partitioning._scaling_laws import ScalingLaw
@@ -32,12 +31,10 @@ class Market:
         Weights of the tenants scaled to sum to 1. Shape [N], positive.
     rate
         Average frequency of one PE for a tenant over the base frequency (k); 0 is useless. Shape [N, C].
-    parallel_fraction
-        F, the parallel part of a tenant's workload there. Shape [N, C], in (0, 1]; see ``utility.settled``.
     curves
-        Speedup by share where not all tenants follow Amdahl's law as printed: then F is not looked at.
+        Speedup by share of each tenant on each core cluster, by whatever law.
     lifted
-        With curves: where the concave envelope lies above the law itself. Shape [N, C].
+        Where the concave envelope lies above the law itself. Shape [N, C].
     limits
         Most PEs of all core clusters together that each tenant can hold, infinite for any number. Shape [N].
     """
@@ -45,9 +42,8 @@ class Market:
     pe_count: Floats
     budgets: Floats
     rate: Floats = field(repr=False)
-    parallel_fraction: Floats = field(repr=False)
-    curves: Curves | None = field(repr=False, default=None)
-    lifted: Bools | None = field(repr=False, default=None)
+    curves: Curves = field(repr=False)
+    lifted: Bools = field(repr=False)
     limits: Floats | None = field(repr=False, default=None)
 
     @classmethod
@@ -59,7 +55,10 @@ class Market:
         parallel_fraction: Sequence[Sequence[float]] | Floats,
         limits: Sequence[float] | Floats | None = None,
     ) -> Market:
-        """Check and scale; raises ``InputError`` naming the field."""
+        """Return the market of tenants who follow Amdahl's law (see ``Curves.amdahl``), after checks.
+
+        *weights* are scaled to sum to 1. Raises ``InputError`` naming the field.
+        """
         pes, given = np.asarray(pe_count, float), np.asarray(weights, float)
         k, f = np.asarray(rate, float), np.asarray(parallel_fraction, float)
         _vector(pes, "pe_count", "a list of positive numbers of PEs, one for each core cluster")
@@ -77,10 +76,12 @@ class Market:
         if len(useless):
             expected = "a rate above 0 on at least one core cluster: this tenant can use none"
             raise InputError(expected, field=f"rate.{useless[0]}", value=k[useless[0]].tolist())
-        return cls(pes, given / given.sum(), k, utility.settled(f), limits=_binding(limits, pes, k))
+        return cls(
+            pes, given / given.sum(), k, Curves.amdahl(k, f), np.zeros(shape, np.bool_), limits=_binding(limits, pes, k)
+        )
 
     def under(self, laws: Sequence[Sequence[ScalingLaw]], *, linear_below_one: bool = False) -> Market:
-        """Return the market with *laws*, a row for each tenant, instead of Amdahl's law with ``parallel_fraction``.
+        """Return the market with *laws*, a row for each tenant, in place of the laws it has.
 
         With *linear_below_one* turns on one PE are all that less than one is worth, else eq. (3.2) holds there too for
         Amdahl's law. See the module ``laws``. Raises ``InputError`` for laws of another shape.
@@ -97,15 +98,7 @@ class Market:
 
     def speedups(self, shares: Floats) -> Floats:
         """Return the speedup of each tenant on each core cluster with *shares*, in PEs. Shape [N, C]."""
-        if self.curves is not None:
-            return self.curves.speedups(shares)
-        return utility.speedups(self.rate, self.parallel_fraction, shares)
-
-    def marginal(self, shares: Floats) -> Floats:
-        """Return how much a little more than *shares* would speed up, for each PE. Shape [N, C]."""
-        if self.curves is not None:
-            return self.curves.marginal(shares)
-        return utility.marginal(self.rate, self.parallel_fraction, shares)
+        return self.curves.speedups(shares)
 
     def total(self, shares: Floats) -> Floats:
         """Return the utility of each tenant: its speedups over core clusters add up (eq. 3.3). Shape [N]."""
@@ -115,18 +108,11 @@ class Market:
         """Return the shares of tenants who do not trade: the weight's part of every core cluster. Shape [N, C]."""
         return self.budgets[:, None] * self.pe_count
 
-    @property
-    def concave(self) -> Curves:
-        """Speedup by share in pieces, also by Amdahl's law."""
-        return Curves.amdahl(self.rate, self.parallel_fraction) if self.curves is None else self.curves
-
     def columns(self, which: Bools) -> Market:
         """Return the market of some core clusters."""
         return replace(
-            self, pe_count=self.pe_count[which], rate=self.rate[:, which],
-            parallel_fraction=self.parallel_fraction[:, which],
-            curves=None if self.curves is None else self.curves.columns(which),
-            lifted=None if self.lifted is None else self.lifted[:, which],
+            self, pe_count=self.pe_count[which], rate=self.rate[:, which], curves=self.curves.columns(which),
+            lifted=self.lifted[:, which],
         )  # fmt: skip
 
     @property
@@ -138,15 +124,11 @@ class Market:
         """Return the market of time shares: tenants take turns on whole core clusters.
 
         With the part x/P of the time on all P PEs a tenant gets x/P of its full speedup there, which is linear in
-        x: F = 1 with the rate k / (P (1 - F) + F), for other laws s(P) / P. Shares stay in PEs (x/P is the part of
-        the time).
+        x, at the rate s(P) / P. Shares stay in PEs (x/P is the part of the time).
         """
-        if self.curves is not None:
-            everything = np.broadcast_to(self.pe_count, self.rate.shape)
-            linear = self.speedups(everything) / self.pe_count
-            return Market(self.pe_count, self.budgets, linear, np.ones_like(self.rate))
-        whole = self.pe_count * (1.0 - self.parallel_fraction) + self.parallel_fraction
-        return Market(self.pe_count, self.budgets, self.rate / whole, np.ones_like(self.rate))
+        linear = self.speedups(np.broadcast_to(self.pe_count, self.rate.shape)) / self.pe_count
+        curves = Curves.amdahl(linear, np.ones_like(linear))
+        return replace(self, rate=linear, curves=curves, lifted=np.zeros(linear.shape, np.bool_), limits=None)
 
 
 def together(weights: Floats, name: str) -> None:

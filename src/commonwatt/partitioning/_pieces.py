@@ -39,7 +39,7 @@ class Pieces(NamedTuple):
         *unlike* makes the softness of pieces differ by up to so many powers of e either way.
         """
         on = (curves.slope > 0) & (curves.width > 0)
-        tenant, cluster, _ = np.nonzero(on)
+        tenant, cluster = (np.ascontiguousarray(each) for each in np.nonzero(on)[:2])  # one layout: compiled once
         shape = np.stack([array[on] for array in curves.arrays()])
         limits = np.full(len(budgets), np.inf) if limits is None else limits
         scale = curves.speedups(budgets[:, None] * pe_count).sum(axis=1) / budgets

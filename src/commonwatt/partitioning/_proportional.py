@@ -1,6 +1,7 @@
 """Proportional response: prices from bids, bids from prices, over and over (eq. 3.4 and Definition 3.4.1).
 
-A bid changes in proportion to the bid factor ``U = sqrt(F k p) x / (x (1 - F) + F)``. (The thesis prints ``F / f`` for
+A bid changes in proportion to the bid factor ``U = sqrt(F k p) x / (x (1 - F) + F)``, for tenants who all follow
+Amdahl's law. (The thesis prints ``F / f`` for
 ``F k`` and, in the definition, puts s under the root, which has other fixed points.) Since ``U^2`` is the bid times
 ``x s'(x)``, a fixed point has the same marginal utility of money wherever a tenant bids: that is its best response.
 """
@@ -49,12 +50,12 @@ def respond(market: Market, bids: Floats, prices: Floats) -> Floats:
     """Return the next bids; *bids* are left as they are."""
     new = np.empty_like(bids)
     safe = np.where(prices > 0, prices, 1.0)
+    slope, linear = market.curves.slope[:, :, 0], market.curves.linear[:, :, 0]  # k / F, (1 - F) / F
     for rows in _blocks(market):
-        f = market.parallel_fraction[rows]
         shares = bids[rows] / safe
-        factor = np.sqrt(f * market.rate[rows] * prices)
+        factor = np.sqrt(slope[rows] * prices)
         factor *= shares
-        factor /= shares * (1.0 - f) + f
+        factor /= 1.0 + shares * linear[rows]
         new[rows] = factor * (market.budgets[rows] / factor.sum(axis=1))[:, None]
     return new
 

@@ -25,7 +25,6 @@ from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.partitioning._curves import Curves
 from commonwatt.partitioning._market import Market
-from commonwatt.partitioning._utility import marginal, speedups
 
 __all__ = ["PeSchedule", "loss_bound", "run", "schedule", "timeslice_weights"]
 
@@ -55,7 +54,7 @@ def schedule(market: Market, shares: Floats, units: int = 1000, *, by_time: bool
     if by_time:
         turns = _whole_units(shares / market.pe_count * units, np.full(len(pes), units))
         return PeSchedule(units, np.zeros_like(turns), turns, by_time=True)
-    if market.curves is not None:
+    if not market.curves.endless:
         return _by_chords(market, market.curves, shares, units)
     near = np.rint(shares)
     whole = np.where(np.abs(shares - near) < 1e-9, near, np.floor(shares)).astype(np.int64)
@@ -95,18 +94,16 @@ def _whole_units(wanted: Floats, room: Ints) -> Ints:
 
 def loss_bound(market: Market, shares: Floats, units: int = 1000) -> Floats:
     """Return an upper bound on the speedup that a space schedule loses on each core cluster. Shape [N, C]."""
-    k, f = market.rate, market.parallel_fraction
-    n = np.floor(shares)
-    if market.curves is not None:
-        low, high = market.curves.chords(shares)
-        step = market.speedups(high) - market.speedups(low)
-        part = np.divide(shares - low, high - low, out=np.zeros_like(low), where=high > low)
-        bend = np.maximum(0.0, (market.marginal(low) - market.marginal(high)) / 4.0)
-        together = ((high - low > 1.5) & (part > 0)).any(axis=0)  # some turns may not fit
-        return np.where(together, np.maximum(part * step, bend), bend) + step / units
-    root = np.sqrt(f)
-    chord = np.where(n < 1, k * (1 - root) / (1 + root), (marginal(k, f, n) - marginal(k, f, n + 1)) / 4)
-    return chord + (speedups(k, f, n + 1) - speedups(k, f, n)) / units
+    curves = market.curves
+    low, high = curves.chords(shares)
+    step = curves.speedups(high) - curves.speedups(low)
+    part = np.divide(shares - low, high - low, out=np.zeros_like(low), where=high > low)
+    bend = np.maximum(0.0, (curves.marginal(low) - curves.marginal(high)) / 4.0)
+    if curves.endless:  # below one PE eq. (3.2) overstates what a machine can do
+        root = np.sqrt(1.0 / (1.0 + curves.linear[:, :, 0]))
+        bend = np.where(shares < 1, market.rate * (1 - root) / (1 + root), bend)
+    together = ((high - low > 1.5) & (part > 0)).any(axis=0)  # some turns may not fit
+    return np.where(together, np.maximum(part * step, bend), bend) + step / units
 
 
 def run(market: Market, plan: PeSchedule) -> Floats:
@@ -121,13 +118,10 @@ def run(market: Market, plan: PeSchedule) -> Floats:
             done += market.speedups((plan.whole + plan.more * plan.when[:, :, unit]).astype(float))
         return done / plan.units
     for at in range(c):
-        lanes = _lanes(plan, at, round(float(market.pe_count[at])))
+        lanes, curves = _lanes(plan, at, round(float(market.pe_count[at]))), market.curves.columns([at])
         for unit in range(plan.units):
             held = np.bincount(lanes[:, unit][lanes[:, unit] >= 0], minlength=n).astype(float)
-            if market.curves is None:
-                done[:, at] += speedups(market.rate[:, at], market.parallel_fraction[:, at], held)
-            else:
-                done[:, at] += market.curves.columns([at]).speedups(held[:, None])[:, 0]
+            done[:, at] += curves.speedups(held[:, None])[:, 0]
     return done / plan.units
 
 

@@ -16,9 +16,8 @@ the part of its budget that has become useless to it. With linear speedups share
 within the limits.
 
 One way leads there: Newton's method (``_newton``) from where bidding is (``_proportional``, for Amdahl's law and linear
-speedups) or from the tenants' own answers to starting prices; where it fails, the path of softened markets
-(``_homotopy``) or, with limits, the same path in relative changes (``_limited``); and a crossover (``_crossover``)
-where rounding is left. The ``residual`` judges whatever is found.
+speedups) or from the tenants' own answers to starting prices; where it fails, a slower path (``_paths``);
+and a crossover (``_crossover``) where rounding is left. The ``residual`` judges whatever is found.
 """
 
 from __future__ import annotations
@@ -33,10 +32,9 @@ from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError, SolverError
 from commonwatt.partitioning._crossover import at_bounds, crossings, without_crumbs
 from commonwatt.partitioning._demand import residual
-from commonwatt.partitioning._homotopy import follow
-from commonwatt.partitioning._limited import follow_path
 from commonwatt.partitioning._market import Market
 from commonwatt.partitioning._newton import centred, placed, polish
+from commonwatt.partitioning._paths import limited_path, softened_path
 from commonwatt.partitioning._pieces import Pieces, Point
 from commonwatt.partitioning._proportional import Bidding, bid
 
@@ -54,6 +52,7 @@ _FROM_ANSWERS = (
 _MANY, _MORE_ROUNDS = 10_000, 100  # bids from which on it pays to bid longer first
 _LONGEST_PATH = 3000
 _FEW_PAIRS = 1000  # of tenant and core cluster, for dense systems
+_STARTS = 3  # of Newton's method before a dense system is tried
 _STEPS = 1000  # of Newton's method in one go
 _FINE, _ENOUGH = 1e-9, 1e-11  # residuals at which no crossover is tried, without and with limits
 _KEPT = 1000  # prices of the history
@@ -130,7 +129,7 @@ class _Search:
 
     def __init__(self, market: Market, tolerance: float) -> None:
         self.market, self.tolerance = market, tolerance
-        self.bidding = market.curves is None and market.limits is None
+        self.bidding = market.curves.endless and market.limits is None
         self.best: Equilibrium | None = None
         self.rounds = self.steps = 0
         self.state: Bidding | None = None
@@ -149,15 +148,15 @@ class _Search:
     def _ways(self, limit: int, rounds: int | None) -> Iterator[tuple[Pieces, Point, list[Floats]] | None]:
         """Yield the points that ways lead to, None where one leads nowhere."""
         market = self.market
-        curves, size = market.concave, (market.pe_count, market.budgets, market.limits)
+        curves, size = market.curves, (market.pe_count, market.budgets, market.limits)
         if self.bidding:
             for number, (goal, tau, shrink) in enumerate(_FROM_BIDS):
                 few = _MORE_ROUNDS if market.rate.size > _MANY else goal
                 state = self._bid_to(min(limit, (rounds or few) if number == 0 else max(goal, self.rounds)))
                 pieces = Pieces.of(curves, *size)
                 yield self._polished(pieces, placed(pieces, state.bids, state.prices, tau), tau, shrink, limit)
-        linear = market.limits is not None and not curves.bent
-        for tau, shrink, unlike in _FROM_ANSWERS[: 1 if linear and market.rate.size <= _FEW_PAIRS else None]:
+        linear = market.limits is not None and curves.straight
+        for tau, shrink, unlike in _FROM_ANSWERS[: _STARTS if linear and market.rate.size <= _FEW_PAIRS else None]:
             pieces = Pieces.of(curves, *size, unlike)
             if shrink:
                 start = centred(pieces, pieces.part / market.pe_count, tau)
@@ -165,12 +164,12 @@ class _Search:
                 continue
             if market.limits is not None:
                 break  # answers along the path know no fees
-            path = follow(pieces, tau=tau, limit=min(limit - self.rounds - self.steps, _LONGEST_PATH))
+            path = softened_path(pieces, tau=tau, limit=min(limit - self.rounds - self.steps, _LONGEST_PATH))
             self.steps += 0 if path is None else path[1]
             yield None if path is None else (pieces, path[0], [path[0].prices])
         if linear:
             pieces = Pieces.of(curves, *size)
-            at = follow_path(pieces)
+            at = limited_path(pieces)
             yield pieces, at, [at.prices]
 
     def _polished(
@@ -178,9 +177,8 @@ class _Search:
     ) -> tuple[Pieces, Point, list[Floats]]:  # fmt: skip
         history = [start.prices.copy()]
         most = max(1, min(limit - self.rounds - self.steps, _STEPS))
-        at, steps, _ = polish(pieces, start, tau, shrink=shrink, limit=most, history=history)
-        self.steps += steps
-        return pieces, at, history
+        self.steps += polish(pieces, start, tau, shrink=shrink, limit=most, history=history)[0]
+        return pieces, start, history
 
     def _judge(self, pieces: Pieces, at: Point, history: list[Floats]) -> None:
         """Take a point if it is the best so far; cross over to the equilibrium where rounding is left."""

@@ -14,11 +14,11 @@ import numpy as np
 
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError
-from commonwatt.model.partition_file import LawSpec, PartitionConfiguration, PartitionFile
+from commonwatt.model.partition_file import PartitionConfiguration, PartitionFile
+from commonwatt.partitioning._curves import Curves
 from commonwatt.partitioning._envelope import law_of
 from commonwatt.partitioning._market import Market
 from commonwatt.partitioning._scaling_laws import Amdahl, ScalingLaw
-from commonwatt.partitioning._utility import speedups
 
 __all__ = [
     "Pe",
@@ -62,9 +62,9 @@ def speedup(
 
     Below one PE the equation overstates: half a PE cannot run serial work at full speed. See ``_schedule``.
     """
-    rate = np.array(average_parallel_frequency(core_cluster, tenant) / base_mhz)
-    held = len(core_cluster) if share is None else share
-    return float(speedups(rate, np.array(parallel_fraction), np.array(float(held))))
+    rate = np.array([[average_parallel_frequency(core_cluster, tenant) / base_mhz]])
+    held = np.array([[float(len(core_cluster) if share is None else share)]])
+    return float(Curves.amdahl(rate, np.array([[parallel_fraction]])).speedups(held)[0, 0])
 
 
 def serial_speedup(
@@ -87,22 +87,9 @@ def market_of(file: PartitionFile, configuration: PartitionConfiguration) -> Mar
         clocks = np.array([c.frequency_mhz for c in each]) / file.base_frequency_mhz
         rate = np.array(configuration.retiring_rate, float) * clocks
     weights: Floats = np.array([tenant.weight for tenant in file.tenants])
-    own = configuration.parallel_fraction
-    fraction = np.ones_like(rate) if own is None else np.array(own, float)
-    market = Market.make(pes, weights, rate, fraction)
-    laws = laws_of(file, configuration)
-    honest = file.below_one_pe == "linear"
-    if honest or not all(isinstance(law, Amdahl) for row in laws for law in row):
-        market = market.under(laws, linear_below_one=honest)
-    elif own is None or any(law is not None for law in _specs(file, configuration)):
-        market = Market.make(
-            pes, weights, rate, [[dict(law.parameters)["parallel_fraction"] for law in row] for row in laws]
-        )
+    market = Market.make(pes, weights, rate, np.ones_like(rate))
+    market = market.under(laws_of(file, configuration), linear_below_one=file.below_one_pe == "linear")
     return market.turns() if file.shares == "time" else market
-
-
-def _specs(file: PartitionFile, configuration: PartitionConfiguration) -> list[LawSpec | None]:
-    return [file.law(configuration, i, c) for i in range(len(file.tenants)) for c in range(configuration.width())]
 
 
 def laws_of(file: PartitionFile, configuration: PartitionConfiguration) -> list[list[ScalingLaw]]:

@@ -8,6 +8,7 @@
 - ``priority_order``: FIFO, EDF, priority scheduling, shortest remaining time first.
 - ``backfill``: EASY backfill and multifactor fair share, what clusters run today.
 - ``lower_bound``: what no scheduler can beat, for a whole simulation.
+- ``entitlement``: energy-time fairness among tenants, under any solver.
 - ``explain``: a typed reason and one sentence for each job.
 - ``solvers``: all solvers by name.
 """

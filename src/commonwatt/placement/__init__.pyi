@@ -1,4 +1,6 @@
 from ._answer import answer as answer
+from ._entitlement import TenantFairness as TenantFairness
+from ._entitlement import water_fill as water_fill
 from ._exact import Exact as Exact
 from ._explain import Explainer as Explainer
 from ._local_search import LocalSearch as LocalSearch
@@ -25,9 +27,11 @@ __all__ = [
     "PlacementSolver",
     "RandomGreedy",
     "Schedule",
+    "TenantFairness",
     "answer",
     "lower_bound",
     "make_solver",
     "objective",
     "settled",
+    "water_fill",
 ]

@@ -37,7 +37,7 @@ class Backfill:
 
     Attributes
     ----------
-    age_weight, fair_share_weight, size_weight
+    age_weight, fair_share_weight, size_weight, qos_weight
         Weights of the factors of a job's priority, each from 0 to 1. The default, age alone, is order of arrival.
     max_age_s
         Age at which the age factor reaches 1, if the other weights are not 0.
@@ -51,6 +51,7 @@ class Backfill:
     age_weight: float = 1.0
     fair_share_weight: float = 0.0
     size_weight: float = 0.0
+    qos_weight: float = 0.0
     max_age_s: float = WEEK_S
     depth: int = 1000
     thrifty: bool = False
@@ -96,13 +97,15 @@ class Backfill:
         return np.asarray(wanted | ~met[job])
 
     def _priority(self, problem: PlacementProblem) -> Floats:
-        if not (self.fair_share_weight or self.size_weight):
+        if not (self.fair_share_weight or self.size_weight or self.qos_weight):
             return np.zeros(len(problem))  # ties go by arrival
         age = np.clip((problem.now_s - problem.submit_s) / self.max_age_s, 0.0, 1.0)
         share = fair_share_factor(problem.tenant_usage_gpu_s, problem.tenant_weight)[problem.tenant]
         asked = np.where(problem.asked, problem.width * problem.per_node, 0)
         size = np.maximum.reduceat(asked, problem.start[:-1]) / max(1, int(problem.node_gpus.sum()))
-        return self.age_weight * age + self.fair_share_weight * share + self.size_weight * size
+        given = np.zeros(len(problem)) if problem.priority is None else problem.priority
+        weighted = self.age_weight * age + self.fair_share_weight * share + self.size_weight * size
+        return np.asarray(weighted + self.qos_weight * given)
 
 
 def fair_share_factor(usage: Floats, weight: Floats) -> Floats:

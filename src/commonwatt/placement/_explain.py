@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from commonwatt.model.arrays import Index, Ints
+from commonwatt.model.arrays import Bools, Index, Ints
 from commonwatt.model.explanation import PlacementExplanation, Reason
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
+from commonwatt.placement.guarantees import held_back
 
 __all__ = ["Explainer"]
 
@@ -28,6 +29,11 @@ class Explainer:
     def free(self) -> Ints:
         """GPUs of each node the schedule leaves free, [N]."""
         return self.schedule.free_gpus(self.problem)
+
+    @cached_property
+    def open_to(self) -> Bools:
+        """Waiting jobs for which there is room that is reserved for nobody, [J]."""
+        return held_back(self.problem, self.schedule)
 
     def fits(self, row: Index, job: Index) -> bool:
         """Whether configuration *row* of *job* would fit into what the schedule leaves free."""
@@ -93,7 +99,7 @@ class Explainer:
         nodes = p.nodes_held(job) if held else ()
         takers: tuple[str, ...] = ()
         other_takers, restart_s, within_s, reserved = 0, None, None, self.schedule.reservation
-        gpus = int((p.width * p.per_node)[rows].min())
+        gpus, for_oldest = int((p.width * p.per_node)[rows].min()), False
         if self.schedule.capped is not None and self.schedule.capped[job]:
             reason = Reason.POWER_CAP
         elif held:
@@ -109,9 +115,12 @@ class Explainer:
             reason = Reason.NODES_DOWN
         else:
             reason = Reason.HELD_BACK if any(self.fits(row, job) for row in rows) else Reason.NO_ROOM
+            for_oldest = reason is Reason.HELD_BACK and reserved is not None and reserved.oldest
+            for_oldest = for_oldest and not self.open_to[job]
         return PlacementExplanation(
             reason, p.job_names[job], tuple(p.node_names[n] for n in nodes), gpus,
             takers=takers, other_takers=other_takers, restart_s=restart_s, starts_within_s=within_s,
+            for_oldest=for_oldest,
             due_at_submission=self._due_before(job),
             spare_s=_finite(p.due_s[job] - p.now_s - p.interval_s - p.fastest_s[job]),
             **self._uncertain(job, int(rows[np.argmin(p.time_s[rows])]), 0.0),

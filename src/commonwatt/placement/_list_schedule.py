@@ -13,13 +13,25 @@ import numpy as np
 from numba import njit
 
 from commonwatt.model.arrays import Bools, Floats, Ints
-from commonwatt.placement._arrays import Candidate, Record, Records, end_s, give, reset, tardiness, withdraw_claim
+from commonwatt.placement._arrays import (
+    Candidate,
+    Record,
+    Records,
+    can_stay,
+    end_s,
+    give,
+    pick,
+    reset,
+    tardiness,
+    withdraw_claim,
+)
 from commonwatt.placement._construct import DISPLACE, NEVER_DISPLACE, fits
 from commonwatt.placement._problem import PlacementProblem
 
 __all__ = ["EFFORT", "REACH", "Plan", "Room", "delay_cost", "efforts", "finish", "start_now"]
 
 REACH = 8  # waiting jobs looked at when GPUs come free
+NODES = 32  # looked at for one that is on for longer
 THRIFT = 1.1  # energy of a thrifty configuration, relative to the best
 
 EFFORT = np.dtype(
@@ -63,6 +75,7 @@ class Plan(NamedTuple):
     displace: int  # how readily running jobs lose their GPUs to jobs whose turn comes earlier; see ``_construct``
     waits_s: Floats  # [J] time from now for which a job that does not run yet waits for a thrifty configuration
     fill: bool  # whether somebody else is taken to use what a job leaves of a node
+    align: bool  # whether jobs go to nodes that are on for as long as they run, instead of those with least room
 
 
 class Room(NamedTuple):
@@ -103,11 +116,44 @@ def _charge(job: Record, r: int, rows: Records, effort: Records, given: Ints, on
 
 
 @njit(cache=True, nogil=True)
+def _find(
+    job: Record, r: int, rows: Records, nodes: Records, lists: Ints, held: Ints, picked: Ints, displace: bool,
+    on_until: Floats,
+) -> int:  # fmt: skip
+    """Do what ``fits`` does, but prefer nodes that are on for as long as the job runs; a job may move to one."""
+    row = rows[r]
+    if row.width > 1:
+        return fits(job, r, rows, nodes, lists, held, picked, displace)
+    if r == job.stay:
+        return r if can_stay(job, rows, nodes, held, picked) else -1
+    if not pick(row, nodes, lists, picked, displace):
+        return -1
+    if nodes[picked[0]].room >= row.per_node:
+        _align(row, nodes, lists, picked, on_until)
+    return r
+
+
+@njit(cache=True, nogil=True)
+def _align(row: Record, nodes: Records, lists: Ints, picked: Ints, on_until: Floats) -> None:
+    """Put the node in *picked* that is on longest while a job runs in *row*, among those looked at."""
+    most, looked = on_until[picked[0]], 0
+    for room in range(row.per_node, lists.shape[2]):
+        n = lists[0, row.klass, room]
+        while n >= 0:
+            if most >= row.time_s or looked == NODES:
+                return
+            if on_until[n] > most:
+                picked[0], most = n, on_until[n]
+            looked += 1
+            n = nodes[n].after
+
+
+@njit(cache=True, nogil=True)
 def start_now(c: Candidate, plan: Plan, effort: Records, room: Room) -> float:
     """Start the jobs that find room now, as *plan* has it; returns what that costs."""
     reset(c)
     jobs, rows, nodes, lists, held, given, picked, _ = c
-    order, price, displace, waits_s, fill = plan
+    order, price, displace, waits_s, fill, align = plan
     on_until = room.on_until
     for n in range(len(on_until)):
         on_until[n] = room.on_s[n]
@@ -125,7 +171,12 @@ def start_now(c: Candidate, plan: Plan, effort: Records, room: Room) -> float:
                     continue
                 score = effort[r].busy_cost + price * effort[r].gpu_s + tardiness(job, rows[r].time_s, rows[r].time_s)
                 score += delay_cost(effort[r], rows[r].time_s)
-                if score >= best_score or fits(job, r, rows, nodes, lists, held, picked, takes) < 0:
+                if score >= best_score:
+                    continue
+                if align:
+                    if _find(job, r, rows, nodes, lists, held, picked, takes, on_until) < 0:
+                        continue
+                elif fits(job, r, rows, nodes, lists, held, picked, takes) < 0:
                     continue
                 most = effort[r].share_cost / rows[r].width if fill else effort[r].idle_cost
                 for i in range(rows[r].width):
@@ -137,7 +188,10 @@ def start_now(c: Candidate, plan: Plan, effort: Records, room: Room) -> float:
             takes = True
         job.choice = -1
         if best >= 0:
-            row = fits(job, best, rows, nodes, lists, held, picked, takes)
+            if align:
+                row = _find(job, best, rows, nodes, lists, held, picked, takes, on_until)
+            else:
+                row = fits(job, best, rows, nodes, lists, held, picked, takes)
             total += give(jobs, rows, nodes, lists, given, picked, j, row)
             total += _charge(job, row, rows, effort, given, on_until)
             total += delay_cost(effort[row], end_s(rows[row], nodes, given, job.slot))
@@ -154,7 +208,7 @@ def delay_cost(effort: Record, ends_s: float) -> float:
 def finish(c: Candidate, plan: Plan, effort: Records, room: Room) -> float:
     """Cost of the jobs that do not start now, started in the order of *plan* as GPUs come free."""
     jobs, rows, _, lists, _, _, _, _ = c
-    order, price, _, waits_s, _ = plan
+    order, price, _, waits_s, _, _ = plan
     _, _, free, end_s, end_row, queue, _, _ = room
     for k in range(len(free)):
         free[k] = 0

@@ -78,7 +78,7 @@ class Lookahead:
         gpu_s, value = _gpu_time(problem)
         if self.slowdown_price > 0.0:
             price = _base_price(problem, value)
-            return steady_start(problem, c, self.slowdown_price, (gpu_s, value), (price, self.prices, self.patience))
+            return steady_start(problem, c, self.slowdown_price, (gpu_s, value), (price, self.patience))
         effort, room = efforts(problem, c, value), Room.of(c, len(value), problem)
         ways = Ways(
             _orders(problem, gpu_s, self.patience),
@@ -89,7 +89,7 @@ class Lookahead:
         )
         cost, o, p, displace, w = _try_plans(c, ways, effort, room)
         if self.moves and keep_going():
-            plan = Plan(ways.orders[o].copy(), ways.prices[p], displace, ways.waits_s[w], ways.fills[w])
+            plan = Plan(ways.orders[o].copy(), ways.prices[p], displace, ways.waits_s[w], ways.fills[w], align=False)
             cost = _try_moves(c, plan, effort, room, cost, self.moves, self.least_gain, rng)
         tried = len(ways.orders) * len(ways.prices) * len(ways.displaces) * len(ways.waits_s) + self.moves
         return PlacementSearch(c.schedule(room.choice, room.given), float(cost), tried)
@@ -162,7 +162,7 @@ def _try_plans(c: Candidate, ways: Ways, effort: Records, room: Room) -> tuple[f
         for p in range(len(prices)):
             for displace in displaces:
                 for w in range(len(waits_s)):
-                    plan = Plan(orders[o], prices[p], displace, waits_s[w], fills[w])
+                    plan = Plan(orders[o], prices[p], displace, waits_s[w], fills[w], align=False)
                     cost = start_now(c, plan, effort, room)
                     cost += finish(c, plan, effort, room)
                     if cost < best[0]:
@@ -177,9 +177,9 @@ def _try_moves(
     rng: np.random.Generator,
 ) -> float:  # fmt: skip
     """Take one job out of the order and put it elsewhere, *moves* times; keep what gains enough."""
-    order, price, displace, waits_s, fill = plan
+    order, price, displace, waits_s, fill, align = plan
     trial_order = order.copy()
-    trial = Plan(trial_order, price, displace, waits_s, fill)
+    trial = Plan(trial_order, price, displace, waits_s, fill, align)
     for _ in range(moves):
         copy(order, trial_order)
         i, k = rng.integers(0, len(order)), rng.integers(0, len(order))

@@ -152,12 +152,16 @@ class Peer(ABC):
         """Return the schedule; raises ``InputError`` on jobs it is not defined for."""
         if not len(problem):
             return PlacementSearch(Schedule.empty(problem), 0.0)
-        menu = Menu.of(problem)
+        menu = self.menu(problem)
         entries = self.entries(problem, menu, rng, keep_going)
         if problem.locked:
             entries = [(int(j), int(menu.home[j])) for j in np.flatnonzero(menu.home >= 0)] + list(entries)
         schedule = realised(problem, menu, entries, moves=self.stops and not problem.locked)
         return PlacementSearch(schedule, objective(problem, schedule).total)
+
+    def menu(self, problem: PlacementProblem) -> Menu:
+        """Return what each job may get; raises ``InputError`` on jobs it is not defined for."""
+        return Menu.of(problem)
 
     @abstractmethod
     def entries(

@@ -109,7 +109,9 @@ class PlacementProblem:
     received: Received | None = None  # None: no job has had GPUs
     whole_s: Floats | None = None  # [C] time of the whole job, done and left; None: nothing is done
     restart_s: Floats | None = None  # [J] part of the time of every configuration but ``stay``; None: none
+    starts: Ints | None = None  # [J] how often a job was started or moved; None: unknown
     iterations: Floats | None = None  # [J] training iterations of the whole job, NaN: unknown; None: of all jobs
+    priority: Floats | None = None  # [J] factor of the job's quality of service, 0 to 1; None: 0
 
     def __len__(self) -> int:
         return len(self.due_s)
@@ -245,7 +247,8 @@ class PlacementProblem:
     def only(self, kept: Bools) -> PlacementProblem:
         """Return the problem with the configurations *kept* ([C]) only, of which each job has one or more."""
         counts = np.add.reduceat(kept.astype(np.int64), self.start[:-1]) if len(self) else np.zeros(0, dtype=np.int64)
-        fields: dict[str, Any] = {name: getattr(self, name)[kept] for name in _OF_ROWS}
+        columns = {name: getattr(self, name) for name in _OF_ROWS}
+        fields: dict[str, Any] = {name: None if c is None else c[kept] for name, c in columns.items()}
         place = np.cumsum(kept) - 1
         return replace(
             self, start=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
@@ -258,7 +261,10 @@ class PlacementProblem:
         return _Compiler(file).problem()
 
 
-_OF_JOBS = ("submit_s", "due_s", "weight", "tenant", "limit_s", "outcomes", "attained_gpu_s", "iterations", "restart_s")
+_OF_JOBS = (
+    "submit_s", "due_s", "weight", "tenant", "limit_s", "outcomes", "attained_gpu_s", "iterations", "restart_s",
+    "priority", "starts",
+)  # fmt: skip
 _OF_ROWS = ("klass", "width", "per_node", "time_s", "node_cost", "asked", "whole_s")
 
 
@@ -272,8 +278,10 @@ class Schedule:
     choice: Ints  # [J] a row, or POSTPONED
     nodes: Ints  # [slot_start[J]]
     reservation: Reservation | None = None  # what is kept for a job that waits
+    weighed: bool = False  # whether its moves were weighed against the energy and the time they cost
     may_have: Bools | None = None  # [C] configurations that were weighed; None: all
     capped: Bools | None = None  # [J] jobs that do not run because of the power cap; None: there is none, or none does
+    entitled: Floats | None = None  # [T] GPUs tenants are entitled to; None: nothing is guaranteed to them
 
     @classmethod
     def empty(cls, problem: PlacementProblem) -> Schedule:
@@ -284,9 +292,10 @@ class Schedule:
     def unchanged(cls, problem: PlacementProblem) -> Schedule:
         """Running jobs stay, the others wait."""
         schedule = cls(problem.stay.copy(), np.full(int(problem.slot_start[-1]), -1))
-        for job in np.flatnonzero(problem.stay >= 0):
-            held = problem.nodes_held(job)
-            schedule.nodes[problem.slot_start[job] : problem.slot_start[job] + len(held)] = held
+        running = np.flatnonzero(problem.stay >= 0)
+        widths = problem.width[problem.stay[running]]
+        offset = np.arange(len(problem.stay_nodes)) - np.repeat(np.cumsum(widths) - widths, widths)
+        schedule.nodes[np.repeat(problem.slot_start[running], widths) + offset] = problem.stay_nodes
         return schedule
 
     @classmethod

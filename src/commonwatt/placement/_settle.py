@@ -21,7 +21,8 @@ def settled(problem: PlacementProblem, schedule: Schedule, *, planned: bool = Fa
     fill
         Start waiting jobs that still fit.
     """
-    kept = without_idle_evictions(problem, without_idle_moves(problem, schedule, planned=planned))
+    moved = schedule if schedule.weighed else without_idle_moves(problem, schedule, planned=planned)
+    kept = without_idle_evictions(problem, moved)
     return filled(problem, kept) if fill else kept
 
 

@@ -6,7 +6,7 @@ from typing import get_args
 
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import one_of
-from commonwatt.model.scenario import Objective, RigidSolverName, SolverName
+from commonwatt.model.policies import Objective, PeerName, SolverName
 from commonwatt.model.units import WEEK_S
 from commonwatt.placement._backfill import Backfill
 from commonwatt.placement._completion import Completion
@@ -18,11 +18,12 @@ from commonwatt.placement._peers import LeastAttainedService, ShortestService
 from commonwatt.placement._priority_order import PriorityOrder
 from commonwatt.placement._problem import PlacementSolver
 from commonwatt.placement._random_greedy import RandomGreedy
+from commonwatt.placement._sia import Sia
 
-__all__ = ["RIGID", "SOLVERS", "make_solver"]
+__all__ = ["PEERS", "SOLVERS", "make_solver"]
 
 SOLVERS: tuple[str, ...] = get_args(SolverName)
-RIGID: tuple[str, ...] = get_args(RigidSolverName)
+PEERS: tuple[str, ...] = get_args(PeerName)
 PLAN_MOVES = 200  # of a local search over plans
 
 
@@ -32,6 +33,8 @@ def make_solver(
     size_weight: float = 0.0, max_age_s: float = WEEK_S, depth: int = 1000, thrifty: bool = False,
     work_conserving: bool = False, objective: Objective = "max-min",
     queues_gpu_s: tuple[float, ...] = (3600.0, 36_000.0), tail_power: float = 1.5, slowdown_price: float = 0.0,
+    qos_weight: float = 0.0,
+    fairness_power: float = -0.5,
 ) -> PlacementSolver:  # fmt: skip
     """Return the solver *name*; settings that are not its own are ignored.
 
@@ -47,7 +50,7 @@ def make_solver(
         Of plans: whether no job waits for a configuration of less energy.
     slowdown_price
         Of ``lookahead``: what it costs in a plan if a job takes once more its run time, currency.
-    size_weight, max_age_s, depth, thrifty
+    size_weight, qos_weight, max_age_s, depth, thrifty
         Of backfill.
     time_limit_s
         Of ``exact``, which reads the clock itself.
@@ -57,6 +60,8 @@ def make_solver(
         Of least attained service.
     tail_power
         Of plans of completion times.
+    fairness_power
+        Of Sia.
 
     Raises
     ------
@@ -81,7 +86,7 @@ def make_solver(
         case "fair-share":
             return Backfill(
                 fair_share_weight=fair_share_weight, size_weight=size_weight, max_age_s=max_age_s, depth=depth,
-                thrifty=thrifty,
+                thrifty=thrifty, qos_weight=qos_weight,
             )  # fmt: skip
         case "fifo" | "edf" | "priority" | "srtf":
             return PriorityOrder(name)
@@ -91,6 +96,8 @@ def make_solver(
             return Gavel("finish-time" if name == "themis" else objective)
         case "qssf":
             return ShortestService()
+        case "sia":
+            return Sia(fairness_power)
         case "completion":
             return Completion(tail_power)
-    raise InputError(one_of((*SOLVERS, *RIGID), name), field="solver", value=name)
+    raise InputError(one_of((*SOLVERS, *PEERS), name), field="solver", value=name)

@@ -7,7 +7,11 @@ Energy and tardiness leave it open which of two jobs in time waits, and plans by
   case, where the shortest remaining time goes first);
 - orders are by cost of delay over GPU time (W. E. Smith, Naval Research Logistics Quarterly 3, 1956); running jobs come
   first by a large factor, and lose GPUs only to a job that finds no others;
-- a move or a stop is charged ``MOVE_FACTOR`` times what restart and lost work cost, as plans are estimates;
+- a move or a stop is charged ``MOVE_FACTOR`` times what restart and lost work cost, as plans are estimates; what is
+  still worth it is carried out, so that jobs come together on few nodes, and grow where they are alone;
+- jobs go to nodes that are on for as long as they run, before those with the least room;
+- jobs pay rent for GPU time, at prices at which about as many GPUs of each class are wanted as there are, so that
+  those get a class that gain most by it (L. Walras, Elements of Pure Economics, 1874), or nothing: both are tried;
 - no job starts in a configuration that takes ``POOR`` times its least run time;
 - the jobs that do not start now are charged as on one large GPU with the capacity that comes free, in order (W.
   Eastman, S. Even and I. Isaacs, Management Science 11(2), 1964). List scheduling jumps when a job moves by a second;
@@ -18,6 +22,8 @@ candidate: with it, simulations took 2% more energy, twice the stops, and no les
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 from numba import njit
@@ -34,14 +40,16 @@ __all__ = ["LEAST_RUN_S", "flow_cost", "steady_start"]
 LEAST_RUN_S = 600.0  # run time from which a job weighs no more the shorter it is
 RUNNING_FIRST = 100.0  # how much more urgent a job must be to take the GPUs of a running one
 MOVE_FACTOR = 10.0
-POOR = 2.5
+POOR = 4.0
+CLEARING_ROUNDS, LEAST_ROUNDS, CLEARING_JOBS = 24, 6, 60_000  # fewer with more than 2,500 jobs: so many jobs looked at
+RENTS = (0.0, 1.0)  # multiples of the clearing prices
 SOON_S, SOON = 300.0, 0.1  # a job presses if its slack is less than this, and this part of its run time
 _EXACT = 1e-9
 
 
 def steady_start(
     problem: PlacementProblem, c: Candidate, slowdown_price: float, gpu_time: tuple[Floats, Floats],
-    search: tuple[float, tuple[float, ...], tuple[float, ...]],
+    search: tuple[float, tuple[float, ...]],
 ) -> PlacementSearch:  # fmt: skip
     """Return the start of the cheapest steady plan found, and what that plan costs.
 
@@ -54,18 +62,20 @@ def steady_start(
     gpu_time
         Least GPU time of each job on the best class, [J], and the value of a GPU of each class, [K].
     search
-        Base price of GPU time, multiples of it to try, and the ``k`` of orders by apparent tardiness cost.
+        Base price of GPU time, and the ``k`` of orders by apparent tardiness cost.
     """
     gpu_s, value = gpu_time
-    base_price, multiples, patience = search
+    base_price, patience = search
     delay_cost_s = slowdown_price / np.maximum(problem.fastest_s, LEAST_RUN_S)
     effort, room = _efforts(problem, c, value, delay_cost_s), Room.of(c, len(value), problem)
     orders = _orders(problem, gpu_s, delay_cost_s, patience)
-    prices = np.array(multiples) * base_price
+    rent = base_price * value + _clearing_prices(problem, c, effort)
+    effort["gpu_s"] *= (rent / value)[problem.klass[c.rows["origin"]]]
+    prices = np.array(RENTS)
     displace = NEVER_DISPLACE if problem.locked else DISPLACE_LAST
     cost = _try_plans(c, orders, prices, displace, effort, room, value)
     tried = 2 * len(orders) * len(prices)
-    return PlacementSearch(c.schedule(room.choice, room.given), float(cost), tried)
+    return PlacementSearch(replace(c.schedule(room.choice, room.given), weighed=True), float(cost), tried)
 
 
 def _efforts(problem: PlacementProblem, c: Candidate, value: Floats, delay_cost_s: Floats) -> Records:
@@ -85,6 +95,50 @@ def _efforts(problem: PlacementProblem, c: Candidate, value: Floats, delay_cost_
     power = np.where(runs, (out["busy_cost"] + out["share_cost"])[stay], 0.0) / np.maximum(left_s, _EXACT)
     out["busy_cost"] += np.where(stays, 0.0, (MOVE_FACTOR * lost_s * (power + delay_cost_s))[job])
     return out
+
+
+def _clearing_prices(problem: PlacementProblem, c: Candidate, effort: Records) -> Floats:
+    """Return the price of a GPU second of each class at which about as many GPUs are wanted as there are, [K].
+
+    Every job wants the configuration with the least of energy, delay, tardiness and rent. Prices rise where more GPUs
+    are wanted than there are, and fall to 0 where some are left over (tatonnement, with steps that become shorter).
+    """
+    room: Floats = np.bincount(problem.node_class, problem.node_gpus, len(problem.class_gpus)).astype(np.float64)
+    spent, gpus = effort["busy_cost"] + effort["share_cost"], c.rows["width"] * c.rows["per_node"]
+    step = float(spent.sum()) / max(float((gpus * c.rows["time_s"]).sum()), _EXACT)
+    rounds = max(LEAST_ROUNDS, min(CLEARING_ROUNDS, CLEARING_JOBS // len(c.jobs)))
+    return _tatonnement(c, effort, room, step, rounds)
+
+
+@njit(cache=True, nogil=True)
+def _tatonnement(c: Candidate, effort: Records, room: Floats, step: float, rounds: int) -> Floats:
+    jobs, rows, _, _, _, _, _, _ = c
+    cost = np.empty(len(rows))
+    for job in jobs:
+        for r in range(job.first, job.last):
+            cost[r] = effort[r].busy_cost + effort[r].share_cost + delay_cost(effort[r], rows[r].time_s)
+            cost[r] += tardiness(job, rows[r].time_s, rows[r].time_s)
+    price, mean = np.zeros(len(room)), np.zeros(len(room))
+    for i in range(rounds):
+        wanted = np.zeros(len(room))
+        for job in jobs:
+            best, best_cost, best_gpus = -1, np.inf, 0
+            for r in range(job.first, job.last):
+                k, gpus = rows[r].klass, rows[r].width * rows[r].per_node
+                if effort[r].poor or gpus > room[k]:
+                    continue
+                total = cost[r] + price[k] * gpus * rows[r].time_s
+                if total < best_cost:
+                    best, best_cost, best_gpus = k, total, gpus
+            if best >= 0:
+                wanted[best] += best_gpus
+        for k in range(len(room)):
+            if room[k] > 0.0:
+                surplus = (wanted[k] - room[k]) / room[k]
+                price[k] = max(0.0, price[k] + step * 2.0 / (2.0 + i) * min(1.0, surplus))
+            if i >= rounds // 2:
+                mean[k] += price[k] / (rounds - rounds // 2)
+    return mean
 
 
 def _poor(problem: PlacementProblem, c: Candidate, job: Ints) -> Bools:
@@ -119,7 +173,7 @@ def _try_plans(
     for o in range(len(orders)):
         for p in range(len(prices)):
             for fill in (False, True):
-                plan = Plan(orders[o], prices[p], displace, never, fill)
+                plan = Plan(orders[o], prices[p], displace, never, fill, align=True)
                 cost = start_now(c, plan, effort, room)
                 cost += flow_cost(c, plan, effort, value)
                 if cost < best:
@@ -174,7 +228,7 @@ def flow_cost(c: Candidate, plan: Plan, effort: Records, value: Floats) -> float
     its run time after as many GPUs are free as it needs.
     """
     jobs, rows, _, _, _, _, _, _ = c
-    order, price, _, _, _ = plan
+    order, price, _, _, _, _ = plan
     at_s, free, had_s = _release(c, value)
     total, ahead = 0.0, 0.0
     for j in order:
@@ -194,10 +248,10 @@ def flow_cost(c: Candidate, plan: Plan, effort: Records, value: Floats) -> float
                 i += 1
             ends_s = at_s[i] + max(0.0, served - had_s[i]) / free[i] + 0.5 * row.time_s
             ends_s = max(ends_s, at_s[ready] + row.time_s)
-            score = effort[r].busy_cost + effort[r].share_cost + price * gpus * row.time_s
+            score = effort[r].busy_cost + effort[r].share_cost + price * effort[r].gpu_s
             score += tardiness(job, ends_s, row.time_s) + delay_cost(effort[r], ends_s)
             if score < best_score:
                 best, best_score, best_work = r, score, gpus * row.time_s
-        total += best_score - price * best_work if best >= 0 else job.postponed
+        total += best_score - price * effort[best].gpu_s if best >= 0 else job.postponed
         ahead += best_work
     return total

@@ -10,13 +10,13 @@ from typing import Protocol
 
 import numpy as np
 
-from commonwatt.capacity import CapacityPlanner, calibration_steps, check_spec, make_outlook
+from commonwatt.capacity import CapacityPlanner, calibration_steps, check_spec, make_calibrator, make_outlook
 from commonwatt.control.capacity import Capacity
 from commonwatt.data.forecast_model import read_model
 from commonwatt.forecasting import PREDICTORS, make_predictor
 from commonwatt.model.arrays import Floats
 from commonwatt.model.capacity import CapacitySpec
-from commonwatt.model.demand import HORIZON, LOOK_BACK, DemandSeries, FittedPredictor, Predictor
+from commonwatt.model.demand import LOOK_BACK, Arrivals, DemandSeries, FittedPredictor, Predictor
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import one_of
 from commonwatt.model.nodes import Cluster
@@ -91,15 +91,27 @@ class Past:
         Folder that paths of model files are relative to.
     models
         SHA-256 of each model file's content, by its path in the plan.
+    arrivals
+        The jobs that came, by the keys of *demands*; where they are unknown, each rise of demand counts as one job.
     """
 
     demands: Mapping[tuple[float, float], DemandSeries] = field(default_factory=dict)
     folder: Path = Path()
     models: Mapping[str, str] = field(default_factory=dict)
+    arrivals: Mapping[tuple[float, float], Arrivals] = field(default_factory=dict)
 
     def demand(self, spec: CapacitySpec) -> DemandSeries | None:
         """Return the demand a plan is fitted to; ``None`` if there is none."""
         return self.demands.get((spec.step_s, spec.history_days))
+
+    def jobs(self, spec: CapacitySpec) -> Arrivals | None:
+        """Return the jobs that came in that demand; ``None`` without one."""
+        demand, key = self.demand(spec), (spec.step_s, spec.history_days)
+        if demand is None or key in self.arrivals:
+            return self.arrivals.get(key)
+        values = demand.filled()
+        risen = 1 + np.flatnonzero(np.diff(values) > 0)
+        return Arrivals(risen, values[risen] - values[risen - 1], values[risen])
 
 
 class FitCache:
@@ -116,8 +128,8 @@ class FitCache:
     def __init__(self, longest_s: float = DAY_S) -> None:
         self._longest_s = longest_s
         self.due_s = -math.inf
-        # Name, step, end of what it learned from, and the predictor
-        self._fitted: tuple[str, float, float, FittedPredictor] | None = None
+        # Name, horizon, step, end of what it learned from, and the predictor
+        self._fitted: tuple[str, int, float, float, FittedPredictor] | None = None
 
     def forget(self) -> None:
         """Refit next time."""
@@ -126,15 +138,15 @@ class FitCache:
     def of(self, spec: CapacitySpec, past: DemandSeries, seed: int) -> Predictor:
         """Return the predictor of *spec* after *past*, fitted to that or to a series that ended a little earlier."""
         if self._fitted is not None:
-            name, step_s, until_s, fitted = self._fitted
-            same = (name, step_s) == (spec.forecaster, past.step_s)
+            name, horizon, step_s, until_s, fitted = self._fitted
+            same = (name, horizon, step_s) == (spec.forecaster, spec.horizon, past.step_s)
             if same and 0 <= past.end_s - until_s < self._longest_s:
                 fitted.see(past)
                 return fitted
-        predictor = make_predictor(spec.forecaster)
+        predictor = make_predictor(spec.forecaster, horizon=spec.horizon)
         predictor.fit(past, np.random.default_rng([seed, 4]))
         if isinstance(predictor, FittedPredictor):
-            self._fitted = spec.forecaster, past.step_s, past.end_s, predictor
+            self._fitted = spec.forecaster, spec.horizon, past.step_s, past.end_s, predictor
         return predictor
 
 
@@ -145,7 +157,7 @@ def check_capacity(spec: CapacitySpec, cluster: Cluster, past: Past) -> None:
     """
     check_spec(spec, cluster)
     check_forecaster(spec, past.folder)
-    least, demand = 2 * (LOOK_BACK + HORIZON), past.demand(spec)
+    least, demand = 2 * (LOOK_BACK + spec.horizon), past.demand(spec)
     if spec.forecasts and spec.forecaster in PREDICTORS and (demand is None or len(demand) < least):
         have = 0 if demand is None else len(demand)
         expected = (
@@ -166,10 +178,14 @@ def check_forecaster(spec: CapacitySpec, folder: Path) -> None:
     """
     if not spec.forecasts:
         return
+    try:
+        make_calibrator(spec.target, step_s=spec.step_s, whole_gpus=None, steps=spec.horizon)
+    except InputError as error:
+        raise InputError(error.expected, field=f"capacity.{error.field}", value=error.value) from None
     if spec.forecaster in PREDICTORS:
         make_predictor(spec.forecaster)
     elif is_model(folder, spec.forecaster):
-        _read(folder / spec.forecaster, spec.step_s)
+        _read(folder / spec.forecaster, spec)
     else:
         expected = f"a fitted model's file, or {one_of(PREDICTORS, spec.forecaster)}"
         raise InputError(expected, field="capacity.forecaster", value=spec.forecaster)
@@ -206,8 +222,9 @@ def make_capacity(
     if spec.forecasts:
         predictor, observed = _fitted(spec, past, seed, fits or FitCache())
     outlook = make_outlook(
-        spec, cluster.total_gpus, foreseen=foreseen, predictor=predictor, past=demand, observed=observed
-    )
+        spec, cluster.total_gpus, foreseen=foreseen, predictor=predictor, past=demand, observed=observed,
+        arrivals=past.jobs(spec),
+    )  # fmt: skip
     return Capacity(CapacityPlanner(cluster, outlook, spec))
 
 
@@ -219,7 +236,7 @@ def _fitted(spec: CapacitySpec, past: Past, seed: int, fits: FitCache) -> tuple[
     demand = past.demand(spec)
     observed = 0 if demand is None else len(demand) - calibration_steps(spec, len(demand))
     if spec.forecaster not in PREDICTORS:
-        saved = _read(past.folder / spec.forecaster, spec.step_s)
+        saved = _read(past.folder / spec.forecaster, spec)
         if demand is not None and observed:
             saved.see(demand.between(0, observed))
         return saved, observed
@@ -228,10 +245,14 @@ def _fitted(spec: CapacitySpec, past: Past, seed: int, fits: FitCache) -> tuple[
     return fits.of(spec, demand.between(0, observed), seed), observed
 
 
-def _read(path: Path, step_s: float) -> FittedPredictor:
-    """Read a fitted model; raises ``InputError`` for one of another step."""
+def _read(path: Path, spec: CapacitySpec) -> FittedPredictor:
+    """Read a fitted model; raises ``InputError`` for one of another step or horizon."""
+    step_s = spec.step_s
     predictor, _ = read_model(path)
     if not np.isclose(predictor.step_s, step_s):
         expected = f"a model of the step of capacity.step_s, {step_s:g} s"
         raise InputError(expected, file=path, field="step_s", value=predictor.step_s)
+    if predictor.horizon < spec.horizon:
+        expected = f"a model that forecasts capacity.horizon, {spec.horizon} steps"
+        raise InputError(expected, file=path, field="horizon", value=predictor.horizon)
     return predictor

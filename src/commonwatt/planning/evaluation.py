@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 
 import numpy as np
 
 from commonwatt import __version__
-from commonwatt.capacity import Calibrator
-from commonwatt.capacity.scores import energy_saving, gpus_served, jobs_served, shift_for, slots_served
+from commonwatt.capacity import make_calibrator
+from commonwatt.capacity.scores import energy_saving, gpus_served, slots_served
 from commonwatt.forecasting import Rolled, Threshold, make_predictor, roll
 from commonwatt.forecasting.scores import mean_known, whole_gpus
-from commonwatt.model.arrays import Bools, Floats
+from commonwatt.model.arrays import Bools, Floats, Ints
+from commonwatt.model.capacity import Target, target_label, target_number, target_of
 from commonwatt.model.demand import LEVELS, Predictor
 from commonwatt.model.errors import InputError
 from commonwatt.model.forecast_results import (
@@ -21,39 +22,44 @@ from commonwatt.model.forecast_results import (
     ForecastGpuHours,
     ForecastPromise,
     ForecastQuantileScores,
+    ForecastStepScores,
 )
-from commonwatt.model.units import DAY_S, HOUR_S
-from commonwatt.planning.predictors import SavedPredictor, TimedPredictor, median_ms
+from commonwatt.planning.predictors import SavedPredictor, TimedPredictor, calibrated_from, median_ms
 from commonwatt.planning.series import LoadedSeries
+from commonwatt.planning.waiting import Hindsight, Price, check_target, share_at
 
 __all__ = ["evaluate_series"]
 
-_WARM_UP_DAYS = 7.0  # of the part before the test, on which the calibration runs first
 _PLAIN = "last-value"
 
 
 def evaluate_series(
-    loaded: LoadedSeries, predictor: Predictor, test_from: int, *, target: float = 0.98,
-    total_gpus: int | None = None, gpu_w: float | None = None, margin: float | None = None,
-    refit_every: int | None = None, seed: int = 0, progress: Callable[[float], None] = lambda _: None,
-    clock: Callable[[], float] = perf_counter,
+    loaded: LoadedSeries, predictor: Predictor, test_from: int, *, target: Target = 0.98,
+    total_gpus: int | None = None, price: Price | None = None, margin: float | None = None,
+    refit_every: int | None = None, steps: Sequence[int] = (), seed: int = 0,
+    progress: Callable[[float], None] = lambda _: None, clock: Callable[[], float] = perf_counter,
 ) -> ForecastEvaluateResult:  # fmt: skip
-    """Fit *predictor* before index *test_from* of a series, forecast every later value, and score that.
+    """Fit *predictor* on a series, forecast every value from index *test_from* on, and score that.
+
+    As for a plan, the predictor learns from the values more than a week before *test_from*, the calibration from that
+    week.
 
     Parameters
     ----------
     predictor
         As ``load_predictor`` returns it; one from a model file is not fitted.
     target
-        Share of instants with enough GPUs on that is promised, above 0, at most 1.
+        What is promised: a share of instants with enough GPUs on, above 0, at most 1, or a promise about waiting.
     total_gpus
         All GPUs; ``None`` for no limit.
-    gpu_w
-        Power of a GPU that is on, W, for energies.
+    price
+        What a GPU that is on costs; unknown if ``None``.
     margin
         The threshold method: this part of the median is added to it, at every level.
     refit_every
         Steps after which the predictor is refitted; never if ``None``.
+    steps
+        Steps ahead that are scored too, at most the horizon.
     progress
         Called with the part of the first fit that is done, within 0 and 1.
     clock
@@ -62,7 +68,8 @@ def evaluate_series(
     Raises
     ------
     InputError
-        For a test part that leaves too little to fit on, a model file trained on the test part, and one to be refitted.
+        For a promise about jobs of a series without jobs, a test part that leaves too little to fit on, a model file
+        trained on the test part, and one to be refitted.
     """
     fitted = isinstance(predictor, SavedPredictor)
     if fitted and refit_every is not None:
@@ -71,14 +78,17 @@ def evaluate_series(
     if margin is not None:
         predictor = Threshold(predictor, margin)
     series, actual = loaded.file.series, loaded.file.series.gpus[test_from:]
-    calibrator = Calibrator(target, whole_gpus=total_gpus, steps=predictor.horizon)
-    room = test_from - predictor.look_back - predictor.horizon
-    warm_up = max(0, min(round(_WARM_UP_DAYS * DAY_S / series.step_s), room))
+    check_target(target, loaded.arrivals)
+    if wrong := [step for step in steps if not 1 <= step <= predictor.horizon]:
+        raise InputError(f"steps from 1 to the horizon, {predictor.horizon}", field="score_steps", value=wrong[0])
+    calibrator = make_calibrator(target, step_s=series.step_s, whole_gpus=total_gpus, steps=predictor.horizon)
+    first = calibrated_from(series, predictor, test_from, fitted=fitted)
     timed = TimedPredictor(predictor, progress, clock)
-    rolled = roll(timed, series, test_from - warm_up, np.random.default_rng(seed), refit_every, test_from)
-    kept = calibrator.follow(series.gpus, rolled.origins, rolled.levels, rolled.gpus)
+    rolled = roll(timed, series, first, np.random.default_rng(seed), refit_every, test_from if fitted else first)
+    kept = calibrator.follow(series.gpus, rolled.origins, rolled.levels, rolled.gpus, loaded.arrivals)
     on, promised = kept.gpus[-len(actual) :, -1].astype(float), kept.promised[-len(actual) :]
-    tested = rolled.last(len(actual))
+    tested, m = rolled.last(len(actual)), predictor.horizon
+    outcome = Hindsight.of(series.gpus, test_from, loaded.arrivals, series.step_s, m, price or Price())
     rows, crps = tested.scores(LEVELS)
     predict_ms, update_ms = median_ms(timed, actual)
     return ForecastEvaluateResult(
@@ -101,8 +111,9 @@ def evaluate_series(
             for row in rows
         ),
         crps=_or_none(crps),
-        promise=_promise(loaded, tested, on, promised, target, total_gpus),
-        equal_performance=_equal(loaded, tested, predictor, test_from, target, gpu_w),
+        steps=_steps(loaded, tested, kept.gpus[-len(actual) :], steps, target, test_from, predictor),
+        promise=_promise(outcome, tested, on, promised, target, total_gpus),
+        equal_performance=_equal(loaded, tested, predictor, test_from, target, outcome),
         energy_saving_pct=None if total_gpus is None else _or_none(100 * energy_saving(on, total_gpus)),
         fit_s=0.0 if fitted else timed.fits_s[0],
         predict_ms=predict_ms,
@@ -110,19 +121,54 @@ def evaluate_series(
     )  # fmt: skip
 
 
+def _steps(
+    loaded: LoadedSeries, tested: Rolled, kept: Ints, steps: Sequence[int], target: Target, test_from: int,
+    predictor: Predictor,
+) -> tuple[ForecastStepScores, ...]:  # fmt: skip
+    """Score each of *steps*: what was kept on h steps ahead, at the instants h steps after each origin."""
+    series, m = loaded.file.series, predictor.horizon
+    plain = tested
+    if predictor.name != _PLAIN:
+        plain = roll(make_predictor(_PLAIN, 1, m), series, test_from, np.random.default_rng(0)).last(len(kept))
+    rows = []
+    for step in sorted({*steps, m}):
+        first = test_from - m + step  # the first value that was forecast so many steps ahead
+        past = Hindsight.of(series.gpus[: first + len(kept)], first, loaded.arrivals, series.step_s, step, Price())
+        scores, crps = tested.scores(LEVELS, step - 1)
+        on = kept[:, step - 1].astype(float)
+        rows.append(
+            ForecastStepScores(
+                step=step,
+                ahead_s=step * series.step_s,
+                crps=_or_none(crps),
+                pinball=_or_none(float(np.mean([row.pinball for row in scores]))),
+                pinball_of_last_value=_or_none(
+                    float(np.mean([row.pinball for row in plain.scores(LEVELS, step - 1)[0]]))
+                ),
+                achieved=past.achieved(target, on),
+                mean_gpus_on=_or_none(mean_known(on)),
+            )
+        )
+    return tuple(rows)
+
+
 def _promise(
-    loaded: LoadedSeries, tested: Rolled, on: Floats, promised: Bools, target: float, total_gpus: int | None
+    outcome: Hindsight, tested: Rolled, on: Floats, promised: Bools, target: Target, total_gpus: int | None
 ) -> ForecastPromise:
-    actual, served = tested.actual[:, -1], None
-    if loaded.starts is not None and loaded.sizes is not None:
-        test_from = len(loaded.file.series) - len(actual)
-        served = _or_none(jobs_served(on, actual, loaded.starts - test_from, loaded.sizes))
+    actual, raw = tested.actual[:, -1], whole_gpus(tested.at(share_at(target)))
+    waiting, kept = outcome.waiting(on), on[~np.isnan(actual)].sum()
+    fixed = np.maximum(raw + outcome.shift(target, raw), 0.0)[~np.isnan(actual)].sum()
     return ForecastPromise(
-        target=target,
-        achieved=_or_none(slots_served(on, actual)),
-        achieved_raw=_or_none(slots_served(whole_gpus(tested.at(target)), actual)),
+        of=target_of(target),
+        target=target_number(target),
+        label=target_label(target),
+        achieved=outcome.achieved(target, on),
+        achieved_raw=outcome.achieved(target, raw),
+        instants_served=_or_none(slots_served(on, actual)),
         gpus_served=_or_none(gpus_served(on, actual)),
-        jobs_served=served,
+        jobs_served=None if waiting is None else waiting.jobs_served,
+        hindsight_ratio=_or_none(float(kept / fixed)) if fixed > 0 else None,
+        waiting=waiting,
         mean_gpus_on=_or_none(mean_known(on)),
         fallback=int((~promised & ~np.isnan(actual)).sum()),
         beyond_total=None if total_gpus is None else int((actual > total_gpus).sum()),
@@ -131,20 +177,19 @@ def _promise(
 
 
 def _equal(
-    loaded: LoadedSeries, tested: Rolled, predictor: Predictor, test_from: int, target: float, gpu_w: float | None
+    loaded: LoadedSeries, tested: Rolled, predictor: Predictor, test_from: int, target: Target, outcome: Hindsight
 ) -> tuple[ForecastGpuHours, ...]:
     series, actual = loaded.file.series, tested.actual[:, -1]
-    known, hours = ~np.isnan(actual), series.step_s / HOUR_S
 
     def way(name: str, on: Floats, shift: float) -> ForecastGpuHours:
-        shifted = np.maximum(on + shift, 0.0)[known]
-        total = float(shifted.sum()) * hours if len(shifted) else None
+        shifted = np.maximum(on + shift, 0.0)
+        known, worth = bool((~np.isnan(actual)).any()), outcome.worth(name, shifted)
         return ForecastGpuHours(
             name=name,
-            performance=_or_none(slots_served(shifted, actual[known])),
+            performance=outcome.achieved(target, shifted),
             shift_gpus=_or_none(shift),
-            gpu_hours=total,
-            energy_kwh=None if gpu_w is None or total is None else total * gpu_w / 1000,
+            gpu_hours=worth.gpu_hours if known else None,
+            energy_kwh=worth.energy_kwh if known else None,
         )
 
     compared = {predictor.name: tested}
@@ -153,8 +198,8 @@ def _equal(
         compared[_PLAIN] = roll(plain, series, test_from, np.random.default_rng(0))
     ways = []
     for name, rolled in compared.items():
-        on = whole_gpus(rolled.at(target))
-        ways.append(way(name, on, shift_for(target, on, actual)))
+        on = whole_gpus(rolled.at(share_at(target)))
+        ways.append(way(name, on, outcome.shift(target, on)))
     return (*ways, way("perfect-foresight", whole_gpus(actual), 0.0))
 
 

@@ -28,10 +28,12 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.forecast_file import TREES
 from commonwatt.model.forecast_results import ForecastFitResult, ForecastPredictResult, ForecastStep
 from commonwatt.model.names import one_of
+from commonwatt.model.units import DAY_S
 
 __all__ = [
     "SavedPredictor",
     "TimedPredictor",
+    "calibrated_from",
     "fit_series",
     "load_predictor",
     "make_savable",
@@ -40,6 +42,25 @@ __all__ = [
 ]
 
 _REPEATS = 21
+_CALIBRATION_DAYS = 7.0  # before what is replayed or scored; the knob and the calibration learn from it
+
+
+def calibrated_from(series: DemandSeries, predictor: Predictor, begin: int, *, fitted: bool) -> int:
+    """Return the index before which *predictor* is fitted: a week before *begin*, later if little lies before that.
+
+    Raises
+    ------
+    InputError
+        If too little lies before *begin*.
+    """
+    least = predictor.look_back + predictor.horizon
+    first = max(
+        begin - round(_CALIBRATION_DAYS * DAY_S / series.step_s), least if fitted else (least + begin) // 2,
+        series.first_known + predictor.horizon,
+    )  # fmt: skip
+    if not least <= first < begin:
+        raise InputError(f"more than {least} values before it", field="test_from", value=begin)
+    return first
 
 
 class SavedPredictor(WrappedPredictor):

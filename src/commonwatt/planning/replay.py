@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from commonwatt import __version__
-from commonwatt.capacity import Calibrator, KnobHistory, KnobPoint, beyond_total, learn_knob
+from commonwatt.capacity import KnobHistory, KnobPoint, beyond_total, learn_knob, make_calibrator
 from commonwatt.capacity.scores import gpus_served, slots_served
 from commonwatt.data.series_files import SeriesFile
 from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.capacity import Target, target_label, target_number, target_of
 from commonwatt.model.demand import LEVELS, DemandSeries, Predictor, quantile_at
 from commonwatt.model.errors import InputError
-from commonwatt.model.forecast_results import ForecastKnobPoint, ForecastPlanResult, ForecastPlanStep, ForecastReplay
-from commonwatt.model.units import DAY_S
-from commonwatt.planning.predictors import SavedPredictor
+from commonwatt.model.forecast_results import (
+    ForecastKnobPoint,
+    ForecastPlanPromise,
+    ForecastPlanResult,
+    ForecastPlanStep,
+    ForecastReplay,
+    ForecastWorth,
+)
+from commonwatt.planning.predictors import SavedPredictor, calibrated_from
+from commonwatt.planning.series import LoadedSeries
+from commonwatt.planning.waiting import Hindsight, Price, check_target, share_at
 
 __all__ = ["ReplayedPlan", "plan_series"]
-
-_HISTORY_DAYS = 7.0  # before the replay; the knob and the calibration learn from it
 
 
 @dataclass(frozen=True)
@@ -52,8 +60,8 @@ class ReplayedPlan:
 
 
 def plan_series(
-    file: SeriesFile, predictor: Predictor, test_from: int | None = None, *, target: float = 0.98,
-    total_gpus: int | None = None, node_gpus: int | None = None, seed: int = 0,
+    loaded: LoadedSeries, predictor: Predictor, test_from: int | None = None, *, target: Target = 0.98,
+    total_gpus: int | None = None, node_gpus: int | None = None, price: Price | None = None, seed: int = 0,
 ) -> ReplayedPlan:  # fmt: skip
     """Plan how many GPUs stay on after the end of a series, and replay the plan from index *test_from* on.
 
@@ -67,28 +75,33 @@ def plan_series(
     test_from
         Index of the first value replayed; the last seventh if ``None``.
     target
-        Share of instants with enough GPUs on that is promised, above 0, at most 1.
+        What is promised: a share of instants with enough GPUs on, above 0, at most 1, or a promise about waiting.
     total_gpus
         All GPUs; ``None`` for no limit.
     node_gpus
         GPUs of a node, to plan whole nodes.
+    price
+        What a GPU that is on costs; unknown if ``None``.
 
     Raises
     ------
     InputError
-        For a series that leaves too little to learn from before *test_from*, and a model file trained on later values.
+        For a promise about jobs of a series without jobs, a series that leaves too little to learn from before
+        *test_from*, and a model file trained on later values.
     """
-    fitted, series, m = isinstance(predictor, SavedPredictor), file.series, predictor.horizon
+    file, fitted, m = loaded.file, isinstance(predictor, SavedPredictor), predictor.horizon
+    series = file.series
+    check_target(target, loaded.arrivals)
     begin = len(series) * 6 // 7 if test_from is None else test_from
     first = _fit(series, predictor, begin, seed, fitted=fitted)
     origins = np.arange(first - m, len(series), dtype=np.int64)
     quantiles = predictor.predict_many(series, origins)
-    calibrator = Calibrator(target, whole_gpus=total_gpus, steps=m)
-    kept = calibrator.follow(series.gpus, origins, LEVELS, quantiles)
+    calibrator = make_calibrator(target, step_s=series.step_s, whole_gpus=total_gpus, steps=m)
+    kept = calibrator.follow(series.gpus, origins, LEVELS, quantiles, loaded.arrivals)
     last = quantiles[:-m, -1]  # of the values from index first on
     whole = _most(series.gpus[:begin]) if total_gpus is None else total_gpus
     knob = learn_knob(KnobHistory(LEVELS, last[: begin - first], series.gpus[first:begin], whole))
-    chosen = knob.choose(target)
+    chosen = knob.choose(share_at(target))
     replayed = slice(begin - first, -m)
     actual, now, on = series.gpus[begin:], last[begin - first :], kept.gpus[replayed, -1]
     most = math.inf if total_gpus is None else total_gpus
@@ -96,11 +109,13 @@ def plan_series(
     ways = {
         "calibrated": on.astype(float),
         "knob": chosen.keep_on(LEVELS, now, everything if chosen.level >= 1 else most),
-        "last-value": np.minimum(np.ceil(series.filled()[begin - m : -m]), most),
+        "last-value": np.minimum(last_value := np.ceil(series.filled()[begin - m : -m]), most),
         "perfect-foresight": np.minimum(np.ceil(actual), most),
     }
     known, state = ~np.isnan(actual), calibrator.state
-    beyond = None if total_gpus is None else beyond_total(actual[known], target, total_gpus)
+    beyond = None if total_gpus is None else beyond_total(actual[known], share_at(target), total_gpus)
+    outcome = Hindsight.of(series.gpus, begin, loaded.arrivals, series.step_s, m, price or Price())
+    median = np.ceil(quantile_at(LEVELS, now, 0.5))
     result = ForecastPlanResult(
         version=__version__,
         seed=seed,
@@ -109,7 +124,7 @@ def plan_series(
         n=predictor.look_back,
         m=m,
         step_s=series.step_s,
-        target=target,
+        target=target_number(target),
         total_gpus=max(1, calibrator.everything_gpus),
         total_gpus_given=total_gpus is not None,
         fitted_before=None if fitted else file.moment(first),
@@ -120,10 +135,18 @@ def plan_series(
         beyond_total=None if total_gpus is None else int((actual[known] > total_gpus).sum()),
         knob=tuple(_point(point) for point in knob.points),
         chosen=_point(chosen),
-        replay=tuple(_replay(name, gpus, actual, everything) for name, gpus in ways.items()),
+        replay=tuple(_replay(name, gpus, outcome, everything) for name, gpus in ways.items()),
         promise_kept=state.kept and beyond is None,
-        promise=beyond or state.sentence,
-        plan=_steps(file, quantiles[-1], kept.gpus[-1], target, node_gpus),
+        promise=ForecastPlanPromise(
+            of=target_of(target),
+            target=target_number(target),
+            label=target_label(target),
+            achieved=outcome.achieved(target, on.astype(float)),
+            kept=state.kept and beyond is None,
+            sentence=beyond or state.sentence,
+        ),
+        worth=_worth(outcome, ways, everything, last_value, median),
+        plan=_steps(file, quantiles[-1], kept.gpus[-1], share_at(target), node_gpus),
     )
     return ReplayedPlan(result, begin, actual, now, on, quantiles[-1])
 
@@ -139,12 +162,7 @@ def _fit(series: DemandSeries, predictor: Predictor, begin: int, seed: int, *, f
     rng, tried = np.random.default_rng(seed), False
     while True:
         least = predictor.look_back + predictor.horizon
-        first = max(
-            begin - round(_HISTORY_DAYS * DAY_S / series.step_s), least if fitted else (least + begin) // 2,
-            series.first_known + predictor.horizon,
-        )  # fmt: skip
-        if not least <= first < begin:
-            raise InputError(f"more than {least} values before it", field="test_from", value=begin)
+        first = calibrated_from(series, predictor, begin, fitted=fitted)
         try:
             predictor.fit(series.between(0, begin if fitted else first), rng)
         except InputError:
@@ -170,7 +188,23 @@ def _point(point: KnobPoint) -> ForecastKnobPoint:
     )
 
 
-def _replay(name: str, on: Floats, actual: Floats, everything: Floats) -> ForecastReplay:
+def _worth(
+    outcome: Hindsight, ways: Mapping[str, Floats], everything: Floats, last_value: Floats, median: Floats
+) -> tuple[ForecastWorth, ...]:
+    """Score always on, the simple rules at equal waiting, the plan and foresight."""
+    ours = ways["calibrated"]
+    equal = outcome.like(ours)
+    compared = {"always-on": everything}
+    for name, on in (("last-value", last_value), ("threshold", median)):
+        margin = outcome.shift(equal, on) if name == "last-value" else outcome.factor(equal, on)
+        raised = on + margin if name == "last-value" else np.ceil(on * (1.0 + margin) - 1e-9)
+        compared[f"{name}, equal waiting"] = np.clip(raised, 0.0, everything)
+    compared |= {"ours": ours, "perfect-foresight": ways["perfect-foresight"]}
+    return tuple(outcome.worth(name, on) for name, on in compared.items())
+
+
+def _replay(name: str, on: Floats, outcome: Hindsight, everything: Floats) -> ForecastReplay:
+    waiting, actual = outcome.waiting(on), outcome.actual
     known = ~np.isnan(actual)
     if not known.any():
         raise InputError("a known value to replay", field="test_from", value="none")
@@ -182,6 +216,7 @@ def _replay(name: str, on: Floats, actual: Floats, everything: Floats) -> Foreca
         gpus_served=1.0 if math.isnan(served) else served,
         mean_gpus_on=float(on.mean()),
         energy_saving_pct=100 * (1.0 - float(on.mean()) / float(everything[known].mean())),
+        waiting=waiting,
     )
 
 

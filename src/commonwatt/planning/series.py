@@ -16,8 +16,7 @@ from commonwatt.data.guess import guess_format
 from commonwatt.data.log import JobLog, time_of
 from commonwatt.data.readers import READERS, read_log
 from commonwatt.data.series_files import LONGEST_GAP_S, SeriesFile, read_series, write_series
-from commonwatt.model.arrays import Ints
-from commonwatt.model.demand import DemandSeries
+from commonwatt.model.demand import Arrivals, DemandSeries
 from commonwatt.model.errors import InputError
 from commonwatt.model.forecast_results import ForecastDemandResult
 from commonwatt.model.names import one_of
@@ -31,13 +30,12 @@ class LoadedSeries:
 
     Parameters
     ----------
-    starts, sizes
-        Index of the first value that counts each job, and its GPUs. Shape [J].
+    arrivals
+        When each job is first counted; ``None`` without a job log.
     """
 
     file: SeriesFile
-    starts: Ints | None = None
-    sizes: Ints | None = None
+    arrivals: Arrivals | None = None
 
 
 def load_series(
@@ -62,10 +60,11 @@ def load_series(
     if log is None:
         return LoadedSeries(read_series(path, column, time_column, where, longest_gap_s))
     counted = demand_of(log)
-    both = {"gpus": counted.running, "wanted_gpus": counted.wanted}
+    both = {"gpus": (counted.running, counted.started), "wanted_gpus": (counted.wanted, counted.submitted)}
     if column not in both:
         raise InputError("gpus or wanted_gpus, as this is a job log", field="column", value=column)
-    return LoadedSeries(SeriesFile(both[column], counted.dated, 0), counted.starts, counted.sizes)
+    series, arrivals = both[column]
+    return LoadedSeries(SeriesFile(series, counted.dated, 0), arrivals)
 
 
 def _job_log(path: Path, where: Mapping[str, str] | None) -> JobLog | None:

@@ -136,7 +136,7 @@ def _events(records: Sequence[Record]) -> pl.DataFrame:
                     "policy": [record.policy] * len(record.events.kind),
                     "time_s": record.events.time_s,
                     "kind": record.events.kind,
-                    "job": [record.jobs.name[j] for j in record.events.job],
+                    "job": [record.jobs.name[j] if j >= 0 else "" for j in record.events.job],
                     "nodes": record.events.nodes,
                     "gpus": record.events.gpus,
                     "reason": record.events.reason,

@@ -92,7 +92,8 @@ def save_plan(replayed: ReplayedPlan, file: SeriesFile, path: Path) -> None:
     with saved(path, (11.0, 7.6)) as figure:
         (fan, knob), (use, bars) = figure.subplots(2, 2, width_ratios=(2.2, 1.0))
         steps_ahead = f"{plural(result.m, 'step')} of {result.step_s:g} s ahead"
-        figure.suptitle(f"{result.model}: {100 * result.target:g}% promised, {steps_ahead}")
+        promised = f"{100 * result.target:g}%" if result.promise.of == "instants" else result.promise.label
+        figure.suptitle(f"{result.model}: {promised} promised, {steps_ahead}")
         steps = len(actual) + len(ahead)
         at, label = _times(begin_s, result.step_s, steps)
         _fan(fan, at, actual, quantiles, on, ahead, result)
@@ -155,7 +156,8 @@ def _knob(axes: Axes, result: ForecastPlanResult) -> None:
     chosen, now = result.chosen, result.replay[0]
     axes.plot(chosen.energy_saving_pct, 100 * chosen.performance, "o", color=_CHOSEN, markersize=8, label="chosen")
     axes.plot(now.energy_saving_pct, 100 * now.performance, "D", color="#d9a514", markersize=6, label="since")
-    axes.axhline(100 * result.target, color=_CHOSEN, linestyle=":", linewidth=1)
+    if result.promise.of == "instants":
+        axes.axhline(100 * result.target, color=_CHOSEN, linestyle=":", linewidth=1)
     savings = [p.energy_saving_pct for p in points if p.q < 1] + [now.energy_saving_pct]
     room = 0.1 * max(1.0, max(savings) - min(savings))
     axes.set_xlim(min(savings) - room, max(savings) + room)  # everything on lies far to the left

@@ -17,6 +17,7 @@ from commonwatt.model.results import CapacityResult, PolicyResult, SimulationRes
 from commonwatt.report import figures, sections
 from commonwatt.report import format as fmt
 from commonwatt.report.comparison import paragraph
+from commonwatt.report.fleet import fleet_section
 from commonwatt.report.gantt import MOST_SEGMENTS, gantt, tenants_by_use
 from commonwatt.report.palette import policy_colour
 from commonwatt.report.sections import Cell, Column, html_table, in_one_unit
@@ -170,7 +171,7 @@ def render(result: SimulationResult, records: Sequence[Record]) -> str:
         legend=_legend(result),
         bound=escape(_bound(result)),
         focus=tail_note(axis),
-        capacity=capacity_section(result),
+        capacity=capacity_section(result) + fleet_section(result),
         policies=sections.policy_table(result),
         savings=sections.saving_table(result),
         tabs="\n".join(tab(policy, i) for i, policy in enumerate(result.policies)),

@@ -50,7 +50,7 @@ def study_text(file: StudyFile) -> str:
 def write_study(folder: Path, file: StudyFile, base: Path, result: StudyResult) -> None:
     """Write report, result and study; each appears whole.
 
-    The path of the log, relative to *base* in *file*, is written relative to *folder*.
+    The paths of the log and of profiles, relative to *base* in *file*, are written relative to *folder*.
 
     Raises ``InputError`` if *folder* cannot be written to.
     """
@@ -74,8 +74,14 @@ def _same(earlier: Path, file: StudyFile) -> bool:
 
 
 def _seen_from(folder: Path, file: StudyFile, base: Path) -> StudyFile:
+    def moved(path: str) -> str:
+        return os.path.relpath((base / path).resolve(), folder.resolve())
+
+    types = {
+        name: spec.model_copy(update={"profile": tuple(moved(path) for path in spec.profiles)})
+        for name, spec in file.gpu_types.items()
+        if spec.profiles
+    }
     path = getattr(file.workload, "path", None)
-    if path is None:
-        return file
-    moved = os.path.relpath((base / path).resolve(), folder.resolve())
-    return file.model_copy(update={"workload": file.workload.model_copy(update={"path": moved})})
+    workload = file.workload if path is None else file.workload.model_copy(update={"path": moved(path)})
+    return file.model_copy(update={"workload": workload, "gpu_types": {**file.gpu_types, **types}})

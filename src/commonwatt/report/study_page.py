@@ -73,7 +73,10 @@ def _loud(result: StudyResult) -> str:
     if result.knowledge == "oracle":
         parts.append("Every scheduler here is told every run time exactly. No real one is: these are upper limits.")
     if not result.about.names_gpu_types and len(result.about.gpu_types) > 1:
-        parts.append("The log names no GPU type, so schedulers choose it: compare this with thrifty EASY, not with 0.")
+        thrifty = "this is against today's scheduler choosing it by energy."
+        plain = "compare this with thrifty EASY, not with 0."
+        of = plain if result.conservative_against == "baseline" else thrifty
+        parts.append(f"The log names no GPU type, so schedulers choose it: {of}")
     parts += left_out(result)
     if not result.finished:
         parts.append("Not all runs are done: run the same command again to go on.")

@@ -42,6 +42,10 @@ def headline(result: StudyResult) -> str:
     if saved is None:
         return "How much energy would be saved is not known yet."
     rounded = round(saved, 1)
+    if result.conservative_against != "baseline":
+        than = "than today's scheduler would take if it, too, chose GPU types by energy"
+        word = "less" if rounded > 0 else "more"
+        return f"{abs(rounded):.1f}% {word} energy {than}." if rounded else f"No less energy {than}."
     if rounded == 0:
         return "No energy is saved as long as nothing changes that users see."
     word = "less" if rounded > 0 else "more"

@@ -216,9 +216,44 @@ _MARKET_TOPICS = (
 )
 
 
+# -- The five decisions together: no paper has them
+
+
+def _run_fleet(request: TopicRequest) -> TopicAnswer:
+    from commonwatt.reproduce.fleet_worth import worth
+
+    return worth(request)
+
+
+def _run_fleet_alibaba(request: TopicRequest) -> TopicAnswer:
+    from commonwatt.reproduce.fleet_worth import worth_on_alibaba
+
+    return worth_on_alibaba(request)
+
+
+_FLEET_TOPICS = (
+    Topic(
+        "fleet",
+        "What each of the five decisions is worth on one cluster of jobs and services: each left out in turn",
+        "No paper: see docs/explanation/fleet.md",
+        "energy, cost, late jobs, late requests, waiting and evenness, with all decisions and without each",
+        _run_fleet,
+        "six of these numbers, as bars",
+    ),
+    Topic(
+        "fleet-alibaba",
+        "The same on the public pods of Alibaba's cluster of 2023, whole and fractional",
+        "No paper: see docs/explanation/fleet.md",
+        "energy, cost, waiting and stretch, with all decisions and without each",
+        _run_fleet_alibaba,
+        "six of these numbers, as bars",
+    ),
+)
+
+
 def topics() -> tuple[Topic, ...]:
-    """Return the topics of all papers."""
-    return (*_ANDREAS_TOPICS, *_CUFF_TOPICS, *_ETF_TOPICS, *_GSHARP_TOPICS, *_MARKET_TOPICS)
+    """Return the topics of all papers, and our own."""
+    return (*_ANDREAS_TOPICS, *_CUFF_TOPICS, *_ETF_TOPICS, *_GSHARP_TOPICS, *_MARKET_TOPICS, *_FLEET_TOPICS)
 
 
 def find(name: str) -> Topic:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from commonwatt.controlplane.jobs import capped
+from commonwatt.controlplane.jobs import begin_of, capped
 from commonwatt.model.errors import InputError, QuotaError
 from commonwatt.model.job_file import MOST_GPUS, JobFile, check_image
 from commonwatt.model.jobs import read_times
@@ -37,6 +37,23 @@ def check_limits(file: JobFile) -> None:
         _times(f"times_s.{gpu_type}", row)
     if file.time_limit_s is not None:
         _time("time_limit_s", file.time_limit_s)
+
+
+def _start_conditions(context: ServiceContext, file: JobFile, tenant: str, *, trusted: bool) -> None:
+    begin_of(file)
+    for number in file.after:
+        row = context.store.job(number)
+        if row is None or not (trusted or row.tenant == tenant):
+            raise InputError("numbers of jobs of the same tenant", field="after", value=number)
+
+
+def _known_to_slurm(context: ServiceContext, file: JobFile) -> None:
+    if context.config.engine == "slurm" or file.batch is None:
+        return
+    for option in file.batch.options:
+        if not option.startswith("--mem"):
+            expected = f"no such option: engine {context.config.engine} has no Slurm that would keep it"
+            raise InputError(expected, field="batch.options", value=option)
 
 
 def check_configurations(file: JobFile, count: int) -> None:
@@ -92,6 +109,11 @@ def admit(
     """
     _types(context, file)
     check_limits(file)
+    _start_conditions(context, file, tenant, trusted=trusted)
+    _known_to_slurm(context, file)
+    users = context.config.live.local.users if context.config.engine == "local" else {}
+    if users and tenant not in users:
+        raise InputError("a tenant that has a Unix user (live.local.users)", field="tenant", value=tenant)
     if file.image is not None:
         check_image(file.image)
     figures = context.maker.check(file)
@@ -108,7 +130,11 @@ def admit(
         expected = f"at most {limits.tardiness_weight:g}, the largest weight of a job of tenant {tenant}"
         raise InputError(expected, field="tardiness_weight", value=file.tardiness_weight)
     warnings = list(_without_times(file))
-    if context.config.engine == "slurm" and trusted:  # nodes may see what this machine does not
+    if context.config.engine != "slurm" and file.batch is not None:
+        asked = [option.partition("=")[0] for option in file.batch.options]
+        asked += [] if file.batch.cpus_per_task is None else ["--cpus-per-task"]
+        warnings += [f"{option}: engine {context.config.engine} does not limit it" for option in asked]
+    if context.config.engine in ("slurm", "kubernetes") and trusted:  # nodes may see what this machine does not
         unseen = "does not exist on the machine of the control plane; it must exist on the nodes"
         warnings += [f"{field}: {path} {unseen}" for field, path in _missing(file)]
     if due_s is not None and due_s <= now_s:

@@ -81,8 +81,9 @@ def _described(app: FastAPI) -> dict[str, Any]:
 
 @_monitoring.get("/healthz", response_model=Health, responses=_FAILING)
 async def healthz(request: Request, response: Response) -> Health:
-    """Return whether the controller works."""
-    return _health(response, good=context_of(request).snapshot().healthy)
+    """Return whether the controller works, or stands by for another one."""
+    snapshot = context_of(request).snapshot()
+    return _health(response, good=snapshot.healthy, standby=snapshot.role == "standby")
 
 
 @_monitoring.get("/readyz", response_model=Health, responses=_FAILING)
@@ -102,9 +103,9 @@ def metrics(request: Request) -> Response:
     return Response(body, headers={"Content-Type": kind, "Cache-Control": "no-store"})
 
 
-def _health(response: Response, *, good: bool) -> Health:
+def _health(response: Response, *, good: bool, standby: bool = False) -> Health:
     response.status_code = 200 if good else 503
-    return Health(status="ok" if good else "failing", version=__version__)
+    return Health(status="failing" if not good else "standby" if standby else "ok", version=__version__)
 
 
 _TYPES = {

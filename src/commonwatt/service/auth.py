@@ -44,13 +44,23 @@ class Caller:
 
     @property
     def operator(self) -> bool:
-        """Whether the caller is an operator."""
+        """Whether the caller is an operator, or (a viewer) sees what one sees."""
         return self.owner.tenant is None
+
+    @property
+    def viewer(self) -> bool:
+        """Whether the caller may only read."""
+        return self.owner.role == "viewer"
+
+    def manages_tokens_of(self, tenant: str | None) -> bool:
+        """Return whether the caller may create and revoke tokens of *tenant* (``None``: of operators)."""
+        return self.operator or (self.owner.role == "admin" and tenant is not None and tenant == self.tenant)
 
     @property
     def name(self) -> str:
         """Name of the caller in logs."""
         who = "operator" if self.owner.tenant is None else f"tenant {self.owner.tenant}"
+        who += f" ({self.owner.role})" if self.owner.role else ""
         return f"{who}, token {self.owner.token}"
 
     def sees(self, tenant: str | None) -> bool:
@@ -154,6 +164,8 @@ async def _member(
         raise ApiRefusal(429, detail, headers={"Retry-After": str(max(1, math.ceil(wait_s)))})
     caller = Caller(owner)
     request.state.caller = caller
+    if caller.viewer and request.method not in ("GET", "HEAD"):
+        raise ApiRefusal(403, "this token may only read (role viewer)")
     _only_known_parameters(request)
     return caller
 

@@ -261,8 +261,8 @@ def _own_head(view: _View, tenant: str) -> dict[str, Any]:
 
 def _head(snapshot: Snapshot) -> dict[str, Any]:
     parts = (
-        "time_s", "mode", "engine", "healthy", "trouble", "power_w", "busy_gpus", "total_gpus", "running", "waiting",
-        "tick_s", "ticks",
+        "time_s", "mode", "engine", "healthy", "trouble", "role", "power_w", "busy_gpus", "total_gpus", "running",
+        "waiting", "tick_s", "ticks",
     )  # fmt: skip
     return {part: getattr(snapshot, part) for part in parts} | {
         "saved": None if snapshot.saved is None else dict(snapshot.saved)

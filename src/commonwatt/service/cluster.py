@@ -33,6 +33,7 @@ __all__ = ["router"]
 
 router = APIRouter(prefix=PREFIX, tags=["cluster"], route_class=AuditedRoute)
 
+_ADVISES = "this control plane only advises: its configuration sets live.slurm.read_only"
 _UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "It is as `If-None-Match` has it."}}
 NodeName = Annotated[str, Path(min_length=1, max_length=128, description="Name of the node.")]
 
@@ -91,13 +92,15 @@ def undrain(request: Request, caller: Operator, node: NodeName) -> NodeState:  #
 
 @router.post(
     "/mode", status_code=202, response_model=ModeState, openapi_extra=described(ModeOrder),
-    responses=refusals(400, 403, 408, 413, 415),
+    responses=refusals(400, 403, 408, 409, 413, 415),
 )  # fmt: skip
 def mode(
     request: Request, caller: Operator, order: Annotated[ModeOrder, Depends(body_of(ModeOrder))]  # noqa: ARG001
 ) -> ModeState:  # fmt: skip
     """Set the mode: ``live``, or ``dry-run``, in which decisions are recorded and not carried out."""
     context = context_of(request)
+    if order.mode == "live" and context.config.live.advises_only(context.config.engine):
+        raise ApiRefusal(409, _ADVISES, field="mode", value=order.mode)
     about(request, f"mode {order.mode}")
     context.store.ask(RequestKind.MODE, time.time(), value=order.mode)
     context.wake()

@@ -21,6 +21,7 @@ from starlette.concurrency import run_in_threadpool
 from commonwatt.controlplane.counters import TickCounts
 from commonwatt.controlplane.jobs import JobMaker
 from commonwatt.controlplane.snapshot import Snapshot
+from commonwatt.controlplane.state import state_of
 from commonwatt.model.scenario import Scenario
 from commonwatt.store.api_store import ApiStore
 
@@ -85,11 +86,10 @@ class ServiceContext:
         self, job: int, attempt: int, begin: Callable[[int], int], most_bytes: int
     ) -> tuple[bytes, int] | None:
         """Return at most so many bytes of a run's output from where *begin* says, given its size, and that place."""
-        live = self.config.live
-        state = {"local": live.local.state, "slurm": live.slurm.state}.get(self.config.engine)
+        state = state_of(self.config, self.folder)
         if state is None:
             return None
-        path = self.folder / state / "runs" / f"{job}-{attempt}" / "output.log"
+        path = state / "runs" / f"{job}-{attempt}" / "output.log"
         try:
             number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:

@@ -203,6 +203,9 @@ class _Collector:
 def _controller(snapshot: Snapshot) -> Iterator[Metric]:
     info = {("engine", "mode"): {(snapshot.engine, snapshot.mode): 1.0}}
     yield _gauge("controller_info", "Engine and mode", info)
+    yield _gauge(
+        "controller_active", "Whether this controller is active, and not a standby", float(snapshot.role == "active")
+    )
     yield _gauge("controller_healthy", "Whether the last tick was carried out", float(snapshot.healthy))
     yield _gauge("controller_last_tick_timestamp_seconds", "Time of the last tick", snapshot.time_s)
 

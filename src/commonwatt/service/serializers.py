@@ -99,6 +99,7 @@ def cluster_state(snapshot: Snapshot, caller: Caller, visible: Mapping[int, bool
         counts, saved = {status: own.count(status) for status in counts}, None
     return ClusterState(
         time_s=snapshot.time_s, mode=snapshot.mode, engine=snapshot.engine, healthy=snapshot.healthy,
+        role="standby" if snapshot.role == "standby" else "active",
         trouble=snapshot.trouble if caller.operator else None, power_w=snapshot.power_w, busy_gpus=snapshot.busy_gpus,
         total_gpus=snapshot.total_gpus, running=counts[JobStatus.RUNNING], waiting=counts[JobStatus.WAITING],
         tick_s=snapshot.tick_s, ticks=snapshot.ticks, saved=saved, nodes=node_states(snapshot, visible),

@@ -5,29 +5,40 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from commonwatt.control.beliefs import Beliefs, relative_times, requested_rows
 from commonwatt.control.controller import Controller
 from commonwatt.control.electricity import check_electricity
+from commonwatt.control.fleet.controller import FleetController
 from commonwatt.control.job_registry import JobRegistry, Rules
 from commonwatt.control.loop import run
 from commonwatt.control.policy import Policy
+from commonwatt.control.quotas import QosKeeper
 from commonwatt.engines.clocks import VirtualClock
 from commonwatt.engines.simulated.engine import Outage, SimulatedEngine, World
+from commonwatt.engines.simulated.shared_gpus import SharingCluster
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
+from commonwatt.model.fleet import Fleet
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster, Hosts
-from commonwatt.model.scenario import Knowledge, PolicySpec, RigidSolverName, Scenario
+from commonwatt.model.scenario import Knowledge, PeerName, PolicySpec, Scenario
 from commonwatt.planning.capacity import Past, demand_of_run, make_capacity
 from commonwatt.simulation.reference import reference_runs
 from commonwatt.simulation.window import Window
 
 __all__ = ["PolicyRun", "TableSource", "believed_table", "check_runs", "run_policy", "slowdowns"]
+
+RESIDENT_ITERATIONS = 20
+"""Of the randomized greedy that places replicas and fractional jobs, of which few are new at a time."""
+
+
+MOST_AGAIN = 4
+"""Decisions at one moment after the first, while limits of QOS keep back other jobs than before."""
 
 
 class TableSource:
@@ -60,6 +71,7 @@ class PolicyRun:
     scheduler_s: float
     capacity: CapacitySpec | None = None
     window: Window | None = None  # none without jobs
+    weights: dict[str, float] | None = None  # of tenants, where a policy guarantees them something
 
 
 def slowdowns(scenario: Scenario, jobs: int, seed: int) -> Floats:
@@ -92,7 +104,7 @@ def check_runs(scenario: Scenario, cluster: Cluster, table: JobArrays) -> None:
             for kind in cluster.classes:
                 if kind.states:  # else it stays on
                     kind.state(unused.state)
-        if policy.solver in get_args(RigidSolverName):
+        if policy.solver in get_args(PeerName):
             _check_peer(scenario, policy, table)
     JobRegistry(cluster).add(table, np.arange(len(table)))
     check_electricity(scenario, cluster, table)
@@ -112,6 +124,8 @@ def _check_peer(scenario: Scenario, policy: PolicySpec, table: JobArrays) -> Non
                 field=f"{where}.rounds.length_s", value=rounds.length_s,
             )  # fmt: skip
     sizes = [len(set(table.config_gpus[table.configs(j)].tolist())) for j in range(len(table))]
+    if policy.solver == "sia":
+        return
     for j in np.flatnonzero((table.requested_gpus == 0) & (np.array(sizes) > 1)):
         raise InputError(
             f"jobs that ask for a number of GPUs (requested_gpus), as {policy.solver} does not resize jobs",
@@ -129,12 +143,12 @@ def _check_peer(scenario: Scenario, policy: PolicySpec, table: JobArrays) -> Non
 def run_policy(
     scenario: Scenario, spec: PolicySpec, cluster: Cluster, table: JobArrays, seed: int,
     on_tick: Callable[[float], None] = lambda _: None, past: Past | None = None, until_s: float = math.inf,
-    hosts: Hosts | None = None,
+    hosts: Hosts | None = None, fleet: Fleet | None = None,
 ) -> PolicyRun:  # fmt: skip
     """Run the workload under one policy, after ``check_runs``.
 
     *past* is the demand before the period, for a capacity plan that forecasts. A plan with foresight runs twice.
-    *hosts* are those of nodes whose GPUs are on several.
+    *hosts* are those of nodes whose GPUs are on several. Services and fractional jobs of a *fleet* run beside the jobs.
     The run ends with its last job, at the latest at *until_s*.
     """
     unused, preemption = spec.unused_nodes or scenario.unused_nodes, spec.preemption or scenario.preemption
@@ -143,7 +157,9 @@ def run_policy(
     if plan is not None and plan.policy == "foresight":
         first = spec.model_copy(update={"capacity": CapacitySpec(policy="always-on", step_s=plan.step_s)})
         foreseen = demand_of_run(
-            run_policy(scenario, first, cluster, table, seed, until_s=until_s, hosts=hosts).controller.samples,
+            run_policy(
+                scenario, first, cluster, table, seed, until_s=until_s, hosts=hosts, fleet=fleet
+            ).controller.samples,
             plan.step_s,
         )
     world = World(
@@ -156,14 +172,12 @@ def run_policy(
         outages=_outages(scenario, cluster),
         hosts=hosts,
     )
-    engine = SimulatedEngine(cluster, table, world)
     tariff = scenario.electricity.tariff()
     submitted_s = float(table.submit_s.min()), float(table.submit_s.max())
     knowledge = spec.knowledge or scenario.knowledge
     beliefs = None if knowledge == "oracle" else Beliefs(knowledge)
-    controller = Controller(
+    named: dict[str, Any] = dict(  # noqa: C408 - arguments by name
         cluster=cluster,
-        engine=engine,
         policy=Policy.of(spec),
         rules=Rules(
             interval_s=scenario.interval_s if rounds is None else rounds.length_s,
@@ -181,10 +195,30 @@ def run_policy(
         capacity=None if plan is None else make_capacity(plan, cluster, past or Past(), seed, foreseen),
         beliefs=beliefs,
     )
+    engine, controller = _controlled(fleet, spec, cluster, table, world, named)
+    table = _with_priority(scenario, table)
     source = TableSource(believed_table(scenario, knowledge, table, seed))
     window, at_tick = _window(scenario, controller, table, world.slowdown, on_tick)
-    spent_s = run(controller, VirtualClock(engine), source, at_tick, until_s)
-    return PolicyRun(controller, spent_s, plan, window)
+    spent_s = run(
+        controller, VirtualClock(engine), source, _within_limits(scenario, controller, table, at_tick), until_s
+    )
+    guaranteed = any(policy.fairness is not None for policy in scenario.policies)
+    weights = {tenant.name: tenant.weight for tenant in scenario.tenants} if guaranteed else None
+    return PolicyRun(controller, spent_s, plan, window, weights)
+
+
+def _controlled(
+    fleet: Fleet | None, spec: PolicySpec, cluster: Cluster, table: JobArrays, world: World, named: dict[str, Any]
+) -> tuple[SimulatedEngine, Controller]:
+    """Return the engine and its controller, of a fleet if there is one; *named* are the controller's arguments."""
+    if fleet is None:
+        engine = SimulatedEngine(cluster, table, world)
+        return engine, Controller(engine=engine, **named)
+    sharing = SharingCluster(cluster, table, world)
+    eager = spec.model_copy(
+        update={"work_conserving": True, "limits": None, "wait_for_price": None, "iterations": RESIDENT_ITERATIONS}
+    )
+    return sharing, FleetController(engine=sharing, fleet=fleet, resident_policy=Policy.of(eager), **named)
 
 
 def _window(
@@ -203,6 +237,35 @@ def _window(
         on_tick(now_s)
 
     return window, at_tick
+
+
+def _within_limits(
+    scenario: Scenario, controller: Controller, table: JobArrays, at_tick: Callable[[float], None]
+) -> Callable[[float], None]:
+    """Let *controller* keep the limits of QOS, if there are any; returns what to call at each tick."""
+    keeper = QosKeeper(controller.registry, table, scenario.qos)
+    if not keeper.limits:
+        return at_tick
+    controller.quotas = keeper
+
+    def decide_again(now_s: float) -> None:
+        for _ in range(MOST_AGAIN):
+            if not keeper.mark(controller.scheduling, controller.gpus):
+                break
+            controller.decide_anew()  # for others, or without those for which there was no room
+            controller.tick(now_s)
+        at_tick(now_s)
+
+    return decide_again
+
+
+def _with_priority(scenario: Scenario, table: JobArrays) -> JobArrays:
+    """Return *table* with the factor of each job's QOS."""
+    highest = max((qos.priority for qos in scenario.qos), default=0.0)
+    if not (highest and table.qos):
+        return table
+    factor = {qos.name: qos.priority / highest for qos in scenario.qos}
+    return replace(table, priority=np.array([factor.get(name, 0.0) for name in table.qos]))
 
 
 def _outages(scenario: Scenario, cluster: Cluster) -> tuple[Outage, ...]:

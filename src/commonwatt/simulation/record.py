@@ -27,8 +27,8 @@ RUNS = "runs"
 
 SOURCE = Path(__file__).resolve().parents[1]
 DECIDES = (
-    "capacity", "control", "data", "engines/simulated", "forecasting", "model", "optimize", "placement", "planning",
-    "runtimes", "simulation",
+    "capacity", "control", "data", "engines/simulated", "forecasting", "mapping", "model", "optimize", "partitioning",
+    "placement", "planning", "runtimes", "simulation", "timeslicing",
 )  # fmt: skip
 """Packages whose code decides the result of a run: with other code, it is run again."""
 

@@ -19,6 +19,7 @@ from commonwatt import __version__
 from commonwatt.data.log import JobLog
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import MissingExtraError
+from commonwatt.model.fleet import Fleet
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster, Hosts
 from commonwatt.model.results import PolicyResult, SimulationResult, Spread, SweepPolicy, SweepResult
@@ -74,6 +75,7 @@ class Prepared:
     log: JobLog | None = None  # a row for each of the jobs, if they are from a log
     treatments: Mapping[str, int] = field(default_factory=dict)
     hosts: Hosts | None = None
+    fleets: Mapping[str, Fleet] = field(default_factory=dict)  # by name of the policy
 
     def digest(self) -> str:
         """Return the SHA-256 of the scenario (without paths of its log and profiles), its jobs and forecast models."""
@@ -86,13 +88,17 @@ class Prepared:
             del document["knowledge"]
         sha = hashlib.sha256(json.dumps(document, sort_keys=True).encode())
         for name, column in vars(self.table).items():
-            if name == "partition" and not column:  # not there before jobs had one
+            if name in ("partition", "user", "qos", "priority") and not len(column):  # not there before jobs had one
                 continue
             sha.update(column.tobytes() if isinstance(column, np.ndarray) else repr(column).encode())
         for demand in self.past.demands.values():
             sha.update(demand.gpus.tobytes())
         for content in self.past.models.values():
             sha.update(content.encode())
+        for fleet in self.fleets.values():
+            sha.update(repr(fleet.jobs).encode())
+            for service in fleet.services:
+                sha.update(repr(service.types).encode() + service.load.rps.tobytes())
         return sha.hexdigest()
 
     def key(self, spec: PolicySpec) -> str:
@@ -115,6 +121,9 @@ _ADDED: dict[str, object] = {
     "wait_for_price": None, "power_cap_w": None, "daily": {},
     "rounds": None, "first_start": False, "objective": "max-min",
     "queues_gpu_s": [3600.0, 36000.0], "restart_s": None, "iterations": None, "tail_power": 1.5, "slowdown_price": 0.0,
+    "qos_weight": 0.0, "user": "", "fairness_power": -0.5,
+    "services": [], "fractional": None, "sharing": None, "share": [], "platform": None, "fractions": "whole",
+    "fairness": None,
 }  # fmt: skip
 """Fields added since 0.1.0 with their defaults: where they have these, the digest is that of a file without them."""
 
@@ -122,6 +131,8 @@ _ADDED: dict[str, object] = {
 def _as_before(document: Any) -> Any:  # noqa: ANN401
     if isinstance(document, dict):
         kept = {key: value for key, value in document.items() if key not in _ADDED or value != _ADDED[key]}
+        if not kept.get("qos", True):  # a list in a scenario, a name in a job
+            del kept["qos"]
         return {key: _as_before(value) for key, value in kept.items()}
     return [_as_before(value) for value in document] if isinstance(document, list) else document
 
@@ -256,7 +267,7 @@ def _one(
     warm_up(spec)
     run = run_policy(
         prepared.scenario, spec, prepared.cluster, prepared.table, prepared.seed, on_tick, prepared.past,
-        hosts=prepared.hosts,
+        hosts=prepared.hosts, fleet=prepared.fleets.get(spec.label),
     )  # fmt: skip
     return keep(record_of(run, spec.label, prepared.table, bound))
 

@@ -9,14 +9,19 @@ import numpy as np
 
 from commonwatt.control.controller import Controller
 from commonwatt.control.events import Event, EventKind
+from commonwatt.control.fleet.controller import FleetController
 from commonwatt.control.ledger import Account, Ledger
 from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.capacity import target_number, target_of
+from commonwatt.model.fairness import FairnessResult
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.results import CapacityResult, LedgerRow, PolicyResult, TenantResult
 from commonwatt.model.units import HOUR_S, J_PER_KWH, MICRO, NANO, plural
 from commonwatt.simulation.compose import PolicyRun
+from commonwatt.simulation.fleet import fleet_result
 from commonwatt.simulation.record import EventColumns, JobColumns, Record, SampleColumns, Segments
 from commonwatt.simulation.reference import ReferenceRuns
+from commonwatt.simulation.shares import shares_of
 from commonwatt.simulation.waiting import bounded_slowdown, finish_time_fairness, time_without_gpus_s
 from commonwatt.simulation.window import Window
 
@@ -60,6 +65,8 @@ def record_of(run: PolicyRun, policy: str, table: JobArrays, lower_bound: float)
             decisions=len(samples.time_s),
             scheduler_s=run.scheduler_s,
             capacity=_capacity(run, samples),
+            fairness=_fairness(run, jobs, segments),
+            fleet=fleet_result(controller, jobs) if isinstance(controller, FleetController) else None,
         ),
         jobs=jobs,
         segments=segments,
@@ -258,6 +265,13 @@ def policy_result(
     )
 
 
+def _fairness(run: PolicyRun, jobs: JobColumns, segments: Segments) -> FairnessResult | None:
+    if run.weights is None:
+        return None
+    asked = np.asarray(run.controller.registry.job("asked_gpus"), dtype=np.int64)
+    return shares_of(jobs, segments, asked, run.weights, run.controller.cluster.total_gpus)
+
+
 def _capacity(run: PolicyRun, samples: SampleColumns) -> CapacityResult | None:
     planned, spec = run.controller.capacity, run.capacity
     if planned is None or spec is None:
@@ -268,10 +282,12 @@ def _capacity(run: PolicyRun, samples: SampleColumns) -> CapacityResult | None:
     drawn_uj, slept_uj = ledger.meter.energy_uj, ledger.slept_uj
     all_on_uj = None if drawn_uj is None or slept_uj is None else drawn_uj + slept_uj
     delays_s = list(tally.delays_s.values())
+    waits_s = np.array([tally.delays_s.get(handle, 0.0) for handle in sorted(tally.started)])
     return CapacityResult(
         policy=spec.policy,
         forecaster=spec.forecaster if spec.forecasts else None,
-        target=spec.target if spec.policy == "cuff" else None,
+        target=target_number(spec.target) if spec.policy == "cuff" else None,
+        promise_of=target_of(spec.target) if spec.policy == "cuff" else None,
         plans=tally.steps,
         slots_served=tally.served / max(1, tally.steps),
         fallback_plans=tally.fallback,
@@ -282,6 +298,9 @@ def _capacity(run: PolicyRun, samples: SampleColumns) -> CapacityResult | None:
         jobs_delayed=len(delays_s),
         mean_delay_s=float(np.mean(delays_s)) if delays_s else None,
         wakes=tally.wakes,
+        jobs_served=1.0 - len(delays_s) / len(waits_s) if len(waits_s) else None,
+        p95_delay_s=float(np.quantile(waits_s, 0.95, method="inverted_cdf")) if len(waits_s) else None,
+        p99_delay_s=float(np.quantile(waits_s, 0.99, method="inverted_cdf")) if len(waits_s) else None,
     )
 
 

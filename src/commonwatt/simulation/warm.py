@@ -11,7 +11,7 @@ import numpy as np
 
 from commonwatt.control.policy import Policy
 from commonwatt.model.place_file import PlaceFile
-from commonwatt.model.scenario import Knowledge, PolicySpec, RigidSolverName
+from commonwatt.model.scenario import Knowledge, PeerName, PolicySpec
 from commonwatt.placement import PlacementProblem
 
 __all__ = ["warm_up", "warm_up_all"]
@@ -30,7 +30,7 @@ def warm_up_all(specs: Iterable[PolicySpec], knowledge: Knowledge = "oracle") ->
 @cache
 def warm_up(spec: PolicySpec, *, certain: bool = True) -> None:
     """Let the policy *spec* decide a tiny problem, once in each process; run times may not be *certain*."""
-    if spec.solver in get_args(RigidSolverName) and spec.solver != "completion":  # nothing of it is compiled
+    if spec.solver in get_args(PeerName) and spec.solver != "completion":  # nothing of it is compiled
         return
     times = {"A": [60.0, 40.0]}
     job = {"due_s": 100, "tardiness_weight": 1.0, "times_s": times, "requested_gpus": 1}

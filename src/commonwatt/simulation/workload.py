@@ -8,13 +8,17 @@ from pathlib import Path
 
 import numpy as np
 
+from commonwatt.control.quotas import qos_limits
+from commonwatt.data.fleet import make_fleet
 from commonwatt.data.series_files import FIRST_DATE_S, iso_moment
 from commonwatt.data.workload import FitTypes, Made, demand_before, make_workload, period_begins_s
 from commonwatt.forecasting import PREDICTORS
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
-from commonwatt.model.jobs import Tenant
+from commonwatt.model.fleet import Fleet, FractionalLaw, SharingSpec
+from commonwatt.model.jobs import JobArrays, Tenant
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.qos import Qos
 from commonwatt.model.scenario import Scenario
 from commonwatt.planning.capacity import Past, check_capacity, is_model
 from commonwatt.simulation.compose import check_runs
@@ -31,7 +35,7 @@ def prepare(scenario: Scenario, folder: Path, seed: int, *, fit_types: FitTypes 
     """
     made = make_workload(scenario, folder, np.random.default_rng([seed, 0]), fit_types=fit_types)
     cluster = Cluster.of(made.nodes)
-    check_tenants(scenario.tenants, made.table.tenants)
+    check_tenants(scenario.tenants, made.table.tenants + _fleet_tenants(scenario, made))
     if made.workload is not None:
         scenario = scenario.model_copy(update={"workload": made.workload})
     check_runs(scenario, cluster, made.table)
@@ -42,7 +46,33 @@ def prepare(scenario: Scenario, folder: Path, seed: int, *, fit_types: FitTypes 
         begin_s = period_begins_s(scenario.workload, folder)
         for file in past.models:
             _check_fitted_before(folder / file, begin_s)
-    return Prepared(scenario, cluster, made.table, made.sentence, seed, past, made.log, _treatments(made), made.hosts)
+    fleets = _fleets(scenario, folder, cluster, made, seed)
+    beside = next((f" beside {fleet.sentence}" for fleet in fleets.values() if fleet.sentence), "")
+    return Prepared(
+        scenario, cluster, made.table, made.sentence + beside, seed, past, made.log, _treatments(made, scenario.qos),
+        made.hosts, fleets,
+    )  # fmt: skip
+
+
+def _fleets(scenario: Scenario, folder: Path, cluster: Cluster, made: Made, seed: int) -> dict[str, Fleet]:
+    """Return services and fractional jobs as each policy sees them; none where there are none."""
+    if not scenario.has_fleet:
+        return {}
+    usual = scenario.sharing or SharingSpec()
+    return {
+        policy.label: make_fleet(scenario, folder, cluster, policy.sharing or usual, made.fractions, seed)
+        for policy in scenario.policies
+    }
+
+
+def _fleet_tenants(scenario: Scenario, made: Made) -> tuple[str, ...]:
+    """Return the tenants of services and fractional jobs."""
+    names = [service.tenant for service in scenario.services] + [job.tenant for job in made.fractions]
+    if isinstance(scenario.fractional, FractionalLaw):
+        names += scenario.fractional.tenants
+    elif scenario.fractional is not None:
+        names += [job.tenant for job in scenario.fractional.jobs]
+    return tuple(dict.fromkeys(names))
 
 
 def check_tenants(tenants: Sequence[Tenant], known: Sequence[str]) -> None:
@@ -54,12 +84,27 @@ def check_tenants(tenants: Sequence[Tenant], known: Sequence[str]) -> None:
         raise InputError(f"a tenant of the workload ({', '.join(known)})", field="tenants", value=name)
 
 
-def _treatments(made: Made) -> dict[str, int]:
+def _treatments(made: Made, qos: Sequence[Qos]) -> dict[str, int]:
     """Return how many jobs and nodes were not taken as they are, by how."""
     powerless = sum(node.count for node in made.nodes if node.idle_w == 0 and node.gpu_w == 0)
-    return dict(made.treatments) | (
-        {"nodes of no power (idle_w and gpu_w are 0): cost nothing": powerless} if powerless else {}
-    )
+    counts = {"nodes of no power (idle_w and gpu_w are 0): cost nothing": powerless, **_of_qos(qos, made.table)}
+    return dict(made.treatments) | {how: count for how, count in counts.items() if count}
+
+
+def _of_qos(qos: Sequence[Qos], table: JobArrays) -> dict[str, int]:
+    """Return how many jobs limits of QOS do not hold for, by why."""
+    if not qos:
+        return {}
+    if not table.qos:
+        return {"whose QOS is not known: without limits": len(table)}
+    known = list(qos_limits(table, qos))
+    per_user = {one.name for one in qos if one.limits("user") != (None, None)}
+    unknown = [table.qos[j] in per_user and not (table.user and table.user[j]) for j in range(len(table))]
+    return {
+        "of a QOS that is not declared: without limits": len(table) - len(known),
+        "asked for more than a limit of their QOS: without that limit": sum(larger for _, _, larger in known),
+        "whose user is not known: without limits per user": sum(unknown),
+    }
 
 
 def _check_fitted_before(path: Path, begin_s: float | None) -> None:
@@ -82,13 +127,13 @@ def _plans(scenario: Scenario) -> list[CapacitySpec]:
 
 def _past(scenario: Scenario, folder: Path, seed: int) -> Past:
     """Return the demand before the period for every plan that forecasts."""
-    demands = {}
+    demands, arrivals = {}, {}
     for step_s, days in sorted({(plan.step_s, plan.history_days) for plan in _plans(scenario) if plan.forecasts}):
         rng = np.random.default_rng([seed, 3])
         demand = None if scenario.workload is None else demand_before(scenario.workload, folder, step_s, days, rng)
         if demand is not None:
-            demands[step_s, days] = demand
+            demands[step_s, days], arrivals[step_s, days] = demand.wanted, demand.submitted
     files = sorted({plan.forecaster for plan in _plans(scenario) if plan.forecasts} - PREDICTORS.keys())
     read = {file: folder / file for file in files if is_model(folder, file)}
     models = {file: hashlib.sha256(path.read_bytes()).hexdigest() for file, path in read.items()}
-    return Past(demands, folder, models)
+    return Past(demands, folder, models, arrivals)

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -77,33 +78,42 @@ class ApiStore:
         with self.database.reading(what="tenants") as c:
             return _has_tenant(c, name)
 
-    def add_token(self, tenant: str | None, label: str, now_s: float) -> str:
+    def add_token(
+        self, tenant: str | None, label: str, now_s: float, *, role: str | None = None, expires_s: float | None = None
+    ) -> str:
         """Make a token for a tenant, or (``None``) for an operator; only its digest is stored."""
         check_name(label, "label")
         token = f"cw_{secrets.token_urlsafe(32)}"
         with self.database.transaction(what="new token") as c:
             if tenant is not None:
                 _check_tenant(c, tenant)
-            c.execute(tables.tokens.insert().values(digest=_digest(token), tenant=tenant, label=label, created_s=now_s))
+            values = {"tenant": tenant, "label": label, "created_s": now_s, "role": role, "expires_s": expires_s}
+            c.execute(tables.tokens.insert().values(digest=_digest(token), **values))
         return token
 
     def owner(self, token: str) -> TokenOwner | None:
-        """Return the owner of *token*; ``None`` if it is unknown or revoked."""
+        """Return the owner of *token*; ``None`` if it is unknown, revoked or expired."""
         t = tables.tokens.c
         digest = _digest(token)
         with self.database.reading(what="token") as c:
             row = c.execute(
-                sa.select(t.id, t.digest, t.label, t.tenant).where(t.digest == digest, t.revoked_s.is_(None))
+                sa.select(t.id, t.digest, t.label, t.tenant, t.role, t.expires_s).where(
+                    t.digest == digest, t.revoked_s.is_(None)
+                )
             ).first()
         if row is None or not hmac.compare_digest(row.digest, digest):
             return None
-        return TokenOwner(row.id, row.label, row.tenant)
+        if row.expires_s is not None and row.expires_s <= time.time():
+            return None
+        return TokenOwner(row.id, row.label, row.tenant, row.role)
 
     def tokens(self) -> list[dict[str, Any]]:
         """Return every token, without its digest."""
         t = tables.tokens.c
         with self.database.reading(what="tokens") as c:
-            rows = c.execute(sa.select(t.id, t.tenant, t.label, t.created_s, t.revoked_s).order_by(t.id))
+            rows = c.execute(
+                sa.select(t.id, t.tenant, t.label, t.created_s, t.revoked_s, t.role, t.expires_s).order_by(t.id)
+            )
             return [dict(row) for row in rows.mappings()]
 
     def revoke(self, token: int, now_s: float) -> bool:

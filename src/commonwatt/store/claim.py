@@ -1,4 +1,12 @@
-"""One controller at a time on a store: an exclusive claim that ends with its process."""
+"""One controller at a time on a store: an exclusive claim that ends with its process.
+
+On a server a claim can be a *lease*: the server itself frees the lock of a connection that was silent for ``LEASE_S``,
+so a standby gets it when the holder died, is frozen, or cannot reach the database. No clocks are compared:
+
+- a holder renews every ``RENEW_S`` and gives no command later than ``_ACT_S`` after the last renewal that succeeded;
+- who gets the lock replaces the token at once, so the former holder writes no more, and waits ``_HANDOVER_S`` before it
+  gives commands, unless the former holder has released the claim or its process is surely gone.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +15,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +28,11 @@ from commonwatt.model.errors import ClaimLostError, StoreError
 from commonwatt.store.database import Database
 from commonwatt.store.settings import get_setting, put_setting
 
-__all__ = ["Claim", "claim_store", "claimed"]
+__all__ = ["LEASE_S", "RENEW_S", "Claim", "claim_store", "claimed", "holder_of", "try_claim"]
+
+LEASE_S, RENEW_S = 5, 1.0
+"""After how long without a word from its holder a server ends a lease; how often the holder renews it. Seconds."""
+_ACT_S, _HANDOVER_S = 3.0, 3.5
 
 _KEY = 0x636F6D6D6F6E7774  # "commonwt": PostgreSQL names its locks by number
 _IDLE_S = 1800
@@ -32,15 +45,36 @@ class Claim:
     The lock (a file beside SQLite's, ``GET_LOCK``, an advisory lock of PostgreSQL) ends with its process or its
     connection. A controller that did not notice that its connection broke is kept from writing by the token in the
     table ``settings``: the next claim replaces it.
+
+    Attributes
+    ----------
+    settle_s
+        How long to wait before the first command: another process may have held the claim until a moment ago.
     """
 
-    def __init__(self, database: Database, token: str, lock: _Lock) -> None:
-        self.database, self.token = database, token
-        self._lock = lock
+    def __init__(
+        self, database: Database, token: str, lock: _Lock, *, lease: bool = False, settle_s: float = 0.0,
+        renewed_s: float = 0.0,
+    ) -> None:  # fmt: skip
+        self.database, self.token, self.settle_s = database, token, settle_s
+        self._lock, self._lease, self._renewed_s = lock, lease, renewed_s
 
     def held(self) -> bool:
-        """Whether the lock is still ours; asking also keeps the server from ending an idle connection (30 minutes)."""
-        return self._lock.alive()
+        """Whether the lock is still ours; asking renews a lease, and keeps the server from ending the connection."""
+        began_s = _now_s()
+        alive = self._lock.alive()
+        if alive:
+            self._renewed_s = max(self._renewed_s, began_s)
+        return alive
+
+    def may_act(self) -> bool:
+        """Whether no other process can hold the claim now, as far as time tells: always, if it is no lease."""
+        return not self._lease or _now_s() < self._renewed_s + _ACT_S
+
+    def check_may_act(self) -> None:
+        """Raise ``ClaimLostError`` unless ``may_act``: for the moment before a command that no transaction guards."""
+        if not self.may_act() and not (self.held() and self.may_act()):
+            raise ClaimLostError("this controller has not renewed its claim on the store in time: it gives no command")
 
     def check(self, c: sa.Connection) -> None:
         """Check, within a transaction, that nobody else has claimed the store; raises ``ClaimLostError``.
@@ -52,15 +86,23 @@ class Claim:
             who = "somebody" if value is None else _holder(value)
             raise ClaimLostError(f"this controller has lost its claim on the store: {who} has taken it over")
         if not self.held():
-            self.release()
-            lock = _lock(self.database)
+            self._lock.release()
+            began_s, lock = _now_s(), _lock(self.database, lease=self._lease)
             if lock is None:
                 raise ClaimLostError("this controller has lost its claim on the store: another one is taking it over")
-            self._lock = lock
+            self._lock, self._renewed_s = lock, began_s
 
     def release(self) -> None:
         """Release the store for another controller."""
         self._lock.release()
+
+    def hand_over(self) -> None:
+        """Release the store, and note that this process gives no more commands: the next one need not wait."""
+        with suppress(StoreError), self.database.transaction(what="claim") as c:
+            value = get_setting(c, _SETTING, lock=True)
+            if value is not None and value.get("token") == self.token:
+                put_setting(c, _SETTING, {**value, "released": True})
+        self.release()
 
     def __enter__(self) -> Self:
         return self
@@ -76,21 +118,36 @@ def claim_store(database: Database) -> Claim:
 
     Raises ``StoreError`` if another controller runs on it.
     """
-    lock = _lock(database)
+    claim = try_claim(database)
+    if claim is None:
+        raise StoreError(f"{holder_of(database)} already runs on the store {database}")
+    return claim
+
+
+def holder_of(database: Database) -> str:
+    """Return who claimed *database* last, in words."""
+    with database.reading(what="claim") as c:
+        value = get_setting(c, _SETTING)
+    return "another controller" if value is None else f"another controller, {_holder(value)},"
+
+
+def try_claim(database: Database, *, lease: bool = False) -> Claim | None:
+    """Claim *database* as ``claim_store`` does, or as a *lease*; ``None`` if another controller has it."""
+    lease = lease and database.backend != "sqlite"
+    began_s, lock = _now_s(), _lock(database, lease=lease)
     if lock is None:
-        with database.reading(what="claim") as c:
-            value = get_setting(c, _SETTING)
-        who = "another controller" if value is None else f"another controller, {_holder(value)},"
-        raise StoreError(f"{who} already runs on the store {database}")
+        return None
     token = secrets.token_hex(16)
     try:
-        value = {"token": token, "pid": os.getpid(), "host": socket.gethostname()}
+        value = {"token": token, "pid": os.getpid(), "host": socket.gethostname(), "process": _process(os.getpid())}
         with database.transaction(what="claim") as c:
+            before = get_setting(c, _SETTING, lock=True)
             put_setting(c, _SETTING, value)
     except BaseException:
         lock.release()
         raise
-    return Claim(database, token, lock)
+    settle_s = _HANDOVER_S if lease and before is not None and not _gone(before) else 0.0
+    return Claim(database, token, lock, lease=lease, settle_s=settle_s, renewed_s=began_s)
 
 
 def claimed(database: Database) -> bool:
@@ -127,13 +184,41 @@ def _holder(value: Mapping[str, object]) -> str:
     return f"process {value.get('pid')} on {value.get('host')}"
 
 
+def _gone(value: Mapping[str, Any]) -> bool:
+    """Whether who wrote *value* surely gives no more commands."""
+    before = value.get("process")
+    if value.get("released"):
+        return True
+    own = _process(os.getpid())
+    here = before is not None and own is not None and before[:2] == own[:2]
+    return here and _process(int(value["pid"])) != before
+
+
+def _process(pid: int) -> list[str] | None:
+    """Return what identifies a process: the machine's boot, the namespace of its number, and when it started."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        state = fields[0].decode()
+        if state in "ZX":
+            return None
+        return [boot, str(Path("/proc/self/ns/pid").readlink()), fields[19].decode()]
+    except OSError:
+        return None
+
+
+def _now_s() -> float:
+    """Return a time that also passes while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class _Lock(NamedTuple):
     alive: Callable[[], bool]
     release: Callable[[], None]
 
 
-def _lock(database: Database) -> _Lock | None:
-    return _lock_file(database) if database.backend == "sqlite" else _lock_server(database)
+def _lock(database: Database, *, lease: bool = False) -> _Lock | None:
+    return _lock_file(database) if database.backend == "sqlite" else _lock_server(database, lease=lease)
 
 
 def _lock_file(database: Database) -> _Lock | None:
@@ -153,14 +238,17 @@ def _lock_file(database: Database) -> _Lock | None:
     return _Lock(lambda: not file.closed, file.close)
 
 
-def _lock_server(database: Database) -> _Lock | None:
+def _lock_server(database: Database, *, lease: bool) -> _Lock | None:
     if database.backend == "mariadb":
         name = _lock_name(database)
-        before = [f"SET SESSION wait_timeout={_IDLE_S}"]
+        before = [f"SET SESSION wait_timeout={LEASE_S if lease else _IDLE_S}"]
         locked, holds = sa.select(sa.func.get_lock(name, 0)), sa.select(sa.func.is_used_lock(name))
         mine = sa.select(sa.func.connection_id())
     else:  # a host that vanished is noticed after 30 s
         before = ["SET tcp_keepalives_idle=15", "SET tcp_keepalives_interval=5", "SET tcp_keepalives_count=3"]
+        if lease:  # since PostgreSQL 14
+            known = "FROM pg_settings WHERE name = 'idle_session_timeout'"
+            before.append(f"SELECT set_config(name, '{LEASE_S}s', false) {known}")
         locked = holds = sa.select(sa.func.pg_try_advisory_lock(_KEY))
         mine = sa.select(sa.literal(1))
     with database.raising("claim"):

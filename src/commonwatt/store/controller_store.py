@@ -259,6 +259,16 @@ class ControllerStore:
             rows = c.execute(sa.select(t).where(t.c.outcome.is_(None)).order_by(t.c.at_s, t.c.key)).mappings()
             return [IntentRow(**{**row, "nodes": tuple(row["nodes"])}) for row in rows]
 
+    def check_claim(self) -> None:
+        """Check that the claim is still ours; its lock is taken again if only that was lost. Raises ``StoreError``."""
+        with self.database.transaction(what="claim") as c:
+            self._check(c)
+
+    def check_may_act(self) -> None:
+        """Raise ``ClaimLostError`` if another controller may have claimed the store; no transaction is needed."""
+        if self.claim is not None:
+            self.claim.check_may_act()
+
     def intend(self, intents: Sequence[IntentRow]) -> None:
         """Write commands down before they are given."""
         if intents:

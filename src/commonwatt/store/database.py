@@ -96,10 +96,13 @@ class Database:
     """Connections to one database. Safe to use from several threads.
 
     *patience_s* is how long a transaction waits for others to end, and how long to try to connect; *answer_s* is how
-    long a server may take for a statement.
+    long a server may take for a statement. A server ends a transaction in which nothing was said for *idle_s*: a
+    process that is frozen then holds no lock of a row.
     """
 
-    def __init__(self, url: URL, *, patience_s: float = 30.0, answer_s: float = 60.0) -> None:
+    def __init__(
+        self, url: URL, *, patience_s: float = 30.0, answer_s: float = 60.0, idle_s: float | None = None
+    ) -> None:
         self.url = url
         self.backend = url.get_backend_name()
         self._patience_s = patience_s
@@ -117,13 +120,16 @@ class Database:
                 "connect_timeout": min(wait_s, 10), "charset": "utf8mb4",
                 "read_timeout": round(answer_s) + wait_s, "write_timeout": round(answer_s) + wait_s,
                 "init_command": f"SET SESSION sql_mode='{modes}', SESSION innodb_lock_wait_timeout={wait_s}, "
-                f"SESSION group_concat_max_len={_LONGEST_TEXT}",
+                f"SESSION group_concat_max_len={_LONGEST_TEXT}"
+                + ("" if idle_s is None else f", SESSION idle_transaction_timeout={round(idle_s)}"),
             }  # fmt: skip
         else:
             settings = f"-c statement_timeout={round(1000 * answer_s)} -c lock_timeout={wait_s * 1000}"
+            settings += "" if idle_s is None else f" -c idle_in_transaction_session_timeout={round(1000 * idle_s)}"
             options["connect_args"] = {
                 "connect_timeout": max(2, min(wait_s, 10)), "options": settings, "client_encoding": "utf8",
-                "application_name": "commonwatt",
+                "application_name": "commonwatt", "keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 3,
+                "tcp_user_timeout": 20_000,
             }  # fmt: skip
         if self.backend != "sqlite":
             options["isolation_level"] = "READ COMMITTED"

@@ -168,3 +168,4 @@ class TokenOwner:
     token: int
     label: str
     tenant: str | None  # None: an operator
+    role: str | None = None  # viewer, admin; None: an ordinary member, or an operator

@@ -65,6 +65,8 @@ tokens = sa.Table(
     sa.Column("label", _NAME, nullable=False),
     sa.Column("created_s", _REAL, nullable=False),
     sa.Column("revoked_s", _REAL, nullable=True),
+    sa.Column("role", sa.String(16), nullable=True),  # viewer, admin; null: an ordinary member, or an operator
+    sa.Column("expires_s", _REAL, nullable=True),
     **_HOW,
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from commonwatt.data.malleable import APART, LACKING
+from commonwatt.model.qos import QOS_SCOPES
 from commonwatt.model.study_file import StepName, StudyFile
 from commonwatt.model.study_results import Assumption
 from commonwatt.model.units import DAY_S, plural
@@ -58,6 +59,7 @@ def assumptions_of(plan: StudyPlan) -> tuple[Assumption, ...]:
             value="valued alike for all: the part left times the energy of the whole job as requested",
             drawn=False, switch="none",
         ),
+        Assumption(what="QOS", value=_qos(file), drawn=False, switch="qos, --qos"),
         *(Assumption(what=DRAFTED, value=text, drawn=False, switch="nodes, workload") for text in file.assumed),
     )  # fmt: skip
 
@@ -77,6 +79,14 @@ def _of_jobs(plan: StudyPlan) -> list[Assumption]:
         ),
         Assumption(
             what="Nodes of jobs", value=_partitions(plan), drawn=False, switch="nodes.partitions, step one-pool",
+        ),
+        Assumption(
+            what="CPUs and memory of nodes", value="not modelled: jobs share the GPUs of a node freely", drawn=False,
+            switch="none",
+        ),
+        Assumption(
+            what="Jobs that failed, were cancelled or ended early",
+            value="run as long as the log says, and hold their GPUs until then", drawn=False, switch="none",
         ),
         Assumption(what="Due dates", value=due, drawn=due.startswith("drawn"), switch="due_dates"),
         Assumption(what="Run times are known", value=KNOWLEDGE[plan.knowledge], drawn=False, switch="--knowledge"),
@@ -148,6 +158,15 @@ def _today(file: StudyFile) -> str:
         return spec.solver
     weights = (
         f"fair share {spec.fair_share_weight:g} with a half-life of {spec.half_life_s / DAY_S:g} days, age 1 up to "
-        f"{spec.max_age_s / DAY_S:g} days, size {spec.size_weight:g}"
+        f"{spec.max_age_s / DAY_S:g} days, size {spec.size_weight:g}, QOS {spec.qos_weight:g}"
     )
-    return f"multifactor priority ({weights}) and backfill {spec.backfill_depth} jobs deep; no QOS"
+    return f"multifactor priority ({weights}) and backfill {spec.backfill_depth} jobs deep"
+
+
+def _qos(file: StudyFile) -> str:
+    if not file.qos:
+        return "none: no limits of running jobs or GPUs, no priority"
+    limited = sum(any(value is not None for value in qos.limits(scope)) for qos in file.qos for scope in QOS_SCOPES)
+    weight = file.baseline.qos_weight if file.baseline.solver == "fair-share" else 0.0
+    counts = f"their priority counts for the scheduler of today ({weight:g})" if weight else "no priority"
+    return f"{len(file.qos)}, with {plural(limited, 'limit')} that every scheduler keeps; {counts}"

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from commonwatt.data.check import check, locate_input
 from commonwatt.data.files import load_yaml, parse_yaml, validate
 from commonwatt.data.guess import guess_format
 from commonwatt.data.inventory import read_inventory
 from commonwatt.data.log import JobLog
+from commonwatt.data.qos import read_qos
 from commonwatt.data.readers import READERS, read_log
 from commonwatt.data.scenario_draft import HOST_W, IDLE_PART, drafted_nodes
 from commonwatt.data.text import read_text
@@ -25,7 +28,7 @@ from commonwatt.model.scenario import LogWorkload, Scenario, WeekWorkload
 from commonwatt.model.study_file import STEPS, StepName, StudyFile
 from commonwatt.model.units import DAY_S, WEEK_S, plural
 
-__all__ = ["Wishes", "load_study", "wished"]
+__all__ = ["Wishes", "load_study", "wished", "with_qos"]
 
 MOST_WEEKS = 4
 """Weeks of a long log that are studied if nothing is said."""
@@ -39,6 +42,7 @@ class Wishes:
     """What a user says beside the files; ``None`` leaves it to the file, or to what suits the log."""
 
     nodes: Path | None = None
+    qos: Path | None = None
     source: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     begin: str | None = None
@@ -69,7 +73,7 @@ def load_study(given: str | Path, wishes: Wishes) -> tuple[StudyFile, Path]:
     document = None if source or wishes.source else _document(path)
     if document is None:
         file = _of_log(path, source or wishes.source, wishes)
-        return wished(file, replace(wishes, nodes=None)), Path()
+        return wished(file, replace(wishes, nodes=None, qos=None)), Path()
     if "workload" in document and "nodes" not in document:
         raise InputError("at least one node", file=path, field="nodes", value="none")
     study = _of_scenario(load_yaml(path, Scenario), path) if _is_scenario(document) else load_yaml(path, StudyFile)
@@ -104,7 +108,17 @@ def _of_scenario(scenario: Scenario, path: Path) -> StudyFile:
     ours = scenario.policies[0]
     fields = {
         name: getattr(scenario, name)
-        for name in ("name", "workload", "nodes", "tenants", "electricity", "interval_s", "preemption")
+        for name in (
+            "name",
+            "workload",
+            "nodes",
+            "gpu_types",
+            "tenants",
+            "qos",
+            "electricity",
+            "interval_s",
+            "preemption",
+        )
     }
     if ours.solver not in ("fair-share", "easy"):
         fields["ours"] = ours.model_copy(update=plain | {"name": ours.label, "work_conserving": True})
@@ -125,7 +139,7 @@ def _of_log(path: Path, source: str | None, wishes: Wishes) -> StudyFile:
     if wishes.nodes is None:
         raise InputError("the cluster: what `scontrol show node` printed, or a scenario's nodes", field="--nodes")
     nodes, assumed = _nodes(wishes.nodes)
-    begin, days, weeks = _period(log, wishes)
+    begin, days, weeks, empty = _period(log, wishes)
     ran_on, told = _logged_type(log, nodes, wishes)
     workload = LogWorkload(
         source=checked.result.format, path=str(path.resolve()), columns=dict(wishes.columns), begin=begin, days=days,
@@ -133,23 +147,53 @@ def _of_log(path: Path, source: str | None, wishes: Wishes) -> StudyFile:
     )  # fmt: skip
     apart = len({node.partitions for node in nodes}) > 1 and bool(log.partition)
     steps: tuple[StepName, ...] = (*STEPS, "one-pool") if apart else STEPS
-    return StudyFile(
-        name=path.stem, workload=workload, nodes=nodes, weeks=weeks, steps=steps, assumed=(*assumed, *told)
+    file = StudyFile(
+        name=path.stem, workload=workload, nodes=nodes, weeks=weeks, steps=steps, assumed=(*assumed, *told, *empty)
     )  # fmt: skip
+    return with_qos(file, wishes.qos)
 
 
-def _period(log: JobLog, wishes: Wishes) -> tuple[str | None, float, int]:
-    """Return begin, days and number of periods: as wished, else the last whole weeks of the log."""
+def with_qos(file: StudyFile, path: Path | None) -> StudyFile:
+    """Return *file* with the QOS that *path* lists, if it is given; where priorities differ they count as much as age.
+
+    Raises ``InputError``.
+    """
+    if path is None:
+        return file
+    found = read_qos(path)
+    notes, baseline = found.notes, file.baseline
+    differ = len({qos.priority for qos in found.qos}) > 1
+    if differ and baseline.solver == "fair-share" and not baseline.qos_weight:
+        baseline = baseline.model_copy(update={"qos_weight": 1.0})
+        notes = (*notes, "the priority of a QOS counts as much as age (baseline.qos_weight: 1): see PriorityWeightQOS")
+    return file.model_copy(update={"qos": found.qos, "baseline": baseline, "assumed": (*file.assumed, *notes)})
+
+
+def _period(log: JobLog, wishes: Wishes) -> tuple[str | None, float, int, tuple[str, ...]]:
+    """Return begin, days and number of periods, as wished, else the last whole weeks of the log; and what was left out.
+
+    Of these, those before a week without submissions are left out.
+    """
     last = log.span_s[1]
     days = wishes.days or min(7.0, round(max(last - log.whole_from_s, 3600.0) / DAY_S + 0.005, 2))
     if wishes.begin is not None:
-        return wishes.begin, days, wishes.weeks or 1
+        return wishes.begin, days, wishes.weeks or 1, ()
     fit = max(1, int((last - log.whole_from_s) // (days * DAY_S)))
     weeks = wishes.weeks or min(MOST_WEEKS, fit)
     if last - log.whole_from_s < WEEK_S and weeks == 1:
-        return None, days, 1
+        return None, days, 1, ()
+    whole = weeks
+    while wishes.weeks is None and weeks > 1 and _any_empty(log, last - weeks * days * DAY_S, days, weeks):
+        weeks -= 1
     begin_s = max(log.whole_from_s, last - weeks * days * DAY_S)
-    return (f"{begin_s:.0f}" if log.origin is None else log.moment(begin_s)), days, weeks
+    begin = f"{begin_s:.0f}" if log.origin is None else log.moment(begin_s)
+    left = f"{plural(whole - weeks, 'period')} left out: nothing was submitted in one of them, or a later one"
+    return begin, days, weeks, (left,) if weeks < whole else ()
+
+
+def _any_empty(log: JobLog, begin_s: float, days: float, weeks: int) -> bool:
+    at = np.searchsorted(log.submit_s, begin_s + np.arange(weeks + 1) * days * DAY_S)
+    return bool((np.diff(at) == 0).any())
 
 
 def _logged_type(log: JobLog, nodes: tuple[NodeSpec, ...], wishes: Wishes) -> tuple[str, tuple[str, ...]]:
@@ -178,6 +222,9 @@ def _nodes(path: Path) -> tuple[tuple[NodeSpec, ...], tuple[str, ...]]:
         expected = "what `scontrol show node` printed, or a scenario; the log is LOG"
         raise InputError(expected, file=path, field="--nodes", value=f"a job log ({kind})")
     inventory = read_inventory(text, host_names, file=path, host=platform.node() or "node")
+    names = [node.name for node in inventory.nodes]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError("each node once", file=path, field="--nodes", value=f"{twice[0]} twice")
     found = drafted_nodes(inventory.nodes)
     specs = [NodeSpec(**node.model_dump(exclude={"power_source"}), **_states(node)) for node in found]
     limits = {n.gpu_type: n.power_source or f"{n.gpu_w / (1 - IDLE_PART):g} W, a placeholder" for n in found}
@@ -221,6 +268,7 @@ def wished(file: StudyFile, wishes: Wishes) -> StudyFile:
     if wishes.nodes is not None:
         nodes, assumed = _nodes(wishes.nodes)
         file = file.model_copy(update={"nodes": nodes, "assumed": assumed})
+    file = with_qos(file, wishes.qos)
     changed: dict[str, Any] = {
         name: value for name in ("weeks", "seeds", "knowledge") if (value := getattr(wishes, name)) is not None
     }

@@ -13,12 +13,15 @@ import click
 if TYPE_CHECKING:
     from commonwatt.planning.series import LoadedSeries
 
-__all__ = ["MOST_GPUS", "NumberRange", "load", "naming_options", "pairs", "series_options", "window_options"]
+__all__ = [
+    "MOST_GPUS", "NumberRange", "load", "measured", "naming_options", "pairs", "price_options", "promised",
+    "series_options", "target_option", "window_options",
+]  # fmt: skip
 
 MOST_GPUS, _MOST_HORIZON, _MOST_LOOK_BACK = 10**9, 10**5, 10**6
 _OPTIONS = {
     "at", "begin", "column", "end", "epochs", "held_out", "horizon", "look_back", "members", "model",
-    "raw_levels", "refit_every", "tenant", "test_from", "where",
+    "raw_levels", "refit_every", "score_steps", "target", "tenant", "test_from", "where",
 }  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,6 +43,61 @@ class NumberRange(click.FloatRange):
         if math.isnan(number) or (math.isinf(number) and not self._infinite):
             self.fail(f"{value} is not a {'number' if self._infinite else 'finite number'}.", param, ctx)
         return number
+
+
+class _Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A promise: of instants, of jobs, or about delays."""
+
+    name = "target"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        """Return the share or the ``WaitingTarget``; fails as click's own types do."""
+        from commonwatt.model.capacity import parse_target
+        from commonwatt.model.errors import InputError
+
+        try:
+            return parse_target(value) if isinstance(value, str | float) else value
+        except InputError as error:
+            self.fail(f"{value!r} is not {error.expected}.", param, ctx)
+
+
+def target_option(command: F) -> F:
+    """Add the option for what is promised."""
+    return click.option(
+        "--target", type=_Target(), default="0.98", show_default=True, metavar="TARGET",
+        help="Promised share of instants with enough GPUs on (1 keeps everything on); of a job log also share of jobs "
+        "that find their GPUs on (jobs:0.98), a percentile of delays (delay_s:p99:60) or GPU hours of waiting a day.",
+    )(command)  # fmt: skip
+
+
+def promised(of: str, target: float, label: str) -> str:
+    """Return what is promised in words."""
+    if of == "delayed_gpu_h":
+        return f"at most {target:g} GPU h of waiting a day"
+    if of == "delay_s":
+        return f"{100 * target:g}% of jobs wait for at most {label.rpartition(':')[2]} s:"
+    return f"{100 * target:g}% of {of}"
+
+
+def measured(of: str, value: float | None) -> str:
+    """Return what was achieved in words."""
+    if value is None:
+        return "unknown"
+    if of == "delayed_gpu_h":
+        return f"{value:.2f} GPU h of waiting a day"
+    return f"{100 * value:.2f}% of {'instants' if of == 'instants' else 'jobs'}"
+
+
+def price_options(command: F) -> F:
+    """Add the options for what a GPU that is on costs."""
+    for option in (
+        click.option(
+            "--price-per-kwh", type=NumberRange(0, 1e6), metavar="MONEY", help="Price of a kWh; needs --gpu-w."
+        ),
+        click.option("--gpu-w", type=NumberRange(0, 1e6), metavar="W", help="Power of a GPU that is on, for energies."),
+    ):
+        command = option(command)
+    return command
 
 
 def series_options(command: F) -> F:

@@ -12,14 +12,19 @@ from commonwatt.cli.forecast._options import (
     MOST_GPUS,
     NumberRange,
     load,
+    measured,
     naming_options,
+    price_options,
+    promised,
     series_options,
+    target_option,
     window_options,
 )
 from commonwatt.cli.output import json_option, print_json, progress_bar, seed_option
 from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
+    from commonwatt.model.capacity import Target
     from commonwatt.model.forecast_results import ForecastEvaluateResult
 
 __all__ = ["evaluate"]
@@ -37,15 +42,8 @@ __all__ = ["evaluate"]
     "or a file written by forecast fit.",
 )
 @click.option("--test-from", required=True, metavar="TIME", help="Score forecasts from TIME on: ISO 8601, or seconds.")
-@click.option(
-    "--target",
-    type=NumberRange(0, 1, min_open=True),
-    default=0.98,
-    show_default=True,
-    help="Promised share of instants with enough GPUs on.",
-)
+@target_option
 @click.option("--total-gpus", type=click.IntRange(1, MOST_GPUS), metavar="N", help="GPUs of the cluster.")
-@click.option("--gpu-w", type=NumberRange(0, 1e6), metavar="W", help="Power of a GPU that is on, to report energy.")
 @click.option(
     "--margin",
     type=NumberRange(0, 1e6),
@@ -55,12 +53,17 @@ __all__ = ["evaluate"]
 @click.option(
     "--refit-every", type=click.IntRange(1), metavar="STEPS", help="Refit after this many steps; not with a model file."
 )
+@click.option(
+    "--score-steps", metavar="STEPS", help="Score these steps ahead too, such as 1,5,15,30,60; at most --horizon."
+)
+@price_options
 @window_options
 @series_options
 @seed_option
 @json_option
 def evaluate(
-    series: Path, *, name: str, test_from: str, target: float, total_gpus: int | None, gpu_w: float | None,
+    series: Path, *, name: str, test_from: str, target: Target, total_gpus: int | None, gpu_w: float | None,
+    price_per_kwh: float | None, score_steps: str | None,
     margin: float | None, refit_every: int | None, look_back: int | None, horizon: int | None, column: str,
     time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
@@ -77,6 +80,7 @@ def evaluate(
     from commonwatt.data.series_files import read_moment
     from commonwatt.planning.evaluation import evaluate_series
     from commonwatt.planning.predictors import load_predictor
+    from commonwatt.planning.waiting import Price
 
     with naming_options():
         predictor = load_predictor(name, look_back, horizon)
@@ -87,8 +91,9 @@ def evaluate(
         progress_bar(f"fitting {predictor.name}", 1, 1.0) as bar,
     ):  # fmt: skip
         result = evaluate_series(
-            loaded, predictor, begin, target=target, total_gpus=total_gpus, gpu_w=gpu_w,
-            margin=None if margin is None else margin / 100, refit_every=refit_every, seed=seed,
+            loaded, predictor, begin, target=target, total_gpus=total_gpus, price=Price(gpu_w, price_per_kwh),
+            margin=None if margin is None else margin / 100, refit_every=refit_every,
+            steps=_numbers(score_steps), seed=seed,
             progress=lambda part: bar.at(predictor.name, part), clock=lambda: watch.elapsed_s,
         )  # fmt: skip
         bar.done()
@@ -96,6 +101,17 @@ def evaluate(
         print_json(result)
     else:
         _show(result)
+
+
+def _numbers(text: str | None) -> tuple[int, ...]:
+    """Read ``1,5,15``; raises ``InputError``."""
+    from commonwatt.model.errors import InputError
+
+    if text is None:
+        return ()
+    if not all(part.strip().isdecimal() for part in text.split(",")):
+        raise InputError("whole numbers such as 1,5,15", field="score_steps", value=text)
+    return tuple(int(part) for part in text.split(","))
 
 
 def _show(result: ForecastEvaluateResult) -> None:
@@ -113,12 +129,27 @@ def _show(result: ForecastEvaluateResult) -> None:
         )  # fmt: skip
     Console().print(table)
     promise = result.promise
+    for step in result.steps if len(result.steps) > 1 else ():
+        plain = _number(step.pinball_of_last_value)
+        click.echo(
+            f"{step.ahead_s:>6g} s    pinball {_number(step.pinball)} GPUs (last value {plain}), "
+            f"{measured(promise.of, step.achieved)} with {_number(step.mean_gpus_on)} GPUs on"
+        )
     instants = plural(result.test_values, "instant")
     click.echo(f"CRPS        {_number(result.crps)} GPUs, {instants}, {result.unknown:,} unknown")
-    click.echo(f"promise     {100 * promise.target:g}% of instants with enough GPUs on")
-    click.echo(f"achieved    {_percent(promise.achieved)} (its own quantile: {_percent(promise.achieved_raw)})")
+    click.echo(f"promise     {promised(promise.of, promise.target, promise.label)}")
+    raw = measured(promise.of, promise.achieved_raw)
+    click.echo(f"achieved    {measured(promise.of, promise.achieved)} (its own quantile: {raw})")
+    if promise.hindsight_ratio is not None:
+        click.echo(f"GPU hours   {100 * promise.hindsight_ratio:.1f}% of what the least fixed shift needs in hindsight")
+    if (waits := promise.waiting) is not None:
+        click.echo(
+            f"waiting     {waits.delayed_jobs:,} of {plural(waits.jobs, 'job')}; mean {waits.mean_delay_s:.1f} s, p95 "
+            f"{waits.p95_delay_s:g} s, p99 {waits.p99_delay_s:g} s; {waits.delayed_gpu_h_per_day:.2f} GPU h a day"
+        )
     known = plural(result.test_values - result.unknown, "instant")
-    click.echo(f"fallback    at {promise.fallback:,} of {known} no promise could be made, and everything stayed on")
+    everything = ", and everything stayed on" if promise.of == "instants" else ""
+    click.echo(f"fallback    at {promise.fallback:,} of {known} no promise could be made{everything}")
     if promise.beyond_total:
         click.echo(f"beyond      at {promise.beyond_total:,} of {known} demand exceeded all GPUs")
     jobs = "" if promise.jobs_served is None else f", {_percent(promise.jobs_served)} of jobs"
@@ -129,7 +160,7 @@ def _show(result: ForecastEvaluateResult) -> None:
     for way in result.equal_performance:
         energy = "" if way.energy_kwh is None else f", {way.energy_kwh:,.0f} kWh"
         hours = "unknown" if way.gpu_hours is None else f"{way.gpu_hours:,.0f}"
-        click.echo(f"  {way.name:<20} {hours} GPU h{energy} at {_percent(way.performance)}")
+        click.echo(f"  {way.name:<20} {hours} GPU h{energy} at {measured(promise.of, way.performance)}")
     fit = f"fit {result.fit_s:.1f} s" if result.fits else "fitted before"
     click.echo(f"{fit}, forecast {result.predict_ms:.2f} ms, update {result.update_ms:.3f} ms")
 

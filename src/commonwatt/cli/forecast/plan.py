@@ -8,25 +8,30 @@ from typing import TYPE_CHECKING
 import click
 
 from commonwatt.cli.compiling import compiling
-from commonwatt.cli.forecast._options import MOST_GPUS, NumberRange, load, naming_options, series_options
+from commonwatt.cli.forecast._options import (
+    MOST_GPUS,
+    load,
+    measured,
+    naming_options,
+    price_options,
+    promised,
+    series_options,
+    target_option,
+    window_options,
+)
 from commonwatt.cli.output import json_option, plot_option, print_json, say, seed_option
 from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
-    from commonwatt.model.forecast_results import ForecastPlanResult
+    from commonwatt.model.capacity import Target
+    from commonwatt.model.forecast_results import ForecastPlanResult, ForecastWorth
 
 __all__ = ["plan"]
 
 
 @click.command()
 @click.argument("series", type=click.Path(path_type=Path))
-@click.option(
-    "--target",
-    type=NumberRange(0, 1, min_open=True),
-    default=0.98,
-    show_default=True,
-    help="Promised share of instants with enough GPUs on; 1 keeps everything on.",
-)
+@target_option
 @click.option(
     "--model",
     "name",
@@ -45,13 +50,16 @@ __all__ = ["plan"]
     help="GPUs of the cluster.  [default: no limit; savings against peak demand]",
 )
 @click.option("--node-gpus", type=click.IntRange(1, MOST_GPUS), metavar="N", help="GPUs per node, to plan whole nodes.")
+@price_options
+@window_options
 @plot_option("fan chart with actual demand, GPUs on against used, the knob with the chosen point, and savings")
 @series_options
 @seed_option
 @json_option
 def plan(
-    series: Path, *, target: float, name: str, test_from: str | None, total_gpus: int | None, node_gpus: int | None,
-    plot: Path | None, column: str, time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int,
+    series: Path, *, target: Target, name: str, test_from: str | None, total_gpus: int | None, node_gpus: int | None,
+    gpu_w: float | None, price_per_kwh: float | None, look_back: int | None, horizon: int | None, plot: Path | None,
+    column: str, time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Plan how many GPUs stay on after the end of SERIES to keep a promise, and replay the plan from TIME on.
@@ -63,18 +71,23 @@ def plan(
     Examples:
       commonwatt forecast plan demand.csv --target 0.98 --total-gpus 1000 --plot plan.png
       commonwatt forecast plan demand.csv --model gru.safetensors --target 0.95 --node-gpus 8 --json
+      commonwatt forecast plan jobs.csv --target jobs:0.98 --gpu-w 50 --price-per-kwh 0.2
     """
     from commonwatt.data.series_files import read_moment
     from commonwatt.planning.predictors import load_predictor
     from commonwatt.planning.replay import plan_series
+    from commonwatt.planning.waiting import Price
 
-    predictor = load_predictor(name)
-    file = load(series, column, time_column, where, max_gap).file
+    with naming_options():
+        predictor = load_predictor(name, look_back, horizon)
+    loaded = load(series, column, time_column, where, max_gap)
+    file = loaded.file
     begin = None if test_from is None else read_moment(test_from, file, "--test-from")
     with naming_options(series), compiling(f"forecaster {name}"):
         replayed = plan_series(
-            file, predictor, begin, target=target, total_gpus=total_gpus, node_gpus=node_gpus, seed=seed
-        )
+            loaded, predictor, begin, target=target, total_gpus=total_gpus, node_gpus=node_gpus,
+            price=Price(gpu_w, price_per_kwh), seed=seed,
+        )  # fmt: skip
     if plot is not None:
         from commonwatt.report.forecast_plots import save_plan
 
@@ -93,6 +106,7 @@ def _show(result: ForecastPlanResult) -> None:
     given = "" if result.total_gpus_given else " (the peak of demand and forecast; set --total-gpus)"
     steps, instants = plural(result.m, "step"), plural(result.replayed, "instant")
     click.echo(f"{result.model}, {steps} of {result.step_s:g} s ahead; {plural(result.total_gpus, 'GPU')}{given}")
+    of_jobs = result.promise.of != "instants"
     table = Table(title=f"replayed from {result.replayed_from}: {instants}", title_justify="left")
     table.add_column("", no_wrap=True)
     for heading in ("instants served", "GPUs served", "mean GPUs on", "energy saved"):
@@ -103,8 +117,9 @@ def _show(result: ForecastPlanResult) -> None:
             f"{row.energy_saving_pct:.2f}%",
         )  # fmt: skip
     Console().print(table)
+    _show_worth(result.worth)
     fallback = f"at {result.fallback:,} of {instants}"
-    click.echo(f"fallback    {fallback} no promise could be made, and everything stayed on")
+    click.echo(f"fallback    {fallback} no promise could be made{'' if of_jobs else ', and everything stayed on'}")
     if result.beyond_total:
         beyond = f"at {result.beyond_total:,} of {instants}"
         click.echo(f"beyond      {beyond} demand exceeded all GPUs")
@@ -116,8 +131,31 @@ def _show(result: ForecastPlanResult) -> None:
         f"the history from {result.calibrated_from}"
     )
     whole = all(step.gpus_on == result.total_gpus for step in result.plan)
+    promise = result.promise
     kept = "can be kept" if result.promise_kept else f"CANNOT be kept{', everything stays on' if whole else ''}"
-    click.echo(f"promise     {100 * result.target:g}% {kept}: {result.promise}")
+    click.echo(f"promise     {promised(promise.of, promise.target, promise.label)} {kept}: {promise.sentence}")
+    click.echo(f"achieved    {measured(promise.of, promise.achieved)} over the replay")
     for step in result.plan:
         nodes = "" if step.nodes_on is None else f" ({plural(step.nodes_on, 'node')})"
         click.echo(f"{step.at}  {plural(step.gpus_on, 'GPU')} on{nodes}, median demand {step.median_gpus:.0f}")
+
+
+def _show_worth(rows: tuple[ForecastWorth, ...]) -> None:
+    """Show what each way costs, and whom it lets wait."""
+    headings = {
+        "GPU h": [f"{row.gpu_hours:,.0f}" for row in rows],
+        "kWh": ["" if row.energy_kwh is None else f"{row.energy_kwh:,.0f}" for row in rows],
+        "cost": ["" if row.cost is None else f"{row.cost:,.0f}" for row in rows],
+        "instants": ["" if row.performance is None else f"{100 * row.performance:.2f}%" for row in rows],
+        "jobs": ["" if row.waiting is None else f"{100 * row.waiting.jobs_served:.2f}%" for row in rows],
+        "mean wait": ["" if row.waiting is None else f"{row.waiting.mean_delay_s:.1f} s" for row in rows],
+        "p99": ["" if row.waiting is None else f"{row.waiting.p99_delay_s:,.0f} s" for row in rows],
+    }
+    shown = {heading: cells for heading, cells in headings.items() if any(cells)}
+    widths = [max(len(heading), *map(len, cells)) for heading, cells in shown.items()]
+    click.echo("worth".ljust(27) + " ".join(h.rjust(width) for h, width in zip(shown, widths, strict=True)))
+    for number, row in enumerate(rows):
+        cells = (column[number].rjust(width) for column, width in zip(shown.values(), widths, strict=True))
+        click.echo(row.name.ljust(27) + " ".join(cells))
+    if not any(headings["kWh"]):
+        click.echo("energy      give --gpu-w and --price-per-kwh for kWh and money")

@@ -1,8 +1,9 @@
 """Alibaba: the tidied tables of v2023 and v2025 (DLRM), or ``openb_pod_list_*.csv`` of v2023 as published.
 
-A job with a fraction of a GPU counts as one whole GPU. Pods without a GPU and pods that were never scheduled are
-left out. A pod without an end was running when the log was taken; the last moment in the file stands for its end.
-The trace names no users: the class of service (LS, BE, ...) is the tenant. Times are seconds from an unknown origin.
+A job with a fraction of a GPU counts as one whole GPU, unless the workload says `fractions: share`. Pods without a GPU
+and pods that were never scheduled are left out. A pod without an end was running when the log was taken; the last
+moment in the file stands for its end. The trace names no users: the class of service (LS, BE, ...) is the
+tenant. Times are seconds from an unknown origin.
 Pods that ended before 9,964,972 s are missing at the publisher's, so a period should begin there or later. GPU types
 are not read: only variants of the list have them, added to a third of the pods afterwards.
 
@@ -61,6 +62,7 @@ def read(path: Path) -> JobLog:
         path=path,
         complete_from_s=None if dlrm else _COMPLETE_FROM_S,
         treated={EARLY: early},
+        gpu_milli=table.counts("gpu_milli", blank=1000) if "gpu_milli" in table else None,
     )
 
 

@@ -2,11 +2,11 @@
 
 Columns, under these names or others given to ``read``: ``gpus``, and either ``submit_s`` and ``duration_s``, or
 ``start_s`` and ``end_s``, must be there; ``job`` (row number if absent), ``tenant`` ("default"), ``gpu_type``,
-``time_limit_s``, ``nodes`` (where it ran, a list of hosts in Slurm's notation), ``partition`` and ``energy_j`` may, and
-``submit_s`` beside ``start_s``, which otherwise stands for it. ``submit_time``, ``start_time`` and ``end_time`` are
-other names of the three. Times are seconds, or ISO 8601 moments. Jobs with 0 GPUs, no run time or no start are left
-out; one without an end was running at the last moment in the file. One with an end, but neither a submission nor a
-start, was running when the log begins: it counts from the first moment in the file.
+``time_limit_s``, ``nodes`` (where it ran, a list of hosts in Slurm's notation), ``partition``, ``user``, ``qos`` and
+``energy_j`` may, and ``submit_s`` beside ``start_s``, which otherwise stands for it. ``submit_time``, ``start_time``
+and ``end_time`` are other names of the three. Times are seconds, or ISO 8601 moments. Jobs with 0 GPUs, no run time or
+no start are left out; one without an end was running at the last moment in the file. One with an end, but neither a
+submission nor a start, was running when the log begins: it counts from the first moment in the file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from commonwatt.model.names import one_of
 __all__ = ["COLUMNS", "read"]
 
 COLUMNS = ("job", "tenant", "submit_s", "start_s", "end_s", "duration_s", "gpus", "gpu_type", "time_limit_s", "nodes",
-           "partition", "energy_j")  # fmt: skip
+           "partition", "energy_j", "user", "qos")  # fmt: skip
 _ALSO = {"submit_s": "submit_time", "start_s": "start_time", "end_s": "end_time"}
 
 
@@ -73,6 +73,8 @@ def read(path: Path, columns: Mapping[str, str] | None = None) -> JobLog:
         path=path,
         nodes=table.text(called["nodes"]) if called["nodes"] in table else None,
         partition=table.text(called["partition"]) if called["partition"] in table else None,
+        user=table.text(called["user"]) if called["user"] in table else None,
+        qos=table.text(called["qos"]) if called["qos"] in table else None,
         energy_j=_energy(table, called["energy_j"]),
         treated={} if times.early is None else {EARLY: times.early},
     )

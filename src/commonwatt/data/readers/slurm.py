@@ -1,10 +1,13 @@
 """Slurm accounting: ``sacct --json``, ``sacct --parsable2`` with its header, or its table for people.
 
 For the latter two use ``--format=JobID,Account,User,Submit,Start,Elapsed,Timelimit,State,AllocTRES,ReqTRES``, and
-``NodeList`` to know where jobs ran, ``Partition`` to know where they may, ``ConsumedEnergyRaw`` for their energy. The
-account is the tenant, else the user is. Job steps are skipped. A requeued job counts once: its first submission and its
-last run. A job still running counts with the time it has run so far. Times without a zone are read as UTC (``sacct``
-prints local time: a change to summer time shifts the rest of the log by an hour).
+``NodeList`` to know where jobs ran, ``Partition`` to know where they may, ``QOS`` for what limits them, ``Eligible`` to
+know when they might start, ``ConsumedEnergyRaw`` for their energy. The account is the tenant, else the user is. Job
+steps are skipped. A job counts as submitted when it is eligible: nobody waits for a scheduler while a dependency, a
+hold or a begin time keeps a job back. A requeued job counts once: its first submission and its last run. A run that is
+there twice, as in dumps that overlap, counts once, as it was seen last. A job still running counts with the time it has
+run so far. Times are local, or seconds since 1970 (``SLURM_TIME_FORMAT=%s``). Those without a zone are read as UTC
+(``sacct`` prints local time: a change to summer time shifts the rest of the log by an hour).
 
 What both forms of Slurm accounting say about a job.
 
@@ -51,6 +54,9 @@ class SacctJob:
     series: str = ""  # its owner and what they called it
     energy_j: float = math.nan  # NaN: not measured
     partition: str = ""  # several have commas between them; "": not said
+    eligible_s: float = math.nan  # since 1970; NaN: not said
+    user: str = ""
+    qos: str = ""
 
 
 def gpus_of(resources: Iterable[tuple[str, int]]) -> tuple[int, str]:
@@ -123,7 +129,15 @@ def _job(path: Path, index: int, record: dict[str, Any]) -> SacctJob:
         series=f"{record.get('user') or ''}/{record.get('name') or ''}",
         energy_j=_energy_of_json(tres),
         partition=str(record.get("partition") or ""),
+        eligible_s=_since_1970(_number(times.get("eligible"))),
+        user=str(record.get("user") or ""),
+        qos=str(record.get("qos") or ""),
     )
+
+
+def _since_1970(seconds: float) -> float:
+    """Return a moment; NaN for the numbers that stand for none."""
+    return seconds if 0 < seconds < _YEAR_10000_S else math.nan
 
 
 def _number(value: Any) -> float:  # noqa: ANN401
@@ -175,11 +189,12 @@ def _tenant_of_json(record: dict[str, Any]) -> str:
     return str(record.get("account") or association.get("account") or record.get("user") or "unknown")
 
 
-ASK = (
-    "sacct --allusers --starttime=now-7days --parsable2 "
-    "--format=JobID,Account,User,Submit,Start,Elapsed,Timelimit,State,AllocTRES,ReqTRES,NodeList,"
-    "Partition,ConsumedEnergyRaw > jobs.txt"
-)
+SACCT_FIELDS = (
+    "JobID", "Account", "User", "Submit", "Eligible", "Start", "Elapsed", "Timelimit", "State", "AllocTRES", "ReqTRES",
+    "NodeList", "Partition", "QOS", "ConsumedEnergyRaw",
+)  # fmt: skip
+"""Fields of ``sacct`` that are read."""
+ASK = f"sacct --allusers --starttime=now-7days --parsable2 --format={','.join(SACCT_FIELDS)} > jobs.txt"
 """The command that prints what is read."""
 _NEEDED = ("JobID", "Submit", "Start", "State")
 _CUT = {
@@ -187,12 +202,14 @@ _CUT = {
     "Account",
     "User",
     "Submit",
+    "Eligible",
     "Start",
     "Elapsed",
     "AllocTRES",
     "ReqTRES",
     "NodeList",
     "Partition",
+    "QOS",
 }  # useless when cut off
 _UNKNOWN = {"", "Unknown", "None", "N/A"}
 _DURATION = "a time such as 1-02:03:04 or 02:03:04"
@@ -208,10 +225,13 @@ def read_rows(path: Path, text: str) -> list[SacctJob]:
         raise InputError(f"this column; run: {ASK}", file=path, field=missing[0])
     elapsed_s = _one_of(table, {"ElapsedRaw": (1.0, _plain), "Elapsed": (1.0, duration_s)})
     limit_s = _one_of(table, {"TimelimitRaw": (60.0, _limit), "Timelimit": (1.0, _limit)}, np.nan)
-    submit_s = table.parse("Submit", moment_s, MOMENT)
+    submit_s = table.parse("Submit", _moment_s, MOMENT)
     start_s = table.parse("Start", _started, MOMENT)
+    eligible_s = table.parse("Eligible", _started, MOMENT) if "Eligible" in table else np.full(len(table), np.nan)
     ids, states = table.text("JobID"), table.text("State")
-    nodes, partition = (table.text(name) if name in table else [""] * len(table) for name in ("NodeList", "Partition"))
+    nodes, partition, user, qos = (
+        table.text(name) if name in table else [""] * len(table) for name in ("NodeList", "Partition", "User", "QOS")
+    )
     raw = "ConsumedEnergyRaw"
     energy_j = table.parse(raw, _plain, "joules, a whole number", 0.0) if raw in table else np.zeros(len(table))
     resources = [table.text(name) for name in ("AllocTRES", "ReqTRES") if name in table]
@@ -238,6 +258,9 @@ def read_rows(path: Path, text: str) -> list[SacctJob]:
                 series="/".join(column[row] for column in called),
                 energy_j=_measured_j(float(energy_j[row])),
                 partition=partition[row],
+                eligible_s=float(eligible_s[row]),
+                user=user[row],
+                qos=qos[row],
             )
         )
     return jobs
@@ -290,7 +313,12 @@ def _plain(text: str) -> float:
 
 
 def _started(text: str) -> float:
-    return math.nan if text in _UNKNOWN else moment_s(text)
+    return math.nan if text in _UNKNOWN else _moment_s(text)
+
+
+def _moment_s(text: str) -> float:
+    """Read a moment, or seconds since 1970: ten digits or so, where a date has eight at most."""
+    return float(text) if re.fullmatch(r"\d{9,11}", text) else moment_s(text)
 
 
 def _one_of(table: TextTable, columns: Mapping[str, tuple[float, _Read]], blank: float | None = None) -> Floats:
@@ -329,9 +357,12 @@ def read(path: Path) -> JobLog:
     """Read either form."""
     text = read_text(path)
     found = read_json(path, text) if text.lstrip().startswith("{") else read_rows(path, text)
-    jobs = _last_runs(found)
-    submit_s = np.array([job.submit_s for job in jobs])
-    start_s = np.array([job.start_s for job in jobs])
+    jobs, requeued, again = _last_runs(found)
+    asked_s, start_s, eligible_s = (
+        np.array([getattr(job, name) for job in jobs]) for name in ("submit_s", "start_s", "eligible_s")
+    )
+    submit_s = np.fmax(asked_s, np.where(eligible_s > start_s, start_s, eligible_s))  # ignores NaN
+    early = start_s < submit_s
     duration_s = np.array([job.elapsed_s for job in jobs])
     gpus = np.array([job.gpus for job in jobs], dtype=np.int64)
     origin_s = float(submit_s.min()) if len(jobs) else 0.0
@@ -345,7 +376,7 @@ def read(path: Path) -> JobLog:
         gpu_type=[job.gpu_type for job in jobs],
         time_limit_s=[job.limit_s for job in jobs],
         series=[job.series for job in jobs],
-        start_s=start_s - origin_s,
+        start_s=np.where(early, submit_s, start_s) - origin_s,
         censored=[job.running for job in jobs],
         origin=utc(origin_s),
         reasons={
@@ -353,17 +384,41 @@ def read(path: Path) -> JobLog:
             "never started": np.isnan(start_s),
             "without run time": duration_s == 0,
         },
-        dropped={"earlier runs of requeued jobs": len(found) - len(jobs)},
+        dropped={"earlier runs of requeued jobs": requeued, "runs that are there twice": again},
         path=path,
-        nodes=[job.nodes for job in jobs] if any(job.nodes for job in jobs) else None,
+        nodes=_told(job.nodes for job in jobs),
         energy_j=[job.energy_j for job in jobs],
-        partition=[job.partition for job in jobs] if any(job.partition for job in jobs) else None,
+        partition=_told(job.partition for job in jobs),
+        user=_told(job.user for job in jobs),
+        qos=_told(job.qos for job in jobs),
+        treated={HELD: submit_s > asked_s, EARLY_START: early, PARTS: ["+" in job.name for job in jobs]},
     )
 
 
-def _last_runs(found: list[SacctJob]) -> list[SacctJob]:
+HELD = "kept back by a dependency, a hold or a begin time: as if submitted when they were eligible"
+PARTS = "parts of heterogeneous jobs: each as a job of its own"
+EARLY_START = "started before they were submitted: at their submission"
+
+
+def _told(column: Iterable[str]) -> list[str] | None:
+    """Return a column; ``None`` if it says nothing of any job."""
+    values = list(column)
+    return values if any(values) else None
+
+
+def _last_runs(found: list[SacctJob]) -> tuple[list[SacctJob], int, int]:
+    """Return the last run of each job, and how many were left out: runs before a requeue, and runs seen again."""
     merged: dict[str, SacctJob] = {}
+    requeued = again = 0
     for job in sorted(found, key=lambda job: job.submit_s):
         earlier = merged.get(job.name)
-        merged[job.name] = job if earlier is None else replace(job, submit_s=earlier.submit_s)
-    return list(merged.values())
+        if earlier is None:
+            merged[job.name] = job
+            continue
+        if job.start_s == earlier.start_s or (math.isnan(earlier.start_s) and earlier.submit_s == job.submit_s):
+            again += 1
+            merged[job.name] = max(earlier, job, key=lambda run: (not run.running, run.elapsed_s))
+        else:
+            requeued += 1
+            merged[job.name] = replace(job, submit_s=earlier.submit_s, eligible_s=earlier.eligible_s)
+    return list(merged.values()), requeued, again

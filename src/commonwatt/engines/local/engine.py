@@ -38,6 +38,7 @@ from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, ho
 from commonwatt.engines.reports import Reports
 from commonwatt.engines.run_history import RunHistory, RunPlanner
 from commonwatt.engines.run_spec import Images, JobWork, RunSpec
+from commonwatt.engines.state_folder import fence_in
 from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.nodes import Cluster
@@ -94,7 +95,9 @@ class LocalEngine(LiveEngine):
         self._now_s = now_s
         self._runs: dict[int, LocalRun] = {}  # running, or ended but not yet reported
         self._history = RunHistory(self._state, self._reports, now_s)
-        self._planner = RunPlanner(cluster, self._reports, self._history, images or Images(), grace_s, now_s)
+        self._planner = RunPlanner(
+            cluster, self._reports, self._history, images or Images(), grace_s, now_s, fence=fence_in(self._state)
+        )
         self._changes: list[Change] = []
         (self._state / "jobs").mkdir(parents=True, exist_ok=True)
         self._attach(since or {})

@@ -36,7 +36,10 @@ __all__ = ["End", "Processes", "RunFolder"]
 log = logging.getLogger("commonwatt.engine")
 
 _NAME = re.compile(r"[0-9]{1,18}-[0-9]{1,9}")
-_REASONS = frozenset({"command-not-found", "no-folder", "not-executable", "time-limit"})
+_REASONS = frozenset({
+    "command-not-found", "image-not-pulled", "no-folder", "not-executable", "out-of-memory", "pod-refused",
+    "time-limit",
+})  # fmt: skip
 _MOST_BYTES = 65_536
 _MOST_SPEC_BYTES = 64 << 20  # it has the job's command and environment
 
@@ -51,7 +54,7 @@ class End:
     cause: str
     ran_s: float | None = None  # by a monotonic clock
     over_limit: bool = False  # of time
-    reason: str = ""  # typed, if it is known: time-limit, command-not-found, not-executable, no-folder
+    reason: str = ""  # typed, if it is known: one of the above
 
     def timely(self, spec: RunSpec, now_s: float) -> End:
         """Return the end at a time between the start and now, whatever the clock was when it was written."""
@@ -81,16 +84,29 @@ class RunFolder:
 
     @classmethod
     def create(cls, runs: Path, spec: RunSpec) -> RunFolder:
-        """Write *spec* to a folder of its own; raises ``EngineDownError`` if that fails."""
+        """Write *spec* to a folder of its own; raises ``EngineDownError`` if that fails.
+
+        A controller that was frozen until another one took over may meanwhile have made that folder, or find it made.
+        """
         folder = cls(runs / f"{spec.handle}-{spec.attempt}")
         try:
             runs.mkdir(mode=0o700, parents=True, exist_ok=True)  # for us alone: a spec contains the job's environment
+            if (folder.path / "run.json").exists():
+                folder._make_way(spec)
             folder.path.mkdir(mode=0o700, exist_ok=True)  # it exists if an earlier spec could not be written
             write_record(folder.path / "run.json", asdict(spec))
         except OSError as error:
             msg = f"start {spec.name}: its records cannot be written: {error}"
             raise EngineDownError(msg) from error
         return folder
+
+    def _make_way(self, spec: RunSpec) -> None:
+        """Move the records of another controller's run aside, if *spec* is of the one that has taken over."""
+        error = EngineError(f"start {spec.name}: run {spec.attempt} was ordered by another controller")
+        fence = None if spec.fence_file is None else Path(spec.fence_file).read_text(encoding="utf-8")
+        if fence != spec.fence:
+            raise error
+        self.move_aside(self.path.parent.parent / "aside", error)
 
     @classmethod
     def all_in(cls, runs: Path) -> list[tuple[RunFolder, RunSpec]]:
@@ -115,7 +131,7 @@ class RunFolder:
         """Return the spec; raises ``EngineError`` if it cannot be read."""
         try:
             raw = read_json(self.path / "run.json", _MOST_SPEC_BYTES)
-            for name in ("nodes", "command", "node_names"):
+            for name in ("nodes", "command", "node_names", "options", "locks"):
                 raw[name] = tuple(raw.get(name, ()))
             raw["slots"] = tuple(tuple(slots) for slots in raw["slots"])
             return RunSpec(**raw)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Process", "end_marked", "none_marked", "opened"]
+__all__ = ["Process", "end_marked", "none_marked", "opened", "this_process"]
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _GONE_S = 0.2
@@ -49,6 +49,16 @@ class Process:
         except OSError:
             return False
         return boot == self.boot and int(fields[19]) == self.began
+
+
+def this_process() -> tuple[Process, str]:
+    """Return this process, identified as far as the machine allows, and the namespace of its number."""
+    try:
+        boot = _BOOT.read_text(encoding="ascii").strip()
+        fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
+        return Process(os.getpid(), boot, int(fields[19])), str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return Process(os.getpid()), ""
 
 
 def opened(process: Process, last_argument: str) -> int:

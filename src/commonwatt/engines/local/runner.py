@@ -13,6 +13,7 @@ import fcntl
 import json
 import math
 import os
+import pwd
 import select
 import signal
 import subprocess
@@ -210,6 +211,9 @@ def main(folder: Path) -> int:
         _write(folder / "end.json", _end(None, signals, "its runner died"))
         return 1
     spec = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    if _fenced_off(spec):
+        _write(folder / "end.json", _end(None, signals, "another controller had taken over before it began"))
+        return 1
     began_s = time.monotonic()
     code, cause, reason = _run(spec, folder, signals)
     end = _end(code, signals, cause) | {"ran_s": time.monotonic() - began_s, "reason": reason}
@@ -228,6 +232,14 @@ def main(folder: Path) -> int:
     if code is None:
         return 0 if signals.stop_s is not None else 1
     return code if code >= 0 else 128 - code
+
+
+def _fenced_off(spec: dict[str, Any]) -> bool:
+    """Whether another controller has taken over since the run was ordered: a frozen one may order it when it thaws."""
+    try:
+        return bool(spec.get("fence")) and Path(spec["fence_file"]).read_text(encoding="utf-8") != spec["fence"]
+    except OSError:
+        return False
 
 
 def _is_deleted(number: int) -> bool:
@@ -260,16 +272,22 @@ def _await_turn(path: str, folder: Path, signals: _Signals) -> IO[str] | None:
 
 def _run(spec: dict[str, Any], folder: Path, signals: _Signals) -> tuple[int | None, str, str]:
     """Run the command; returns its exit code, the cause in words, and a typed reason (or "")."""
-    turn = _await_turn(spec["lock"], folder, signals) if spec.get("lock") else None  # locked as long as we live
-    if signals.stop_s is not None or (turn is None and spec.get("lock")):
+    locks = [*filter(None, [spec.get("lock")]), *spec.get("locks", ())]
+    turns = [_await_turn(path, folder, signals) for path in locks]  # locked as long as we live
+    if signals.stop_s is not None or None in turns:
         return None, "stopped before it began", ""
     _take_in_orphans()
+    try:
+        owner, own = _owner(spec.get("user"))
+    except KeyError:
+        return None, f"there is no user {spec['user']} on this machine", ""
     with (folder / "output.log").open("ab") as output:
         try:
             job = subprocess.Popen(  # noqa: S603
                 spec["command"],
                 cwd=spec["folder"],
-                env={**os.environ, **spec["environment"]},
+                env={**os.environ, **own, **spec["environment"]},
+                **owner,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -295,6 +313,16 @@ def _run(spec: dict[str, Any], folder: Path, signals: _Signals) -> tuple[int | N
     if over:
         return _OVER_LIMIT, f"its time limit of {spec['limit_s']:g} s was over", "time-limit"
     return code, f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}", ""
+
+
+def _owner(name: str | None) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return how a process is started as the user *name*, and that user's variables; raises ``KeyError``."""
+    if name is None:
+        return {}, {}
+    user = pwd.getpwnam(name)
+    groups = os.getgrouplist(name, user.pw_gid)
+    variables = {"HOME": user.pw_dir, "USER": name, "LOGNAME": name, "SHELL": user.pw_shell}
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": groups}, variables
 
 
 def _refused(spec: dict[str, Any], error: OSError) -> tuple[int | None, str, str]:

@@ -204,12 +204,15 @@ class SimulatedEngine:
     def advance(self, time_s: float) -> None:
         """Advance to *time_s*, or to the first moment at which there is something to report."""
         while (upcoming := self._queue.next_s()) is not None and upcoming <= time_s:
-            if self._changes and upcoming > self.now_s:
+            if self._has_news() and upcoming > self.now_s:
                 return
             self.now_s = max(self.now_s, upcoming)
             self._happen(self._queue.pop())
-        if not self._changes:
+        if not self._has_news():
             self.now_s = max(self.now_s, time_s)
+
+    def _has_news(self) -> bool:
+        return bool(self._changes)
 
     def _happen(self, event: Scheduled) -> None:
         match event.priority:

@@ -44,10 +44,15 @@ class Slurm:
         Longest time of one command.
     use_json
         Whether to ask for JSON first; without it, only plain output is read.
+    guard
+        Raises where another controller may have taken over: called right before each command that changes anything.
     """
 
-    def __init__(self, conf: Path | None = None, *, timeout_s: float = 30.0, use_json: bool = True) -> None:
-        self._timeout_s = timeout_s
+    def __init__(
+        self, conf: Path | None = None, *, timeout_s: float = 30.0, use_json: bool = True,
+        guard: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self._timeout_s, self._guard = timeout_s, guard
         self._json = {"squeue": use_json, "sinfo": use_json, "scontrol": use_json}
         # neither options in the environment, nor the job we may run inside of, may change the commands
         self._env = {k: v for k, v in os.environ.items() if not k.startswith(_FORGET) or k == "SLURM_CONF"}
@@ -110,6 +115,7 @@ class Slurm:
 
     def submit(self, options: Sequence[str], script: Path, argument: str) -> int:
         """Submit *script*; returns the id of the job."""
+        self._guard()
         output = self.run("sbatch", "--parsable", *options, "--", str(script), argument)
         number = output.strip().partition(";")[0]
         if not number.isdigit():
@@ -127,6 +133,7 @@ class Slurm:
 
     def update_node(self, name: str, state: str | None, reason: str | None = None) -> None:
         """Change the state of a node, or its reason; requires an operator of Slurm."""
+        self._guard()
         changed = {"State": state, "Reason": reason}
         output = [f"{key}={value}" for key, value in changed.items() if value is not None]
         self.run("scontrol", "update", f"NodeName={name}", *output)
@@ -187,6 +194,7 @@ class Slurm:
             raise EngineDownError(msg) from error
 
     def _run_lenient(self, program: str, *arguments: str) -> None:
+        self._guard()
         try:
             self.run(program, *arguments)
         except EngineDownError:

@@ -12,6 +12,7 @@ from commonwatt.engines.run_spec import Images, JobWork
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.engine import SlurmEngine
 from commonwatt.engines.slurm.settings import SlurmSettings
+from commonwatt.model.errors import EngineError
 from commonwatt.model.live import SlurmSpec
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import plural
@@ -19,17 +20,22 @@ from commonwatt.model.units import plural
 __all__ = ["Difference", "DiscoveredNode", "differences", "discover", "open_slurm", "slurm_of"]
 
 
-def slurm_of(spec: SlurmSpec) -> Slurm:
-    """Return the client programs."""
+def slurm_of(spec: SlurmSpec, guard: Callable[[], None] = lambda: None) -> Slurm:
+    """Return the client programs; *guard* as for ``Slurm``. Where *spec* says ``read_only``, they change nothing."""
     conf = None if spec.conf is None else Path(spec.conf)
-    return Slurm(conf, timeout_s=spec.command_timeout_s, use_json=spec.use_json)
+    return Slurm(
+        conf, timeout_s=spec.command_timeout_s, use_json=spec.use_json, guard=_refuse if spec.read_only else guard
+    )
 
 
 def open_slurm(
     spec: SlurmSpec, cluster: Cluster, folder: Path, work_of: Callable[[str], JobWork], *, images: Images | None = None,
     since: Since | None = None, now_s: Callable[[], float] = time.time,
+    guard: Callable[[], None] = lambda: None,
 ) -> SlurmEngine:  # fmt: skip
     """Return the engine; relative paths of *spec* start at *folder*, *now_s* is the time. Slurm need not answer yet.
+
+    *guard* is as for ``Slurm``.
 
     Raises ``InputError`` as ``SlurmEngine`` and ``SlurmSettings`` do.
     """
@@ -47,9 +53,14 @@ def open_slurm(
         look_s=spec.poll_s,
     )
     return SlurmEngine(
-        cluster, folder / spec.state, work_of, slurm=slurm_of(spec), settings=settings, images=images,
+        cluster, folder / spec.state, work_of, slurm=slurm_of(spec, guard), settings=settings, images=images,
         declared_power=spec.meter == "declared", since=since, now_s=now_s,
     )  # fmt: skip
+
+
+def _refuse() -> None:
+    msg = "live.slurm.read_only is set: nothing is changed in Slurm"
+    raise EngineError(msg)
 
 
 @dataclass(frozen=True)

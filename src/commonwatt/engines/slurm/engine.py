@@ -51,6 +51,7 @@ from commonwatt.engines.slurm.run import (
 )
 from commonwatt.engines.slurm.settings import GONE_S, SlurmSettings, prepare, submission
 from commonwatt.engines.slurm.snapshot import SlurmSnapshot, look
+from commonwatt.engines.state_folder import fence_in
 from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.nodes import Cluster
@@ -116,6 +117,7 @@ class SlurmEngine(LiveEngine):
         self._planner = RunPlanner(
             cluster, self._reports, self._history, images or Images(), self._settings.grace_s, now_s,
             look_s=self._settings.runner_look_s, locked=True,
+            fence=fence_in(self._state),
         )  # fmt: skip
         self._changes: list[Change] = []
         self._snapshot: SlurmSnapshot | None = None  # none while it is known to be outdated

@@ -116,6 +116,7 @@ def submission(
         f"--nodelist={','.join(nodes)}",
         "--ntasks-per-node=1",
         f"--cpus-per-task={spec.gpus_per_node * settings.cpus_per_gpu}",
+        *spec.options,
         f"--gres={gpus}",
         *limit,
         "--no-requeue",

@@ -5,8 +5,10 @@ from ._integer import WholeInstances as WholeInstances
 from ._integer import solve_integer as solve_integer
 from ._market import TimeShares as TimeShares
 from ._market import solve_market as solve_market
+from ._plan import plan_gpus as plan_gpus
 from ._problem import MigDecision as MigDecision
 from ._problem import MigProblem as MigProblem
+from ._profiles import mig_types as mig_types
 
 __all__ = [
     "MigDecision",
@@ -15,6 +17,8 @@ __all__ = [
     "WholeInstances",
     "after",
     "answer",
+    "mig_types",
+    "plan_gpus",
     "solve_integer",
     "solve_market",
     "with_present",

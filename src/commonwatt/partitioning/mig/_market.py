@@ -21,8 +21,7 @@ from commonwatt.partitioning._solve import Equilibrium
 from commonwatt.partitioning._welfare import welfare
 from commonwatt.partitioning.mig._bounds import constant, on_layout
 from commonwatt.partitioning.mig._listing import Listing
-from commonwatt.partitioning.mig._problem import MigDecision, MigProblem
-from commonwatt.partitioning.mig._program import LayoutProgram
+from commonwatt.partitioning.mig._problem import LayoutProgram, MigDecision, MigProblem
 
 __all__ = ["TimeShares", "solve_market"]
 

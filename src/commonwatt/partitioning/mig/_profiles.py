@@ -8,6 +8,11 @@ slices. Sources and their certainty:
   on all three. Assumed equal on the H200 and the A100-80GB.
 - SMs and usable memory of the A100-40GB and the H100-80GB (SXM): published output of ``nvidia-smi mig -lgip``. The
   A100-80GB is assumed to have the SMs of the A100-40GB (same die). The H100 PCIe, with fewer SMs, is not included.
+- GH200 with 96 GB: SMs and usable memory from a published output of ``nvidia-smi mig -lgip``; start positions are
+  assumed equal to the H100's.
+- B200: names and counts as in the user guide, 18 SMs for 1g as published by a user. The others are assumed in
+  proportion to compute slices, start positions equal to the H100's. Nobody has checked these on a GPU for us.
+- A30 is not included: it has 4 compute and 4 memory slices.
 - H200: SMs of 2g, 3g and 4g (32, 60, 64) as published with measurements; the others are assumed equal to the H100's
   (same die). Usable memory is unknown.
 
@@ -22,7 +27,7 @@ from dataclasses import dataclass
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import one_of
 
-__all__ = ["COMPUTE_SLICES", "GPUS", "MEMORY_SLICES", "PLAIN", "GpuType", "Profile", "gpu_type"]
+__all__ = ["COMPUTE_SLICES", "GPUS", "MEMORY_SLICES", "PLAIN", "GpuType", "Profile", "gpu_type", "mig_types"]
 
 COMPUTE_SLICES = 7
 MEMORY_SLICES = 8
@@ -122,6 +127,7 @@ def _type(
 
 
 _A100 = {"1g": 14, "1g+me": 14, "1g.x2": 14, "2g": 28, "3g": 42, "4g": 56, "7g": 98}
+_B200 = {"1g": 18, "1g+me": 18, "1g.x2": 18, "2g": 36, "3g": 54, "4g": 72, "7g": 126}
 _H100 = {"1g": 16, "1g+me": 16, "1g.x2": 26, "2g": 32, "3g": 60, "4g": 64, "7g": 132}
 
 GPUS: dict[str, GpuType] = {
@@ -143,6 +149,15 @@ GPUS: dict[str, GpuType] = {
             "H200-141GB", "names from the user guide; SMs of 1g and 7g, and positions, assumed as on the H100",
             {1: 18, 2: 35, 4: 71, 8: 141}, _H100,
         ),
+        _type(
+            "GH200-96GB", "names from the user guide, rest from a published driver listing; positions as on the H100",
+            {1: 12, 2: 24, 4: 48, 8: 96}, _H100, {1: 11.00, 2: 23.00, 4: 46.50, 8: 93.00},
+        ),
+        _type(
+            "B200-180GB",
+            "names from the user guide; not checked: SMs (18 a compute slice; 1g as published), positions",
+            {1: 23, 2: 45, 4: 90, 8: 180}, _B200,
+        ),
     )
 }  # fmt: skip
 
@@ -152,3 +167,8 @@ def gpu_type(name: str, field: str | None = None) -> GpuType:
     if name not in GPUS:
         raise InputError(one_of(GPUS, name), field=field, value=name)
     return GPUS[name]
+
+
+def mig_types() -> tuple[str, ...]:
+    """Return the names of the GPU types that support MIG."""
+    return tuple(GPUS)

@@ -11,8 +11,8 @@ from numba import njit
 
 from commonwatt.model.arrays import Floats
 from commonwatt.partitioning._demand import respond
+from commonwatt.partitioning._newton import follow
 from commonwatt.partitioning._pieces import Pieces, Point
-from commonwatt.partitioning._steps import follow
 
 __all__ = ["gaps", "roughly"]
 

@@ -20,6 +20,7 @@ import numpy as np
 from commonwatt.model.arrays import Bools, Floats, Index, Ints
 from commonwatt.optimize import KeepGoing, always, ranked
 from commonwatt.placement._backfill import Backfill
+from commonwatt.placement._entitlement import TenantFairness, fair_schedule
 from commonwatt.placement._peers import Peer
 from commonwatt.placement._priority_order import PriorityOrder
 from commonwatt.placement._problem import (
@@ -38,11 +39,18 @@ _EXACT_S = 1e-3  # times on a clock of seconds since 1970 are exact to a fractio
 
 
 def decided(
-    problem: PlacementProblem, solver: PlacementSolver, rng: np.random.Generator, keep_going: KeepGoing = always
-) -> Schedule:
-    """Return the schedule to carry out: that of *solver*, settled, with the guarantees of *problem* kept."""
+    problem: PlacementProblem, solver: PlacementSolver, rng: np.random.Generator, keep_going: KeepGoing = always,
+    fairness: TenantFairness | None = None,
+) -> Schedule:  # fmt: skip
+    """Return the schedule to carry out: that of *solver*, settled, with the guarantees of *problem* kept.
+
+    With *fairness*, jobs within their tenant's entitlement come before all others.
+    """
 
     def solve(part: PlacementProblem) -> Schedule:
+        return solve_all(part) if fairness is None else fair_schedule(part, fairness, solve_all)
+
+    def solve_all(part: PlacementProblem) -> Schedule:
         found = solver.solve(part, rng, keep_going)
         if isinstance(solver, Peer):
             return found.best
@@ -177,9 +185,20 @@ class _Keeping:
     # -- the rest
 
     def _solved(self, reserved: Reservation | None, row: int) -> Schedule:
-        """Solve the problem around pinned jobs and what is *reserved*, which its job gets now in *row*, if any."""
+        """Solve the problem around pinned jobs and what is *reserved*, which its job gets now in *row*, if any.
+
+        Promised jobs may be moved. If the solver stops one, it decides again without them.
+        """
+        pinned, running = self.kept.pinned, self.problem.stay >= 0
+        schedule = self._around(pinned, reserved, row)
+        if (self.kept.promised & running & (schedule.choice == POSTPONED)).any():
+            schedule = self._around(pinned | self.kept.promised, reserved, row)
+        return schedule
+
+    def _around(self, pinned: Bools, reserved: Reservation | None, row: int) -> Schedule:
+        """Solve the problem around the jobs *pinned* ([J]) and what is *reserved*."""
         problem, running = self.problem, self.problem.stay >= 0
-        gone = self.kept.pinned & running & self.stops
+        gone = pinned & running & self.stops
         fixed = Schedule.unchanged(problem)
         room = _open_gpus(problem, fixed, None if row != POSTPONED else reserved)
         if reserved is not None:

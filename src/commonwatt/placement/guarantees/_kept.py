@@ -43,6 +43,8 @@ class Guarantees:
     ----------
     pinned
         Running jobs that are neither stopped nor moved, [J].
+    promised
+        Running jobs that are not stopped, but may be moved, [J].
     overdue
         Waiting jobs that start as soon as there is room, [J].
     oldest
@@ -54,6 +56,7 @@ class Guarantees:
     """
 
     pinned: Bools
+    promised: Bools
     overdue: Bools
     oldest: Ints
     reservation: Reservation | None = None

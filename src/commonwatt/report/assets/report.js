@@ -2,6 +2,7 @@
 (async () => {
   let page; // figures and charts
   const drawn = new Set();
+  const left = []; // figures that are not drawn yet, from the top of the page
   const sheet = { width: 640, height: 700 }; // px, what fits A4 and Letter
   let logarithmic = false;
   let printing = false;
@@ -138,6 +139,7 @@
     const target = document.getElementById(id);
     const spec = target && specOf(id);
     if (!spec) return;
+    target.style.minHeight = "";
     if (!spec.data.length) {
       target.innerHTML = '<p class="none">Nothing is known to draw here.</p>';
       return;
@@ -170,7 +172,7 @@
     }
     const id = tab.id.replace("tab", "gantt");
     if (drawn.has(id)) Plotly.Plots.resize(id);
-    else draw(id);
+    else if (!left.includes(id)) draw(id);
   }
 
   function onTabKey(event) {
@@ -216,6 +218,25 @@
 
   const redraw = () => [...drawn].forEach(draw);
 
+  /** Draw the figures of the first screen; the others follow one by one, when the browser has time. */
+  function drawInTurn() {
+    const later = window.requestIdleCallback || ((next) => setTimeout(next, 1));
+    const next = () => {
+      if (left.length) draw(left.shift());
+      if (left.length) later(next);
+      else document.documentElement.dataset.drawn = "true";
+    };
+    for (const id of left) {
+      const chart = page.gantt[id], spec = page.figures[id.replace("fig-", "")];
+      document.getElementById(id).style.minHeight = ((chart || spec.layout).height || 300) + "px";
+    }
+    while (left.length && document.getElementById(left[0]).getBoundingClientRect().top < window.innerHeight) {
+      draw(left.shift());
+    }
+    document.documentElement.dataset.ready = "true";
+    later(next);
+  }
+
   function showWhole() {
     whole = !whole;
     for (const button of document.querySelectorAll(".whole")) button.setAttribute("aria-pressed", String(whole));
@@ -226,6 +247,7 @@
   function paper(on) {
     printing = on;
     document.documentElement.classList.toggle("paper", on);
+    left.splice(0).forEach(draw);
     redraw();
   }
 
@@ -240,18 +262,23 @@
     for (const figure of document.querySelectorAll(".figure")) {
       figure.innerHTML = '<p class="none">This browser is too old to draw figures. The tables have the numbers.</p>';
     }
-    document.documentElement.dataset.ready = "true";
+    document.documentElement.dataset.ready = document.documentElement.dataset.drawn = "true";
     return;
   }
   page = JSON.parse(await unpacked("data"));
   const script = document.createElement("script");
   script.textContent = await unpacked("plotly");
   document.head.append(script);
-  for (const name of Object.keys(page.figures)) draw("fig-" + name);
-  for (const figure of document.querySelectorAll("main > section .card .figure:empty")) {
-    if (figure.id.startsWith("fig-")) figure.innerHTML = '<p class="none">The runs were not recorded.</p>';
+  for (const { id } of document.querySelectorAll(".figure")) {
+    if (page.figures[id.replace("fig-", "")] || id === tabs[0].id.replace("tab", "gantt")) left.push(id);
   }
-  document.getElementById("log").addEventListener("click", () => { logarithmic = !logarithmic; scale(); });
+  for (const figure of document.querySelectorAll("main > section .card .figure")) {
+    if (figure.id.startsWith("fig-") && !left.includes(figure.id)) figure.innerHTML = '<p class="none">The runs were not recorded.</p>';
+  }
+  document.getElementById("log").addEventListener("click", () => {
+    logarithmic = !logarithmic;
+    if (drawn.has("fig-cost")) scale();
+  });
   for (const button of document.querySelectorAll(".whole")) button.addEventListener("click", showWhole);
   for (const tab of tabs) {
     tab.addEventListener("click", () => choose(tab));
@@ -261,5 +288,5 @@
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   window.addEventListener("beforeprint", () => paper(true));
   window.addEventListener("afterprint", () => paper(false));
-  document.documentElement.dataset.ready = "true";
+  drawInTurn();
 })();

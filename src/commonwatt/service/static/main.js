@@ -41,7 +41,7 @@ function drawHead() {
   setText(byId("switch"), live ? "Switch to a dry run" : "Go live");
   for (const id of ["mode", "new", "out"]) byId(id).hidden = false;
   byId("switch").hidden = !who.operator;
-  banner("trouble", head.trouble ? `The controller reports a problem: ${head.trouble}` : head.healthy ? "" : "The controller has not made a decision yet.");
+  banner("trouble", head.trouble ? `The controller reports a problem: ${head.trouble}` : head.role === "standby" ? "This server stands by: another one is active, and what you see is a second or two old." : head.healthy ? "" : "The controller has not made a decision yet.");
 }
 
 function banner(id, text) {

@@ -1,0 +1,229 @@
+"""``commonwatt attach``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from commonwatt.cli.output import FiniteRange, json_option, print_json, say, seed_option
+
+if TYPE_CHECKING:
+    from commonwatt.control.external_jobs import ExternalJob
+    from commonwatt.data.inventory import Inventory
+    from commonwatt.engines.slurm.commands import Slurm
+    from commonwatt.model.admin_results import AttachResult, InitNode
+    from commonwatt.model.study_results import StudyResult
+
+__all__ = ["command"]
+
+_HISTORY_S = 600.0
+_NODES, _JOBS, _CONFIG, _STUDY = "nodes.txt", "jobs.txt", "live.yaml", "study"
+
+
+@click.group()
+def command() -> None:
+    """Attach to a cluster that runs, without changing anything.
+
+    \b
+    Example:
+      commonwatt attach slurm --out attached
+    """
+
+
+@command.command()
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="New folder for everything.")
+@click.option("--days", type=FiniteRange(min=1 / 24, max=366), default=7.0, show_default=True, help="History to study.")
+@click.option("--price", type=FiniteRange(min=0), default=0.20, show_default=True, help="Price of a kWh.")
+@click.option("--pue", type=FiniteRange(min=1), default=1.4, show_default=True, help="Power usage effectiveness.")
+@click.option("--currency", default="EUR", show_default=True, metavar="NAME", help="Currency of the price.")
+@click.option("--conf", type=click.Path(path_type=Path), metavar="FILE", help="slurm.conf, instead of the default one.")
+@click.option("--overwrite", is_flag=True, help="Use DIR though it exists; its store is kept.")
+@seed_option
+@json_option
+def slurm(
+    *, out: Path, days: float, price: float, pue: float, currency: str, conf: Path | None, overwrite: bool, seed: int,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Look at the Slurm of this machine: what commonwatt would have saved, and what it would do now.
+
+    Asks scontrol, squeue and sacct, and changes nothing. Writes to DIR what they said, a study of the last days
+    (study/report.html), and the configuration of a control plane that observes, decides and never acts: `commonwatt
+    serve DIR/live.yaml` shows on its dashboard what it would do.
+
+    \b
+    Example:
+      commonwatt attach slurm --out attached --price 0.21 --pue 1.3
+    """
+    from commonwatt import __version__
+    from commonwatt.engines.slurm.connect import slurm_of
+    from commonwatt.engines.slurm.external_jobs import external_jobs
+    from commonwatt.model.admin_results import AttachResult
+    from commonwatt.model.errors import InputError
+    from commonwatt.model.live import SlurmSpec
+
+    if out.exists() and not overwrite:
+        raise InputError("a new folder, or --overwrite", field="--out", value=out)
+    spec = SlurmSpec(conf=None if conf is None else str(conf.absolute()), read_only=True, command_timeout_s=_HISTORY_S)
+    client = slurm_of(spec)
+    client.ping()
+    inventory, nodes, notes = _nodes(client, out)
+    now = external_jobs(client, "")
+    _write_config(out, inventory, nodes, (price, pue, currency), conf)
+    jobs = _history(client, out, days, notes)
+    study = None if jobs is None else _studied(out, nodes, (days, price, pue, currency), seed, notes)
+    steps = () if study is None else study.waterfall
+    last = next((step.saved_pct for step in reversed(steps) if step.saved_pct is not None), None)
+    result = AttachResult(
+        version=__version__, seed=seed, input_digest=_digest(out), folder=str(out), config=str(out / _CONFIG),
+        nodes=sum(node.count for node in nodes), gpus=sum(node.count * node.gpus for node in nodes), days=days,
+        running=_running(now), queued=sum(job.state == "waiting" for job in now), history_jobs=jobs, notes=tuple(notes),
+        report=None if study is None else str(out / _STUDY / "report.html"),
+        saving_pct=None if study is None else study.conservative_saving_pct, saving_with_everything_pct=last,
+    )  # fmt: skip
+    if as_json:
+        print_json(result)
+    else:
+        _show(result, study)
+
+
+def _nodes(client: Slurm, out: Path) -> tuple[Inventory, tuple[InitNode, ...], list[str]]:
+    from commonwatt.data.inventory import read_inventory
+    from commonwatt.data.scenario_draft import drafted_nodes
+    from commonwatt.engines.slurm.parsing import host_names
+
+    text = client.run("scontrol", "--oneliner", "show", "node")
+    inventory = read_inventory(text, host_names, file="scontrol show node")
+    out.mkdir(parents=True, exist_ok=True)
+    (out / _NODES).write_text(text, encoding="utf-8")
+    nodes = drafted_nodes(inventory.nodes)
+    notes = list(inventory.notes)
+    if inventory.without_gpus:
+        notes.append(f"{inventory.without_gpus} nodes without GPUs are left out")
+    if unknown := _unknown(nodes):
+        notes.append(f"the speed of {', '.join(unknown)} is a placeholder: set gpu_types in {out / _CONFIG}")
+    notes.append("the power of nodes is assumed, from data sheets where they are known: set idle_w and gpu_w")
+    return inventory, nodes, notes
+
+
+def _write_config(
+    out: Path, inventory: Inventory, nodes: tuple[InitNode, ...], prices: tuple[float, float, str], conf: Path | None
+) -> None:
+    import yaml
+
+    from commonwatt.data.files import load_yaml, write_atomic
+    from commonwatt.data.scenario_draft import draft_text
+    from commonwatt.model.scenario import Scenario
+
+    price, pue, currency = prices
+    lines = []
+    for line in draft_text(inventory, nodes, out / _CONFIG).splitlines():
+        if line.startswith("#") or line.strip() == "- {solver: fifo}":  # savings are against backfill, as Slurm does it
+            continue
+        if line.startswith("electricity:"):
+            line = f"electricity: {{price_per_kwh: {price:g}, pue: {pue:g}, currency: {currency}}}"
+        lines.append(line)
+    slurm = {"state": "state", "read_only": True} | ({} if conf is None else {"conf": str(conf.absolute())})
+    live = {"mode": "dry-run", "store": "live.db", "slurm": slurm}
+    head = "# Written by `commonwatt attach slurm`: observes Slurm, decides, and changes nothing (read_only).\n"
+    body = "\n".join(lines) + "\nengine: slurm\n" + yaml.safe_dump({"live": live}, sort_keys=False)
+    write_atomic(out / _CONFIG, head + body)
+    load_yaml(out / _CONFIG, Scenario)
+
+
+def _history(client: Slurm, out: Path, days: float, notes: list[str]) -> int | None:
+    """Write down the accounts of the last *days*; returns how many jobs, ``None`` if Slurm keeps none."""
+    from commonwatt.data.readers.slurm import SACCT_FIELDS
+    from commonwatt.model.errors import EngineError
+
+    say(f"asking sacct for the last {days:g} days")
+    try:
+        text = client.run(
+            "sacct", "--allusers", f"--starttime=now-{round(24 * days)}hours", "--parsable2",
+            f"--format={','.join(SACCT_FIELDS)}",
+        )  # fmt: skip
+    except EngineError as error:
+        notes.append(f"no history, and so no study: {error}")
+        return None
+    (out / _JOBS).write_text(text, encoding="utf-8")
+    return sum(line.partition("|")[0].partition(".")[2] == "" for line in text.splitlines()[1:])
+
+
+def _unknown(nodes: tuple[InitNode, ...]) -> tuple[str, ...]:
+    from commonwatt.data.scenario_draft import unknown_types
+
+    return unknown_types(nodes)
+
+
+def _studied(
+    out: Path, nodes: tuple[InitNode, ...], given: tuple[float, float, float, str], seed: int, notes: list[str]
+) -> StudyResult | None:
+    """Study the history; returns the result, ``None`` if there was nothing to study."""
+    from commonwatt.model.errors import InputError
+    from commonwatt.report.study_folder import check_study_folder, write_study
+    from commonwatt.studies.draft import Wishes, load_study
+    from commonwatt.studies.run import plan_study, run_study
+    from commonwatt.studies.summary import study_result
+
+    days, price, pue, currency = given
+    wishes = Wishes(
+        nodes=out / _NODES, source="slurm", days=days, weeks=1, price_per_kwh=price, pue=pue, currency=currency
+    )
+    try:
+        file, folder = load_study(str(out / _JOBS), wishes)
+        if unknown := {node.gpu_type for node in file.nodes if node.gpu_type} & set(_unknown(nodes)):
+            kept = tuple(node for node in file.nodes if node.gpu_type not in unknown)
+            file = file.model_copy(update={"nodes": kept})
+            notes.append(f"left out of the study, as their speed is not known: nodes with {', '.join(sorted(unknown))}")
+        check_study_folder(out / _STUDY, file, folder, overwrite=True)
+        plan = plan_study(file, folder, seed)
+        say(f"{plan.first().sentence}: simulating what other schedulers would have done")
+        outcome = run_study(plan, folder=out / _STUDY, jobs=os.cpu_count() or 1)
+    except InputError as error:
+        notes.append(f"no study: {error}")
+        return None
+    result = study_result(plan, outcome)
+    write_study(out / _STUDY, file, folder, result)
+    notes += result.notes
+    return result
+
+
+def _running(jobs: list[ExternalJob]) -> int:
+    return sum(job.state == "running" for job in jobs)
+
+
+def _digest(out: Path) -> str:
+    import hashlib
+
+    found = hashlib.sha256()
+    for name in (_NODES, _JOBS):
+        if (out / name).exists():
+            found.update((out / name).read_bytes())
+    return found.hexdigest()
+
+
+def _show(result: AttachResult, study: StudyResult | None) -> None:
+    for line in _lines(result, study):
+        click.echo(line)
+
+
+def _lines(result: AttachResult, study: StudyResult | None) -> Iterator[str]:
+    from commonwatt.model.units import plural
+
+    now = f"{plural(result.running, 'job')} with GPUs running, {result.queued} waiting"
+    yield f"attached, read-only: {plural(result.nodes, 'node')} with {plural(result.gpus, 'GPU')}; {now}"
+    if study is not None:
+        from commonwatt.report.study_text import about, headline, signed_pct
+
+        yield f"the last {result.days:g} days: {about(study)}"
+        yield headline(study)
+        if result.saving_with_everything_pct is not None:
+            everything = signed_pct(result.saving_with_everything_pct)
+            yield f"with every step of the report, each of which asks for more: {everything} less energy"
+        yield f"report: {result.report}"
+    for note in result.notes:
+        yield f"note: {note}"
+    yield f"what it would do from now on: commonwatt serve {result.config}"

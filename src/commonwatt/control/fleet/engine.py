@@ -1,0 +1,70 @@
+"""What an engine of shared GPUs can do besides running whole jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from commonwatt.control.engine import Engine
+
+__all__ = ["FractionEnded", "GpuLost", "SharedChange", "SharingEngine", "handle_of"]
+
+
+@dataclass(frozen=True)
+class FractionEnded:
+    """A fractional job has done its work."""
+
+    job: int
+    at_s: float
+
+
+@dataclass(frozen=True)
+class GpuLost:
+    """A shared GPU went down with its node, and with it what ran there."""
+
+    gpu: int
+    at_s: float
+    cause: str
+
+
+SharedChange = FractionEnded | GpuLost
+
+
+def handle_of(gpu: int) -> int:
+    """Return the handle under which a shared GPU holds a part of its node: no job's."""
+    return -1 - gpu
+
+
+class SharingEngine(Engine, Protocol):
+    """An engine on which GPUs can be shared. Shared GPUs are numbered by who opens them, and no number comes twice."""
+
+    def open_gpu(self, gpu: int, node: int) -> float:
+        """Take a free GPU of *node* out of the hands of whole jobs; returns when it can be used, on the clock.
+
+        Raises ``EngineError`` if none is free.
+        """
+        ...
+
+    def close_gpu(self, gpu: int) -> None:
+        """Give a shared GPU back; nothing may run there."""
+        ...
+
+    def share_gpu(self, gpu: int, power_w: float, speeds: Mapping[int, float]) -> None:
+        """Let a shared GPU draw *power_w*, and fractional jobs there work at *speeds* (GPU-seconds a second).
+
+        Closes the reading of its node, so that what was drawn until now can be told from what follows.
+        """
+        ...
+
+    def start_fraction(self, job: int, gpu: int, work_gpu_s: float, from_s: float) -> None:
+        """Put a fractional job of so much work on a shared GPU; it works from *from_s* on, once it has a speed."""
+        ...
+
+    def stop_fraction(self, job: int) -> float:
+        """Take a fractional job off its GPU; returns the GPU-seconds of work that are kept."""
+        ...
+
+    def poll_shared(self) -> Sequence[SharedChange]:
+        """What changed on shared GPUs since the last poll, in order."""
+        ...

@@ -1,0 +1,199 @@
+"""Layouts of GPUs that are cut by MIG: which services get instances of their own, and which GPUs are cut how.
+
+The program over layouts of ``partitioning.mig`` maximises the worst ratio of what a service's instances can serve in
+time to what it needs. The fewest GPUs at which that ratio is 1 are cut; services go there if that takes no more GPUs
+than time-sharing would. A layout changes at once if a service lacks instances, and at most every ``relayout_s`` only to
+save GPUs. An instance that is used and stays keeps its service.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from commonwatt.control.fleet.sizing import spare_rps
+from commonwatt.control.fleet.values import Cut, Instance, ReplicaDemand
+from commonwatt.model.errors import InputError
+from commonwatt.model.fleet import WHOLE_MILLI, ServiceModel
+from commonwatt.model.mig_file import MigFile, MigGpu, MigTenant
+from commonwatt.partitioning.mig import MigProblem, plan_gpus, solve_integer
+
+__all__ = ["LayoutPlanner", "PresentCut"]
+
+_COMPUTE = {"1g": 1, "2g": 2, "3g": 3, "4g": 4, "7g": 7}
+DRAIN_PENALTY = 0.03
+"""What a drained instance costs, as a part of the worst ratio."""
+_MOST_AT_ONCE = 8
+"""GPUs that one program decides about."""
+
+
+@dataclass(frozen=True)
+class PresentCut:
+    """A GPU as it is cut now."""
+
+    gpu: int
+    instances: tuple[Instance, ...]
+
+
+@dataclass
+class LayoutPlanner:
+    """Plans the layouts of the GPUs of one type.
+
+    Parameters
+    ----------
+    services
+        All services of the fleet.
+    gpu_type
+        A type that supports MIG.
+    relayout_s
+        Least time between layouts that only save GPUs.
+    """
+
+    services: Sequence[ServiceModel]
+    gpu_type: str
+    relayout_s: float
+    _changed_s: float = -math.inf
+    _speeds: dict[int, dict[str, float]] = field(default_factory=dict)
+
+    def plan(
+        self, now_s: float, demands: Mapping[int, ReplicaDemand], present: Sequence[PresentCut], more_gpus: int
+    ) -> tuple[Cut, ...] | None:
+        """Return the layouts from now on; ``None``: as they are.
+
+        Parameters
+        ----------
+        demands
+            Of the services that may be on this type, by service.
+        present
+            GPUs that are cut now.
+        more_gpus
+            GPUs that could be cut besides.
+        """
+        wanted = {i: demand for i, demand in demands.items() if self._useful(i)}
+        if present and self._enough(wanted, present):
+            if now_s - self._changed_s < self.relayout_s:
+                return None
+            fewest = len(present) - 1
+        else:
+            fewest = len(present) if present else 1
+        if not wanted:
+            return self._changed(now_s, ()) if present else None
+        if not present and now_s - self._changed_s < self.relayout_s:
+            return None
+        most = min(len(present) + more_gpus, _MOST_AT_ONCE, self._worth(wanted))
+        self._changed_s = now_s
+        for count in range(max(1, fewest), most + 1):
+            found = self._solved(wanted, present, count)
+            if found is not None and self._enough(wanted, [PresentCut(c.gpu, c.instances) for c in found]):
+                same = [(c.gpu, c.instances) for c in found] == [(p.gpu, p.instances) for p in present]
+                return None if same else found
+        return () if present else None  # more than it is worth: they share in time
+
+    def _changed(self, now_s: float, cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:
+        self._changed_s = now_s
+        return cuts
+
+    def _worth(self, demands: Mapping[int, ReplicaDemand]) -> int:
+        """Return the GPUs that time-sharing would take, the most that are worth cutting."""
+        milli = sum(d.replicas * d.milli.get(self.gpu_type, WHOLE_MILLI) for d in demands.values())
+        return math.ceil(milli / WHOLE_MILLI)
+
+    def _enough(self, demands: Mapping[int, ReplicaDemand], cuts: Sequence[PresentCut]) -> bool:
+        """Whether every service can serve what it was sized for, in time."""
+        can: dict[int, float] = {}
+        for cut in cuts:
+            for instance in cut.instances:
+                if instance.service >= 0:
+                    net = instance.rate_rps - self._spare(instance.service)
+                    can[instance.service] = can.get(instance.service, 0.0) + max(0.0, net)
+        return all(can.get(i, 0.0) >= demand.rate_rps * (1 - 1e-9) for i, demand in demands.items()) and all(
+            i in demands for i in can
+        )
+
+    def _spare(self, service: int) -> float:
+        own = self.services[service]
+        return spare_rps(own, own.types[self.gpu_type], 0.0)
+
+    def _rates(self, service: int) -> dict[str, float]:
+        """Return requests per second of a service on each profile that has memory for it."""
+        if service not in self._speeds:
+            own = self.services[service]
+            model = own.types[self.gpu_type]
+            alone = MigTenant(
+                name=own.name, memory_gb=model.memory_gb,
+                parallel_fraction=None if model.mig_speed else model.parallel_fraction,
+                speed=None if model.mig_speed is None else dict(model.mig_speed),
+            )  # fmt: skip
+            try:
+                problem = MigProblem.of(MigFile(gpus=(MigGpu(name="gpu", type=self.gpu_type),), tenants=(alone,)))
+            except InputError:  # more memory than any instance has
+                self._speeds[service] = {}
+                return {}
+            speeds = dict(zip([profile.key for _, profile in problem.classes], problem.speeds[0].tolist(), strict=True))
+            whole = speeds["7g"] or 1.0
+            self._speeds[service] = {p: model.rate_rps * s / whole for p, s in speeds.items() if s > 0}
+        return self._speeds[service]
+
+    def _useful(self, service: int) -> bool:
+        spare = self._spare(service)
+        return any(rate > spare for rate in self._rates(service).values())
+
+    def _solved(
+        self, demands: Mapping[int, ReplicaDemand], present: Sequence[PresentCut], count: int
+    ) -> tuple[Cut, ...] | None:
+        kept = sorted(present, key=lambda cut: (-sum(i.service >= 0 for i in cut.instances), cut.gpu))[:count]
+        gpus = [MigGpu(name=str(k), type=self.gpu_type, present=tuple(i.word for i in cut.instances))
+                for k, cut in enumerate(kept)]  # fmt: skip
+        gpus += [MigGpu(name=str(k), type=self.gpu_type) for k in range(len(kept), count)]
+        tenants = []
+        for i, demand in sorted(demands.items()):
+            net = {p: rate - self._spare(i) for p, rate in self._rates(i).items() if rate > self._spare(i)}
+            weight = max(demand.rate_rps, 1e-6) / max(net.values())
+            tenants.append(MigTenant(name=str(i), weight=weight, speed=net, max_instances=self.services[i].most))
+        try:
+            problem = MigProblem.of(MigFile(gpus=tuple(gpus), tenants=tuple(tenants), drain_penalty=DRAIN_PENALTY))
+            solved = solve_integer(problem, "egalitarian")
+        except InputError:  # a service without an instance
+            return None
+        order = [int(tenant.name) for tenant in tenants]
+        return self._cuts(problem, solved.picked, solved.instances.tolist(), order, kept)
+
+    def _cuts(
+        self, problem: MigProblem, picked: list[list[int]], numbers: list[list[int]], order: Sequence[int],
+        kept: Sequence[PresentCut],
+    ) -> tuple[Cut, ...]:  # fmt: skip
+        """Give services their instances, first those they are on."""
+        left = {(i, problem.classes[c][1].key): n for i, row in zip(order, numbers, strict=True)
+                for c, n in enumerate(row)}  # fmt: skip
+        words = [[str(placed) for placed in plan.choice.layout] for plan in
+                 plan_gpus(problem, picked, np.zeros(problem.rates.shape))]  # fmt: skip
+        before = [{i.word: i.service for i in cut.instances} for cut in kept]
+        users: dict[tuple[int, str], int] = {}
+        for k, old in enumerate(before):
+            for word in words[k]:
+                key = old.get(word, -1), word.partition("@")[0]
+                if left.get(key, 0) > 0:
+                    users[k, word] = key[0]
+                    left[key] -= 1
+        for k, layout in enumerate(words):
+            for word in layout:
+                profile = word.partition("@")[0]
+                taker = next((i for i in order if left.get((i, profile), 0) > 0), None)
+                if (k, word) not in users and taker is not None:
+                    users[k, word] = taker
+                    left[taker, profile] -= 1
+        found = []
+        for k, layout in enumerate(words):
+            instances = tuple(self._instance(word, users.get((k, word), -1)) for word in layout)
+            old = before[k] if k < len(kept) else {}
+            drained = sum(service >= 0 and users.get((k, word), -1) != service for word, service in old.items())
+            found.append(Cut(kept[k].gpu if k < len(kept) else -1, self.gpu_type, instances, drained))
+        return tuple(found)
+
+    def _instance(self, word: str, service: int) -> Instance:
+        profile = word.partition("@")[0]
+        rate = self._rates(service).get(profile, 0.0) if service >= 0 else 0.0
+        return Instance(word, service, _COMPUTE[profile] / 7, rate)

@@ -1,0 +1,198 @@
+"""The GPUs that are shared, who is on them, and whose energy that was.
+
+A shared GPU has one row in the ledger of its node. That row is divided among its residents in integers, in proportion
+to the power of what they did plus the idle power of what they have reserved; what nobody has reserved is idle. So all
+rows still sum to the meter, whatever is shared with whom.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from commonwatt.control.fleet.engine import handle_of
+from commonwatt.control.ledger import Account, Ledger
+from commonwatt.model.fleet import WHOLE_MILLI
+from commonwatt.model.nodes import Cluster
+
+__all__ = ["FRACTIONS", "SERVICES", "GpuMode", "Resident", "SharedGpu", "SharedGpus", "Weight"]
+
+SERVICES, FRACTIONS = "services", "fractional jobs"
+"""Rows of the ledger."""
+
+
+class GpuMode(StrEnum):
+    """How a GPU is used that whole jobs do not have."""
+
+    WHOLE = "whole"
+    MIG = "mig"
+    TIME = "time"
+
+
+@dataclass(slots=True)
+class Resident:
+    """A replica of a service, or a fractional job, on a shared GPU.
+
+    Attributes
+    ----------
+    service, job
+        Which; -1: it is of the other kind.
+    milli
+        Thousandths of the GPU it has reserved; on MIG, of its compute.
+    ready_s
+        When it begins to work.
+    until_s
+        When it leaves because another takes its place; infinity: it stays.
+    instance
+        Its MIG instance; empty: none.
+    rate_rps
+        What a replica could serve if it had the GPU, or its instance, to itself.
+    part, busy
+        Its part of the GPU's time, and what it uses of it.
+    served_rps, load_rps, wait_s
+        What a replica can serve, what it gets, and the turn of others it may wait for.
+    """
+
+    key: int
+    gpu: int
+    service: int
+    job: int
+    milli: int
+    ready_s: float
+    until_s: float = math.inf
+    instance: str = ""
+    rate_rps: float = 0.0
+    part: float = 0.0
+    busy: float = 0.0
+    served_rps: float = 0.0
+    load_rps: float = 0.0
+    wait_s: float = 0.0
+
+
+class Weight(NamedTuple):
+    """A resident's part of what its GPU is charged: its power, and its reserved thousandths."""
+
+    service: int
+    job: int
+    milli: int
+    power_w: float
+
+
+@dataclass(slots=True)
+class SharedGpu:
+    """A GPU out of the hands of whole jobs."""
+
+    gpu: int
+    node: int
+    gpu_type: str
+    ready_s: float
+    cut: bool  # by MIG
+    residents: list[int] = field(default_factory=list)
+    words: tuple[str, ...] = ()  # its MIG instances
+    phi: float | None = None
+    weights: tuple[Weight, ...] = ()  # how its energy is divided until they are set anew; the rest is idle
+    free_w: float = 1.0
+    used_as: GpuMode = GpuMode.TIME  # as long as these weights hold
+
+
+class SharedGpus:
+    """All shared GPUs and their residents, by number."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.gpus: dict[int, SharedGpu] = {}
+        self.residents: dict[int, Resident] = {}
+        self.service_accounts: dict[int, Account] = {}
+        self.job_accounts: dict[int, Account] = {}
+        self.gpu_us = dict.fromkeys(GpuMode, 0)  # of GPUs, by how they were used
+        self.reserved_us = 0
+        self._cluster = cluster
+        self._next_gpu = self._next_resident = 0
+
+    def open(self, node: int, gpu_type: str, ready_s: float, *, cut: bool) -> SharedGpu:
+        """Add a GPU of *node*."""
+        gpu = SharedGpu(self._next_gpu, node, gpu_type, ready_s, cut)
+        self.gpus[gpu.gpu] = gpu
+        self._next_gpu += 1
+        return gpu
+
+    @property
+    def next_gpu(self) -> int:
+        """Number of the GPU that is opened next."""
+        return self._next_gpu
+
+    def enter(self, gpu: int, milli: int, ready_s: float, *, service: int = -1, job: int = -1) -> Resident:
+        """Put a replica or a fractional job on a GPU."""
+        resident = Resident(self._next_resident, gpu, service, job, milli, ready_s)
+        self._next_resident += 1
+        self.residents[resident.key] = resident
+        self.gpus[gpu].residents.append(resident.key)
+        return resident
+
+    def leave(self, key: int) -> Resident:
+        """Take a resident off its GPU."""
+        resident = self.residents.pop(key)
+        self.gpus[resident.gpu].residents.remove(key)
+        return resident
+
+    def on(self, gpu: SharedGpu) -> list[Resident]:
+        """Return the residents of a GPU, in order of arrival."""
+        return [self.residents[key] for key in gpu.residents]
+
+    def of_service(self, service: int) -> Iterator[Resident]:
+        """Yield the replicas of a service, the oldest first."""
+        return (r for r in self.residents.values() if r.service == service)
+
+    def free_milli(self, gpu: SharedGpu) -> int:
+        """Return the thousandths of a GPU nobody has reserved; none of one that is cut."""
+        return 0 if gpu.cut else WHOLE_MILLI - sum(r.milli for r in self.on(gpu))
+
+    def mode(self, gpu: SharedGpu) -> GpuMode:
+        """Return how a GPU is used."""
+        if gpu.cut:
+            return GpuMode.MIG
+        alone = len(gpu.residents) == 1 and self.residents[gpu.residents[0]].milli >= WHOLE_MILLI
+        return GpuMode.WHOLE if alone else GpuMode.TIME
+
+    def reserved(self, resident: Resident) -> float:
+        """Return the part of its GPU a resident has reserved."""
+        return resident.milli / WHOLE_MILLI
+
+    def weigh(self, gpu: SharedGpu, power_w: Mapping[int, float]) -> None:
+        """Set how the energy of a GPU is divided from now on, by the power of what each resident does."""
+        kind = self._cluster.classes[self._cluster.klass[gpu.node]]
+        idle_w = kind.idle_w / kind.gpus
+        residents = self.on(gpu)
+        gpu.weights = tuple(
+            Weight(r.service, r.job, r.milli, power_w.get(r.key, 0.0) + idle_w * self.reserved(r)) for r in residents
+        )
+        gpu.free_w = max(0.0, 1.0 - sum(self.reserved(r) for r in residents)) * idle_w
+        gpu.used_as = self.mode(gpu)
+
+    def divide(self, ledger: Ledger) -> None:
+        """Divide what shared GPUs were charged since the last call among those that were on them."""
+        for gpu in self.gpus.values():
+            account = ledger.jobs.pop(handle_of(gpu.gpu), None)
+            if account is not None:
+                self._divide(gpu, account, ledger)
+
+    def _divide(self, gpu: SharedGpu, left: Account, ledger: Ledger) -> None:
+        whole_us, remaining = left.gpu_us, sum(weight.power_w for weight in gpu.weights) + gpu.free_w
+        self.gpu_us[gpu.used_as] += whole_us
+        for weight in gpu.weights:
+            part = left.take(min(1.0, weight.power_w / remaining)) if remaining > 0 else Account()
+            gpu_us = whole_us * weight.milli // WHOLE_MILLI
+            left.gpu_us += part.gpu_us - gpu_us
+            part.gpu_us = gpu_us
+            self.reserved_us += gpu_us
+            remaining -= weight.power_w
+            own, key, row = (
+                (self.service_accounts, weight.service, SERVICES)
+                if weight.service >= 0
+                else (self.job_accounts, weight.job, FRACTIONS)
+            )
+            own.setdefault(key, Account()).add(part)
+            ledger.overhead[row].add(part)
+        ledger.idle.add(left)

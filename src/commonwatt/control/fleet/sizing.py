@@ -1,0 +1,87 @@
+"""Requests to replicas, and latency from a slice: the law by which services are sized and judged.
+
+A replica with a part ``f`` of a GPU that serves ``mu`` requests per second as a whole works at ``f * mu``. Requests
+come at random (Poisson) and take random times (exponential): the time in the system is exponential with rate
+``f * mu - lambda`` (M/M/1), plus the floor of the model, plus at most one turn of the others on a GPU that is shared in
+time. Real services with steadier times do better; requests that come in bursts shorter than a step do worse.
+"""
+
+from __future__ import annotations
+
+import math
+
+from commonwatt.control.fleet.values import ReplicaDemand
+from commonwatt.model.fleet import WHOLE_MILLI, ModelOnType, ServiceModel
+
+__all__ = ["ReplicaSizer", "late_share", "meets_target", "spare_rps"]
+
+
+def spare_rps(service: ServiceModel, model: ModelOnType, wait_s: float) -> float:
+    """Return the requests per second a replica must be faster than its load to meet the target; infinity: it cannot."""
+    left_s = service.latency_s - model.floor_s - wait_s
+    return -math.log(1.0 - service.quantile) / left_s if left_s > 0 else math.inf
+
+
+def late_share(service: ServiceModel, model: ModelOnType, served_rps: float, load_rps: float, wait_s: float) -> float:
+    """Return the share of requests later than the target on a replica that could serve *served_rps*."""
+    left_s = service.latency_s - model.floor_s - wait_s
+    if load_rps >= served_rps or left_s <= 0:
+        return 1.0
+    return math.exp(-(served_rps - load_rps) * left_s)
+
+
+def meets_target(service: ServiceModel, late: float) -> bool:
+    """Whether a share of late requests is within the target's quantile."""
+    return late <= 1.0 - service.quantile + 1e-9
+
+
+class ReplicaSizer:
+    """Sizes the replicas of services.
+
+    Parameters
+    ----------
+    shared
+        Whether GPUs may be shared in time; else every replica has a whole GPU.
+    quantum_s
+        The longest turn of others on a shared GPU.
+    headroom
+        Factor on the requests seen.
+    slowdown
+        Longer steps beside a GPU's worth of other work.
+    """
+
+    def __init__(self, *, shared: bool, quantum_s: float, headroom: float, slowdown: float) -> None:
+        self.shared, self.quantum_s, self.headroom, self.slowdown = shared, quantum_s, headroom, slowdown
+
+    def milli(self, service: ServiceModel, model: ModelOnType, load_rps: float) -> int | None:
+        """Return the thousandths of a GPU a replica needs for *load_rps*; ``None``: a whole GPU is not enough."""
+        alone = load_rps + spare_rps(service, model, 0.0)
+        if alone > model.rate_rps:
+            return None
+        needed = load_rps + spare_rps(service, model, self.quantum_s)
+        if not self.shared or needed >= model.rate_rps:
+            return WHOLE_MILLI
+        # f * mu / (1 + slowdown * (1 - f)) = needed: the others may fill the rest of the GPU
+        part = needed * (1.0 + self.slowdown) / (model.rate_rps + needed * self.slowdown)
+        return min(WHOLE_MILLI, max(1, math.ceil(WHOLE_MILLI * part - 1e-9)))
+
+    def demand(self, index: int, service: ServiceModel, now_s: float) -> ReplicaDemand:
+        """Return the fewest replicas that meet the target, on the GPU type that needs least; the most, if none do."""
+        rate = service.load.seen(now_s) * self.headroom
+        found: dict[str, tuple[int, int]] = {}
+        for gpu_type, model in service.types.items():
+            for replicas in range(service.least, service.most + 1):
+                milli = self.milli(service, model, rate / replicas)
+                if milli is not None:
+                    found[gpu_type] = replicas, milli
+                    break
+        if not found:
+            whole = dict.fromkeys(service.types, WHOLE_MILLI)
+            return ReplicaDemand(index, rate, service.most, whole)
+        replicas = min(found.values(), key=lambda pair: (pair[0] * pair[1], pair[0]))[0]
+        sizes = {
+            gpu_type: milli
+            for gpu_type, model in service.types.items()
+            if (milli := self.milli(service, model, rate / replicas)) is not None
+        }
+        return ReplicaDemand(index, rate, replicas, sizes)

@@ -1,0 +1,338 @@
+"""Batch scripts of Slurm: their ``#SBATCH`` lines become a job file, or are refused by name, file and line."""
+
+from __future__ import annotations
+
+import getopt
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from commonwatt.model.errors import InputError
+from commonwatt.model.job_file import LONGEST_SCRIPT, JobFile, check_passed_on
+from commonwatt.model.units import slurm_time_s
+
+__all__ = ["BatchScript", "is_batch_script", "read_batch_script"]
+
+_SHORT = {
+    "A": "account", "a": "array", "b": "begin", "c": "cpus-per-task", "C": "constraint", "d": "dependency",
+    "D": "chdir", "e": "error", "F": "nodefile", "G": "gpus", "H": "hold", "i": "input", "J": "job-name",
+    "k": "no-kill", "L": "licenses", "m": "distribution", "M": "clusters", "N": "nodes", "n": "ntasks", "o": "output",
+    "O": "overcommit", "p": "partition", "q": "qos", "Q": "quiet", "s": "oversubscribe", "S": "core-spec", "t": "time",
+    "w": "nodelist", "W": "wait", "x": "exclude",
+}  # fmt: skip
+_FLAGS = frozenset({
+    "hold", "no-kill", "overcommit", "quiet", "oversubscribe", "wait", "contiguous", "exclusive", "ignore-pbs",
+    "no-requeue", "parsable", "reboot", "requeue", "spread-job", "test-only", "use-min-nodes", "verbose",
+})  # fmt: skip
+_OPTIONAL = frozenset({"exclusive", "no-kill", "oversubscribe"})  # long options that may have a value
+_WITHOUT_EFFECT = frozenset({"comment", "ignore-pbs", "parsable", "quiet", "requeue", "verbose"})
+"""Options that change nothing here: jobs are always started again after an interruption."""
+_PASSED_ON = frozenset({"mem", "mem-per-cpu", "mem-per-gpu", "qos", "licenses", "tmp"})
+_SAID = {
+    "mail-type": "no mail is sent: look with `commonwatt jobs`, or wait with `commonwatt submit --wait`",
+    "mail-user": "no mail is sent",
+}
+_GPUS = ("gpus-per-node", "gres", "gpus")
+_COUNT = re.compile(r"[1-9][0-9]{0,5}")
+_ARRAY = re.compile(r"(\d{1,7})(?:-(\d{1,7})(?::([1-9]\d{0,6}))?)?")
+_DEPENDENCY = re.compile(r"(after|afterany|afterok|afternotok)((?::\d{1,15})+)")
+_TIMES = {"midnight": (0, 0), "noon": (12, 0), "teatime": (16, 0), "elevenses": (11, 0), "fika": (15, 0)}
+_AFTER = re.compile(r"now(?:\+(\d{1,9})(seconds?|minutes?|hours?|days?|weeks?)?)?")
+_MOST_TASKS = 10_000
+
+
+@dataclass(frozen=True)
+class BatchScript:
+    """A batch script as read.
+
+    Attributes
+    ----------
+    fields
+        Of the job file; without ``environment``.
+    account
+        Its account: the tenant to submit for; ``None`` if it names none.
+    export
+        What ``--export`` says; ``None``: everything.
+    tasks
+        Indices of its array; none if it is no array.
+    warnings
+        What is accepted and has no effect.
+    """
+
+    fields: Mapping[str, Any]
+    account: str | None = None
+    export: str | None = None
+    tasks: tuple[int, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def jobs(self, job: JobFile) -> Iterator[Callable[[int], JobFile]]:
+        """Yield a function for each job of *job* that takes the number of the first one, as far as it is known."""
+        assert job.batch is not None
+        batch = job.batch
+        if not self.tasks:
+            yield lambda _: job
+        for index in self.tasks:
+            ends = len(self.tasks), min(self.tasks), max(self.tasks)
+
+            def task(first: int, index: int = index, ends: tuple[int, int, int] = ends) -> JobFile:
+                return job.model_copy(update={"batch": batch.model_copy(update={"array": (first, index, *ends)})})
+
+            yield task
+
+
+def is_batch_script(path: Path) -> bool:
+    """Whether the file *path* begins as a script does."""
+    try:
+        with path.open("rb") as file:
+            return file.read(2) == b"#!"
+    except OSError:
+        return False
+
+
+def read_batch_script(
+    path: Path, arguments: Sequence[str], folder: Path, now: datetime, options: Mapping[str, str] | None = None
+) -> BatchScript:
+    """Read the batch script *path*, submitted from *folder* at *now*.
+
+    *options* (by their long names) replace those in the script, as on the command line of ``sbatch``. Raises
+    ``InputError`` naming file, line and option for what is not supported.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        cause = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise InputError(f"a batch script that can be read ({cause})", file=path) from None
+    if not text.startswith("#!"):
+        raise InputError("a script that begins with #! and the path of its interpreter", file=path, field="line 1")
+    if len(text) > LONGEST_SCRIPT or "\0" in text:
+        raise InputError(f"text of at most {LONGEST_SCRIPT} characters", file=path)
+    found = _Reader(path, folder, now)
+    for number, line in _lines(text):
+        found.take(_parsed(line, path, number), number)
+    for name, value in (options or {}).items():
+        found.at = f"--{name}"
+        if name in _GPUS:  # they say the same in other ways
+            for other in _GPUS:
+                found.values.pop(other, None)
+        found.set(name, value)
+    return found.result(text, path.name, arguments)
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the options of ``#SBATCH`` lines before the first command, with their line numbers."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip() and not line.startswith("#"):
+            return
+        if line.startswith("#SBATCH") and line[7:8] in (" ", "\t"):
+            yield number, line[7:]
+
+
+def _parsed(line: str, path: Path, number: int) -> list[tuple[str, str]]:
+    try:
+        words = shlex.split(line, comments=True)
+        short = "".join(letter + ("" if name in _FLAGS else ":") for letter, name in _SHORT.items())
+        named = {word.partition("=")[0][2:] for word in words if word.startswith("--")}
+        long = [name + ("" if _bare(name, words) else "=") for name in sorted(named)]
+        pairs, rest = getopt.getopt(words, short, long)
+    except (ValueError, getopt.GetoptError) as error:
+        raise InputError(
+            f"options of sbatch ({error})", file=path, field=f"line {number}", value=line.strip()
+        ) from None
+    if rest:
+        raise InputError("options of sbatch only", file=path, field=f"line {number}", value=rest[0])
+    return [(_SHORT[name[1:]] if not name.startswith("--") else name[2:], value) for name, value in pairs]
+
+
+def _bare(name: str, words: Sequence[str]) -> bool:
+    """Whether a long option stands without a value."""
+    return name in _FLAGS and not (name in _OPTIONAL and any(word.startswith(f"--{name}=") for word in words))
+
+
+@dataclass
+class _Reader:
+    path: Path
+    folder: Path
+    now: datetime
+    at: str = ""
+    values: dict[str, tuple[str, str]] = field(default_factory=dict)  # value and where, by option
+    warnings: list[str] = field(default_factory=list)
+
+    def take(self, options: Sequence[tuple[str, str]], number: int) -> None:
+        for name, value in options:
+            self.at = f"line {number}, --{name}"
+            self.set(name, value)
+
+    def set(self, name: str, value: str) -> None:
+        if name in _SAID:
+            self.warnings.append(f"{self.path}: {self.at}: {_SAID[name]}")
+        elif name not in _WITHOUT_EFFECT:
+            if name not in _KNOWN and name not in _PASSED_ON:
+                raise self.wrong("an option that commonwatt supports", value)
+            self.values[name] = value, self.at
+
+    def wrong(self, expected: str, value: str, at: str | None = None) -> InputError:
+        return InputError(expected, file=self.path, field=at or self.at, value=value)
+
+    def get(self, name: str) -> str | None:
+        if name not in self.values:
+            return None
+        value, self.at = self.values[name]
+        return value
+
+    def count(self, name: str, default: int | None = None) -> int | None:
+        text = self.get(name)
+        if text is None:
+            return default
+        if not _COUNT.fullmatch(text):
+            raise self.wrong("a whole number, 1 or more", text)
+        return int(text)
+
+    def place(self, name: str, folder: Path) -> str | None:
+        text = self.get(name)
+        if text is None or text in ("", "none"):
+            return None
+        return str(folder / text)
+
+    def result(self, text: str, script: str, arguments: Sequence[str]) -> BatchScript:
+        folder = Path(self.place("chdir", self.folder) or self.folder)
+        name = self.get("job-name") or script
+        fields: dict[str, Any] = {
+            "name": re.sub(r"[^A-Za-z0-9._-]", "-", name).lstrip("._-")[:100] or "job",
+            "command": (script, *arguments), "folder": str(folder),
+        }  # fmt: skip
+        nodes = self.count("nodes")
+        fields |= self._gpus(nodes)
+        tasks = self.array()
+        batch: dict[str, Any] = {
+            "script": text, "submit_folder": str(self.folder), "tasks_per_node": self._tasks(nodes or 1),
+            "cpus_per_task": self.count("cpus-per-task"), "append": self._append(),
+            "output": self.place("output", folder) or str(folder / ("slurm-%A_%a.out" if tasks else "slurm-%j.out")),
+            "error": self.place("error", folder),
+        }  # fmt: skip
+        batch["options"] = tuple(self._passed_on())
+        fields |= {"batch": batch, "after": self.dependency(), "partition": self.get("partition") or ""}
+        if (limit := self.get("time")) is not None:
+            fields["time_limit_s"] = self._limit_s(limit)
+        for option, own, moment in (("begin", "begin", self.moment), ("deadline", "due", self.moment)):
+            if (value := self.get(option)) is not None:
+                fields[own] = moment(value)
+        return BatchScript(fields, self.get("account"), self.get("export"), tasks, tuple(self.warnings))
+
+    def _limit_s(self, text: str) -> float:
+        found = slurm_time_s(text)
+        if not found:
+            raise self.wrong("a time above 0: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS", text)
+        return found
+
+    def _passed_on(self) -> Iterator[str]:
+        for name in sorted(_PASSED_ON & self.values.keys()):
+            value = self.get(name) or ""
+            try:
+                yield check_passed_on(f"--{name}={value}")
+            except ValueError as error:
+                raise self.wrong(str(error), value) from None
+
+    def _append(self) -> bool:
+        text = self.get("open-mode")
+        if text not in (None, "append", "truncate"):
+            raise self.wrong("append or truncate", str(text))
+        return text == "append"
+
+    def _gpus(self, nodes: int | None) -> dict[str, Any]:
+        each = next((name for name in _GPUS if name in self.values), None)
+        if each is None:
+            raise self.wrong("GPUs: --gpus, --gpus-per-node or --gres (jobs without any are not placed here)", "none",
+                             "#SBATCH")  # fmt: skip
+        text = self.get(each) or ""
+        if each == "gres":
+            if not re.fullmatch(r"gpu(:.*)?", text):
+                raise self.wrong("GPUs only, such as gpu:2 or gpu:v100:2", text)
+            text = text.partition(":")[2] or "1"
+        kind, colon, count = text.rpartition(":")
+        if not _COUNT.fullmatch(count):
+            kind, colon, count = (text, ":", "1") if each == "gres" else (kind, colon, "")
+        if not count or (colon and not kind) or ":" in kind:
+            raise self.wrong("a number of GPUs, or TYPE:NUMBER", text)
+        total = int(count) if each == "gpus" else int(count) * (nodes or 1)
+        if each == "gpus" and nodes and total % nodes:
+            raise self.wrong(f"a multiple of the {nodes} nodes", text)
+        fixed = (nodes or 1) if each != "gpus" else (nodes or 0)
+        return {"gpus": total, "nodes": fixed} | ({"gpu_type": kind} if kind else {})
+
+    def _tasks(self, nodes: int) -> int:
+        each, total = self.count("ntasks-per-node"), self.count("ntasks")
+        if total is not None and each is None:
+            if total % nodes:
+                raise self.wrong(f"a multiple of the {nodes} nodes", str(total))
+            return total // nodes
+        if total is not None and each is not None and total != each * nodes:
+            raise self.wrong(f"{each * nodes}, by --ntasks-per-node and --nodes", str(total))
+        return each or 1
+
+    def array(self) -> tuple[int, ...]:
+        text = self.get("array")
+        if text is None:
+            return ()
+        if "%" in text:
+            raise self.wrong("no limit after % (limit the tenant's running jobs instead)", text)
+        found: list[int] = []
+        for part in text.split(","):
+            match = _ARRAY.fullmatch(part)
+            if match is None:
+                raise self.wrong("indices such as 0-15, 1,3,5 or 1-7:2", text)
+            first = int(match[1])
+            last, step = int(match[2] or first), int(match[3] or 1)
+            if last < first or (last - first) // step >= _MOST_TASKS:
+                raise self.wrong(f"at most {_MOST_TASKS} indices, the least first", text)
+            found += range(first, last + 1, step)
+        tasks = tuple(sorted(set(found)))
+        if len(tasks) > _MOST_TASKS:
+            raise self.wrong(f"at most {_MOST_TASKS} indices", text)
+        return tasks
+
+    def dependency(self) -> dict[int, str]:
+        text = self.get("dependency")
+        found: dict[int, str] = {}
+        for part in text.split(",") if text else ():
+            match = _DEPENDENCY.fullmatch(part)
+            if match is None:
+                raise self.wrong("after, afterany, afterok or afternotok and :NUMBER, with commas between", part)
+            found |= dict.fromkeys(map(int, match[2][1:].split(":")), match[1])
+        return found
+
+    def moment(self, text: str) -> str:
+        """Return a time of ``sbatch --begin``, in this machine's zone, as ISO 8601."""
+        lower = text.lower()
+        if (after := _AFTER.fullmatch(lower)) is not None:
+            unit = (after[2] or "seconds").rstrip("s") + "s"
+            return (self.now + timedelta(**{unit: int(after[1] or 0)})).isoformat()
+        day = self.now.replace(hour=0, minute=0, second=0, microsecond=0)
+        if lower in ("today", "tomorrow"):
+            return (day + timedelta(days=lower == "tomorrow")).isoformat()
+        if lower in _TIMES:
+            hour, minute = _TIMES[lower]
+            return self._next(day.replace(hour=hour, minute=minute)).isoformat()
+        if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", text):
+            parts = [int(part) for part in text.split(":")]
+            if parts[0] < 24 and max(parts[1:]) < 60:
+                return self._next(day.replace(hour=parts[0], minute=parts[1], second=(*parts, 0)[2])).isoformat()
+        try:
+            found = datetime.fromisoformat(text)
+        except ValueError:
+            expected = "now+2hours, 16:00, tomorrow, midnight, noon or a date such as 2026-12-01T08:00"
+            raise self.wrong(expected, text) from None
+        return (found if found.tzinfo else found.replace(tzinfo=self.now.tzinfo)).isoformat()
+
+    def _next(self, moment: datetime) -> datetime:
+        return moment if moment > self.now else moment + timedelta(days=1)
+
+
+_KNOWN = frozenset({
+    "account", "array", "begin", "chdir", "cpus-per-task", "deadline", "dependency", "error", "export", "gpus",
+    "gpus-per-node", "gres", "job-name", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output",
+    "partition", "time",
+})  # fmt: skip

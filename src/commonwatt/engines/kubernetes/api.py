@@ -1,0 +1,197 @@
+"""Requests to a Kubernetes API server: JSON over HTTP, each with a time limit and an error that says what failed."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from commonwatt.engines.kubernetes.access import Access
+from commonwatt.model.errors import EngineDownError, EngineError, MissingExtraError
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["KubernetesApi", "RefusedByServerError", "path_of"]
+
+_RBAC_S = 30.0
+"""How long a server that has just come up may deny what it will allow, as its roles are not loaded."""
+_DENIED = re.compile(r"cannot (?P<verb>\S+) resource \"(?P<resource>[^\"]+)\"")
+_BUSY = frozenset({408, 429, 500, 502, 503, 504})
+_AGAIN = frozenset({429, 503})  # the server did not execute it
+
+
+class RefusedByServerError(EngineError):
+    """The API server refused a request: *status* is that of HTTP, *reason* Kubernetes' word for it."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        self.status, self.reason = status, reason
+        super().__init__(message)
+
+
+def path_of(resource: str, namespace: str | None = None, name: str = "", *, group: str = "v1") -> str:
+    """Return the path of a *resource* such as ``pods``; *group* is ``v1``, or as ``batch/v1``."""
+    root = "/api/v1" if group == "v1" else f"/apis/{group}"
+    within = "" if namespace is None else f"/namespaces/{quote(namespace, safe='')}"
+    of = f"/{quote(name, safe='')}" if name else ""
+    return f"{root}{within}/{resource}{of}"
+
+
+class KubernetesApi:
+    """One API server.
+
+    Parameters
+    ----------
+    access
+        Its address and credentials.
+    timeout_s
+        Longest time without an answer.
+    transport
+        Transport of httpx; for tests.
+    """
+
+    def __init__(
+        self, access: Access, *, timeout_s: float = 10.0, transport: httpx.MockTransport | None = None
+    ) -> None:
+        try:
+            import httpx
+        except ImportError as error:
+            raise MissingExtraError("httpx", "live") from error
+        self.access, self.timeout_s, self._transport = access, timeout_s, transport
+        self._httpx = httpx
+        self._client = httpx.Client(**self.options())
+        self._came_up_s: float | None = None  # when it answered for the first time after it had not
+        self._lock = threading.Lock()
+        self.calls: dict[str, int] = {}
+        """Number of requests by verb, watches aside."""
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of a client of this server."""
+        return {
+            "base_url": self.access.server, "verify": self.access.context, "timeout": self.timeout_s,
+            "trust_env": False, "proxy": self.access.proxy, "transport": self._transport,
+        }  # fmt: skip
+
+    def headers(self, *, renew: bool = False) -> dict[str, str]:
+        """Return the headers of a request; raises ``EngineDownError`` if there are no credentials."""
+        token = self.access.bearer(renew=renew)
+        return {"Accept": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+
+    def close(self) -> None:
+        """Close connections."""
+        self._client.close()
+
+    def get(self, path: str, **params: str) -> dict[str, Any]:
+        """Return what is at *path*."""
+        return self.ask("GET", path, params=params)
+
+    def create(self, path: str, body: Mapping[str, Any], **params: str) -> dict[str, Any]:
+        """Create *body*; returns it as the server has it."""
+        return self.ask("POST", path, body, params=params)
+
+    def delete(self, path: str, uid: str, grace_s: int | None = None) -> None:
+        """Delete the object of this *uid*; one that is gone, or another of that name, is no error."""
+        options: dict[str, Any] = {"preconditions": {"uid": uid}}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        try:
+            self.ask("DELETE", path, options)
+        except RefusedByServerError as error:
+            if error.status not in (404, 409):
+                raise
+
+    def merge(self, path: str, body: Mapping[str, Any], **params: str) -> dict[str, Any]:
+        """Change fields of an object (JSON merge patch)."""
+        return self.ask("PATCH", path, body, params=params, kind="application/merge-patch+json")
+
+    def ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, params: Mapping[str, str] | None = None,
+        kind: str = "application/json",
+    ) -> dict[str, Any]:  # fmt: skip
+        """Return the answer to a request.
+
+        A server that says that it was too busy to begin is asked once more.
+
+        Raises
+        ------
+        EngineDownError
+            If it does not answer, cannot at the moment, or does not accept the credentials. The request may have been
+            executed.
+        RefusedByServerError
+            If it refuses the request.
+        """
+        content = None if body is None else json.dumps(body).encode()
+        for attempt in (0, 1):
+            with self.contact():
+                answer = self._client.request(
+                    method, path, params=params, content=content,
+                    headers={**self.headers(renew=attempt > 0), "Content-Type": kind},
+                )  # fmt: skip
+            with self._lock:
+                self.calls[method] = self.calls.get(method, 0) + 1
+            if attempt or answer.status_code not in (*_AGAIN, 401):
+                break
+            if answer.status_code in _AGAIN:
+                time.sleep(min(1.0, _number(answer.headers.get("Retry-After", "0.2"))))
+        self.check(answer, answer.content, f"{method} {path}")
+        try:
+            document = answer.json()
+        except ValueError as error:
+            msg = f"{method} {path}: its answer cannot be read: {answer.text[:80]!r}"
+            raise EngineDownError(msg) from error
+        return document if isinstance(document, dict) else {}
+
+    @contextmanager
+    def contact(self) -> Iterator[None]:
+        """Turn a failure to reach the server into ``EngineDownError``, and take note of it."""
+        try:
+            yield
+        except (self._httpx.HTTPError, OSError) as error:
+            self._came_up_s = None
+            msg = f"the API server {self.access.server} does not answer: {str(error) or type(error).__name__}"
+            raise EngineDownError(msg) from error
+        if self._came_up_s is None:
+            self._came_up_s = time.monotonic()
+
+    def check(self, answer: httpx.Response, content: bytes, what: str) -> None:
+        """Raise the error that *answer*, with this *content*, is; nothing if it is none."""
+        code = answer.status_code
+        if code < 400:
+            return
+        reason, message = _status(content)
+        message = f"{what}: {message or answer.reason_phrase} (HTTP {code})"
+        if code in _BUSY:
+            self._came_up_s = None if code == 503 else self._came_up_s
+            raise EngineDownError(message)
+        if code == 401:
+            msg = f"the API server {self.access.server} does not accept the credentials: {message}"
+            raise EngineDownError(msg)
+        denied = _DENIED.search(message) if code == 403 else None
+        up_s = self._came_up_s
+        if denied is not None and (up_s is None or time.monotonic() < up_s + _RBAC_S):
+            msg = f"not allowed (yet) to {denied['verb']} {denied['resource']}: {message}"
+            raise EngineDownError(msg)
+        if denied is not None:
+            message = f"not allowed to {denied['verb']} {denied['resource']}; a Role has to grant it: {message}"
+        raise RefusedByServerError(code, reason, message)
+
+
+def _status(content: bytes) -> tuple[str, str]:
+    """Return the reason and the message of an answer that is an error."""
+    try:
+        document = json.loads(content)
+        return str(document.get("reason") or ""), " ".join(str(document.get("message") or "").split())[:600]
+    except (ValueError, AttributeError):
+        return "", " ".join(content[:200].decode(errors="replace").split())
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 1.0

@@ -1,0 +1,165 @@
+"""Opens the Kubernetes engine of a configuration; compares a declared cluster with the nodes Kubernetes has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from commonwatt.engines.kubernetes.access import access_of
+from commonwatt.engines.kubernetes.api import KubernetesApi, path_of
+from commonwatt.engines.kubernetes.engine import KubernetesEngine
+from commonwatt.engines.kubernetes.objects import Node, node_of, whole
+from commonwatt.engines.kubernetes.settings import KubernetesSettings, pod_manifest, resource_of
+from commonwatt.engines.meters import Since
+from commonwatt.engines.run_spec import JobWork, RunSpec
+from commonwatt.model.errors import InputError
+from commonwatt.model.live import KubernetesSpec
+from commonwatt.model.nodes import Cluster
+from commonwatt.model.units import plural
+
+__all__ = [
+    "RIGHTS",
+    "Right",
+    "api_of",
+    "denied_rights",
+    "dry_run",
+    "misfits",
+    "nodes_in",
+    "open_kubernetes",
+    "settings_of",
+]
+
+
+def api_of(spec: KubernetesSpec, folder: Path) -> KubernetesApi:
+    """Return the API server of *spec*, whose relative paths start at *folder*.
+
+    Raises ``InputError`` for a kubeconfig that cannot be used.
+    """
+    kubeconfig = None if spec.kubeconfig is None else folder / spec.kubeconfig
+    try:
+        return KubernetesApi(access_of(kubeconfig, spec.context), timeout_s=spec.request_timeout_s)
+    except InputError as error:
+        if error.field in ("kubeconfig", "context"):
+            raise InputError(error.expected, file=error.file, field=f"live.kubernetes.{error.field}",
+                             value=error.value) from None  # fmt: skip
+        raise
+
+
+def settings_of(spec: KubernetesSpec, namespace: str) -> KubernetesSettings:
+    """Return the settings of the engine; *namespace* is where its pods are if *spec* does not say."""
+    return KubernetesSettings(
+        cluster_id=spec.cluster_id, namespace=spec.namespace or namespace, image=spec.image, python=spec.python,
+        pod=spec.pod, volumes=spec.volumes, resources=spec.resources, cpus_per_gpu=spec.cpus_per_gpu,
+        memory_gb_per_gpu=spec.memory_gb_per_gpu, grace_s=spec.grace_s, start_s=spec.start_s, lag_s=spec.lag_s,
+        keep_s=spec.keep_s, requeue_deleted=spec.on_delete == "requeue",
+    )  # fmt: skip
+
+
+def open_kubernetes(
+    spec: KubernetesSpec, cluster: Cluster, folder: Path, work_of: Callable[[str], JobWork], *,
+    since: Since | None = None, now_s: Callable[[], float] = time.time,
+) -> KubernetesEngine:  # fmt: skip
+    """Return the engine; relative paths of *spec* start at *folder*, *now_s* is the time.
+
+    The API server need not answer yet. Raises ``InputError`` as ``api_of`` and ``KubernetesEngine`` do.
+    """
+    api = api_of(spec, folder)
+    return KubernetesEngine(
+        cluster, folder / spec.state, work_of, api, settings=settings_of(spec, api.access.namespace),
+        declared_power=spec.meter == "declared", since=since, now_s=now_s,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Right:
+    """What a token has to be allowed: *verb* on *resource*, everywhere or in the namespace of the pods."""
+
+    verb: str
+    resource: str
+    everywhere: bool = False
+    needed: bool = True  # without it, something else is missing, but jobs run
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}"
+
+
+RIGHTS = (
+    *(Right(verb, resource, everywhere=True) for resource in ("nodes", "pods") for verb in ("list", "watch")),
+    Right("get", "pods"),
+    Right("create", "pods"),
+    Right("delete", "pods"),
+    Right("create", "pods/binding"),
+    Right("patch", "nodes", everywhere=True, needed=False),
+)
+"""All that the engine asks of an API server; ``patch nodes`` is for ``commonwatt drain`` alone."""
+
+
+def denied_rights(api: KubernetesApi, namespace: str) -> list[Right]:
+    """Return the rights that the server denies; raises ``EngineError`` if it does not answer."""
+    found = []
+    for right in RIGHTS:
+        resource, _, part = right.resource.partition("/")
+        attributes = {"verb": right.verb, "resource": resource, "subresource": part}
+        if not right.everywhere:
+            attributes["namespace"] = namespace
+        body = {
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }  # fmt: skip
+        answer = api.create(path_of("selfsubjectaccessreviews", group="authorization.k8s.io/v1"), body)
+        if not (answer.get("status") or {}).get("allowed"):
+            found.append(right)
+    return found
+
+
+def nodes_in(api: KubernetesApi) -> list[Node]:
+    """Return the nodes; raises ``EngineError`` if the server does not answer, or refuses that."""
+    found: list[Node] = []
+    params: dict[str, str] = {"limit": "500"}
+    while True:
+        page: Mapping[str, Any] = api.get(path_of("nodes"), **params)
+        found += [node_of(item) for item in page.get("items") or ()]
+        more = page["metadata"].get("continue")
+        if not more:
+            return found
+        params["continue"] = more
+
+
+def dry_run(api: KubernetesApi, settings: KubernetesSettings, cluster: Cluster, state: Path) -> None:
+    """Have the server check a pod as the engine makes them, without making it; raises ``EngineError`` if it refuses."""
+    kind = cluster.classes[cluster.klass[0]]
+    spec = RunSpec(
+        handle=0, attempt=0, name="check", nodes=(0,), gpus_per_node=1, slots=((),), started_s=0.0, base_epochs=0.0,
+        command=("true",), folder="/", environment={}, grace_s=settings.grace_s, node_names=cluster.names[:1],
+        image=settings.image or "none",
+    )  # fmt: skip
+    resource = resource_of(kind.gpu_type, settings.resources)
+    body = pod_manifest(settings, spec, "check", resource, state / "runs" / "0-0", state)
+    api.create(path_of("pods", settings.namespace), body, dryRun="All")
+
+
+def misfits(cluster: Cluster, nodes: Iterable[Node], resources: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Return where a declared cluster differs from *nodes*: what is declared wrongly, and nodes with GPUs left out."""
+    there = {node.name: node for node in nodes}
+    wrong: list[str] = []
+    for name, klass in zip(cluster.names, cluster.klass, strict=True):
+        kind, host = cluster.classes[klass], name.partition(":")[0]
+        resource = resource_of(kind.gpu_type, resources)
+        node = there.get(host)
+        if node is None:
+            wrong.append(f"node {host}: Kubernetes has no node of this name")
+        elif (gpus := whole(node.allocatable.get(resource, 0.0))) != kind.gpus:
+            wrong.append(f"node {name}: declared with {plural(kind.gpus, 'GPU')}, has {gpus} of {resource}")
+    declared = {name.partition(":")[0] for name in cluster.names}
+    spare = [f"node {node.name}: not declared" for node in there.values()
+             if node.name not in declared and _has_gpus(node, resources.values())]  # fmt: skip
+    return wrong, spare
+
+
+def _has_gpus(node: Node, named: Iterable[str]) -> bool:
+    known: Sequence[str] = (*named, resource_of("", {}))
+    return any(amount and (name in known or name.startswith("nvidia.com/mig-"))
+               for name, amount in node.allocatable.items())  # fmt: skip

@@ -1,0 +1,531 @@
+"""An ``Engine`` whose jobs run in pods of a Kubernetes cluster, placed by this engine.
+
+Every run and its end are on disk, as for the local engine and by the same runner: the state folder has to be on a
+volume that all pods share. Kubernetes says what runs, what it has, and what is over. See ``docs/reference/engines.md``.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from commonwatt.control.engine import (
+    Capabilities,
+    Change,
+    Command,
+    Holder,
+    JobEnded,
+    JobInterrupted,
+    JobProgress,
+    LiveEngine,
+    MeterMark,
+    NodeView,
+    Reading,
+    RecordedRun,
+    SetPower,
+    Start,
+    Stop,
+    Stopped,
+)
+from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of
+from commonwatt.engines.kubernetes.informer import Informer, Watched
+from commonwatt.engines.kubernetes.node_control import Cordons, PodAllocations, Sight
+from commonwatt.engines.kubernetes.objects import Node, Pod, node_of, pod_of
+from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen, change_of, lost, refused
+from commonwatt.engines.kubernetes.settings import (
+    KubernetesSettings,
+    cluster_label,
+    folder_of,
+    pod_manifest,
+    pod_name,
+    prepare,
+    rank_specs,
+)
+from commonwatt.engines.local.folder import End, RunFolder
+from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, holders_of
+from commonwatt.engines.reports import Reports
+from commonwatt.engines.run_history import RunHistory, RunPlanner
+from commonwatt.engines.run_spec import Images, JobWork, RunSpec
+from commonwatt.engines.state_folder import write_record
+from commonwatt.model.arrays import Ints
+from commonwatt.model.errors import EngineDownError, EngineError
+from commonwatt.model.nodes import Cluster
+
+__all__ = ["KubernetesEngine"]
+
+_GONE_S = 5.0
+"""How long a kubelet may take to say that a pod it has killed is over."""
+_LOOK_S = 1.0
+_SOON_S = 0.1
+_MOST_DELETED = 100  # strays in one poll
+
+
+class _InPods(Images):
+    """Jobs are in containers in any case: the kubelet runs their images."""
+
+    def command(self, work: JobWork, places: object) -> tuple[str, ...]:  # noqa: ARG002
+        """Return the command of *work* as it is."""
+        return work.command
+
+
+class KubernetesEngine(LiveEngine):
+    """Jobs in a Kubernetes cluster.
+
+    Parameters
+    ----------
+    cluster
+        The declared nodes, named as in Kubernetes.
+    state
+        Folder of its own, on a volume shared by all pods, made if need be; one engine at a time.
+    work_of
+        Returns the work of the job of a given name.
+    api
+        The API server.
+    settings
+        Times and options of the site.
+    node_energy_j
+        Reading of a node's meter, joules; energy is unknown if there is none.
+    declared_power
+        Use the declared power where there is no meter.
+    since
+        How an earlier engine read each node's meter last (``marks``).
+    now_s
+        The time.
+
+    Raises
+    ------
+    InputError
+        For a node name that Kubernetes does not allow.
+    """
+
+    def __init__(
+        self, cluster: Cluster, state: Path, work_of: Callable[[str], JobWork], api: KubernetesApi, *,
+        settings: KubernetesSettings | None = None, node_energy_j: Callable[[int], float] | None = None,
+        declared_power: bool = False, since: Since | None = None, now_s: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        self._settings, metered = settings or KubernetesSettings(), node_energy_j is not None or declared_power
+        self.capabilities = Capabilities(
+            preempt=True, gangs=True, energy=metered, deferred_stop=True, stop_s=self._settings.kill_s + _GONE_S,
+            drain=True, prune=True,
+        )  # fmt: skip
+        self._cluster, self._state, self._api, self._now_s = cluster, state.absolute(), api, now_s
+        self._reports = Reports(self._state / "jobs", work_of)
+        self._declared = DeclaredPower(cluster) if declared_power and node_energy_j is None else None
+        self._meters = Meters(len(cluster), node_energy_j, self._declared, now_s=now_s)
+        self._runs: dict[int, KubernetesRun] = {}  # running, or ended but not yet reported
+        self._allocations = PodAllocations(cluster, self._settings)
+        self._history = RunHistory(self._state, self._reports, now_s)
+        self._planner = RunPlanner(
+            cluster, self._reports, self._history, _InPods(), self._settings.grace_s, now_s,
+            look_s=self._settings.runner_look_s, locked=True,
+        )  # fmt: skip
+        self._changes: list[Change] = []
+        self._label = cluster_label(prepare(self._state, self._settings, cluster.names))
+        self._cordons = Cordons(api, self._allocations.hosts, self._label)
+        self._pods: Watched[Pod] = Watched(path_of("pods"), pod_of, keep=lambda pod: pod.cluster == self._label)
+        self._nodes: Watched[Node] = Watched(path_of("nodes"), node_of)
+        self._sight: tuple[object, Sight] | None = None
+        self._epoch = 0  # grows when runs come or go
+        self._over_s: dict[str, float] = {}  # since when strays are over
+        self._absent: set[tuple[int, int, int, str]] = set()  # pods that the server does not have
+        self._attach(since or {})
+        self.informer = Informer(api, self._pods, self._nodes)
+
+    def nodes(self) -> NodeView:
+        """Nodes as they are; GPUs of others are not usable."""
+        return self._allocations.view(self._look())
+
+    def progress(self, handles: Ints) -> JobProgress:
+        """Epochs as the jobs report them; when they begin to work is unknown."""
+        return self._reports.progress(handles, self._spec_of)
+
+    def poll(self) -> Sequence[Change]:
+        """What changed since the last poll; raises ``EngineError``, and loses nothing, without an answer."""
+        sight = self._look()
+        self._advance(sight)
+        for handle, run in list(self._runs.items()):
+            seen = self._seen(run, sight)
+            if (end := run.ended(seen, self._settings)) is not None:
+                self._vacate(handle)
+                change = self._reports.change(run.spec, end, begun=run.folder.begun(end))
+                self._changes.append(change_of(run, change, end, requeue=self._settings.requeue_deleted))
+        self._sweep(self._look())
+        changes, self._changes = self._changes, []
+        return changes
+
+    def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
+        """Execute *commands*, asking all jobs to stop at once; raises ``EngineError`` on one that is impossible."""
+        self.request_stop([command.handle for command in commands if isinstance(command, Stop)])
+        stopped = []
+        for command in commands:
+            match command:
+                case Stop():
+                    stopped.append(self._stop(command.handle))
+                case Start():
+                    self._start(command)
+                case SetPower():
+                    msg = f"node {self._cluster.names[command.node]}: Kubernetes does not put nodes to sleep"
+                    raise EngineError(msg)
+        return stopped
+
+    def request_stop(self, handles: Collection[int]) -> Collection[int]:
+        """Ask jobs to stop, all at once; returns those that will."""
+        runs = [self._runs[handle] for handle in handles if handle in self._runs]
+        sight = self._look() if runs else None
+        going = []
+        for run in runs:
+            assert sight is not None
+            seen = self._seen(run, sight)
+            if not run.detached and any(not one.over for one in seen.values()):
+                self._delete_pods(run, [one.pod for one in seen.values() if one.pod is not None and not one.over])
+                run.asked_s = time.monotonic() if run.asked_s is None else run.asked_s
+                going.append(run.spec.handle)
+        return going
+
+    def has_room(self, nodes: Collection[int], gpus_per_node: int) -> bool:
+        """Whether so many GPUs of each of *nodes* are free."""
+        sight = self._look()
+        return all(self._allocations.free(n, sight) >= gpus_per_node for n in nodes)
+
+    def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
+        """Readings closed since the last call; with *up_to_now*, those of all nodes up to this moment."""
+        if up_to_now:
+            self._meter(range(len(self._cluster)))
+        return self._meters.take()
+
+    def power_w(self) -> float | None:
+        """Return the declared power, where that is used; else ``None``: meters read energy."""
+        if self._declared is None:
+            return None
+        return sum(self._declared(n, self._holders(n), asleep=False) for n in range(len(self._cluster)))
+
+    # -- what survives a controller
+
+    def recorded_runs(self) -> Sequence[RecordedRun]:
+        """Return every job ever started here."""
+        sight = self._look() if self._runs else None
+        running = {
+            handle: run.spec for handle, run in self._runs.items()
+            if sight is not None and run.ended(self._seen(run, sight), self._settings) is None
+        }  # fmt: skip
+        return self._history.recorded_runs(running)
+
+    def evict_unplaced(self, *, dry: bool) -> Collection[int]:
+        """Stop runs on nodes the configuration does not have (any more); in a *dry* run they keep running."""
+        unplaced = [handle for handle, run in self._runs.items() if not run.spec.nodes and run.folder.end() is None]
+        if not dry:
+            self.request_stop(unplaced)
+            cause = "its place is not in the configuration any more"
+            self._changes += [JobInterrupted(h, self._now_s(), self._stop(h).lost_s, cause) for h in unplaced]
+        return unplaced
+
+    def attempts(self, handle: int) -> int:
+        """How often a job was started."""
+        return self._history.next_attempt(handle) - 1
+
+    def prunable(self) -> Sequence[int]:
+        """Return the jobs that do not run and have records."""
+        return self._history.not_running(self._runs)
+
+    def prune(self, handles: Collection[int], *, aside: bool = False) -> None:
+        """Delete the records of jobs that do not run, or move all their files *aside*."""
+        if mine := [self._runs[handle] for handle in handles if handle in self._runs]:
+            sight = self._look()
+            for run in mine:
+                if run.ended(self._seen(run, sight), self._settings) is not None:
+                    self._vacate(run.spec.handle)
+        gone = self._history.prune(set(handles) - self._runs.keys(), aside=aside)
+        self._changes = [change for change in self._changes if change.handle not in gone]
+
+    def marks(self) -> dict[int, MeterMark]:
+        """Return how each node's meter was read last: for the next engine."""
+        return {n: self._meters.mark(n) for n in range(len(self._cluster))}
+
+    def close(self) -> None:
+        """Stop watching and close connections; jobs keep running."""
+        self.informer.stop()
+        self._api.close()
+
+    def wait(self, seconds: float, waker: int = -1) -> None:
+        """Return after so long, as soon as a job has ended, or when *waker* is readable."""
+        woken = select.poll()
+        woken.register(self.informer.woken, select.POLLIN)
+        if waker >= 0:
+            woken.register(waker, select.POLLIN)
+        until_s = time.monotonic() + seconds
+        while not self._changes and (left_s := until_s - time.monotonic()) > 0:
+            soon = False
+            with suppress(EngineError):
+                sight = self._look()
+                self._advance(sight)
+                if any(run.ended(self._seen(run, sight), self._settings) for run in self._runs.values()):
+                    return
+                soon = any(run.missing_s or run.asked_s for run in self._runs.values())
+            ready = woken.poll(1000 * min(left_s, _SOON_S if soon else _LOOK_S))
+            if any(number == waker for number, _ in ready):
+                return
+            self.informer.rest()
+
+    def drain(self, nodes: Collection[int]) -> None:
+        """Cordon exactly these nodes, except those that somebody else has cordoned."""
+        hosts = self._allocations.hosts
+        kept = {host for n, host in enumerate(hosts) if n not in nodes}
+        self._cordons.set({hosts[n] for n in nodes} - kept, self._look().nodes)
+
+    # -- jobs
+
+    def _start(self, command: Start) -> None:
+        sight, current = self._look(), self._runs.get(command.handle)
+        if current is not None or any(isinstance(c, JobEnded) and c.handle == command.handle for c in self._changes):
+            if current is None or current.ended(self._seen(current, sight), self._settings) is not None:
+                return  # it has ended by itself, which the next poll reports
+            msg = f"start {command.name}: it is running already"
+            raise EngineError(msg)
+        self._allocations.check(command, sight)
+        planned = self._planner.spec(command, ((),) * len(command.nodes))  # the kubelet chooses the GPUs
+        own = self._state / "jobs" / str(command.handle)
+        specs = rank_specs(planned, self._label, self._settings.namespace, own)
+        spec, bodies = specs[0], self._manifests(specs)
+        self._meter(command.nodes)
+        run = KubernetesRun(RunFolder.create(self._state / "runs", spec), spec, now_s=self._now_s)
+        self._enter(run)
+        self._history.add(spec)
+        try:
+            for rank, each in enumerate(specs[1:], 1):
+                self._write_rank(run, rank, each)
+            for rank, body in enumerate(bodies):
+                self._create(run, rank, body)
+            for rank, n in enumerate(spec.nodes):
+                self._bind(run, rank, self._allocations.hosts[n])
+        except EngineError as error:
+            run.give_up(refused(error, self._now_s()))
+            self._vacate(command.handle)
+            with suppress(EngineError):
+                self._sweep(self._look())
+            msg = f"start {command.name}: {str(error).removeprefix(f'start {command.name}: ')}"
+            raise (EngineDownError if isinstance(error, EngineDownError) else EngineError)(msg) from error
+        run.placed, run.waiting_s = True, time.monotonic()
+
+    def _manifests(self, specs: Sequence[RunSpec]) -> list[dict[str, Any]]:
+        path = self._state / "runs" / f"{specs[0].handle}-{specs[0].attempt}"
+        resources = [self._allocations.resources[n] for n in specs[0].nodes]
+        return [
+            pod_manifest(self._settings, spec, self._label, resource, folder_of(path, rank), self._state, rank)
+            for rank, (spec, resource) in enumerate(zip(specs, resources, strict=True))
+        ]
+
+    @staticmethod
+    def _write_rank(run: KubernetesRun, rank: int, spec: RunSpec) -> None:
+        folder = run.rank_folder(rank).path
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            write_record(folder / "run.json", asdict(spec))
+        except OSError as error:
+            msg = f"its records cannot be written: {error}"
+            raise EngineDownError(msg) from error
+
+    def _create(self, run: KubernetesRun, rank: int, body: dict[str, Any]) -> None:
+        """Create a pod; one whose creation was not answered is there already."""
+        namespace, name = self._settings.namespace, body["metadata"]["name"]
+        path = path_of("pods", namespace)
+        try:
+            try:
+                made = self._api.create(path, body)
+            except EngineDownError:
+                made = self._api.create(path, body)
+        except RefusedByServerError as error:
+            if error.status != 409:
+                raise
+            made = self._api.get(path_of("pods", namespace, name))
+            if (found := pod_of(made)).mark != run.mark:
+                self._api.delete(path_of("pods", namespace, name), found.uid, 0 if found.over else None)
+                msg = f"pod {name} of an earlier run is still there; it is being deleted"
+                raise EngineError(msg) from error
+        pod = pod_of(made)
+        run.uids[rank] = pod.uid
+        self.informer.put(self._pods, pod.uid, pod)
+
+    def _bind(self, run: KubernetesRun, rank: int, host: str) -> None:
+        """Place a pod on its node; if that was done already, which may not have been answered, it is in order."""
+        namespace = self._settings.namespace
+        name = pod_name(self._label, run.spec.handle, run.spec.attempt, rank)
+        path = path_of("pods", namespace, name)
+        body = {
+            "apiVersion": "v1", "kind": "Binding", "target": {"apiVersion": "v1", "kind": "Node", "name": host},
+            "metadata": {"name": name, "annotations": {"commonwatt.io/nodes": ",".join(run.spec.node_names)}},
+        }  # fmt: skip
+        try:
+            try:
+                self._api.create(f"{path}/binding", body)
+            except EngineDownError:
+                self._api.create(f"{path}/binding", body)
+        except RefusedByServerError as error:
+            if error.status != 409 or pod_of(self._api.get(path)).node != host:
+                raise
+
+    def _stop(self, handle: int) -> Stopped:
+        run = self._runs.get(handle)
+        if run is None:
+            msg = f"stop job {handle}: it is not running"
+            raise EngineError(msg)
+        run.asked_s = time.monotonic() if run.asked_s is None else run.asked_s
+        until_s = max(run.asked_s + self._settings.kill_s, time.monotonic()) + _GONE_S
+        while (end := run.ended(self._seen(run, self._look()), self._settings)) is None:
+            left_s = until_s - time.monotonic()
+            if left_s <= 0 or run.detached:
+                run.detached = True
+                return Stopped(handle, 0.0, later=True)
+            poll = select.poll()
+            poll.register(self.informer.woken, select.POLLIN)
+            poll.poll(1000 * min(left_s, _SOON_S))
+            self.informer.rest()
+        self._vacate(handle)
+        if self._reports.by_itself(run.spec, end):
+            self._changes.append(self._reports.change(run.spec, end))
+            return Stopped(handle, 0.0)
+        return Stopped(handle, self._reports.interrupted(run.spec, end.at_s, end.ran_s))
+
+    def _enter(self, run: KubernetesRun) -> None:
+        self._runs[run.spec.handle] = run
+        self._allocations.enter(run)
+        self._epoch += 1
+
+    def _vacate(self, handle: int) -> None:
+        run = self._runs.pop(handle)
+        self._epoch += 1
+        if run.there:
+            self._meter(run.spec.nodes)
+            self._allocations.leave(run)
+
+    def _advance(self, sight: Sight) -> None:
+        """Give up runs whose node is lost, that were never placed, or that the kubelet does not start."""
+        gone = self._allocations.lost(sight)
+        for run in self._runs.values():
+            seen = self._seen(run, sight)
+            at_work = [one.pod for one in seen.values() if one.pod is not None and not one.over]
+            end: End | None = None
+            if (node := next((pod.node for pod in at_work if pod.node in gone), None)) is not None:
+                end = lost(node, gone[node], self._now_s())
+            elif not run.placed:
+                run.placed = all(one.over or (one.pod is not None and one.pod.node) for one in seen.values())
+                if not run.placed and run.asked_s is None:
+                    cause = "the controller ended before it had placed it"
+                    end = End(None, stopped=False, at_s=self._now_s(), cause=cause)
+            else:
+                end = run.stalled(seen, self._settings)
+            if end is not None and run.folder.end() is None:
+                run.give_up(end)
+            elif late := run.overstayers(seen, self._settings):
+                self._delete_pods(run, late)
+
+    def _delete_pods(self, run: KubernetesRun, pods: Iterable[Pod]) -> None:
+        run.note_deleted()
+        for pod in pods:
+            if not pod.deleting:
+                self._api.delete(path_of("pods", pod.namespace, pod.name), pod.uid)
+
+    def _sweep(self, sight: Sight) -> None:
+        """Delete our pods that are of no run that goes on: at once, or some time after they are over."""
+        now_s, known = time.monotonic(), {pod.uid for pod in sight.stray}
+        self._over_s = {uid: since_s for uid, since_s in self._over_s.items() if uid in known}
+        due = []
+        for pod in sight.stray:
+            if pod.over and now_s < self._over_s.setdefault(pod.uid, now_s) + self._settings.keep_s:
+                continue
+            if not pod.deleting or pod.over:
+                due.append(pod)
+        for pod in due[:_MOST_DELETED]:
+            with suppress(EngineError):
+                self._api.delete(path_of("pods", pod.namespace, pod.name), pod.uid, 0 if pod.over else None)
+
+    # -- what the server shows
+
+    def _look(self) -> Sight:
+        """Return the cluster as it is known; raises ``EngineError`` if the server does not answer."""
+        version = (self._pods.version, self._nodes.version, self._epoch, self._pods.steady_s, self._nodes.steady_s)
+        pods, nodes = self.informer.look(self._pods), self.informer.look(self._nodes)  # as of then, or later
+        if self._sight is None or self._sight[0] != version:
+            self._sight = version, self._see(pods, nodes)
+        return self._sight[1]
+
+    def _see(self, pods: dict[str, Pod], nodes: dict[str, Node]) -> Sight:
+        marks = {run.key(rank): run.mark for run in self._runs.values() for rank in run.ranks}
+        own: dict[tuple[int, int, int], Pod] = {}
+        stray: list[Pod] = []
+        others: dict[str, dict[str, float]] = {}
+        for pod in pods.values():
+            if pod.cluster == self._label and pod.namespace == self._settings.namespace:
+                if pod.run is not None and marks.get(pod.run) == pod.mark:
+                    own[pod.run] = pod
+                    continue
+                stray.append(pod)
+            if pod.node and not pod.over:
+                taken = others.setdefault(pod.node, {})
+                for name, amount in pod.requests:
+                    taken[name] = taken.get(name, 0.0) + amount
+        steady_s = max(self._pods.steady_s, self._nodes.steady_s)
+        return Sight({node.name: node for node in nodes.values()}, own, tuple(stray), others, steady_s)
+
+    def _seen(self, run: KubernetesRun, sight: Sight) -> dict[int, PodSeen]:
+        return {rank: self._pod_of(run, rank, sight) for rank in run.ranks}
+
+    def _pod_of(self, run: KubernetesRun, rank: int, sight: Sight) -> PodSeen:
+        """Return a pod of a run. One that is neither listed nor known to be deleted is asked for by name."""
+        pod = sight.own.get(run.key(rank))
+        if pod is not None:
+            run.uids[rank] = pod.uid
+            return PodSeen(pod)
+        if (last := self._pods.gone.get(run.uids.get(rank, ""))) is not None:
+            return PodSeen(last, gone=True)
+        if (*run.key(rank), run.mark) in self._absent:
+            return PodSeen(None, gone=True)
+        name = pod_name(self._label, run.spec.handle, run.spec.attempt, rank)
+        try:
+            found = pod_of(self._api.get(path_of("pods", self._settings.namespace, name)))
+        except RefusedByServerError as error:
+            if error.status != 404:
+                raise
+            found = None
+        if found is None or found.mark != run.mark:
+            self._absent.add((*run.key(rank), run.mark))
+            return PodSeen(None, gone=True)
+        run.uids[rank] = found.uid
+        self.informer.put(self._pods, found.uid, found)
+        return PodSeen(found)
+
+    def _spec_of(self, handle: int) -> RunSpec | None:
+        return self._runs[handle].spec if handle in self._runs else None
+
+    def _meter(self, nodes: Iterable[int]) -> None:
+        """Close the readings of *nodes* at this moment."""
+        for n in nodes:
+            self._meters.close(n, self._holders(n))
+
+    def _holders(self, n: int) -> list[Holder]:
+        return holders_of(self._cluster, n, self._allocations.specs(n))
+
+    def _attach(self, since: Since) -> None:
+        """Take over the runs of an earlier engine: those that ended unnoticed are reported.
+
+        A run whose end is on record is charged until then, and counts as off its nodes.
+        """
+        spans, last = [], {}
+        for folder, ordered in RunFolder.all_in(self._state / "runs"):
+            run = KubernetesRun(folder, ordered.placed(self._cluster.names), now_s=self._now_s)
+            spans.append((run.spec.started_s, run.ended_s(), run.spec))
+            last[run.spec.handle] = run, spans[-1][1]
+        catch_up(self._meters, self._cluster, since, spans)
+        for handle, (run, ended_s) in last.items():
+            self._history.add(run.spec)
+            self._reports.add(run.spec)
+            self._runs[handle] = run
+            self._epoch += 1
+            if ended_s == np.inf:
+                self._allocations.enter(run)

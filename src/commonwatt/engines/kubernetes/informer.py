@@ -1,0 +1,238 @@
+"""Lists and watches objects of the API in one thread, so that nobody has to poll for them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError
+from commonwatt.model.errors import EngineDownError, EngineError
+
+__all__ = ["Informer", "Watched"]
+
+_T = TypeVar("_T")
+
+_PAGE = 500
+_WATCH_S = 60  # after which a watch is asked for again: a connection that broke in silence is found out
+_QUIET_S = 2.0  # how long a watch may be interrupted before the server counts as not answering
+_SHORT_S = 1.0  # a watch that ends sooner is not asked for again at once
+_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+_MOST_GONE = 10_000
+_SYNC_S = 5.0  # how long to wait for the first list
+
+
+@dataclass
+class Watched(Generic[_T]):
+    """Objects of one kind: where they are, how they are read, and those there are now, by uid.
+
+    ``version`` grows with every change, ``at`` is the server's version up to which all is known. *trouble* says why
+    they cannot be watched, since *since_s*. ``gone`` has the last state of those that were deleted, if *keep* says so.
+    """
+
+    path: str
+    read: Callable[[Mapping[str, Any]], _T]
+    params: Mapping[str, str] = field(default_factory=dict)
+    items: dict[str, _T] = field(default_factory=dict)
+    keep: Callable[[_T], bool] = lambda _: False
+    version: int = 0
+    at: str = ""
+    gone: dict[str, _T] = field(default_factory=dict)
+    synced: bool = False
+    trouble: EngineError | None = None
+    steady_s: float = -1e18  # since when it is watched without trouble
+    since_s: float = field(default_factory=time.monotonic)
+
+
+class Informer:
+    """Keeps all *watched* up to date from when it is started until it is stopped.
+
+    A list is read in pages; a watch goes on from where the list, or the watch before, has ended. If the server does not
+    have that any more (410 Gone), everything is listed again.
+    """
+
+    def __init__(self, api: KubernetesApi, *watched: Watched[Any]) -> None:
+        self._api, self._watched = api, watched
+        self._changed = threading.Condition()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self.woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        """Readable when something has changed; ``rest`` clears it."""
+        self.lists = 0
+        self._thread = threading.Thread(target=self._run, name="commonwatt-informer", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread and close the connections."""
+        deadline_s = time.monotonic() + _SYNC_S
+        while self._thread.is_alive() and time.monotonic() < deadline_s:
+            with self._changed:
+                loop, tasks = self._loop, list(self._tasks)
+            if loop is not None:
+                with suppress(RuntimeError):  # it has ended just now
+                    for task in tasks:
+                        loop.call_soon_threadsafe(task.cancel)
+            self._thread.join(0.1)
+        for number in (self.woken, self._waker):
+            with suppress(OSError):
+                os.close(number)
+        self.woken = self._waker = -1
+
+    def rest(self) -> None:
+        """Clear the pipe."""
+        with suppress(OSError):
+            while os.read(self.woken, 4096):
+                pass
+
+    def look(self, watched: Watched[_T]) -> dict[str, _T]:
+        """Return the objects there are.
+
+        Raises ``EngineError`` if they are not known, or the server cannot be watched for longer than a moment.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: watched.synced or self._lost(watched) is not None, _SYNC_S)
+            if (trouble := self._lost(watched)) is not None:
+                raise trouble
+            if not watched.synced:
+                msg = f"the API server {self._api.access.server} has not listed {watched.path} yet"
+                raise EngineDownError(msg)
+            return dict(watched.items)
+
+    @staticmethod
+    def _lost(watched: Watched[Any]) -> EngineError | None:
+        """Return why the objects are not known any more, if they are not."""
+        patience_s = _QUIET_S if watched.synced else 0.5
+        return watched.trouble if time.monotonic() > watched.since_s + patience_s else None
+
+    def put(self, watched: Watched[_T], uid: str, item: _T) -> None:
+        """Take note of an object that an answer has shown, before the watch does; one that is known stays."""
+        with self._changed:
+            if uid not in watched.items and uid not in watched.gone:
+                watched.items[uid] = item
+                watched.version += 1
+
+    def _run(self) -> None:
+        with suppress(asyncio.CancelledError):
+            asyncio.run(self._follow_all())
+
+    async def _follow_all(self) -> None:
+        import httpx
+
+        options = {**self._api.options(), "timeout": httpx.Timeout(self._api.timeout_s, read=_WATCH_S + 15.0)}
+        async with httpx.AsyncClient(**options) as client:
+            tasks = [asyncio.ensure_future(self._follow(client, each)) for each in self._watched]
+            with self._changed:
+                self._loop, self._tasks = asyncio.get_running_loop(), tasks
+            await asyncio.gather(*tasks)
+
+    async def _follow(self, client: Any, watched: Watched[Any]) -> None:  # noqa: ANN401
+        pause_s = _PAUSE_S
+        while True:
+            try:
+                if not watched.at:
+                    await self._list(client, watched)
+                began_s = time.monotonic()
+                await self._watch(client, watched)
+                if time.monotonic() > began_s + _SHORT_S:
+                    pause_s = _PAUSE_S
+                    continue
+            except RefusedByServerError as error:
+                if error.status == 410:
+                    watched.at = ""
+                    continue
+                self._trouble(watched, error)
+            except EngineError as error:
+                self._trouble(watched, error)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                watched.at = ""
+                msg = f"GET {watched.path}: its answer cannot be read: {error!r}"
+                self._trouble(watched, EngineDownError(msg))
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311
+            pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
+
+    def _trouble(self, watched: Watched[Any], error: EngineError) -> None:
+        with self._changed:
+            if watched.trouble is None:
+                watched.since_s = time.monotonic()
+            watched.trouble = error
+            self._tell()
+
+    async def _list(self, client: Any, watched: Watched[Any]) -> None:  # noqa: ANN401
+        found: dict[str, Any] = {}
+        params = {**watched.params, "limit": str(_PAGE)}
+        while True:
+            with self._api.contact():
+                answer = await client.get(watched.path, params=params, headers=self._api.headers())
+            self._api.check(answer, answer.content, f"GET {watched.path}")
+            page = answer.json()
+            for item in page.get("items") or ():
+                found[item["metadata"]["uid"]] = watched.read(item)
+            if not (more := page["metadata"].get("continue")):
+                break
+            params = {**params, "continue": more}
+        with self._changed:
+            if watched.trouble is not None:
+                watched.steady_s = time.monotonic()
+            watched.items, watched.synced, watched.trouble = found, True, None
+            watched.version += 1
+            watched.at = str(page["metadata"]["resourceVersion"])
+            self.lists += 1
+            self._tell()
+
+    async def _watch(self, client: Any, watched: Watched[Any]) -> None:  # noqa: ANN401
+        """Follow changes until the watch ends."""
+        params = {
+            **watched.params, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": watched.at,
+            "timeoutSeconds": str(_WATCH_S),
+        }  # fmt: skip
+        with self._api.contact():
+            async with client.stream("GET", watched.path, params=params, headers=self._api.headers()) as answer:
+                if answer.status_code >= 400:
+                    self._api.check(answer, await answer.aread(), f"GET {watched.path}")
+                with self._changed:
+                    if watched.trouble is not None:
+                        watched.trouble, watched.steady_s = None, time.monotonic()
+                async for line in answer.aiter_lines():
+                    if line:
+                        self._take(watched, json.loads(line))
+
+    def _take(self, watched: Watched[Any], event: Mapping[str, Any]) -> None:
+        kind, item = event["type"], event["object"]
+        if kind == "ERROR":
+            code = int(item.get("code") or 500)
+            message = f"GET {watched.path}: {item.get('message', 'the watch failed')}"
+            if code >= 500:
+                raise EngineDownError(message)
+            raise RefusedByServerError(code, str(item.get("reason", "")), message)
+        if kind in ("ADDED", "MODIFIED", "DELETED"):
+            uid, record = item["metadata"]["uid"], watched.read(item)
+            with self._changed:
+                if kind == "DELETED":
+                    self._remove(watched, uid, record)
+                elif watched.items.get(uid) != record:  # a heartbeat of a node changes nothing
+                    watched.items[uid] = record
+                    watched.version += 1
+                    self._tell()
+        watched.at = str(item["metadata"]["resourceVersion"])
+
+    def _remove(self, watched: Watched[Any], uid: str, record: object) -> None:
+        watched.items.pop(uid, None)
+        if watched.keep(record):
+            watched.gone[uid] = record
+            while len(watched.gone) > _MOST_GONE:
+                del watched.gone[next(iter(watched.gone))]
+        watched.version += 1
+        self._tell()
+
+    def _tell(self) -> None:
+        self._changed.notify_all()
+        if self._waker >= 0:
+            with suppress(OSError):
+                os.write(self._waker, b"!")

@@ -1,0 +1,253 @@
+"""Pods and nodes as this engine needs them, read from the objects of the API."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+__all__ = [
+    "ATTEMPT", "CLUSTER", "CORDON", "CPU", "JOB", "MEMORY", "RANK", "RUN", "Container", "Node", "Pod", "matches",
+    "node_of", "pod_of", "quantity_of", "tolerated", "whole",
+]  # fmt: skip
+
+CLUSTER, JOB, ATTEMPT, RANK = (f"commonwatt.io/{word}" for word in ("cluster", "job", "attempt", "rank"))
+"""Labels of our pods."""
+RUN, CORDON = "commonwatt.io/run", "commonwatt.io/cordoned-by"
+"""Annotations: of our pods, which tells runs of the same number apart; of the nodes we cordon."""
+CPU, MEMORY = "cpu", "memory"
+
+_QUANTITY = re.compile(r"([+-]?[0-9.]+)([a-zA-Z]*)")
+_UNITS = {
+    "": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
+    "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
+}  # fmt: skip
+_COUNTED = (CPU, MEMORY)
+_OVER = frozenset({"Succeeded", "Failed"})
+_BLOCKING = frozenset({"NoSchedule", "NoExecute"})
+
+
+def quantity_of(text: object) -> float:
+    """Return a quantity of Kubernetes (``500m``, ``16Gi``, ``1e3``) as a number; 0 for one that makes no sense."""
+    try:
+        return float(str(text))
+    except ValueError:
+        match = _QUANTITY.fullmatch(str(text))
+    try:
+        return float(match[1]) * _UNITS[match[2]] if match else 0.0
+    except (ValueError, KeyError):
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """The first container of one of our pods: waiting, running, or terminated with an exit code."""
+
+    waiting: str = ""  # reason
+    message: str = ""
+    running: bool = False
+    exit_code: int | None = None
+    reason: str = ""  # of its termination
+    finished_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod. *requests* are what it takes of its node, by resource: GPUs of all kinds, CPUs, bytes of memory.
+
+    For our own pods *run* is handle, attempt and rank, *mark* the annotation that tells runs apart.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    node: str = ""
+    phase: str = ""
+    deleting: bool = False
+    requests: tuple[tuple[str, float], ...] = ()
+    cluster: str = ""
+    run: tuple[int, int, int] | None = None
+    mark: str = ""
+    reason: str = ""
+    message: str = ""
+    disruption: str = ""  # reason of its condition DisruptionTarget
+    container: Container | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether its containers have terminated for good: it takes nothing any more."""
+        return self.phase in _OVER
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node. *ready* is the status of its condition Ready: True, False or Unknown."""
+
+    name: str
+    ready: str
+    cordoned: bool
+    taints: tuple[tuple[str, str, str], ...]  # key, value, effect
+    labels: Mapping[str, str]
+    allocatable: Mapping[str, float]
+    cordoned_by: str = ""
+
+
+def pod_of(item: Mapping[str, Any]) -> Pod:
+    """Return a pod of the API's object *item*; what is ours alone is read only of pods with our label."""
+    meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
+    labels = meta.get("labels") or {}
+    basic = {
+        "namespace": meta.get("namespace", ""), "name": meta["name"], "uid": meta["uid"],
+        "node": spec.get("nodeName") or "", "phase": status.get("phase") or "",
+        "deleting": "deletionTimestamp" in meta,
+    }  # fmt: skip
+    if basic["phase"] not in _OVER:
+        basic["requests"] = tuple(sorted(_requests(spec).items()))
+    cluster = labels.get(CLUSTER, "")
+    if not cluster:
+        return Pod(**basic)
+    numbers = [labels.get(label, "0") for label in (JOB, ATTEMPT, RANK)]
+    whole = all(number.isascii() and number.isdigit() and len(number) <= 18 for number in numbers)
+    conditions = status.get("conditions") or ()
+    disruption = next((c.get("reason", "") for c in conditions if c.get("type") == "DisruptionTarget"), "")
+    return Pod(
+        **basic, cluster=cluster, run=(int(numbers[0]), int(numbers[1]), int(numbers[2])) if whole else None,
+        mark=(meta.get("annotations") or {}).get(RUN, ""), reason=status.get("reason") or "",
+        message=" ".join(str(status.get("message") or "").split())[:400], disruption=disruption,
+        container=_container(status.get("containerStatuses") or ()),
+    )  # fmt: skip
+
+
+def _container(statuses: Sequence[Mapping[str, Any]]) -> Container | None:
+    if not statuses:
+        return None
+    state = statuses[0].get("state") or {}
+    if (ended := state.get("terminated")) is not None:
+        return Container(
+            exit_code=int(ended.get("exitCode", 0)), reason=ended.get("reason") or "",
+            message=" ".join(str(ended.get("message") or "").split())[:400], finished_s=_time(ended.get("finishedAt")),
+        )  # fmt: skip
+    if state.get("running") is not None:
+        return Container(running=True)
+    waiting = state.get("waiting") or {}
+    return Container(
+        waiting=waiting.get("reason") or "", message=" ".join(str(waiting.get("message") or "").split())[:400]
+    )
+
+
+def _time(text: object) -> float | None:
+    try:
+        return datetime.fromisoformat(str(text)).timestamp()
+    except ValueError:
+        return None
+
+
+def _requests(spec: Mapping[str, Any]) -> dict[str, float]:
+    """Return what a pod takes of its node.
+
+    That is the sum of its containers and of the init containers that go on running beside them, or one of the others
+    with those that were started before it, whichever is more; and the overhead of its runtime.
+    """
+    total: dict[str, float] = {}
+    for container in spec.get("containers") or ():
+        _add(total, _of_container(container))
+    beside: dict[str, float] = {}
+    peak: dict[str, float] = {}
+    for container in spec.get("initContainers") or ():
+        own = _of_container(container)
+        if container.get("restartPolicy") == "Always":
+            _add(beside, own)
+            own = {}
+        for name in {*own, *beside}:
+            peak[name] = max(peak.get(name, 0.0), own.get(name, 0.0) + beside.get(name, 0.0))
+    _add(total, beside)
+    for name, amount in peak.items():
+        total[name] = max(total.get(name, 0.0), amount)
+    _add(total, _counted(spec.get("overhead") or {}))
+    return total
+
+
+def _of_container(container: Mapping[str, Any]) -> dict[str, float]:
+    resources = container.get("resources") or {}
+    return _counted({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
+
+
+def _counted(amounts: Mapping[str, Any]) -> dict[str, float]:
+    """Return CPUs, memory, and extended resources, such as GPUs, of *amounts*."""
+    return {name: quantity_of(amount) for name, amount in amounts.items() if name in _COUNTED or "/" in name}
+
+
+def _add(total: dict[str, float], more: Mapping[str, float]) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0.0) + amount
+
+
+def node_of(item: Mapping[str, Any]) -> Node:
+    """Return a node of the API's object *item*."""
+    meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
+    ready = next((c.get("status", "") for c in status.get("conditions") or () if c.get("type") == "Ready"), "Unknown")
+    taints = tuple((t["key"], t.get("value") or "", t["effect"]) for t in spec.get("taints") or ())
+    return Node(
+        meta["name"], ready, bool(spec.get("unschedulable")), taints, dict(meta.get("labels") or {}),
+        _counted(status.get("allocatable") or {}), (meta.get("annotations") or {}).get(CORDON, ""),
+    )  # fmt: skip
+
+
+def tolerated(taints: Iterable[tuple[str, str, str]], tolerations: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether pods with *tolerations* may be placed on a node with *taints*."""
+    known = list(tolerations)
+    return all(effect not in _BLOCKING or any(_fits(t, key, value, effect) for t in known)
+               for key, value, effect in taints)  # fmt: skip
+
+
+def _fits(toleration: Mapping[str, Any], key: str, value: str, effect: str) -> bool:
+    if toleration.get("effect") not in (None, "", effect):
+        return False
+    exists = toleration.get("operator") == "Exists"
+    if toleration.get("key") in (None, ""):
+        return exists
+    return toleration["key"] == key and (exists or (toleration.get("value") or "") == value)
+
+
+def matches(pod: Mapping[str, Any], labels: Mapping[str, str], name: str) -> bool:
+    """Whether the node selector and the required node affinity of a *pod* spec admit a node of these labels."""
+    if any(labels.get(key) != value for key, value in (pod.get("nodeSelector") or {}).items()):
+        return False
+    affinity = (pod.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if required is None:
+        return True
+    return any(
+        all(_holds(rule, labels) for rule in term.get("matchExpressions") or ())
+        and all(_holds(rule, {"metadata.name": name}) for rule in term.get("matchFields") or ())
+        for term in required.get("nodeSelectorTerms") or ()
+        if term.get("matchExpressions") or term.get("matchFields")
+    )
+
+
+def _holds(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    value, values = labels.get(rule.get("key", "")), list(rule.get("values") or ())
+    match rule.get("operator"):
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" as which:
+            try:
+                sign = 1 if which == "Gt" else -1
+                return value is not None and sign * (int(value) - int(values[0])) > 0
+            except (ValueError, IndexError):
+                return False
+    return False
+
+
+def whole(amount: float) -> int:
+    """Return how many whole units *amount* has, whatever rounding left of it."""
+    return max(0, math.floor(amount + 1e-6))

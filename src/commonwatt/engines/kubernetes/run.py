@@ -1,0 +1,317 @@
+"""One run of a job, as the engine handles it: its records on disk, its pods, and how it ended."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from commonwatt.control.engine import Change, JobEnded, JobInterrupted, JobLeft, Outcome
+from commonwatt.engines.kubernetes.objects import Pod
+from commonwatt.engines.kubernetes.settings import KubernetesSettings, folder_of, mark_of_run
+from commonwatt.engines.local.folder import End, RunFolder
+from commonwatt.engines.run_spec import RunSpec
+from commonwatt.model.errors import EngineError
+
+__all__ = ["KubernetesRun", "PodSeen", "change_of", "lost", "refused", "verdict"]
+
+_GIVEN_UP, _DELETED = "given-up", "deleted"
+_NOT_RUN = 125  # exit code of a container that could not be run, as of ``docker run``
+_OVER_LIMIT = 124
+_PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable"})
+_NEVER = frozenset({"InvalidImageName", "ErrImageNeverPull"})  # waiting does not help
+_CREATE = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+_CANNOT_RUN = frozenset({"ContainerCannotRun", "StartError"})
+_CAUSES = {
+    "Evicted": "the kubelet evicted its pod",
+    "NodeLost": "its node was lost",
+    "NodeShutdown": "its node was shut down",
+    "Shutdown": "its node was shut down",
+    "Terminated": "its node was shut down",
+    "Preempting": "the kubelet gave its place to a critical pod",
+    "NodeAffinity": "the kubelet refused its pod",
+    "UnexpectedAdmissionError": "the kubelet refused its pod",
+}
+_DISRUPTIONS = {
+    "PreemptionByScheduler": "the scheduler gave its place to another pod",
+    "PreemptionByKubeScheduler": "the scheduler gave its place to another pod",
+    "DeletionByTaintManager": "a taint of its node evicted its pod",
+    "EvictionByEvictionAPI": "its pod was evicted, as when its node is drained",
+    "DeletionByPodGC": "its node is gone",
+    "TerminationByKubelet": "the kubelet ended its pod",
+}
+_GONE = "its pod was deleted in Kubernetes, not by commonwatt"
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen:
+    """A pod of a run: as it was seen last, ``None`` if never, and whether it is gone."""
+
+    pod: Pod | None
+    gone: bool = False
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of it runs any more."""
+        return self.gone or (self.pod is not None and self.pod.over)
+
+    @property
+    def deleted(self) -> bool:
+        """Whether somebody deleted it."""
+        return self.gone or (self.pod is not None and self.pod.deleting)
+
+
+@dataclass(slots=True, eq=False)
+class KubernetesRun:
+    """A run whose end was not reported yet.
+
+    Attributes
+    ----------
+    uids
+        Of its pods, by rank, as far as they are known.
+    placed
+        All its pods are bound to their nodes.
+    there
+        On its nodes, as far as is known.
+    asked_s
+        When it was first asked to stop.
+    waiting_s
+        Since when its pods are placed, and one of them has not started.
+    missing_s
+        Since when a pod, by rank, is over and has no record of its end.
+    detached
+        The controller takes it for gone, and it is not.
+    """
+
+    folder: RunFolder
+    spec: RunSpec
+    uids: dict[int, str] = field(default_factory=dict)
+    placed: bool = False
+    there: bool = False
+    asked_s: float | None = None
+    waiting_s: float = field(default_factory=time.monotonic)
+    missing_s: dict[int, float] = field(default_factory=dict)
+    detached: bool = False
+    decisive: End | None = None
+    now_s: Callable[[], float] = time.time
+
+    @property
+    def ranks(self) -> range:
+        """Number of its pods: one for each node."""
+        return range(max(1, len(self.spec.node_names)))
+
+    @property
+    def mark(self) -> str:
+        """What its pods are annotated with."""
+        return mark_of_run(self.spec)
+
+    def key(self, rank: int) -> tuple[int, int, int]:
+        """Handle, attempt and rank of a pod."""
+        return self.spec.handle, self.spec.attempt, rank
+
+    def rank_folder(self, rank: int) -> RunFolder:
+        """Return the records of a pod of it."""
+        return RunFolder(folder_of(self.folder.path, rank))
+
+    # -- giving it up
+
+    def note_deleted(self) -> None:
+        """Write down, before it happens, that we delete its pods: an engine that comes later has to know."""
+        with suppress(OSError):
+            (self.folder.path / _DELETED).touch(mode=0o600)
+
+    def deleted_by_us(self) -> bool:
+        """Whether we stopped it, or deleted its pods."""
+        return self.asked_s is not None or (self.folder.path / _DELETED).exists()
+
+    def given_up(self) -> bool:
+        """Whether it was given up: what its pods still do does not matter any more."""
+        return (self.folder.path / _GIVEN_UP).exists()
+
+    def give_up(self, end: End) -> End:
+        """End it whatever its pods do; returns how it ended, which its runner may have written first.
+
+        A runner that is alive, or starts later, sees this and ends its job; the next run waits for that.
+        """
+        with suppress(OSError):
+            (self.folder.path / _GIVEN_UP).touch(mode=0o600)
+        written = [self._finish(rank, end) for rank in reversed(self.ranks)]
+        return written[-1]
+
+    def _finish(self, rank: int, end: End) -> End:
+        folder = self.rank_folder(rank)
+        if not folder.path.is_dir():  # the engine died before it made it
+            return end
+        with folder.without_runner():
+            written = folder.end()
+            if written is None:
+                folder.finish(end)
+        return written or end
+
+    # -- its end
+
+    def ended_s(self) -> float:
+        """When it ended, by its record; infinite if it has none."""
+        end = self.folder.end()
+        return math.inf if end is None else end.timely(self.spec, self.now_s()).at_s
+
+    def ended(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings) -> End | None:
+        """Return how it ended, ``None`` if it has not: all its pods have to be over, unless it was given up."""
+        if self.given_up() and (end := self.folder.end()) is not None:
+            return end.timely(self.spec, self.now_s())
+        over = [rank for rank in self.ranks if seen[rank].over]
+        ends = {rank: self._end_of(rank, seen[rank], settings) for rank in over}
+        for rank, end in ends.items():
+            if end is not None and self.decisive is None and _bad(end) and not end.stopped:
+                self.decisive = end if len(self.ranks) == 1 else replace(end, cause=f"pod {rank}: {end.cause}")
+        if len(over) < len(self.ranks):
+            return None
+        found = [end for end in ends.values() if end is not None]
+        if len(found) < len(self.ranks):
+            return None
+        chosen = self.decisive or next((end for end in found if _bad(end)), found[0])
+        at_s = max(end.at_s for end in found)
+        return replace(chosen, at_s=at_s).timely(self.spec, self.now_s())
+
+    def overstayers(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings) -> list[Pod]:
+        """Return pods of a gang that have to go, as another has failed, or the first ended a while ago."""
+        left = [(rank, one.pod) for rank, one in seen.items() if not one.over and one.pod is not None]
+        if not left or len(left) == len(self.ranks):
+            return []
+        first = self.folder.end()
+        late = first is not None and self.now_s() > first.at_s + settings.kill_s
+        return [pod for _, pod in left] if self.decisive is not None or late else []
+
+    def _end_of(self, rank: int, seen: PodSeen, settings: KubernetesSettings) -> End | None:
+        folder = self.rank_folder(rank)
+        end = folder.end()
+        if end is None:
+            since_s = self.missing_s.setdefault(rank, time.monotonic())
+            may_come = seen.pod is None or seen.pod.container is not None
+            if may_come and time.monotonic() < since_s + settings.lag_s:
+                return None
+            end = verdict(seen, self.now_s(), asked=self.deleted_by_us(), python=settings.python)
+            return self._finish(rank, end)
+        return self._judged(end, seen)
+
+    def _judged(self, end: End, seen: PodSeen) -> End:
+        """Return the *end* that the runner wrote, in the light of what its pod says."""
+        if self.deleted_by_us() and (end.stopped or _killed(end)):
+            return replace(end, stopped=True, cause="stopped")
+        pod = seen.pod
+        container = None if pod is None else pod.container
+        if _killed(end) and container is not None and container.reason == "OOMKilled":
+            return replace(end, cause=_oom(container.message), reason="out-of-memory")
+        if end.stopped or _killed(end):
+            cause = _disrupted(seen)
+            if cause:
+                return replace(end, exit_code=None, cause=cause)
+        return end
+
+    # -- what its pods wait for
+
+    def stalled(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings) -> End | None:
+        """Return why it is to be withdrawn: a pod of it does not start; ``None`` if none is late."""
+        idle = [one.pod for one in seen.values() if one.pod is not None and not one.over and not _started(one.pod)]
+        if not idle:
+            self.waiting_s = time.monotonic()
+            return None
+        late = time.monotonic() > self.waiting_s + settings.start_s
+        for pod in idle:
+            why = "" if pod.container is None else pod.container.waiting
+            if why in _NEVER or (late and why in _PULL | _CREATE):
+                return _not_started(pod, self.now_s())
+        if not late:
+            return None
+        why = next((pod.container.waiting for pod in idle if pod.container is not None), "") or "no reason given"
+        cause = f"the kubelet did not start it within {settings.start_s:g} s: {why}"
+        return End(None, stopped=False, at_s=self.now_s(), cause=cause)
+
+
+def change_of(run: KubernetesRun, change: Change, end: End, *, requeue: bool) -> Change:
+    """Return what the controller hears of the end of a run.
+
+    One that it takes for gone has left at last. One whose pod somebody deleted is cancelled, unless those are requeued.
+    """
+    if not isinstance(change, JobInterrupted):
+        return change
+    if run.detached:
+        return JobLeft(change.handle, change.at_s, change.lost_s)
+    if not requeue and end.cause == _GONE:
+        return JobEnded(change.handle, change.at_s, Outcome.CANCELLED, _GONE, "pod-deleted")
+    return change
+
+
+def verdict(seen: PodSeen, now_s: float, *, asked: bool, python: str) -> End:
+    """Return how a pod that is over ended, by what Kubernetes says: its runner left no record."""
+    if asked:
+        return End(None, stopped=True, at_s=now_s, cause="stopped")
+    pod = seen.pod
+    container = None if pod is None else pod.container
+    at_s = now_s if container is None or container.finished_s is None else container.finished_s
+    if container is not None and container.exit_code is not None:
+        if container.reason == "OOMKilled":
+            return End(137, stopped=False, at_s=at_s, cause=_oom(container.message), reason="out-of-memory")
+        if container.reason in _CANNOT_RUN or container.exit_code in (126, 127):
+            cause = f"its image cannot run {python}, which the runner needs: {container.message or container.reason}"
+            return End(container.exit_code or _NOT_RUN, stopped=False, at_s=at_s, cause=cause, reason="not-executable")
+    if pod is not None and pod.reason == "DeadlineExceeded":
+        cause = f"Kubernetes ended its pod at a deadline: {pod.message}".rstrip(": ")
+        return End(_OVER_LIMIT, stopped=False, at_s=at_s, cause=cause, reason="time-limit", over_limit=True)
+    cause = _disrupted(seen)
+    if not cause and container is not None and container.exit_code is not None:
+        cause = f"its runner ended ({container.reason or 'Error'}, exit code {container.exit_code}) without a record"
+    return End(None, stopped=False, at_s=at_s, cause=cause or "its pod ended without a record")
+
+
+def _disrupted(seen: PodSeen) -> str:
+    """Return who took a pod from its node, in words; "" if nobody did."""
+    pod = seen.pod
+    if pod is None:
+        return "its pod is gone, and left no record"
+    if pod.disruption:
+        return f"{_DISRUPTIONS.get(pod.disruption, 'its pod was disrupted')} ({pod.disruption})"
+    if pod.reason in _CAUSES or pod.reason.startswith("OutOf"):
+        known = _CAUSES.get(pod.reason, "the kubelet refused its pod")
+        return f"{known} ({pod.reason}){f': {pod.message}' if pod.message else ''}"
+    if pod.container is not None and pod.container.reason == "ContainerStatusUnknown":
+        return "its node lost its container (ContainerStatusUnknown)"
+    return _GONE if seen.deleted else ""
+
+
+def _not_started(pod: Pod, now_s: float) -> End:
+    assert pod.container is not None
+    why, said = pod.container.waiting, pod.container.message
+    pulled = why in _PULL | _NEVER
+    cause = f"its image is not pulled ({why})" if pulled else f"its container cannot be made ({why})"
+    reason = "image-not-pulled" if pulled else "pod-refused"
+    return End(_NOT_RUN, stopped=False, at_s=now_s, cause=f"{cause}: {said}".rstrip(": "), reason=reason)
+
+
+def _started(pod: Pod) -> bool:
+    return pod.container is not None and (pod.container.running or pod.container.exit_code is not None)
+
+
+def _oom(said: str) -> str:
+    return f"it used more memory than its pod may have (OOMKilled){f': {said}' if said else ''}"
+
+
+def _bad(end: End) -> bool:
+    return end.exit_code != 0
+
+
+def _killed(end: End) -> bool:
+    return end.exit_code is not None and end.exit_code < 0
+
+
+def lost(node: str, ready: str | None, now_s: float) -> End:
+    """Return the end of a run one of whose nodes is lost."""
+    said = "it is not in Kubernetes any more" if ready is None else f"its kubelet does not answer (Ready={ready})"
+    return End(None, stopped=False, at_s=now_s, cause=f"node {node} is lost: {said}")
+
+
+def refused(error: EngineError, now_s: float) -> End:
+    """Return the end of a run that could not be placed."""
+    return End(None, stopped=False, at_s=now_s, cause=str(error))

@@ -1,0 +1,144 @@
+"""Compare divisions: another mechanism, and what a division makes of fairness, efficiency and PEs.
+
+Violations of fairness and efficiency are sizes, 0 if there is none.
+
+**Utilization** (section 5.2.4 shows it but does not define it). A tenant that holds x PEs and is sped up x/(x(1-F)+F)
+times over one of them (or as its own law says) keeps that many PEs busy on average; the others wait for its serial
+part. We call utilization the sum of busy PEs over all PEs of the configuration. Below one PE the law would make more
+PEs busy than are held: no more than x count. What is held but useless (rate 0) is not busy. With time shares a tenant
+has all P PEs for x/P of the time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from commonwatt.model.arrays import Floats
+from commonwatt.partitioning._market import Market
+
+__all__ = [
+    "best_weighted",
+    "busy",
+    "envy",
+    "pareto_violation",
+    "sharing_incentive_violation",
+    "utilization",
+    "weighted_equal_speedup",
+]
+
+
+def weighted_equal_speedup(market: Market) -> Floats:
+    """Return the shares that make speedups by weight equal on each core cluster, and as high as can be (eq. 5.1).
+
+    The shares that reach a level grow with it, so that the highest level at which they still fit is found by bisection
+    to the last bit. It is below the level at which a law or the PEs of a tenant alone end. Tenants who can make no
+    use of a core cluster get none of it (eq. 5.1 with them would be 0 whatever the shares). Where tenants use different
+    core clusters their totals differ. Shape [N, C].
+    """
+    curves, w, of_use = market.curves, market.budgets[:, None], market.rate > 0
+    alone = market.speedups(np.broadcast_to(market.pe_count, market.rate.shape))
+    highest = np.where(of_use, np.minimum(curves.highest(), alone) / w, np.inf).min(axis=0)
+    low, high = np.zeros(len(highest)), np.where(market.usable, highest, 0.0)
+
+    def at(level: Floats) -> Floats:
+        return np.where(of_use, curves.at_level(level * w), 0.0)
+
+    if np.isfinite(top := at(high)).all() and (top.sum(axis=0) <= market.pe_count).all():
+        return top
+    for _ in range(2000):
+        middle = low + (high - low) / 2
+        if ((middle <= low) | (middle >= high)).all():
+            break
+        fits = at(middle).sum(axis=0) <= market.pe_count
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    return at(low)
+
+
+def busy(market: Market, shares: Floats, whole: Market | None = None) -> Floats:
+    """Return how many PEs each tenant keeps busy on each core cluster. Shape [N, C].
+
+    For time shares give the market of space shares as *whole*: what is held are parts of its time.
+    """
+    rate = np.where(market.rate > 0, (whole or market).rate, 1.0)
+    if whole is None:
+        working = np.minimum(shares, market.speedups(shares) / rate)
+    else:
+        full = whole.speedups(np.broadcast_to(whole.pe_count, shares.shape)) / rate
+        working = shares / whole.pe_count * np.minimum(full, whole.pe_count)
+    return np.where(market.rate > 0, working, 0.0)
+
+
+def utilization(market: Market, shares: Floats, whole: Market | None = None) -> float:
+    """Return the part of all PEs that are busy; see the module's text."""
+    return float(busy(market, shares, whole).sum() / market.pe_count.sum())
+
+
+def sharing_incentive_violation(market: Market, shares: Floats) -> float:
+    """Return the largest relative loss of a tenant against its entitlement (sharing incentive, Theorem 3.4.4)."""
+    return max(0.0, float((1.0 - market.total(shares) / market.total(market.entitlement())).max()))
+
+
+def envy(market: Market, shares: Floats) -> float:
+    """Return the largest relative gain of a tenant from another's shares, scaled by the ratio of their weights.
+
+    It is 0 in an equilibrium, where the scaled shares cost exactly the tenant's budget.
+    """
+    own = market.total(shares)
+    worst = 0.0
+    for i, had in enumerate(own):
+        others = shares * (market.budgets[i] / market.budgets)[:, None]
+        would = _by(market, i).total(others).max()
+        worst = max(worst, float(would / had - 1.0) if had > 0 else np.inf)
+    return worst
+
+
+def _by(market: Market, i: int) -> Market:
+    """Return the market in which every tenant has the speedups of tenant *i*."""
+    rows = np.full(len(market.budgets), i)
+    return replace(market, rate=market.rate[rows], curves=market.curves.rows(rows))
+
+
+def pareto_violation(market: Market, shares: Floats, rounds: int = 200) -> float:
+    """Return an upper bound on the t for which other shares raise every utility by the factor 1 + t.
+
+    The maximum of any weighted sum of relative utilities bounds 1 + t. The weights move towards the tenants with the
+    smallest gain over *rounds* rounds, and the smallest bound is returned. 0, up to rounding, proves Pareto efficiency.
+    """
+    had = market.total(shares)
+    if not (had > 0).all():
+        return np.inf
+    steep = (market.rate > 0) * market.curves.marginal(shares * (1.0 - 1e-9)) * shares
+    worth = steep.sum(axis=1) / market.budgets
+    factors = had / worth  # an equilibrium's own: 1 / lambda, times utility
+    least = np.inf
+    for number in range(rounds):
+        factors /= factors.sum()
+        ratio = market.total(best_weighted(market, factors / had)) / had
+        least = min(least, float(factors @ ratio) - 1.0)
+        if least < 1e-12:
+            break
+        factors *= np.exp(-np.clip(ratio - ratio.mean(), -20.0, 20.0) / (1.0 + number) ** 0.5)
+    return max(0.0, least)
+
+
+def best_weighted(market: Market, factors: Floats) -> Floats:
+    """Return the shares that maximise the sum of utilities times *factors* ([N]). Shape [N, C].
+
+    On each core cluster all holders have the same marginal value, found by bisection; tenants with equal marginal
+    values divide what is left in proportion.
+    """
+    curves = market.curves
+    scale = factors[:, None]
+    highest = (scale * curves.marginal(np.zeros_like(market.rate))).max(axis=0)
+    high = np.where(market.usable, highest * (1.0 + 1e-12), 1.0)  # above it in spite of rounding
+    low = high * 1e-14
+    for _ in range(120):
+        middle = np.sqrt(low * high)
+        over = curves.held(middle / scale).sum(axis=0) > market.pe_count
+        low, high = np.where(over, middle, low), np.where(over, high, middle)
+    least, most = curves.held(high / scale), np.minimum(curves.held(low / scale), market.pe_count)
+    room, left = (most - least).sum(axis=0), market.pe_count - least.sum(axis=0)
+    part = np.divide(left, room, out=np.zeros_like(left), where=room > 0)
+    return np.asarray(least + (most - least) * np.clip(part, 0.0, 1.0))

@@ -1,0 +1,169 @@
+"""What a promise comes to in hindsight: who waited, what the GPUs kept on cost, and what other ways would have cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from commonwatt.capacity.scores import job_delays_s, percentile, shift_for, slots_served
+from commonwatt.model.arrays import Floats
+from commonwatt.model.capacity import Target, WaitingTarget, target_label, target_number
+from commonwatt.model.demand import Arrivals
+from commonwatt.model.errors import InputError
+from commonwatt.model.forecast_results import ForecastWaiting, ForecastWorth
+from commonwatt.model.units import DAY_S, HOUR_S
+
+__all__ = ["Hindsight", "Price", "check_target", "share_at"]
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a GPU that is on costs.
+
+    Parameters
+    ----------
+    gpu_w
+        Power of a GPU that is on, W; ``None``: no energies.
+    per_kwh
+        Money for a kWh; ``None``: no costs.
+    """
+
+    gpu_w: float | None = None
+    per_kwh: float | None = None
+
+
+def share_at(target: Target) -> float:
+    """Return the quantile level a target begins with: its share, or .98 for a budget."""
+    if not isinstance(target, WaitingTarget):
+        return target
+    return 0.98 if target.of == "delayed_gpu_h" else target.share
+
+
+def check_target(target: Target, arrivals: Arrivals | None) -> None:
+    """Raise ``InputError`` for a promise about jobs where nothing says when jobs came."""
+    if isinstance(target, WaitingTarget) and (arrivals is None or not len(arrivals)):
+        expected = "a job log for a promise about jobs (a series does not say when jobs come), or a share such as 0.98"
+        raise InputError(expected, field="target", value=target_label(target))
+
+
+@dataclass(frozen=True)
+class Hindsight:
+    """A part of a series that has passed, by which ways of keeping GPUs on are scored.
+
+    Parameters
+    ----------
+    actual
+        Demand, GPUs, NaN where unknown. Shape [T].
+    arrivals
+        The jobs that came, by index into *actual*; ``None`` if unknown.
+    step_s, steps
+        Seconds between values, and values a node takes to wake.
+    """
+
+    actual: Floats
+    arrivals: Arrivals | None
+    step_s: float
+    steps: int
+    price: Price
+
+    @classmethod
+    def of(
+        cls, gpus: Floats, begin: int, arrivals: Arrivals | None, step_s: float, steps: int, price: Price
+    ) -> Hindsight:  # fmt: skip
+        """Return the part of a series from index *begin* on, with its jobs."""
+        own = None
+        if arrivals is not None:
+            late = arrivals.between(begin, len(gpus))
+            own = Arrivals(late.index - begin, late.gpus, late.met_gpus)
+        return cls(gpus[begin:], own, step_s, steps, price)
+
+    def waiting(self, on: Floats, most: float = math.inf) -> ForecastWaiting | None:
+        """Return who would have waited with *on* GPUs on; ``None`` without jobs. Demand counts up to *most* GPUs."""
+        jobs = self.arrivals
+        if jobs is None or not len(jobs):
+            return None
+        delays_s = job_delays_s(on, jobs.index, np.minimum(jobs.met_gpus, most), self.step_s, self.steps)
+        known = ~np.isnan(delays_s)
+        if not known.any():
+            return None
+        delays_s, gpus = delays_s[known], jobs.gpus[known]
+        days = len(self.actual) * self.step_s / DAY_S
+        return ForecastWaiting(
+            jobs=len(delays_s),
+            jobs_served=float((delays_s == 0).mean()),
+            delayed_jobs=int((delays_s > 0).sum()),
+            mean_delay_s=float(delays_s.mean()),
+            mean_delay_of_delayed_s=float(delays_s[delays_s > 0].mean()) if (delays_s > 0).any() else None,
+            p95_delay_s=percentile(delays_s, 0.95),
+            p99_delay_s=percentile(delays_s, 0.99),
+            delayed_gpu_h_per_day=float(gpus @ delays_s) / HOUR_S / days,
+        )
+
+    def achieved(self, target: Target, on: Floats) -> float | None:
+        """Return what was achieved of *target*: a share of instants or of jobs, or GPU hours of waiting a day."""
+        if not isinstance(target, WaitingTarget):
+            return _or_none(slots_served(on, self.actual))
+        found = self.waiting(on)
+        if found is None or self.arrivals is None:
+            return None
+        if target.of == "jobs":
+            return found.jobs_served
+        if target.of == "delayed_gpu_h":
+            return found.delayed_gpu_h_per_day
+        delays_s = job_delays_s(on, self.arrivals.index, self.arrivals.met_gpus, self.step_s, self.steps)
+        return float((delays_s[~np.isnan(delays_s)] <= target.patience_s + 1e-9).mean())
+
+    def shift(self, target: Target, on: Floats) -> float:
+        """Return the fewest whole GPUs that, added to *on*, would have kept *target*; it knows the outcome."""
+        if not isinstance(target, WaitingTarget):
+            return shift_for(target, on, self.actual)
+        jobs = self.arrivals
+        assert jobs is not None
+        if target.of == "jobs":
+            return shift_for(target.share, on[jobs.index], jobs.met_gpus)
+        low, high = -math.ceil(float(on.max())) - 1, math.ceil(float(np.nanmax(self.actual))) + 1
+        while high - low > 1:  # waiting falls as the shift grows
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._kept(target, np.maximum(on + middle, 0.0)) else (middle, high)
+        return float(high)
+
+    def factor(self, target: Target, on: Floats) -> float:
+        """Return the least part of *on* that, added to it, would have kept *target*, which is of instants or jobs."""
+        share, index, met = target_number(target), np.arange(len(on)), self.actual
+        if isinstance(target, WaitingTarget) and self.arrivals is not None:
+            index, met = self.arrivals.index, self.arrivals.met_gpus
+        known = ~np.isnan(met)
+        return percentile(met[known] / np.maximum(on[index][known], 1.0), share) - 1.0
+
+    def _kept(self, target: WaitingTarget, on: Floats) -> bool:
+        found = self.achieved(target, on)
+        if found is None:
+            return True
+        return found <= (target.delayed_gpu_h or 0.0) if target.of == "delayed_gpu_h" else found >= target.share
+
+    def like(self, on: Floats) -> Target:
+        """Return the target that *on* has kept exactly: of jobs where jobs are known, else of instants."""
+        found = self.waiting(on)
+        if found is not None and found.jobs_served > 0:
+            return WaitingTarget(jobs=found.jobs_served)
+        return max(slots_served(on, self.actual), 1e-9)
+
+    def worth(self, name: str, on: Floats) -> ForecastWorth:
+        """Return what a way of keeping GPUs on costs, and whom it lets wait."""
+        known = ~np.isnan(self.actual)
+        hours = float(on[known].sum()) * self.step_s / HOUR_S
+        energy = None if self.price.gpu_w is None else hours * self.price.gpu_w / 1000
+        return ForecastWorth(
+            name=name,
+            performance=_or_none(slots_served(on, self.actual)),
+            gpu_hours=hours,
+            energy_kwh=energy,
+            cost=None if energy is None or self.price.per_kwh is None else energy * self.price.per_kwh,
+            waiting=self.waiting(on),
+        )
+
+
+def _or_none(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,192 @@
+"""What each decision of a fleet is worth: one day, with all of them, and with one after another left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from commonwatt.data import locate
+from commonwatt.data.files import validate
+from commonwatt.model.errors import InputError
+from commonwatt.model.results import PolicyResult, ReproducePoint, ReproduceRow, SimulationResult
+from commonwatt.model.scenario import Scenario
+from commonwatt.report.fleet import WORTH, worth_bars
+from commonwatt.reproduce.papers.etf_plots import draw
+from commonwatt.reproduce.topic import Extent, TopicAnswer, TopicRequest
+from commonwatt.simulation.runner import run_seeds
+from commonwatt.simulation.workload import prepare
+
+__all__ = ["alibaba_fleet", "generated_fleet", "worth", "worth_on_alibaba"]
+
+_DAYS: dict[Extent, float] = {"quick": 0.1, "default": 1.0, "full": 1.0}
+_SEEDS: dict[Extent, int] = {"quick": 1, "default": 1, "full": 5}
+_CUFF = {"policy": "cuff", "target": 0.98, "step_s": 300}
+_ON = {"policy": "always-on", "step_s": 300}
+POLICIES: tuple[Mapping[str, Any], ...] = (
+    {"name": "all", "solver": "lookahead", "capacity": _CUFF},
+    {"name": "always on", "solver": "lookahead", "capacity": _ON},
+    {"name": "whole GPUs", "solver": "lookahead", "capacity": _CUFF, "sharing": {"modes": []}},
+    {"name": "no MIG", "solver": "lookahead", "capacity": _CUFF, "sharing": {"modes": ["time"]}},
+    {"name": "fifo", "solver": "fifo", "capacity": _CUFF},
+    {"name": "equal slices", "solver": "lookahead", "capacity": _CUFF, "sharing": {"slices": "equal"}},
+    {"name": "naive mapping", "solver": "lookahead", "capacity": _CUFF, "sharing": {"mapping": "fcfs-rr"}},
+    {"name": "none", "solver": "fifo", "capacity": _ON, "sharing": {"modes": [], "mapping": "fcfs-rr"}},
+)
+"""All five decisions; each left out in turn (of partitioning twice: nothing is shared, or in time only); none."""
+_OFF = [{"name": "off", "power_w": 10, "enter_s": 30, "wake_s": 120, "wake_j": 20000}]
+
+
+def generated_fleet(days: float = 1.0) -> dict[str, Any]:
+    """Return the scenario of ``examples/fleet.yaml`` for so many *days*."""
+
+    def law(mean_rps: float, swing: float, peak_h: float, burst_cv: float) -> dict[str, Any]:
+        return {"source": "law", "mean_rps": mean_rps, "swing": swing, "peak_h": peak_h, "burst_cv": burst_cv,
+                "days": days}  # fmt: skip
+
+    def a100(request_s: float, power_w: float, fraction: float, memory_gb: float) -> dict[str, Any]:
+        return {"request_s": request_s, "power_w": power_w, "parallel_fraction": fraction, "memory_gb": memory_gb}
+
+    return {
+        "name": "fleet",
+        "workload": {"source": "week", "jobs_per_day": 50, "days": days, "tenants": 3},
+        "nodes": [
+            {"name": "a100", "count": 4, "gpu_type": "A100-80GB", "gpus": 4, "idle_w": 420, "gpu_w": 300,
+             "share": ["mig", "time"], "states": _OFF},
+            {"name": "p100", "count": 4, "gpu_type": "P100", "gpus": 4, "idle_w": 260, "gpu_w": 160,
+             "share": ["time"], "states": _OFF},
+            {"name": "s2", "count": 2, "gpu_type": "S2", "gpus": 4, "idle_w": 20, "gpu_w": 12, "share": ["time"],
+             "platform": "S2", "states": []},
+        ],
+        "gpu_types": {"A100-80GB": {"speed": 1.0, "relative_to": "A100"}},
+        "tenants": [{"name": "shop", "weight": 2}, {"name": "lab", "weight": 1}],
+        "electricity": {"price_per_kwh": 0.172, "pue": 1.33, "currency": "EUR"},
+        "services": [
+            {"name": "search", "tenant": "shop", "latency_s": 0.15, "load": law(120, 0.6, 14, 0.15),
+             "profiles": {"A100-80GB": a100(0.008, 250, 0.97, 9)}},
+            {"name": "chat", "tenant": "shop", "latency_s": 1.0, "load": law(14, 0.7, 20, 0.2),
+             "profiles": {"A100-80GB": a100(0.06, 290, 0.99, 34)}},
+            {"name": "vision", "tenant": "lab", "latency_s": 0.25, "load": law(45, 0.6, 11, 0.1),
+             "profiles": {"P100": {"request_s": 0.012, "power_w": 130}}},
+            {"name": "camera", "tenant": "lab", "latency_s": 0.3, "load": law(150, 0.3, 13, 0.1),
+             "profiles": {"S2": {"networks": ["resnet50"], "batch": 2}, "A100-80GB": a100(0.004, 220, 0.95, 4)}},
+        ],
+        "fractional": {"source": "law", "jobs_per_day": 300, "days": days, "median_s": 2400, "spread": 1.0,
+                       "gpu_milli": [100, 200, 250, 500], "tenants": ["lab", "students"]},
+        "policies": [dict(policy) for policy in POLICIES],
+    }  # fmt: skip
+
+
+def alibaba_fleet(days: float) -> dict[str, Any]:
+    """Return a scenario of the public pods of Alibaba's cluster of 2023, whole and fractional, on 16 nodes.
+
+    The sample holds about 35 GPUs at a time, of a cluster of 1,523 nodes: 16 nodes of 4 are of its size. Raises
+    ``InputError`` where the log is not available.
+    """
+    if locate.find("alibaba_jobs.csv.gz") is None:
+        expected = f"alibaba_jobs.csv.gz in the folder {locate.VARIABLE} names"
+        raise InputError(expected, field="fleet-alibaba", value="none")
+    made = generated_fleet(days)
+    node = {"name": "n", "count": 16, "gpu_type": "V100", "gpus": 4, "idle_w": 300, "gpu_w": 250, "share": ["time"],
+            "states": _OFF}  # fmt: skip
+    return {
+        "name": "fleet-alibaba",
+        "workload": {"source": "alibaba", "fractions": "share", "begin": "10800000", "days": days, "malleable": False,
+                     "logged_gpu_type": "V100"},
+        "nodes": [node],
+        "electricity": made["electricity"],
+        "policies": [p for p in made["policies"] if p["name"] not in ("no MIG", "naive mapping")],
+    }  # fmt: skip
+
+
+def worth(request: TopicRequest) -> TopicAnswer:
+    """Run the generated fleet."""
+    return _answer(request, generated_fleet(_DAYS[request.extent]), _GENERATED)
+
+
+def worth_on_alibaba(request: TopicRequest) -> TopicAnswer:
+    """Run the pods of Alibaba."""
+    return _answer(request, alibaba_fleet(_DAYS[request.extent]), _ALIBABA)
+
+
+_COMMON = (
+    "Requests are judged by the stated law (M/M/1 on the part of the GPU that a replica has), not one by one. The "
+    "window is from the first submission of a training job to the last, with the work unfinished then at what it takes "
+    "as requested."
+)
+_GENERATED = (
+    _COMMON,
+    "Loads, jobs and speeds are generated; powers and request times are those of examples/fleet.yaml, not measured.",
+)
+_ALIBABA = (
+    _COMMON,
+    (
+        "The log has no services, so that nothing is cut by MIG and slices matter to jobs only. The class of service "
+        "is the tenant; GPU types are not in the log: all pods run on one type. Idle and GPU power are assumed."
+    ),
+)
+
+
+def _answer(request: TopicRequest, document: Mapping[str, Any], notes: tuple[str, ...]) -> TopicAnswer:
+    scenario = validate(dict(document), Scenario)
+    seeds = tuple(range(request.seed, request.seed + (request.seeds or _SEEDS[request.extent])))
+    prepared = [prepare(scenario, Path(), seed) for seed in seeds]
+    with request.progress(len(seeds) * len(scenario.policies), float(prepared[0].table.submit_s.max())) as bar:
+        results, _ = run_seeds(prepared, jobs=request.jobs, listener=bar)
+    return TopicAnswer(
+        seeds=seeds,
+        digests=tuple(result.input_digest for result in results),
+        rows=tuple(_rows(results)),
+        notes=notes,
+        points=tuple(_points(results)),
+        x_name="-",
+        draw=partial(_draw, results),
+    )
+
+
+def _values(results: Sequence[SimulationResult], k: int, which: int) -> list[float]:
+    found = [WORTH[which][2](result.policies[k]) for result in results]
+    return [value for value in found if value is not None]
+
+
+def _rows(results: Sequence[SimulationResult]) -> list[ReproduceRow]:
+    """Return what leaving a decision out costs, as a change against all of them."""
+    rows = []
+    for k, policy in enumerate(results[0].policies):
+        if k == 0:
+            continue
+        for which, (name, unit) in ((0, ("energy in the window", "%")), (3, ("late requests", "percentage points"))):
+            ours, other = _values(results, 0, which), _values(results, k, which)
+            if not ours or not other:
+                continue
+            change = float(np.mean(other)) - float(np.mean(ours))
+            value = 100 * change / float(np.mean(ours)) if which == 0 else change
+            rows.append(
+                ReproduceRow(quantity=f"{policy.policy} instead of all: {name}", paper=None, ours=value, unit=unit,
+                             comparable=False)
+            )  # fmt: skip
+    return rows
+
+
+def _points(results: Sequence[SimulationResult]) -> list[ReproducePoint]:
+    points = []
+    for which, (quantity, unit, _) in enumerate(WORTH):
+        for k, policy in enumerate(results[0].policies):
+            values = _values(results, k, which)
+            mean = float(np.mean(values)) if values else None
+            sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
+            points.append(ReproducePoint(series=policy.policy, quantity=quantity, x=0.0, mean=mean, sd=sd, unit=unit))
+    return points
+
+
+def _draw(results: Sequence[SimulationResult], path: Path) -> None:
+    policies: Sequence[PolicyResult] = results[0].policies
+    names = [policy.policy for policy in policies]
+    panels = []
+    for which, (quantity, unit, _) in enumerate(WORTH[:6]):
+        means = [float(np.mean(v)) if (v := _values(results, k, which)) else None for k in range(len(policies))]
+        panels.append((f"{quantity}, {unit}", partial(worth_bars, names=names, values=means)))
+    draw(panels, path)

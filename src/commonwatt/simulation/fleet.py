@@ -1,0 +1,148 @@
+"""The numbers of a fleet's run: services, fractional jobs, tenants over all they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from commonwatt.control.fleet.controller import FleetController
+from commonwatt.control.fleet.manager import FleetManager
+from commonwatt.control.fleet.shared_gpus import GpuMode
+from commonwatt.control.ledger import Account
+from commonwatt.model.fleet_results import FleetResult, FleetTenantResult, FractionalResult, ServiceResult
+from commonwatt.model.units import HOUR_S, J_PER_KWH, MICRO, NANO
+from commonwatt.simulation.record import JobColumns
+
+__all__ = ["fleet_result", "jain"]
+
+
+def jain(values: Sequence[float]) -> float | None:
+    """Return Jain's index of fairness, ``(sum x)^2 / (n sum x^2)``; ``None`` for fewer than two values, or all 0."""
+    x = np.array(values, dtype=float)
+    return float(x.sum() ** 2 / (len(x) * (x @ x))) if len(x) > 1 and x.any() else None
+
+
+def fleet_result(controller: FleetController, jobs: JobColumns) -> FleetResult:
+    """Return the numbers of what ran beside training *jobs*."""
+    manager = controller.manager
+    tally, gpus, fleet = manager.tally, manager.gpus, manager.fleet
+    total_us = sum(gpus.gpu_us.values())
+    tenants = _tenants(controller, jobs)
+    meter = controller.ledger.meter.energy_uj
+    idle_kwh = _kwh(Account(energy_uj=meter)) - sum(tenant.energy_kwh or 0.0 for tenant in tenants)
+    services = _services(manager)
+    return FleetResult(
+        services=services,
+        fractional=_fractional(manager) if fleet.jobs else None,
+        tenants=tenants,
+        requests=sum(service.requests for service in services),
+        late_requests=sum(service.late_requests for service in services),
+        whole_gpu_hours=_hours(gpus.gpu_us[GpuMode.WHOLE]),
+        mig_gpu_hours=_hours(gpus.gpu_us[GpuMode.MIG]),
+        time_gpu_hours=_hours(gpus.gpu_us[GpuMode.TIME]),
+        reserved_share=gpus.reserved_us / total_us if total_us else None,
+        layouts=tally.layouts,
+        drained=tally.drained,
+        made_room=tally.made_room,
+        unplaced_s=tally.unplaced_s,
+        mean_phi=tally.phi_s / tally.time_shared_s if tally.time_shared_s else None,
+        interference_slowdown=fleet.slowdown,
+        idle_kwh=idle_kwh,
+        energy_evenness=jain([(tenant.energy_kwh or 0.0) / tenant.weight for tenant in tenants]),
+        time_evenness=jain([tenant.gpu_hours / tenant.weight for tenant in tenants]),
+    )
+
+
+def _services(manager: FleetManager) -> tuple[ServiceResult, ...]:
+    found = []
+    for i, service in enumerate(manager.fleet.services):
+        tally, account = manager.tally.services[i], manager.gpus.service_accounts.get(i, Account())
+        found.append(
+            ServiceResult(
+                service=service.name,
+                tenant=service.tenant,
+                requests=tally.requests,
+                late_requests=tally.late,
+                late_share=tally.late / tally.requests if tally.requests else None,
+                met_share=tally.met_s / tally.busy_s if tally.busy_s else None,
+                mean_replicas=tally.replica_s / service.load.end_s,
+                gpu_hours=_hours(account.gpu_us),
+                moves=tally.moves,
+                energy_kwh=_kwh(account),
+                energy_cost=_cost(account),
+            )
+        )
+    return tuple(found)
+
+
+def _fractional(manager: FleetManager) -> FractionalResult:
+    jobs, tally = manager.fleet.jobs, manager.tally
+    waits = np.array([began_s - jobs[j].submit_s for j, began_s in tally.began_s.items()])
+    stretch = [(ended_s - jobs[j].submit_s) / jobs[j].duration_s for j, ended_s in tally.ended_s.items()]
+    account = _sum(manager.gpus.job_accounts.values())
+    return FractionalResult(
+        jobs=len(jobs),
+        ended=len(tally.ended_s),
+        mean_wait_s=float(waits.mean()) if len(waits) else None,
+        p95_wait_s=float(np.percentile(waits, 95)) if len(waits) else None,
+        mean_stretch=float(np.mean(stretch)) if stretch else None,
+        stops=tally.stops,
+        gpu_hours=_hours(account.gpu_us),
+        energy_kwh=_kwh(account),
+        energy_cost=_cost(account),
+    )
+
+
+def _tenants(controller: FleetController, jobs: JobColumns) -> tuple[FleetTenantResult, ...]:
+    manager = controller.manager
+    fleet, tally = manager.fleet, manager.tally
+    names = dict.fromkeys(
+        [*jobs.tenant, *(service.tenant for service in fleet.services), *(job.tenant for job in fleet.jobs)]
+    )
+    accounts: dict[str, list[Account]] = {name: [] for name in names}
+    waits: dict[str, list[float]] = {name: [] for name in names}
+    late = dict.fromkeys(names, 0.0)
+    for j, name in enumerate(jobs.tenant):
+        accounts[name].append(controller.ledger.jobs.get(j, Account()))
+        waits[name].append(float(jobs.began_s[j] - jobs.submit_s[j]))
+    for i, service in enumerate(fleet.services):
+        accounts[service.tenant].append(manager.gpus.service_accounts.get(i, Account()))
+        late[service.tenant] += tally.services[i].late
+    for j, job in enumerate(fleet.jobs):
+        accounts[job.tenant].append(manager.gpus.job_accounts.get(j, Account()))
+        if j in tally.began_s:
+            waits[job.tenant].append(tally.began_s[j] - job.submit_s)
+    found = []
+    for name in names:
+        account = _sum(accounts[name])
+        found.append(
+            FleetTenantResult(
+                tenant=name,
+                weight=fleet.tenant_weights.get(name, 1.0),
+                energy_kwh=None if account.energy_uj is None else _kwh(account),
+                gpu_hours=_hours(account.gpu_us),
+                mean_wait_s=float(np.mean(waits[name])) if waits[name] else None,
+                late_requests=late[name],
+            )
+        )
+    return tuple(found)
+
+
+def _sum(accounts: Iterable[Account]) -> Account:
+    total = Account()
+    for account in accounts:
+        total.add(account)
+    return total
+
+
+def _kwh(account: Account) -> float:
+    return (account.energy_uj or 0) / MICRO / J_PER_KWH
+
+
+def _cost(account: Account) -> float:
+    return (account.cost_n or 0) / NANO
+
+
+def _hours(gpu_us: int) -> float:
+    return gpu_us / MICRO / HOUR_S

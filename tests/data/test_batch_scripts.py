@@ -1,0 +1,165 @@
+"""Batch scripts as people have them: read as sbatch reads them, or refused by name, file and line."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commonwatt.data.batch_scripts import is_batch_script, read_batch_script
+from commonwatt.data.files import validate
+from commonwatt.model.errors import InputError
+from commonwatt.model.job_file import JobFile
+
+NOW = datetime(2026, 11, 25, 14, 30, tzinfo=UTC)
+
+SCRIPT = """#!/bin/bash
+#SBATCH -J train --nodes=2 --gpus-per-node=v100:4   # as in the manual
+#SBATCH --ntasks-per-node 4 -c 8
+#SBATCH --mem=64G --qos high
+# a comment
+#SBATCH -t 1-02:30:00 -o logs/%x-%j.out -e "my errors/%j"
+##SBATCH --exclusive
+#SBATCH_NOT --foo
+
+#SBATCH --partition=a,b -A vision -D /data --mail-type=END,FAIL
+module load cuda
+#SBATCH --exclusive
+srun python train.py "$1"
+"""
+
+
+def read(text, *arguments, **options):
+    folder = Path("/home/ada")
+    path = read.path
+    path.write_text(text)
+    return read_batch_script(path, arguments, folder, NOW, {k.replace("_", "-"): v for k, v in options.items()})
+
+
+@pytest.fixture(autouse=True)
+def _path(tmp_path):
+    read.path = tmp_path / "job.sbatch"
+
+
+def job(script):
+    return JobFile(**script.fields)
+
+
+def lines(*options):
+    return "#!/bin/sh\n" + "".join(f"#SBATCH {option}\n" for option in options) + "true\n"
+
+
+def test_a_script_as_it_is():
+    script = read(SCRIPT, "fast")
+    made = job(script)
+    assert (made.name, made.command, made.folder) == ("train", ("job.sbatch", "fast"), "/data")
+    assert (made.gpus, made.gpu_type, made.nodes, made.time_limit_s) == (8, "v100", 2, 95400.0)
+    assert (made.partition, script.account, script.export, script.tasks) == ("a,b", "vision", None, ())
+    assert (made.batch.script, made.batch.submit_folder) == (SCRIPT, "/home/ada")
+    assert (made.batch.output, made.batch.error) == ("/data/logs/%x-%j.out", "/data/my errors/%j")
+    assert (made.batch.tasks_per_node, made.batch.cpus_per_task) == (4, 8)
+    assert made.batch.options == ("--mem=64G", "--qos=high")
+    assert [warning.partition(": ")[2] for warning in script.warnings] == [
+        "line 10, --mail-type: no mail is sent: look with `commonwatt jobs`, or wait with `commonwatt submit --wait`"
+    ]
+
+
+def test_what_sbatch_does_by_default():
+    made = job(read(lines("-G 3")))
+    assert (made.name, made.gpus, made.nodes, made.folder) == ("job.sbatch", 3, 0, "/home/ada")
+    assert (made.batch.output, made.batch.error, made.batch.append) == ("/home/ada/slurm-%j.out", None, False)
+    assert job(read(lines("--gres=gpu"))).nodes == 1
+    assert job(read(lines("--gres=gpu:a100", "-N 3"))).gpus == 3
+    assert job(read(lines("-G4 -N2 -n8"))).batch.tasks_per_node == 4
+    assert job(read(lines("-G1 -a 3-7:2,1"))).batch.output == "/home/ada/slurm-%A_%a.out"
+    assert read(lines("-G1 --array=3-7:2,1,1")).tasks == (1, 3, 5, 7)
+
+
+def test_the_command_line_comes_first():
+    made = job(read(SCRIPT, gres="gpu:1", time="10", job_name="other"))
+    assert (made.gpus, made.nodes, made.time_limit_s, made.name) == (2, 2, 600.0, "other")
+
+
+def test_the_jobs_of_an_array_know_their_indices():
+    script = read(lines("-G1 --array=2,5"))
+    first, second = script.jobs(job(script))
+    assert first(0).batch.array == (0, 2, 2, 2, 5)
+    assert second(41).batch.array == (41, 5, 2, 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("now+2hours", "2026-11-25T16:30:00+00:00"), ("now+90", "2026-11-25T14:31:30+00:00"),
+        ("now+1week", "2026-12-02T14:30:00+00:00"), ("16:00", "2026-11-25T16:00:00+00:00"),
+        ("09:15:30", "2026-11-26T09:15:30+00:00"), ("tomorrow", "2026-11-26T00:00:00+00:00"),
+        ("midnight", "2026-11-26T00:00:00+00:00"), ("teatime", "2026-11-25T16:00:00+00:00"),
+        ("2026-12-01T08:00", "2026-12-01T08:00:00+00:00"), ("2026-12-01", "2026-12-01T00:00:00+00:00"),
+    ],
+)  # fmt: skip
+def test_times_to_begin(text, moment):
+    assert job(read(lines(f"-G1 --begin={text}"))).begin == moment
+
+
+def test_dependencies():
+    found = job(read(lines("-G1 -d afterok:12:13,afterany:4")))
+    assert found.after == {12: "afterok", 13: "afterok", 4: "afterany"}
+
+
+@pytest.mark.parametrize(
+    ("option", "field", "expected"),
+    [
+        ("--exclusive", "line 3, --exclusive", "an option that commonwatt supports"),
+        ("-w node[1-3]", "line 3, --nodelist", "an option that commonwatt supports"),
+        ("--constraint=a100", "line 3, --constraint", "an option that commonwatt supports"),
+        ("--hold", "line 3, --hold", "an option that commonwatt supports"),
+        ("--frobnicate=3", "line 3, --frobnicate", "an option that commonwatt supports"),
+        ("-Z 3", "line 3", "options of sbatch"),
+        ("python train.py", "line 3", "options of sbatch only"),
+        ('--job-name="x', "line 3", "options of sbatch"),
+        ("--time", "line 3", "options of sbatch"),
+        ("--time=soon", "line 3, --time", "a time above 0"),
+        ("--nodes=2-4", "line 3, --nodes", "a whole number"),
+        ("-N3 -G4", "line 3, --gpus", "a multiple of the 3 nodes"),
+        ("--gres=shard:2", "line 3, --gres", "GPUs only"),
+        ("--gpus=0", "line 3, --gpus", "a number of GPUs"),
+        ("--array=1-9%3", "line 3, --array", "no limit after %"),
+        ("--array=9-1", "line 3, --array", "the least first"),
+        ("--array=0-99999", "line 3, --array", "at most 10000"),
+        ("--dependency=singleton", "line 3, --dependency", "after, afterany"),
+        ("--dependency=afterok:1?afterok:2", "line 3, --dependency", "after, afterany"),
+        ("--begin=someday", "line 3, --begin", "now\\+2hours"),
+        ("--mem='1 G'", "line 3, --mem", "expected one of"),
+        ("--open-mode=both", "line 3, --open-mode", "append or truncate"),
+        ("-n 3 -N 2", "line 3, --ntasks", "a multiple"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name_file_and_line(option, field, expected):
+    text = f"#!/bin/sh\n#SBATCH --gpus=2\n#SBATCH {option}\ntrue\n"
+    with pytest.raises(InputError, match=expected) as refused:
+        read(text)
+    assert (refused.value.file, refused.value.field) == (read.path, field)
+
+
+def test_a_script_without_gpus_or_an_interpreter_is_refused(tmp_path):
+    with pytest.raises(InputError, match="GPUs: --gpus, --gpus-per-node or --gres"):
+        read("#!/bin/sh\ntrue\n")
+    with pytest.raises(InputError, match="begins with #!"):
+        read("true\n")
+    (tmp_path / "x").write_bytes(b"#!/bin/sh\n\xff\n")
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_batch_script(tmp_path / "x", (), tmp_path, NOW)
+    assert is_batch_script(tmp_path / "x")
+    assert not is_batch_script(tmp_path / "none")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40), max_size=5))
+def test_any_text_is_read_or_refused(options):
+    with suppress(InputError):  # and no other error
+        script = read("#!/bin/sh\n#SBATCH -G1\n" + "".join(f"#SBATCH {option}\n" for option in options))
+        validate(script.fields, JobFile)

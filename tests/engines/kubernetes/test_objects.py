@@ -1,0 +1,204 @@
+"""Pods and nodes as the API shows them, and what is concluded from them; documents after Kubernetes' own formats."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commonwatt.engines.kubernetes.node_control import PodAllocations, Sight
+from commonwatt.engines.kubernetes.objects import CLUSTER, Node, matches, node_of, pod_of, quantity_of, tolerated, whole
+from commonwatt.engines.kubernetes.settings import KubernetesSettings, resource_of
+from commonwatt.model.nodes import Cluster, NodeSpec
+
+GPU = "nvidia.com/gpu"
+
+
+def pod(spec=None, status=None, **meta):
+    return pod_of({
+        "metadata": {"name": "p", "namespace": "n", "uid": "u", **meta}, "spec": spec or {}, "status": status or {},
+    })  # fmt: skip
+
+
+def container(requests=None, limits=None, **more):
+    return {"resources": {"requests": requests or {}, "limits": limits or {}}, **more}
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [("2", 2), ("500m", 0.5), ("1.5", 1.5), ("16Gi", 16 * 2**30), ("1e3", 1000), ("2k", 2000), ("100M", 1e8), (4, 4),
+     ("1Ei", 2**60), ("12E", 12e18), ("", 0), ("many", 0), ("5Q", 0), (None, 0), ("1.2.3", 0)],
+)  # fmt: skip
+def test_quantities(text, amount):
+    assert quantity_of(text) == amount
+
+
+@given(st.integers(0, 10**6))
+def test_milli_units_are_thousandths(amount):
+    assert quantity_of(f"{amount}m") == pytest.approx(amount / 1000)
+    assert whole(amount * 0.1 / 0.1) == amount
+
+
+def test_a_pod_takes_the_sum_of_its_containers():
+    seen = pod({"containers": [container({"cpu": "1"}, {GPU: "2"}), container({"cpu": "500m"}, {GPU: "1"})]})
+    assert dict(seen.requests) == {"cpu": 1.5, GPU: 3}
+
+
+def test_init_containers_count_where_they_take_more_and_sidecars_beside_all():
+    spec = {
+        "initContainers": [
+            container({"cpu": "1"}, restartPolicy="Always"),  # goes on beside the others
+            container({"cpu": "3"}, {GPU: "4"}),
+        ],
+        "containers": [container({"cpu": "2"}, {GPU: "1"})],
+        "overhead": {"cpu": "250m"},
+    }
+    assert dict(pod(spec).requests) == {"cpu": 4.25, GPU: 4}  # 3 + 1 while it is initialized; 2 + 1 afterwards
+
+
+def test_requests_outweigh_limits_and_storage_does_not_count():
+    spec = {"containers": [container({"cpu": "1", "ephemeral-storage": "1Gi"}, {"cpu": "4", "memory": "1Gi"})]}
+    assert dict(pod(spec).requests) == {"cpu": 1, "memory": 2**30}
+
+
+@pytest.mark.parametrize(
+    ("phase", "over"), [("Pending", False), ("Running", False), ("Succeeded", True), ("Failed", True)]
+)
+def test_a_pod_that_is_over_takes_nothing_and_a_terminating_one_does(phase, over):
+    spec = {"containers": [container(limits={GPU: "1"})], "nodeName": "a"}
+    seen = pod(spec, {"phase": phase}, deletionTimestamp="2026-01-01T00:00:00Z")
+    assert seen.over is over
+    assert bool(seen.requests) is not over
+    assert seen.deleting
+
+
+def test_what_is_ours_is_known_by_labels_and_odd_ones_are_of_no_run():
+    labels = {CLUSTER: "x", "commonwatt.io/job": "7", "commonwatt.io/attempt": "2", "commonwatt.io/rank": "1"}
+    assert pod(labels=labels).run == (7, 2, 1)
+    assert pod(labels={**labels, "commonwatt.io/job": "-7"}).run is None
+    assert pod(labels={"commonwatt.io/job": "7"}).run is None
+
+
+def test_a_node_is_read():
+    node = node_of({
+        "metadata": {"name": "a", "labels": {"zone": "1"}},
+        "spec": {"unschedulable": True, "taints": [{"key": "k", "effect": "NoSchedule"}]},
+        "status": {
+            "allocatable": {GPU: "8", "cpu": "31500m", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    })  # fmt: skip
+    assert (node.ready, node.cordoned, node.taints) == ("True", True, (("k", "", "NoSchedule"),))
+    assert node.allocatable == {GPU: 8, "cpu": 31.5}
+    assert node_of({"metadata": {"name": "new"}}).ready == "Unknown"
+
+
+TAINT = ("k", "v", "NoSchedule")
+
+
+@pytest.mark.parametrize(
+    ("toleration", "fits"),
+    [
+        ({"key": "k", "operator": "Equal", "value": "v", "effect": "NoSchedule"}, True),
+        ({"key": "k", "value": "v"}, True),
+        ({"key": "k", "operator": "Exists"}, True),
+        ({"operator": "Exists"}, True),
+        ({"key": "k", "value": "w"}, False),
+        ({"key": "k", "value": "v", "effect": "NoExecute"}, False),
+        ({"key": "", "value": "v"}, False),
+    ],
+)
+def test_taints_are_tolerated_as_kubernetes_does(toleration, fits):
+    assert tolerated([TAINT], [toleration]) is fits
+    assert tolerated([("k", "v", "PreferNoSchedule")], [])
+    assert not tolerated([TAINT], [])
+
+
+def required(*rules, fields=()):
+    term = {"matchExpressions": list(rules), "matchFields": list(fields)}
+    return {
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    }
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "fits"),
+    [("In", ["1", "2"], True), ("In", ["2"], False), ("NotIn", ["1"], False), ("Exists", [], True),
+     ("DoesNotExist", [], False), ("Gt", ["0"], True), ("Gt", ["1"], False), ("Lt", ["2"], True), ("Odd", [], False)],
+)  # fmt: skip
+def test_selectors_and_required_affinity(operator, values, fits):
+    rule = {"key": "zone", "operator": operator, "values": values}
+    assert matches(required(rule), {"zone": "1"}, "a") is fits
+    assert matches({"nodeSelector": {"zone": "1"}}, {"zone": "1"}, "a")
+    assert not matches({"nodeSelector": {"zone": "2"}}, {"zone": "1"}, "a")
+    name = {"key": "metadata.name", "operator": "In", "values": ["a"]}
+    assert matches(required(fields=[name]), {}, "a")
+    assert not matches(required(fields=[name]), {}, "b")
+    assert not matches(required(), {}, "a")  # a term without rules admits none
+
+
+def test_resources_of_gpu_types():
+    assert resource_of("V100", {}) == GPU
+    assert resource_of("A100-1g.5gb", {}) == "nvidia.com/mig-1g.5gb"
+    assert resource_of("H100-1g.10gb.me", {}) == "nvidia.com/mig-1g.10gb.me"
+    assert resource_of("MI300X", {"MI300X": "amd.com/gpu"}) == "amd.com/gpu"
+
+
+def ready(name, **more):
+    fields = {"ready": "True", "cordoned": False, "taints": (), "labels": {}, "allocatable": {GPU: 4.0, "cpu": 32.0}}
+    return Node(name, **{**fields, **more})
+
+
+def allocations(*specs, **settings):
+    return PodAllocations(Cluster.of(specs), KubernetesSettings(**settings))
+
+
+def sight(*nodes, **others):
+    return Sight({node.name: node for node in nodes}, {}, (), others)
+
+
+TWO = [NodeSpec(name=name, gpu_type="V100", gpus=4, idle_w=1, gpu_w=1) for name in ("a", "b")]
+
+
+def test_what_others_take_is_not_usable_and_cpus_can_be_what_is_scarce():
+    nodes = allocations(*TWO)
+    view = nodes.view(sight(ready("a"), ready("b"), a={GPU: 3.0}, b={"cpu": 30.5}))
+    assert view.usable_gpus.tolist() == [1, 1]
+    assert view.in_use.tolist() == [True, False]
+    assert allocations(*TWO, cpus_per_gpu=0.0).usable(1, sight(ready("a"), ready("b"), b={"cpu": 30.5})) == 4
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"cordoned": True}, {"taints": (TAINT,)}, {"ready": "False"}, {"allocatable": {}}],
+    ids=["cordoned", "tainted", "not ready", "without GPUs"],
+)
+def test_nodes_that_admit_nothing_new(change):
+    assert allocations(*TWO).view(sight(ready("a", **change), ready("b"))).usable_gpus.tolist() == [0, 4]
+
+
+def test_a_lost_node_is_down_but_not_all_at_once():
+    nodes = allocations(*TWO, lost_s=0.0)
+    gone = sight(ready("a", ready="Unknown"), ready("b"))
+    assert nodes.lost(gone) == {"a": "Unknown"}
+    assert nodes.view(gone).up.tolist() == [False, True]
+    assert nodes.lost(sight(ready("b"))) == {"a": None}
+    assert nodes.lost(sight(ready("a", ready="Unknown"), ready("b", ready="Unknown"))) == {}
+    later = allocations(*TWO, dark_s=-1.0, lost_s=0.0)
+    assert set(later.lost(sight())) == {"a", "b"}
+    assert allocations(*TWO, lost_s=60.0).lost(gone) == {}
+    assert nodes.lost(replace(gone, steady_s=time.monotonic())) == {}  # nodes have not had time to say that they live
+
+
+def test_parts_of_a_node_have_resources_of_their_own_and_share_its_cpus():
+    mig = {GPU: 2.0, "nvidia.com/mig-1g.5gb": 7.0, "cpu": 8.0}
+    parts = [
+        NodeSpec(name="a:A100", host="a", gpu_type="A100", gpus=2, idle_w=1, gpu_w=1),
+        NodeSpec(name="a:A100-1g.5gb", host="a", gpu_type="A100-1g.5gb", gpus=7, idle_w=1, gpu_w=1),
+    ]
+    nodes = allocations(*parts)
+    seen = sight(ready("a", allocatable=mig), a={GPU: 1.0, "nvidia.com/mig-1g.5gb": 2.0, "cpu": 4.0})
+    assert nodes.view(seen).usable_gpus.tolist() == [1, 4]

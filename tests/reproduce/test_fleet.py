@@ -1,0 +1,44 @@
+"""What each decision of a fleet is worth: the scenario, and how it is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from commonwatt.data.files import load_yaml, validate
+from commonwatt.model.scenario import Scenario
+from commonwatt.report.fleet import WORTH, fleet_section, fleet_table
+from commonwatt.reproduce.fleet_worth import _draw, _points, _rows, generated_fleet
+from commonwatt.simulation.runner import run_seeds
+from commonwatt.simulation.workload import prepare
+from tests.simulation.test_fleet import fraction, scenario, service
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "fleet.yaml"
+
+
+def test_the_example_is_what_is_reproduced():
+    assert validate(generated_fleet(), Scenario) == load_yaml(EXAMPLE, Scenario)
+
+
+@pytest.mark.slow
+def test_a_decision_left_out_is_compared_and_shown(tmp_path):
+    policies = [{"name": "all", "solver": "fifo"}, {"name": "whole", "solver": "fifo", "sharing": {"modes": []}}]
+    document = scenario(
+        services=[service(tenant="<shop>")], policies=policies,
+        fractional={"source": "jobs", "jobs": [fraction("f", 0, 600, 250)]},
+    )  # fmt: skip
+    results, _ = run_seeds([prepare(validate(document, Scenario), Path(), 0)])
+    rows = {row.quantity: row.ours for row in _rows(results)}
+    ours, other = results[0].policies
+    assert ours.window_energy_kwh is not None
+    assert other.window_energy_kwh is not None
+    change = 100 * (other.window_energy_kwh / ours.window_energy_kwh - 1)
+    assert rows["whole instead of all: energy in the window"] == pytest.approx(change)
+    assert len(_points(results)) == 2 * len(WORTH)
+    _draw(results, tmp_path / "bars.png")
+    assert (tmp_path / "bars.png").stat().st_size > 1000
+    page = fleet_section(results[0])
+    assert "&lt;shop&gt;" in page
+    assert "<shop>" not in page
+    assert fleet_table(results[0]).row_count == 2

@@ -1,0 +1,327 @@
+"""Fleets: services, fractional jobs and training jobs on one cluster, whole runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commonwatt.control.events import EventKind
+from commonwatt.control.fleet.controller import FleetController
+from commonwatt.data.files import validate
+from commonwatt.model.errors import InputError
+from commonwatt.model.scenario import Scenario
+from commonwatt.simulation.compose import PolicyRun, run_policy
+from commonwatt.simulation.record import Record
+from commonwatt.simulation.summary import record_of
+from commonwatt.simulation.workload import prepare
+
+NODE = {"gpu_type": "A100-80GB", "gpus": 2, "idle_w": 100, "gpu_w": 300, "share": ["mig", "time"]}
+JOB = {"name": "train", "submit_s": 0, "times_s": {"A100-80GB": [1200, 700]}, "requested_gpus": 1}
+TYPES = {"A100-80GB": {"speed": 1.0, "relative_to": "A100"}}
+
+
+def service(name: str = "web", rps: list[float] | None = None, **more: object) -> dict:
+    profile = {"request_s": 0.01, "power_w": 200}
+    load = {"source": "series", "rps": rps or [20.0] * 6, "step_s": 300}
+    return {"name": name, "tenant": "shop", "load": load, "latency_s": 0.3, "start_s": 0,
+            "profiles": {"A100-80GB": profile}, **more}  # fmt: skip
+
+
+def fraction(name: str, submit_s: float, duration_s: float, milli: int, **more: object) -> dict:
+    return {"name": name, "tenant": "lab", "submit_s": submit_s, "duration_s": duration_s, "gpu_milli": milli, **more}
+
+
+def scenario(**fields: object) -> dict:
+    return {
+        "workload": {"source": "jobs", "jobs": [JOB]}, "nodes": [{"name": "n", "count": 2, **NODE}],
+        "gpu_types": TYPES, "electricity": {"pue": 1.0},
+        "policies": [{"solver": "fifo"}], **fields,
+    }  # fmt: skip
+
+
+def run(document: dict, k: int = 0, seed: int = 0) -> tuple[PolicyRun, Record]:
+    problem = prepare(validate(document, Scenario), Path(), seed)
+    spec = problem.scenario.policies[k]
+    done = run_policy(
+        problem.scenario, spec, problem.cluster, problem.table, seed, past=problem.past,
+        fleet=problem.fleets.get(spec.label),
+    )  # fmt: skip
+    return done, record_of(done, spec.label, problem.table, 0.0)
+
+
+def kinds(record: Record) -> list[str]:
+    return [kind for kind in record.events.kind if kind not in ("submitted", "waits")]
+
+
+def rows(record: Record) -> dict[str, int]:
+    return {row.row: row.energy_uj or 0 for row in record.result.ledger}
+
+
+def plain(**sharing: object) -> dict:
+    return {"interference": {"slowdown": 0.0}, "burst": 1.0, "headroom": 1.0, "modes": ["time"], **sharing}
+
+
+class TestByHand:
+    def test_one_fractional_job_takes_what_it_says_and_draws_its_part(self):
+        # half a GPU for 1000 s: 500 GPU-seconds at 300 W
+        document = scenario(
+            fractional={"source": "jobs", "jobs": [fraction("f", 0, 1000, 500)]}, sharing=plain(),
+            nodes=[{"name": "n", **NODE}], unused_nodes={"state": None},
+        )  # fmt: skip
+        done, record = run(document)
+        fleet = record.result.fleet
+        assert fleet is not None
+        assert fleet.fractional is not None
+        assert (fleet.fractional.ended, fleet.fractional.mean_wait_s, fleet.fractional.mean_stretch) == (1, 0.0, 1.0)
+        # 150 W of its own and 25 W, its half of the GPU's half of the node's idle power
+        assert rows(record)["fractional jobs"] == pytest.approx(175e6 * 1000, rel=1e-9)
+        # training: 300 W and half of the node's 100 W, for 1200 s
+        assert rows(record)["jobs"] == pytest.approx(350e6 * 1200, rel=1e-9)
+        assert rows(record)["total"] == pytest.approx((100 + 300) * 1e6 * 1200 + 150e6 * 1000)
+        assert isinstance(done.controller, FleetController)
+
+    def test_two_that_fit_share_one_gpu_and_the_third_takes_another(self):
+        jobs = [fraction("a", 0, 900, 600), fraction("b", 0, 900, 400), fraction("c", 0, 900, 100)]
+        _, record = run(scenario(fractional={"source": "jobs", "jobs": jobs}, sharing=plain()))
+        assert kinds(record).count("gpu-shared") == 2
+        assert record.result.fleet is not None
+        assert record.result.fleet.time_gpu_hours == pytest.approx(2 * 900 / 3600)
+
+    def test_interference_slows_both(self):
+        jobs = [fraction("a", 0, 900, 500), fraction("b", 0, 900, 500)]
+        sharing = plain(interference={"slowdown": 0.2})
+        _, record = run(scenario(fractional={"source": "jobs", "jobs": jobs}, sharing=sharing))
+        assert record.result.fleet is not None
+        assert record.result.fleet.fractional is not None
+        assert record.result.fleet.fractional.mean_stretch == pytest.approx(1.1)  # half a GPU's worth beside each
+
+    def test_a_job_may_use_what_nobody_else_does(self):
+        jobs = [fraction("a", 0, 900, 250)]
+        _, record = run(scenario(fractional={"source": "jobs", "jobs": jobs}, sharing=plain(burst=2.0)))
+        assert record.result.fleet is not None
+        assert record.result.fleet.fractional is not None
+        assert record.result.fleet.fractional.mean_stretch == pytest.approx(0.5)
+
+    def test_a_service_alone_is_as_late_as_the_law_says(self):
+        # 20 requests/s on a whole GPU of 100: exp(-(100 - 20) * 0.3) are late
+        _, record = run(scenario(services=[service()], sharing=plain(modes=[])))
+        assert record.result.fleet is not None
+        (web,) = record.result.fleet.services
+        assert web.requests == pytest.approx(20 * 1800)
+        assert web.late_share == pytest.approx(2.718281828**-24, rel=1e-6)
+        assert web.mean_replicas == pytest.approx(1.0)
+        assert web.gpu_hours == pytest.approx(0.5)
+        # a fifth of the time at 200 W, and half of the node's idle power
+        assert web.energy_kwh == pytest.approx((40 + 50) * 1800 / 3.6e6)
+
+    def test_requests_without_a_replica_are_late(self):
+        _, record = run(scenario(services=[service(start_s=150)], sharing=plain(modes=[])))
+        assert record.result.fleet is not None
+        assert record.result.fleet.late_requests == pytest.approx(20 * 150)
+
+    def test_a_service_that_grows_gets_more_replicas_a_step_later(self):
+        rps = [20.0, 20.0, 150.0, 150.0, 150.0, 20.0, 20.0, 20.0]
+        _, record = run(scenario(services=[service(rps=rps)], sharing=plain(modes=[])))
+        at = [time for time, kind in zip(record.events.time_s, record.events.kind, strict=True)
+              if kind == "replica-started"]  # fmt: skip
+        assert at == [0.0, 900.0]
+        stops = [time for time, kind in zip(record.events.time_s, record.events.kind, strict=True)
+                 if kind == "replica-stopped"]  # fmt: skip
+        assert stops == [1800.0, 2400.0]
+
+    def test_small_services_are_cut_by_mig_where_that_saves_a_gpu(self):
+        profile = {"A100-80GB": {"request_s": 0.01, "power_w": 200, "parallel_fraction": 0.9}}
+        services = [service(f"s{i}", [55.0] * 6, profiles=profile) for i in range(3)]
+        _, record = run(scenario(services=services, sharing=plain(modes=["mig", "time"])))
+        fleet = record.result.fleet
+        assert fleet is not None
+        assert fleet.layouts >= 1
+        assert fleet.mig_gpu_hours == pytest.approx(0.5)
+        assert all(own.met_share is not None and own.met_share > 0.9 for own in fleet.services)
+        _, without = run(scenario(services=services, sharing=plain(modes=["time"])))
+        assert without.result.fleet is not None
+        assert without.result.fleet.time_gpu_hours + without.result.fleet.whole_gpu_hours > 0.5
+
+    def test_a_training_job_makes_room_for_a_service(self):
+        jobs = [{**JOB, "name": f"j{i}", "epochs": 12} for i in range(2)]
+        document = scenario(
+            workload={"source": "jobs", "jobs": jobs}, nodes=[{"name": "n", **NODE}], sharing=plain(modes=[]),
+            services=[service(rps=[20.0, 20.0, 150.0, 150.0, 20.0, 20.0])],
+        )  # fmt: skip
+        document["services"][0]["replicas"] = {"min": 1, "max": 2}
+        _, record = run(document)
+        assert record.result.fleet is not None
+        assert record.result.fleet.made_room == 1
+        assert record.result.preemptions == 1
+        assert all(ended > 0 for ended in record.jobs.ended_s)
+        _, kept = run({**document, "preemption": {"allowed": False}})
+        assert kept.result.preemptions == 0
+        assert kept.result.fleet is not None
+        assert kept.result.fleet.unplaced_s > 0
+
+    def test_a_service_takes_the_part_of_a_best_effort_job(self):
+        jobs = [fraction("be", 0, 3000, 500, qos="BE")]
+        rps = [20.0, 20.0, 60.0, 60.0, 60.0, 60.0]
+        document = scenario(
+            nodes=[{"name": "n", **NODE}], services=[service(rps=rps)],
+            fractional={"source": "jobs", "jobs": jobs}, sharing=plain(quantum_s=0.01),
+        )  # fmt: skip
+        _, record = run(document)
+        assert "fraction-stopped" in kinds(record)
+        assert record.result.fleet is not None
+        assert record.result.fleet.fractional is not None
+        assert record.result.fleet.fractional.ended == 1
+
+    def test_mapping_decides_how_fast_a_network_is(self):
+        nodes = [{"name": "n", **NODE}, {"name": "s", "gpu_type": "S2", "gpus": 1, "idle_w": 10, "gpu_w": 10,
+                                        "platform": "S2", "share": ["time"]}]  # fmt: skip
+        camera = service("camera", [10.0] * 3, profiles={"S2": {"networks": ["resnet18"]}})
+        late = {}
+        for mapping in ("auto", "fcfs-rr"):
+            _, record = run(scenario(nodes=nodes, services=[camera], sharing=plain(mapping=mapping)))
+            assert record.result.fleet is not None
+            late[mapping] = record.result.fleet.services[0].gpu_hours
+        assert late["auto"] < late["fcfs-rr"]
+
+
+class TestLost:
+    def test_an_outage_loses_no_job_and_no_joule(self):
+        jobs = [fraction("a", 0, 1500, 500), fraction("b", 0, 1500, 500)]
+        document = scenario(
+            services=[service()], fractional={"source": "jobs", "jobs": jobs}, sharing=plain(),
+            nodes=[{"name": "n", "count": 2, **NODE}], outages=[{"node": "n-1", "from_s": 400, "to_s": 1000}],
+        )  # fmt: skip
+        done, record = run(document)
+        assert record.result.fleet is not None
+        assert record.result.fleet.fractional is not None
+        assert record.result.fleet.fractional.ended == 2
+        assert done.controller.ledger.total() == done.controller.ledger.meter
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> dict:
+    count = draw(st.integers(0, 3))
+    services = [
+        service(
+            f"s{i}", draw(st.lists(st.floats(0, 250), min_size=2, max_size=6)),
+            latency_s=draw(st.sampled_from([0.1, 0.5])), start_s=draw(st.sampled_from([0, 45.5])),
+            replicas={"min": draw(st.integers(1, 2)), "max": 4},
+            profiles={"A100-80GB": {
+                "request_s": draw(st.sampled_from([0.002, 0.01, 0.03])), "memory_gb": draw(st.sampled_from([4, 30])),
+                "parallel_fraction": draw(st.sampled_from([0.8, 0.99])),
+            }},
+        )
+        for i in range(count)
+    ]  # fmt: skip
+    jobs = [
+        fraction(
+            f"f{i}", draw(st.integers(0, 20)) * 61.5, draw(st.integers(1, 20)) * 77.7, draw(st.integers(1, 1000)),
+            qos=draw(st.sampled_from(["LS", "BE"])),
+        )
+        for i in range(draw(st.integers(0 if count else 1, 6)))
+    ]  # fmt: skip
+    training = [{**JOB, "name": f"j{i}", "submit_s": i * 333.3, "epochs": draw(st.sampled_from([1, 5]))}
+                for i in range(draw(st.integers(1, 4)))]  # fmt: skip
+    outage = {"node": "n-1", "from_s": 333.0, "to_s": 890.5}
+    document = scenario(
+        workload={"source": "jobs", "jobs": training}, services=services,
+        nodes=[{"name": "n", "count": 2, **NODE, "states": [{"name": "off", "enter_s": 10, "wake_s": 31}]}],
+        outages=draw(st.sampled_from([[], [outage]])),
+        sharing={
+            "modes": draw(st.sampled_from([[], ["time"], ["mig", "time"]])),
+            "slices": draw(st.sampled_from(["etf", "tf", "ef", "equal"])), "phi": draw(st.sampled_from([0.0, 0.7])),
+            "burst": draw(st.sampled_from([1.0, 3.0])), "relayout_s": draw(st.sampled_from([0.0, 600.0])),
+        },
+        policies=[{
+            "solver": draw(st.sampled_from(["fifo", "random-greedy", "easy"])), "iterations": 20,
+            "capacity": draw(st.sampled_from([None, {"policy": "last-value", "step_s": 300}])),
+        }],
+    )  # fmt: skip
+    if jobs:
+        document["fractional"] = {"source": "jobs", "jobs": jobs}
+    return document
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None)
+@given(fleets())
+def test_what_holds_of_every_fleet(document):
+    seen: list[str] = []
+    original = FleetController.tick
+
+    def checked(self: FleetController, now_s: float) -> None:
+        original(self, now_s)
+        gpus = self.manager.gpus
+        for gpu in gpus.gpus.values():
+            residents = gpus.on(gpu)
+            if sum(r.milli for r in residents) > 1000:
+                seen.append(f"{now_s}: {residents} have reserved more than a GPU")
+            if sum(r.busy for r in residents) > 1 + 1e-9:
+                seen.append(f"{now_s}: {residents} use more than a GPU")
+        held = self.registry.allocated_gpus + self.manager.held()
+        if (held > self.cluster.gpus).any():
+            seen.append(f"{now_s}: {held} GPUs are held")
+
+    FleetController.tick = checked  # type: ignore[method-assign]
+    try:
+        done, record = run(document)
+    finally:
+        FleetController.tick = original  # type: ignore[method-assign]
+    assert seen == []
+    # energy: every row is somebody's or idle, and together they are the meter
+    controller = done.controller
+    assert isinstance(controller, FleetController)
+    assert controller.ledger.total() == controller.ledger.meter
+    fleet = record.result.fleet
+    assert fleet is not None
+    owned = sum(tenant.energy_kwh or 0 for tenant in fleet.tenants) + fleet.idle_kwh
+    assert owned == pytest.approx(record.result.energy_kwh or 0)
+    accounts = [*controller.manager.gpus.service_accounts.values(), *controller.manager.gpus.job_accounts.values()]
+    shared = sum(controller.ledger.overhead[row].energy_uj or 0 for row in ("services", "fractional jobs"))
+    assert sum(account.energy_uj or 0 for account in accounts) == shared
+    # nothing is lost: jobs end, requests are counted
+    assert fleet.fractional is None or fleet.fractional.ended == fleet.fractional.jobs
+    for own, spec in zip(fleet.services, controller.manager.fleet.services, strict=True):
+        assert own.requests == pytest.approx(spec.load.rps.sum() * spec.load.step_s)
+        assert 0 <= own.late_requests <= own.requests * (1 + 1e-9)
+    assert not controller.manager.gpus.gpus
+    assert not any(kind == EventKind.FAILED for kind in record.events.kind)
+
+
+@pytest.mark.slow
+@settings(max_examples=5, deadline=None)
+@given(fleets())
+def test_the_same_input_and_seed_give_the_same_bytes(document):
+    (_, first), (_, second) = run(document), run(document)
+    without_time = {"scheduler_s": None}
+    assert first.result.model_copy(update=without_time) == second.result.model_copy(update=without_time)
+    assert first.events.sentence == second.events.sentence
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"services": [service(profiles={"T4": {"request_s": 0.1}})]}, "services.web.profiles"),
+        (
+            {"services": [service(profiles={"A100-80GB": {"networks": ["resnet50"]}})]},
+            "services.web.profiles.A100-80GB.networks",
+        ),
+        ({"services": [service(profiles={"A100-80GB": {"request_s": 0.1, "floor_s": 0.4}})]}, "services.web.latency_s"),
+        ({"services": [service(), service()]}, "services"),
+        ({"services": [service()], "policies": [{"solver": "las"}]}, "policies.las.solver"),
+        ({"services": [service()], "electricity": {"power_cap_w": 500}}, "electricity.power_cap_w"),
+        ({"services": [service()], "nodes": [{"name": "n", **NODE, "platform": "S9"}]}, "nodes.platform"),
+        (
+            {"fractional": {"source": "jobs", "jobs": [fraction("f", 0, 10, 10)]},
+             "nodes": [{"name": "n", **NODE, "share": []}]},
+            "nodes.share",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_refused(fields, field):
+    with pytest.raises(InputError) as refused:
+        run(scenario(**fields))
+    assert field in str(refused.value)
