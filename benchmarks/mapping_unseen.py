@@ -8,9 +8,9 @@ seeds that nothing was tuned on (``--seed``). ``--cases shared`` takes the 180 r
 - The published search: on shared cases its rows where it has any, on unseen ones a replica of it from the notes of the
   reference data (10,500 evaluations): 100 children of the best tenth by weight of fitness, five elites, mutation 0.05,
   crossovers that do half of what they should. ``--check`` compares the replica with the published rows.
-- Peers (``--peers``, of the extra ``search`` and of OR-tools: ``pip install ortools``): nevergrad's DE and discrete 1+1 at
-  1,000 evaluations and CP-SAT on the assignment of jobs alone, which it can state exactly: where it puts them, longest
-  first, as one mapping, in the same seconds on one thread.
+- Peers (``--peers``, of the extra ``search`` and of OR-tools: ``pip install ortools``): nevergrad's DE and discrete
+  1+1 at 1,000 evaluations and CP-SAT on the assignment of jobs alone, which it can state exactly: where it puts them,
+  longest first, as one mapping, in the same seconds on one thread.
 
 Seconds are of the processor, as other programs may run; those of CP-SAT are of the clock, as it counts them. Programs
 with integers get a tenth of the time by the clock, stretched by how crowded the machine is.
