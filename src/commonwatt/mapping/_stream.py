@@ -61,7 +61,10 @@ def continued(file: MapFile, before: MapFile, mapping: Mapping, at_cycles: float
     jobs = np.flatnonzero(played.end > at_cycles * (1 + 1e-12))
     runs = np.where(played.start[jobs] < at_cycles, mapping.accelerator[jobs], -1)
     part = np.array(
-        [_left(old, played, mapping, j, at_cycles) if a >= 0 else 1.0 for j, a in zip(jobs.tolist(), runs, strict=True)]
+        [
+            _left(old, played, mapping, int(j), at_cycles) if a >= 0 else 1.0
+            for j, a in zip(jobs.tolist(), runs, strict=True)
+        ]
     )
     rest = _Before(before, old, jobs, runs, part, mapping.priority[jobs], mapping.accelerator[jobs])
     return Continued(_joined(file, new, rest, at_cycles), _start(new, rest))
