@@ -52,6 +52,7 @@ def test_every_value_is_what_the_store_and_the_board_hold(plane):
         ("commonwatt_build_info", __version__): 1,
         ("commonwatt_controller_info", "local", "live"): 1,
         ("commonwatt_controller_healthy",): 1,
+        ("commonwatt_controller_active",): 1,
         ("commonwatt_controller_last_tick_timestamp_seconds",): NOW_S - 5,
         ("commonwatt_gpus",): 10, ("commonwatt_gpus_usable",): 6, ("commonwatt_gpus_held",): 3,
         ("commonwatt_gpus_free",): 1,
