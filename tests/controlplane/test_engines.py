@@ -23,8 +23,8 @@ NODE = {"name": "n", "gpu_type": "V100", "gpus": 2, "idle_w": 100, "gpu_w": 50}
     [("/own", "/site", "/own"), (None, "/site", "/site"), (None, None, "jobs/7")],
 )
 def test_a_job_works_in_its_own_folder_or_the_sites_or_one_that_all_nodes_see(tmp_path, own, of_the_site, works_in):
-    row = SimpleNamespace(file=JobFile(name="j", command=("true",), folder=own), submit_s=1.0)
-    config = SimpleNamespace(live=LiveSpec(folder=of_the_site))
+    row = SimpleNamespace(file=JobFile(name="j", command=("true",), folder=own), submit_s=1.0, tenant="t")
+    config = SimpleNamespace(live=LiveSpec(folder=of_the_site), engine="local")
     reports = Reports(tmp_path / "jobs", work_of(config, SimpleNamespace(jobs_by_id=lambda _: [row])))
     work, places, _ = reports.work(7, "7-j", 1)
     assert work.folder == tmp_path / works_in  # joined to an absolute path, it is that path
