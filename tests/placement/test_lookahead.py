@@ -26,7 +26,7 @@ def cost_of_plan(p: PlacementProblem, order: list[int], price: float = 0.0) -> t
     c = prepare(p)
     _, value = _gpu_time(p)
     effort, room = efforts(p, c, value), Room.of(c, len(value), p)
-    plan = Plan(np.array(order, dtype=np.int64), price, DISPLACE, np.full(len(p), -np.inf), FILL)
+    plan = Plan(np.array(order, dtype=np.int64), price, DISPLACE, np.full(len(p), -np.inf), FILL, align=False)
     cost = start_now(c, plan, effort, room) + finish(c, plan, effort, room)
     return cost, [j for j in range(len(p)) if c.jobs["choice"][j] >= 0]
 
@@ -78,7 +78,7 @@ def test_a_price_on_gpu_time_makes_jobs_smaller():
     room = Room.of(a, 1, p)
     gpus = []
     for price in (0.0, 1.0):
-        plan = Plan(np.zeros(1, dtype=np.int64), price, DISPLACE, np.full(1, -np.inf), FILL)
+        plan = Plan(np.zeros(1, dtype=np.int64), price, DISPLACE, np.full(1, -np.inf), FILL, align=False)
         start_now(a, plan, effort, room)
         gpus.append(int(a.rows["per_node"][a.jobs["choice"][0]]))
     assert gpus == [2, 1]

@@ -158,7 +158,7 @@ def test_tokens_are_shown_once_and_can_be_revoked(as_, service):
     operator = as_("operator")
     made = operator.post("/tokens", json={"tenant": "ada", "label": "laptop"}).json()
     assert as_(made["token"]).get("/whoami").json() == {
-        "token": made["id"], "label": "laptop", "tenant": "ada", "operator": False
+        "token": made["id"], "label": "laptop", "tenant": "ada", "operator": False, "role": None
     }  # fmt: skip
     assert made["token"] not in operator.get("/tokens").text
     assert operator("DELETE", f"/tokens/{made['id']}").status_code == 204

@@ -159,16 +159,20 @@ class GpuSlicer:
         if not gpu.cut:
             self._give_unused(residents)
         total = sum(resident.busy for resident in residents)
+        slower = {r.key: 1.0 if gpu.cut else 1.0 + self._fleet.slowdown * (total - r.busy) for r in residents}
+        for resident in residents:
+            if resident.service >= 0:
+                resident.served_rps /= slower[resident.key]
+                resident.busy = min(resident.part, resident.busy * slower[resident.key])
+        if not gpu.cut:
+            _take_back(residents)
         work = GpuWork()
         for resident in residents:
-            slower = 1.0 if gpu.cut else 1.0 + self._fleet.slowdown * (total - resident.busy)
             if resident.service >= 0:
                 model = self._fleet.services[resident.service].types[gpu.gpu_type]
-                resident.served_rps /= slower
-                resident.busy = min(resident.part, resident.busy * slower)
                 work.power_of[resident.key] = resident.busy * model.power_w
             else:
-                work.speeds[resident.job] = resident.busy / slower
+                work.speeds[resident.job] = resident.busy / slower[resident.key]
                 work.power_of[resident.key] = resident.busy * self._gpu_w(gpu)
         return work
 
@@ -184,3 +188,13 @@ class GpuSlicer:
                 r.busy += share[r.key]
             left -= sum(share.values())
             hungry = [r for r in hungry if r.busy < most[r.key] - 1e-12]
+
+
+def _take_back(residents: Sequence[Resident]) -> None:
+    """Take time beyond a whole GPU from what jobs have beyond their part: slowed by them, services need more."""
+    excess = sum(resident.busy for resident in residents) - 1.0
+    extra = {r.key: max(0.0, r.busy - r.part) for r in residents if r.job >= 0}
+    given = sum(extra.values())
+    if excess > 0 and given > 0:
+        for resident in residents:
+            resident.busy -= extra.get(resident.key, 0.0) * min(1.0, excess / given)
