@@ -26,7 +26,7 @@ __all__ = ["Site", "served", "until"]
 NODES = [{"name": "n", "gpu_type": "V100", "gpus": 8, "idle_w": 100, "gpu_w": 100}]
 
 
-def until(condition: Callable[[], Any], limit_s: float = 60.0, every_s: float = 0.05) -> Any:
+def until(condition: Callable[[], Any], limit_s: float = 180.0, every_s: float = 0.05) -> Any:
     """Return the first true value of *condition*; fails after *limit_s*."""
     end_s = time.monotonic() + limit_s
     while True:
