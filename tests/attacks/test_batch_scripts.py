@@ -108,7 +108,9 @@ def test_what_waits_for_a_time_or_for_what_never_comes_says_so(user):
     never = user.submit(options=f"--dependency=afterok:{failed}")["id"]
     cleanup = user.submit(options=f"--dependency=afternotok:{failed}")["id"]
     later = user.submit(options="--begin=now+6")["id"]
-    until(lambda: user.reason(later) == "begin")
+    far = user.submit(options="--begin=now+1hour")["id"]
+    until(lambda: user.reason(far) == "begin")
+    user.site.call("POST", f"/jobs/{far}/cancel")
     user.until(failed, "failed")
     user.until(cleanup, "completed")
     until(lambda: user.reason(never) == "dependency-never")
