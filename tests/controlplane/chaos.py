@@ -43,10 +43,13 @@ def config_in(folder: Path, **changes) -> Path:
     return path
 
 
-def store_of(path: Path, url: str = "commonwatt.db") -> ApiStore:
+def store_of(path: Path, url: str = "commonwatt.db", *, tenants: str = "") -> ApiStore:
     database = Database(address(url, path.parent))
     prepare(database)
-    return ApiStore(database)
+    store = ApiStore(database)
+    for name in tenants:
+        store.add_tenant(name, 1.0, 0.0)
+    return store
 
 
 def witness(name: str, logs: Path, seconds: float, *, epochs: int = 1, exit_code: int = 0, **more) -> JobFile:

@@ -50,10 +50,7 @@ def config_over(site, folder, **changed):
 @pytest.fixture
 def plane(kube, tmp_path):
     path = config_over(kube, tmp_path)
-    store = store_of(path)
-    for name in "ab":
-        store.add_tenant(name, 1.0, 0.0)
-    return path, store
+    return path, store_of(path, tenants="ab")
 
 
 def test_jobs_end_exactly_once_though_the_controller_and_the_api_server_are_killed(plane, kube, tmp_path):
@@ -137,8 +134,7 @@ def test_a_job_of_a_dead_node_goes_on_elsewhere_from_its_snapshot(plane, kube, t
 
 def test_a_deleted_pod_is_an_interruption_or_the_end_as_configured(kube, tmp_path):
     path = config_over(kube, tmp_path, on_delete="cancelled")
-    store = store_of(path)
-    store.add_tenant("a", 1.0, 0.0)
+    store = store_of(path, tenants="a")
     with running(path):
         job = store.submit("a", witness("gone", tmp_path, 100.0), time.time())[0].id
         until((tmp_path / "gone.log").exists)

@@ -47,10 +47,7 @@ def config_over(site, folder, **changed):  # noqa: F811
 @pytest.fixture
 def plane(site, tmp_path):  # noqa: F811
     path = config_over(site, tmp_path)
-    store = store_of(path)
-    for name in "ab":
-        store.add_tenant(name, 1.0, 0.0)
-    return path, store
+    return path, store_of(path, tenants="ab")
 
 
 @contextmanager
@@ -152,8 +149,7 @@ def test_what_is_cancelled_in_slurm_is_cancelled(plane, site, tmp_path):  # noqa
 def test_an_interruption_counts_once_and_is_charged_once_whoever_comes_back(site, tmp_path):  # noqa: F811
     """A held job that was cancelled in Slurm waits, where that requeues it; it has not run since."""
     path = config_over(site, tmp_path, on_scancel="requeue")
-    store = store_of(path)
-    store.add_tenant("a", 1.0, 0.0)
+    store = store_of(path, tenants="a")
     child = controller(path)
     try:
         job = store.submit("a", witness("held", tmp_path, 100.0), time.time())[0].id

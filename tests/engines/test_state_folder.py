@@ -21,7 +21,7 @@ from commonwatt.engines.state_folder import (
     set_fence,
     used_by_another,
 )
-from commonwatt.model.errors import EngineError
+from commonwatt.model.errors import ClaimLostError, EngineError
 
 
 def test_an_identity_is_made_once_and_goes_with_the_folder(tmp_path):
@@ -100,17 +100,30 @@ def frozen(tmp_path):
         other.kill()
 
 
+def still():
+    """The claim is kept."""
+
+
+def test_who_lost_its_claim_while_it_waited_kills_nobody(frozen, tmp_path):
+    def lost():
+        raise ClaimLostError("another controller has the store")
+
+    with pytest.raises(ClaimLostError):
+        hold(tmp_path, "s", claimed=lost)
+    assert frozen.poll() is None
+
+
 def test_who_has_claimed_the_store_takes_the_folder_from_a_controller_that_is_frozen(frozen, tmp_path):
     with pytest.raises(EngineError, match="already uses"):
-        hold(tmp_path, "another store", claimed=True)
-    lock = hold(tmp_path, "s", claimed=True)
+        hold(tmp_path, "another store", claimed=still)
+    lock = hold(tmp_path, "s", claimed=still)
     assert frozen.wait(10) == -signal.SIGKILL
     lock.release()
 
 
 def test_a_frozen_controller_of_another_machine_keeps_a_lock_that_excludes_nobody(frozen, tmp_path, monkeypatch):
     monkeypatch.setattr(state, "this_process", lambda: (state.Process(1, "", None), "elsewhere"))
-    lock = hold(tmp_path, "s", claimed=True)
+    lock = hold(tmp_path, "s", claimed=still)
     assert frozen.poll() is None
     frozen.send_signal(signal.SIGCONT)
     with pytest.raises(EngineError, match="already uses"):

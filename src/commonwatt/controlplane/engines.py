@@ -122,7 +122,9 @@ def make_engine(
             guard=store.check_may_act,
         )
     if config.engine == "kubernetes":
-        return lambda since: open_kubernetes(config.live.kubernetes, cluster, folder, works, since=since, now_s=now_s)
+        return lambda since: open_kubernetes(
+            config.live.kubernetes, cluster, folder, works, since=since, now_s=now_s, guard=store.check_may_act
+        )
     raise InputError("simulated, local, slurm or kubernetes", field="engine", value=config.engine)
 
 

@@ -100,6 +100,7 @@ class RunPlanner:
     now_s: Callable[[], float]
     look_s: float | None = None  # how often a runner checks whether its run was given up; never if it is our child
     locked: bool = False  # whether a runner waits for the one before it, which may be on another machine
+    in_slurm: bool = False  # whether Slurm sets its variables itself
     fence: tuple[str, Path] | None = None  # text and file of ``RunSpec``
 
     def spec(
@@ -115,7 +116,7 @@ class RunPlanner:
         if work.batch is not None:
             run, named = prepare_batch(work, command, places["own"], attempt)
             # inside of Slurm, its own variables are true
-            work, variables = replace(work, command=run), {**({} if self.locked else named), **variables}
+            work, variables = replace(work, command=run), {**({} if self.in_slurm else named), **variables}
             variables |= {name: value for name, value in named.items() if name.startswith(_OURS)}
         return RunSpec(
             handle=command.handle,

@@ -14,6 +14,7 @@ import socket
 import stat
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -150,23 +151,25 @@ class FolderLock:
             self._number = -1
 
 
-def hold(state: Path, store: str, *, claimed: bool = False) -> FolderLock:
+def hold(state: Path, store: str, *, claimed: Callable[[], None] | None = None) -> FolderLock:
     """Lock the folder *state*, which is made if need be; *store* tells other controllers whose it is.
 
-    With *claimed*, the caller has claimed *store*: a controller of that store that still has the lock has lost its
-    claim. It gets a moment to release the lock. Then, if it is a process of this machine, it is killed, as it is frozen
-    or hangs; the lock of one that is elsewhere is replaced.
+    With *claimed*, the caller has claimed *store*; it raises where that claim is lost. A controller of that store that
+    still has the lock has lost its own. It gets a moment to release the lock. Then, if it is a process of this machine,
+    it is killed, as it is frozen or hangs; the lock of one that is elsewhere is replaced.
 
-    Raises ``EngineError`` if another controller uses it, it cannot be written, or its file system has no locks.
+    Raises ``EngineError`` if another controller uses it, it cannot be written, or its file system has no locks; and
+    what *claimed* raises.
     """
     path = state / "controller"
     until_s, killed = time.monotonic() + _PATIENCE_S, False
     while (number := _locked(path)) is None:
         holder = _holder(path)
-        if not claimed or holder.get("store") != store or (killed and time.monotonic() > until_s):
+        if claimed is None or holder.get("store") != store or (killed and time.monotonic() > until_s):
             msg = f"{_user(holder)} already uses the state folder {state}"
             raise EngineError(msg)
         if time.monotonic() > until_s:
+            claimed()  # this process, too, may have been frozen meanwhile
             until_s, killed = time.monotonic() + _GONE_S, True
             if not _killed(holder):
                 with suppress(OSError):

@@ -21,6 +21,7 @@ import yaml
 from commonwatt.engines.kubernetes.access import access_of
 from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of
 from commonwatt.model.errors import EngineError
+from tests.engines.waiting import until
 from tests.machine import hidden, which
 
 RECIPE = Path(
@@ -68,14 +69,6 @@ def collection(document: dict) -> str:
     kind = document["kind"].lower()
     plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
     return path_of(plural, document["metadata"].get("namespace"), group=document["apiVersion"])
-
-
-def until(true, limit_s=120.0, pause_s=0.05):
-    end_s = time.monotonic() + limit_s
-    while not (value := true()):
-        assert time.monotonic() < end_s, "waited in vain"
-        time.sleep(pause_s)
-    return value
 
 
 class KubernetesSite:
@@ -186,16 +179,18 @@ class KubernetesSite:
             self.begin(name)
         for number in range(NODES):
             self.power(f"gpu-{number}", on=True)
-        until(self._tidy, pause_s=0.1)
+        patient_s = time.monotonic() + 5.0
+        until(lambda: self._tidy(0 if time.monotonic() > patient_s else 1), pause_s=0.1)
         if self._shaken:  # what was away may take a node for silent a moment later
             time.sleep(4.0)
             until(self._tidy, pause_s=0.1)
             self._shaken = False
 
-    def _tidy(self) -> bool:
+    def _tidy(self, grace_s: int = 0) -> bool:
+        """Put things in order; without *grace_s*, pods are gone before their kubelet has their GPUs back."""
         try:
             for pod in self.pods():
-                self.remove(pod, 0)
+                self.remove(pod, grace_s)
             nodes = self.admin.get(path_of("nodes"))["items"]
             for node in nodes:
                 notes = node["metadata"].get("annotations") or {}

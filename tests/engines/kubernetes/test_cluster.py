@@ -18,6 +18,7 @@ from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome, Start, 
 from commonwatt.engines.kubernetes.api import KubernetesApi, path_of
 from commonwatt.engines.kubernetes.engine import KubernetesEngine
 from commonwatt.engines.run_spec import JobWork
+from commonwatt.engines.state_folder import set_fence
 from commonwatt.model.errors import EngineDownError, EngineError
 
 from ..test_local import WORKER
@@ -322,3 +323,12 @@ def test_progress_is_read_from_the_shared_folder(engine_on):
     until(lambda: engine.wait(0.05) or engine.progress(np.array([0])).done_epochs[0] > 0)
     assert engine.power_w() == 100 + 100 + 50
     engine.apply([Stop(0)])
+
+
+def test_a_pod_that_a_replaced_controller_orders_does_not_begin(engine_on, tmp_path):
+    set_fence(tmp_path, anew=False)
+    engine = engine_on()
+    set_fence(tmp_path, anew=True)
+    engine.apply([Start(0, "endless", (0,), 1)])
+    (change,) = changes_of(engine)
+    assert (change.cause, change.begun) == ("another controller had taken over before it began", False)

@@ -16,7 +16,7 @@ import httpx
 from commonwatt.engines.kubernetes.access import Access
 from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of
 from commonwatt.engines.kubernetes.informer import Informer, Watched
-from commonwatt.model.errors import EngineDownError, EngineError
+from commonwatt.model.errors import ClaimLostError, EngineDownError, EngineError
 
 from .site import until
 
@@ -171,3 +171,23 @@ def test_other_refusals_are_errors_of_the_request():
         api.create("/api/v1/namespaces/n/pods", {})
     assert not isinstance(caught.value, EngineDownError)
     api.close()
+
+
+def test_who_may_not_act_asks_and_changes_nothing():
+    """A controller that another one has replaced: its guard raises."""
+    asked = []
+
+    def handler(request):
+        asked.append(request.method)
+        return httpx.Response(200, json={})
+
+    def replaced():
+        raise ClaimLostError("another controller has the store")
+
+    access = Access("https://server.test", "n", ssl.create_default_context(), token="t")
+    api = KubernetesApi(access, guard=replaced, transport=httpx.MockTransport(handler))
+    assert api.ask("GET", "/api/v1/pods") == {}
+    for method in ("POST", "PATCH", "DELETE"):
+        with pytest.raises(ClaimLostError):
+            api.ask(method, "/api/v1/namespaces/n/pods/p", {})
+    assert asked == ["GET"]

@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from tests.engines.waiting import until
 from tests.machine import which
 
 NODES = {"n-1": "gpu:v100:2", "n-2": "gpu:v100:2", "spare": "gpu:1"}
@@ -89,14 +90,6 @@ def missing() -> str:
     """Why there can be no Slurm here; empty if there can."""
     gone = [program for program in PROGRAMS if which("slurm", program, _path()) is None]
     return f"no {', '.join(gone)} on this machine: install Slurm" if gone else ""
-
-
-def until(true, limit_s=120.0, pause_s=0.05):
-    end_s = time.monotonic() + limit_s
-    while not (value := true()):
-        assert time.monotonic() < end_s, "waited in vain"
-        time.sleep(pause_s)
-    return value
 
 
 class Site:

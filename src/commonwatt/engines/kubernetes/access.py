@@ -74,10 +74,10 @@ class Access:
         if "/" in words[0]:
             words[0] = str(self.folder / words[0])
         version = command.get("apiVersion", "client.authentication.k8s.io/v1")
-        own = {str(pair["name"]): str(pair["value"]) for pair in command.get("env") or ()}
         asked = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
-        env = {**os.environ, **own, "KUBERNETES_EXEC_INFO": json.dumps(asked)}
         try:
+            own = {str(pair["name"]): str(pair["value"]) for pair in command.get("env") or ()}
+            env = {**os.environ, **own, "KUBERNETES_EXEC_INFO": json.dumps(asked)}
             done = subprocess.run(  # noqa: S603
                 words, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=_EXEC_TIMEOUT_S
             )

@@ -6,7 +6,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -51,18 +51,21 @@ class KubernetesApi:
         Its address and credentials.
     timeout_s
         Longest time without an answer.
+    guard
+        Called before each request that changes something; raises where this process may not act.
     transport
         Transport of httpx; for tests.
     """
 
     def __init__(
-        self, access: Access, *, timeout_s: float = 10.0, transport: httpx.MockTransport | None = None
-    ) -> None:
+        self, access: Access, *, timeout_s: float = 10.0, guard: Callable[[], None] = lambda: None,
+        transport: httpx.MockTransport | None = None,
+    ) -> None:  # fmt: skip
         try:
             import httpx
         except ImportError as error:
             raise MissingExtraError("httpx", "live") from error
-        self.access, self.timeout_s, self._transport = access, timeout_s, transport
+        self.access, self.timeout_s, self._guard, self._transport = access, timeout_s, guard, transport
         self._httpx = httpx
         self._client = httpx.Client(**self.options())
         self._came_up_s: float | None = None  # when it answered for the first time after it had not
@@ -127,6 +130,8 @@ class KubernetesApi:
         """
         content = None if body is None else json.dumps(body).encode()
         for attempt in (0, 1):
+            if method != "GET":
+                self._guard()
             with self.contact():
                 answer = self._client.request(
                     method, path, params=params, content=content,

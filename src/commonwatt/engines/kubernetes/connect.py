@@ -33,14 +33,14 @@ __all__ = [
 ]
 
 
-def api_of(spec: KubernetesSpec, folder: Path) -> KubernetesApi:
-    """Return the API server of *spec*, whose relative paths start at *folder*.
+def api_of(spec: KubernetesSpec, folder: Path, guard: Callable[[], None] = lambda: None) -> KubernetesApi:
+    """Return the API server of *spec*, whose relative paths start at *folder*; *guard* as of ``KubernetesApi``.
 
     Raises ``InputError`` for a kubeconfig that cannot be used.
     """
     kubeconfig = None if spec.kubeconfig is None else folder / spec.kubeconfig
     try:
-        return KubernetesApi(access_of(kubeconfig, spec.context), timeout_s=spec.request_timeout_s)
+        return KubernetesApi(access_of(kubeconfig, spec.context), timeout_s=spec.request_timeout_s, guard=guard)
     except InputError as error:
         if error.field in ("kubeconfig", "context"):
             raise InputError(error.expected, file=error.file, field=f"live.kubernetes.{error.field}",
@@ -60,13 +60,13 @@ def settings_of(spec: KubernetesSpec, namespace: str) -> KubernetesSettings:
 
 def open_kubernetes(
     spec: KubernetesSpec, cluster: Cluster, folder: Path, work_of: Callable[[str], JobWork], *,
-    since: Since | None = None, now_s: Callable[[], float] = time.time,
+    since: Since | None = None, now_s: Callable[[], float] = time.time, guard: Callable[[], None] = lambda: None,
 ) -> KubernetesEngine:  # fmt: skip
-    """Return the engine; relative paths of *spec* start at *folder*, *now_s* is the time.
+    """Return the engine; relative paths of *spec* start at *folder*. *now_s* is the time, *guard* that of the API.
 
     The API server need not answer yet. Raises ``InputError`` as ``api_of`` and ``KubernetesEngine`` do.
     """
-    api = api_of(spec, folder)
+    api = api_of(spec, folder, guard)
     return KubernetesEngine(
         cluster, folder / spec.state, work_of, api, settings=settings_of(spec, api.access.namespace),
         declared_power=spec.meter == "declared", since=since, now_s=now_s,

@@ -14,29 +14,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from commonwatt.control.engine import (
-    Capabilities,
-    Change,
-    Command,
-    Holder,
-    JobEnded,
-    JobInterrupted,
-    JobProgress,
-    LiveEngine,
-    MeterMark,
-    NodeView,
-    Reading,
-    RecordedRun,
-    SetPower,
-    Start,
-    Stop,
-    Stopped,
-)
+from commonwatt.control.engine import Capabilities, Change, NodeView, SetPower, Start
 from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of
 from commonwatt.engines.kubernetes.informer import Informer, Watched
-from commonwatt.engines.kubernetes.node_control import Cordons, PodAllocations, Sight
+from commonwatt.engines.kubernetes.node_control import Cordons, PodAllocations, Sight, sight_of
 from commonwatt.engines.kubernetes.objects import Node, Pod, node_of, pod_of
 from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen, change_of, lost, refused
 from commonwatt.engines.kubernetes.settings import (
@@ -49,12 +30,11 @@ from commonwatt.engines.kubernetes.settings import (
     rank_specs,
 )
 from commonwatt.engines.local.folder import End, RunFolder
-from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, holders_of
-from commonwatt.engines.reports import Reports
-from commonwatt.engines.run_history import RunHistory, RunPlanner
+from commonwatt.engines.meters import Since
+from commonwatt.engines.recorded_engine import SchedulerEngine
+from commonwatt.engines.run_history import RunPlanner
 from commonwatt.engines.run_spec import Images, JobWork, RunSpec
-from commonwatt.engines.state_folder import write_record
-from commonwatt.model.arrays import Ints
+from commonwatt.engines.state_folder import fence_in, write_record
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.nodes import Cluster
 
@@ -75,7 +55,7 @@ class _InPods(Images):
         return work.command
 
 
-class KubernetesEngine(LiveEngine):
+class KubernetesEngine(SchedulerEngine[KubernetesRun]):
     """Jobs in a Kubernetes cluster.
 
     Parameters
@@ -105,6 +85,8 @@ class KubernetesEngine(LiveEngine):
         For a node name that Kubernetes does not allow.
     """
 
+    _allocations: PodAllocations
+
     def __init__(
         self, cluster: Cluster, state: Path, work_of: Callable[[str], JobWork], api: KubernetesApi, *,
         settings: KubernetesSettings | None = None, node_energy_j: Callable[[int], float] | None = None,
@@ -115,65 +97,41 @@ class KubernetesEngine(LiveEngine):
             preempt=True, gangs=True, energy=metered, deferred_stop=True, stop_s=self._settings.kill_s + _GONE_S,
             drain=True, prune=True,
         )  # fmt: skip
-        self._cluster, self._state, self._api, self._now_s = cluster, state.absolute(), api, now_s
-        self._reports = Reports(self._state / "jobs", work_of)
-        self._declared = DeclaredPower(cluster) if declared_power and node_energy_j is None else None
-        self._meters = Meters(len(cluster), node_energy_j, self._declared, now_s=now_s)
-        self._runs: dict[int, KubernetesRun] = {}  # running, or ended but not yet reported
+        super().__init__(
+            cluster, state, work_of, node_energy_j=node_energy_j, declared_power=declared_power, now_s=now_s
+        )
+        self._api = api
         self._allocations = PodAllocations(cluster, self._settings)
-        self._history = RunHistory(self._state, self._reports, now_s)
         self._planner = RunPlanner(
             cluster, self._reports, self._history, _InPods(), self._settings.grace_s, now_s,
-            look_s=self._settings.runner_look_s, locked=True,
+            look_s=self._settings.runner_look_s, locked=True, fence=fence_in(self._state),
         )  # fmt: skip
-        self._changes: list[Change] = []
         self._label = cluster_label(prepare(self._state, self._settings, cluster.names))
         self._cordons = Cordons(api, self._allocations.hosts, self._label)
         self._pods: Watched[Pod] = Watched(path_of("pods"), pod_of, keep=lambda pod: pod.cluster == self._label)
         self._nodes: Watched[Node] = Watched(path_of("nodes"), node_of)
-        self._sight: tuple[object, Sight] | None = None
-        self._epoch = 0  # grows when runs come or go
+        self._sight: tuple[object, Sight] | None = None  # none when runs have come or gone
         self._over_s: dict[str, float] = {}  # since when strays are over
         self._absent: set[tuple[int, int, int, str]] = set()  # pods that the server does not have
-        self._attach(since or {})
+        self._take_over(since or {})
         self.informer = Informer(api, self._pods, self._nodes)
 
     def nodes(self) -> NodeView:
         """Nodes as they are; GPUs of others are not usable."""
         return self._allocations.view(self._look())
 
-    def progress(self, handles: Ints) -> JobProgress:
-        """Epochs as the jobs report them; when they begin to work is unknown."""
-        return self._reports.progress(handles, self._spec_of)
-
     def poll(self) -> Sequence[Change]:
         """What changed since the last poll; raises ``EngineError``, and loses nothing, without an answer."""
         sight = self._look()
         self._advance(sight)
         for handle, run in list(self._runs.items()):
-            seen = self._seen(run, sight)
-            if (end := run.ended(seen, self._settings)) is not None:
+            if (end := self._end(run, sight)) is not None:
                 self._vacate(handle)
                 change = self._reports.change(run.spec, end, begun=run.folder.begun(end))
                 self._changes.append(change_of(run, change, end, requeue=self._settings.requeue_deleted))
         self._sweep(self._look())
         changes, self._changes = self._changes, []
         return changes
-
-    def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
-        """Execute *commands*, asking all jobs to stop at once; raises ``EngineError`` on one that is impossible."""
-        self.request_stop([command.handle for command in commands if isinstance(command, Stop)])
-        stopped = []
-        for command in commands:
-            match command:
-                case Stop():
-                    stopped.append(self._stop(command.handle))
-                case Start():
-                    self._start(command)
-                case SetPower():
-                    msg = f"node {self._cluster.names[command.node]}: Kubernetes does not put nodes to sleep"
-                    raise EngineError(msg)
-        return stopped
 
     def request_stop(self, handles: Collection[int]) -> Collection[int]:
         """Ask jobs to stop, all at once; returns those that will."""
@@ -194,60 +152,6 @@ class KubernetesEngine(LiveEngine):
         sight = self._look()
         return all(self._allocations.free(n, sight) >= gpus_per_node for n in nodes)
 
-    def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
-        """Readings closed since the last call; with *up_to_now*, those of all nodes up to this moment."""
-        if up_to_now:
-            self._meter(range(len(self._cluster)))
-        return self._meters.take()
-
-    def power_w(self) -> float | None:
-        """Return the declared power, where that is used; else ``None``: meters read energy."""
-        if self._declared is None:
-            return None
-        return sum(self._declared(n, self._holders(n), asleep=False) for n in range(len(self._cluster)))
-
-    # -- what survives a controller
-
-    def recorded_runs(self) -> Sequence[RecordedRun]:
-        """Return every job ever started here."""
-        sight = self._look() if self._runs else None
-        running = {
-            handle: run.spec for handle, run in self._runs.items()
-            if sight is not None and run.ended(self._seen(run, sight), self._settings) is None
-        }  # fmt: skip
-        return self._history.recorded_runs(running)
-
-    def evict_unplaced(self, *, dry: bool) -> Collection[int]:
-        """Stop runs on nodes the configuration does not have (any more); in a *dry* run they keep running."""
-        unplaced = [handle for handle, run in self._runs.items() if not run.spec.nodes and run.folder.end() is None]
-        if not dry:
-            self.request_stop(unplaced)
-            cause = "its place is not in the configuration any more"
-            self._changes += [JobInterrupted(h, self._now_s(), self._stop(h).lost_s, cause) for h in unplaced]
-        return unplaced
-
-    def attempts(self, handle: int) -> int:
-        """How often a job was started."""
-        return self._history.next_attempt(handle) - 1
-
-    def prunable(self) -> Sequence[int]:
-        """Return the jobs that do not run and have records."""
-        return self._history.not_running(self._runs)
-
-    def prune(self, handles: Collection[int], *, aside: bool = False) -> None:
-        """Delete the records of jobs that do not run, or move all their files *aside*."""
-        if mine := [self._runs[handle] for handle in handles if handle in self._runs]:
-            sight = self._look()
-            for run in mine:
-                if run.ended(self._seen(run, sight), self._settings) is not None:
-                    self._vacate(run.spec.handle)
-        gone = self._history.prune(set(handles) - self._runs.keys(), aside=aside)
-        self._changes = [change for change in self._changes if change.handle not in gone]
-
-    def marks(self) -> dict[int, MeterMark]:
-        """Return how each node's meter was read last: for the next engine."""
-        return {n: self._meters.mark(n) for n in range(len(self._cluster))}
-
     def close(self) -> None:
         """Stop watching and close connections; jobs keep running."""
         self.informer.stop()
@@ -265,7 +169,7 @@ class KubernetesEngine(LiveEngine):
             with suppress(EngineError):
                 sight = self._look()
                 self._advance(sight)
-                if any(run.ended(self._seen(run, sight), self._settings) for run in self._runs.values()):
+                if any(self._end(run, sight) for run in self._runs.values()):
                     return
                 soon = any(run.missing_s or run.asked_s for run in self._runs.values())
             ready = woken.poll(1000 * min(left_s, _SOON_S if soon else _LOOK_S))
@@ -282,19 +186,15 @@ class KubernetesEngine(LiveEngine):
     # -- jobs
 
     def _start(self, command: Start) -> None:
-        sight, current = self._look(), self._runs.get(command.handle)
-        if current is not None or any(isinstance(c, JobEnded) and c.handle == command.handle for c in self._changes):
-            if current is None or current.ended(self._seen(current, sight), self._settings) is not None:
-                return  # it has ended by itself, which the next poll reports
-            msg = f"start {command.name}: it is running already"
-            raise EngineError(msg)
-        self._allocations.check(command, sight)
+        if self._has_ended(command):
+            return
+        self._allocations.check(command, self._look())
         planned = self._planner.spec(command, ((),) * len(command.nodes))  # the kubelet chooses the GPUs
         own = self._state / "jobs" / str(command.handle)
         specs = rank_specs(planned, self._label, self._settings.namespace, own)
         spec, bodies = specs[0], self._manifests(specs)
         self._meter(command.nodes)
-        run = KubernetesRun(RunFolder.create(self._state / "runs", spec), spec, now_s=self._now_s)
+        run = self._run_of(RunFolder.create(self._state / "runs", spec), spec)
         self._enter(run)
         self._history.add(spec)
         try:
@@ -370,39 +270,31 @@ class KubernetesEngine(LiveEngine):
             if error.status != 409 or pod_of(self._api.get(path)).node != host:
                 raise
 
-    def _stop(self, handle: int) -> Stopped:
-        run = self._runs.get(handle)
-        if run is None:
-            msg = f"stop job {handle}: it is not running"
-            raise EngineError(msg)
+    def _set_power(self, command: SetPower) -> None:
+        msg = f"node {self._cluster.names[command.node]}: Kubernetes does not put nodes to sleep"
+        raise EngineError(msg)
+
+    def _await_end(self, run: KubernetesRun) -> End | None:
         run.asked_s = time.monotonic() if run.asked_s is None else run.asked_s
         until_s = max(run.asked_s + self._settings.kill_s, time.monotonic()) + _GONE_S
-        while (end := run.ended(self._seen(run, self._look()), self._settings)) is None:
+        while (end := self._end_of(run)) is None:
             left_s = until_s - time.monotonic()
             if left_s <= 0 or run.detached:
                 run.detached = True
-                return Stopped(handle, 0.0, later=True)
+                return None
             poll = select.poll()
             poll.register(self.informer.woken, select.POLLIN)
             poll.poll(1000 * min(left_s, _SOON_S))
             self.informer.rest()
-        self._vacate(handle)
-        if self._reports.by_itself(run.spec, end):
-            self._changes.append(self._reports.change(run.spec, end))
-            return Stopped(handle, 0.0)
-        return Stopped(handle, self._reports.interrupted(run.spec, end.at_s, end.ran_s))
+        return end
 
     def _enter(self, run: KubernetesRun) -> None:
-        self._runs[run.spec.handle] = run
-        self._allocations.enter(run)
-        self._epoch += 1
+        super()._enter(run)
+        self._sight = None
 
     def _vacate(self, handle: int) -> None:
-        run = self._runs.pop(handle)
-        self._epoch += 1
-        if run.there:
-            self._meter(run.spec.nodes)
-            self._allocations.leave(run)
+        super()._vacate(handle)
+        self._sight = None
 
     def _advance(self, sight: Sight) -> None:
         """Give up runs whose node is lost, that were never placed, or that the kubelet does not start."""
@@ -449,29 +341,13 @@ class KubernetesEngine(LiveEngine):
 
     def _look(self) -> Sight:
         """Return the cluster as it is known; raises ``EngineError`` if the server does not answer."""
-        version = (self._pods.version, self._nodes.version, self._epoch, self._pods.steady_s, self._nodes.steady_s)
+        version = (self._pods.version, self._nodes.version, self._pods.steady_s, self._nodes.steady_s)
         pods, nodes = self.informer.look(self._pods), self.informer.look(self._nodes)  # as of then, or later
         if self._sight is None or self._sight[0] != version:
-            self._sight = version, self._see(pods, nodes)
+            space, steady_s = self._settings.namespace, max(self._pods.steady_s, self._nodes.steady_s)
+            sight = sight_of(pods.values(), nodes.values(), self._runs.values(), self._label, space, steady_s)
+            self._sight = version, sight
         return self._sight[1]
-
-    def _see(self, pods: dict[str, Pod], nodes: dict[str, Node]) -> Sight:
-        marks = {run.key(rank): run.mark for run in self._runs.values() for rank in run.ranks}
-        own: dict[tuple[int, int, int], Pod] = {}
-        stray: list[Pod] = []
-        others: dict[str, dict[str, float]] = {}
-        for pod in pods.values():
-            if pod.cluster == self._label and pod.namespace == self._settings.namespace:
-                if pod.run is not None and marks.get(pod.run) == pod.mark:
-                    own[pod.run] = pod
-                    continue
-                stray.append(pod)
-            if pod.node and not pod.over:
-                taken = others.setdefault(pod.node, {})
-                for name, amount in pod.requests:
-                    taken[name] = taken.get(name, 0.0) + amount
-        steady_s = max(self._pods.steady_s, self._nodes.steady_s)
-        return Sight({node.name: node for node in nodes.values()}, own, tuple(stray), others, steady_s)
 
     def _seen(self, run: KubernetesRun, sight: Sight) -> dict[int, PodSeen]:
         return {rank: self._pod_of(run, rank, sight) for rank in run.ranks}
@@ -500,32 +376,12 @@ class KubernetesEngine(LiveEngine):
         self.informer.put(self._pods, found.uid, found)
         return PodSeen(found)
 
-    def _spec_of(self, handle: int) -> RunSpec | None:
-        return self._runs[handle].spec if handle in self._runs else None
+    def _end(self, run: KubernetesRun, sight: Sight) -> End | None:
+        """Return how a run ended, ``None`` if it has not."""
+        return run.ended(self._seen(run, sight), self._settings)
 
-    def _meter(self, nodes: Iterable[int]) -> None:
-        """Close the readings of *nodes* at this moment."""
-        for n in nodes:
-            self._meters.close(n, self._holders(n))
+    def _end_of(self, run: KubernetesRun) -> End | None:
+        return self._end(run, self._look())
 
-    def _holders(self, n: int) -> list[Holder]:
-        return holders_of(self._cluster, n, self._allocations.specs(n))
-
-    def _attach(self, since: Since) -> None:
-        """Take over the runs of an earlier engine: those that ended unnoticed are reported.
-
-        A run whose end is on record is charged until then, and counts as off its nodes.
-        """
-        spans, last = [], {}
-        for folder, ordered in RunFolder.all_in(self._state / "runs"):
-            run = KubernetesRun(folder, ordered.placed(self._cluster.names), now_s=self._now_s)
-            spans.append((run.spec.started_s, run.ended_s(), run.spec))
-            last[run.spec.handle] = run, spans[-1][1]
-        catch_up(self._meters, self._cluster, since, spans)
-        for handle, (run, ended_s) in last.items():
-            self._history.add(run.spec)
-            self._reports.add(run.spec)
-            self._runs[handle] = run
-            self._epoch += 1
-            if ended_s == np.inf:
-                self._allocations.enter(run)
+    def _run_of(self, folder: RunFolder, spec: RunSpec) -> KubernetesRun:
+        return KubernetesRun(folder, spec, now_s=self._now_s)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from commonwatt.control.engine import NodeView, Start
+from commonwatt.control.engine import NodeView
 from commonwatt.engines.kubernetes.api import KubernetesApi, path_of
 from commonwatt.engines.kubernetes.objects import CORDON, CPU, MEMORY, Node, Pod, matches, tolerated, whole
 from commonwatt.engines.kubernetes.run import KubernetesRun
 from commonwatt.engines.kubernetes.settings import KubernetesSettings, resource_of
-from commonwatt.engines.run_spec import RunSpec
-from commonwatt.model.errors import EngineDownError, EngineError
+from commonwatt.engines.recorded_engine import RunAllocations, command_each
 from commonwatt.model.nodes import Cluster
-from commonwatt.model.units import plural
 
-__all__ = ["Cordons", "PodAllocations", "Sight"]
+__all__ = ["Cordons", "PodAllocations", "Sight", "sight_of"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,29 @@ class Sight:
     steady_s: float = -1e18  # since when the server answers without interruption
 
 
-class PodAllocations:
+def sight_of(
+    pods: Iterable[Pod], nodes: Iterable[Node], runs: Iterable[KubernetesRun], label: str, namespace: str,
+    steady_s: float,
+) -> Sight:  # fmt: skip
+    """Return the cluster with these *pods* and *nodes*; ours are those with our *label* in our *namespace*."""
+    marks = {run.key(rank): run.mark for run in runs for rank in run.ranks}
+    own: dict[tuple[int, int, int], Pod] = {}
+    stray: list[Pod] = []
+    others: dict[str, dict[str, float]] = {}
+    for pod in pods:
+        if pod.cluster == label and pod.namespace == namespace:
+            if pod.run is not None and marks.get(pod.run) == pod.mark:
+                own[pod.run] = pod
+                continue
+            stray.append(pod)
+        if pod.node and not pod.over:
+            taken = others.setdefault(pod.node, {})
+            for name, amount in pod.requests:
+                taken[name] = taken.get(name, 0.0) + amount
+    return Sight({node.name: node for node in nodes}, own, tuple(stray), others, steady_s)
+
+
+class PodAllocations(RunAllocations[KubernetesRun, Sight]):
     """The declared nodes, and our runs on them.
 
     Parameters
@@ -44,40 +64,16 @@ class PodAllocations:
     """
 
     def __init__(self, cluster: Cluster, settings: KubernetesSettings) -> None:
-        self._cluster, self._settings = cluster, settings
+        super().__init__(cluster)
+        self._settings = settings
         self.hosts = [name.partition(":")[0] for name in cluster.names]
         self.resources = [resource_of(cluster.classes[k].gpu_type, settings.resources) for k in cluster.klass]
         self._gpus = cluster.gpus.tolist()
-        self._on: list[list[KubernetesRun]] = [[] for _ in cluster.names]
         self._parts: dict[str, list[int]] = {}
         for n, host in enumerate(self.hosts):
             self._parts.setdefault(host, []).append(n)
         self._dark_s: float | None = None
         self._unknown_s: dict[str, float] = {}  # since when nodes are silent or gone
-
-    def enter(self, run: KubernetesRun) -> None:
-        """A run is on its nodes from now on."""
-        run.there = True
-        for n in run.spec.nodes:
-            self._on[n].append(run)
-
-    def leave(self, run: KubernetesRun) -> None:
-        """A run is off its nodes."""
-        run.there = False
-        for n in run.spec.nodes:
-            self._on[n].remove(run)
-
-    def specs(self, n: int) -> list[RunSpec]:
-        """Return the specs of the runs on node *n*."""
-        return [run.spec for run in self._on[n]]
-
-    def own(self, n: int) -> int:
-        """Return how many GPUs of node *n* our runs have."""
-        return sum(run.spec.gpus_per_node for run in self._on[n])
-
-    def free(self, n: int, sight: Sight) -> int:
-        """Return how many GPUs of node *n* are free for our runs."""
-        return self.usable(n, sight) - self.own(n)
 
     def usable(self, n: int, sight: Sight) -> int:
         """GPUs of node *n* that our runs may have, those they have included.
@@ -103,20 +99,10 @@ class PodAllocations:
         pod = self._settings.pod
         return tolerated(node.taints, pod.get("tolerations") or ()) and matches(pod, node.labels, node.name)
 
-    def check(self, command: Start, sight: Sight) -> None:
-        """Raise ``EngineError`` if a node has too few free GPUs for *command*."""
-        for n in command.nodes:
-            free = self.free(n, sight)
-            if free < command.gpus_per_node:
-                has = plural(max(0, free), "GPU")
-                msg = f"start {command.name}: node {self._cluster.names[n]} has {has} free, not {command.gpus_per_node}"
-                raise EngineError(msg)
-
     def view(self, sight: Sight) -> NodeView:
         """The nodes for the controller, without the GPUs of others and of runs that it takes for gone."""
         lost, nodes = self.lost(sight), range(len(self._cluster))
-        detached = [sum(run.spec.gpus_per_node for run in self._on[n] if run.detached) for n in nodes]
-        usable = [0 if self.hosts[n] in lost else max(0, self.usable(n, sight) - detached[n]) for n in nodes]
+        usable = [0 if self.hosts[n] in lost else max(0, self.usable(n, sight) - self.detached(n)) for n in nodes]
         used = [self.own(n) > 0 or sight.others.get(self.hosts[n], {}).get(self.resources[n], 0.0) > 0 for n in nodes]
         up = [self.hosts[n] not in lost and self._is_up(sight.nodes.get(self.hosts[n])) for n in nodes]
         return NodeView(
@@ -162,19 +148,8 @@ class Cordons:
 
         Raises ``EngineError`` if one cannot be, after the others are done.
         """
-        refused: EngineError | None = None
-        for host in self._hosts:
-            node = nodes.get(host)
-            if node is None:
-                continue
-            try:
-                self._set(node, cordon=host in wanted)
-            except EngineDownError:
-                raise
-            except EngineError as error:
-                refused = refused or error
-        if refused is not None:
-            raise refused
+        there = [nodes[host] for host in self._hosts if host in nodes]
+        command_each(there, lambda node: self._set(node, cordon=node.name in wanted))
 
     def _set(self, node: Node, *, cordon: bool) -> None:
         if cordon and not node.cordoned:

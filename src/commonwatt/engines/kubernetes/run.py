@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -12,7 +11,7 @@ from commonwatt.control.engine import Change, JobEnded, JobInterrupted, JobLeft,
 from commonwatt.engines.kubernetes.objects import Pod
 from commonwatt.engines.kubernetes.settings import KubernetesSettings, folder_of, mark_of_run
 from commonwatt.engines.local.folder import End, RunFolder
-from commonwatt.engines.run_spec import RunSpec
+from commonwatt.engines.recorded_engine import SchedulerRun
 from commonwatt.model.errors import EngineError
 
 __all__ = ["KubernetesRun", "PodSeen", "change_of", "lost", "refused", "verdict"]
@@ -64,7 +63,7 @@ class PodSeen:
 
 
 @dataclass(slots=True, eq=False)
-class KubernetesRun:
+class KubernetesRun(SchedulerRun):
     """A run whose end was not reported yet.
 
     Attributes
@@ -73,29 +72,16 @@ class KubernetesRun:
         Of its pods, by rank, as far as they are known.
     placed
         All its pods are bound to their nodes.
-    there
-        On its nodes, as far as is known.
-    asked_s
-        When it was first asked to stop.
-    waiting_s
-        Since when its pods are placed, and one of them has not started.
     missing_s
         Since when a pod, by rank, is over and has no record of its end.
-    detached
-        The controller takes it for gone, and it is not.
+    decisive
+        End of the pod that decides how it ends, once one has failed or was interrupted.
     """
 
-    folder: RunFolder
-    spec: RunSpec
     uids: dict[int, str] = field(default_factory=dict)
     placed: bool = False
-    there: bool = False
-    asked_s: float | None = None
-    waiting_s: float = field(default_factory=time.monotonic)
     missing_s: dict[int, float] = field(default_factory=dict)
-    detached: bool = False
     decisive: End | None = None
-    now_s: Callable[[], float] = time.time
 
     @property
     def ranks(self) -> range:
@@ -144,18 +130,9 @@ class KubernetesRun:
         folder = self.rank_folder(rank)
         if not folder.path.is_dir():  # the engine died before it made it
             return end
-        with folder.without_runner():
-            written = folder.end()
-            if written is None:
-                folder.finish(end)
-        return written or end
+        return folder.give_up(end)
 
     # -- its end
-
-    def ended_s(self) -> float:
-        """When it ended, by its record; infinite if it has none."""
-        end = self.folder.end()
-        return math.inf if end is None else end.timely(self.spec, self.now_s()).at_s
 
     def ended(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings) -> End | None:
         """Return how it ended, ``None`` if it has not: all its pods have to be over, unless it was given up."""
@@ -198,13 +175,13 @@ class KubernetesRun:
 
     def _judged(self, end: End, seen: PodSeen) -> End:
         """Return the *end* that the runner wrote, in the light of what its pod says."""
-        if self.deleted_by_us() and (end.stopped or _killed(end)):
+        if self.deleted_by_us() and (end.stopped or end.killed):
             return replace(end, stopped=True, cause="stopped")
         pod = seen.pod
         container = None if pod is None else pod.container
-        if _killed(end) and container is not None and container.reason == "OOMKilled":
+        if end.killed and container is not None and container.reason == "OOMKilled":
             return replace(end, cause=_oom(container.message), reason="out-of-memory")
-        if end.stopped or _killed(end):
+        if end.stopped or end.killed:
             cause = _disrupted(seen)
             if cause:
                 return replace(end, exit_code=None, cause=cause)
@@ -300,10 +277,6 @@ def _oom(said: str) -> str:
 
 def _bad(end: End) -> bool:
     return end.exit_code != 0
-
-
-def _killed(end: End) -> bool:
-    return end.exit_code is not None and end.exit_code < 0
 
 
 def lost(node: str, ready: str | None, now_s: float) -> End:

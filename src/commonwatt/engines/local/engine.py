@@ -16,40 +16,24 @@ from pathlib import Path
 
 import numpy as np
 
-from commonwatt.control.engine import (
-    Capabilities,
-    Change,
-    Command,
-    JobEnded,
-    JobProgress,
-    LiveEngine,
-    MeterMark,
-    NodeView,
-    Reading,
-    RecordedRun,
-    SetPower,
-    Start,
-    Stop,
-    Stopped,
-)
+from commonwatt.control.engine import Capabilities, Change, NodeView, RecordedRun, SetPower, Start
 from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.local.run import PATIENCE_S, LocalRun, await_any, reap
-from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, holders_of
-from commonwatt.engines.reports import Reports
-from commonwatt.engines.run_history import RunHistory, RunPlanner
+from commonwatt.engines.meters import Since, catch_up
+from commonwatt.engines.recorded_engine import RecordedEngine, check_free
+from commonwatt.engines.run_history import RunPlanner
 from commonwatt.engines.run_spec import Images, JobWork, RunSpec
 from commonwatt.engines.state_folder import fence_in
 from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.nodes import Cluster
-from commonwatt.model.units import plural
 
 __all__ = ["LocalEngine"]
 
 log = logging.getLogger("commonwatt.engines")
 
 
-class LocalEngine(LiveEngine):
+class LocalEngine(RecordedEngine[LocalRun]):
     """Jobs as processes on this machine.
 
     Parameters
@@ -87,18 +71,14 @@ class LocalEngine(LiveEngine):
         self.capabilities = Capabilities(
             preempt=True, gangs=True, energy=energy, deferred_stop=True, stop_s=grace_s + PATIENCE_S, prune=True
         )
-        self._cluster, self._state = cluster, state.absolute()
+        super().__init__(
+            cluster, state, work_of, node_energy_j=node_energy_j, declared_power=declared_power, now_s=now_s,
+            steady_s=steady_s,
+        )  # fmt: skip
         self._slots = [list(own) for own in slots] if slots is not None else _counted(cluster.gpus)
-        self._reports = Reports(self._state / "jobs", work_of)
-        self._declared = DeclaredPower(cluster) if declared_power and node_energy_j is None else None
-        self._meters = Meters(len(cluster), node_energy_j, self._declared, now_s=now_s, steady_s=steady_s)
-        self._now_s = now_s
-        self._runs: dict[int, LocalRun] = {}  # running, or ended but not yet reported
-        self._history = RunHistory(self._state, self._reports, now_s)
         self._planner = RunPlanner(
             cluster, self._reports, self._history, images or Images(), grace_s, now_s, fence=fence_in(self._state)
         )
-        self._changes: list[Change] = []
         (self._state / "jobs").mkdir(parents=True, exist_ok=True)
         self._attach(since or {})
 
@@ -113,10 +93,6 @@ class LocalEngine(LiveEngine):
         states, up = np.full(nodes, -1, dtype=np.int64), np.ones(nodes, dtype=bool)
         return NodeView(usable, np.zeros(nodes), states, up=up)
 
-    def progress(self, handles: Ints) -> JobProgress:
-        """Epochs as the jobs report them; when they begin to work is unknown."""
-        return self._reports.progress(handles, self._spec_of)
-
     def poll(self) -> Sequence[Change]:
         """What changed since the last poll."""
         for handle, run in list(self._runs.items()):
@@ -127,23 +103,6 @@ class LocalEngine(LiveEngine):
         reap()
         changes, self._changes = self._changes, []
         return changes
-
-    def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
-        """Execute *commands*, signalling all jobs to stop at once; raises ``EngineError`` on one that is impossible."""
-        for command in commands:
-            if isinstance(command, Stop) and command.handle in self._runs:
-                self._runs[command.handle].terminate()
-        stopped = []
-        for command in commands:
-            match command:
-                case Stop():
-                    stopped.append(self._stop(command.handle))
-                case Start():
-                    self._start(command)
-                case SetPower():
-                    msg = f"node {self._cluster.names[command.node]}: this machine is not put to sleep"
-                    raise EngineError(msg)
-        return stopped
 
     def request_stop(self, handles: Collection[int]) -> Collection[int]:
         """Ask jobs to stop; returns those whose runner can be reached."""
@@ -156,48 +115,16 @@ class LocalEngine(LiveEngine):
         """Whether so many GPUs of each of *nodes* are free."""
         return all(len(self._free(n)) >= gpus_per_node for n in nodes)
 
-    def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
-        """Readings closed since the last call; with *up_to_now*, those of all nodes up to this moment."""
-        if up_to_now:
-            for node in range(len(self._cluster)):
-                self._meter(node)
-        return self._meters.take()
-
-    def power_w(self) -> float | None:
-        """Return the declared power, where that is used; else ``None``: meters read energy."""
-        if self._declared is None:
-            return None
-        specs = [run.spec for run in self._runs.values()]
-        nodes = range(len(self._cluster))
-        return sum(self._declared(n, holders_of(self._cluster, n, specs), asleep=False) for n in nodes)
-
     # -- what survives a controller
 
     def recorded_runs(self) -> Sequence[RecordedRun]:
         """Return every job ever started here."""
         return self._history.recorded_runs({handle: run.spec for handle, run in self._runs.items()})
 
-    def attempts(self, handle: int) -> int:
-        """How often a job was started."""
-        return self._history.next_attempt(handle) - 1
-
-    def prunable(self) -> Sequence[int]:
-        """Return the jobs that do not run and have records."""
-        return self._history.not_running(self._runs)
-
-    def prune(self, handles: Collection[int], *, aside: bool = False) -> None:
-        """Delete the records of jobs that do not run, or move them *aside* with everything else of these jobs."""
-        gone = self._history.prune(set(handles) - self._runs.keys(), aside=aside)
-        self._changes = [change for change in self._changes if change.handle not in gone]
-
     def close(self) -> None:
         """Close what this process has open; running jobs keep running."""
         for run in self._runs.values():
             run.unwatch()
-
-    def marks(self) -> dict[int, MeterMark]:
-        """Return how each node's meter was read last: for the next engine."""
-        return {n: self._meters.mark(n) for n in range(len(self._cluster))}
 
     def wait(self, seconds: float, waker: int = -1) -> None:
         """Return after so long, as soon as a job has ended, or when *waker* is readable."""
@@ -207,50 +134,35 @@ class LocalEngine(LiveEngine):
     # -- jobs
 
     def _start(self, command: Start) -> None:
-        current = self._runs.get(command.handle)
-        if current is not None or any(isinstance(c, JobEnded) and c.handle == command.handle for c in self._changes):
-            if current is None or current.folder.end() is not None:
-                return  # it has ended by itself, which the next poll reports
-            msg = f"start {command.name}: it is running already"
-            raise EngineError(msg)
+        if self._has_ended(command):
+            return
         slots = []
         for n in command.nodes:
             free = self._free(n)
-            if len(free) < command.gpus_per_node:
-                name = self._cluster.names[n]
-                has = plural(len(free), "GPU")
-                msg = f"start {command.name}: node {name} has {has} free, not {command.gpus_per_node}"
-                raise EngineError(msg)
+            check_free(command, self._cluster.names[n], len(free))
             slots.append(tuple(free[: command.gpus_per_node]))
         gpus = ",".join(str(slot) for row in slots for slot in row)
         visible = {"CUDA_VISIBLE_DEVICES": gpus, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         spec = self._planner.spec(command, tuple(slots), visible)
         folder = RunFolder.create(self._state / "runs", spec)
         self._history.add(spec)
-        for n in command.nodes:
-            self._meter(n)
+        self._meter(command.nodes)
         run = self._runs[command.handle] = LocalRun(folder, spec)
         run.launch()
 
-    def _stop(self, handle: int) -> Stopped:
-        run = self._runs.get(handle)
-        if run is None:
-            msg = f"stop job {handle}: it is not running"
-            raise EngineError(msg)
-        end = run.await_end().timely(run.spec, self._now_s())
-        self._vacate(handle)
-        if self._reports.by_itself(run.spec, end):
-            self._changes.append(self._reports.change(run.spec, end))
-            return Stopped(handle, 0.0)
-        return Stopped(handle, self._reports.interrupted(run.spec, end.at_s, end.ran_s))
+    def _set_power(self, command: SetPower) -> None:
+        msg = f"node {self._cluster.names[command.node]}: this machine is not put to sleep"
+        raise EngineError(msg)
 
-    def _spec_of(self, handle: int) -> RunSpec | None:
-        return self._runs[handle].spec if handle in self._runs else None
+    def _end_of(self, run: LocalRun) -> End | None:
+        return run.folder.end()
+
+    def _await_end(self, run: LocalRun) -> End:
+        return run.await_end().timely(run.spec, self._now_s())
 
     def _vacate(self, handle: int) -> None:
         run = self._runs[handle]
-        for n in run.spec.nodes:
-            self._meter(n)
+        self._meter(run.spec.nodes)
         del self._runs[handle]
         run.close()
 
@@ -265,10 +177,6 @@ class LocalEngine(LiveEngine):
             for slot in slots
         }
         return [slot for slot in self._slots[n] if slot not in taken]
-
-    def _meter(self, n: int) -> None:
-        """Close the reading of node *n* at this moment."""
-        self._meters.close(n, holders_of(self._cluster, n, [run.spec for run in self._runs.values()]))
 
     def _attach(self, since: Since) -> None:
         """Take over the runs of an earlier engine: those that ended unnoticed are reported."""
@@ -299,7 +207,7 @@ class LocalEngine(LiveEngine):
         for handle in unplaced:
             run = self._runs[handle]
             try:
-                end = run.await_end().timely(run.spec, self._now_s())
+                end = self._await_end(run)
             except EngineDownError:
                 raise
             except EngineError as error:  # it blocks only its own next run

@@ -56,6 +56,11 @@ class End:
     over_limit: bool = False  # of time
     reason: str = ""  # typed, if it is known: one of the above
 
+    @property
+    def killed(self) -> bool:
+        """Whether a signal ended it."""
+        return self.exit_code is not None and self.exit_code < 0
+
     def timely(self, spec: RunSpec, now_s: float) -> End:
         """Return the end at a time between the start and now, whatever the clock was when it was written."""
         at_s = self.at_s
@@ -159,6 +164,17 @@ class RunFolder:
         except OSError as error:
             msg = f"{self.path / 'end.json'} cannot be written: {error}"
             raise EngineDownError(msg) from error
+
+    def give_up(self, end: End) -> End:
+        """Write down *end*, unless the runner was faster; returns what is written.
+
+        A runner that is alive, or starts later, respects it.
+        """
+        with self.without_runner():
+            written = self.end()
+            if written is None:
+                self.finish(end)
+        return written or end
 
     def processes(self) -> Processes | None:
         """Return the processes of the runner and of the job; ``None`` if the runner has not written them."""

@@ -30,7 +30,6 @@ from commonwatt.control.engine import (
 )
 from commonwatt.engines.simulated.events import EventQueue, Priority, Scheduled
 from commonwatt.engines.simulated.host_gpus import HostGpus
-from commonwatt.engines.simulated.speeds import Speeds
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import EngineError
 from commonwatt.model.jobs import JobArrays
@@ -102,6 +101,35 @@ class _Node:
     rousing: bool = False  # waking with nobody on it
 
 
+class _Speeds:
+    """Progress of all jobs in columns, by handle; infinite epoch time for those that do not run."""
+
+    def __init__(self, jobs: int) -> None:
+        self.base_epochs = np.zeros(jobs)  # done at the last start, or kept at the last stop
+        self.work_from_s = np.zeros(jobs)
+        self.epoch_s = np.full(jobs, np.inf)
+        self.epochs = np.ones(jobs)
+
+    def grow(self, jobs: int) -> None:
+        """Make room for handles below *jobs*."""
+        more = jobs - len(self.epochs)
+        if more > 0:
+            more += len(self.epochs)  # grow by half at least: handles come one by one
+            self.base_epochs = np.append(self.base_epochs, np.zeros(more))
+            self.work_from_s = np.append(self.work_from_s, np.zeros(more))
+            self.epoch_s = np.append(self.epoch_s, np.full(more, np.inf))
+            self.epochs = np.append(self.epochs, np.ones(more))
+
+    def done(self, handles: Ints | int, now_s: float) -> Floats:
+        """Epochs *handles* have done at *now_s*."""
+        worked = np.maximum(0.0, now_s - self.work_from_s[handles]) / self.epoch_s[handles]
+        return np.asarray(np.minimum(self.base_epochs[handles] + worked, self.epochs[handles]))
+
+    def kept(self, handles: Ints | int, now_s: float) -> Floats:
+        """Epochs *handles* would continue from if they were stopped at *now_s*."""
+        return np.asarray(np.maximum(self.base_epochs[handles], np.floor(self.done(handles, now_s) + 1e-9)))
+
+
 class SimulatedEngine:
     """An ``Engine`` in virtual time."""
 
@@ -112,7 +140,7 @@ class SimulatedEngine:
         self._jobs = {name: (jobs, j) for j, name in enumerate(jobs.names)}
         self._queue = EventQueue()
         self._running: dict[int, _Running] = {}
-        self._speeds = Speeds(len(jobs))
+        self._speeds = _Speeds(len(jobs))
         self._changes: list[Change] = []
         self._readings: list[Reading] = []
         self._kinds = [cluster.classes[k] for k in cluster.klass]

@@ -1,7 +1,7 @@
 """A simulated cluster on which GPUs can be shared among replicas and jobs of a part of a GPU.
 
-A shared GPU holds one GPU of its node under a handle of its own, and draws what it is told to. Fractional jobs there
-work at the speeds they are given; their work is kept every ``KEPT_EVERY_S`` seconds of it.
+A shared GPU holds one GPU of its node under a handle of its own, and draws the power that the controller sets.
+Fractional jobs there work at the speeds it sets; their work is kept every ``KEPT_EVERY_S`` seconds of it.
 """
 
 from __future__ import annotations

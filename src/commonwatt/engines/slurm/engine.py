@@ -8,33 +8,17 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
-from commonwatt.control.engine import (
-    Capabilities,
-    Change,
-    Command,
-    Holder,
-    JobEnded,
-    JobProgress,
-    LiveEngine,
-    MeterMark,
-    NodeView,
-    Reading,
-    RecordedRun,
-    SetPower,
-    Start,
-    Stop,
-    Stopped,
-)
+from commonwatt.control.engine import Capabilities, Change, NodeView, SetPower, Start
 from commonwatt.engines.local.folder import End, RunFolder
-from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, holders_of
-from commonwatt.engines.reports import Reports
-from commonwatt.engines.run_history import RunHistory, RunPlanner
+from commonwatt.engines.meters import Since
+from commonwatt.engines.recorded_engine import SchedulerEngine
+from commonwatt.engines.run_history import RunPlanner
 from commonwatt.engines.run_spec import Images, JobWork, RunSpec
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.node_control import Allocations, Drains, NodePower, still_asleep
@@ -44,15 +28,12 @@ from commonwatt.engines.slurm.run import (
     cancelled_by_others,
     change_of,
     comment_of,
-    evicted,
     kill_overdue,
     note_cancel,
-    unplaced_runs,
 )
 from commonwatt.engines.slurm.settings import GONE_S, SlurmSettings, prepare, submission
 from commonwatt.engines.slurm.snapshot import SlurmSnapshot, look
 from commonwatt.engines.state_folder import fence_in
-from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.nodes import Cluster
 
@@ -62,7 +43,7 @@ _BLINK_S = 0.05
 _SOON_S = 0.2
 
 
-class SlurmEngine(LiveEngine):
+class SlurmEngine(SchedulerEngine[SlurmRun]):
     """Jobs in a real Slurm.
 
     Parameters
@@ -94,6 +75,8 @@ class SlurmEngine(LiveEngine):
         For a node name that Slurm could read as several, and as ``NodePower`` and ``SlurmSettings`` do.
     """
 
+    _allocations: Allocations
+
     def __init__(
         self, cluster: Cluster, state: Path, work_of: Callable[[str], JobWork], *, slurm: Slurm | None = None,
         settings: SlurmSettings | None = None, node_energy_j: Callable[[int], float] | None = None,
@@ -106,34 +89,29 @@ class SlurmEngine(LiveEngine):
             preempt=True, gangs=True, energy=metered, power_states=power, deferred_stop=True,
             stop_s=self._settings.kill_s + 2 * GONE_S, drain=True, prune=True,
         )  # fmt: skip
-        self._cluster, self._state, self._slurm = cluster, state.absolute(), slurm or Slurm()
-        self._reports = Reports(self._state / "jobs", work_of)
-        self._declared = DeclaredPower(cluster) if declared_power and node_energy_j is None else None
-        self._meters = Meters(len(cluster), node_energy_j, self._declared, now_s=now_s)
+        super().__init__(
+            cluster, state, work_of, node_energy_j=node_energy_j, declared_power=declared_power, now_s=now_s
+        )
+        self._slurm = slurm or Slurm()
         self._power = NodePower(self._slurm, cluster, may_sleep=power)
-        self._runs: dict[int, SlurmRun] = {}  # running, or ended but not yet reported
         self._allocations = Allocations(cluster, self._power, self._settings.cpus_per_gpu)
-        self._history, self._now_s = RunHistory(self._state, self._reports, now_s), now_s
         self._planner = RunPlanner(
             cluster, self._reports, self._history, images or Images(), self._settings.grace_s, now_s,
-            look_s=self._settings.runner_look_s, locked=True,
-            fence=fence_in(self._state),
+            look_s=self._settings.runner_look_s, locked=True, in_slurm=True, fence=fence_in(self._state),
         )  # fmt: skip
-        self._changes: list[Change] = []
         self._snapshot: SlurmSnapshot | None = None  # none while it is known to be outdated
         self._last: SlurmSnapshot | None = None
-        self._metered: list[tuple[bool, bool]] = [(False, False)] * len(cluster)  # waking, asleep
         self._identity, self._script = prepare(self._state, self._settings, cluster.names)
         self._drains = Drains(self._slurm, cluster.names, self._identity)
-        self._attach(since or {})
+        since = since or {}
+        # a node that was asleep at its last reading, and is now, was asleep meanwhile
+        asleep = still_asleep(self._slurm, {n: cluster.names[n] for n, mark in since.items() if mark.asleep})
+        self._metered = [(False, n in asleep) for n in range(len(cluster))]  # waking, asleep
+        self._take_over(since, asleep)
 
     def nodes(self) -> NodeView:
         """Nodes as of a recent snapshot; GPUs of external jobs are not usable."""
         return self._allocations.view(self._look(self._settings.look_s))
-
-    def progress(self, handles: Ints) -> JobProgress:
-        """Epochs as the jobs report them; when they begin to work is unknown."""
-        return self._reports.progress(handles, self._spec_of)
 
     def poll(self) -> Sequence[Change]:
         """What changed since the last poll; raises ``EngineError``, and loses nothing, if Slurm does not answer."""
@@ -150,21 +128,6 @@ class SlurmEngine(LiveEngine):
         self._sweep(snapshot)
         changes, self._changes = self._changes, []
         return changes
-
-    def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
-        """Execute *commands*, signalling all jobs to stop at once; raises ``EngineError`` on one that is impossible."""
-        self.request_stop([command.handle for command in commands if isinstance(command, Stop)])
-        stopped = []
-        for command in commands:
-            match command:
-                case Stop():
-                    stopped.append(self._stop(command.handle))
-                case Start():
-                    self._start(command, self._look(self._settings.look_s))
-                case SetPower():
-                    snapshot = self._look(self._settings.look_s)
-                    self._power.set(command, snapshot, used=self._allocations.used(command.node, snapshot))
-        return stopped
 
     def request_stop(self, handles: Collection[int]) -> Collection[int]:
         """Ask jobs to stop, all at once; returns those that will: Slurm has started them, or is completing them."""
@@ -186,51 +149,6 @@ class SlurmEngine(LiveEngine):
         """Whether so many GPUs of each of *nodes* are free."""
         snapshot = self._look(self._settings.look_s)
         return all(self._allocations.free(n, snapshot) >= gpus_per_node for n in nodes)
-
-    def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
-        """Readings closed since the last call; with *up_to_now*, those of all nodes up to this moment."""
-        if up_to_now:
-            self._meter(range(len(self._cluster)))
-        return self._meters.take()
-
-    def power_w(self) -> float | None:
-        """Return the declared power, where that is used; else ``None``: meters read energy."""
-        if self._declared is None:
-            return None
-        return sum(self._declared(n, self._holders(n), asleep=seen[1]) for n, seen in enumerate(self._metered))
-
-    # -- what survives a controller
-
-    def recorded_runs(self) -> Sequence[RecordedRun]:
-        """Return every job ever started here."""
-        running = {handle: run.spec for handle, run in self._runs.items() if self._end(run) is None}
-        return self._history.recorded_runs(running)
-
-    def evict_unplaced(self, *, dry: bool) -> Collection[int]:
-        """Stop runs on nodes the configuration does not have (any more); in a *dry* run they keep running."""
-        unplaced = unplaced_runs(self._runs)
-        self._changes += [] if dry else [evicted(h, self._stop(h), self._now_s()) for h in unplaced]
-        return unplaced
-
-    def attempts(self, handle: int) -> int:
-        """How often a job was started."""
-        return self._history.next_attempt(handle) - 1
-
-    def prunable(self) -> Sequence[int]:
-        """Return the jobs that do not run and have records."""
-        return self._history.not_running(self._runs)
-
-    def prune(self, handles: Collection[int], *, aside: bool = False) -> None:
-        """Delete the records of jobs that do not run, or move all their files *aside*."""
-        for handle in set(handles) & self._runs.keys():
-            if self._end(self._runs[handle]) is not None:
-                self._vacate(handle)
-        gone = self._history.prune(set(handles) - self._runs.keys(), aside=aside)
-        self._changes = [change for change in self._changes if change.handle not in gone]
-
-    def marks(self) -> dict[int, MeterMark]:
-        """Return how each node's meter was read last: for the next engine."""
-        return {n: self._meters.mark(n, asleep=asleep) for n, (_, asleep) in enumerate(self._metered)}
 
     def wait(self, seconds: float, waker: int = -1) -> None:
         """Return after so long, as soon as a job has ended, or when *waker* is readable.
@@ -261,19 +179,15 @@ class SlurmEngine(LiveEngine):
 
     # -- jobs
 
-    def _start(self, command: Start, snapshot: SlurmSnapshot) -> None:
-        current = self._runs.get(command.handle)
-        if current is not None or any(isinstance(c, JobEnded) and c.handle == command.handle for c in self._changes):
-            if current is None or self._end(current, snapshot) is not None:
-                return  # it has ended by itself, which the next poll reports
-            msg = f"start {command.name}: it is running already"
-            raise EngineError(msg)
+    def _start(self, command: Start) -> None:
+        if self._has_ended(command):
+            return
+        snapshot = self._look(self._settings.look_s)
         self._allocations.check(command, snapshot)
         spec = self._planner.spec(command, ((),) * len(command.nodes))  # Slurm chooses the GPUs
         self._meter(command.nodes)
-        run = SlurmRun(RunFolder.create(self._state / "runs", spec), spec, now_s=self._now_s)
-        self._runs[command.handle] = run
-        self._allocations.enter(run)
+        run = self._run_of(RunFolder.create(self._state / "runs", spec), spec)
+        self._enter(run)
         self._history.add(spec)
         sleepers = [n for n in command.nodes if not self._allocations.ready(n, snapshot)]
         try:
@@ -297,27 +211,16 @@ class SlurmEngine(LiveEngine):
         run.number = self._slurm.submit(options, self._script, str(run.folder.path))
         run.deferred, run.waiting_s = False, time.monotonic()
 
-    def _stop(self, handle: int) -> Stopped:
-        run = self._runs.get(handle)
-        if run is None:
-            msg = f"stop job {handle}: it is not running"
-            raise EngineError(msg)
+    def _set_power(self, command: SetPower) -> None:
+        snapshot = self._look(self._settings.look_s)
+        self._power.set(command, snapshot, used=self._allocations.used(command.node, snapshot))
+
+    def _await_end(self, run: SlurmRun) -> End | None:
         age_s = self._settings.look_s if run.stuck else 0.0  # a run that survived being killed has no news
         end = await_end(run, self._slurm, self._settings, lambda: self._look(age_s).job_of(run.spec))
-        if end is None:
-            return Stopped(handle, 0.0, later=True)
-        self._snapshot = None
-        self._vacate(handle)
-        if self._reports.by_itself(run.spec, end):
-            self._changes.append(self._reports.change(run.spec, end))
-            return Stopped(handle, 0.0)
-        return Stopped(handle, self._reports.interrupted(run.spec, end.at_s, end.ran_s))
-
-    def _vacate(self, handle: int) -> None:
-        run = self._runs.pop(handle)
-        if run.there:
-            self._meter(run.spec.nodes)
-            self._allocations.leave(run)
+        if end is not None:
+            self._snapshot = None  # its GPUs are free now
+        return end
 
     def _advance(self, snapshot: SlurmSnapshot) -> None:
         """Submit the jobs whose nodes have woken; withdraw those that Slurm does not start."""
@@ -376,40 +279,15 @@ class SlurmEngine(LiveEngine):
             kill_overdue(self._runs.values(), snapshot.job_of, self._slurm, self._settings)
         return self._snapshot
 
-    def _end(self, run: SlurmRun, snapshot: SlurmSnapshot | None = None) -> End | None:
+    def _end(self, run: SlurmRun, snapshot: SlurmSnapshot) -> End | None:
         """Return how a run ended, ``None`` if it has not."""
-        snapshot = snapshot or self._look(self._settings.look_s)
         return run.ended(snapshot.job_of(run.spec), self._settings.lag_s, snapshot.at_s)
 
-    def _spec_of(self, handle: int) -> RunSpec | None:
-        return self._runs[handle].spec if handle in self._runs else None
+    def _end_of(self, run: SlurmRun) -> End | None:
+        return self._end(run, self._look(self._settings.look_s))
 
-    def _meter(self, nodes: Iterable[int]) -> None:
-        """Close the readings of *nodes* at this moment."""
-        for n in nodes:
-            waking, asleep = self._metered[n]
-            self._meters.close(n, self._holders(n), waking=waking, asleep=asleep)
+    def _run_of(self, folder: RunFolder, spec: RunSpec) -> SlurmRun:
+        return SlurmRun(folder, spec, now_s=self._now_s)
 
-    def _holders(self, n: int) -> list[Holder]:
-        return holders_of(self._cluster, n, self._allocations.specs(n))
-
-    def _attach(self, since: Since) -> None:
-        """Take over the runs of an earlier engine: those that ended unnoticed are reported.
-
-        A run that has ended counts as on its nodes only if Slurm still has it: else nothing is charged to it. A node
-        that was asleep at its last reading, and is now, was asleep meanwhile.
-        """
-        spans, last = [], {}
-        for folder, ordered in RunFolder.all_in(self._state / "runs"):
-            run = SlurmRun(folder, ordered.placed(self._cluster.names), now_s=self._now_s)
-            spans.append((run.spec.started_s, run.ended_s(), run.spec))
-            last[run.spec.handle] = run, spans[-1][1]
-        asleep = still_asleep(self._slurm, {n: self._cluster.names[n] for n, mark in since.items() if mark.asleep})
-        catch_up(self._meters, self._cluster, since, spans, asleep)
-        self._metered = [(False, n in asleep) for n in range(len(self._cluster))]
-        for handle, (run, ended_s) in last.items():
-            self._history.add(run.spec)
-            self._reports.add(run.spec)
-            self._runs[handle] = run
-            if ended_s == np.inf:
-                self._allocations.enter(run)
+    def _power_state(self, n: int) -> tuple[bool, bool]:
+        return self._metered[n]

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from commonwatt.control.engine import NodeView, SetPower, Start
-from commonwatt.engines.run_spec import RunSpec
+from commonwatt.control.engine import NodeView, SetPower
+from commonwatt.engines.recorded_engine import RunAllocations, command_each
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.parsing import SlurmNode
 from commonwatt.engines.slurm.run import SlurmRun
@@ -16,7 +16,6 @@ from commonwatt.engines.slurm.snapshot import SlurmSnapshot
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import EngineDownError, EngineError, InputError
 from commonwatt.model.nodes import Cluster
-from commonwatt.model.units import plural
 
 __all__ = ["Allocations", "Drains", "NodePower", "check_one_state", "still_asleep"]
 
@@ -46,20 +45,9 @@ class Drains:
 
         Raises ``EngineError`` if Slurm refuses one, after the others are done.
         """
-        reasons = self._slurm.reasons()
-        refused: EngineError | None = None
-        for n, name in enumerate(self._names):
-            node = snapshot.nodes.get(name)
-            if node is None:  # no jobs start there
-                continue
-            try:
-                self._set(node, reasons.get(name, ""), drain=n in nodes)
-            except EngineDownError:
-                raise
-            except EngineError as error:
-                refused = refused or error
-        if refused is not None:
-            raise refused
+        reasons, wanted = self._slurm.reasons(), {self._names[n] for n in nodes}
+        there = [snapshot.nodes[name] for name in self._names if name in snapshot.nodes]  # on others no jobs start
+        command_each(there, lambda node: self._set(node, reasons.get(node.name, ""), drain=node.name in wanted))
 
     def _set(self, node: SlurmNode, reason: str, *, drain: bool) -> None:
         who, _, before = reason.partition(_BEFORE)
@@ -195,7 +183,7 @@ def still_asleep(slurm: Slurm, names: Mapping[int, str]) -> set[int]:
     return {n for n, name in names.items() if name in down}
 
 
-class Allocations:
+class Allocations(RunAllocations[SlurmRun, SlurmSnapshot]):
     """The nodes, and our runs on them.
 
     Parameters
@@ -209,26 +197,10 @@ class Allocations:
     """
 
     def __init__(self, cluster: Cluster, power: NodePower, cpus_per_gpu: int) -> None:
-        self._cluster, self._power, self._cpus_per_gpu = cluster, power, cpus_per_gpu
-        self._on: list[list[SlurmRun]] = [[] for _ in cluster.names]
+        super().__init__(cluster)
+        self._power, self._cpus_per_gpu = power, cpus_per_gpu
         self._usable: list[int | None] = [None] * len(cluster)
         self._up = [False] * len(cluster)
-
-    def enter(self, run: SlurmRun) -> None:
-        """A run is on its nodes from now on."""
-        run.there = True
-        for n in run.spec.nodes:
-            self._on[n].append(run)
-
-    def leave(self, run: SlurmRun) -> None:
-        """A run is off its nodes."""
-        run.there = False
-        for n in run.spec.nodes:
-            self._on[n].remove(run)
-
-    def specs(self, n: int) -> list[RunSpec]:
-        """Return the specs of the runs on node *n*."""
-        return [run.spec for run in self._on[n]]
 
     def node(self, n: int, snapshot: SlurmSnapshot) -> SlurmNode | None:
         """Return node *n* as Slurm sees it."""
@@ -244,25 +216,10 @@ class Allocations:
         node = self.node(n, snapshot)
         return bool(self._on[n]) or (node is not None and node.used)
 
-    def free(self, n: int, snapshot: SlurmSnapshot) -> int:
-        """Return how many GPUs of node *n* are free for our runs."""
-        return self._usable_of(n, snapshot) - sum(run.spec.gpus_per_node for run in self._on[n])
-
-    def check(self, command: Start, snapshot: SlurmSnapshot) -> None:
-        """Raise ``EngineError`` if a node has too few free GPUs for *command*."""
-        for n in command.nodes:
-            free = self.free(n, snapshot)
-            if free < command.gpus_per_node:
-                name = self._cluster.names[n]
-                has = plural(max(0, free), "GPU")
-                msg = f"start {command.name}: node {name} has {has} free, not {command.gpus_per_node}"
-                raise EngineError(msg)
-
     def view(self, snapshot: SlurmSnapshot) -> NodeView:
         """The nodes for the controller, without the GPUs of external jobs and of runs that it takes for gone."""
         nodes = range(len(self._cluster))
-        detached = [sum(run.spec.gpus_per_node for run in self._on[n] if run.detached) for n in nodes]
-        usable = np.array([max(0, self._usable_of(n, snapshot) - detached[n]) for n in nodes], dtype=np.int64)
+        usable = np.array([max(0, self.usable(n, snapshot) - self.detached(n)) for n in nodes], dtype=np.int64)
         used = np.array([self.used(n, snapshot) for n in nodes], dtype=bool)
         up = np.array([self._is_up(n, snapshot) for n in nodes], dtype=bool)
         wait_s, states = self._power.view(snapshot, up | (usable > 0))
@@ -278,7 +235,8 @@ class Allocations:
         self._up[n] = up
         return up
 
-    def _usable_of(self, n: int, snapshot: SlurmSnapshot) -> int:
+    def usable(self, n: int, snapshot: SlurmSnapshot) -> int:
+        """GPUs of node *n* that our runs may have, those they have included."""
         kind, own = self._cluster.classes[self._cluster.klass[n]], snapshot.used_by(self.specs(n))
         name, before = self._cluster.names[n], self._usable[n]
         usable = snapshot.usable(name, kind.gpu_type, kind.gpus, own, self._cpus_per_gpu, before)

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from commonwatt.control.engine import Change, JobEnded, JobInterrupted, JobLeft, Outcome, Stopped
-from commonwatt.engines.local.folder import End, RunFolder
+from commonwatt.control.engine import Change, JobEnded, JobInterrupted, JobLeft, Outcome
+from commonwatt.engines.local.folder import End
+from commonwatt.engines.recorded_engine import SchedulerRun
 from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.parsing import SlurmJob
 from commonwatt.engines.slurm.settings import GONE_S, SlurmSettings
 
 __all__ = [
-    "SlurmRun", "await_end", "cancelled_by_others", "change_of", "comment_of", "evicted", "kill_overdue", "note_cancel",
-    "run_of", "unplaced_runs",
-]  # fmt: skip
+    "SlurmRun",
+    "await_end",
+    "cancelled_by_others",
+    "change_of",
+    "comment_of",
+    "kill_overdue",
+    "note_cancel",
+    "run_of",
+]
 
 _CANCELLED = "cancelled"
 _BLINK_S = 0.05
@@ -58,7 +65,7 @@ def run_of(identity: str, comment: str) -> tuple[int, int] | None:
 
 
 @dataclass(slots=True, eq=False)
-class SlurmRun:
+class SlurmRun(SchedulerRun):
     """A run whose end was not reported yet.
 
     Attributes
@@ -67,35 +74,20 @@ class SlurmRun:
         Of its job in Slurm, if this process submitted it.
     deferred
         Not submitted yet: its nodes are waking.
-    there
-        On its nodes, as far as is known.
-    asked_s
-        When it was first asked to stop.
     stop_cause
         Why we cancelled it in Slurm, if we did.
     missing_s, missing_at_s
         Since when it is neither in Slurm, nor has a record of its end; the snapshot that showed it first.
-    waiting_s
-        Since when it waits in Slurm's queue.
     killed_s
         When we had Slurm kill it.
-    detached
-        The controller takes it for gone, and it is not.
     """
 
-    folder: RunFolder
-    spec: RunSpec
     number: int | None = None
     deferred: bool = False
-    there: bool = False
-    asked_s: float | None = None
     stop_cause: str = ""
     missing_s: float | None = None
     missing_at_s: float = math.inf
-    waiting_s: float = field(default_factory=time.monotonic)
     killed_s: float | None = None
-    detached: bool = False
-    now_s: Callable[[], float] = time.time
 
     @property
     def key(self) -> tuple[int, int]:
@@ -148,10 +140,10 @@ class SlurmRun:
                 self.missing_s, self.missing_at_s = now_s, seen_s
             if now_s - self.missing_s < lag_s or (job is None and seen_s <= self.missing_at_s < math.inf):
                 return None  # what Slurm does not list is given up after a second look only
-            return self.give_up(_without_record(job, self.stop_cause, self.now_s()))
-        if end.stopped or (self.killed and _killed(end)):
+            return self.folder.give_up(_without_record(job, self.stop_cause, self.now_s()))
+        if end.stopped or (self.killed and end.killed):
             return replace(end, stopped=True, cause=self.stop_cause or _stopped_by(job, end))
-        if _killed(end) and job is not None and job.state in _CAUSES:  # by Slurm; its runner only saw the signal
+        if end.killed and job is not None and job.state in _CAUSES:  # by Slurm; its runner only saw the signal
             return replace(end, exit_code=None, cause=f"{_CAUSES[job.state]} ({job.state})")
         return end
 
@@ -175,14 +167,6 @@ class SlurmRun:
             return True
         return False
 
-    def give_up(self, end: End) -> End:
-        """Write down *end*, unless the runner was faster; a runner that is alive, or starts later, respects it."""
-        with self.folder.without_runner():
-            written = self.folder.end()
-            if written is None:
-                self.folder.finish(end)
-        return written or end
-
     def prevented(self, cause: str) -> bool:
         """Make sure that the run never begins; returns whether that was possible, as it has not begun."""
         with self.folder.without_runner() as dead:
@@ -191,11 +175,6 @@ class SlurmRun:
             if self.folder.end() is None:
                 self.folder.finish(End(None, stopped=False, at_s=self.now_s(), cause=cause))
         return True
-
-    def ended_s(self) -> float:
-        """When the run ended, by its record; infinite if it has none."""
-        end = self.folder.end()
-        return math.inf if end is None else end.timely(self.spec, self.now_s()).at_s
 
     def just_ended(self, within_s: float) -> bool:
         """Whether its record says that it ended a moment ago, which Slurm will confirm soon."""
@@ -215,17 +194,6 @@ def cancelled_by_others(run: SlurmRun, job: SlurmJob | None, change: Change) -> 
         return change
     cause = "it was cancelled in Slurm, not by commonwatt"
     return JobEnded(change.handle, change.at_s, Outcome.CANCELLED, cause, "cancelled-in-slurm")
-
-
-def unplaced_runs(runs: Mapping[int, SlurmRun]) -> list[int]:
-    """Return the jobs that run on nodes the configuration does not have (any more)."""
-    return [handle for handle, run in runs.items() if not run.spec.nodes and run.folder.end() is None]
-
-
-def evicted(handle: int, stopped: Stopped, now_s: float) -> JobInterrupted:
-    """Return the change to report for a run that was stopped as the configuration does not have its nodes."""
-    cause = "its place is not in the configuration any more"
-    return JobInterrupted(handle, now_s, stopped.lost_s, cause)
 
 
 def kill_overdue(
@@ -254,7 +222,7 @@ def await_end(
     """
     stopped = End(None, stopped=True, at_s=run.now_s(), cause="stopped")
     if run.deferred:
-        return run.give_up(stopped)
+        return run.folder.give_up(stopped)
     asked_s = time.monotonic()
     kill_s = max(asked_s, (asked_s if run.asked_s is None else run.asked_s) + settings.kill_s)
     pause_s, at_work, rest_s = _BLINK_S, False, math.inf
@@ -279,12 +247,8 @@ def await_end(
     over_s = time.monotonic()
     while run.folder.end() is None and run.folder.processes() and time.monotonic() < over_s + settings.lag_s:
         time.sleep(_BLINK_S)
-    end = run.give_up(stopped).timely(run.spec, run.now_s())
-    return replace(end, stopped=True) if run.killed and _killed(end) else end
-
-
-def _killed(end: End) -> bool:
-    return end.exit_code is not None and end.exit_code < 0
+    end = run.folder.give_up(stopped).timely(run.spec, run.now_s())
+    return replace(end, stopped=True) if run.killed and end.killed else end
 
 
 def _without_record(job: SlurmJob | None, why: str, now_s: float) -> End:
