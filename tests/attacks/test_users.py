@@ -99,7 +99,7 @@ def test_users_that_would_keep_nothing_apart_are_refused_or_warned_of(tmp_path, 
         with pytest.raises(InputError, match=expected) as refused:
             read_config(config({"red": user}))
         assert refused.value.field == "live.local.users.red"
-    with pytest.raises(InputError, match="engine local: Slurm has users of its own"):
+    with pytest.raises(InputError, match="engine local: no other one changes users"):
         read_config(config({"red": "games"}, "slurm"))
     monkeypatch.setattr(os, "geteuid", lambda: 1234)
     with pytest.raises(InputError, match="root to start this"):

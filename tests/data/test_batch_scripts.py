@@ -133,6 +133,8 @@ def test_dependencies():
         ("--dependency=singleton", "line 3, --dependency", "after, afterany"),
         ("--dependency=afterok:1?afterok:2", "line 3, --dependency", "after, afterany"),
         ("--begin=someday", "line 3, --begin", "now\\+2hours"),
+        ("--begin=now+999999999weeks", "line 3, --begin", "before the year 10000"),
+        ("--deadline=now+99999999hours", "line 3, --deadline", "before the year 10000"),
         ("--mem='1 G'", "line 3, --mem", "expected one of"),
         ("--open-mode=both", "line 3, --open-mode", "append or truncate"),
         ("-n 3 -N 2", "line 3, --ntasks", "a multiple"),

@@ -17,7 +17,7 @@ import uvicorn
 
 from commonwatt.model.live import ServerSpec
 from commonwatt.service import server as serving
-from commonwatt.service.connections import ACCEPTED_AT_ONCE, AcceptErrors, Connections, limits_of
+from commonwatt.service.connections import ACCEPTED_AT_ONCE, AcceptErrors, Connections, _Connection, limits_of
 from commonwatt.service.server import bound, run_server
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n"
@@ -131,6 +131,21 @@ def test_an_answer_that_nobody_reads_ends_its_connection(start):
     one.sendall(many)
     until(lambda: len(running.connections) == 1)
     until(lambda: len(running.connections) == 0)
+    one.close()
+
+
+def test_who_reads_nothing_and_begins_another_request_is_counted_until_the_end(start, monkeypatch):
+    lost = []
+    monkeypatch.setattr(_Connection, "connection_lost", lambda self, error, own=_Connection.connection_lost:
+                        (lost.append(1), own(self, error)))  # fmt: skip
+    running = start(head_s=0.2, write_s=0.5)
+    one = socket.socket()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    one.connect(running.address)
+    one.sendall(b"GET /static/plotly.js HTTP/1.1\r\nHost: here\r\n\r\nGET / HTTP/1.1\r\nX: ")
+    until(lambda: len(running.connections) == 1)
+    until(lambda: len(running.connections) == 0)
+    assert lost  # its descriptor is free
     one.close()
 
 

@@ -161,6 +161,16 @@ class TestLease:
             assert (later.settle_s > 0) is (waits and may_act)
             later.release()
 
+    def test_a_claim_without_a_lease_waits_as_well_where_the_holder_had_one(self, database, again):
+        waits = database.backend != "sqlite"
+        try_claim(database, lease=True).release()
+        second = claim_store(again())
+        assert (second.settle_s > 0) is waits
+        second.release()
+        third = claim_store(database)  # a holder without a lease knows no time to wait for
+        assert third.settle_s == 0
+        third.release()
+
     def test_who_was_replaced_hands_nothing_over(self, database, again):
         first = try_claim(database, lease=True)
         first.release()

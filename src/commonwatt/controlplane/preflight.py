@@ -143,13 +143,14 @@ def _nobody_yet(config: Scenario) -> Iterator[CheckLine]:
 
 def _people(store: ApiStore, config: Scenario) -> Iterator[CheckLine]:
     tenants = set(store.tenants()) | {tenant.name for tenant in config.tenants}
-    valid = [token for token in store.tokens() if token["revoked_s"] is None]
+    now_s = time.time()
+    valid = [t for t in store.tokens() if t["revoked_s"] is None and (t["expires_s"] is None or t["expires_s"] > now_s)]
     if tenants:
         yield from broken_promises(config, {t.name: t.weight for t in config.tenants} | store.tenants())
     else:
         yield from _nobody_yet(config)
     without = sorted(tenants - {token["tenant"] for token in valid if token["tenant"] is not None})
-    if not any(token["tenant"] is None for token in valid):
+    if not any(token["tenant"] is None and token["role"] is None for token in valid):  # viewers can repair nothing
         yield warning("tokens", "no operator has one", "the next start of `commonwatt serve` shows one")
     elif without:
         advice = "commonwatt token add --tenant NAME"

@@ -12,13 +12,11 @@ from commonwatt.model.scenario import Scenario
 
 __all__ = ["broken_promises", "divides_by_weight", "shared_user"]
 
-_BY_WEIGHT = frozenset({"fair-share"})
-"""Solvers whose decisions depend on the tenants' weights."""
-
 
 def divides_by_weight(config: Scenario) -> bool:
     """Whether the policy in force takes account of the tenants' weights."""
-    return config.policies[0].solver in _BY_WEIGHT
+    policy = config.policies[0]
+    return policy.solver == "fair-share" or policy.fairness is not None
 
 
 def shared_user(config: Scenario) -> CheckLine | None:
@@ -45,7 +43,7 @@ def broken_promises(config: Scenario, weights: Mapping[str, float]) -> Iterator[
         shown = ", ".join(f"{name} {weight:g}" for name, weight in sorted(weights.items())[:5])
         yield warning(
             "weights", f"tenants have different weights ({shown}), and solver {solver} ignores them",
-            f"use a solver that divides by weight ({', '.join(sorted(_BY_WEIGHT))}), or equal weights",
+            "use solver fair-share, guarantee shares by `fairness` of the policy, or give all the same weight",
         )  # fmt: skip
     if len(weights) > 1 and (line := shared_user(config)) is not None:
         yield line

@@ -57,7 +57,8 @@ def take_state(config: Scenario, file: Path, store: ControllerStore, *, takes_ov
         raise gone
     path = state_of(config, file.parent.absolute())
     leased = store.claim is not None and store.database.backend != "sqlite"
-    lock = None if path is None else hold(path, str(store.database), claimed=leased)
+    claimed = store.check_may_act if leased else None
+    lock = None if path is None else hold(path, str(store.database), claimed=claimed)
     try:
         if path is not None and store.claim is not None:
             set_fence(path, anew=store.claim.settle_s > 0)

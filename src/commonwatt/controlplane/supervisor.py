@@ -211,6 +211,8 @@ class Supervisor:
         try:
             self._stopping.wait(claim.settle_s)
             self._store.claim = claim
+            if claim.settle_s:  # whoever was frozen meanwhile must not take the folder from the next one
+                self._store.check_claim()
             self._held = self._hold()
             self._claimed()
         except BaseException:
@@ -265,6 +267,7 @@ class Supervisor:
         builder = SnapshotBuilder(reconciler, rows)
         builder.apply(tick)
         self._requests_s = self._beat_s = -math.inf
+        self._unusual = None  # what was to be written may not have been
         log.info("the controller begins", extra={"active_jobs": len(rows), "mode": reconciler.mode})
         begun = builder.snapshot(self._snapshot, self._clock(), None)
         self._publish(replace(begun, healthy=True, trouble=None, role="active"))

@@ -83,7 +83,7 @@ class Live:
             raise error
         self.estimator.start()
         lines = [*broken_promises(self.config, self.store.tenants()), shared_user(self.config)]
-        for line in {line.what: line for line in lines if line is not None}.values():
+        for line in {line.found: line for line in lines if line is not None}.values():
             log.warning(line.found, extra={"advice": line.advice})
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ def _check_users(config: Scenario, path: Path) -> None:
     for tenant, name in config.live.local.users.items():
         field = f"live.local.users.{tenant}"
         if config.engine != "local":
-            raise InputError("engine local: Slurm has users of its own", file=path, field=field, value=name)
+            raise InputError("engine local: no other one changes users", file=path, field=field, value=name)
         try:
             found = pwd.getpwnam(name)
         except (KeyError, ValueError):
@@ -293,19 +293,9 @@ def open_live(
         retries = config.live.retries
         return Reconciler(
             ticks, engine, maker, controller, clock, retries, _admission(engine), marks.of(engine),
-            config.live.profiling, observer(), predicts=live_knowledge(config) == "predicted", live=config.live,
+            config.live.profiling, _observer(config, cluster, folder, store, seed),
+            predicts=live_knowledge(config) == "predicted", live=config.live,
             guard=ticks.check_may_act, advises=config.live.advises_only(config.engine),
-        )  # fmt: skip
-
-    def observer() -> Observer | None:
-        external_jobs = external_jobs_of(config, folder)
-        if external_jobs is None:
-            return None
-        return Observer(
-            external_jobs=external_jobs, cluster=cluster, policy=Policy.of(spec), rules=rules_of(config),
-            tariff=config.electricity.tariff(), rng=np.random.default_rng([seed, 2]),
-            default_limit_s=config.live.default_time_limit_s, stopwatch=stopwatch(config.live.decision_limit_s),
-            ended={row["id"]: row for row in store.setting(SETTING, ())},
         )  # fmt: skip
 
     def claimed() -> None:
@@ -329,6 +319,19 @@ def open_live(
     return Live(
         config, folder, cluster, database, store, maker, supervisor, estimator, lambda: elsewhere(config, path, ticks)
     )
+
+
+def _observer(config: Scenario, cluster: Cluster, folder: Path, store: ApiStore, seed: int) -> Observer | None:
+    """Return what watches jobs of others in a dry run; ``None`` for an engine that has none."""
+    external_jobs = external_jobs_of(config, folder)
+    if external_jobs is None:
+        return None
+    return Observer(
+        external_jobs=external_jobs, cluster=cluster, policy=Policy.of(config.policies[0]), rules=rules_of(config),
+        tariff=config.electricity.tariff(), rng=np.random.default_rng([seed, 2]),
+        default_limit_s=config.live.default_time_limit_s, stopwatch=stopwatch(config.live.decision_limit_s),
+        ended={row["id"]: row for row in store.setting(SETTING, ())},
+    )  # fmt: skip
 
 
 def _begin_in(mode: str, ticks: ControllerStore) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from commonwatt.model.errors import InputError
-from commonwatt.model.job_file import LONGEST_SCRIPT, JobFile, check_passed_on
+from commonwatt.model.job_file import LONGEST_SCRIPT, PASSED_ON, JobFile, check_passed_on
 from commonwatt.model.units import slurm_time_s
 
 __all__ = ["BatchScript", "is_batch_script", "read_batch_script"]
@@ -31,7 +31,7 @@ _FLAGS = frozenset({
 _OPTIONAL = frozenset({"exclusive", "no-kill", "oversubscribe"})  # long options that may have a value
 _WITHOUT_EFFECT = frozenset({"comment", "ignore-pbs", "parsable", "quiet", "requeue", "verbose"})
 """Options that change nothing here: jobs are always started again after an interruption."""
-_PASSED_ON = frozenset({"mem", "mem-per-cpu", "mem-per-gpu", "qos", "licenses", "tmp"})
+_PASSED_ON = frozenset(option.removeprefix("--") for option in PASSED_ON)
 _SAID = {
     "mail-type": "no mail is sent: look with `commonwatt jobs`, or wait with `commonwatt submit --wait`",
     "mail-user": "no mail is sent",
@@ -309,7 +309,10 @@ class _Reader:
         lower = text.lower()
         if (after := _AFTER.fullmatch(lower)) is not None:
             unit = (after[2] or "seconds").rstrip("s") + "s"
-            return (self.now + timedelta(**{unit: int(after[1] or 0)})).isoformat()
+            try:
+                return (self.now + timedelta(**{unit: int(after[1] or 0)})).isoformat()
+            except OverflowError:
+                raise self.wrong("a time before the year 10000", text) from None
         day = self.now.replace(hour=0, minute=0, second=0, microsecond=0)
         if lower in ("today", "tomorrow"):
             return (day + timedelta(days=lower == "tomorrow")).isoformat()

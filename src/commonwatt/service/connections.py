@@ -195,12 +195,12 @@ class _Connection(H11Protocol):
         return longest_s is not None and now_s > self._since_s + longest_s
 
     def expire(self) -> None:
-        """Close it, with a reason if the client has sent part of a head."""
-        self._all.leave(self)
+        """Close it, with a reason if the client has sent part of a head; it counts until it is closed."""
         if self._part[0] == "head" and self.conn.trailing_data[0] and not self.transport.is_closing():
             self.transport.write(_TOO_SLOW)
             self.transport.close()
         else:
+            self._all.leave(self)
             self.transport.abort()
 
 

@@ -139,14 +139,18 @@ def try_claim(database: Database, *, lease: bool = False) -> Claim | None:
         return None
     token = secrets.token_hex(16)
     try:
-        value = {"token": token, "pid": os.getpid(), "host": socket.gethostname(), "process": _process(os.getpid())}
+        value = {
+            "token": token, "pid": os.getpid(), "host": socket.gethostname(), "process": _process(os.getpid()),
+            "lease": lease,
+        }  # fmt: skip
         with database.transaction(what="claim") as c:
             before = get_setting(c, _SETTING, lock=True)
             put_setting(c, _SETTING, value)
     except BaseException:
         lock.release()
         raise
-    settle_s = _HANDOVER_S if lease and before is not None and not _gone(before) else 0.0
+    leased = before is not None and (lease or before.get("lease", False))
+    settle_s = _HANDOVER_S if leased and not _gone(before) else 0.0
     return Claim(database, token, lock, lease=lease, settle_s=settle_s, renewed_s=began_s)
 
 
@@ -275,7 +279,7 @@ def _lock_server(database: Database, *, lease: bool) -> _Lock | None:
                 if database.backend == "mariadb":
                     return bool(connection.scalar(holds) == connection.scalar(mine))
                 return bool(connection.scalar(mine) == 1)
-        except sa.exc.SQLAlchemyError:
+        except Exception:  # a driver raises anything where another thread closes the connection meanwhile
             return False
 
     def release() -> None:
