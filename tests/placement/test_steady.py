@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.placement._arrays import prepare, reset
@@ -99,19 +99,14 @@ def test_every_start_can_be_carried_out(p):
 
 
 @settings(deadline=None)
-@given(place_files(most_jobs=5, most_nodes=4))
+@given(place_files(most_jobs=5, most_nodes=4, running=False))
 def test_what_equal_nodes_are_called_changes_no_cost(file):
     """The same state with its nodes in another order: ties fall elsewhere, and cost the same."""
+    assume(len({node.gpu_type for node in file.nodes}) == 1)
     turned = file.model_copy(update={"nodes": file.nodes[::-1]})
     for solver in (Lookahead(slowdown_price=0.05), make_solver("fifo"), make_solver("srtf")):
-        costs = [
-            solver.solve(PlacementProblem.of(one), np.random.default_rng(0)).cost
-            for one in (file, turned)
-            if len({node.gpu_type for node in file.nodes}) == 1 and not any(j.current for j in file.jobs)
-        ]
-        assert len(costs) in {0, 2}
-        if costs:
-            assert costs[0] == pytest.approx(costs[1], rel=1e-9, abs=1e-12)
+        costs = [solver.solve(PlacementProblem.of(one), np.random.default_rng(0)).cost for one in (file, turned)]
+        assert costs[0] == pytest.approx(costs[1], rel=1e-9, abs=1e-12)
 
 
 def beside(left_s: float) -> PlacementProblem:

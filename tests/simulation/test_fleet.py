@@ -179,12 +179,12 @@ class TestByHand:
         nodes = [{"name": "n", **NODE}, {"name": "s", "gpu_type": "S2", "gpus": 1, "idle_w": 10, "gpu_w": 10,
                                         "platform": "S2", "share": ["time"]}]  # fmt: skip
         camera = service("camera", [10.0] * 3, profiles={"S2": {"networks": ["resnet18"]}})
-        late = {}
+        gpu_hours = {}
         for mapping in ("auto", "fcfs-rr"):
             _, record = run(scenario(nodes=nodes, services=[camera], sharing=plain(mapping=mapping)))
             assert record.result.fleet is not None
-            late[mapping] = record.result.fleet.services[0].gpu_hours
-        assert late["auto"] < late["fcfs-rr"]
+            gpu_hours[mapping] = record.result.fleet.services[0].gpu_hours
+        assert gpu_hours["auto"] < gpu_hours["fcfs-rr"]
 
 
 class TestLost:
@@ -310,6 +310,14 @@ def test_the_same_input_and_seed_give_the_same_bytes(document):
             "services.web.profiles.A100-80GB.networks",
         ),
         ({"services": [service(profiles={"A100-80GB": {"request_s": 0.1, "floor_s": 0.4}})]}, "services.web.latency_s"),
+        (
+            {"services": [service(profiles={"A100-80GB": {"request_s": 0.1, "mig_speed": {"7g": 1.0, "1g": -1.0}}})]},
+            "services.web.profiles.A100-80GB.mig_speed.1g",
+        ),
+        (
+            {"services": [service(profiles={"A100-80GB": {"request_s": 0.1, "mig_speed": {"7g": 1.0, "9g": 2.0}}})]},
+            "services.web.profiles.A100-80GB.mig_speed",
+        ),
         ({"services": [service(), service()]}, "services"),
         ({"services": [service()], "policies": [{"solver": "las"}]}, "policies.las.solver"),
         ({"services": [service()], "electricity": {"power_cap_w": 500}}, "electricity.power_cap_w"),

@@ -96,6 +96,7 @@ def test_las_needs_no_rounds():
         ),
         ({"policies": [{"solver": "gavel", "objective": "max-sum"}]}, "policies.gavel.objective"),
         ({"rounds": {"length_s": 0}}, "rounds.length_s"),
+        ({"policies": [{"solver": "las", "queues_gpu_s": [900, 300]}]}, "queues_gpu_s': got '300 after 900', expected"),
         (
             {"policies": [{"solver": "gavel"}], "preemption": {"restart_s": 360, "lose_work": False}},
             "field 'policies.gavel.rounds.length_s': got '360.0', expected more than the longest restart, 360 s",

@@ -115,17 +115,10 @@ def lost_work(lost_s: float) -> str:
     return f"{lost_s:.0f} s of work since the last snapshot are lost"
 
 
-_KINDS = {
-    Outcome.COMPLETED: EventKind.COMPLETED,
-    Outcome.FAILED: EventKind.FAILED,
-    Outcome.CANCELLED: EventKind.CANCELLED,
-}
-
-
 def report_of(change: JobEnded | JobInterrupted, name: str, nodes: tuple[int, ...], gpus: int) -> Event:
     """Return the event of a change that an engine reports of the job *name*, which was on *nodes*."""
     if isinstance(change, JobEnded):
-        kind = _KINDS[change.outcome]
+        kind = EventKind[change.outcome.name]
         if change.outcome is Outcome.CANCELLED:
             return Event(change.at_s, kind, change.handle, nodes, gpus, change.reason, f"{name}: {change.cause}")
         return Event(change.at_s, kind, change.handle, nodes, gpus, change.reason)

@@ -47,7 +47,7 @@ class ServiceTimes:
         """Return what an earlier controller has to leave behind: totals, and the rows of active jobs by name."""
         names, active = self._registry.names, sorted(self._registry.active)
         jobs = {names[h]: [*self._job_s[h].tolist(), float(self._gpu_s[h])] for h in active if h < len(self._gpu_s)}
-        return {"classes": self._class_s.tolist(), "jobs": self._before + len(names) - len(jobs), "received": jobs}
+        return {"classes": self._class_s.tolist(), "jobs": self._before + len(names) - len(active), "received": jobs}
 
     def resume(self, left: Mapping[str, Any], handles: Mapping[str, int]) -> None:
         """Continue from what ``by_name`` returned, if the cluster has as many classes; *handles* by name."""

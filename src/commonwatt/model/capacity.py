@@ -17,12 +17,16 @@ __all__ = [
     "Target",
     "WaitingTarget",
     "parse_target",
+    "share_at",
     "target_label",
     "target_number",
     "target_of",
 ]
 
 CapacityName = Literal["always-on", "last-value", "threshold", "cuff", "foresight"]
+
+_BUDGET_SHARE = 0.98
+"""Where a quantile or a price needs a share and the promise is a budget."""
 
 
 class WaitingTarget(FileModel):
@@ -56,10 +60,10 @@ class WaitingTarget(FileModel):
 
     @property
     def share(self) -> float:
-        """Share of jobs that must not wait longer than ``patience_s``; of a budget 0.5, which no rule uses."""
+        """Share of jobs that must not wait longer than ``patience_s``; of a budget, which has none, .98."""
         if self.jobs is not None:
             return self.jobs
-        return (_percentile(next(iter(self.delay_s))) or 0.5) if self.delay_s else 0.5
+        return (_percentile(next(iter(self.delay_s))) or _BUDGET_SHARE) if self.delay_s else _BUDGET_SHARE
 
     @property
     def patience_s(self) -> float:
@@ -67,13 +71,8 @@ class WaitingTarget(FileModel):
         return next(iter(self.delay_s.values())) if self.delay_s else 0.0
 
     @property
-    def budget_gpu_h(self) -> float | None:
-        """GPU hours that may be spent waiting, a day; ``None`` for the other promises."""
-        return self.delayed_gpu_h
-
-    @property
     def budget_gpu_s(self) -> float:
-        """The same, GPU seconds; 0 for the other promises."""
+        """GPU seconds that may be spent waiting, a day; 0 for the other promises."""
         return (self.delayed_gpu_h or 0.0) * HOUR_S
 
     @property
@@ -109,6 +108,11 @@ def target_number(target: Target) -> float:
     if not isinstance(target, WaitingTarget):
         return target
     return target.share if target.delayed_gpu_h is None else target.delayed_gpu_h
+
+
+def share_at(target: Target) -> float:
+    """Return the quantile level a target begins with, by which delay is priced: its share, or .98 for a budget."""
+    return target.share if isinstance(target, WaitingTarget) else target
 
 
 def target_of(target: Target) -> str:
@@ -185,9 +189,7 @@ class CapacitySpec(FileModel):
     @property
     def share(self) -> float:
         """Share by which the delay of nodes beyond the promise is priced; .98 where the promise is a budget."""
-        if not isinstance(self.target, WaitingTarget):
-            return self.target
-        return 0.98 if self.target.delayed_gpu_h is not None else self.target.share
+        return share_at(self.target)
 
     @property
     def forecasts(self) -> bool:

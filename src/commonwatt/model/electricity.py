@@ -278,13 +278,12 @@ class Tariff:
 
     def cost(self, power_w: ArrayLike, from_s: ArrayLike, to_s: ArrayLike) -> Floats:
         """Return the cost of *power_w* from *from_s* to *to_s* (broadcast): ``P * pue * integral of price``."""
-        return np.asarray(np.asarray(power_w) * self.price.integral(from_s, to_s) * (self.pue / J_PER_KWH))
+        return np.asarray(np.asarray(power_w) * self.price.integral(from_s, to_s) * self.per_j)
 
     def metered(self, power_w: float, from_s: float, to_s: float) -> tuple[float, float | None]:
         """Return cost and grams of CO2 of *power_w* from *from_s* to *to_s*, as ``cost`` and ``carbon_g`` do."""
-        factor = self.pue / J_PER_KWH
-        grams = None if self.carbon is None else power_w * self.carbon.over(from_s, to_s) * factor
-        return power_w * self.price.over(from_s, to_s) * factor, grams
+        grams = None if self.carbon is None else power_w * self.carbon.over(from_s, to_s) * self.per_j
+        return power_w * self.price.over(from_s, to_s) * self.per_j, grams
 
     def planned_by(self, minimise: Literal["cost", "carbon"], carbon_price_per_kg: float) -> StepIntegral:
         """Return what a joule counts for in a plan, PUE included: currency, or kg of CO2 where that is minimised.
@@ -317,7 +316,7 @@ class Tariff:
         """Return the grams of CO2 for the same; ``None`` if the intensity is unknown."""
         if self.carbon is None:
             return None
-        return np.asarray(np.asarray(power_w) * self.carbon.integral(from_s, to_s) * (self.pue / J_PER_KWH))
+        return np.asarray(np.asarray(power_w) * self.carbon.integral(from_s, to_s) * self.per_j)
 
     @property
     def per_j(self) -> float:

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from commonwatt.model.arrays import Floats
 from commonwatt.model.fields import FileModel, quantity
+from commonwatt.model.nodes import NodeClass
 
 __all__ = [
     "WHOLE_MILLI",
@@ -74,6 +75,10 @@ class ServiceProfile(FileModel):
         if self.mig_speed is not None and not self.mig_speed.get("7g", 0.0) > 0:
             msg = f"mig_speed.7g: got {self.mig_speed.get('7g')}, expected a speed above 0, that of the whole GPU"
             raise ValueError(msg)
+        for key, speed in (self.mig_speed or {}).items():
+            if not speed >= 0:
+                msg = f"mig_speed.{key}: got {speed!r}, expected a number, 0 or more"
+                raise ValueError(msg)
         return self
 
 
@@ -223,6 +228,10 @@ class SharingSpec(FileModel):
         "-",
         True,  # noqa: FBT003
     )
+
+    def runs_fractions(self, kind: NodeClass) -> bool:
+        """Whether nodes of a class run fractional jobs: on shared GPUs, or on whole ones where time is not shared."""
+        return kind.platform is None and ("time" in kind.share or "time" not in self.modes)
 
 
 # -- compiled

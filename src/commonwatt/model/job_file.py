@@ -19,6 +19,7 @@ __all__ = [
     "LONGEST_SCRIPT",
     "MOST_GPUS",
     "MOST_GPU_W",
+    "PASSED_ON",
     "SHORTEST_EPOCH_S",
     "Configuration",
     "Figure",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.fairness import FairnessSpec
@@ -65,7 +66,7 @@ class PolicyLimits(FileModel):
 
     reserve_after_s: float | None = quantity(
         "time since submission after which GPUs are reserved for the oldest waiting job; what starts later may not "
-        "delay it, and it then runs to its end; null: no reservation",
+        "delay it, and once started it is not stopped, though it may be moved; null: no reservation",
         "s", None, ge=0,
     )  # fmt: skip
     max_deliberate_wait_s: float | None = quantity(
@@ -108,6 +109,14 @@ class PriceWait(FileModel):
     known_s: float | None = quantity(
         "how far ahead prices are known; null: to the end of the series, whose last value then holds", "s", None, gt=0
     )
+
+
+def _increasing(limits: tuple[float, ...]) -> tuple[float, ...]:
+    for earlier, later in pairwise(limits):
+        if later <= earlier:
+            msg = f"got {later:g} after {earlier:g}, expected increasing GPU times"
+            raise ValueError(msg)
+    return limits
 
 
 class PolicySpec(FileModel):
@@ -191,7 +200,7 @@ class PolicySpec(FileModel):
         "sum of powers is maximised",
         "-", -0.5, ge=-4, le=4,
     )  # fmt: skip
-    queues_gpu_s: tuple[Annotated[float, Field(gt=0)], ...] = quantity(
+    queues_gpu_s: Annotated[tuple[Annotated[float, Field(gt=0)], ...], AfterValidator(_increasing)] = quantity(
         "las: GPU time at which a job leaves each queue for the next; the last queue has no end", "GPU-s",
         (3600.0, 36_000.0),
     )  # fmt: skip
@@ -202,7 +211,7 @@ class PolicySpec(FileModel):
     )  # fmt: skip
 
     wait_for_price: PriceWait | None = quantity(
-        "hold jobs that can wait until a lower price of electricity or less carbon, under any solver; null: none is",
+        "hold jobs that can wait until a lower price of electricity or less carbon, under any solver; null: hold none",
         "-", None,
     )  # fmt: skip
 

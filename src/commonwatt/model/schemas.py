@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 
 from commonwatt.model.admin_results import (
+    AttachResult,
     CheckResult,
     InitResult,
     StoreBackupResult,
@@ -43,6 +44,7 @@ from commonwatt.model.live_results import (
     ProblemDetail,
     SamplePage,
     ServeResult,
+    SubmittedArray,
     SubmittedJob,
     TenantOrder,
     TenantPage,
@@ -143,6 +145,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "live-problem": ProblemDetail,
     "live-log-result": JobOutput,
     "live-submit-result": SubmittedJob,
+    "live-submit-array-result": SubmittedArray,
     "live-jobs-result": JobPage,
     "live-changed-result": JobsChanged,
     "live-job-result": JobDetail,
@@ -163,6 +166,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "live-whoami-result": WhoAmI,
     "live-health-result": Health,
     "check-result": CheckResult,
+    "attach-result": AttachResult,
     "serve-result": ServeResult,
 }
 

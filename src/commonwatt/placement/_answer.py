@@ -8,6 +8,7 @@ import numpy as np
 
 from commonwatt.model.errors import InputError
 from commonwatt.model.fields import stamp
+from commonwatt.model.names import one_of
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.results import PlaceAssignment, PlaceDecision, PlaceResult
 from commonwatt.optimize import seeded, within
@@ -17,7 +18,7 @@ from commonwatt.placement._local_search import LocalSearch
 from commonwatt.placement._objective import check, objective
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, PlacementSolver
 from commonwatt.placement._random_greedy import RandomGreedy
-from commonwatt.placement._solvers import make_solver
+from commonwatt.placement._solvers import SOLVERS, make_solver
 
 __all__ = ["answer"]
 
@@ -48,6 +49,8 @@ def answer(
     SolverError
         If ``exact`` finds no schedule.
     """
+    if solver != "best" and solver not in SOLVERS:  # published schedulers need what happened before
+        raise InputError(one_of(("best", *SOLVERS), solver), field="solver", value=solver)
     problem = PlacementProblem.of(file)
     if problem.use_every_node and solver not in ("best", "exact"):
         raise InputError("false, as only solvers best and exact keep it", field="use_every_node", value=True)

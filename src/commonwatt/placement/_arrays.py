@@ -112,9 +112,9 @@ class Candidate(NamedTuple):
 def prepare(problem: PlacementProblem, *, reachable: bool = False) -> Candidate:
     """Compile *problem* for the loops.
 
-    With *reachable*, and where no job runs, nodes are left out that no way to place each job once can come to: nodes
-    are taken from the head of their list, so of those alike no more are needed than the jobs can take together. Few
-    jobs on a large cluster then cost no time in proportion to its nodes.
+    With *reachable*, and where no job runs, nodes that no placement of the jobs can reach are left out: nodes are taken
+    from the head of their list, so of equal ones no more are needed than the jobs can take together. The time for a few
+    jobs then does not grow with the cluster.
     """
     jobs = np.zeros(len(problem), JOB if problem.outcomes is None else UNCERTAIN_JOB)
     jobs["first"], jobs["last"] = problem.start[:-1], problem.start[1:]

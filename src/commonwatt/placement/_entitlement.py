@@ -110,8 +110,8 @@ def _power(problem: PlacementProblem, tenants: int) -> Floats:
 def protected(problem: PlacementProblem, entitled: Floats) -> Bools:
     """Return the jobs within their tenant's entitlement. Shape [J].
 
-    Of a tenant's jobs first those that run, then the most pressing, then the earliest. A job that is only partly within
-    it counts if the tenant would have less than half of what is left otherwise.
+    Of a tenant's jobs first those that run, then the most pressing, then the earliest. A job counts as within it from
+    half of its GPUs on.
     """
     asked, left = _asked(problem), entitled.copy()
     found = np.zeros(len(problem), dtype=bool)
@@ -144,7 +144,7 @@ def fair_schedule(
         part = _Part.of(problem, among, free)
         _write(problem, part, solve(part.problem), choice, nodes)
         free = problem.node_gpus - _occupied(problem, Schedule(choice, nodes))
-    return Schedule(choice, nodes, entitled=entitled)
+    return Schedule(choice, nodes)
 
 
 @dataclass(frozen=True)

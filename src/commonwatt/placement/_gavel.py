@@ -21,7 +21,7 @@ import numpy as np
 
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
-from commonwatt.model.scenario import Objective
+from commonwatt.model.policies import Objective
 from commonwatt.optimize import KeepGoing, Program, ranked
 from commonwatt.placement._peers import Entry, Menu, Peer, in_strict_order, received_by
 from commonwatt.placement._problem import PlacementProblem

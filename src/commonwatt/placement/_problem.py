@@ -281,7 +281,6 @@ class Schedule:
     weighed: bool = False  # whether its moves were weighed against the energy and the time they cost
     may_have: Bools | None = None  # [C] configurations that were weighed; None: all
     capped: Bools | None = None  # [J] jobs that do not run because of the power cap; None: there is none, or none does
-    entitled: Floats | None = None  # [T] GPUs tenants are entitled to; None: nothing is guaranteed to them
 
     @classmethod
     def empty(cls, problem: PlacementProblem) -> Schedule:

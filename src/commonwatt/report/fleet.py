@@ -53,7 +53,7 @@ def fleet_table(result: SimulationResult) -> Table:
         "Their energy: of services and fractional jobs. In time: share of the time in which the promised quantile of "
         "requests was, worst service. Shared GPUs: hours that training jobs did not have. "
         "Stretch: of fractional jobs, submission to end over run time as requested. Cuts: of GPUs by MIG. Stops: of "
-        "jobs, to make room for services."
+        "jobs to make room for services, and of fractional jobs with their node."
     )
     shown = Table(
         box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), caption_justify="left", caption=escape(caption)
@@ -97,9 +97,9 @@ def fleet_section(result: SimulationResult) -> str:
 </section>"""
 
 
-def _each(result: SimulationResult) -> list[tuple[Cell, PolicyResult, FleetResult]]:
+def _each(result: SimulationResult) -> list[tuple[Cell, FleetResult]]:
     return [
-        (Cell(policy.policy, colour=policy_colour(i)), policy, policy.fleet)
+        (Cell(policy.policy, colour=policy_colour(i)), policy.fleet)
         for i, policy in enumerate(result.policies)
         if policy.fleet is not None
     ]
@@ -115,7 +115,7 @@ def _gpu_table(result: SimulationResult) -> str:
         Column("Mean phi", "in force"), Column("Evenness of energy", "Jain's index over weights"),
     ]  # fmt: skip
     rows = []
-    for name, _, fleet in _each(result):
+    for name, fleet in _each(result):
         small = fleet.fractional
         rows.append([
             name, _share(late_share(fleet)), _number(fleet.whole_gpu_hours), _number(fleet.mig_gpu_hours),
@@ -136,9 +136,7 @@ def _service_table(result: SimulationResult) -> str:
         Column("Replicas", "mean"), Column("GPU hours", "reserved"), Column("Moves"), Column("Energy"), Column("Cost"),
     ]  # fmt: skip
     rows = [
-        [name, *_service_cells(service, result.currency)]
-        for name, _, fleet in _each(result)
-        for service in fleet.services
+        [name, *_service_cells(service, result.currency)] for name, fleet in _each(result) for service in fleet.services
     ]
     return html_table("Services", columns, in_one_unit(rows, {9: fmt.energy}), empty="There are no services.")
 
@@ -164,7 +162,7 @@ def _tenant_table(result: SimulationResult) -> str:
             _number(tenant.gpu_hours, 1), Cell(fmt.duration(tenant.mean_wait_s), tenant.mean_wait_s),
             _number(tenant.late_requests),
         ]
-        for name, _, fleet in _each(result)
+        for name, fleet in _each(result)
         for tenant in fleet.tenants
     ]  # fmt: skip
     return html_table("Tenants over all they run", columns, in_one_unit(rows, {3: fmt.energy, 5: fmt.duration}))

@@ -36,7 +36,6 @@ __all__ = ["PolicyRun", "TableSource", "believed_table", "check_runs", "run_poli
 RESIDENT_ITERATIONS = 20
 """Of the randomized greedy that places replicas and fractional jobs, of which few are new at a time."""
 
-
 MOST_AGAIN = 4
 """Decisions at one moment after the first, while limits of QOS keep back other jobs than before."""
 
@@ -69,8 +68,8 @@ class PolicyRun:
 
     controller: Controller
     scheduler_s: float
+    window: Window
     capacity: CapacitySpec | None = None
-    window: Window | None = None  # none without jobs
     weights: dict[str, float] | None = None  # of tenants, where a policy guarantees them something
 
 
@@ -204,7 +203,7 @@ def run_policy(
     )
     guaranteed = any(policy.fairness is not None for policy in scenario.policies)
     weights = {tenant.name: tenant.weight for tenant in scenario.tenants} if guaranteed else None
-    return PolicyRun(controller, spent_s, plan, window, weights)
+    return PolicyRun(controller, spent_s, window, plan, weights)
 
 
 def _controlled(
@@ -223,10 +222,8 @@ def _controlled(
 
 def _window(
     scenario: Scenario, controller: Controller, table: JobArrays, slowdown: Floats, on_tick: Callable[[float], None]
-) -> tuple[Window | None, Callable[[float], None]]:
+) -> tuple[Window, Callable[[float], None]]:
     """Return the window of the run, which its ledger feeds, and what to call at each tick."""
-    if not len(table):
-        return None, on_tick
     reference = reference_runs(scenario, controller.cluster, table, slowdown)
     window = Window.of(table, controller.tariff, reference)
     rows = {name: j for j, name in enumerate(table.names)}

@@ -29,8 +29,7 @@ def fleet_result(controller: FleetController, jobs: JobColumns) -> FleetResult:
     tally, gpus, fleet = manager.tally, manager.gpus, manager.fleet
     total_us = sum(gpus.gpu_us.values())
     tenants = _tenants(controller, jobs)
-    meter = controller.ledger.meter.energy_uj
-    idle_kwh = _kwh(Account(energy_uj=meter)) - sum(tenant.energy_kwh or 0.0 for tenant in tenants)
+    idle_kwh = _kwh(controller.ledger.meter) - sum(tenant.energy_kwh or 0.0 for tenant in tenants)
     services = _services(manager)
     return FleetResult(
         services=services,

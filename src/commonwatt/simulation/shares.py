@@ -1,4 +1,4 @@
-"""What tenants received of the GPU time they were entitled to, told from a run whatever its policy."""
+"""What tenants received of the GPU time they were entitled to, in a run under any policy."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def record_of(run: PolicyRun, policy: str, table: JobArrays, lower_bound: float)
         segments=segments,
         samples=samples,
         events=_events(controller, events),
-        slowdown=np.zeros(0) if run.window is None else bounded_slowdown(jobs, run.window.reference, rows),
+        slowdown=bounded_slowdown(jobs, run.window.reference, rows),
     )
 
 
@@ -188,11 +188,7 @@ def _events(controller: Controller, events: list[Event]) -> EventColumns:
 
 def _service(run: PolicyRun, jobs: JobColumns, segments: Segments, rows: Ints) -> dict[str, Any]:
     """Return the fields on waiting, fairness and the common window; *rows* are those of the jobs in the table."""
-    window = run.window
-    if window is None:  # pragma: no cover - a simulation has jobs
-        msg = "a run without jobs has no result"
-        raise ValueError(msg)
-    gpus = run.controller.cluster.total_gpus
+    window, gpus = run.window, run.controller.cluster.total_gpus
     return service_fields(jobs, segments, window.reference, rows, gpus) | window_fields(window, jobs, gpus)
 
 

@@ -128,10 +128,16 @@ class TestLayouts:
         rate = {i: sum(x.rate_rps for x in cuts[0].instances if x.service == i) for i in range(3)}
         assert all(rate[i] >= 40.0 for i in range(3))
 
-    def test_one_that_is_small_shares_in_time(self):
+    def test_one_that_is_small_has_a_gpu_to_itself_as_parts_are_rounded_up(self):
         services, demands = self.demands(5.0)
-        cuts = LayoutPlanner(services, "A100-80GB", 3600.0).plan(0.0, demands, [], 4)
-        assert cuts is None or len(cuts) == 1  # a GPU of its own is no better than a part of one
+        assert demands[0].milli["A100-80GB"] < 200
+        (cut,) = LayoutPlanner(services, "A100-80GB", 3600.0).plan(0.0, demands, [], 4) or ()
+        assert {instance.service for instance in cut.instances} == {0}
+
+    def test_one_with_more_memory_than_an_instance_shares_in_time(self):
+        services = [service(5.0, memory_gb=100.0)]
+        demands = {0: SHARED.demand(0, services[0], 0.0)}
+        assert LayoutPlanner(services, "A100-80GB", 3600.0).plan(0.0, demands, [], 4) is None
 
     def test_a_layout_that_is_enough_stays(self):
         services, demands = self.demands(40.0, 40.0, 40.0)

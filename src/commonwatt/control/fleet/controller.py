@@ -1,4 +1,4 @@
-"""The controller of a fleet: that of training jobs, with GPUs that are shared taken out of its hands.
+"""The controller of a fleet: that of training jobs, which does not see the GPUs that are shared.
 
 The walk of one tick: capacity says which nodes are on, for whole jobs and shared GPUs together; the manager of the
 fleet cuts, places and slices shared GPUs; placement then decides about training jobs on what is left, by the very code

@@ -40,7 +40,7 @@ class SharingEngine(Engine, Protocol):
     """An engine on which GPUs can be shared. Shared GPUs are numbered by who opens them, and no number comes twice."""
 
     def open_gpu(self, gpu: int, node: int) -> float:
-        """Take a free GPU of *node* out of the hands of whole jobs; returns when it can be used, on the clock.
+        """Take a free GPU of *node* for sharing; returns when it can be used, on the clock.
 
         Raises ``EngineError`` if none is free.
         """
@@ -53,7 +53,7 @@ class SharingEngine(Engine, Protocol):
     def share_gpu(self, gpu: int, power_w: float, speeds: Mapping[int, float]) -> None:
         """Let a shared GPU draw *power_w*, and fractional jobs there work at *speeds* (GPU-seconds a second).
 
-        Closes the reading of its node, so that what was drawn until now can be told from what follows.
+        Closes the reading of its node: what was drawn until now is metered apart from what follows.
         """
         ...
 

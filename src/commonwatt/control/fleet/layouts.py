@@ -23,7 +23,7 @@ from commonwatt.partitioning.mig import MigProblem, plan_gpus, solve_integer
 
 __all__ = ["LayoutPlanner", "PresentCut"]
 
-_COMPUTE = {"1g": 1, "2g": 2, "3g": 3, "4g": 4, "7g": 7}
+_SLICES = 7  # of compute, of a whole GPU
 DRAIN_PENALTY = 0.03
 """What a drained instance costs, as a part of the worst ratio."""
 _MOST_AT_ONCE = 8
@@ -129,7 +129,10 @@ class LayoutPlanner:
             )  # fmt: skip
             try:
                 problem = MigProblem.of(MigFile(gpus=(MigGpu(name="gpu", type=self.gpu_type),), tenants=(alone,)))
-            except InputError:  # more memory than any instance has
+            except InputError as error:
+                if error.field != f"tenants.{own.name}.memory_gb":  # which is more than any instance has
+                    where = f"services.{own.name}.profiles.{self.gpu_type}.mig_speed"
+                    raise InputError(error.expected, field=where, value=error.value) from None
                 self._speeds[service] = {}
                 return {}
             speeds = dict(zip([profile.key for _, profile in problem.classes], problem.speeds[0].tolist(), strict=True))
@@ -185,15 +188,14 @@ class LayoutPlanner:
                 if (k, word) not in users and taker is not None:
                     users[k, word] = taker
                     left[taker, profile] -= 1
+        part_of = {profile.key: profile.compute / _SLICES for _, profile in problem.classes}
         found = []
         for k, layout in enumerate(words):
-            instances = tuple(self._instance(word, users.get((k, word), -1)) for word in layout)
-            old = before[k] if k < len(kept) else {}
-            drained = sum(service >= 0 and users.get((k, word), -1) != service for word, service in old.items())
-            found.append(Cut(kept[k].gpu if k < len(kept) else -1, self.gpu_type, instances, drained))
+            instances = tuple(self._instance(word, users.get((k, word), -1), part_of) for word in layout)
+            found.append(Cut(kept[k].gpu if k < len(kept) else -1, self.gpu_type, instances))
         return tuple(found)
 
-    def _instance(self, word: str, service: int) -> Instance:
+    def _instance(self, word: str, service: int, part_of: Mapping[str, float]) -> Instance:
         profile = word.partition("@")[0]
         rate = self._rates(service).get(profile, 0.0) if service >= 0 else 0.0
-        return Instance(word, service, _COMPUTE[profile] / 7, rate)
+        return Instance(word, service, part_of[profile], rate)

@@ -28,6 +28,7 @@ from commonwatt.model.arrays import Bools, Ints
 from commonwatt.model.errors import SolverError
 from commonwatt.model.fleet import WHOLE_MILLI, Fleet, ServiceModel
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.units import plural
 from commonwatt.partitioning.mig import mig_types
 
 __all__ = ["FleetManager", "Host"]
@@ -36,6 +37,8 @@ URGENT = 1.0
 """Currency for a second in which a replica has no place: more than jobs that can wait."""
 STAYS_S = 3600.0
 """How long a replica counts as staying where it is placed."""
+LOOKS_S = 3600.0
+"""Most time between ticks while fractional jobs have not ended."""
 PATIENCE = 10_000
 """Ticks in a row in which nothing runs and fractional jobs wait."""
 
@@ -115,7 +118,7 @@ class FleetManager:
         for resident in self.gpus.residents.values():
             times += [t for t in (resident.ready_s, resident.until_s) if now_s < t < math.inf]
         if len(self.tally.ended_s) < self._arrived:  # the engine reports ends, but somebody has to wait for them
-            times.append(now_s + STAYS_S)
+            times.append(now_s + LOOKS_S)
         return min(times, default=None)
 
     def held(self) -> Ints:
@@ -158,8 +161,9 @@ class FleetManager:
         idle = self._waiting and not self.gpus.residents and not self._host.whole_gpus().any()
         self._stuck = self._stuck + 1 if idle else 0
         if self._stuck > PATIENCE:
-            msg = f"{len(self._waiting)} fractional jobs wait and no tick starts them; the first is "
-            raise SolverError(msg + self.fleet.jobs[self._waiting[0]].name)
+            waiting = plural(len(self._waiting), "waiting fractional job")
+            msg = f"no tick starts any of {waiting}; the first is {self.fleet.jobs[self._waiting[0]].name}"
+            raise SolverError(msg)
 
     def _absorb(self) -> None:
         for change in self._engine.poll_shared():
@@ -343,7 +347,6 @@ class FleetManager:
     # -- placement
 
     def _place(self, now_s: float) -> None:
-        self._waiting = [j for j in self._waiting if j not in self.tally.ended_s]
         candidates = self._candidates(now_s)
         if not candidates or not self._has_more_room(candidates):
             return
@@ -384,17 +387,13 @@ class FleetManager:
             for k in range(count):
                 number, tenant = -1 - i - k * len(self.fleet.services), self._tenants.index(service.tenant)
                 found.append(UnplacedResident(number, tenant, now_s, demand.milli, STAYS_S, power_w, URGENT))
+        types = sorted({k.gpu_type for k in self.cluster.classes if self.fleet.sharing.runs_fractions(k)})
         for j in self._waiting:
             job = self.fleet.jobs[j]
-            milli = job.gpu_milli if self._shares_time else WHOLE_MILLI
-            types = {k.gpu_type for k in self.cluster.classes if self._may_run(k.share, k.platform)}
-            sizes = dict.fromkeys(sorted(types), milli)
+            sizes = dict.fromkeys(types, job.gpu_milli if self._shares_time else WHOLE_MILLI)
             tenant = self._tenants.index(job.tenant)
             found.append(UnplacedResident(j, tenant, job.submit_s, sizes, job.duration_s, {}, 0.0))
         return found
-
-    def _may_run(self, share: Sequence[str], platform: str | None) -> bool:
-        return platform is None and ("time" in share or not self._shares_time)
 
     def _service_of(self, resident: int) -> int:
         return (-1 - resident) % len(self.fleet.services)

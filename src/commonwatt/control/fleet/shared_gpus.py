@@ -83,7 +83,7 @@ class Weight(NamedTuple):
 
 @dataclass(slots=True)
 class SharedGpu:
-    """A GPU out of the hands of whole jobs."""
+    """A GPU that is shared."""
 
     gpu: int
     node: int

@@ -42,7 +42,6 @@ class Cut:
     gpu: int
     gpu_type: str
     instances: tuple[Instance, ...]
-    drained: int  # instances in use that cannot stay
 
 
 @dataclass(frozen=True)
@@ -64,5 +63,5 @@ class TimeSlices:
 
     @classmethod
     def empty(cls) -> TimeSlices:
-        """Nobody is there."""
+        """Return the slices of a GPU without residents."""
         return cls(np.zeros(0), None)

@@ -101,25 +101,17 @@ class Timetable:
             least = self.free[nodes, first:end].min(axis=1)
             whole = (least >= problem.per_node[row]).sum() >= problem.width[row]
             for begin, stop in [(first, end)] if whole else [(b, b + 1) for b in range(first, end)]:
-                least = self.free[nodes, begin:stop].min(axis=1)
-                enough = least >= problem.per_node[row]
-                chosen = nodes[enough][ranked(least[enough])][: problem.width[row]]
-                self._give(row, chosen, int(begin), int(stop))
+                self._give_tightest(row, nodes, int(begin), int(stop))
 
     def take(self, row: int, start_s: float, time_s: float) -> None:
         """Give configuration *row* the nodes with the least sufficient room, which ``fits`` says it has."""
-        problem = self.problem
         first, end = (int(at[0]) for at in self._pieces(np.array([start_s]), time_s))
-        nodes = np.flatnonzero(problem.node_class == problem.klass[row])
-        least = self.free[nodes, first:end].min(axis=1)
-        enough = least >= problem.per_node[row]
-        chosen = nodes[enough][ranked(least[enough])][: problem.width[row]]
-        self._give(row, chosen, first, end)
+        nodes = np.flatnonzero(self.problem.node_class == self.problem.klass[row])
+        self._give_tightest(row, nodes, first, end)
 
     def keep(self, job: int, row: int, time_s: float) -> None:
         """Leave a running *job* its GPUs for *time_s* from now."""
-        first, end = (int(at[0]) for at in self._pieces(np.array([self.problem.now_s]), time_s))
-        self._give(row, self.problem.nodes_held(job), first, end)
+        self.add(row, self.problem.nodes_held(job), time_s)
 
     def add(self, row: int, nodes: Ints, time_s: float) -> None:
         """Give configuration *row* these *nodes* for *time_s* from now."""
@@ -145,6 +137,12 @@ class Timetable:
     def on(self, nodes: Ints) -> Bools:
         """Which of *nodes* have jobs now."""
         return self.used[nodes, 0]
+
+    def _give_tightest(self, row: int, nodes: Ints, first: int, end: int) -> None:
+        """Give configuration *row* those of *nodes* with the least sufficient room."""
+        least = self.free[nodes, first:end].min(axis=1)
+        enough = least >= self.problem.per_node[row]
+        self._give(row, nodes[enough][ranked(least[enough])][: self.problem.width[row]], first, end)
 
     def _give(self, row: int, nodes: Ints, first: int, end: int) -> None:
         problem, power = self.problem, self.power
