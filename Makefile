@@ -22,7 +22,7 @@ demo-week: $(VENV)/.core
 fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not (slow or long or slurm or kubernetes or database or browser)"
 
-# What a newcomer waits for: up to a quarter of an hour on two cores. What has no server here is skipped.
+# Before you push: up to a quarter of an hour on two cores. Tests whose server is missing are skipped.
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not long"
 
@@ -30,11 +30,11 @@ test: $(VENV)/.dev
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) --durations=25
 
-# As on a machine that has neither servers nor data.
+# As on a machine without servers and without third-party data.
 stranger: $(VENV)/.dev
 	.ci/stranger -m "not long"
 
-# What `make test-all` kills a few times, a hundred times: it takes its time.
+# Kills a hundred times what `make test-all` kills a few times.
 soak: $(VENV)/.dev
 	COMMONWATT_ROUNDS=100 $(BIN)/python -m pytest --timeout 3600 tests/controlplane/test_chaos.py tests/controlplane/test_databases.py \
 		tests/controlplane/test_over_slurm.py tests/controlplane/test_over_kubernetes.py

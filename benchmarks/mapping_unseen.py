@@ -177,7 +177,7 @@ def mean(ratios: list[float]) -> float:
     return float(np.exp(np.log(ratios).mean()))
 
 
-def told(rows: list[Row], names: tuple[str, ...]) -> None:
+def summarise(rows: list[Row], names: tuple[str, ...]) -> None:
     """Print totals over all cases and by bandwidth."""
     for gbs in (None, *sorted({row["gbs"] for row in rows})):
         some = [row for row in rows if gbs in (None, row["gbs"])]
@@ -230,7 +230,7 @@ def main() -> None:
                         if value is not None), flush=True)  # fmt: skip
         if options.json is not None:
             options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    told(rows, ("best row", "published", "replica", "de", "one-plus-one", "cp-sat"))
+    summarise(rows, ("best row", "published", "replica", "de", "one-plus-one", "cp-sat"))
 
 
 if __name__ == "__main__":

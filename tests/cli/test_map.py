@@ -390,7 +390,7 @@ def test_a_stream_of_batches_by_schedule_files(tmp_path):
 
 
 def test_a_time_limit_decides_alone():
-    """More than the default budget is spent, and the bar says how near it is."""
+    """More than the default budget is spent, but no more than a given one."""
     batch = str(EXAMPLE)
     done = run("map", batch, "--time-limit", "1", "--json")
     assert done.document["evaluations"] > 10_000 or done.document["optimal"]

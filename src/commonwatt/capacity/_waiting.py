@@ -142,7 +142,7 @@ class WaitingCalibrator:
             raise InputError(expected, field="target", value=target.label)
         day = max(1, round(DAY_S / step_s))
         self._day = day
-        self._by_share = target.budget_gpu_h is None
+        self._by_share = target.delayed_gpu_h is None
         aim = target.share + MARGIN * (1.0 - target.share)
         self._allowed = 1.0 - aim if self._by_share else (1.0 - MARGIN) * target.budget_gpu_s / day  # a job, or a step
         self._keeps = 0.5 ** (1.0 / (HALF_LIFE_DAYS * day))

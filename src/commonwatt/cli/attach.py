@@ -26,7 +26,7 @@ _NODES, _JOBS, _CONFIG, _STUDY = "nodes.txt", "jobs.txt", "live.yaml", "study"
 
 @click.group()
 def command() -> None:
-    """Attach to a cluster that runs, without changing anything.
+    """Attach to a running cluster without changing anything.
 
     \b
     Example:
@@ -35,24 +35,26 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="New folder for everything.")
-@click.option("--days", type=FiniteRange(min=1 / 24, max=366), default=7.0, show_default=True, help="History to study.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="New folder to write to.")
+@click.option(
+    "--days", type=FiniteRange(min=0.05, max=366), default=7.0, show_default=True, help="Days of history to study."
+)
 @click.option("--price", type=FiniteRange(min=0), default=0.20, show_default=True, help="Price of a kWh.")
 @click.option("--pue", type=FiniteRange(min=1), default=1.4, show_default=True, help="Power usage effectiveness.")
 @click.option("--currency", default="EUR", show_default=True, metavar="NAME", help="Currency of the price.")
 @click.option("--conf", type=click.Path(path_type=Path), metavar="FILE", help="slurm.conf, instead of the default one.")
-@click.option("--overwrite", is_flag=True, help="Use DIR though it exists; its store is kept.")
+@click.option("--overwrite", is_flag=True, help="Write to DIR even if it exists; keep its store.")
 @seed_option
 @json_option
 def slurm(
     *, out: Path, days: float, price: float, pue: float, currency: str, conf: Path | None, overwrite: bool, seed: int,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Look at the Slurm of this machine: what commonwatt would have saved, and what it would do now.
+    """Show what commonwatt would have saved on this machine's Slurm, and prepare a read-only control plane.
 
-    Asks scontrol, squeue and sacct, and changes nothing. Writes to DIR what they said, a study of the last days
+    Runs scontrol, squeue and sacct, and changes nothing. Writes their output to DIR, a study of the last days
     (study/report.html), and the configuration of a control plane that observes, decides and never acts: `commonwatt
-    serve DIR/live.yaml` shows on its dashboard what it would do.
+    serve DIR/live.yaml` shows its decisions on the dashboard.
 
     \b
     Example:

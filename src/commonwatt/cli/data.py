@@ -33,9 +33,9 @@ def command() -> None:
 def list_(*, as_json: bool) -> None:
     """List the traces and profiles that commonwatt reads, where to get them, and which are on this machine.
 
-    \b
     Searches the folder COMMONWATT_DATA, else ../shared/data.
 
+    \b
     Example:
       commonwatt data list --json
     """

@@ -46,7 +46,8 @@ class ProblemGroup(click.Group):
         with click.Context(self.default, info_name=ctx.info_name, parent=ctx.parent) as inner:
             self.default.format_options(inner, formatter)
         with formatter.section("Commands"):
-            formatter.write_dl([(name, self.commands[name].get_short_help_str()) for name in self._others()])
+            limit = formatter.width - 6 - max(map(len, self._others()))
+            formatter.write_dl([(name, self.commands[name].get_short_help_str(limit)) for name in self._others()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete subcommands, then files; options of the default command."""

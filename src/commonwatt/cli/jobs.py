@@ -152,10 +152,10 @@ def expected_run_time(configurations: Sequence[JobConfiguration]) -> str | None:
 @click.argument("job", type=JOB)
 @click.option(
     "--last-bytes", type=click.IntRange(1, 1_000_000), default=65_536, show_default=True,
-    help="Show the last so many bytes.",
+    help="Show at most this many bytes, from the end.",
 )  # fmt: skip
 @click.option("--attempt", type=click.IntRange(1, 2**31 - 1), help="Show the run of this number, from 1.")
-@click.option("--follow", "-f", is_flag=True, help="Show all output of the run, and go on until the job has ended.")
+@click.option("--follow", "-f", is_flag=True, help="Show all output of the run, and follow it until the job ends.")
 @server_option
 @json_option
 def log(

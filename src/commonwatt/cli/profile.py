@@ -52,7 +52,7 @@ def command(
 ) -> None:  # fmt: skip
     """Run your own training a few epochs at several GPU counts; write its epoch times and power to a file.
 
-    The script tells its epochs in three lines: `from commonwatt import progress`, and `for epoch in
+    The script reports its epochs in three lines: `from commonwatt import progress`, and `for epoch in
     progress.epochs(90):` around the work of an epoch. Each run is stopped when enough was measured. Ctrl-C keeps what
     was measured.
 

@@ -32,7 +32,7 @@ def _names(ctx: click.Context) -> list[str]:  # noqa: ARG001
 @click.option("--full", is_flag=True, help="Run every case of the paper with 10 seeds: an hour or more.")
 @click.option("--seeds", type=click.IntRange(min=1), help="Run N seeds, from --seed on.  [default: by extent]")
 @click.option("--jobs", type=click.IntRange(min=1), help="Parallel processes.  [default: one per CPU]")
-@plot_option("the topic")
+@plot_option("the figure")
 @seed_option
 @json_option
 def command(

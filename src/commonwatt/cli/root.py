@@ -24,7 +24,7 @@ _QUOTED = re.compile("'([^']*)'")  # what a message of click says was given come
 VERBS = {
     "cancel": "Cancel jobs of the control plane.",
     "drain": "Start no further jobs on nodes of the control plane.",
-    "events": "Show the events of the control plane; in a dry run, those it would have caused.",
+    "events": "Show the events of the control plane; in a dry run, the actions not taken.",
     "explain": "Explain why a job of the control plane runs where it does, or waits.",
     "hold": "Hold jobs of the control plane in the queue.",
     "jobs": "Show the jobs of the control plane.",
@@ -36,7 +36,7 @@ VERBS = {
     "tenants": "Show tenants, their entitlements and their use.",
     "token": "Create, list and revoke tokens of the control plane.",
     "undrain": "Return drained nodes of the control plane to service.",
-    "attach": "Attach to a running Slurm without changing anything: what it would do, would have saved.",
+    "attach": "Attach to a running Slurm read-only; show what commonwatt would have saved.",
     "check": "Check a configuration of the control plane before it runs.",
     "completion": "Print the script that completes commands in bash, zsh or fish.",
     "init": "Write a scenario for this cluster, from Slurm, nvidia-smi or Kubernetes.",

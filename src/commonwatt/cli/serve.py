@@ -24,7 +24,7 @@ __all__ = ["check", "serve"]
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on, instead of CONFIG's; 0: any free one.")
 @click.option(
     "--standby/--no-standby", default=True, show_default=True,
-    help="Wait where another controller runs on the store (MariaDB, PostgreSQL), and take its place; else exit.",
+    help="If another controller uses the store (MariaDB, PostgreSQL): wait to take over, or exit.",
 )  # fmt: skip
 @click.option("--mode", type=click.Choice(["live", "dry-run"]), help="Start in this mode, instead of the last one.")
 @click.option(
@@ -32,7 +32,11 @@ __all__ = ["check", "serve"]
     help="Format of the log on standard error.",
 )  # fmt: skip
 @click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="Least severe messages to log.",
 )
 @seed_option
 @json_option

@@ -44,7 +44,7 @@ __all__ = ["command"]
 )  # fmt: skip
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="DIR",
-    help="Write report.html, result.json and the study to DIR, and keep what is done there.",
+    help="Write report.html, result.json and the study to DIR, and keep finished runs there.",
 )  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="Replace another study in DIR; finished runs that it shares are kept.")
 @click.option("--draft", is_flag=True, help="Print the study file and run nothing.")

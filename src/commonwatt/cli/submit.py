@@ -130,7 +130,11 @@ class WithCommand(click.Command):
 @click.option("--weight", type=float, metavar="OMEGA", help="Cost of each second of lateness.")
 @click.option("--epochs", type=int, help="Number of epochs.")
 @click.option("-D", "--chdir", metavar="DIR", help="Working directory, absolute.")
-@click.option("--export", metavar="NAME[=VALUE],...", help="Environment of the job.  [default: nothing from yours]")
+@click.option(
+    "--export",
+    metavar="NAME[=VALUE],...",
+    help="Environment of the job.  [default: none of yours; all of it for a batch script]",
+)
 @click.option("--image", "--container-image", "image", metavar="IMAGE", help="Container image to run it in.")
 @click.option("--snapshots", metavar="DIR", help="Folder of its checkpoints, absolute.")
 @click.option("--kind", metavar="LABEL", help="Kind of job: jobs of one kind are assumed to scale alike.")
@@ -150,8 +154,8 @@ def command(
     """Submit FILE: a job file (YAML or JSON), or a batch script with its ARGUMENTS, as sbatch takes it.
 
     Without FILE, options like those of sbatch describe the job. Options override FILE. A batch script gets your
-    environment, as with sbatch (--export=NONE: none of it); what commonwatt does not support of its #SBATCH lines is
-    refused, with file and line.
+    environment, as with sbatch (--export=NONE: none of it). #SBATCH options that commonwatt does not support are
+    refused with file and line.
 
     \b
     Examples:
@@ -258,7 +262,7 @@ def script_of(file: Path, arguments: Sequence[str], flags: Mapping[str, Any]) ->
 
 
 def _exported(text: str, own: Mapping[str, str]) -> dict[str, str]:
-    """Return what ``--export`` of a batch script says; ALL is everything but what belongs to another job, or secret."""
+    """Return what ``--export`` of a batch script says; ALL is everything but what belongs to another job."""
     kept = {
         name: value for name, value in own.items()
         if not name.startswith(("COMMONWATT_", "SLURM_", "SBATCH_", "BASH_FUNC_"))

@@ -71,8 +71,7 @@ def make_fleet(
     jobs = tuple(fractions)
     if scenario.fractional is not None:
         jobs = fractional_jobs(scenario.fractional, np.random.default_rng([seed, 5]))
-    usable = [k for k in cluster.classes if k.platform is None and ("time" in k.share or "time" not in sharing.modes)]
-    if jobs and not usable:
+    if jobs and not any(sharing.runs_fractions(kind) for kind in cluster.classes):
         expected = "a node that shares its GPUs in time (share: [time]), for fractional jobs"
         raise InputError(expected, field="nodes.share", value="none")
     weights = {tenant.name: tenant.weight for tenant in scenario.tenants}

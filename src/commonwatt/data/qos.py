@@ -97,18 +97,16 @@ def _whole(table: TextTable, row: int, column: str, text: str) -> int:
 
 def _notes(table: TextTable) -> Iterator[str]:
     """Say what is not modelled, by QOS."""
-    typed, passed = [], []
+    typed, passed, preempting = [], [], []
     for row, name in enumerate(table.text("Name")):
         limits = [_cell(table, row, columns)[1] for columns in _GPUS.values()]
         typed += [name] if any("gres/gpu:" in cell for cell in limits) else []
         over_time = [column for column in _PASSED_OVER if column in table and "gpu" in table.text(column)[row]]
         passed += [f"{name} ({', '.join(over_time)})"] if over_time else []
+        preempting += [name] if _cell(table, row, ("Preempt",))[1] else []
     if typed:
         yield f"limits of single GPU types are not kept, of QOS {', '.join(typed)}"
     if passed:
         yield f"limits of GPU time are not kept, of QOS {', '.join(passed)}"
-    column = "Preempt"
-    preempting = [n for n, cell in zip(table.text("Name"), table.text(column), strict=True) if cell] if (
-        column in table) else []  # fmt: skip
     if preempting:
         yield f"QOS preempt no running jobs here, as they may on the cluster: {', '.join(preempting)}"

@@ -75,7 +75,7 @@ def answer(
     seed
         Seed of the search.
     report
-        Told the best cost and the bound on the makespan (0: none yet) as ``auto`` goes on.
+        Called by ``auto`` between rounds with the best cost and the bound on the makespan (0: none yet).
 
     Raises
     ------

@@ -62,7 +62,7 @@ LARGEST_PROGRAM = 20_000
 
 
 Report = Callable[[float, float], None]
-"""Told the best cost so far and the bound on the makespan, 0 if none is known yet."""
+"""Called with the best cost so far and the bound on the makespan, 0 if none is known yet."""
 SHARPENED = 2
 """Thresholds of the bound tried between two rounds."""
 PROGRAMS_FROM = 2_000
@@ -89,7 +89,7 @@ class Auto:
     used
         Part of the time limit that has passed, 0 to 1; rounds then fit in what is left. Only with a time limit.
     report
-        Told of progress between rounds.
+        Called between rounds.
     """
 
     budget: int = 10_000

@@ -122,9 +122,9 @@ class Program:
         ):  # fmt: skip
             solver.setOptionValue(name, value)
         model, is_mixed = self._model(highspy, relaxed=relaxed)
-        presolves = ("choose", "off")  # HiGHS's presolve fails on a few small programs that it solves without
+        presolves = ["choose", "off"]  # HiGHS's presolve fails on a few small programs that it solves without
         if method == "centre":
-            presolves, tolerance = ("off", "off"), max(tolerance, 1e-7)
+            presolves, tolerance = ["off"], max(tolerance, 1e-7)
             for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance", "ipm_optimality_tolerance"):
                 solver.setOptionValue(name, tolerance)
         for presolve in presolves:
@@ -136,7 +136,9 @@ class Program:
         status, info, solution = solver.getModelStatus(), solver.getInfo(), solver.getSolution()
         ending: Any = _ENDINGS.get(status.name)
         if method == "centre" and ending != "optimal":
-            return self.minimise(time_limit_s=time_limit_s, tolerance=tolerance)
+            return self.minimise(
+                time_limit_s=time_limit_s, gap=gap, tolerance=tolerance, most_nodes=most_nodes, relaxed=relaxed
+            )
         if ending is None:
             msg = f"HiGHS ended with: {solver.modelStatusToString(status)}"
             raise SolverError(msg)

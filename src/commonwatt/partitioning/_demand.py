@@ -17,7 +17,7 @@ from commonwatt.partitioning._pieces import Pieces
 __all__ = ["best_response", "residual", "respond"]
 
 _FREE = 1e-30  # of all money for a PE: as good as nothing
-_MUCH = 1e6  # times what there is: more is not looked at
+_MUCH = 1e6  # times the PEs of a core cluster: more is not looked at
 
 
 def best_response(market: Market, prices: Floats, fees: Floats | None = None) -> tuple[Floats, Floats]:

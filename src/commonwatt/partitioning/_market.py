@@ -84,7 +84,7 @@ class Market:
         """Return the market with *laws*, a row for each tenant, in place of the laws it has.
 
         With *linear_below_one* turns on one PE are all that less than one is worth, else eq. (3.2) holds there too for
-        Amdahl's law. See the module ``laws``. Raises ``InputError`` for laws of another shape.
+        Amdahl's law. See ``_envelope``. Raises ``InputError`` for laws of another shape.
         """
         if [len(row) for row in laws] != [len(self.pe_count)] * len(self.budgets):
             raise InputError("a law for each tenant and core cluster", field="laws", value=[len(row) for row in laws])

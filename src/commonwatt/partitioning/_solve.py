@@ -198,10 +198,10 @@ class _Search:
         off, money = residual(self.market, prices, shares, fees)
         off = max(off, _EPSILON)
         if self.best is None or not off >= self.best.residual:
-            told = (*(self.state.history if self.state else ()), *history, prices)[-_KEPT:]
-            change = float(np.abs(told[-1] - told[-2]).max()) if self.state is None else self.state.change
+            seen = (*(self.state.history if self.state else ()), *history, prices)[-_KEPT:]
+            change = float(np.abs(seen[-1] - seen[-2]).max()) if self.state is None else self.state.change
             self.best = Equilibrium(
-                prices, shares, self.market.total(shares), money, fees, off, change, self.rounds, self.steps, told
+                prices, shares, self.market.total(shares), money, fees, off, change, self.rounds, self.steps, seen
             )
         return off
 

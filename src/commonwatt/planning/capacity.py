@@ -172,7 +172,7 @@ def check_forecaster(spec: CapacitySpec, folder: Path) -> None:
     Raises
     ------
     InputError
-        For an unknown name, a file that is no model, and a model of another step.
+        For a target that needs no plan, an unknown name, a file that is no model, and a model of another step.
     MissingExtraError
         If a package it needs is not installed.
     """

@@ -14,7 +14,7 @@ from commonwatt.capacity.scores import energy_saving, gpus_served, slots_served
 from commonwatt.forecasting import Rolled, Threshold, make_predictor, roll
 from commonwatt.forecasting.scores import mean_known, whole_gpus
 from commonwatt.model.arrays import Bools, Floats, Ints
-from commonwatt.model.capacity import Target, target_label, target_number, target_of
+from commonwatt.model.capacity import Target, share_at, target_label, target_number, target_of
 from commonwatt.model.demand import LEVELS, Predictor
 from commonwatt.model.errors import InputError
 from commonwatt.model.forecast_results import (
@@ -26,7 +26,7 @@ from commonwatt.model.forecast_results import (
 )
 from commonwatt.planning.predictors import SavedPredictor, TimedPredictor, calibrated_from, median_ms
 from commonwatt.planning.series import LoadedSeries
-from commonwatt.planning.waiting import Hindsight, Price, check_target, share_at
+from commonwatt.planning.waiting import Hindsight, Price, check_target
 
 __all__ = ["evaluate_series"]
 
@@ -72,15 +72,10 @@ def evaluate_series(
         trained on the test part, and one to be refitted.
     """
     fitted = isinstance(predictor, SavedPredictor)
-    if fitted and refit_every is not None:
-        expected = "no refits of a model file; give a predictor by its name"
-        raise InputError(expected, field="refit_every", value=refit_every)
+    _check(loaded, predictor, target, refit_every, steps)
     if margin is not None:
         predictor = Threshold(predictor, margin)
     series, actual = loaded.file.series, loaded.file.series.gpus[test_from:]
-    check_target(target, loaded.arrivals)
-    if wrong := [step for step in steps if not 1 <= step <= predictor.horizon]:
-        raise InputError(f"steps from 1 to the horizon, {predictor.horizon}", field="score_steps", value=wrong[0])
     calibrator = make_calibrator(target, step_s=series.step_s, whole_gpus=total_gpus, steps=predictor.horizon)
     first = calibrated_from(series, predictor, test_from, fitted=fitted)
     timed = TimedPredictor(predictor, progress, clock)
@@ -89,7 +84,7 @@ def evaluate_series(
     on, promised = kept.gpus[-len(actual) :, -1].astype(float), kept.promised[-len(actual) :]
     tested, m = rolled.last(len(actual)), predictor.horizon
     outcome = Hindsight.of(series.gpus, test_from, loaded.arrivals, series.step_s, m, price or Price())
-    rows, crps = tested.scores(LEVELS)
+    quantiles, crps = _quantiles(tested)
     predict_ms, update_ms = median_ms(timed, actual)
     return ForecastEvaluateResult(
         version=__version__,
@@ -103,14 +98,8 @@ def evaluate_series(
         test_values=len(actual),
         unknown=int(np.isnan(actual).sum()),
         fits=0 if fitted else rolled.fits,
-        quantiles=tuple(
-            ForecastQuantileScores(
-                q=row.level, mae=_or_none(row.mae), under_prediction_pct=_or_none(row.under_prediction_pct),
-                pinball=_or_none(row.pinball), coverage_error_pp=_or_none(row.coverage_error_pp),
-            )
-            for row in rows
-        ),
-        crps=_or_none(crps),
+        quantiles=quantiles,
+        crps=crps,
         steps=_steps(loaded, tested, kept.gpus[-len(actual) :], steps, target, test_from, predictor),
         promise=_promise(outcome, tested, on, promised, target, total_gpus),
         equal_performance=_equal(loaded, tested, predictor, test_from, target, outcome),
@@ -118,7 +107,31 @@ def evaluate_series(
         fit_s=0.0 if fitted else timed.fits_s[0],
         predict_ms=predict_ms,
         update_ms=update_ms,
+    )
+
+
+def _check(
+    loaded: LoadedSeries, predictor: Predictor, target: Target, refit_every: int | None, steps: Sequence[int]
+) -> None:
+    if isinstance(predictor, SavedPredictor) and refit_every is not None:
+        expected = "no refits of a model file; give a predictor by its name"
+        raise InputError(expected, field="refit_every", value=refit_every)
+    check_target(target, loaded.arrivals)
+    if wrong := [step for step in steps if not 1 <= step <= predictor.horizon]:
+        raise InputError(f"steps from 1 to the horizon, {predictor.horizon}", field="score_steps", value=wrong[0])
+
+
+def _quantiles(tested: Rolled) -> tuple[tuple[ForecastQuantileScores, ...], float | None]:
+    """Return the scores of each level at the last step, and the CRPS."""
+    rows, crps = tested.scores(LEVELS)
+    scores = tuple(
+        ForecastQuantileScores(
+            q=row.level, mae=_or_none(row.mae), under_prediction_pct=_or_none(row.under_prediction_pct),
+            pinball=_or_none(row.pinball), coverage_error_pp=_or_none(row.coverage_error_pp),
+        )
+        for row in rows
     )  # fmt: skip
+    return scores, _or_none(crps)
 
 
 def _steps(

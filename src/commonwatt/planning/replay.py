@@ -13,7 +13,7 @@ from commonwatt.capacity import KnobHistory, KnobPoint, beyond_total, learn_knob
 from commonwatt.capacity.scores import gpus_served, slots_served
 from commonwatt.data.series_files import SeriesFile
 from commonwatt.model.arrays import Floats, Ints
-from commonwatt.model.capacity import Target, target_label, target_number, target_of
+from commonwatt.model.capacity import Target, share_at, target_label, target_number, target_of
 from commonwatt.model.demand import LEVELS, DemandSeries, Predictor, quantile_at
 from commonwatt.model.errors import InputError
 from commonwatt.model.forecast_results import (
@@ -26,7 +26,7 @@ from commonwatt.model.forecast_results import (
 )
 from commonwatt.planning.predictors import SavedPredictor, calibrated_from
 from commonwatt.planning.series import LoadedSeries
-from commonwatt.planning.waiting import Hindsight, Price, check_target, share_at
+from commonwatt.planning.waiting import Hindsight, Price, check_target
 
 __all__ = ["ReplayedPlan", "plan_series"]
 
@@ -106,16 +106,17 @@ def plan_series(
     actual, now, on = series.gpus[begin:], last[begin - first :], kept.gpus[replayed, -1]
     most = math.inf if total_gpus is None else total_gpus
     everything = np.maximum(kept.everything[replayed], 1).astype(float)
+    last_value, median = np.ceil(series.filled()[begin - m : -m]), np.ceil(quantile_at(LEVELS, now, 0.5))
     ways = {
         "calibrated": on.astype(float),
         "knob": chosen.keep_on(LEVELS, now, everything if chosen.level >= 1 else most),
-        "last-value": np.minimum(last_value := np.ceil(series.filled()[begin - m : -m]), most),
+        "last-value": np.minimum(last_value, most),
         "perfect-foresight": np.minimum(np.ceil(actual), most),
     }
-    known, state = ~np.isnan(actual), calibrator.state
-    beyond = None if total_gpus is None else beyond_total(actual[known], share_at(target), total_gpus)
+    known = ~np.isnan(actual)
     outcome = Hindsight.of(series.gpus, begin, loaded.arrivals, series.step_s, m, price or Price())
-    median = np.ceil(quantile_at(LEVELS, now, 0.5))
+    state = calibrator.state
+    promise = _promise(target, outcome, ways["calibrated"], total_gpus, kept=state.kept, sentence=state.sentence)
     result = ForecastPlanResult(
         version=__version__,
         seed=seed,
@@ -136,15 +137,8 @@ def plan_series(
         knob=tuple(_point(point) for point in knob.points),
         chosen=_point(chosen),
         replay=tuple(_replay(name, gpus, outcome, everything) for name, gpus in ways.items()),
-        promise_kept=state.kept and beyond is None,
-        promise=ForecastPlanPromise(
-            of=target_of(target),
-            target=target_number(target),
-            label=target_label(target),
-            achieved=outcome.achieved(target, on.astype(float)),
-            kept=state.kept and beyond is None,
-            sentence=beyond or state.sentence,
-        ),
+        promise_kept=promise.kept,
+        promise=promise,
         worth=_worth(outcome, ways, everything, last_value, median),
         plan=_steps(file, quantiles[-1], kept.gpus[-1], share_at(target), node_gpus),
     )
@@ -175,6 +169,22 @@ def _fit(series: DemandSeries, predictor: Predictor, begin: int, seed: int, *, f
 
 def _most(before: Floats) -> int:
     return max(1, math.ceil(float(np.nanmax(before)))) if not np.isnan(before).all() else 1
+
+
+def _promise(
+    target: Target, outcome: Hindsight, on: Floats, total_gpus: int | None, *, kept: bool, sentence: str
+) -> ForecastPlanPromise:
+    """Describe the promise; *kept* and *sentence* are what the calibration says of it."""
+    known = outcome.actual[~np.isnan(outcome.actual)]
+    beyond = None if total_gpus is None else beyond_total(known, share_at(target), total_gpus)
+    return ForecastPlanPromise(
+        of=target_of(target),
+        target=target_number(target),
+        label=target_label(target),
+        achieved=outcome.achieved(target, on),
+        kept=kept and beyond is None,
+        sentence=beyond or sentence,
+    )
 
 
 def _point(point: KnobPoint) -> ForecastKnobPoint:

@@ -15,7 +15,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.forecast_results import ForecastWaiting, ForecastWorth
 from commonwatt.model.units import DAY_S, HOUR_S
 
-__all__ = ["Hindsight", "Price", "check_target", "share_at"]
+__all__ = ["Hindsight", "Price", "check_target"]
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,6 @@ class Price:
 
     gpu_w: float | None = None
     per_kwh: float | None = None
-
-
-def share_at(target: Target) -> float:
-    """Return the quantile level a target begins with: its share, or .98 for a budget."""
-    if not isinstance(target, WaitingTarget):
-        return target
-    return 0.98 if target.of == "delayed_gpu_h" else target.share
 
 
 def check_target(target: Target, arrivals: Arrivals | None) -> None:
@@ -79,12 +72,12 @@ class Hindsight:
             own = Arrivals(late.index - begin, late.gpus, late.met_gpus)
         return cls(gpus[begin:], own, step_s, steps, price)
 
-    def waiting(self, on: Floats, most: float = math.inf) -> ForecastWaiting | None:
-        """Return who would have waited with *on* GPUs on; ``None`` without jobs. Demand counts up to *most* GPUs."""
+    def waiting(self, on: Floats) -> ForecastWaiting | None:
+        """Return who would have waited with *on* GPUs on; ``None`` without jobs."""
         jobs = self.arrivals
         if jobs is None or not len(jobs):
             return None
-        delays_s = job_delays_s(on, jobs.index, np.minimum(jobs.met_gpus, most), self.step_s, self.steps)
+        delays_s = job_delays_s(on, jobs.index, jobs.met_gpus, self.step_s, self.steps)
         known = ~np.isnan(delays_s)
         if not known.any():
             return None

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from commonwatt.planning.series import LoadedSeries
 
 __all__ = [
-    "MOST_GPUS", "NumberRange", "load", "measured", "naming_options", "pairs", "price_options", "promised",
-    "series_options", "target_option", "window_options",
+    "MOST_GPUS", "NumberRange", "load", "measured", "naming_options", "pairs", "power_option", "price_options",
+    "promised", "series_options", "target_option", "window_options",
 ]  # fmt: skip
 
 MOST_GPUS, _MOST_HORIZON, _MOST_LOOK_BACK = 10**9, 10**5, 10**6
@@ -65,8 +65,9 @@ def target_option(command: F) -> F:
     """Add the option for what is promised."""
     return click.option(
         "--target", type=_Target(), default="0.98", show_default=True, metavar="TARGET",
-        help="Promised share of instants with enough GPUs on (1 keeps everything on); of a job log also share of jobs "
-        "that find their GPUs on (jobs:0.98), a percentile of delays (delay_s:p99:60) or GPU hours of waiting a day.",
+        help="Share of instants with enough GPUs on (1 keeps everything on). For a job log also jobs:0.98, the share "
+        "of jobs that find their GPUs on; delay_s:p99:60, a percentile of delays; delayed_gpu_h:2, GPU hours of "
+        "waiting a day.",
     )(command)  # fmt: skip
 
 
@@ -88,16 +89,19 @@ def measured(of: str, value: float | None) -> str:
     return f"{100 * value:.2f}% of {'instants' if of == 'instants' else 'jobs'}"
 
 
+def power_option(command: F) -> F:
+    """Add the option for the power of a GPU."""
+    return click.option(
+        "--gpu-w", type=NumberRange(0, 1e6), metavar="W", help="Power of a GPU that is on, to show energy."
+    )(command)
+
+
 def price_options(command: F) -> F:
     """Add the options for what a GPU that is on costs."""
-    for option in (
-        click.option(
-            "--price-per-kwh", type=NumberRange(0, 1e6), metavar="MONEY", help="Price of a kWh; needs --gpu-w."
-        ),
-        click.option("--gpu-w", type=NumberRange(0, 1e6), metavar="W", help="Power of a GPU that is on, for energies."),
-    ):
-        command = option(command)
-    return command
+    price = click.option(
+        "--price-per-kwh", type=NumberRange(0, 1e6), metavar="MONEY", help="Price of a kWh; needs --gpu-w."
+    )
+    return power_option(price(command))
 
 
 def series_options(command: F) -> F:

@@ -14,7 +14,7 @@ from commonwatt.cli.forecast._options import (
     load,
     measured,
     naming_options,
-    price_options,
+    power_option,
     promised,
     series_options,
     target_option,
@@ -56,16 +56,16 @@ __all__ = ["evaluate"]
 @click.option(
     "--score-steps", metavar="STEPS", help="Score these steps ahead too, such as 1,5,15,30,60; at most --horizon."
 )
-@price_options
+@power_option
 @window_options
 @series_options
 @seed_option
 @json_option
 def evaluate(
     series: Path, *, name: str, test_from: str, target: Target, total_gpus: int | None, gpu_w: float | None,
-    price_per_kwh: float | None, score_steps: str | None,
-    margin: float | None, refit_every: int | None, look_back: int | None, horizon: int | None, column: str,
-    time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
+    score_steps: str | None, margin: float | None, refit_every: int | None, look_back: int | None,
+    horizon: int | None, column: str, time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Fit on SERIES before TIME, forecast every later instant from the values before it, and score the forecasts.
 
@@ -91,7 +91,7 @@ def evaluate(
         progress_bar(f"fitting {predictor.name}", 1, 1.0) as bar,
     ):  # fmt: skip
         result = evaluate_series(
-            loaded, predictor, begin, target=target, total_gpus=total_gpus, price=Price(gpu_w, price_per_kwh),
+            loaded, predictor, begin, target=target, total_gpus=total_gpus, price=Price(gpu_w),
             margin=None if margin is None else margin / 100, refit_every=refit_every,
             steps=_numbers(score_steps), seed=seed,
             progress=lambda part: bar.at(predictor.name, part), clock=lambda: watch.elapsed_s,

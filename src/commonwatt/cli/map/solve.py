@@ -14,8 +14,6 @@ from commonwatt.cli.output import blamed_on, json_option, plot_option, print_jso
 from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from commonwatt.mapping import Mapping, Transferred
     from commonwatt.model.map_file import MapFile
     from commonwatt.model.map_results import MapEvaluateResult, MapResult
@@ -79,11 +77,11 @@ OTHERS = (
 )  # fmt: skip
 @click.option(
     "--after", type=click.Path(path_type=Path), metavar="SCHEDULE",
-    help="Map the jobs beside those of a schedule that runs; with --at.",
+    help="Map the jobs beside those of a running schedule; needs --at.",
 )  # fmt: skip
 @click.option(
     "--at", "at_cycles", type=click.FloatRange(min=0), metavar="CYCLES",
-    help="With --after: time by its clock; what runs then stays, what waits is mapped again.",
+    help="With --after: its clock now; running jobs stay, waiting ones are mapped again.",
 )  # fmt: skip
 @plot_option("the schedule, the bandwidth and the search")
 @seed_option
@@ -264,9 +262,7 @@ def _save_transfer(path: Path, file: MapFile, result: MapResult) -> None:
 @click.command()
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.argument("mapping", type=click.Path(path_type=Path))
-@click.option(
-    "--after", type=click.Path(path_type=Path), metavar="SCHEDULE", help="As in `map`: the schedule that runs."
-)
+@click.option("--after", type=click.Path(path_type=Path), metavar="SCHEDULE", help="The running schedule, as in `map`.")
 @click.option("--at", "at_cycles", type=click.FloatRange(min=0), metavar="CYCLES", help="As in `map`, with --after.")
 @plot_option("the schedule")
 @seed_option

@@ -30,7 +30,7 @@ def serve(config: Path, *, check: bool, seed: int, as_json: bool) -> None:
 
     \b
     Example:
-      commonwatt timeslice serve server.yaml
+      commonwatt timeslice serve examples/server.yaml
     """
     import os
 
