@@ -32,6 +32,7 @@ class Reason(StrEnum):
     LOWER_PRICE = "lower-price"
     LESS_CARBON = "less-carbon"
     POWER_CAP = "power-cap"
+    CPUS_OR_MEMORY = "cpus-or-memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +195,8 @@ class PlacementExplanation:
             return f"is preempted on {_names(self.nodes)}: the nodes would draw more than their power cap allows{late}"
         if self.reason is Reason.POWER_CAP:
             return f"waits: with {_gpus(self.gpus)} more, the nodes would draw more than their power cap allows{late}"
+        if self.reason is Reason.CPUS_OR_MEMORY:
+            return f"waits: where {_gpus(self.gpus)} are free, its CPUs or its memory are not{late}"
         if self.reason is Reason.HELD_BACK and self.for_oldest:
             oldest = "those are reserved for the oldest job that cannot start, and it would not end in time"
             return f"waits although {_gpus(self.gpus)} are free: {oldest}{late}"
@@ -204,7 +207,7 @@ class PlacementExplanation:
 
 _WAITS = (
     Reason.NO_ROOM, Reason.HELD_BACK, Reason.RESERVED, Reason.NEXT, Reason.NODES_DOWN, Reason.DISPLACED,
-    Reason.LOWER_PRICE, Reason.LESS_CARBON, Reason.POWER_CAP,
+    Reason.LOWER_PRICE, Reason.LESS_CARBON, Reason.POWER_CAP, Reason.CPUS_OR_MEMORY,
 )  # fmt: skip
 
 

@@ -102,6 +102,8 @@ class Explainer:
         gpus, for_oldest = int((p.width * p.per_node)[rows].min()), False
         if self.schedule.capped is not None and self.schedule.capped[job]:
             reason = Reason.POWER_CAP
+        elif self.schedule.short is not None and self.schedule.short[job]:
+            reason = Reason.CPUS_OR_MEMORY
         elif held:
             reason = Reason.DISPLACED
             takers, other_takers = self._takers(job)

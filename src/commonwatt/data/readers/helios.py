@@ -1,8 +1,8 @@
 """Helios: ``cluster_log.csv`` of HeliosData, or a table of the same shape.
 
 Columns: job_id, user, gpu_num, submit_time, start_time, duration; ``vc``, where there is one, is the tenant, else the
-user is. Times have no zone and are read as UTC. Jobs without a GPU and jobs that never ran are left out. No GPU type
-is named.
+user is; ``cpu_num`` may be there. Times have no zone and are read as UTC. Jobs without a GPU and jobs that never ran
+are left out. No GPU type is named.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from commonwatt.data.table import MOMENT, moment_s, read_table
 
 __all__ = ["read"]
 
-_COLUMNS = ("job_id", "user", "vc", "gpu_num", "submit_time", "start_time", "duration")
+_COLUMNS = ("job_id", "user", "vc", "gpu_num", "cpu_num", "submit_time", "start_time", "duration")
 _NEVER = {"", "None", "nan", "NaT"}
 
 
@@ -42,6 +42,7 @@ def read(path: Path) -> JobLog:
             "without run time": duration_s == 0,
         },
         path=path,
+        cpus=table.counts("cpu_num") if "cpu_num" in table else None,
     )
 
 
