@@ -35,6 +35,7 @@ _PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.google
              "node.kubernetes.io/accelerator", "accelerator")  # fmt: skip
 _RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 _MIG = "nvidia.com/mig-"
+_COUNT = re.compile(r"[1-9]\d{0,11}")
 _BOARD = re.compile(r"^\|\s+\d+\s+(\S.*?\S)\s+(?:On|Off|N/A)\s+\|", re.MULTILINE)
 _BOARD_POWER = re.compile(r"^\|[^|]*?(?:\d+W|N/A)\s*/\s*(\d+|N/A)W?\s*\|", re.MULTILINE)
 _LISTED = re.compile(r"^GPU \d+: (.+?) \(UUID", re.MULTILINE)
@@ -98,7 +99,14 @@ def _scontrol(text: str) -> Inventory:
     for block in re.split(r"(?=\bNodeName=)", text):
         fields = dict(re.findall(r"(\w+)=(\S+)", block))
         if "NodeName" in fields:
-            rows.append((fields["NodeName"], fields.get("Gres", ""), fields.get("Partitions", ""), *_size(fields)))
+            rows.append(
+                (
+                    fields["NodeName"],
+                    fields.get("Gres", ""),
+                    fields.get("Partitions", ""),
+                    *_size(fields, ("CPUEfctv", "CPUTot"), "RealMemory"),
+                )
+            )
             if _AWAY.search(fields.get("State", "")) and _GRES.search(fields.get("Gres", "")):
                 away.append(f"{fields['NodeName']} ({fields['State']})")
     found = _of_gres("scontrol", rows)
@@ -106,10 +114,11 @@ def _scontrol(text: str) -> Inventory:
     return replace(found, notes=(*found.notes, note)) if away else found
 
 
-def _size(fields: Mapping[str, Any], cpus: str = "CPUTot", memory_mib: str = "RealMemory") -> _Size:
-    """CPUs and memory (GiB) of a node, ``None`` for what is not said."""
-    counts = [re.fullmatch(r"[1-9]\d{0,11}", str(fields.get(name))) for name in (cpus, memory_mib)]
-    return int(counts[0][0]) if counts[0] else None, int(counts[1][0]) / 1024.0 if counts[1] else None
+def _size(fields: Mapping[str, Any], cpus: Sequence[str], memory_mib: str) -> _Size:
+    """CPUs (what is left of them for jobs, if that is said) and memory (GiB) of a node; ``None``: not said."""
+    many = next((int(found[0]) for name in cpus if (found := _COUNT.fullmatch(str(fields.get(name))))), None)
+    found = _COUNT.fullmatch(str(fields.get(memory_mib)))
+    return many, int(found[0]) / 1024.0 if found else None
 
 
 def _sinfo(text: str, expand: Expand, file: object) -> Inventory:
@@ -180,7 +189,7 @@ def _json(text: str, file: object) -> Inventory:
                 str(node.get("name")),
                 str(node.get("gres") or ""),
                 ",".join(map(str, node.get("partitions") or ())),
-                *_size(node, "cpus", "real_memory"),
+                *_size(node, ("effective_cpus", "cpus"), "real_memory"),
             )
             for node in document["nodes"]
         ]
