@@ -74,15 +74,29 @@ class _Fitting:
         waits = problem.stay < 0
         starts = np.flatnonzero(waits & (wanted.choice != POSTPONED))
         roomless = np.flatnonzero(waits & (wanted.choice == POSTPONED) & ~held_back(problem, wanted))
-        for job in (*starts[ranked(-problem.pressure_s[starts])], *roomless[ranked(-problem.pressure_s[roomless])]):
-            row, nodes = self._place(int(job))
+        order = np.concatenate(
+            (starts[ranked(-problem.pressure_s[starts])], roomless[ranked(-problem.pressure_s[roomless])])
+        )
+        hopeful = self._hopeful()
+        for job in order.tolist():
+            row, nodes = self._place(job) if hopeful[job] else (POSTPONED, order[:0])
             if row != POSTPONED:
-                self._give(int(job), row, nodes)
+                self._give(job, row, nodes)
+                hopeful = self._hopeful()
             elif wanted.choice[job] != POSTPONED:
                 short[job] = True
-                self.kept = self.kept or self._reserved(int(job))
+                self.kept = self.kept or self._reserved(job)
         found = replace(wanted, choice=self.found.choice, nodes=self.found.nodes)
         return replace(found, short=short if short.any() else None)
+
+    def _hopeful(self) -> Bools:
+        """Jobs with a configuration that may fit, by the most of everything that a node of its class has left, [J]."""
+        problem, most = self.problem, np.full((len(self.problem.class_gpus), 3), -np.inf)
+        np.maximum.at(most, problem.node_class[self.open], self.left[self.open])
+        fits = (self.needs <= most[problem.klass] + _EXACT).all(axis=1)
+        wished = self.wanted.choice[self.wanted.choice != POSTPONED]
+        fits[wished] = True  # they may be where nothing else may start
+        return np.asarray(np.bincount(problem.row_job[fits], minlength=len(problem)) > 0)
 
     def _own(self, job: int) -> Ints:
         """Configurations *job* may start in, those it would rather have first."""
@@ -135,10 +149,10 @@ class _Fitting:
         problem, best = self.problem, None
         node, rows = self._placed()
         for row in self._own(job).tolist():
+            ready_s = self._ready_s(row, node, rows)
             alike = np.flatnonzero((problem.node_class == problem.klass[row]) & self.open)
-            ready_s = np.array([self._ready_s(int(n), row, rows[node == n]) for n in alike])
-            chosen = np.sort(alike[ranked(ready_s)][: problem.width[row]])
-            by_s = float(np.sort(ready_s)[: problem.width[row]].max(initial=-np.inf))
+            chosen = np.sort(alike[ranked(ready_s[alike])][: problem.width[row]])
+            by_s = float(ready_s[chosen].max(initial=-np.inf))
             if len(chosen) == problem.width[row] and by_s < (np.inf if best is None else best[0]):
                 best = by_s, chosen, row
         if best is None:
@@ -151,16 +165,21 @@ class _Fitting:
         return _Kept(chosen, by_s, spare)
 
     def _placed(self) -> tuple[Ints, Ints]:
-        """Nodes in use, once for every job on them, and the job's configuration."""
+        """Nodes in use, once for every job on them, and the job's configuration; by node, what ends first first."""
         node, _ = self.found.occupancy(self.problem)
         rows = self.found.choice[self.found.choice != POSTPONED]
-        return node, np.repeat(rows, self.problem.width[rows])
+        rows = np.repeat(rows, self.problem.width[rows])
+        order = ranked(node, self.ends_s[rows])
+        return node[order], rows[order]
 
-    def _ready_s(self, node: int, row: int, rows: Ints) -> float:
-        """When *node*, on which the configurations *rows* run, has what *row* needs; infinity: never."""
-        order = rows[ranked(self.ends_s[rows])]
-        left = self.left[node] + np.concatenate((np.zeros((1, 3)), np.cumsum(self.needs[order], axis=0)))
-        enough = np.flatnonzero((left >= self.needs[row] - _EXACT).all(axis=1))
-        if not len(enough):
-            return float("inf")
-        return self.problem.now_s if enough[0] == 0 else float(self.ends_s[order[enough[0] - 1]])
+    def _ready_s(self, row: int, node: Ints, rows: Ints) -> Floats:
+        """When each node, on which *rows* run as ``_placed`` has them, has what *row* needs, [N]; infinity: never."""
+        freed = self.needs[rows]
+        total = np.cumsum(freed, axis=0)
+        first = np.searchsorted(node, node)
+        then = self.left[node] + total - (total - freed)[first]
+        enough = (then >= self.needs[row] - _EXACT).all(axis=1)
+        now = (self.left >= self.needs[row] - _EXACT).all(axis=1)
+        ready_s = np.where(now, self.problem.now_s, np.inf)
+        np.minimum.at(ready_s, node[enough], self.ends_s[rows[enough]])
+        return ready_s
