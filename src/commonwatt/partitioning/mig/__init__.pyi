@@ -8,6 +8,7 @@ from ._market import solve_market as solve_market
 from ._plan import plan_gpus as plan_gpus
 from ._problem import MigDecision as MigDecision
 from ._problem import MigProblem as MigProblem
+from ._profiles import mig_memory_gb as mig_memory_gb
 from ._profiles import mig_types as mig_types
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "WholeInstances",
     "after",
     "answer",
+    "mig_memory_gb",
     "mig_types",
     "plan_gpus",
     "solve_integer",

@@ -27,7 +27,17 @@ from dataclasses import dataclass
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import one_of
 
-__all__ = ["COMPUTE_SLICES", "GPUS", "MEMORY_SLICES", "PLAIN", "GpuType", "Profile", "gpu_type", "mig_types"]
+__all__ = [
+    "COMPUTE_SLICES",
+    "GPUS",
+    "MEMORY_SLICES",
+    "PLAIN",
+    "GpuType",
+    "Profile",
+    "gpu_type",
+    "mig_memory_gb",
+    "mig_types",
+]
 
 COMPUTE_SLICES = 7
 MEMORY_SLICES = 8
@@ -167,6 +177,11 @@ def gpu_type(name: str, field: str | None = None) -> GpuType:
     if name not in GPUS:
         raise InputError(one_of(GPUS, name), field=field, value=name)
     return GPUS[name]
+
+
+def mig_memory_gb(gpu_type: str) -> float | None:
+    """Return the memory of a GPU type that supports MIG; ``None`` for any other."""
+    return GPUS[gpu_type].memory_gb if gpu_type in GPUS else None
 
 
 def mig_types() -> tuple[str, ...]:
