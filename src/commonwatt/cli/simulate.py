@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from commonwatt.cli.compiling import compiling
 from commonwatt.cli.output import (
     blamed_on,
+    compiling,
     completed_by,
     json_option,
     pace_of,

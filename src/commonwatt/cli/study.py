@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.compiling import compiling
 from commonwatt.cli.data import columns_of
 from commonwatt.cli.output import (
     FiniteRange,
     blamed_on,
+    compiling,
     json_option,
     pace_of,
     plot_option,

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from commonwatt.cli.compiling import compiling
-from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, progress_bar, say, seed_option
+from commonwatt.cli.output import (
+    blamed_on,
+    compiling,
+    json_option,
+    plot_option,
+    print_json,
+    progress_bar,
+    say,
+    seed_option,
+)
 from commonwatt.model.units import plural
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commonwatt.cli.compiling import compiling
-from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, say, seed_option
+from commonwatt.cli.output import blamed_on, compiling, json_option, plot_option, print_json, say, seed_option
 from commonwatt.partitioning import MECHANISMS, WELFARES
 
 if TYPE_CHECKING:
