@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from commonwatt.control.epoch_timer import EpochTimer
+from commonwatt.control.profiling import EpochTimer
 from commonwatt.engines.reports import read_progress
 from commonwatt.model.errors import InputError
 from commonwatt.profiling.hardware import Hardware

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request
 
-from commonwatt.controlplane.promises import divides_by_weight
+from commonwatt.controlplane.preflight_engines import divides_by_weight
 from commonwatt.model.live_results import TenantOrder, TenantPage, TenantState
 from commonwatt.service.audit import AuditedRoute, about
 from commonwatt.service.auth import Member, Operator

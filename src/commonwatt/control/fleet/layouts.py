@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from commonwatt.control.fleet.interface import Cut, Instance, ReplicaDemand
 from commonwatt.control.fleet.sizing import spare_rps
-from commonwatt.control.fleet.values import Cut, Instance, ReplicaDemand
 from commonwatt.model.errors import InputError
 from commonwatt.model.fleet import WHOLE_MILLI, ServiceModel
 from commonwatt.model.mig_file import MigFile, MigGpu, MigTenant
