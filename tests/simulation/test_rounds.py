@@ -14,7 +14,7 @@ from commonwatt.control.controller import Controller
 from commonwatt.control.usage import ServiceTimes
 from commonwatt.data import locate
 from commonwatt.data.files import validate
-from commonwatt.engines.simulated.host_gpus import HostGpus
+from commonwatt.engines.simulated.events import HostGpus
 from commonwatt.model.errors import InputError
 from commonwatt.model.scenario import Scenario
 from commonwatt.simulation.compose import run_policy

@@ -1,9 +1,7 @@
 """The job profiler: which configuration of a new job to measure next, and how to judge a measurement (ANDREAS III).
 
 Nodes are reserved for it. A job runs there for a few epochs in each of its configurations that they offer. The others
-are predicted (``scaling``), and all are corrected by the progress it reports while it runs (``EpochTimer``, which measures how long an epoch takes).
-
-``EpochTimer`` measures how long an epoch of a running job takes, from the progress it reports.
+are predicted (``scaling``), and all are corrected by the progress it reports while it runs (``EpochTimer``).
 """
 
 from __future__ import annotations
