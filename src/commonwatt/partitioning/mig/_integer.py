@@ -13,7 +13,7 @@ import numpy as np
 
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
-from commonwatt.partitioning._welfare import welfare
+from commonwatt.partitioning._comparison import welfare
 from commonwatt.partitioning.mig._problem import LayoutProgram, MigDecision, MigProblem
 
 __all__ = ["WholeInstances", "solve_integer"]

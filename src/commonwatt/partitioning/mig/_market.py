@@ -17,10 +17,9 @@ import numpy as np
 
 from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import InputError
+from commonwatt.partitioning._comparison import welfare
 from commonwatt.partitioning._solve import Equilibrium
-from commonwatt.partitioning._welfare import welfare
-from commonwatt.partitioning.mig._bounds import constant, on_layout
-from commonwatt.partitioning.mig._listing import Listing
+from commonwatt.partitioning.mig._listing import Listing, constant, on_layout
 from commonwatt.partitioning.mig._problem import LayoutProgram, MigDecision, MigProblem
 
 __all__ = ["TimeShares", "solve_market"]
