@@ -18,7 +18,7 @@ from commonwatt.data.profiles.data_sheets import data_sheet, data_sheets, misfit
 from commonwatt.data.profiles.declared import Declared, OneType, how_to_declare
 from commonwatt.data.workload import make_workload
 from commonwatt.model.errors import InputError
-from commonwatt.model.gpu_types import GpuTypeSpec
+from commonwatt.model.nodes import GpuTypeSpec
 from commonwatt.model.scenario import Scenario
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from commonwatt.model.errors import InputError
-from commonwatt.model.mig_file import MigFile
+from commonwatt.model.partition_file import MigFile
 from commonwatt.partitioning._comparison import welfare
 from commonwatt.partitioning.mig._integer import solve_integer
 from commonwatt.partitioning.mig._listing import (

@@ -111,7 +111,7 @@ def command(
         raise
     result = study_result(plan, outcome)
     if plot is not None:
-        from commonwatt.report.study_plot import save_waterfall
+        from commonwatt.report.plots import save_waterfall
 
         save_waterfall(result, plot)
     if out is not None:

@@ -14,8 +14,7 @@ from commonwatt.control.dry_run import without_starts
 from commonwatt.control.job_registry import JobRegistry
 from commonwatt.control.scheduling import JobCondition, Scheduling
 from commonwatt.model.arrays import Bools
-from commonwatt.model.jobs import JobArrays
-from commonwatt.model.qos import QOS_SCOPES, Qos
+from commonwatt.model.jobs import QOS_SCOPES, JobArrays, Qos
 from commonwatt.placement import POSTPONED, PlacementProblem, Schedule
 
 __all__ = ["QosKeeper", "Quota", "QuotaKeeper", "Use", "qos_limits"]

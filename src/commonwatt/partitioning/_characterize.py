@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from commonwatt import __version__
-from commonwatt.model.characterize_results import (
+from commonwatt.model.errors import ProfileError
+from commonwatt.model.partition_results import (
     CharacterizeResult,
     FractionResult,
     KernelResult,
     LawResult,
     RunResult,
 )
-from commonwatt.model.errors import ProfileError
 from commonwatt.partitioning._scaling_laws import (
     Estimate,
     ScalingLaw,

@@ -1,4 +1,4 @@
-"""Other ways to an equilibrium: proportional response, and two slower ones for markets in which ``_newton`` loses its way.
+"""Other ways to an equilibrium: proportional response, and two slower ones where ``_newton`` loses its way.
 
 **Proportional response**: prices from bids, bids from prices, over and over (eq. 3.4 and Definition 3.4.1).
 

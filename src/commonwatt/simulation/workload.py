@@ -16,9 +16,8 @@ from commonwatt.forecasting import PREDICTORS
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
 from commonwatt.model.fleet import Fleet, FractionalLaw, SharingSpec
-from commonwatt.model.jobs import JobArrays, Tenant
+from commonwatt.model.jobs import JobArrays, Qos, Tenant
 from commonwatt.model.nodes import Cluster
-from commonwatt.model.qos import Qos
 from commonwatt.model.scenario import Scenario
 from commonwatt.planning.capacity import Past, check_capacity, is_model
 from commonwatt.simulation.compose import check_runs

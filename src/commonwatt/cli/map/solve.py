@@ -121,7 +121,7 @@ def solve(
     if schedule is not None:
         _save_schedule(schedule, task, result, objective)
     if plot is not None:
-        from commonwatt.report.map_plots import save_map
+        from commonwatt.report.decision_plots import save_map
 
         save_map(result, plot)
         say(f"written: {plot}")
@@ -297,7 +297,7 @@ def evaluate(
     with blamed_on(problem):
         result = score(file, read_mapping(mapping, file), seed=seed)
     if plot is not None:
-        from commonwatt.report.map_plots import save_map
+        from commonwatt.report.decision_plots import save_map
 
         save_map(result, plot)
         say(f"written: {plot}")

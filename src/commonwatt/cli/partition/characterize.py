@@ -10,7 +10,7 @@ import click
 from commonwatt.cli.output import json_option, plot_option, print_json, say, seed_option
 
 if TYPE_CHECKING:
-    from commonwatt.model.characterize_results import CharacterizeResult, KernelResult
+    from commonwatt.model.partition_results import CharacterizeResult, KernelResult
 
 __all__ = ["characterize"]
 
@@ -101,7 +101,7 @@ def _counts(text: str) -> list[int]:
 def _draw(kernel: KernelResult, path: Path) -> None:
     from commonwatt.model.partition_file import LawSpec
     from commonwatt.partitioning import law_of
-    from commonwatt.report.partition_plots import save_scaling
+    from commonwatt.report.decision_plots import save_scaling
 
     threads, speedups = [float(r.threads) for r in kernel.runs], [r.speedup for r in kernel.runs]
     laws = {}

@@ -56,7 +56,7 @@ def divide(
     with blamed_on(problem), compiling("the market solver"):
         result = answer(file, **how)
     if plot is not None:
-        from commonwatt.report.partition_plots import save_partition
+        from commonwatt.report.decision_plots import save_partition
 
         save_partition(result, plot)
         say(f"written: {plot}")
@@ -88,7 +88,7 @@ def _range(file: PartitionFile, text: str) -> tuple[str, list[float]]:
 
 def _show_sweep(result: PartitionSweepResult, plot: Path | None, *, as_json: bool) -> None:
     if plot is not None:
-        from commonwatt.report.partition_plots import save_sweep
+        from commonwatt.report.decision_plots import save_sweep
 
         save_sweep(result, plot)
         say(f"written: {plot}")

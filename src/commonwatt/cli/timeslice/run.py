@@ -52,7 +52,7 @@ def plan(problem: Path, *, policy: str, phi: float | None, plot: Path | None, se
     with blamed_on(problem), compiling(f"policy {policy}"):
         result = answer(file, policy=policy, phi=phi, seed=seed)
     if plot is not None:
-        from commonwatt.report.timeslice_plots import save_plan
+        from commonwatt.report.decision_plots import save_plan
 
         save_plan(result, plot)
         say(f"written: {plot}")
@@ -127,7 +127,7 @@ def run(
     with blamed_on(config), compiling(f"policy {file.policy}"), progress_bar("run", 1, file.duration_s) as bar:
         result = measure(file, config.parent, seed, lambda time_s: bar.at("", time_s))
     if plot is not None:
-        from commonwatt.report.timeslice_plots import save_run
+        from commonwatt.report.decision_plots import save_run
 
         save_run(result, plot)
         say(f"written: {plot}")

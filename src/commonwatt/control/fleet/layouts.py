@@ -18,7 +18,7 @@ from commonwatt.control.fleet.interface import Cut, Instance, ReplicaDemand
 from commonwatt.control.fleet.sizing import spare_rps
 from commonwatt.model.errors import InputError
 from commonwatt.model.fleet import WHOLE_MILLI, ServiceModel
-from commonwatt.model.mig_file import MigFile, MigGpu, MigTenant
+from commonwatt.model.partition_file import MigFile, MigGpu, MigTenant
 from commonwatt.partitioning.mig import MigProblem, plan_gpus, solve_integer
 
 __all__ = ["LayoutPlanner", "PresentCut"]

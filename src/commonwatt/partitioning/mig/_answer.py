@@ -9,8 +9,9 @@ import numpy as np
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError, SolverError
 from commonwatt.model.fields import stamp
-from commonwatt.model.mig_file import MigFile
-from commonwatt.model.mig_results import (
+from commonwatt.model.names import one_of
+from commonwatt.model.partition_file import MigFile
+from commonwatt.model.partition_results import (
     MigAnswer,
     MigGpuResult,
     MigInstanceResult,
@@ -19,7 +20,6 @@ from commonwatt.model.mig_results import (
     MigTenantResult,
     MigUserResult,
 )
-from commonwatt.model.names import one_of
 from commonwatt.partitioning._choices import MIG_MODES, WELFARES
 from commonwatt.partitioning._solve import Equilibrium
 from commonwatt.partitioning.mig._integer import solve_integer

@@ -9,7 +9,7 @@ import numpy as np
 
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
-from commonwatt.model.mig_file import MigFile, MigTenant
+from commonwatt.model.partition_file import MigFile, MigTenant
 from commonwatt.optimize import Program, Solution
 from commonwatt.partitioning._market import together
 from commonwatt.partitioning.mig._layouts import PLAIN, Layout, Profile, count_vectors, gpu_type, parse_layout
