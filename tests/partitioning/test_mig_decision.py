@@ -8,7 +8,6 @@ import pytest
 from commonwatt.model.errors import InputError
 from commonwatt.model.partition_file import MigFile
 from commonwatt.partitioning._comparison import welfare
-from commonwatt.partitioning.mig._integer import solve_integer
 from commonwatt.partitioning.mig._listing import (
     all_counts,
     certified,
@@ -18,7 +17,7 @@ from commonwatt.partitioning.mig._listing import (
     on_layout,
     roughly,
 )
-from commonwatt.partitioning.mig._market import solve_market
+from commonwatt.partitioning.mig._modes import solve_integer, solve_market
 from commonwatt.partitioning.mig._plan import gpu_sentence, plan_gpus
 from commonwatt.partitioning.mig._problem import MigProblem
 from tests.partitioning.mig_made import all_layouts, brute_force, document, drained, problem, random_problem, tenant

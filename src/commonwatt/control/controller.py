@@ -26,12 +26,11 @@ from commonwatt.control.engine import (
     Stopped,
 )
 from commonwatt.control.events import Event, EventKind, EventLog, Requester, Sample, cancelled_by, report_of
-from commonwatt.control.guarantees import LimitKeeper
 from commonwatt.control.job_registry import JobRegistry, Rules, Status
 from commonwatt.control.ledger import Account, Ledger
+from commonwatt.control.limits import LimitKeeper, QuotaKeeper
 from commonwatt.control.pacing import Pacing, RoundClock, Scope
 from commonwatt.control.policy import Policy
-from commonwatt.control.quotas import QuotaKeeper
 from commonwatt.control.scheduling import Allocation, JobCondition, NodeCondition, Scheduling
 from commonwatt.control.usage import AllocatedGpus, DecayedUsage, ServiceTimes
 from commonwatt.model.arrays import Ints

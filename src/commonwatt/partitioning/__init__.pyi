@@ -7,8 +7,8 @@ from ._choices import WELFARES as WELFARES
 from ._comparison import choose as choose
 from ._comparison import utilization as utilization
 from ._comparison import weighted_equal_speedup as weighted_equal_speedup
-from ._envelope import law_of as law_of
 from ._market import Market as Market
+from ._market import law_of as law_of
 from ._paths import bid as bid
 from ._solve import Equilibrium as Equilibrium
 from ._solve import residual as residual

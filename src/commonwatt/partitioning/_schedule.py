@@ -33,8 +33,7 @@ from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.partition_file import PartitionConfiguration, PartitionFile
 from commonwatt.partitioning._curves import Curves
-from commonwatt.partitioning._envelope import law_of
-from commonwatt.partitioning._market import Market
+from commonwatt.partitioning._market import Market, law_of
 from commonwatt.partitioning._scaling_laws import Amdahl, ScalingLaw
 
 __all__ = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from commonwatt.control.quotas import qos_limits
+from commonwatt.control.limits import qos_limits
 from commonwatt.data.fleet import make_fleet
 from commonwatt.data.series_files import FIRST_DATE_S, iso_moment
 from commonwatt.data.workload import FitTypes, Made, demand_before, make_workload, period_begins_s

@@ -324,7 +324,7 @@ def _rows(values: Floats) -> tuple[tuple[float, ...], ...]:
 
 def _write(loaded: LoadedMapping, out: Path) -> None:
     from commonwatt.data.files import write_atomic
-    from commonwatt.data.job_tables import table_text
+    from commonwatt.data.map_problem import table_text
 
     text = table_text(loaded.named) if out.suffix == ".csv" else loaded.named.table.model_dump_json() + "\n"
     write_atomic(out, text)

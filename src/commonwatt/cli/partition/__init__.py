@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from commonwatt.cli.partition.characterize import characterize
-from commonwatt.cli.partition.divide import divide
+from commonwatt.cli.partition.divide import characterize, divide
 from commonwatt.cli.partition.mig import mig
 from commonwatt.cli.root import ProblemGroup
 

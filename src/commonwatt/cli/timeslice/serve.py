@@ -11,7 +11,7 @@ from commonwatt.cli.output import blamed_on, json_option, print_json, progress_b
 
 if TYPE_CHECKING:
     from commonwatt.devices.base import Device
-    from commonwatt.devices.profiler import ProfilerSettings
+    from commonwatt.devices.profiles import ProfilerSettings
     from commonwatt.devices.session import DeviceSession
     from commonwatt.model.timeslice_file import CpuDeviceSpec, CudaDeviceSpec, TimesliceConfig
     from commonwatt.model.timeslice_results import TimesliceProfileResult, TimesliceServeResult
@@ -69,7 +69,7 @@ def profile(
     Example:
       commonwatt timeslice profile resnet.onnx --threads 1 --out resnet.profile.json
     """
-    from commonwatt.devices.profiler import ProfilerSettings
+    from commonwatt.devices.profiles import ProfilerSettings
     from commonwatt.devices.session import open_device
     from commonwatt.model.timeslice_file import CpuDeviceSpec, CudaDeviceSpec
 
@@ -101,7 +101,7 @@ def _measure(
     from commonwatt import __version__
     from commonwatt.data.files import write_atomic
     from commonwatt.devices.base import RealDeviceClock
-    from commonwatt.devices.profiler import profile_model
+    from commonwatt.devices.profiles import profile_model
     from commonwatt.model.timeslice_results import TimesliceProfileResult
 
     began = perf_counter()

@@ -22,9 +22,8 @@ from commonwatt.model.partition_results import (
 )
 from commonwatt.partitioning._choices import MIG_MODES, WELFARES
 from commonwatt.partitioning._solve import Equilibrium
-from commonwatt.partitioning.mig._integer import solve_integer
 from commonwatt.partitioning.mig._layouts import gpu_type, parse_layout
-from commonwatt.partitioning.mig._market import solve_market
+from commonwatt.partitioning.mig._modes import solve_integer, solve_market
 from commonwatt.partitioning.mig._plan import CRUMB, GpuPlan, gpu_sentence, plan_gpus, tenant_sentence
 from commonwatt.partitioning.mig._problem import MigProblem
 
