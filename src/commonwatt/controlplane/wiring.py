@@ -22,7 +22,7 @@ from commonwatt.controlplane.engines import Marks, external_jobs_of, make_engine
 from commonwatt.controlplane.intent_log import WriteAheadEngine
 from commonwatt.controlplane.jobs import JobMaker
 from commonwatt.controlplane.observer import SETTING, Observer
-from commonwatt.controlplane.promises import broken_promises, shared_user
+from commonwatt.controlplane.preflight_engines import broken_promises, shared_user
 from commonwatt.controlplane.reconciler import Reconciler
 from commonwatt.controlplane.run_times import live_knowledge
 from commonwatt.controlplane.savings import Estimator, plans_of

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt.data import locate
-from commonwatt.data.fractions import fractional_jobs
+from commonwatt.data.fitting import fractional_jobs
 from commonwatt.data.log import plural
 from commonwatt.data.map_problem import arrays_of
 from commonwatt.data.networks import network_layers

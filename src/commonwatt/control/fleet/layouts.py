@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from commonwatt.control.fleet.interface import Cut, Instance, ReplicaDemand
 from commonwatt.control.fleet.sizing import spare_rps
-from commonwatt.control.fleet.values import Cut, Instance, ReplicaDemand
 from commonwatt.model.errors import InputError
 from commonwatt.model.fleet import WHOLE_MILLI, Fleet, ServiceModel
-from commonwatt.model.mig_file import MigFile, MigGpu, MigTenant
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.partition_file import MigFile, MigGpu, MigTenant
 from commonwatt.partitioning.mig import MigProblem, mig_memory_gb, mig_types, plan_gpus, solve_integer
 
 __all__ = ["LayoutPlanner", "PresentCut", "check_mig"]
@@ -38,10 +38,12 @@ def check_mig(fleet: Fleet, cluster: Cluster) -> None:
     """
     for kind in cluster.classes:
         memory_gb = mig_memory_gb(kind.gpu_type)
-        if memory_gb is None and "mig" in kind.share:
-            expected = f"a GPU type that supports MIG ({', '.join(mig_types())}), or no mig in `share`"
-            raise InputError(expected, field="nodes.gpu_type", value=kind.gpu_type)
-        for service in fleet.services if memory_gb is not None else ():
+        if memory_gb is None:
+            if "mig" in kind.share:
+                expected = f"a GPU type that supports MIG ({', '.join(mig_types())}), or no mig in `share`"
+                raise InputError(expected, field="nodes.gpu_type", value=kind.gpu_type)
+            continue
+        for service in fleet.services:
             model = service.types.get(kind.gpu_type)
             if model is not None and model.memory_gb > memory_gb:
                 raise InputError(
