@@ -281,6 +281,12 @@ def test_the_default_table_lacks_what_is_needed_and_names_the_command(write):
     assert ASK.startswith("sacct --allusers")
 
 
+def test_the_default_parsable_table_is_recognised_as_slurms(write):
+    path = write("sacct.txt", "JobID|JobName|Partition|Account|AllocCPUS|State|ExitCode\n1|a|p|ml|2|COMPLETED|0:0\n")
+    assert guess_format(path) == "slurm"
+    assert fails(path) == f"{path}: field 'Submit': expected this column; run: {ASK}"
+
+
 @pytest.mark.parametrize("cut", ["cpu=8,gres/gpu:v100=4,mem=64+", "cpu=8,gres/gpu:v100=4,mem=640G+"])
 def test_a_table_with_cells_cut_off_is_refused(cut, write):
     path = write("sacct.txt", PEOPLE.replace("cpu=8,gres/gpu:v100=4,node=1", cut, 1))

@@ -102,7 +102,7 @@ _HEADERS = {  # columns that only this format has together
         {"job_id", "num_gpu", "submit_s", "scheduled_s", "deletion_s"},
     ),
     "helios": ({"job_id", "gpu_num", "submit_time", "start_time", "duration"},),
-    "slurm": ({"JobID", "Submit", "State"},),
+    "slurm": ({"JobID", "State"},),
     "gavel": ({"model", "gpu_type", "num_gpus", "consolidated", "steps_per_s"},),
     "zeus": (
         {"model", "gpu_type", "power_limit_w", "time_per_epoch_s"},
@@ -112,6 +112,7 @@ _HEADERS = {  # columns that only this format has together
         {"submit_s", "duration_s", "gpus"},
         {"start_s", "end_s", "gpus"},
         {"start_time", "end_time", "gpus"},
+        {"start", "end", "gpus"},
     ),
 }
 _HEAD = 4000  # characters that are looked at
