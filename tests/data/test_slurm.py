@@ -338,7 +338,7 @@ def test_parts_of_a_heterogeneous_job_are_counted(write):
     rows = (f"7+{k}|a|{at('08:00:00')}||{at('08:10:00')}|00:50:00|COMPLETED|gres/gpu=1" for k in range(2))
     log = read_log("slurm", write("sacct.txt", parsable(*rows)))
     assert log.job == ("7+0", "7+1")
-    assert log.treatments() == {"parts of heterogeneous jobs: each as a job of its own": 2}
+    assert log.treatments() == {"parts of heterogeneous jobs: each as a separate job": 2}
 
 
 def test_seconds_since_1970(write):

@@ -396,7 +396,7 @@ def read(path: Path) -> JobLog:
 
 
 HELD = "kept back by a dependency, a hold or a begin time: as if submitted when they were eligible"
-PARTS = "parts of heterogeneous jobs: each as a job of its own"
+PARTS = "parts of heterogeneous jobs: each as a separate job"
 EARLY_START = "started before they were submitted: at their submission"
 
 
