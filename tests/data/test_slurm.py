@@ -176,7 +176,7 @@ def test_json_jobs_left_out(write):
         ),
         (job(1, time__elapsed="x"), "field 'jobs[0]': got "),
         (job(1, time=None), "field 'jobs[0]': got "),
-        ({"job_id": 1}, "field 'jobs[0]': got \"KeyError('time')\", expected a job with job_id, time and tres"),
+        ({"job_id": 1}, "field 'jobs[0]': got \"no 'time'\", expected a job with job_id, time and tres"),
         (3, "field 'jobs[0]': got "),
     ],
 )
