@@ -192,6 +192,8 @@ def slurm_checks(config: Scenario, cluster: Cluster, folder: Path) -> Iterator[C
     missing = [name for name in _PROGRAMS if shutil.which(name) is None]
     if missing:
         yield failed("engine", f"not installed here: {', '.join(missing)}", "install Slurm's client commands")
+    elif spec.conf is not None and not Path(spec.conf).is_file():
+        yield failed("engine", f"live.slurm.conf is no file: {spec.conf}", "name the slurm.conf of this machine")
     else:
         yield from _asked(slurm_of(spec), cluster, power=spec.power, planned=planned)
     line = state_folder(config, folder, folder / spec.state)

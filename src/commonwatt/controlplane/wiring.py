@@ -6,6 +6,7 @@ import logging
 import os
 import pwd
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,9 +89,10 @@ class Live:
 
     def close(self) -> None:
         """Stop the controller and close the database; jobs keep running."""
-        self.estimator.stop()
-        self.supervisor.stop()
-        self.database.close()
+        with ExitStack() as last_first:
+            last_first.callback(self.database.close)
+            last_first.callback(self.supervisor.stop)
+            last_first.callback(self.estimator.stop)
 
 
 def read_config(path: Path) -> Scenario:

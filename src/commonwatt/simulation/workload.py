@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from commonwatt.control.fleet.layouts import check_mig
 from commonwatt.control.limits import qos_limits
 from commonwatt.data.fleet import make_fleet
 from commonwatt.data.series_files import FIRST_DATE_S, iso_moment
@@ -58,10 +59,13 @@ def _fleets(scenario: Scenario, folder: Path, cluster: Cluster, made: Made, seed
     if not scenario.has_fleet:
         return {}
     usual = scenario.sharing or SharingSpec()
-    return {
+    fleets = {
         policy.label: make_fleet(scenario, folder, cluster, policy.sharing or usual, made.fractions, seed)
         for policy in scenario.policies
     }
+    for fleet in fleets.values():
+        check_mig(fleet, cluster)
+    return fleets
 
 
 def _fleet_tenants(scenario: Scenario, made: Made) -> tuple[str, ...]:

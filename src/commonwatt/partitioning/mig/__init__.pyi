@@ -1,6 +1,7 @@
 from ._answer import after as after
 from ._answer import answer as answer
 from ._answer import with_present as with_present
+from ._layouts import mig_memory_gb as mig_memory_gb
 from ._layouts import mig_types as mig_types
 from ._modes import TimeShares as TimeShares
 from ._modes import WholeInstances as WholeInstances
@@ -17,6 +18,7 @@ __all__ = [
     "WholeInstances",
     "after",
     "answer",
+    "mig_memory_gb",
     "mig_types",
     "plan_gpus",
     "solve_integer",

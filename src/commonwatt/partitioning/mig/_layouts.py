@@ -46,6 +46,7 @@ __all__ = [
     "find_layout",
     "gpu_type",
     "layouts",
+    "mig_memory_gb",
     "mig_types",
     "parse_layout",
 ]
@@ -191,6 +192,11 @@ def gpu_type(name: str, field: str | None = None) -> GpuType:
     if name not in GPUS:
         raise InputError(one_of(GPUS, name), field=field, value=name)
     return GPUS[name]
+
+
+def mig_memory_gb(gpu_type: str) -> float | None:
+    """Return the memory of a GPU type that supports MIG; ``None`` for any other."""
+    return GPUS[gpu_type].memory_gb if gpu_type in GPUS else None
 
 
 def mig_types() -> tuple[str, ...]:
