@@ -116,7 +116,7 @@ def state_folder(config: Scenario, folder: Path, state: Path) -> CheckLine:
     store = address(config.live.store, folder).render_as_string(hide_password=True)
     if (other := used_by_another(state, store)) is not None:
         found = f"{other.rstrip(',')} uses {state}"
-        return failed(what, found, f"give each store a folder of its own: live.{config.engine}.state")
+        return failed(what, found, f"give each store its own folder: live.{config.engine}.state")
     return writable(what, state)
 
 
@@ -164,10 +164,10 @@ def power_saving(slurm: Slurm, cluster: Cluster, *, planned: bool = False) -> It
     left = [name for name in cluster.names if name not in kept]
     if left and int(idle) < _NEVER_S:
         named = f"{', '.join(left[:5])}{f' and {len(left) - 5} more' if len(left) > 5 else ''}"
-        found = f"Slurm by itself puts nodes to sleep that were idle for {idle} s, even those a plan keeps on: {named}"
+        found = f"Slurm puts nodes to sleep that were idle for {idle} s, even those a plan keeps on: {named}"
         yield warning(_WHAT, found, "set SuspendTime=31536000 in slurm.conf, or list these nodes in SuspendExcNodes")
         return
-    yield fine(_WHAT, "set up in Slurm, which puts none of these nodes to sleep by itself")
+    yield fine(_WHAT, "set up in Slurm, which leaves these nodes on")
 
 
 def _kept_on(slurm: Slurm, nodes: str, partitions: str) -> set[str]:

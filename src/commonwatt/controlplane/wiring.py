@@ -228,7 +228,7 @@ def _check_apart(state: Path, store: str, field: str) -> None:
     files = {Path(f"{store}{end}").resolve() for end in ("", "-wal", "-shm", ".claim")}
     found = state.resolve()
     if not files.isdisjoint((found, *found.parents)):
-        raise InputError("a folder of its own, not a file of the store (live.store)", field=field, value=state)
+        raise InputError("a separate folder, not a file of the store (live.store)", field=field, value=state)
 
 
 def _nodes_named(config: Scenario) -> dict[str, Sequence[str]]:
