@@ -6,8 +6,7 @@ import numpy as np
 
 from commonwatt.data.malleable import APART, LACKING
 from commonwatt.model.arrays import Bools
-from commonwatt.model.jobs import JobArrays
-from commonwatt.model.qos import QOS_SCOPES
+from commonwatt.model.jobs import QOS_SCOPES, JobArrays
 from commonwatt.model.study_file import StepName, StudyFile
 from commonwatt.model.study_results import Assumption
 from commonwatt.model.units import DAY_S, plural
