@@ -122,7 +122,7 @@ def admit(
     limits = context.config.live.limits_of(tenant)
     if limits.gpus is not None and (least := min(figure.gpus for figure in figures)) > limits.gpus:
         raise QuotaError(
-            f"jobs of tenant {tenant} may use {limits.gpus} GPUs at once, and this one needs {least}",
+            f"jobs of tenant {tenant} may use {plural(limits.gpus, 'GPU')} at once, and this one needs {least}",
             reason="quota", field="gpus", value=least, frees="an operator has to raise the limit",
         )  # fmt: skip
     if context.config.engine == "local" and trusted:
