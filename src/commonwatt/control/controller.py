@@ -321,7 +321,9 @@ class Controller:
         profiling = self.scheduling.jobs(JobCondition.PROFILING)
         gpus = sum(gpus for handle, gpus in self._gpus.items() if handle not in profiling)
         due_s = capacity.next_s
-        commands = capacity.plan(now_s, view, busy, gpus, self._wanted_gpus(), self.registry.job("asked_gpus"))
+        asked, not_yet = self.registry.job("asked_gpus"), self.scheduling.jobs(JobCondition.NOT_YET)
+        gone = lambda handle: handle not in self.registry.active  # noqa: E731
+        commands = capacity.plan(now_s, view, busy, gpus, self._wanted_gpus(), asked, not_yet, gone)
         if self.dry and capacity.next_s != due_s:
             self._dry_run.power("capacity-plan", commands, view, now_s, busy)
         elif commands and not self.dry:

@@ -54,6 +54,7 @@ class JobLog:
     user: tuple[str, ...] = ()  # [J] who submitted it; empty: not said
     qos: tuple[str, ...] = ()  # [J] its quality of service; empty: not said
     gpu_milli: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # [J] of one GPU; empty: whole ones
+    known_s: Floats = field(default_factory=lambda: np.zeros(0))  # [J] when submit_s was known; empty: at submit_s
 
     @classmethod
     def of(
@@ -65,7 +66,7 @@ class JobLog:
         treated: Mapping[str, ArrayLike] | None = None, series: Sequence[str] | None = None,
         energy_j: ArrayLike | None = None, partition: Sequence[str] | None = None,
         user: Sequence[str] | None = None, qos: Sequence[str] | None = None,
-        gpu_milli: ArrayLike | None = None,
+        gpu_milli: ArrayLike | None = None, known_s: ArrayLike | None = None,
     ) -> JobLog:  # fmt: skip
         """Sort by submission, leave out the records marked in *reasons* (a mask each; the first that applies counts).
 
@@ -108,6 +109,7 @@ class JobLog:
             user=() if user is None else tuple(user[i] for i in rows),
             qos=() if qos is None else tuple(qos[i] for i in rows),
             gpu_milli=np.zeros(0, dtype=np.int64) if gpu_milli is None else np.asarray(gpu_milli, dtype=np.int64)[kept],
+            known_s=np.zeros(0) if known_s is None else np.asarray(known_s, dtype=float)[kept],
         )
 
     def __len__(self) -> int:
@@ -213,6 +215,7 @@ def window(log: JobLog, begin: str | None, days: float, *, carry_in: bool = True
         user=tuple(log.user[i] for i in rows) if log.user else (),
         qos=tuple(log.qos[i] for i in rows) if log.qos else (),
         gpu_milli=log.gpu_milli[rows] if len(log.gpu_milli) else log.gpu_milli,
+        known_s=log.known_s[rows] - begin_s if len(log.known_s) else log.known_s,
     )
 
 

@@ -225,6 +225,7 @@ def _job(job: ScenarioJob, gpu_types: Sequence[str]) -> Job:
             iterations=math.nan if job.iterations is None else job.iterations,
             user=job.user,
             qos=job.qos,
+            known_s=math.nan if job.known_s is None else job.known_s,
         )
     except InputError as error:
         raise InputError(error.expected, field=f"workload.jobs.{error.field}", value=error.value) from None

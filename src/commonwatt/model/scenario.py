@@ -221,6 +221,10 @@ class ScenarioJob(FileModel):
     restart_s: float | None = quantity("its own `restart_s`; absent: that of `preemption`", "s", None, ge=0)
     user: str = quantity("who submits it, for limits per user of its QOS; empty: unknown", "-", "")
     qos: str = quantity("its quality of service; empty: none", "-", "")
+    known_s: float | None = quantity(
+        "when the cluster knows that it will come at submit_s (a begin time, a reservation), for a capacity plan; "
+        "absent: at submit_s", "s", None,
+    )  # fmt: skip
     iterations: float | None = quantity(
         "training iterations of the whole job, by which `gavel` with objective max-sum counts; absent: unknown",
         "-", None, gt=0,

@@ -14,7 +14,7 @@ from commonwatt.capacity.scores import gpus_served, slots_served
 from commonwatt.data.series_files import SeriesFile
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.capacity import Target, share_at, target_label, target_number, target_of
-from commonwatt.model.demand import LEVELS, DemandSeries, Predictor, quantile_at
+from commonwatt.model.demand import LEVELS, DemandSeries, Predictor, quantile_at, with_due
 from commonwatt.model.errors import InputError
 from commonwatt.model.forecast_results import (
     ForecastKnobPoint,
@@ -96,6 +96,8 @@ def plan_series(
     first = _fit(series, predictor, begin, seed, fitted=fitted)
     origins = np.arange(first - m, len(series), dtype=np.int64)
     quantiles = predictor.predict_many(series, origins)
+    if loaded.arrivals is not None:
+        quantiles = with_due(quantiles, loaded.arrivals.due(origins, m))
     calibrator = make_calibrator(target, step_s=series.step_s, whole_gpus=total_gpus, steps=m)
     kept = calibrator.follow(series.gpus, origins, LEVELS, quantiles, loaded.arrivals)
     last = quantiles[:-m, -1]  # of the values from index first on

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +36,22 @@ class LoadedSeries:
 
     file: SeriesFile
     arrivals: Arrivals | None = None
+
+    def with_known(self, share: float, steps: int, seed: int) -> LoadedSeries:
+        """Return the same series as if a random *share* of jobs had been known *steps* values before they came.
+
+        Raises
+        ------
+        InputError
+            For a series without jobs.
+        """
+        jobs = self.arrivals
+        if jobs is None or not len(jobs):
+            raise InputError("a job log: a series does not say when jobs come", field="known_share", value=share)
+        before = jobs.index if jobs.known is None else jobs.known
+        drawn = np.random.default_rng([seed, 5]).random(len(jobs)) < share
+        known = np.where(drawn, np.minimum(before, jobs.index - steps), before)
+        return LoadedSeries(self.file, replace(jobs, known=known))
 
 
 def load_series(
@@ -187,6 +203,7 @@ def _of_tenant(log: JobLog, tenant: str) -> JobLog:
         f"{log.source}, {tenant}", job=log.job, tenant=log.tenant, submit_s=log.submit_s, duration_s=log.duration_s,
         gpus=log.gpus, start_s=log.start_s, censored=log.censored, origin=log.origin, dropped=log.dropped,
         reasons={"of other tenants": others}, path=log.path, complete_from_s=log.complete_from_s,
+        known_s=log.known_s if len(log.known_s) else None,
     )  # fmt: skip
 
 

@@ -69,7 +69,7 @@ class Hindsight:
         own = None
         if arrivals is not None:
             late = arrivals.between(begin, len(gpus))
-            own = Arrivals(late.index - begin, late.gpus, late.met_gpus)
+            own = Arrivals(late.index - begin, late.gpus, late.met_gpus)  # known earlier or not: who waits is the same
         return cls(gpus[begin:], own, step_s, steps, price)
 
     def waiting(self, on: Floats) -> ForecastWaiting | None:
