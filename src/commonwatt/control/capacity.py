@@ -7,7 +7,7 @@ state, and count only as far as their GPUs are allocated.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -101,7 +101,7 @@ class Capacity:
         wanted_gpus: int,
         asked_gpus: Ints | None = None,
         not_yet: Set[int] = frozenset(),
-        gone: Callable[[int], bool] = lambda _: False,
+        active: Set[int] = frozenset(),
     ) -> list[SetPower]:
         """Return the commands at *now_s*, if a plan is due.
 
@@ -117,11 +117,11 @@ class Capacity:
             What every job so far asked for, in order of submission: the new ones among them are this tick's arrivals.
         not_yet
             Jobs whose time has not come, by index into *asked_gpus*: they arrive when it has.
-        gone
-            Whether a job has been cancelled.
+        active
+            Jobs that have not ended: one cancelled before its time never arrives.
         """
         if asked_gpus is not None:
-            self._observe(asked_gpus, wanted_gpus, not_yet, gone)
+            self._observe(asked_gpus, wanted_gpus, not_yet, active)
         nodes = NodePowers(view.usable_gpus, view.power_state, view.wait_s, busy)
         plan = self._planner.plan(now_s, nodes, held_gpus, wanted_gpus, self._arrivals(), self._due(now_s))
         if plan is None:
@@ -134,13 +134,15 @@ class Capacity:
         return [SetPower(node, state) for node, state in plan.changes]
 
     def _observe(
-        self, asked_gpus: Ints, wanted_gpus: int, not_yet: Set[int], gone: Callable[[int], bool]
+        self, asked_gpus: Ints, wanted_gpus: int, not_yet: Set[int], active: Set[int]
     ) -> None:  # fmt: skip
         """Note the jobs that came since the last tick; those there before the first one count as known."""
         first = len(asked_gpus) if self._counted is None else self._counted
         self._counted = len(asked_gpus)
-        released = (j for j in sorted(self._later - not_yet) if not gone(j))
-        new = [*released, *(j for j in range(first, len(asked_gpus)) if j not in not_yet)]
+        new = [
+            *sorted((self._later - not_yet) & active),
+            *(j for j in range(first, len(asked_gpus)) if j not in not_yet),
+        ]
         self._later = set(not_yet)
         behind = int(asked_gpus[new].sum())
         for gpus in asked_gpus[new].tolist():

@@ -13,6 +13,9 @@ __all__ = [
     "ForecastPlanPromise",
     "ForecastPlanResult",
     "ForecastPlanStep",
+    "ForecastPool",
+    "ForecastPoolsResult",
+    "ForecastPoolsWay",
     "ForecastPredictResult",
     "ForecastPromise",
     "ForecastQuantileScores",
@@ -163,6 +166,53 @@ class ForecastPlanResult(AnswerModel):
         "the plan, perfect foresight"
     )
     plan: tuple[ForecastPlanStep, ...] = quantity("the next steps")
+
+
+class ForecastPool(ResultModel):
+    """The plan of one pool: nodes that only its jobs may use."""
+
+    name: str = quantity("name of the pool; pools that share nodes are joined by +")
+    total_gpus: int | None = quantity("GPUs of the pool; null: not given", "GPUs")
+    mean_wanted_gpus: float = quantity("mean demand over the replay", "GPUs")
+    mean_gpus_on: float = quantity("mean GPUs on over the replay", "GPUs")
+    mean_nodes_on: float | None = quantity("mean whole nodes on for them; null: the size of a node is not given")
+    achieved: float | None = quantity("what was promised, achieved over the replay")
+    fallback: int = quantity("instants at which no promise could be made")
+    kept: bool = quantity("whether the promise can be kept now")
+    sentence: str = quantity("the reason, in one sentence")
+    waiting: ForecastWaiting | None = quantity("delays of jobs; null: no job log")
+    plan: tuple[ForecastPlanStep, ...] = quantity("the next steps")
+
+
+class ForecastPoolsWay(ResultModel):
+    """All pools together, in one way of keeping GPUs on."""
+
+    name: str = quantity(
+        "apart (each pool by itself), shared (one pool of all), or perfect-foresight-apart and -shared"
+    )
+    mean_gpus_on: float = quantity("mean GPUs on", "GPUs")
+    mean_nodes_on: float | None = quantity("mean whole nodes on; null: the size of a node is not given")
+    gpu_hours: float = quantity("GPU time kept on, in whole nodes if their size is given", "GPU h")
+    energy_kwh: float | None = quantity("energy of that; null if the power of a GPU was not given", "kWh")
+    cost: float | None = quantity("its cost; null if power or price was not given", "currency of the price")
+    achieved: float | None = quantity("what was promised: its mean over pools of instants, or of all jobs")
+    all_served: float | None = quantity("share of instants at which every pool had enough GPUs on")
+
+
+class ForecastPoolsResult(AnswerModel):
+    """Answer of ``commonwatt forecast plan --pools``."""
+
+    model: str = quantity("name of the predictor")
+    m: int = quantity("steps forecast")
+    step_s: float = quantity("time between two values", "s")
+    of: str = quantity("instants, jobs, delay_s or delayed_gpu_h")
+    label: str = quantity("the target as it is typed; each pool keeps it")
+    by: str = quantity("column that names the pool of a row or job, or shape")
+    replayed_from: str = quantity("first instant replayed")
+    replayed: int = quantity("values replayed that are known in every pool")
+    pools: tuple[ForecastPool, ...] = quantity("the pools, by name")
+    ways: tuple[ForecastPoolsWay, ...] = quantity("pools kept apart against one pool of all")
+    apart_pct: float | None = quantity("GPU time that keeping pools apart adds to one pool of all", "%")
 
 
 class ForecastDemandResult(AnswerModel):

@@ -23,6 +23,7 @@ from commonwatt.model.forecast_results import (
     ForecastEvaluateResult,
     ForecastFitResult,
     ForecastPlanResult,
+    ForecastPoolsResult,
     ForecastPredictResult,
 )
 from commonwatt.model.job_file import JobFile
@@ -125,6 +126,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "partition-result": PartitionResult,
     "map": MapFile,
     "forecast-plan-result": ForecastPlanResult,
+    "forecast-pools-result": ForecastPoolsResult,
     "mapping": MappingFile,
     "map-transfer": TransferFile,
     "map-result": MapResult,

@@ -21,7 +21,8 @@ __all__ = [
 MOST_GPUS, _MOST_HORIZON, _MOST_LOOK_BACK = 10**9, 10**5, 10**6
 _OPTIONS = {
     "at", "begin", "column", "end", "epochs", "held_out", "horizon", "known_share", "look_back", "members", "model",
-    "raw_levels", "refit_every", "score_steps", "target", "tenant", "test_from", "where",
+    "pool_gpus", "pools", "raw_levels", "refit_every", "score_steps", "share", "target", "tenant", "test_from",
+    "where",
 }  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
