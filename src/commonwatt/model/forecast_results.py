@@ -5,6 +5,8 @@ from __future__ import annotations
 from commonwatt.model.fields import AnswerModel, ResultModel, quantity
 
 __all__ = [
+    "ForecastCompareResult",
+    "ForecastComparison",
     "ForecastDemandResult",
     "ForecastEvaluateResult",
     "ForecastFitResult",
@@ -81,7 +83,7 @@ class ForecastWaiting(ResultModel):
 class ForecastWorth(ResultModel):
     """Cost of one way of keeping GPUs on, and whom it lets wait."""
 
-    name: str = quantity("always-on, ours (the plan), perfect-foresight, or another rule at equal waiting")
+    name: str = quantity("always-on, ours (the plan), perfect-foresight, or another rule, as it says")
     performance: float | None = quantity("share of instants with enough GPUs on")
     gpu_hours: float = quantity("GPU time kept on", "GPU h")
     energy_kwh: float | None = quantity("energy of that; null if the power of a GPU was not given", "kWh")
@@ -213,6 +215,28 @@ class ForecastPoolsResult(AnswerModel):
     pools: tuple[ForecastPool, ...] = quantity("the pools, by name")
     ways: tuple[ForecastPoolsWay, ...] = quantity("pools kept apart against one pool of all")
     apart_pct: float | None = quantity("GPU time that keeping pools apart adds to one pool of all", "%")
+
+
+class ForecastComparison(ForecastWorth):
+    """One way of keeping GPUs on, at one setting."""
+
+    setting: str = quantity("GPUs or a part added, values of a maximum, or what is promised")
+
+
+class ForecastCompareResult(AnswerModel):
+    """Answer of ``commonwatt forecast compare``."""
+
+    model: str = quantity("name of the predictor")
+    m: int = quantity("steps forecast; what is kept on at an instant was decided so many steps before")
+    step_s: float = quantity("time between two values", "s")
+    total_gpus: int = quantity("all GPUs; if not given, the most ever wanted", "GPUs")
+    total_gpus_given: bool = quantity("whether that was given")
+    replayed_from: str = quantity("first instant replayed")
+    replayed: int = quantity("known values replayed")
+    ways: tuple[ForecastComparison, ...] = quantity(
+        "always-on, last-value, max-k, threshold, cuff (promises of instants), ours (promises of jobs) and "
+        "perfect-foresight, each by rising setting"
+    )
 
 
 class ForecastDemandResult(AnswerModel):

@@ -19,6 +19,7 @@ from commonwatt.model.characterize_results import CharacterizeResult
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
 from commonwatt.model.forecast_file import BlendModelHeader, ForecastModelHeader, TreesModelHeader
 from commonwatt.model.forecast_results import (
+    ForecastCompareResult,
     ForecastDemandResult,
     ForecastEvaluateResult,
     ForecastFitResult,
@@ -125,6 +126,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "partition": PartitionFile,
     "partition-result": PartitionResult,
     "map": MapFile,
+    "forecast-compare-result": ForecastCompareResult,
     "forecast-plan-result": ForecastPlanResult,
     "forecast-pools-result": ForecastPoolsResult,
     "mapping": MappingFile,

@@ -28,7 +28,7 @@ from commonwatt.planning.predictors import SavedPredictor, calibrated_from
 from commonwatt.planning.series import LoadedSeries
 from commonwatt.planning.waiting import Hindsight, Price, check_target
 
-__all__ = ["ReplayedPlan", "plan_series"]
+__all__ = ["ReplayedPlan", "fit_before", "plan_series"]
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def plan_series(
     series = file.series
     check_target(target, loaded.arrivals)
     begin = len(series) * 6 // 7 if test_from is None else test_from
-    first = _fit(series, predictor, begin, seed, fitted=fitted)
+    first = fit_before(series, predictor, begin, seed, fitted=fitted)
     origins = np.arange(first - m, len(series), dtype=np.int64)
     quantiles = predictor.predict_many(series, origins)
     if loaded.arrivals is not None:
@@ -147,7 +147,7 @@ def plan_series(
     return ReplayedPlan(result, begin, actual, now, on, quantiles[-1])
 
 
-def _fit(series: DemandSeries, predictor: Predictor, begin: int, seed: int, *, fitted: bool) -> int:
+def fit_before(series: DemandSeries, predictor: Predictor, begin: int, seed: int, *, fitted: bool) -> int:
     """Fit *predictor* on the values before the first one forecast, whose index is returned.
 
     Seasonal naive knows its look-back only after a fit: then there are two attempts.

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from commonwatt.planning.series import LoadedSeries
 
 __all__ = [
-    "MOST_GPUS", "NumberRange", "load", "measured", "naming_options", "pairs", "power_option", "price_options",
-    "promised", "series_options", "target_option", "window_options",
+    "MOST_GPUS", "NumberRange", "check_price", "load", "measured", "naming_options", "pairs", "power_option",
+    "price_options", "promised", "series_options", "target_option", "window_options",
 ]  # fmt: skip
 
 MOST_GPUS, _MOST_HORIZON, _MOST_LOOK_BACK = 10**9, 10**5, 10**6
@@ -103,6 +103,14 @@ def price_options(command: F) -> F:
         "--price-per-kwh", type=NumberRange(0, 1e6), metavar="MONEY", help="Price of a kWh; needs --gpu-w."
     )
     return power_option(price(command))
+
+
+def check_price(gpu_w: float | None, price_per_kwh: float | None) -> None:
+    """Raise ``InputError`` on a price without a power, which would be ignored."""
+    from commonwatt.model.errors import InputError
+
+    if price_per_kwh is not None and gpu_w is None:
+        raise InputError("--gpu-w beside it, as money is for energy", field="--price-per-kwh", value=price_per_kwh)
 
 
 def series_options(command: F) -> F:

@@ -10,6 +10,7 @@ import click
 from commonwatt.cli.compiling import compiling
 from commonwatt.cli.forecast._options import (
     MOST_GPUS,
+    check_price,
     load,
     measured,
     naming_options,
@@ -131,8 +132,7 @@ def _check_options(
     """Raise ``InputError`` on options that would be ignored."""
     from commonwatt.model.errors import InputError
 
-    if price_per_kwh is not None and gpu_w is None:
-        raise InputError("--gpu-w beside it, as money is for energy", field="--price-per-kwh", value=price_per_kwh)
+    check_price(gpu_w, price_per_kwh)
     for field, value in (("--share", share), ("--pool-gpus", pool_gpus)):
         if by is None and value:
             raise InputError("--pools beside it", field=field, value=value[0])
