@@ -5,6 +5,7 @@ from __future__ import annotations
 from commonwatt.model.fields import AnswerModel, ResultModel, quantity
 
 __all__ = [
+    "ForecastBudget",
     "ForecastCompareResult",
     "ForecastComparison",
     "ForecastDemandResult",
@@ -19,6 +20,7 @@ __all__ = [
     "ForecastPoolsResult",
     "ForecastPoolsWay",
     "ForecastPredictResult",
+    "ForecastPricedTarget",
     "ForecastPromise",
     "ForecastQuantileScores",
     "ForecastReplay",
@@ -88,7 +90,28 @@ class ForecastWorth(ResultModel):
     gpu_hours: float = quantity("GPU time kept on", "GPU h")
     energy_kwh: float | None = quantity("energy of that; null if the power of a GPU was not given", "kWh")
     cost: float | None = quantity("its cost; null if power or price was not given", "currency of the price")
+    carbon_kg: float | None = quantity("its emissions; null if power or carbon intensity was not given", "kg")
     waiting: ForecastWaiting | None = quantity("delays of jobs; null: no job log")
+
+
+class ForecastBudget(ResultModel):
+    """When a limit of power bound over the replay, and who waited because of it."""
+
+    least_kw: float = quantity("least limit from the replay on", "kW")
+    binding: int = quantity("instants at which it allowed fewer GPUs than the promise needed")
+    beyond: int = quantity("of them, those at which it allowed fewer GPUs than were wanted")
+    jobs_delayed: int | None = quantity("jobs that waited, or waited longer, because of it; null: no job log")
+    mean_delay_s: float | None = quantity("how much longer these waited; null: none", "s")
+    sentence: str = quantity("that in one sentence")
+
+
+class ForecastPricedTarget(ResultModel):
+    """What a promise would have cost over the history, energy and delay together."""
+
+    label: str = quantity("the target as it is typed")
+    energy_cost: float = quantity("cost of the GPUs kept on", "currency of the price")
+    delay_cost: float = quantity("cost of the GPU hours that jobs waited", "currency of the price")
+    delayed_gpu_h: float = quantity("GPU hours that jobs waited", "GPU h")
 
 
 class ForecastKnobPoint(ResultModel):
@@ -166,6 +189,10 @@ class ForecastPlanResult(AnswerModel):
     worth: tuple[ForecastWorth, ...] = quantity(
         "cost of the replay: always on, last value and threshold at equal waiting (their margins know the outcome), "
         "the plan, perfect foresight"
+    )
+    budget: ForecastBudget | None = quantity("effect of a limit of power; null: there is none")
+    priced: tuple[ForecastPricedTarget, ...] = quantity(
+        "promises among which a price of delay chose the cheapest, over the history; empty without one"
     )
     plan: tuple[ForecastPlanStep, ...] = quantity("the next steps")
 
