@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     )
     from commonwatt.model.demand import DemandSeries
     from commonwatt.model.map_file import MapFile
-    from commonwatt.model.mig_file import MigFile
-    from commonwatt.model.partition_file import PartitionFile
+    from commonwatt.model.partition_file import MigFile, PartitionFile
     from commonwatt.model.place_file import PlaceFile
     from commonwatt.model.scenario import Scenario
     from commonwatt.model.study_file import StudyFile
@@ -228,7 +227,7 @@ def study(
         write_study(target, file, base, result)
 
     def draw(to: Path) -> None:
-        from commonwatt.report.study_plot import save_waterfall
+        from commonwatt.report.plots import save_waterfall
 
         save_waterfall(result, to)
 
@@ -331,7 +330,7 @@ def timeslice(
         result = answer(file, policy=policy, phi=phi, seed=seed)
 
     def draw(to: Path) -> None:
-        from commonwatt.report.timeslice_plots import save_plan
+        from commonwatt.report.decision_plots import save_plan
 
         save_plan(result, to)
 
@@ -387,7 +386,7 @@ def partition(
         )
 
     def draw(to: Path) -> None:
-        from commonwatt.report.partition_plots import save_partition
+        from commonwatt.report.decision_plots import save_partition
 
         save_partition(result, to)
 
@@ -423,7 +422,7 @@ def partition_mig(
         Something is wrong in the problem or an argument.
     """
     from commonwatt._results import MigPartition
-    from commonwatt.model.mig_file import MigFile
+    from commonwatt.model.partition_file import MigFile
     from commonwatt.partitioning.mig import answer
 
     file, path = _read(problem, MigFile)
@@ -433,7 +432,7 @@ def partition_mig(
         )
 
     def draw(to: Path) -> None:
-        from commonwatt.report.partition_plots import save_layouts
+        from commonwatt.report.decision_plots import save_layouts
 
         save_layouts(result.chosen, to)
 
@@ -585,7 +584,7 @@ def map_layers(
         )  # fmt: skip
 
     def draw(to: Path) -> None:
-        from commonwatt.report.map_plots import save_map
+        from commonwatt.report.decision_plots import save_map
 
         save_map(result, to)
 

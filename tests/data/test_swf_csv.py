@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from commonwatt.data.guess import guess_format
+from commonwatt.data.catalog import guess_format
 from commonwatt.data.readers import read_log
 from commonwatt.model.errors import InputError
 
@@ -170,6 +170,17 @@ def test_starts_and_ends_stand_for_run_times(write):
     assert log.censored.tolist() == [False, True, False]
     assert log.dropped == {"never started": 1}
     assert log.origin == datetime(2024, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("header", ["submit,start,end,gpus", "submit_s,start,end_time,gpus"])
+def test_the_names_of_moments_need_no_unit(header, write):
+    path = write("jobs.csv", f"{header}\n2024-01-01T00:00:00,2024-01-01T00:01:00,2024-01-01T01:01:00,2\n")
+    log = read_log("csv", path)
+    assert (log.submit_s.tolist(), log.start_s.tolist(), log.duration_s.tolist()) == ([0], [60], [3600])
+
+
+def test_start_and_end_without_a_unit_are_recognised(write):
+    assert guess_format(write("jobs.csv", "start,end,gpus\n100,160,1\n")) == "csv"
 
 
 def test_starts_and_ends_in_seconds_and_under_other_names(write):

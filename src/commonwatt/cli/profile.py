@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from commonwatt.model.training_profile import FailedPoint, ProfileResult, TrainingPoint
     from commonwatt.profiling.hardware import Hardware
-    from commonwatt.profiling.session import ProfilePlan
+    from commonwatt.profiling.training_run import ProfilePlan
 
 __all__ = ["command"]
 
@@ -43,7 +43,7 @@ _POSITIVE = FiniteRange(min=0, min_open=True)
               help="cpu: modelled power of a busy core, W.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE",
               help="Write the profile to FILE (YAML, or JSON by its name).  [default: LABEL.profile.yaml]")  # fmt: skip
-@click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @json_option
 @click.pass_context
 def command(
@@ -107,8 +107,7 @@ def _ended_by_exception() -> Iterator[None]:
 
 def _plan(program: tuple[str, ...], flags: dict[str, Any]) -> ProfilePlan:
     from commonwatt.model.errors import InputError
-    from commonwatt.profiling.session import ProfilePlan
-    from commonwatt.profiling.training_run import RunLimits
+    from commonwatt.profiling.training_run import ProfilePlan, RunLimits
 
     counts: tuple[int, ...] = ()
     if flags["counts"] is not None:
@@ -128,7 +127,7 @@ def _measure(plan: ProfilePlan, hardware: Hardware, out: Path) -> ProfileResult:
     from commonwatt import __version__
     from commonwatt.model.training_profile import ProfileResult
     from commonwatt.model.units import plural
-    from commonwatt.profiling.session import profile_training
+    from commonwatt.profiling.training_run import profile_training
 
     runs = len(plan.on(hardware))
     say(f"{plural(runs, 'run')} of {' '.join(plan.command)} on {hardware.name}")

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from commonwatt import __version__
 from commonwatt.controlplane.preflight_engines import (
+    broken_promises,
     engine_checks,
     failed,
     fine,
@@ -24,7 +25,6 @@ from commonwatt.controlplane.preflight_engines import (
     warning,
     writable,
 )
-from commonwatt.controlplane.promises import broken_promises
 from commonwatt.model.admin_results import CheckLine
 from commonwatt.model.errors import CommonwattError, StoreError
 from commonwatt.model.nodes import Cluster
@@ -137,7 +137,7 @@ def _opened(config: Scenario, path: Path, database: Database) -> Generator[Check
 
 def _nobody_yet(config: Scenario) -> Iterator[CheckLine]:
     if not config.tenants:
-        yield warning("tenants", "none", "name them under `tenants`; without one nobody can submit jobs")
+        yield warning("tenants", "none", "name them under `tenants`; without one no job can be submitted")
     yield from broken_promises(config, {tenant.name: tenant.weight for tenant in config.tenants})
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from commonwatt.controlplane.engines import slots_of
 from commonwatt.controlplane.state import misplaced
 from commonwatt.engines.kubernetes.api import KubernetesApi
-from commonwatt.engines.kubernetes.connect import api_of, denied_rights, dry_run, misfits, nodes_in, settings_of
+from commonwatt.engines.kubernetes.connect import RIGHTS, api_of, denied_rights, dry_run, misfits, nodes_in, settings_of
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.connect import differences, discover, slurm_of
 from commonwatt.engines.slurm.parsing import SlurmNode, host_names
@@ -27,6 +28,8 @@ from commonwatt.store.database import address
 
 __all__ = [
     "GpusHere",
+    "broken_promises",
+    "divides_by_weight",
     "engine_checks",
     "failed",
     "fine",
@@ -34,6 +37,7 @@ __all__ = [
     "kubernetes_checks",
     "power_saving",
     "running_jobs_elsewhere",
+    "shared_user",
     "slurm_checks",
     "state_folder",
     "warning",
@@ -112,7 +116,7 @@ def state_folder(config: Scenario, folder: Path, state: Path) -> CheckLine:
     store = address(config.live.store, folder).render_as_string(hide_password=True)
     if (other := used_by_another(state, store)) is not None:
         found = f"{other.rstrip(',')} uses {state}"
-        return failed(what, found, f"give each store a folder of its own: live.{config.engine}.state")
+        return failed(what, found, f"give each store its own folder: live.{config.engine}.state")
     return writable(what, state)
 
 
@@ -160,10 +164,10 @@ def power_saving(slurm: Slurm, cluster: Cluster, *, planned: bool = False) -> It
     left = [name for name in cluster.names if name not in kept]
     if left and int(idle) < _NEVER_S:
         named = f"{', '.join(left[:5])}{f' and {len(left) - 5} more' if len(left) > 5 else ''}"
-        found = f"Slurm by itself puts nodes to sleep that were idle for {idle} s, even those a plan keeps on: {named}"
+        found = f"Slurm puts nodes to sleep that were idle for {idle} s, even those a plan keeps on: {named}"
         yield warning(_WHAT, found, "set SuspendTime=31536000 in slurm.conf, or list these nodes in SuspendExcNodes")
         return
-    yield fine(_WHAT, "set up in Slurm, which puts none of these nodes to sleep by itself")
+    yield fine(_WHAT, "set up in Slurm, which leaves these nodes on")
 
 
 def _kept_on(slurm: Slurm, nodes: str, partitions: str) -> set[str]:
@@ -188,6 +192,8 @@ def slurm_checks(config: Scenario, cluster: Cluster, folder: Path) -> Iterator[C
     missing = [name for name in _PROGRAMS if shutil.which(name) is None]
     if missing:
         yield failed("engine", f"not installed here: {', '.join(missing)}", "install Slurm's client commands")
+    elif spec.conf is not None and not Path(spec.conf).is_file():
+        yield failed("engine", f"live.slurm.conf is no file: {spec.conf}", "name the slurm.conf of this machine")
     else:
         yield from _asked(slurm_of(spec), cluster, power=spec.power, planned=planned)
     line = state_folder(config, folder, folder / spec.state)
@@ -252,10 +258,12 @@ def kubernetes_checks(config: Scenario, cluster: Cluster, folder: Path) -> Itera
     finally:
         api.close()
     line = state_folder(config, folder, folder / spec.state)
-    if line.verdict == "ok":
+    if line.verdict == "ok" and not spec.read_only:
         line = fine(line.what, f"{line.found}; all pods must see it under this path, which is not checked here")
     yield line
-    if spec.image is None:
+    if spec.read_only:
+        yield fine("jobs", "none are started: live.kubernetes.read_only is set")
+    elif spec.image is None:
         yield warning("images", "jobs that name no image cannot start", "set live.kubernetes.image")
     else:
         yield fine("images", f"jobs that name none run in {spec.image}, which needs {spec.python}")
@@ -270,7 +278,8 @@ def _asked_of_kubernetes(config: Scenario, cluster: Cluster, folder: Path, api: 
     spec, advice = config.live.kubernetes, "bind the Role and ClusterRole of deploy/kubernetes to its user"
     settings = settings_of(spec, api.access.namespace)
     version = api.get("/version").get("gitVersion", "of an unknown version")
-    denied = denied_rights(api, settings.namespace)
+    rights = [right for right in RIGHTS if right.everywhere and right.needed] if spec.read_only else RIGHTS
+    denied = denied_rights(api, settings.namespace, rights)
     if missing := [str(right) for right in denied if right.needed]:
         yield failed("rights", f"the token may not {', '.join(missing)}", advice)
         return
@@ -290,6 +299,8 @@ def _asked_of_kubernetes(config: Scenario, cluster: Cluster, folder: Path, api: 
         yield fine("nodes", f"{len(cluster)} declared, as Kubernetes has them")
     if away:
         yield warning("node states", f"not ready: {', '.join(away[:10])}", "`kubectl describe node` says why")
+    if spec.read_only:
+        return
     try:
         dry_run(api, settings, cluster, (folder / spec.state).absolute())
     except EngineDownError:
@@ -388,3 +399,60 @@ def _meter(config: Scenario, gpus: GpusHere) -> CheckLine:
         found = f"GPUs {', '.join(without)} have no energy counter" if without else "there is no GPU"
         return failed(what, found, "set live.local.meter to declared")
     return fine(what, "every GPU has an energy counter (NVML)")
+
+
+# -- promises to tenants
+
+
+def divides_by_weight(config: Scenario) -> bool:
+    """Whether the policy in force takes account of the tenants' weights."""
+    policy = config.policies[0]
+    return policy.solver == "fair-share" or policy.fairness is not None
+
+
+def shared_user(config: Scenario) -> CheckLine | None:
+    """Return the warning that jobs can read what is the control plane's; ``None`` where there are none."""
+    if config.engine == "simulated" or (config.engine == "local" and config.live.local.users):
+        return None
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        user = str(os.geteuid())
+    where = "" if config.engine == "local" else ", on every node that sees these files"
+    found = (
+        f"all jobs run as the user of this process ({user}): a job can read and change the store and what other jobs "
+        f"write{where}, and so become an operator"
+    )
+    advice = "let only people submit who may be operators; keep the store in a database that jobs cannot reach"
+    return warning("users", found, advice)
+
+
+def broken_promises(config: Scenario, weights: Mapping[str, float]) -> Iterator[CheckLine]:
+    """Yield a warning for each promise to tenants of these *weights* that nothing keeps."""
+    solver = config.policies[0].solver
+    if len(set(weights.values())) > 1 and not divides_by_weight(config):
+        shown = ", ".join(f"{name} {weight:g}" for name, weight in sorted(weights.items())[:5])
+        yield warning(
+            "weights", f"tenants have different weights ({shown}), and solver {solver} ignores them",
+            "use solver fair-share, guarantee shares by `fairness` of the policy, or give all the same weight",
+        )  # fmt: skip
+    if len(weights) > 1 and (line := shared_user(config)) is not None:
+        yield line
+    users = config.live.local.users if config.engine == "local" else {}
+    if without := sorted(set(weights) - users.keys()) if users else []:
+        yield warning(
+            "users", f"jobs of tenants without a Unix user do not run ({', '.join(without[:5])})",
+            "name their users in live.local.users",
+        )  # fmt: skip
+    of_several = sorted({user for user in users.values() if list(users.values()).count(user) > 1})
+    if of_several:
+        yield warning(
+            "users", f"several tenants share a Unix user ({', '.join(of_several[:5])}): their jobs are not kept apart",
+            "give each tenant its own in live.local.users",
+        )  # fmt: skip
+    unlimited = sorted(name for name in weights if config.live.limits_of(name).tardiness_weight is None)
+    if len(weights) > 1 and unlimited:
+        yield warning(
+            "urgency", f"the tardiness weight of a job is whatever its owner writes ({', '.join(unlimited[:5])})",
+            "set live.limits.tardiness_weight, tardiness_budget and due_after_s",
+        )  # fmt: skip

@@ -13,7 +13,7 @@ from commonwatt.control.engine import NodeView
 from commonwatt.control.events import EventKind, lost_work
 from commonwatt.control.scheduling import JobCondition
 from commonwatt.controlplane.reconciler import Reconciler
-from commonwatt.controlplane.start_estimates import LONGEST, Waiting, expected_times
+from commonwatt.controlplane.starts import LONGEST, Waiting, expected_times
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.explanation import PlacementExplanation
 from commonwatt.store.columns import cleaned_column
@@ -72,7 +72,7 @@ class SnapshotJob:
 def why_of(job: SnapshotJob | JobRow) -> tuple[str | None, str | None]:
     """Return the reason of a job and its sentence, which is made of the facts as of now."""
     if job.held and job.status == "waiting":
-        return "held", "it is held until somebody releases it"
+        return "held", "it is held until it is released"
     if job.facts is None:
         return job.reason, job.sentence
     facts = dict(job.facts)

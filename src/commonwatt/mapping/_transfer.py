@@ -25,11 +25,10 @@ from numpy.random import Generator
 
 from commonwatt.mapping._baselines import means
 from commonwatt.mapping._encoding import Mapping
-from commonwatt.mapping._evaluator import makespan
-from commonwatt.mapping._gsharp import GSharp, GSharpSettings
+from commonwatt.mapping._gsharp import GSharp, GSharpSettings, likelihoods, mutate
 from commonwatt.mapping._lower_bound import simple_bound
-from commonwatt.mapping._operators import likelihoods, mutate
 from commonwatt.mapping._problem import MappingProblem
+from commonwatt.mapping._scoring import makespan
 from commonwatt.mapping._search import MappingSearch, score
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
@@ -96,6 +95,10 @@ class Transfer:
             latency_cycles=tuple(map(tuple, rows)), bandwidth_gbs=tuple(map(tuple, self.bandwidth.tolist())),
             stretch=self.stretch,
         )  # fmt: skip
+
+    def tuned(self, epochs: int = 0, match: Match = "nearest", *, guard: bool = True) -> Transferred:
+        """Return the algorithm that starts from here, and searches by G# for so many epochs afterwards."""
+        return Transferred(self, epochs, match, guard)
 
     def apply(self, problem: MappingProblem, match: Match = "nearest", *, guard: bool = True) -> Mapping:
         """Return a mapping of another batch on as many sub-accelerators, without evaluating any.

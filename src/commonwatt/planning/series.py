@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt import __version__
+from commonwatt.data.catalog import guess_format
 from commonwatt.data.check import locate_input
 from commonwatt.data.demand import demand_of
 from commonwatt.data.generators.week import DemandSpec, generate_demand
-from commonwatt.data.guess import guess_format
 from commonwatt.data.log import JobLog, time_of
 from commonwatt.data.readers import READERS, read_log
 from commonwatt.data.series_files import LONGEST_GAP_S, SeriesFile, read_series, write_series

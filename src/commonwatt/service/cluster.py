@@ -21,19 +21,17 @@ from commonwatt.model.live_results import (
     NodeState,
     SamplePage,
 )
-from commonwatt.service.audit import AuditedRoute, about
-from commonwatt.service.auth import Caller, Member, Operator
-from commonwatt.service.body import body_of, described
+from commonwatt.service.auth import AuditedRoute, Caller, Member, Operator, about
 from commonwatt.service.context import PREFIX, After, Before, Limit, NewestFirst, ServiceContext, context_of, unchanged
 from commonwatt.service.problems import ApiRefusal, refusals
-from commonwatt.service.serializers import cluster_state, event_page, node_states, sample
+from commonwatt.service.serializers import body_of, cluster_state, described, event_page, node_states, sample
 from commonwatt.store.records import JobStatus, RequestKind
 
 __all__ = ["router"]
 
 router = APIRouter(prefix=PREFIX, tags=["cluster"], route_class=AuditedRoute)
 
-_ADVISES = "this control plane only advises: its configuration sets live.slurm.read_only"
+_ADVISES = "this control plane only advises: its configuration sets read_only"
 _UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "It is as `If-None-Match` has it."}}
 NodeName = Annotated[str, Path(min_length=1, max_length=128, description="Name of the node.")]
 

@@ -16,9 +16,7 @@ from commonwatt.model.job_file import JobFile
 from commonwatt.model.live_results import EventPage, JobDetail, JobExplanation, JobPage, JobState, SubmittedJob
 from commonwatt.model.units import plural
 from commonwatt.service.admission import admit
-from commonwatt.service.audit import AuditedRoute, about, actor_of, noted
-from commonwatt.service.auth import Caller, Member
-from commonwatt.service.body import body_of, described
+from commonwatt.service.auth import AuditedRoute, Caller, Member, about, actor_of, noted
 from commonwatt.service.context import (
     FEW,
     PREFIX,
@@ -33,7 +31,16 @@ from commonwatt.service.context import (
     run_query,
 )
 from commonwatt.service.problems import ApiRefusal, refusals
-from commonwatt.service.serializers import event_entry, event_page, explanation, job_detail, job_state, submitted_job
+from commonwatt.service.serializers import (
+    body_of,
+    described,
+    event_entry,
+    event_page,
+    explanation,
+    job_detail,
+    job_state,
+    submitted_job,
+)
 from commonwatt.store.api_store import NOTHING
 from commonwatt.store.queries import ended_lately
 from commonwatt.store.records import ACTIVE, EventRow, JobRow, JobStatus, RequestKind
@@ -70,7 +77,8 @@ def submit(
     """Submit a job. An operator names the tenant; a tenant submits for itself."""
     context, now_s = context_of(request), time.time()
     if context.config.live.advises_only(context.config.engine):
-        raise ApiRefusal(409, "this control plane only advises (live.slurm.read_only): submit the job to Slurm")
+        where = "Slurm" if context.config.engine == "slurm" else "Kubernetes"
+        raise ApiRefusal(409, f"this control plane only advises (read_only): submit the job to {where}")
     owner = _owner(context, caller, tenant)
     about(request, f"job {file.name}", tenant=owner)
     due = due_of(file, now_s)

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import click
 
-from commonwatt.cli.compiling import compiling
-from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, progress_bar, say, seed_option
+from commonwatt.cli.output import (
+    blamed_on,
+    compiling,
+    json_option,
+    plot_option,
+    print_json,
+    progress_bar,
+    say,
+    seed_option,
+)
 from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
-    from commonwatt.mapping import Mapping, Transferred
+    from commonwatt.mapping import Mapping, Transfer
     from commonwatt.model.map_file import MapFile
     from commonwatt.model.map_results import MapEvaluateResult, MapResult
 
@@ -97,7 +105,7 @@ def solve(
     save_transfer: Path | None,
     transfer: Path | None,
     epochs: int | None,
-    match: str | None,
+    match: Literal["nearest", "rank"] | None,
     schedule: Path | None,
     after: Path | None,
     at_cycles: float | None,
@@ -113,7 +121,7 @@ def solve(
     if schedule is not None:
         _save_schedule(schedule, task, result, objective)
     if plot is not None:
-        from commonwatt.report.map_plots import save_map
+        from commonwatt.report.decision_plots import save_map
 
         save_map(result, plot)
         say(f"written: {plot}")
@@ -144,7 +152,7 @@ def _check_options(
 
 def _solve(
     path: Path, task: MapTask, name: str, budget: int | None, time_limit: float | None, objective: str | None,
-    start: Path | None, learnt: tuple[Path, int, str] | None, save_to: Path | None, seed: int,
+    start: Path | None, learnt: tuple[Path, int, Literal["nearest", "rank"]] | None, save_to: Path | None, seed: int,
 ) -> MapResult:  # fmt: skip
     from commonwatt.mapping import answer
 
@@ -152,7 +160,7 @@ def _solve(
     if objective is not None:
         file = file.model_copy(update={"objective": objective})
     with blamed_on(path):
-        algorithm = name if learnt is None else _transferred(file, *learnt)
+        algorithm = name if learnt is None else _transfer(file, learnt[0]).tuned(*learnt[1:])
         first = task.start if start is None else read_mapping(start, file)
     if name not in WARMED or learnt is not None:
         first = None if start is None else first
@@ -237,15 +245,15 @@ def _shown(
         bar.done()
 
 
-def _transferred(file: MapFile, path: Path, epochs: int, match: str) -> Transferred:
+def _transfer(file: MapFile, path: Path) -> Transfer:
     """Read a transfer of another batch; raises ``InputError`` if it does not suit this one."""
     from commonwatt.data.files import load_yaml
-    from commonwatt.mapping import MappingProblem, Transfer, Transferred
+    from commonwatt.mapping import MappingProblem, Transfer
     from commonwatt.model.map_file import TransferFile
 
     learnt, problem = load_yaml(path, TransferFile), MappingProblem.of(file)
     with blamed_on(path):
-        return Transferred(Transfer.of(learnt, problem), epochs, "rank" if match == "rank" else "nearest")
+        return Transfer.of(learnt, problem)
 
 
 def _save_transfer(path: Path, file: MapFile, result: MapResult) -> None:
@@ -289,7 +297,7 @@ def evaluate(
     with blamed_on(problem):
         result = score(file, read_mapping(mapping, file), seed=seed)
     if plot is not None:
-        from commonwatt.report.map_plots import save_map
+        from commonwatt.report.decision_plots import save_map
 
         save_map(result, plot)
         say(f"written: {plot}")

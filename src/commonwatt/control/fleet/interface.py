@@ -1,0 +1,142 @@
+"""What the decisions of a fleet pass on (demand, cuts, placings, slices), and what an engine of shared GPUs can do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from commonwatt.control.engine import Engine
+from commonwatt.model.arrays import Floats
+
+__all__ = [
+    "Cut",
+    "FractionEnded",
+    "GpuLost",
+    "Instance",
+    "Placing",
+    "ReplicaDemand",
+    "SharedChange",
+    "SharingEngine",
+    "TimeSlices",
+    "handle_of",
+]
+
+
+@dataclass(frozen=True)
+class ReplicaDemand:
+    """Replicas a service needs for its requests: sizing hands it to layouts and placement.
+
+    *milli* are thousandths of a GPU of each replica, by GPU type; *rate_rps* is what it was sized for.
+    """
+
+    service: int
+    rate_rps: float
+    replicas: int
+    milli: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A MIG instance, ``PROFILE@SLICE``, and the service on it; -1: none."""
+
+    word: str
+    service: int
+    part: float  # of the GPU's compute
+    rate_rps: float  # of that service on it
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Layout of one GPU: partitioning hands it to placement. *gpu* is a shared GPU, or -1 for one more."""
+
+    gpu: int
+    gpu_type: str
+    instances: tuple[Instance, ...]
+
+
+@dataclass(frozen=True)
+class Placing:
+    """Where a resident goes: placement hands it to the slices. A *gpu* that is shared, or else one more on *node*."""
+
+    resident: int
+    gpu: int
+    node: int
+    milli: int
+
+
+@dataclass(frozen=True)
+class TimeSlices:
+    """The time of one shared GPU: parts of the quantum by resident, in order, and the phi in force."""
+
+    parts: Floats  # [R] sums to 1 at most
+    phi: float | None  # None: no policy with one
+
+    @classmethod
+    def empty(cls) -> TimeSlices:
+        """Return the slices of a GPU without residents."""
+        return cls(np.zeros(0), None)
+
+
+# -- engines of shared GPUs
+
+
+@dataclass(frozen=True)
+class FractionEnded:
+    """A fractional job has done its work."""
+
+    job: int
+    at_s: float
+
+
+@dataclass(frozen=True)
+class GpuLost:
+    """A shared GPU went down with its node, and with it what ran there."""
+
+    gpu: int
+    at_s: float
+    cause: str
+
+
+SharedChange = FractionEnded | GpuLost
+
+
+def handle_of(gpu: int) -> int:
+    """Return the handle under which a shared GPU holds a part of its node: no job's."""
+    return -1 - gpu
+
+
+class SharingEngine(Engine, Protocol):
+    """An engine on which GPUs can be shared. Shared GPUs are numbered by who opens them, and no number comes twice."""
+
+    def open_gpu(self, gpu: int, node: int) -> float:
+        """Take a free GPU of *node* for sharing; returns when it can be used, on the clock.
+
+        Raises ``EngineError`` if none is free.
+        """
+        ...
+
+    def close_gpu(self, gpu: int) -> None:
+        """Give a shared GPU back; nothing may run there."""
+        ...
+
+    def share_gpu(self, gpu: int, power_w: float, speeds: Mapping[int, float]) -> None:
+        """Let a shared GPU draw *power_w*, and fractional jobs there work at *speeds* (GPU-seconds a second).
+
+        Closes the reading of its node: what was drawn until now is metered apart from what follows.
+        """
+        ...
+
+    def start_fraction(self, job: int, gpu: int, work_gpu_s: float, from_s: float) -> None:
+        """Put a fractional job of so much work on a shared GPU; it works from *from_s* on, once it has a speed."""
+        ...
+
+    def stop_fraction(self, job: int) -> float:
+        """Take a fractional job off its GPU; returns the GPU-seconds of work that are kept."""
+        ...
+
+    def poll_shared(self) -> Sequence[SharedChange]:
+        """What changed on shared GPUs since the last poll, in order."""
+        ...

@@ -1,0 +1,249 @@
+"""Commands whose effect takes time: jobs that are terminating, starts deferred for them, and power commands.
+
+A job may need half a minute for its last snapshot. Only the job that gets its place waits for that: the controller
+takes the stop as done, and what it starts there begins as soon as there is room. A job that survives being killed is
+not waited for at all: its engine reports when it is gone, however long that takes.
+
+Power commands wait for nothing: a refusal is logged once, and nothing else waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from commonwatt.control.engine import Change, Engine, LiveEngine, SetPower, Start, Stop, Stopped
+from commonwatt.control.events import EventKind
+from commonwatt.model.errors import EngineDownError, EngineError
+from commonwatt.store.records import EventRow, IntentRow
+
+__all__ = ["DeferredStart", "PowerCommands", "Terminating"]
+
+log = logging.getLogger("commonwatt.leaving")
+
+_AGAIN_S = 1.0
+"""How often to ask a job again to stop: one that is being launched may have missed it."""
+
+
+@dataclass(frozen=True)
+class DeferredStart:
+    """A start that is written down and not given yet."""
+
+    handle: int
+    command: Start  # by the job's id
+    intent: IntentRow
+
+
+@dataclass
+class _Stopping:
+    intent: IntentRow
+    asked_s: float
+    kill_s: float
+    stuck: bool = False  # it was killed and is still there
+
+
+class Terminating:
+    """Terminating jobs and deferred starts, by job id.
+
+    Parameters
+    ----------
+    engine
+        Where the jobs run; if its stops have to be waited for, only a job that survives being killed is terminating.
+    at_once_s
+        How long to wait for jobs that were just asked to stop: most are gone in a moment.
+    steady_s
+        A monotonic clock.
+    """
+
+    def __init__(
+        self, engine: LiveEngine, *, at_once_s: float = 0.5, steady_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._engine, self._deferred_stop = engine, engine.capabilities.deferred_stop
+        self._at_once_s, self._steady_s = at_once_s, steady_s
+        self._stopping: dict[int, _Stopping] = {}
+        self._deferred: dict[int, DeferredStart] = {}
+
+    def __contains__(self, job: int) -> bool:
+        """Whether a job is terminating."""
+        return job in self._stopping
+
+    def __bool__(self) -> bool:
+        """Whether any job is terminating, or any start deferred."""
+        return bool(self._stopping or self._deferred)
+
+    def request_stop(self, intents: dict[int, IntentRow], absorb: Callable[[Collection[Change]], None]) -> set[int]:
+        """Ask jobs to stop; returns those that will without anybody waiting for them.
+
+        They get a moment nevertheless; *absorb* takes what the engine reports meanwhile.
+        """
+        if not self._deferred_stop or not intents:
+            return set()
+        now_s = self._steady_s()
+        asked = set(self._engine.request_stop(list(intents)))
+        for job in asked:
+            self._stopping[job] = _Stopping(intents[job], now_s, now_s + self._engine.capabilities.stop_s)
+        while not asked.isdisjoint(self._stopping) and (left_s := now_s + self._at_once_s - self._steady_s()) > 0:
+            self._engine.wait(left_s)
+            absorb(self._engine.poll())
+        return asked
+
+    def track(self, job: int, intent: IntentRow) -> None:
+        """Track a job that was stopped by command and is still there, until it is gone."""
+        self._stopping[job] = _Stopping(intent, self._steady_s(), math.inf, stuck=True)
+
+    def resume(self, intent: IntentRow) -> bool:
+        """Ask a job again that an earlier controller asked to stop; returns whether that needs no waiting."""
+        if not self._deferred_stop:
+            return False
+        kill_s = self._steady_s() + self._engine.capabilities.stop_s
+        self._stopping[intent.job] = _Stopping(intent, -math.inf, kill_s)
+        return True
+
+    def pending(self, intent: IntentRow) -> bool:
+        """Whether a job is terminating by this *intent*."""
+        return intent.job in self._stopping and self._stopping[intent.job].intent == intent
+
+    def deferred(self) -> list[DeferredStart]:
+        """Return the deferred starts."""
+        return list(self._deferred.values())
+
+    def finished(self, job: int) -> IntentRow | None:
+        """Take note that a job is off its nodes; returns the intent of its stop, ``None`` if it was not terminating."""
+        stopping = self._stopping.pop(job, None)
+        return None if stopping is None else stopping.intent
+
+    def stop_overdue(self) -> list[Stopped]:
+        """Stop overdue jobs by command, once, and ask the others again; returns the stops that are done."""
+        if not self._deferred_stop or not self._stopping:
+            return []
+        now_s = self._steady_s()
+        going = {job: stopping for job, stopping in self._stopping.items() if not stopping.stuck}
+        again = [job for job, stopping in going.items() if stopping.asked_s + _AGAIN_S <= now_s < stopping.kill_s]
+        if again:
+            self._engine.request_stop(again)
+            for job in again:
+                self._stopping[job].asked_s = now_s
+        gone: list[Stopped] = []
+        for job, stopping in going.items():
+            if now_s < stopping.kill_s:
+                continue
+            try:
+                stopped = self._kill(job)
+            except EngineError:
+                if gone:  # which have to be processed first
+                    break
+                raise
+            stopping.stuck = stopped is None
+            gone += [] if stopped is None else [stopped]
+        return gone
+
+    def _kill(self, job: int) -> Stopped | None:
+        """Have a job killed; ``None`` if it is still there afterwards."""
+        try:
+            (stopped,) = self._engine.apply([Stop(job)])
+            if not stopped.later:
+                return stopped
+            cause = "the engine still has it, although it ended or was killed"
+        except EngineDownError:
+            raise
+        except EngineError as error:
+            if not any(run.handle == job and run.nodes for run in self._engine.recorded_runs()):
+                raise
+            cause = str(error)
+        log.warning("a job does not terminate, and keeps its GPUs until it does", extra={"job": job, "cause": cause})
+        return None
+
+    def defer(self, start: DeferredStart) -> bool:
+        """Defer a start that cannot be given yet; returns whether it was deferred."""
+        job, command = start.command.handle, start.command
+        if not self._deferred_stop or not (self._awaited() or job in self._stopping):
+            return False
+        if job not in self._stopping and self._engine.has_room(command.nodes, command.gpus_per_node):
+            return False
+        self._deferred[job] = start
+        return True
+
+    def withdraw(self, job: int) -> DeferredStart | None:
+        """Drop a deferred start; returns it."""
+        return self._deferred.pop(job, None)
+
+    def take_ready(self) -> DeferredStart | None:
+        """Take out the next deferred start for which there is room, or nobody left who could make room."""
+        for job, start in self._deferred.items():
+            command = start.command
+            if job in self._stopping:
+                continue
+            if not self._awaited() or self._engine.has_room(command.nodes, command.gpus_per_node):
+                return self._deferred.pop(job)
+        return None
+
+    def _awaited(self) -> bool:
+        """Whether any terminating job can be expected to go."""
+        return not all(stopping.stuck for stopping in self._stopping.values())
+
+
+# -- power
+
+
+_power_log = logging.getLogger("commonwatt.powers")
+
+_RETRY_S = 600.0
+"""How long a node that could not be put to sleep stays on before that is tried again, which takes time."""
+
+
+@dataclass
+class PowerCommands:
+    """Gives power commands one by one, and remembers refusals.
+
+    Parameters
+    ----------
+    engine
+        Where the nodes are.
+    now_s
+        The time.
+    """
+
+    engine: Engine
+    now_s: Callable[[], float]
+    _reported: dict[int, set[str]] = field(default_factory=dict)  # causes by node since it last obeyed
+    _refused_s: dict[int, float] = field(default_factory=dict)  # when a node could not be put to sleep
+    _fresh: dict[tuple[float, str], list[int]] = field(default_factory=dict)  # nodes by time and cause, to be reported
+
+    def give(self, commands: Collection[SetPower]) -> None:
+        """Give *commands*; raises ``EngineDownError`` if the engine does not answer."""
+        for command in commands:
+            n, now_s = command.node, self.now_s()
+            if command.state is not None and now_s < self._refused_s.get(n, -_RETRY_S) + _RETRY_S:
+                continue
+            try:
+                self.engine.apply([command])
+            except EngineDownError:
+                raise
+            except EngineError as error:
+                if command.state is not None:
+                    self._refused_s[n] = now_s
+                self._refuse(n, str(error), now_s)
+            else:
+                self._reported.pop(n, None)
+                self._refused_s.pop(n, None)
+
+    def take(self, names: Sequence[str]) -> list[EventRow]:
+        """Return the refusals since the last call, each node and cause once; *names* are those of the nodes."""
+        fresh, self._fresh = self._fresh, {}
+        rows = []
+        for (at_s, cause), nodes in fresh.items():
+            named = tuple(names[n] for n in nodes)
+            sentence = f"the engine does not put nodes to sleep or wake them: {cause}"
+            _power_log.warning("nodes are not put to sleep or woken", extra={"nodes": list(named), "cause": cause})
+            rows.append(EventRow(0, at_s, EventKind.NOT_POWERED, None, named, 0, "refused", sentence))
+        return rows
+
+    def _refuse(self, n: int, cause: str, now_s: float) -> None:
+        reported = self._reported.setdefault(n, set())
+        if cause not in reported:
+            reported.add(cause)
+            same = next((key for key in self._fresh if key[1] == cause), (now_s, cause))
+            self._fresh.setdefault(same, []).append(n)

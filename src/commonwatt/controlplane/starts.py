@@ -1,0 +1,207 @@
+"""When waiting jobs may start, and when they will.
+
+A job file's ``begin`` and ``after`` name a time and other jobs to wait for: these are conditions. The estimates are a
+simple projection, not a promise: waiting jobs take turns in the order of their pressure (due date minus shortest run
+time), each in the configuration in which it would end first, GPUs counted over all nodes of a class. In a class, no job
+starts before one whose turn came earlier.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import numpy as np
+
+from commonwatt.control.controller import Controller
+from commonwatt.control.events import Event, EventKind
+from commonwatt.control.scheduling import JobCondition
+from commonwatt.controlplane.jobs import begin_of
+from commonwatt.model.arrays import Floats, Ints
+from commonwatt.store.controller_store import ControllerStore
+from commonwatt.store.records import ACTIVE, JobRow, JobStatus
+
+__all__ = ["LONGEST", "StartConditions", "Waiting", "expected_times", "satisfied"]
+
+# -- estimates
+
+
+def satisfied(kind: str, other: JobRow | None) -> bool | None:
+    """Return whether a dependency of *kind* on a job is satisfied; ``None``: it never will be.
+
+    *other* is the job; one that the store does not have any more, or never had, has ended.
+    """
+    if other is None:
+        return None if kind in ("afterok", "afternotok") else True
+    if other.status in ACTIVE:
+        return kind == "after" and other.began_s is not None
+    if kind in ("after", "afterany"):
+        return True
+    return (other.status is JobStatus.COMPLETED) == (kind == "afterok") or None
+
+
+@dataclass
+class StartConditions:
+    """Keeps a controller from starting jobs whose time has not come, or that wait for others.
+
+    A job that has run goes on without them after an interruption.
+    """
+
+    store: ControllerStore
+    controller: Controller
+    _begin_s: dict[int, float] = field(default_factory=dict)  # by handle
+    _after: dict[int, Mapping[int, str]] = field(default_factory=dict)  # by handle: kinds by job
+    _said: dict[int, str] = field(default_factory=dict)  # by handle: what the log says
+    _seen: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())  # jobs active, and running, at the last
+
+    def add(self, handle: int, row: JobRow, now_s: float) -> None:
+        """Take up a job that has been registered."""
+        if row.began_s is not None:
+            return
+        begin_s = begin_of(row.file)
+        if begin_s is not None and begin_s > now_s:
+            self._begin_s[handle] = begin_s
+        if row.file.after:
+            self._after[handle] = row.file.after
+        self._mark()  # at once: the next decision may come before the next look
+
+    def next_s(self) -> float | None:
+        """When the next job's time comes."""
+        return min(self._begin_s.values(), default=None)
+
+    def coming(self, now_s: float, until_s: float) -> tuple[Floats, Ints]:
+        """Return when jobs come that wait for nothing but a begin time up to *until_s*, and their GPUs."""
+        own = [
+            (begin_s, handle) for handle, begin_s in self._begin_s.items()
+            if now_s < begin_s <= until_s and handle not in self._after
+        ]  # fmt: skip
+        asked = self.controller.registry.job("asked_gpus")
+        held = self.controller.scheduling.jobs(JobCondition.HELD)
+        own = sorted(pair for pair in own if pair[1] in self.controller.registry.active and pair[1] not in held)
+        return np.array([at_s for at_s, _ in own]), np.array([asked[handle] for _, handle in own], dtype=np.int64)
+
+    def moved(self) -> bool:
+        """Whether jobs have started or ended since the last call, and others may wait for that.
+
+        The store has that once the tick is written: another look is due then.
+        """
+        if not self._after:
+            return False
+        registry = self.controller.registry
+        before, self._seen = self._seen, (frozenset(registry.active), frozenset(registry.nodes))
+        return before != self._seen
+
+    def look(self, now_s: float) -> None:
+        """Let go of the jobs that may start now; the log says why the others wait, once."""
+        active = self.controller.registry.active
+        for handle in [h for h, begin_s in self._begin_s.items() if begin_s <= now_s or h not in active]:
+            self._release(self._begin_s, handle)
+        waited_for = sorted({job for handle, after in self._after.items() if handle in active for job in after})
+        others = {row.id: row for row in self.store.jobs_by_id(waited_for)} if waited_for else {}
+        for handle, after in list(self._after.items()):
+            verdicts = {job: satisfied(kind, others.get(job)) for job, kind in after.items()}
+            if handle not in active or all(verdicts.values()):
+                self._release(self._after, handle)
+            elif handle not in self._begin_s:
+                self._say_after(handle, after, verdicts, now_s)
+        for handle, begin_s in self._begin_s.items():
+            moment = datetime.fromtimestamp(begin_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
+            self._say(handle, "begin", f"it does not start before {moment} (UTC)", now_s)
+        self._mark()
+
+    def _release(self, waiting: dict[int, float] | dict[int, Mapping[int, str]], handle: int) -> None:
+        del waiting[handle]
+        if handle in self.controller.registry.active:
+            self._said.pop(handle, None)
+            self.controller.explain_again(handle)
+            self.controller.decide_anew()
+
+    def _mark(self) -> None:
+        self.controller.scheduling.mark_only(self._begin_s.keys() | self._after.keys(), JobCondition.NOT_YET)
+
+    def _say_after(
+        self, handle: int, after: Mapping[int, str], verdicts: Mapping[int, bool | None], now_s: float
+    ) -> None:
+        never = [job for job, verdict in verdicts.items() if verdict is None]
+        if never:
+            what = " and ".join(f"{after[job]} of job {job}" for job in never[:5])
+            self._say(handle, "dependency-never", f"it never starts, as {what} cannot come true: cancel it", now_s)
+            return
+        still = [f"{job} ({after[job]})" for job, verdict in verdicts.items() if not verdict]
+        self._say(handle, "dependency", f"it waits for job {', '.join(still[:5])}", now_s)
+
+    def _say(self, handle: int, reason: str, sentence: str, now_s: float) -> None:
+        if self._said.get(handle) != sentence:
+            self._said[handle] = sentence
+            name = self.controller.registry.names[handle]
+            event = Event(now_s, EventKind.WAITS, handle, reason=reason, text=f"{name} waits: {sentence}")
+            self.controller.log.append(event)
+
+
+LONGEST = 2_000
+"""Waiting jobs that get an estimate; those behind them get none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A waiting job, and its configurations: class, GPUs over all nodes, seconds."""
+
+    handle: int
+    pressure: float
+    ways: Sequence[tuple[int, int, float]]
+
+
+def expected_times(
+    now_s: float, free_gpus: Sequence[int], ends: Sequence[tuple[float, int, int]], waiting: Sequence[Waiting]
+) -> dict[int, tuple[float, float]]:
+    """Return when jobs start and end, by handle.
+
+    Parameters
+    ----------
+    free_gpus
+        Free GPUs of each class. Shape [K].
+    ends
+        When running jobs end: time, class, GPUs.
+    waiting
+        The jobs that wait.
+    """
+    releases: list[list[tuple[float, int]]] = [[] for _ in free_gpus]  # latest first
+    for time_s, klass, gpus in ends:
+        releases[klass].append((max(now_s, time_s), gpus))
+    for own in releases:
+        own.sort(key=_latest_first)
+    free, estimates = list(free_gpus), {}
+    begins = [now_s] * len(free)  # before which no job starts in a class: jobs there take turns
+    for job in sorted(waiting, key=lambda w: (w.pressure, w.handle))[:LONGEST]:
+        best: tuple[float, float, int, int] | None = None
+        for klass, gpus, seconds in job.ways:
+            begin_s = _earliest(begins[klass], free[klass], releases[klass], gpus)
+            if begin_s is not None and (best is None or begin_s + seconds < best[0]):
+                best = (begin_s + seconds, begin_s, klass, gpus)
+        if best is None:
+            continue
+        end_s, begin_s, klass, gpus = best
+        while releases[klass] and free[klass] < gpus:
+            free[klass] += releases[klass].pop()[1]
+        free[klass] -= gpus
+        begins[klass] = max(begins[klass], begin_s)
+        insort(releases[klass], (end_s, gpus), key=_latest_first)
+        estimates[job.handle] = (begin_s, end_s)
+    return estimates
+
+
+def _latest_first(release: tuple[float, int]) -> float:
+    return -release[0]
+
+
+def _earliest(from_s: float, free: int, releases: list[tuple[float, int]], gpus: int) -> float | None:
+    """When *gpus* are free; ``None`` if never."""
+    if free >= gpus:
+        return from_s
+    for release_s, released in reversed(releases):
+        free += released
+        if free >= gpus:
+            return max(from_s, release_s)
+    return None

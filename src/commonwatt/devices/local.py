@@ -1,0 +1,225 @@
+"""The CPU and the NVIDIA GPUs of this machine as devices; a GPU's meter and clock are NVML's, through zeus.
+
+The suffix of a model's file decides which runtime loads it.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from warnings import catch_warnings, simplefilter
+from weakref import WeakSet
+
+from commonwatt.devices.base import LoadedModel
+from commonwatt.devices.models.base import Foreign
+from commonwatt.devices.models.onnx_model import load_onnx
+from commonwatt.devices.models.onnx_runtime import OnnxRuntime
+from commonwatt.devices.models.torch_model import TorchRuntime, load_torch
+from commonwatt.model.errors import DeviceError, InputError, MissingExtraError
+from commonwatt.model.timeslice_file import CpuDeviceSpec as CpuSpec
+from commonwatt.model.timeslice_file import CudaDeviceSpec as CudaSpec
+from commonwatt.model.units import plural
+
+__all__ = ["CpuDevice", "CudaDevice", "NvmlGpu", "Runtimes", "cpu_model"]
+
+# -- devices
+
+
+class Runtimes:
+    """The runtimes of one device, and the models they have loaded."""
+
+    def __init__(
+        self, device: str, segment_s: float | None, *, threads: int = 1, cuda_index: int | None = None
+    ) -> None:
+        self._segment_s = segment_s
+        self._loaded = WeakSet[LoadedModel]()  # still in use
+        self._onnx = OnnxRuntime(device, threads, cuda_index)
+        self._torch = TorchRuntime(device, threads, cuda_index)
+
+    def load(self, name: str, path: str) -> LoadedModel:
+        """Load the model in file *path*."""
+        match Path(path).suffix:
+            case ".onnx":
+                model: LoadedModel = load_onnx(name, path, self._onnx, self._segment_s)
+            case ".pt2":
+                model = load_torch(name, path, self._torch, self._segment_s)
+            case ending:
+                raise InputError("a file name that ends in .onnx or .pt2", file=path, value=ending)
+        self._loaded.add(model)
+        return model
+
+    def close(self) -> None:
+        """Close every model."""
+        for model in list(self._loaded):
+            model.close()
+
+
+class CpuDevice:
+    """Runs ``.onnx`` files in ONNX Runtime and ``.pt2`` files in PyTorch, on a number of CPU threads."""
+
+    def __init__(self, spec: CpuSpec) -> None:
+        self.kind = "cpu"
+        self.name = f"{cpu_model()}, {plural(spec.threads, 'thread')}"
+        self.enforcement = "cooperative at segment boundaries"
+        self._runtimes = Runtimes(self.name, spec.segment_s, threads=spec.threads)
+
+    def load(self, name: str, path: str) -> LoadedModel:
+        """Load the model in file *path*."""
+        return self._runtimes.load(name, path)
+
+    def set_clock(self, clock_mhz: float | None) -> None:
+        """Refuse any clock but the CPU's own."""
+        if clock_mhz is not None:
+            raise InputError("no clock, as a CPU has no clock per tenant", field="clock_mhz", value=clock_mhz)
+
+    def energy_j(self) -> float | None:
+        """Return ``None``: the meters of a CPU count everything that runs on it."""
+        return None
+
+    def close(self) -> None:
+        """Close every model."""
+        self._runtimes.close()
+
+
+def cpu_model(file: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the name of the CPU, or of its architecture if that is all the system reports."""
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    fields = (line.partition(":") for line in lines)
+    named = (value.strip() for key, _, value in fields if key.strip() == "model name")
+    return next(named, "") or platform.processor() or platform.machine() or "CPU"
+
+
+class NvmlGpu:
+    """Meter and clock of the GPU with this *index* among those visible to CUDA (``CUDA_VISIBLE_DEVICES``)."""
+
+    def __init__(self, index: int) -> None:
+        self._gpus, self._index = _gpus(), index
+        if index >= len(self._gpus):
+            raise InputError(f"a whole number below {len(self._gpus)}, the number of GPUs",
+                             field="device.index", value=index)  # fmt: skip
+        self.name = f"GPU {index}"
+        with self._asking():
+            self.name = str(self._gpus.get_name(index))
+            self._metered = bool(self._gpus.supports_get_total_energy_consumption(index))
+        self._clock_mhz: int | None = None
+
+    def energy_j(self) -> float | None:
+        """Return the reading of the GPU's energy meter; ``None`` if it has no meter (before Volta)."""
+        if not self._metered:
+            return None
+        with self._asking():
+            return float(self._gpus.get_total_energy_consumption(self._index)) / 1000
+
+    def set_clock(self, clock_mhz: float | None) -> None:
+        """Lock the GPU's clock, or unlock it with ``None``."""
+        wanted = None if clock_mhz is None else round(clock_mhz)
+        if wanted == self._clock_mhz:
+            return
+        with self._asking(wanted), catch_warnings():
+            simplefilter("ignore")  # zeus warns of a missing permission; our error names it
+            if wanted is None:
+                self._gpus.reset_gpu_locked_clocks(self._index)
+            else:
+                self._gpus.set_gpu_locked_clocks(self._index, wanted, wanted)
+        self._clock_mhz = wanted
+
+    def close(self) -> None:
+        """Unlock the clock."""
+        with suppress(DeviceError, InputError):  # a GPU that has disappeared has no clock to unlock
+            self.set_clock(None)
+
+    @contextmanager
+    def _asking(self, clock_mhz: int | None = None) -> Iterator[None]:
+        from zeus.device.gpu import common
+
+        try:
+            yield
+        except common.ZeusGPUNoPermissionError as error:
+            wanted = "permission to lock the clocks of GPUs (root or CAP_SYS_ADMIN, or zeusd running), or no clock"
+            raise InputError(wanted, field="clock_mhz", value=clock_mhz) from error
+        except common.ZeusGPUInvalidArgError as error:
+            raise InputError(f"a clock that {self.name} supports", field="clock_mhz", value=clock_mhz) from error
+        except (common.ZeusGPUNotSupportedError, common.ZeusGPUFunctionNotFoundError) as error:
+            wanted = f"no clock, as {self.name} or its driver cannot lock one"
+            raise InputError(wanted, field="clock_mhz", value=clock_mhz) from error
+        except common.ZeusBaseGPUError as error:
+            raise DeviceError(f"{self.name} (GPU {self._index}): {error}") from error
+
+
+def _gpus() -> Foreign:
+    try:
+        from zeus.device import get_gpus
+        from zeus.device.gpu import NVIDIAGPUs, ZeusGPUInitError
+    except ImportError as error:
+        raise MissingExtraError("zeus", "gpu") from error
+    wanted = "an NVIDIA GPU whose driver answers (NVML)"
+    try:
+        gpus = get_gpus()
+    except ZeusGPUInitError as error:
+        raise InputError(f"{wanted}; there is none", field="device.kind", value="cuda") from error
+    if not isinstance(gpus, NVIDIAGPUs) or not len(gpus):
+        raise InputError(f"{wanted}; there is none", field="device.kind", value="cuda")
+    return gpus
+
+
+_ONNX = "ONNX Runtime with its CUDA provider (package onnxruntime-gpu)"
+_TORCH = "PyTorch built for CUDA"
+
+
+class CudaDevice:
+    """Runs ``.onnx`` files in ONNX Runtime and ``.pt2`` files in PyTorch, on one GPU; meter and clock are NVML's."""
+
+    def __init__(self, spec: CudaSpec) -> None:
+        self.kind = "cuda"
+        self.enforcement = "cooperative at segment boundaries"
+        self._gpu = NvmlGpu(spec.index)
+        self.name = self._gpu.name
+        if not _onnx_has_cuda() and not _torch_has_cuda():
+            if find_spec("onnxruntime") is None and find_spec("torch") is None:
+                raise MissingExtraError("onnxruntime", "onnx")
+            raise InputError(f"{_ONNX}, or {_TORCH}; there is neither", field="device.kind", value="cuda")
+        self._runtimes = Runtimes(f"{self.name} (GPU {spec.index})", spec.segment_s, cuda_index=spec.index)
+
+    def load(self, name: str, path: str) -> LoadedModel:
+        """Load the model in file *path*."""
+        ending = Path(path).suffix
+        if ending == ".onnx" and find_spec("onnxruntime") is not None and not _onnx_has_cuda():
+            raise InputError(f"{_ONNX} for a file that ends in .onnx", file=path)
+        if ending == ".pt2" and find_spec("torch") is not None and not _torch_has_cuda():
+            raise InputError(f"{_TORCH} for a file that ends in .pt2", file=path)
+        return self._runtimes.load(name, path)
+
+    def set_clock(self, clock_mhz: float | None) -> None:
+        """Lock the GPU's clock, where that is permitted; ``None`` unlocks it."""
+        self._gpu.set_clock(clock_mhz)
+
+    def energy_j(self) -> float | None:
+        """Return the reading of the GPU's energy meter."""
+        return self._gpu.energy_j()
+
+    def close(self) -> None:
+        """Close every model and unlock the clock."""
+        self._runtimes.close()
+        self._gpu.close()
+
+
+def _onnx_has_cuda() -> bool:
+    if find_spec("onnxruntime") is None:
+        return False
+    import onnxruntime
+
+    return "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+
+
+def _torch_has_cuda() -> bool:
+    if find_spec("torch") is None:
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())
