@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.compiling import compiling
 from commonwatt.cli.forecast._options import (
     MOST_GPUS,
     check_price,
@@ -17,7 +16,7 @@ from commonwatt.cli.forecast._options import (
     series_options,
     window_options,
 )
-from commonwatt.cli.output import json_option, plot_option, print_json, progress_bar, say, seed_option
+from commonwatt.cli.output import compiling, json_option, plot_option, print_json, progress_bar, say, seed_option
 from commonwatt.model.units import plural
 
 if TYPE_CHECKING:

@@ -3,19 +3,12 @@
 Columns, under these names or others given to ``read``: ``gpus``, and either ``submit_s`` and ``duration_s``, or
 ``start_s`` and ``end_s``, must be there; ``job`` (row number if absent), ``tenant`` ("default"), ``gpu_type``,
 ``time_limit_s``, ``nodes`` (where it ran, a list of hosts in Slurm's notation), ``partition``, ``user``, ``qos`` and
-<<<<<<< HEAD
 ``energy_j`` may, and ``submit_s`` beside ``start_s``, which otherwise stands for it. ``known_s`` is when the cluster
-knew that the job would come at ``submit_s`` (a begin time, a reservation); blank: with its submission. ``submit_time``,
-``start_time`` and ``end_time`` are other names of the three. Times are seconds, or ISO 8601 moments. Jobs with 0 GPUs,
-no run time or no start are left out; one without an end was running at the last moment in the file. One with an end,
-but neither a submission nor a start, was running when the log begins: it counts from the first moment in the file.
-=======
-``energy_j`` may, and ``submit_s`` beside ``start_s``, which otherwise stands for it. ``submit_time`` or ``submit``,
-``start_time`` or ``start``, ``end_time`` or ``end`` are other names of the three. Times are seconds, or ISO 8601
-moments. Jobs with 0 GPUs, no run time or no start are left out; one without an end was running at the last moment in
-the file. One with an end, but neither a submission nor a start, was running when the log begins: it counts from the
-first moment in the file.
->>>>>>> main
+knew that the job would come at ``submit_s`` (a begin time, a reservation); blank: with its submission. ``submit_time``
+or ``submit``, ``start_time`` or ``start``, ``end_time`` or ``end`` are other names of the three. Times are seconds, or
+ISO 8601 moments. Jobs with 0 GPUs, no run time or no start are left out; one without an end was running at the last
+moment in the file. One with an end, but neither a submission nor a start, was running when the log begins: it counts
+from the first moment in the file.
 """
 
 from __future__ import annotations
@@ -35,13 +28,8 @@ from commonwatt.model.names import one_of
 __all__ = ["COLUMNS", "read"]
 
 COLUMNS = ("job", "tenant", "submit_s", "start_s", "end_s", "duration_s", "gpus", "gpu_type", "time_limit_s", "nodes",
-<<<<<<< HEAD
            "partition", "energy_j", "user", "qos", "known_s")  # fmt: skip
-_ALSO = {"submit_s": "submit_time", "start_s": "start_time", "end_s": "end_time"}
-=======
-           "partition", "energy_j", "user", "qos")  # fmt: skip
 _ALSO = {"submit_s": ("submit_time", "submit"), "start_s": ("start_time", "start"), "end_s": ("end_time", "end")}
->>>>>>> main
 
 
 class _Times(NamedTuple):
