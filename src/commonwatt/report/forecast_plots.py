@@ -121,6 +121,8 @@ def save_comparison(result: ForecastCompareResult, path: Path) -> None:
         ):
             for k, name in enumerate(names):
                 own = [row for row in shown if row.name == name]
+                if not own:
+                    continue
                 waits = [getattr(row.waiting, field) for row in own]
                 hours = [100 * row.gpu_hours / foresight for row in own]
                 style = {"marker": "o", "markersize": 4, "linewidth": 1.0 if len(own) > 1 else 0.0}
@@ -129,7 +131,7 @@ def save_comparison(result: ForecastCompareResult, path: Path) -> None:
             axes.set_ylabel("GPU hours, % of perfect foresight")
         always = 100 * result.ways[0].gpu_hours / foresight
         figure.suptitle(f"{result.model}, from {result.replayed_from}; always on: nobody waits, {always:,.0f}%")
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=len(names))
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=7)
 
 
 def _times(begin_s: float, step_s: float, steps: int) -> tuple[Instants, str]:

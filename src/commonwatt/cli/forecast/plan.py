@@ -203,7 +203,7 @@ def _show_pools(result: ForecastPoolsResult) -> None:
             f"{measured(result.of, pool.achieved)}{kept}"
         )
     for way in result.ways:
-        nodes = "" if way.mean_nodes_on is None else f" on {way.mean_nodes_on:,.1f} whole nodes"
+        nodes = "" if way.mean_nodes_on is None else f", {way.mean_nodes_on:,.1f} whole nodes"
         energy = "" if way.energy_kwh is None else f", {way.energy_kwh:,.0f} kWh"
         cost = "" if way.cost is None else f", cost {way.cost:,.0f}"
         click.echo(
