@@ -10,10 +10,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 from commonwatt._stopwatch import without_compiling
 from commonwatt.model.fields import FileModel
+from commonwatt.model.policies import SolverName
+from commonwatt.plugins import chosen
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,17 +23,9 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from commonwatt._results import (
-        ForecastPlan,
-        LayerMapping,
-        MigPartition,
-        Partition,
-        Placement,
-        Shown,
-        Simulation,
-        Study,
-        Sweep,
-        TimeslicePlan,
-    )
+        ForecastPlan, LayerMapping, MigPartition, Partition, Placement, Shown,
+        Simulation, Study, Sweep, TimeslicePlan,
+    )  # fmt: skip
     from commonwatt.model.demand import DemandSeries
     from commonwatt.model.map_file import MapFile
     from commonwatt.model.mig_file import MigFile
@@ -48,6 +42,7 @@ __all__ = ["forecast", "map_layers", "partition", "partition_mig", "place", "sim
 
 M = TypeVar("M", bound=FileModel)
 S = TypeVar("S", bound="Shown")
+_SOLVERS = ("best", *get_args(SolverName))
 
 
 def _read(given: str | Path | Mapping[str, object] | M, model: type[M]) -> tuple[M, Path | None]:
@@ -283,8 +278,8 @@ def place(
     file, path = _read(problem, PlaceFile)
     with _blamed_on(path), without_compiling() as watch:
         result = answer(
-            file, clock=lambda: watch.elapsed_s, solver=solver, iterations=iterations, time_limit_s=time_limit_s,
-            seed=seed,
+            file, clock=lambda: watch.elapsed_s, solver=chosen("solvers", solver, _SOLVERS),
+            iterations=iterations, time_limit_s=time_limit_s, seed=seed,
         )  # fmt: skip
 
     def draw(to: Path) -> None:
@@ -327,8 +322,9 @@ def timeslice(
     from commonwatt.timeslicing import answer
 
     file, path = _read(problem, PlanFile)
+    by = chosen("schedulers", policy, ("etf", "tf", "ef", "etf-energy"), file.phi if phi is None else phi)
     with _blamed_on(path):
-        result = answer(file, policy=policy, phi=phi, seed=seed)
+        result = answer(file, policy=by, phi=phi, seed=seed)
 
     def draw(to: Path) -> None:
         from commonwatt.report.timeslice_plots import save_plan
@@ -374,7 +370,7 @@ def partition(
     from commonwatt._results import Partition
     from commonwatt.data.partition import load_partition
     from commonwatt.model.partition_file import PartitionFile
-    from commonwatt.partitioning import answer
+    from commonwatt.partitioning import MECHANISMS, Mechanism, answer
 
     if isinstance(problem, str | Path):
         path: Path | None = Path(problem)
@@ -382,9 +378,9 @@ def partition(
     else:
         file, path = _read(problem, PartitionFile)
     with _blamed_on(path):
-        result = answer(
-            file, mechanism=mechanism, welfare=welfare, tolerance=tolerance, iterations=iterations, seed=seed
-        )
+        by = chosen("partitioners", mechanism, MECHANISMS)
+        how = by if isinstance(by, str) else Mechanism(mechanism, by)
+        result = answer(file, mechanism=how, welfare=welfare, tolerance=tolerance, iterations=iterations, seed=seed)
 
     def draw(to: Path) -> None:
         from commonwatt.report.partition_plots import save_partition
@@ -572,16 +568,17 @@ def map_layers(
     """
     from commonwatt._results import LayerMapping
     from commonwatt.data.map_problem import complete
-    from commonwatt.mapping import answer
+    from commonwatt.mapping import ALGORITHMS, answer
     from commonwatt.model.map_file import MapFile
 
     file, path = _read(problem, MapFile)
     base = Path(folder) if folder is not None else Path() if path is None else path.parent
     with _blamed_on(path), without_compiling() as watch:
+        spent = budget or (10**9 if time_limit_s else 10_000)
         result = answer(
             complete(file, base).file,
-            clock=lambda: watch.elapsed_s, algorithm=algorithm, budget=budget, time_limit_s=time_limit_s,
-            objective=objective, seed=seed,
+            clock=lambda: watch.elapsed_s, algorithm=chosen("mappers", algorithm, ALGORITHMS, spent),
+            budget=budget, time_limit_s=time_limit_s, objective=objective, seed=seed,
         )  # fmt: skip
 
     def draw(to: Path) -> None:

@@ -1,3 +1,4 @@
+from ._answer import Mechanism as Mechanism
 from ._answer import answer as answer
 from ._answer import sweep as sweep
 from ._characterize import characterize as characterize
@@ -20,6 +21,7 @@ __all__ = [
     "WELFARES",
     "Equilibrium",
     "Market",
+    "Mechanism",
     "answer",
     "bid",
     "characterize",

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from commonwatt.cli.compiling import compiling
-from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, progress_bar, say, seed_option
+from commonwatt.cli.output import (
+    PluginChoice,
+    blamed_on,
+    json_option,
+    plot_option,
+    print_json,
+    progress_bar,
+    say,
+    seed_option,
+)
 from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
@@ -37,7 +46,7 @@ OTHERS = (
 @click.command()
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.option(
-    "--algorithm", type=click.Choice(ALGORITHMS + OTHERS), default="auto", show_default=True, metavar="NAME",
+    "--algorithm", type=PluginChoice(ALGORITHMS + OTHERS, "mappers"), default="auto", show_default=True, metavar="NAME",
     help="auto: several starts, then annealing; gsharp; heft (longest first); an order and a rule: "
     "{fcfs,sjf,random}-{olb,met,rr,random}; exact, for about a dozen jobs; or to compare with: " + ", ".join(OTHERS[1:])
     + ".",
@@ -147,12 +156,15 @@ def _solve(
     start: Path | None, learnt: tuple[Path, int, str] | None, save_to: Path | None, seed: int,
 ) -> MapResult:  # fmt: skip
     from commonwatt.mapping import answer
+    from commonwatt.plugins import chosen, valid
 
     file = task.file
     if objective is not None:
         file = file.model_copy(update={"objective": objective})
+    spent = budget or (10**9 if time_limit else 10_000)
+    by = chosen("mappers", name, ALGORITHMS + OTHERS, spent)
     with blamed_on(path):
-        algorithm = name if learnt is None else _transferred(file, *learnt)
+        algorithm = by if learnt is None else _transferred(file, *learnt)
         first = task.start if start is None else read_mapping(start, file)
     if name not in WARMED or learnt is not None:
         first = None if start is None else first
@@ -160,6 +172,7 @@ def _solve(
         blamed_on(path if start is None else start),
         compiling(f"algorithm {name}") as watch,
         _shown(time_limit, file.objective, lambda: watch.elapsed_s) as report,
+        valid("mappers", name, ALGORITHMS + OTHERS),
     ):
         result = answer(
             file, clock=lambda: watch.elapsed_s, algorithm=algorithm, budget=budget, time_limit_s=time_limit,

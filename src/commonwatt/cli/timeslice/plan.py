@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from commonwatt.cli.compiling import compiling
-from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, say, seed_option
+from commonwatt.cli.output import PluginChoice, blamed_on, json_option, plot_option, print_json, say, seed_option
 
 if TYPE_CHECKING:
     from commonwatt.model.timeslice_results import TimeslicePlanResult
@@ -21,7 +21,7 @@ POLICIES = ("etf", "tf", "ef", "etf-energy")
 @click.command()
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.option(
-    "--policy", type=click.Choice(POLICIES), default="etf", show_default=True,
+    "--policy", type=PluginChoice(POLICIES, "schedulers"), default="etf", show_default=True,
     help="tf: time-fair; ef: energy-fair; etf-energy: guarantees phi of the fair energy, then evens out time.",
 )  # fmt: skip
 @click.option("--phi", type=click.FloatRange(0, 1), help="Time-fair factor.  [default: the problem's]")
@@ -37,11 +37,13 @@ def plan(problem: Path, *, policy: str, phi: float | None, plot: Path | None, se
     """
     from commonwatt.data.files import load_yaml
     from commonwatt.model.timeslice_file import PlanFile
+    from commonwatt.plugins import chosen, valid
     from commonwatt.timeslicing import answer
 
     file = load_yaml(problem, PlanFile)
-    with blamed_on(problem), compiling(f"policy {policy}"):
-        result = answer(file, policy=policy, phi=phi, seed=seed)
+    by = chosen("schedulers", policy, POLICIES, file.phi if phi is None else phi)
+    with blamed_on(problem), compiling(f"policy {policy}"), valid("schedulers", policy, POLICIES):
+        result = answer(file, policy=by, phi=phi, seed=seed)
     if plot is not None:
         from commonwatt.report.timeslice_plots import save_plan
 
