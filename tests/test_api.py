@@ -181,7 +181,7 @@ FACES = {
     "mapping": 17,  # problem, answer, schedule and stream; the published search with what transfers between batches
     "mapping.costs": 15,
     "optimize": 15,
-    "partitioning": 16,  # the market, its solvers, and other mechanisms
+    "partitioning": 15,
     "partitioning.mig": 15,
     "placement": 15,
     "placement.guarantees": 15,

@@ -23,9 +23,17 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from commonwatt._results import (
-        ForecastPlan, LayerMapping, MigPartition, Partition, Placement, Shown,
-        Simulation, Study, Sweep, TimeslicePlan,
-    )  # fmt: skip
+        ForecastPlan,
+        LayerMapping,
+        MigPartition,
+        Partition,
+        Placement,
+        Shown,
+        Simulation,
+        Study,
+        Sweep,
+        TimeslicePlan,
+    )
     from commonwatt.model.demand import DemandSeries
     from commonwatt.model.map_file import MapFile
     from commonwatt.model.mig_file import MigFile
@@ -42,7 +50,7 @@ __all__ = ["forecast", "map_layers", "partition", "partition_mig", "place", "sim
 
 M = TypeVar("M", bound=FileModel)
 S = TypeVar("S", bound="Shown")
-_SOLVERS = ("best", *get_args(SolverName))
+_SOLVERS, _POLICIES = ("best", *get_args(SolverName)), ("etf", "tf", "ef", "etf-energy")
 
 
 def _read(given: str | Path | Mapping[str, object] | M, model: type[M]) -> tuple[M, Path | None]:
@@ -322,7 +330,7 @@ def timeslice(
     from commonwatt.timeslicing import answer
 
     file, path = _read(problem, PlanFile)
-    by = chosen("schedulers", policy, ("etf", "tf", "ef", "etf-energy"), file.phi if phi is None else phi)
+    by = chosen("schedulers", policy, _POLICIES, file.phi if phi is None else phi)
     with _blamed_on(path):
         result = answer(file, policy=by, phi=phi, seed=seed)
 
@@ -370,7 +378,7 @@ def partition(
     from commonwatt._results import Partition
     from commonwatt.data.partition import load_partition
     from commonwatt.model.partition_file import PartitionFile
-    from commonwatt.partitioning import MECHANISMS, Mechanism, answer
+    from commonwatt.partitioning import MECHANISMS, answer
 
     if isinstance(problem, str | Path):
         path: Path | None = Path(problem)
@@ -378,9 +386,10 @@ def partition(
     else:
         file, path = _read(problem, PartitionFile)
     with _blamed_on(path):
-        by = chosen("partitioners", mechanism, MECHANISMS)
-        how = by if isinstance(by, str) else Mechanism(mechanism, by)
-        result = answer(file, mechanism=how, welfare=welfare, tolerance=tolerance, iterations=iterations, seed=seed)
+        result = answer(
+            file, mechanism=chosen("partitioners", mechanism, MECHANISMS), welfare=welfare, tolerance=tolerance,
+            iterations=iterations, seed=seed,
+        )  # fmt: skip
 
     def draw(to: Path) -> None:
         from commonwatt.report.partition_plots import save_partition
@@ -574,11 +583,11 @@ def map_layers(
     file, path = _read(problem, MapFile)
     base = Path(folder) if folder is not None else Path() if path is None else path.parent
     with _blamed_on(path), without_compiling() as watch:
-        spent = budget or (10**9 if time_limit_s else 10_000)
         result = answer(
             complete(file, base).file,
-            clock=lambda: watch.elapsed_s, algorithm=chosen("mappers", algorithm, ALGORITHMS, spent),
-            budget=budget, time_limit_s=time_limit_s, objective=objective, seed=seed,
+            clock=lambda: watch.elapsed_s, budget=budget,
+            algorithm=chosen("mappers", algorithm, ALGORITHMS, budget or (10**9 if time_limit_s else 10_000)),
+            time_limit_s=time_limit_s, objective=objective, seed=seed,
         )  # fmt: skip
 
     def draw(to: Path) -> None:

@@ -147,6 +147,10 @@ class _Checked:
             value = getattr(self.inner, name)
         return _blaming(self.plugin, value) if callable(value) else value
 
+    def __call__(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        with self.plugin.blamed():
+            return self.inner(*arguments, **named)
+
     def __len__(self) -> int:
         with self.plugin.blamed():
             return len(self.inner)
@@ -170,13 +174,13 @@ _METHODS: dict[Group, tuple[str, ...]] = {
 
 
 def plugged(plugin: Plugin, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
-    """Load *plugin* and return what it makes of *arguments*; a partitioner is returned as it is.
+    """Load *plugin* and return what it makes of *arguments*; a partitioner is returned as it is loaded.
 
     What it raises later is a ``PluginError`` too. Raises ``PluginError`` if it lacks a method of its contract.
     """
     load = plugin.load()
     if plugin.group == "partitioners":
-        return _blaming(plugin, load)
+        return _Checked(plugin, load)
     with plugin.blamed("could not be made"):
         made = load(*arguments, **named)
         lacking = [name for name in _METHODS[plugin.group] if not callable(getattr(made, name, None))]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from commonwatt.bench.suite import BenchCase, BenchOutcome, Entrant, Kind, Suite
+from commonwatt.model.errors import InputError
 from commonwatt.plugins import Plugin, plugged
 
 __all__ = ["SUITES"]
@@ -39,18 +40,16 @@ def place_file(nodes: int, jobs: int, seed: int) -> Any:  # noqa: ANN401
         alone_s, scaling = rng.uniform(600, 6000), rng.uniform(0.6, 0.95)
         times = {"V100": [alone_s, alone_s / 2**scaling], "T4": [2.5 * alone_s]}
         made.append({
-            "name": f"j{j}", "submit_s": -float(rng.uniform(0, 3600)), "due_s": float(rng.uniform(500, 8000)),
+            "name": f"j{j}", "submit_s": 3600.0 - float(rng.uniform(0, 3600)),
+            "due_s": 3600.0 + float(rng.uniform(500, 8000)),
             "tardiness_weight": float(rng.integers(1, 6)) * 1e-4, "times_s": times, "requested_gpus": 1,
             "tenant": f"t{rng.integers(4)}",
         })  # fmt: skip
-    for job in made:
-        job["submit_s"] += 3600.0
     cluster = [
         {"name": "v", "count": nodes // 2, "gpu_type": "V100", "gpus": 2, "idle_w": 150, "gpu_w": 250},
         {"name": "t", "count": nodes // 2, "gpu_type": "T4", "gpus": 1, "idle_w": 120, "gpu_w": 70},
     ]
-    late = [{**job, "due_s": job["due_s"] + 3600.0} for job in made]
-    return PlaceFile.model_validate({"now_s": 3600.0, "nodes": cluster, "jobs": late})
+    return PlaceFile.model_validate({"now_s": 3600.0, "nodes": cluster, "jobs": made})
 
 
 def _placement_cases(quick: bool) -> list[BenchCase]:
@@ -144,7 +143,7 @@ def market(name: str, seed: int) -> Any:  # noqa: ANN401
     tenants, clusters = next((n, c) for known, n, c in _MARKETS if known == name)
     rng = np.random.default_rng([2, tenants, clusters, seed])
     return Market.make(
-        rng.integers(4, 65, clusters), rng.uniform(0.5, 5, tenants), np.exp(rng.normal(0, 1, (tenants, clusters))),
+        rng.integers(4, 65, clusters).astype(float), rng.uniform(0.5, 5, tenants), np.exp(rng.normal(0, 1, (tenants, clusters))),
         rng.uniform(0.5, 0.999, (tenants, clusters)),
     )  # fmt: skip
 
@@ -156,9 +155,9 @@ def _market_cases(quick: bool) -> list[BenchCase]:
 
 def _divided(divide: Callable[[Any], Any], given: Any, seed: int) -> BenchOutcome:  # noqa: ANN401, ARG001
     """Return the weighted geometric mean of speedups of *divide*'s shares."""
-    from commonwatt.partitioning import Mechanism
-
-    shares = Mechanism("bench", divide).shares(given)
+    shares = np.asarray(divide(given), dtype=float)
+    if shares.shape != given.rate.shape or (shares < 0).any() or (shares.sum(axis=0) > given.pe_count * 1.000001).any():
+        raise InputError("shares of 0 or more that the core clusters have", field="shares")
     return BenchOutcome(float(np.exp(given.budgets @ np.log(np.maximum(given.total(shares), 1e-12)))))
 
 

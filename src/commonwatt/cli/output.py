@@ -74,7 +74,7 @@ class PluginChoice(click.Choice):  # type: ignore[type-arg,unused-ignore]
         self.ours = tuple(ours)
 
     @property
-    def choices(self) -> tuple[str, ...]:  # type: ignore[override]
+    def choices(self) -> tuple[str, ...]:
         """All names, ours first."""
         from commonwatt.plugins import names_of
 

@@ -1,4 +1,3 @@
-from ._answer import Mechanism as Mechanism
 from ._answer import answer as answer
 from ._answer import sweep as sweep
 from ._characterize import characterize as characterize
@@ -21,7 +20,6 @@ __all__ = [
     "WELFARES",
     "Equilibrium",
     "Market",
-    "Mechanism",
     "answer",
     "bid",
     "characterize",

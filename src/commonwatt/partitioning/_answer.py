@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 
@@ -39,31 +40,29 @@ _UNITS = 1000
 _MOST_PLANNED = 10_000  # slices that are worked out and simulated
 
 
-@dataclass(frozen=True)
-class Mechanism:
-    """A way of dividing a configuration that is not one of ``MECHANISMS``.
+class Mechanism(Protocol):
+    """A way of dividing a configuration that is not one of ``MECHANISMS``."""
 
-    Attributes
-    ----------
-    name
-        Name in the answer.
-    divide
-        Returns the shares of tenants in PEs for a market. Shape [N, C].
-    """
+    @property
+    def name(self) -> str:
+        """Name in the answer."""
+        ...
 
-    name: str
-    divide: Callable[[Market], Floats]
+    def __call__(self, market: Market) -> Floats:
+        """Return the shares of tenants in PEs. Shape [N, C]."""
+        ...
 
-    def shares(self, market: Market) -> Floats:
-        """Return the shares; raises ``SolverError`` if they do not divide the PEs."""
-        found = np.asarray(self.divide(market), dtype=float)
-        if found.shape != market.rate.shape or not np.isfinite(found).all() or (found < 0).any():
-            msg = f"shares are not {market.rate.shape[0]} rows of {market.rate.shape[1]} numbers of PEs, 0 or more"
-            raise SolverError(msg)
-        if (found.sum(axis=0) > market.pe_count * (1 + 1e-9)).any():
-            msg = "more PEs of a core cluster are shared out than it has"
-            raise SolverError(msg)
-        return found
+
+def _checked(market: Market, shares: Floats) -> Floats:
+    """Return *shares*; raises ``SolverError`` if they do not divide the PEs."""
+    found = np.asarray(shares, dtype=float)
+    if found.shape != market.rate.shape or not np.isfinite(found).all() or (found < 0).any():
+        msg = f"shares are not {market.rate.shape[0]} rows of {market.rate.shape[1]} numbers of PEs, 0 or more"
+        raise SolverError(msg)
+    if (found.sum(axis=0) > market.pe_count * (1 + 1e-9)).any():
+        msg = "more PEs of a core cluster are shared out than it has"
+        raise SolverError(msg)
+    return found
 
 
 @dataclass(frozen=True)
@@ -144,8 +143,8 @@ def _divide(
     whole = None
     if file.shares == "time":
         whole = market_of(file.model_copy(update={"shares": "space"}), spec)
-    if isinstance(mechanism, Mechanism):
-        return Divided(spec, market, whole, mechanism.shares(market), None)
+    if not isinstance(mechanism, str):
+        return Divided(spec, market, whole, _checked(market, mechanism(market)), None)
     if mechanism == "entitlement":
         return Divided(spec, market, whole, market.entitlement(), None)
     if mechanism == "weighted-equal-speedup":

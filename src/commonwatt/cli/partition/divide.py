@@ -42,11 +42,10 @@ def divide(
 ) -> None:  # fmt: skip
     """Choose a configuration for the tenants of PROBLEM (YAML or JSON), and divide it among them."""
     from commonwatt.data.partition import load_partition
-    from commonwatt.partitioning import Mechanism, answer, sweep
-    from commonwatt.plugins import one, plugged, valid
+    from commonwatt.partitioning import answer, sweep
+    from commonwatt.plugins import chosen, valid
 
-    file, plugin = load_partition(problem), one("partitioners", mechanism, MECHANISMS)
-    by = mechanism if plugin is None else Mechanism(plugin.name, plugged(plugin))
+    file, by = load_partition(problem), chosen("partitioners", mechanism, MECHANISMS)
     how: dict[str, Any] = {
         "mechanism": by, "welfare": _OLD_NAMES.get(welfare, welfare), "tolerance": tolerance,
         "iterations": iterations, "seed": seed,
