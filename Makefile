@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= out/demo
 WORKERS ?= auto
+SHARED := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 # Compiled modules are kept even where that is switched off: it halves the time to collect the tests.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -20,15 +21,15 @@ demo-week: $(VENV)/.core
 
 # While you work: no servers, nothing slow. About three minutes on two cores.
 fast: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not (slow or long or slurm or kubernetes or database or browser)"
+	$(BIN)/python -m pytest -q $(SHARED) -m "not (slow or long or slurm or kubernetes or database or browser)"
 
 # Before you push: up to a quarter of an hour on two cores. Tests whose server is missing are skipped.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not long"
+	$(BIN)/python -m pytest $(SHARED) -m "not long"
 
 # Everything, as CI runs it.
 test-all: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) --durations=25
+	$(BIN)/python -m pytest $(SHARED) --durations=25
 
 # As on a machine without servers and without third-party data.
 stranger: $(VENV)/.dev

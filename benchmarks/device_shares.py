@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 
 from commonwatt.devices.base import LoadedModel, example_inputs
-from commonwatt.devices.cpu import CpuDevice
+from commonwatt.devices.local import CpuDevice
 from commonwatt.devices.run import measure
 from commonwatt.devices.tiny_models import tiny_model
 from commonwatt.model.timeslice_file import CpuDeviceSpec as CpuSpec

@@ -16,7 +16,7 @@ from time import perf_counter
 import numpy as np
 
 from commonwatt.model.errors import InputError
-from commonwatt.model.mig_file import MigFile
+from commonwatt.model.partition_file import MigFile
 from commonwatt.partitioning.mig import MigDecision, MigProblem, solve_integer, solve_market
 
 SIZES = [(1, 5), (1, 20), (2, 5), (4, 10), (8, 10), (8, 20)]

@@ -48,6 +48,29 @@ def pytest_itemcollected(item):
         item.add_marker(pytest.mark.flaky(reruns=1))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """With several workers: one has Kubernetes and one Slurm, long tests go to whoever is free, and others by file."""
+    if not getattr(config.option, "loadgroup", False):
+        return
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+
+    def place(item):
+        marks = {mark.name for mark in item.iter_markers()}
+        for rank, server in enumerate(("kubernetes", "slurm")):
+            if server in marks:
+                return rank, server
+        if "long" in marks:
+            return 2, None
+        return 3 if item.path in slow else 4, str(item.path)
+
+    placed = [(*place(item), item) for item in items]
+    for _, group, item in placed:
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
+    items[:] = [item for _, _, item in sorted(placed, key=lambda one: one[0])]
+
+
 def pytest_terminal_summary(terminalreporter):
     for report in terminalreporter.stats.get("rerun", ()):
         terminalreporter.section(f"failed at first: {report.nodeid}", "-")

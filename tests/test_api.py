@@ -16,8 +16,7 @@ import commonwatt as cw
 from commonwatt.data.files import load_yaml, parse_yaml
 from commonwatt.model.demand import DemandSeries
 from commonwatt.model.errors import InputError
-from commonwatt.model.mig_file import MigFile
-from commonwatt.model.partition_file import PartitionFile
+from commonwatt.model.partition_file import MigFile, PartitionFile
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.timeslice_file import PlanFile
 

@@ -10,8 +10,7 @@ import click
 import pytest
 import yaml
 
-from commonwatt.cli.groups import ProblemGroup
-from commonwatt.cli.root import root
+from commonwatt.cli.root import ProblemGroup, root
 from commonwatt.data.files import load_yaml
 from commonwatt.devices.tiny_models import write_tiny_models
 from commonwatt.model.scenario import AndreasWorkload, JobsWorkload, Scenario, Workload

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import click
 from markup import cell
 
-from commonwatt.cli.groups import ProblemGroup
-from commonwatt.cli.root import root
+from commonwatt.cli.root import ProblemGroup, root
 
 FOLDER = "reference/commands"
 INTRODUCTION = (

@@ -36,13 +36,11 @@ if TYPE_CHECKING:
     )
     from commonwatt.model.demand import DemandSeries
     from commonwatt.model.map_file import MapFile
-    from commonwatt.model.mig_file import MigFile
-    from commonwatt.model.partition_file import PartitionFile
+    from commonwatt.model.partition_file import MigFile, PartitionFile
     from commonwatt.model.place_file import PlaceFile
     from commonwatt.model.scenario import Scenario
     from commonwatt.model.study_file import StudyFile
     from commonwatt.model.timeslice_file import PlanFile
-    from commonwatt.planning.series import LoadedSeries
     from commonwatt.simulation.runner import Backend, Listener
     from commonwatt.studies.run import Following
 
@@ -231,7 +229,7 @@ def study(
         write_study(target, file, base, result)
 
     def draw(to: Path) -> None:
-        from commonwatt.report.study_plot import save_waterfall
+        from commonwatt.report.plots import save_waterfall
 
         save_waterfall(result, to)
 
@@ -335,7 +333,7 @@ def timeslice(
         result = answer(file, policy=by, phi=phi, seed=seed)
 
     def draw(to: Path) -> None:
-        from commonwatt.report.timeslice_plots import save_plan
+        from commonwatt.report.decision_plots import save_plan
 
         save_plan(result, to)
 
@@ -392,7 +390,7 @@ def partition(
         )  # fmt: skip
 
     def draw(to: Path) -> None:
-        from commonwatt.report.partition_plots import save_partition
+        from commonwatt.report.decision_plots import save_partition
 
         save_partition(result, to)
 
@@ -428,7 +426,7 @@ def partition_mig(
         Something is wrong in the problem or an argument.
     """
     from commonwatt._results import MigPartition
-    from commonwatt.model.mig_file import MigFile
+    from commonwatt.model.partition_file import MigFile
     from commonwatt.partitioning.mig import answer
 
     file, path = _read(problem, MigFile)
@@ -438,7 +436,7 @@ def partition_mig(
         )
 
     def draw(to: Path) -> None:
-        from commonwatt.report.partition_plots import save_layouts
+        from commonwatt.report.decision_plots import save_layouts
 
         save_layouts(result.chosen, to)
 
@@ -491,10 +489,11 @@ def forecast(
     from commonwatt.model.capacity import parse_target
     from commonwatt.planning.predictors import load_predictor
     from commonwatt.planning.replay import plan_series
+    from commonwatt.planning.series import given_series
 
     path = Path(series) if isinstance(series, str | Path) else None
     with _blamed_on(path):
-        loaded = _series(series, column)
+        loaded = given_series(series, column)
         file, promised = loaded.file, parse_target(target)
         begin = None if test_from is None else read_moment(test_from, file, "test_from")
         replayed = plan_series(
@@ -507,35 +506,6 @@ def forecast(
         save_plan(replayed, file, to)
 
     return _shown(ForecastPlan, replayed.result, draw)
-
-
-def _series(given: object, column: str) -> LoadedSeries:
-    """Return a series, however it is given, as read from a file."""
-    import numpy as np
-
-    from commonwatt.data.nixtla import from_long
-    from commonwatt.data.series_files import FIRST_DATE_S, SeriesFile
-    from commonwatt.model.demand import DemandSeries
-    from commonwatt.model.errors import InputError
-    from commonwatt.planning.series import LoadedSeries, load_series
-
-    if isinstance(given, str | Path):
-        return load_series(Path(given), column)
-    if isinstance(given, Mapping):
-        if wrong := sorted({"gpus", "step_s"} - given.keys()) or sorted(given.keys() - {"gpus", "step_s", "start_s"}):
-            raise InputError("gpus, step_s and, if known, start_s", field=wrong[0], value=given.get(wrong[0]))
-        try:
-            values = np.asarray(given["gpus"], dtype=float)
-            start_s, step_s = float(str(given.get("start_s", 0.0))), float(str(given["step_s"]))
-        except (TypeError, ValueError):
-            raise InputError("numbers in gpus, step_s and start_s", field="series") from None
-        given = DemandSeries(start_s, step_s, values)
-    elif not isinstance(given, DemandSeries):
-        named = from_long(given)
-        if len(named) != 1:
-            raise InputError("a frame with one series", field="unique_id", value=", ".join(sorted(named)))
-        (given,) = named.values()
-    return LoadedSeries(SeriesFile(given, given.start_s > FIRST_DATE_S, int((~given.known).sum())))
 
 
 def map_layers(
@@ -591,7 +561,7 @@ def map_layers(
         )  # fmt: skip
 
     def draw(to: Path) -> None:
-        from commonwatt.report.map_plots import save_map
+        from commonwatt.report.decision_plots import save_map
 
         save_map(result, to)
 

@@ -17,8 +17,7 @@ from pydantic import BaseModel, PrivateAttr
 
 from commonwatt.model.forecast_results import ForecastPlanResult
 from commonwatt.model.map_results import MapResult
-from commonwatt.model.mig_results import MigResult
-from commonwatt.model.partition_results import PartitionResult
+from commonwatt.model.partition_results import MigResult, PartitionResult
 from commonwatt.model.results import PlaceResult, SimulationResult, SweepResult
 from commonwatt.model.study_results import StudyResult
 from commonwatt.model.timeslice_results import TimeslicePlanResult
@@ -124,7 +123,7 @@ class Simulation(Shown, SimulationResult):
         return self.policies
 
     def _headline(self) -> str:
-        from commonwatt.report.terminal import summary
+        from commonwatt.report.text import summary
 
         return summary(self)
 

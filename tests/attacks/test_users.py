@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("sqlalchemy")
 
-from commonwatt.controlplane.promises import broken_promises
+from commonwatt.controlplane.preflight_engines import broken_promises
 from commonwatt.controlplane.wiring import read_config
 from commonwatt.model.errors import InputError
 from commonwatt.model.scenario import Scenario

@@ -16,7 +16,7 @@ import pytest
 from numba import njit
 
 from commonwatt.cli import output
-from commonwatt.cli.compiling import compiling
+from commonwatt.cli.output import compiling
 from commonwatt.model.scenario import Scenario
 from commonwatt.simulation import runner
 from commonwatt.simulation.runner import RunsInterruptedError, run_seeds

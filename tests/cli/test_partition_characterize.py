@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from commonwatt.cli.partition.characterize import characterize
+from commonwatt.cli.partition.divide import characterize
 from tests.cli.partition_console import call
 from tests.partitioning.test_mig_layouts import market_data
 

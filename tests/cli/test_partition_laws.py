@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from commonwatt.cli.partition.characterize import characterize
+from commonwatt.cli.partition.divide import characterize
 from commonwatt.data.partition import load_partition
 from tests.cli.console import run, write
 from tests.cli.partition_console import call

@@ -21,9 +21,8 @@ from commonwatt.control.capacity import Capacity, only_on
 from commonwatt.control.controller import Controller
 from commonwatt.control.engine import Capabilities, NodeView
 from commonwatt.control.job_registry import Rules
-from commonwatt.control.loop import run
 from commonwatt.control.policy import Policy
-from commonwatt.engines.clocks import VirtualClock
+from commonwatt.engines.clocks import VirtualClock, run
 from commonwatt.engines.simulated.engine import SimulatedEngine, World
 from commonwatt.forecasting._predictors import make_predictor
 from commonwatt.model.capacity import CapacitySpec

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonwatt.control.epoch_timer import EpochTimer
+from commonwatt.control.profiling import EpochTimer
 
 
 def told(*reports, started_s=0.0, done=0.0, last=5):

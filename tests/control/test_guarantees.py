@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from commonwatt.control.beliefs import Beliefs, relative_times
 from commonwatt.control.controller import Controller
 from commonwatt.control.events import EventKind
-from commonwatt.control.guarantees import LimitKeeper
 from commonwatt.control.job_registry import JobRegistry, Rules
-from commonwatt.control.loop import run
+from commonwatt.control.limits import LimitKeeper
 from commonwatt.control.policy import Policy
-from commonwatt.engines.clocks import VirtualClock
+from commonwatt.engines.clocks import VirtualClock, run
 from commonwatt.engines.simulated.engine import SimulatedEngine, World
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.jobs import Job, JobArrays

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonwatt.control.engine import Outcome
-from commonwatt.control.epoch_timer import EpochTimer
-from commonwatt.control.profiling import Probed, judge, next_probe, power_per_gpu_w
+from commonwatt.control.profiling import EpochTimer, Probed, judge, next_probe, power_per_gpu_w
 from commonwatt.model.job_file import Configuration, Unprofilable
 
 

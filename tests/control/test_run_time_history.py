@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonwatt.control.run_time_history import EndedRun, RunTimeHistory
+from commonwatt.controlplane.run_times import EndedRun, RunTimeHistory
 from commonwatt.runtimes import JobFeatures
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from commonwatt.control.controller import Controller
-from commonwatt.control.fair_share import AllocatedGpus
 from commonwatt.control.job_registry import JobRegistry, Rules
 from commonwatt.control.policy import Policy
 from commonwatt.control.scheduling import Allocation, JobCondition, NodeCondition, Scheduling
+from commonwatt.control.usage import AllocatedGpus
 from commonwatt.engines.simulated.engine import SimulatedEngine, World
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.errors import EngineError

@@ -6,9 +6,8 @@ import numpy as np
 
 from commonwatt.control.controller import Controller
 from commonwatt.control.job_registry import Rules
-from commonwatt.control.loop import run
 from commonwatt.control.policy import Policy
-from commonwatt.engines.clocks import VirtualClock
+from commonwatt.engines.clocks import VirtualClock, run
 from commonwatt.engines.simulated.engine import SimulatedEngine, World
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.jobs import Job, JobArrays

@@ -14,7 +14,7 @@ pytest.importorskip("sqlalchemy")
 
 from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome, Start, Stop
 from commonwatt.controlplane.intent_log import WriteAheadEngine
-from commonwatt.controlplane.job_state import TrackedJob
+from commonwatt.controlplane.jobs import TrackedJob
 from commonwatt.engines.local import run
 from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.engines.local.run import PATIENCE_S

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("sqlalchemy")
 
 from commonwatt.control.engine import SetPower
-from commonwatt.controlplane.power_commands import PowerCommands
+from commonwatt.controlplane.pending_commands import PowerCommands
 from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.store.records import JobStatus

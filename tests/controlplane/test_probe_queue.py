@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from commonwatt.controlplane import probe_queue
-from commonwatt.controlplane.probe_queue import ProbeQueue
+from commonwatt.controlplane import measurements
+from commonwatt.controlplane.measurements import ProbeQueue
 
 V, T = ("V", 2), ("T", 1)
 
@@ -52,7 +52,7 @@ def test_what_has_nothing_left_or_is_over_is_dropped_for_the_sorts_it_concerns()
 
 
 def test_a_step_looks_at_some_of_many_and_the_next_at_others(monkeypatch):
-    monkeypatch.setattr(probe_queue, "_LOOKS", 10)
+    monkeypatch.setattr(measurements, "_LOOKS", 10)
     world, asked = World(35), []
 
     def last(handle) -> bool:

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from commonwatt.control import scaling
 from commonwatt.control.scaling import KindScaling
-from commonwatt.controlplane import scaling_history as kinds
-from commonwatt.controlplane.scaling_history import ScalingHistory
+from commonwatt.controlplane import measurements as kinds
+from commonwatt.controlplane.measurements import ScalingHistory
 from commonwatt.model.job_file import Measurement
 
 measurements = st.builds(

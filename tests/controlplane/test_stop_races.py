@@ -11,7 +11,7 @@ pytest.importorskip("sqlalchemy")
 
 from commonwatt.control.engine import JobEnded, JobInterrupted, JobLeft, Outcome, Stop, Stopped
 from commonwatt.controlplane.intent_log import WriteAheadEngine
-from commonwatt.controlplane.job_state import TrackedJob
+from commonwatt.controlplane.jobs import TrackedJob
 from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.slurm.engine import SlurmEngine

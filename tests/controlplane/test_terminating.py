@@ -25,7 +25,7 @@ from commonwatt.control.engine import (
 )
 from commonwatt.control.scheduling import JobCondition
 from commonwatt.controlplane.intent_log import WriteAheadEngine
-from commonwatt.controlplane.job_state import TrackedJob
+from commonwatt.controlplane.jobs import TrackedJob
 from commonwatt.controlplane.snapshot import why_of
 from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.engines.run_spec import JobWork

@@ -15,6 +15,7 @@ from commonwatt.control.engine import MeterMark
 from commonwatt.controlplane.engines import Marks
 from commonwatt.controlplane.supervisor import SteadyClock
 from commonwatt.controlplane.wiring import open_live, read_config, rules_of
+from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.model.errors import InputError, StoreError
 from commonwatt.model.job_file import JobFile
 from commonwatt.store.claim import claim_store
@@ -69,6 +70,25 @@ def test_jobs_are_accepted_while_solvers_are_still_compiled(tmp_path, monkeypatc
     finally:
         compiled.set()
         live.close()
+
+
+def test_the_store_is_given_up_even_where_the_engine_cannot_be_closed(tmp_path, monkeypatch):
+    path = config_in(tmp_path, engine="simulated")
+    live = open_live(path)
+    live.start()
+    end_s = time.monotonic() + 120
+    while not live.supervisor.snapshot().healthy and time.monotonic() < end_s:
+        time.sleep(0.02)
+
+    def broken(engine):
+        raise OSError("no more")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(VirtualWork, "close", broken)
+        with pytest.raises(OSError, match="no more"):
+            live.close()
+    with claim_store(store_of(path).database):
+        pass  # nobody has it any more
 
 
 def test_one_that_is_refused_writes_no_tenants(tmp_path):

@@ -14,11 +14,11 @@ from commonwatt.data.files import load_yaml, validate
 from commonwatt.data.inventory import board_power
 from commonwatt.data.profiles import GPU_TYPES, LAW, canonical, profiles_for
 from commonwatt.data.profiles.base import MigSlice, mig_slice
-from commonwatt.data.profiles.data_sheets import data_sheet, data_sheets, misfit, relative_speed
 from commonwatt.data.profiles.declared import Declared, OneType, how_to_declare
+from commonwatt.data.profiles.law import data_sheet, data_sheets, misfit, relative_speed
 from commonwatt.data.workload import make_workload
 from commonwatt.model.errors import InputError
-from commonwatt.model.gpu_types import GpuTypeSpec
+from commonwatt.model.nodes import GpuTypeSpec
 from commonwatt.model.scenario import Scenario
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from commonwatt.data.files import kind_of, load_yaml
-from commonwatt.data.job_tables import read_job_table
 from commonwatt.data.layer_files import read_layers
+from commonwatt.data.map_problem import read_job_table
 from commonwatt.model.errors import InputError
 from commonwatt.model.map_file import MapFile, MappingFile
 from commonwatt.model.place_file import PlaceFile

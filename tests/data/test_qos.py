@@ -6,7 +6,7 @@ import pytest
 
 from commonwatt.data.qos import read_qos
 from commonwatt.model.errors import InputError
-from commonwatt.model.qos import Qos
+from commonwatt.model.jobs import Qos
 
 COLUMNS = [
     "Name", "Priority", "GraceTime", "Preempt", "PreemptExemptTime", "PreemptMode", "Flags", "UsageThres",

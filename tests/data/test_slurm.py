@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from commonwatt.data.guess import guess_format
+from commonwatt.data.catalog import guess_format
 from commonwatt.data.readers import read_log
 from commonwatt.data.readers.slurm import ASK, duration_s, gpus_of
 from commonwatt.model.errors import InputError

@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from commonwatt.data.guess import guess_format
+from commonwatt.data.catalog import guess_format
 from commonwatt.data.readers import read_log
 from commonwatt.model.errors import InputError
 

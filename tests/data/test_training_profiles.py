@@ -14,7 +14,7 @@ from commonwatt.data.profiles import LAW, profiles_for
 from commonwatt.data.training_profiles import SpeedCurve, read_profiles, times_of
 from commonwatt.data.workload import make_workload
 from commonwatt.model.errors import InputError
-from commonwatt.model.gpu_types import GpuTypeSpec
+from commonwatt.model.nodes import GpuTypeSpec
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.training_profile import TrainingProfile
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from commonwatt.devices.cpu import CpuDevice, cpu_model
+from commonwatt.devices.local import CpuDevice, cpu_model
 from commonwatt.devices.session import open_device
 from commonwatt.model.errors import InputError
 from commonwatt.model.timeslice_file import CpuDeviceSpec as Spec

@@ -7,8 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from commonwatt.devices.cpu import CpuDevice
-from commonwatt.devices.cuda import CudaDevice, NvmlGpu
+from commonwatt.devices.local import CpuDevice, CudaDevice, NvmlGpu
 from commonwatt.model.errors import InputError, MissingExtraError
 from commonwatt.model.timeslice_file import CpuDeviceSpec as CpuSpec
 from commonwatt.model.timeslice_file import CudaDeviceSpec as Spec

@@ -17,8 +17,8 @@ pytest.importorskip("zeus", exc_type=ImportError)
 START = """
 import json, sys, time
 from pathlib import Path
-from commonwatt.devices import cuda
-from commonwatt.devices.cuda import NvmlGpu
+from commonwatt.devices import local
+from commonwatt.devices.local import NvmlGpu
 from commonwatt.model.errors import CommonwattError
 from commonwatt.model.timeslice_file import CudaDeviceSpec as Spec
 said = {}
@@ -126,10 +126,10 @@ def test_an_index_there_is_not(told):
 @pytest.mark.slow
 def test_the_device_over_it(told):
     said, changes = told("""
-cuda._onnx_has_cuda = cuda._torch_has_cuda = lambda: False
-said["without"] = failing(cuda.CudaDevice, Spec(kind="cuda"))
-cuda._onnx_has_cuda = lambda: True
-device = cuda.CudaDevice(Spec(kind="cuda"))
+local._onnx_has_cuda = local._torch_has_cuda = lambda: False
+said["without"] = failing(local.CudaDevice, Spec(kind="cuda"))
+local._onnx_has_cuda = lambda: True
+device = local.CudaDevice(Spec(kind="cuda"))
 said.update(kind=device.kind, name=device.name, enforcement=device.enforcement, energy=device.energy_j())
 device.set_clock(1000)
 said["neither"] = failing(device.load, "m", "m.txt")

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from commonwatt.devices.profiler import ProfilerSettings, profile_model
+from commonwatt.devices.profiles import ProfilerSettings, profile_model
 from commonwatt.model.errors import ProfileError
 from commonwatt.model.timeslice_file import PowerModelSpec
 from tests.devices.made import FakeDevice, FakeModel

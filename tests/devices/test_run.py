@@ -11,8 +11,7 @@ from commonwatt.data.tx2 import TX2_ROWS, read_tx2_kernels, tx2_profile
 from commonwatt.devices.profiles import check_fits, load_profile, point_at
 from commonwatt.devices.run import LoadGenerator, measure, run, summarise
 from commonwatt.model.errors import DeviceError, InputError
-from commonwatt.timeslicing._policies import make
-from commonwatt.timeslicing._problem import QuantumProblem
+from commonwatt.timeslicing._policies import QuantumProblem, make
 from tests.devices.made import MS, opened, rng, simulated
 
 A = ("A", "resnet50", 1300)

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from commonwatt.devices import cuda
-from commonwatt.devices.cpu import CpuDevice
+from commonwatt.devices import local
+from commonwatt.devices.local import CpuDevice
 from commonwatt.devices.tiny_models import tiny_model
 from commonwatt.model.errors import MissingExtraError
 from commonwatt.model.timeslice_file import CpuDeviceSpec as CpuSpec
@@ -47,7 +47,7 @@ def test_onnx(without, tmp_path):
 def test_zeus(without):
     without("zeus")
     with pytest.raises(MissingExtraError, match=r"zeus is not installed; run: pip install 'commonwatt\[gpu\]'"):
-        cuda.CudaDevice(CudaSpec(kind="cuda"))
+        local.CudaDevice(CudaSpec(kind="cuda"))
 
 
 def test_a_gpu_without_any_runtime(monkeypatch):
@@ -55,7 +55,7 @@ def test_a_gpu_without_any_runtime(monkeypatch):
         def __init__(self, index):
             self.name = f"GPU {index}"
 
-    monkeypatch.setattr(cuda, "NvmlGpu", Gpu)
-    monkeypatch.setattr(cuda, "find_spec", lambda _: None)
+    monkeypatch.setattr(local, "NvmlGpu", Gpu)
+    monkeypatch.setattr(local, "find_spec", lambda _: None)
     with pytest.raises(MissingExtraError, match="onnxruntime is not installed"):
-        cuda.CudaDevice(CudaSpec(kind="cuda"))
+        local.CudaDevice(CudaSpec(kind="cuda"))

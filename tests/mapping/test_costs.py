@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 from commonwatt.data import locate
 from commonwatt.data.layer_files import read_layers
 from commonwatt.mapping._encoding import Mapping
-from commonwatt.mapping._evaluator import makespan
 from commonwatt.mapping._problem import MappingProblem
+from commonwatt.mapping._scoring import makespan
 from commonwatt.mapping.costs import _roofline as tiling
 from commonwatt.mapping.costs._cost import PLATFORMS, Array
 from commonwatt.mapping.costs._job_table import MODELS, costs_on, energy_nj, job_table, terms_nj
-from commonwatt.mapping.costs._layers import Layer
-from commonwatt.mapping.costs._loops import Loops
+from commonwatt.mapping.costs._layers import Layer, Loops
 from commonwatt.mapping.costs._roofline import Layout, Roofline, choices, folds, moved
 from commonwatt.model.errors import InputError
 

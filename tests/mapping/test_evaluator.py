@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonwatt.mapping._encoding import Mapping, check, from_orders, random_mappings
-from commonwatt.mapping._evaluator import makespan, makespans, timeline
 from commonwatt.mapping._problem import MappingProblem
+from commonwatt.mapping._scoring import makespan, makespans, timeline
 from commonwatt.model.errors import InputError
 from tests.mapping import literal
 

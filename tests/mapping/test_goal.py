@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from commonwatt.mapping._auto import Auto, warmed
 from commonwatt.mapping._baselines import List
 from commonwatt.mapping._encoding import Mapping
-from commonwatt.mapping._evaluator import makespan, timeline
 from commonwatt.mapping._goal import OBJECTIVES, Goal, Precedence
 from commonwatt.mapping._gsharp import GSharp
 from commonwatt.mapping._lower_bound import lower_bound
 from commonwatt.mapping._problem import MappingProblem
-from commonwatt.mapping._scoring import costs_of, enough
+from commonwatt.mapping._scoring import costs_of, enough, makespan, timeline
 from commonwatt.model.errors import InputError
 from tests.mapping import literal
 

@@ -14,13 +14,13 @@ from commonwatt.mapping._assignment import annealed_loads, ordered, packed
 from commonwatt.mapping._auto import Auto
 from commonwatt.mapping._baselines import List
 from commonwatt.mapping._encoding import Mapping, check, random_mappings
-from commonwatt.mapping._evaluator import makespan, makespans
 from commonwatt.mapping._goal import Goal, Precedence
 from commonwatt.mapping._integer_bound import PROVEN, IntegerBound, sharp_bound
 from commonwatt.mapping._lower_bound import lower_bound
 from commonwatt.mapping._order_bound import order_bound
 from commonwatt.mapping._problem import MappingProblem
 from commonwatt.mapping._queues import QueueAnnealing, _count, _filled, _played, _shift, _swap, is_plain, table_of
+from commonwatt.mapping._scoring import makespan, makespans
 from tests.mapping import literal
 
 

@@ -11,7 +11,6 @@ from scipy.optimize import linprog
 from commonwatt.mapping import _lower_bound as module
 from commonwatt.mapping._auto import Auto
 from commonwatt.mapping._encoding import Mapping
-from commonwatt.mapping._evaluator import makespan, makespans
 from commonwatt.mapping._goal import Goal, Precedence
 from commonwatt.mapping._lower_bound import (
     Relaxed,
@@ -23,6 +22,7 @@ from commonwatt.mapping._lower_bound import (
     weighted_bound,
 )
 from commonwatt.mapping._problem import MappingProblem
+from commonwatt.mapping._scoring import makespan, makespans
 from tests.mapping import literal
 
 

@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from commonwatt.mapping._answer import ALGORITHMS
 from commonwatt.mapping._baselines import StandardGenetic
 from commonwatt.mapping._encoding import check
-from commonwatt.mapping._evaluator import makespan
 from commonwatt.mapping._exact import BranchAndBound
+from commonwatt.mapping._external_searches import LEARNERS, NEVERGRAD, Cube, Episode, Learner, Nevergrad
 from commonwatt.mapping._goal import Goal, Precedence
 from commonwatt.mapping._lower_bound import lower_bound
-from commonwatt.mapping._nevergrad_search import NEVERGRAD, Cube, Nevergrad
-from commonwatt.mapping._reinforcement import LEARNERS, Episode, Learner
+from commonwatt.mapping._scoring import makespan
 from commonwatt.model.errors import InputError, MissingExtraError
 from tests.mapping import literal
 from tests.mapping.test_search import rng, sample

@@ -12,10 +12,10 @@ import pytest
 from commonwatt.data import locate
 from commonwatt.mapping._auto import Auto
 from commonwatt.mapping._encoding import Mapping
-from commonwatt.mapping._evaluator import makespan, timeline
 from commonwatt.mapping._gsharp import GSharp
 from commonwatt.mapping._lower_bound import lower_bound
 from commonwatt.mapping._problem import MappingProblem
+from commonwatt.mapping._scoring import makespan, timeline
 
 pytestmark = pytest.mark.data
 SETTINGS = {

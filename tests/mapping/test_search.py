@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given, settings
 
 from commonwatt.mapping._answer import ALGORITHMS, explain
-from commonwatt.mapping._auto import STARTS, Auto, Rounding
+from commonwatt.mapping._auto import STARTS, Annealing, Auto, Rounding
 from commonwatt.mapping._baselines import List
 from commonwatt.mapping._encoding import Mapping, check, random_mappings
-from commonwatt.mapping._evaluator import makespan, makespans, timeline
-from commonwatt.mapping._gsharp import Genetic, GSharp, GSharpSettings
-from commonwatt.mapping._local_search import Annealing
-from commonwatt.mapping._lower_bound import lower_bound
-from commonwatt.mapping._nevergrad_search import NEVERGRAD
-from commonwatt.mapping._operators import (
+from commonwatt.mapping._external_searches import LEARNERS, NEVERGRAD
+from commonwatt.mapping._gsharp import (
+    Genetic,
+    GSharp,
+    GSharpSettings,
     breed,
     cross_accelerator,
     cross_genome,
@@ -26,8 +25,9 @@ from commonwatt.mapping._operators import (
     mutate,
     scatter,
 )
+from commonwatt.mapping._lower_bound import lower_bound
 from commonwatt.mapping._problem import MappingProblem
-from commonwatt.mapping._reinforcement import LEARNERS
+from commonwatt.mapping._scoring import makespan, makespans, timeline
 from commonwatt.mapping._search import MappingSearch, drive, score
 from tests.mapping import literal
 

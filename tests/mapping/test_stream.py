@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from commonwatt.mapping import Goal, MappingProblem, answer, continued, evaluate, scheduled
 from commonwatt.mapping._auto import Auto
 from commonwatt.mapping._encoding import Mapping, check
-from commonwatt.mapping._evaluator import makespan, timeline
-from commonwatt.mapping._scoring import costs_of
+from commonwatt.mapping._scoring import costs_of, makespan, timeline
 from commonwatt.model.errors import InputError
 from commonwatt.model.map_file import MapFile, MapTable
 from commonwatt.model.map_results import MapSchedule

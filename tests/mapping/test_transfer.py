@@ -7,9 +7,9 @@ import pytest
 from scipy.optimize import linear_sum_assignment
 
 from commonwatt.mapping._encoding import Mapping, check
-from commonwatt.mapping._evaluator import makespan
 from commonwatt.mapping._gsharp import GSharp
 from commonwatt.mapping._problem import MappingProblem
+from commonwatt.mapping._scoring import makespan
 from commonwatt.mapping._transfer import Transfer, Transferred, _cheapest_pairs, ranks
 from commonwatt.model.errors import InputError
 from tests.mapping.test_reference import home, problem  # noqa: F401

@@ -4,8 +4,8 @@ from itertools import combinations_with_replacement, product
 
 import numpy as np
 
-from commonwatt.model.mig_file import MigFile
-from commonwatt.partitioning._welfare import welfare
+from commonwatt.model.partition_file import MigFile
+from commonwatt.partitioning._comparison import welfare
 from commonwatt.partitioning.mig._problem import MigProblem
 
 

@@ -11,11 +11,10 @@ from commonwatt.model.errors import InputError, SolverError
 from commonwatt.model.partition_file import LawSpec
 from commonwatt.partitioning import _comparison as m
 from commonwatt.partitioning._comparison import envy, pareto_violation, sharing_incentive_violation
-from commonwatt.partitioning._envelope import law_of, shape_of
+from commonwatt.partitioning._curves import Pieces
 from commonwatt.partitioning._explain import explain
-from commonwatt.partitioning._market import Market
+from commonwatt.partitioning._market import Market, law_of, shape_of
 from commonwatt.partitioning._paths import softened_path
-from commonwatt.partitioning._pieces import Pieces
 from commonwatt.partitioning._scaling_laws import Amdahl, TabulatedLaw, UniversalScalability
 from commonwatt.partitioning._schedule import loss_bound, run, schedule
 from commonwatt.partitioning._solve import residual, solve

@@ -9,7 +9,7 @@ from scipy.optimize import linprog, minimize
 from commonwatt.model.errors import InputError
 from commonwatt.partitioning import _solve as core
 from commonwatt.partitioning._market import Market
-from commonwatt.partitioning.mig._bounds import RESIDUAL, constant
+from commonwatt.partitioning.mig._listing import RESIDUAL, constant
 
 
 class Found:

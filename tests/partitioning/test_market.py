@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from commonwatt.data.locate import market_folder
 from commonwatt.model.errors import InputError, SolverError
-from commonwatt.partitioning import _proportional as proportional
+from commonwatt.partitioning import _paths as proportional
 from commonwatt.partitioning._comparison import envy, pareto_violation, sharing_incentive_violation
 from commonwatt.partitioning._demand import best_response
 from commonwatt.partitioning._market import Market

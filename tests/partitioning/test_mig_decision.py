@@ -6,15 +6,20 @@ import numpy as np
 import pytest
 
 from commonwatt.model.errors import InputError
-from commonwatt.model.mig_file import MigFile
-from commonwatt.partitioning._welfare import welfare
-from commonwatt.partitioning.mig._bounds import all_counts, highest, least_utilities, on_layout
-from commonwatt.partitioning.mig._integer import solve_integer
-from commonwatt.partitioning.mig._listing import certified
-from commonwatt.partitioning.mig._market import solve_market
+from commonwatt.model.partition_file import MigFile
+from commonwatt.partitioning._comparison import welfare
+from commonwatt.partitioning.mig._listing import (
+    all_counts,
+    certified,
+    gaps,
+    highest,
+    least_utilities,
+    on_layout,
+    roughly,
+)
+from commonwatt.partitioning.mig._modes import solve_integer, solve_market
 from commonwatt.partitioning.mig._plan import gpu_sentence, plan_gpus
 from commonwatt.partitioning.mig._problem import MigProblem
-from commonwatt.partitioning.mig._rough import gaps, roughly
 from tests.partitioning.mig_made import all_layouts, brute_force, document, drained, problem, random_problem, tenant
 
 

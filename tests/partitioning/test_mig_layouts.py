@@ -8,8 +8,17 @@ import pytest
 
 from commonwatt.data import locate
 from commonwatt.model.errors import InputError
-from commonwatt.partitioning.mig._layouts import Placed, check_layout, count_vectors, find_layout, layouts, parse_layout
-from commonwatt.partitioning.mig._profiles import GPUS, PLAIN, gpu_type
+from commonwatt.partitioning.mig._layouts import (
+    GPUS,
+    PLAIN,
+    Placed,
+    check_layout,
+    count_vectors,
+    find_layout,
+    gpu_type,
+    layouts,
+    parse_layout,
+)
 
 H100 = gpu_type("H100-80GB")
 

@@ -8,14 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonwatt.model.errors import InputError
-from commonwatt.partitioning._parallel_fraction import (
+from commonwatt.partitioning._scaling_laws import (
+    Amdahl,
+    TabulatedLaw,
+    UniversalScalability,
     bootstrap,
+    choose,
+    fit_all,
     from_counters,
     from_karp_flatt,
     karp_flatt,
     least_squares,
 )
-from commonwatt.partitioning._scaling_laws import Amdahl, TabulatedLaw, UniversalScalability, choose, fit_all
 from tests.partitioning.test_mig_layouts import market_data
 
 THREADS = np.array([2.0, 3.0, 4.0, 8.0, 16.0])

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from commonwatt.model.errors import InputError
 from commonwatt.model.partition_file import PartitionFile
-from commonwatt.partitioning import _throughput as tp
-from commonwatt.partitioning._throughput import Pe
+from commonwatt.partitioning import _schedule as tp
+from commonwatt.partitioning._schedule import Pe
 
 
 def test_apparent_throughput_is_what_counts():

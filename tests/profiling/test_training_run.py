@@ -12,8 +12,14 @@ import pytest
 from commonwatt.model.errors import InputError, ProfileError
 from commonwatt.model.training_profile import FailedPoint, TrainingProfile
 from commonwatt.profiling.hardware import CpuThreads, NvidiaGpus, cpu_seconds
-from commonwatt.profiling.session import ProfilePlan, default_counts, profile_training
-from commonwatt.profiling.training_run import NotMeasuredError, RunLimits, run_training
+from commonwatt.profiling.training_run import (
+    NotMeasuredError,
+    ProfilePlan,
+    RunLimits,
+    default_counts,
+    profile_training,
+    run_training,
+)
 
 QUICK = RunLimits(epochs=2, least_s=0.0, limit_s=60.0, grace_s=5.0)
 TRAINING = """

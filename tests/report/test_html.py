@@ -250,7 +250,7 @@ def test_same_input_same_bytes_whatever_the_hash_seed():
 @pytest.mark.slow
 def test_report_is_imported_without_heavy_libraries():
     program = (
-        "import sys, commonwatt.report.html, commonwatt.report.plots, commonwatt.report.terminal;"
+        "import sys, commonwatt.report.html, commonwatt.report.plots, commonwatt.report.text;"
         "print([m for m in ('plotly', 'matplotlib', 'rich') if m in sys.modules])"
     )
     found = subprocess.run(

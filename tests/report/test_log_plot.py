@@ -3,7 +3,7 @@ import pytest
 
 from commonwatt.data.demand import usage
 from commonwatt.data.log import JobLog, utc
-from commonwatt.report.log_plot import _binned, save_log
+from commonwatt.report.plots import _binned, save_log
 
 
 def made(count=50, gap_s=7200.0, origin=None, start_s=None):

@@ -1,8 +1,7 @@
 import pytest
 from rich.console import Console
 
-from commonwatt.report.comparison import change, change_text, rivals
-from commonwatt.report.terminal import service_table, summary, table
+from commonwatt.report.text import change, change_text, rivals, service_table, summary, table
 from tests.report.make_records import MEDIUM, SMALL, make, make_result
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from commonwatt.data.files import load_yaml, validate
 from commonwatt.model.scenario import Scenario
@@ -22,6 +24,12 @@ def test_the_example_is_what_is_reproduced():
 
 
 @pytest.mark.slow
+def drawn(table, width):
+    console = Console(width=width, file=StringIO())
+    console.print(table)
+    return console.file.getvalue().splitlines()
+
+
 def test_a_decision_left_out_is_compared_and_shown(tmp_path):
     policies = [{"name": "all", "solver": "fifo"}, {"name": "whole", "solver": "fifo", "sharing": {"modes": []}}]
     document = scenario(
@@ -41,4 +49,7 @@ def test_a_decision_left_out_is_compared_and_shown(tmp_path):
     page = fleet_section(results[0])
     assert "&lt;shop&gt;" in page
     assert "<shop>" not in page
-    assert fleet_table(results[0]).row_count == 2
+    shown = fleet_table(results[0])
+    assert shown.row_count == 2
+    shown.add_row("policy of fair", "1,234 MWh", "100.0%", "100.0%", "12,345 h", "59.9 min", "12.34×", "1,234", "1,234")
+    assert max(map(len, drawn(shown, width=200))) <= 80

@@ -9,7 +9,7 @@ import pytest
 
 from commonwatt.model.errors import StoreError
 from commonwatt.service.app import make_app
-from commonwatt.service.audit import AuditedRoute
+from commonwatt.service.auth import AuditedRoute
 from commonwatt.store import api_store as store
 from tests.service.conftest import Caller
 from tests.service.made import StandIn, job

@@ -310,6 +310,11 @@ def test_the_same_input_and_seed_give_the_same_bytes(document):
             "services.web.profiles.A100-80GB.networks",
         ),
         ({"services": [service(profiles={"A100-80GB": {"request_s": 0.1, "floor_s": 0.4}})]}, "services.web.latency_s"),
+        ({"services": [service(latency_s=0.2, profiles={"A100-80GB": {"request_s": 0.1}})]}, "services.web.latency_s"),
+        (
+            {"services": [service(profiles={"A100-80GB": {"request_s": 0.01, "memory_gb": 80.5}})]},
+            "services.web.profiles.A100-80GB.memory_gb",
+        ),
         (
             {"services": [service(profiles={"A100-80GB": {"request_s": 0.1, "mig_speed": {"7g": 1.0, "1g": -1.0}}})]},
             "services.web.profiles.A100-80GB.mig_speed.1g",
@@ -322,6 +327,13 @@ def test_the_same_input_and_seed_give_the_same_bytes(document):
         ({"services": [service()], "policies": [{"solver": "las"}]}, "policies.las.solver"),
         ({"services": [service()], "electricity": {"power_cap_w": 500}}, "electricity.power_cap_w"),
         ({"services": [service()], "nodes": [{"name": "n", **NODE, "platform": "S9"}]}, "nodes.platform"),
+        (
+            {
+                "services": [service()],
+                "nodes": [{"name": "n", **NODE}, {"name": "old", **NODE, "gpu_type": "P100", "share": ["mig"]}],
+            },
+            "nodes.gpu_type",
+        ),
         (
             {"fractional": {"source": "jobs", "jobs": [fraction("f", 0, 10, 10)]},
              "nodes": [{"name": "n", **NODE, "share": []}]},

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonwatt.control.quotas import QosKeeper, Use
+from commonwatt.control.limits import QosKeeper, Use
 from commonwatt.data.files import validate
 from commonwatt.model.errors import InputError
 from commonwatt.model.scenario import Scenario

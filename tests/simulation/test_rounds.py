@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonwatt.control.controller import Controller
-from commonwatt.control.service_times import ServiceTimes
+from commonwatt.control.usage import ServiceTimes
 from commonwatt.data import locate
 from commonwatt.data.files import validate
-from commonwatt.engines.simulated.host_gpus import HostGpus
+from commonwatt.engines.simulated.events import HostGpus
 from commonwatt.model.errors import InputError
 from commonwatt.model.scenario import Scenario
 from commonwatt.simulation.compose import run_policy

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from commonwatt.data.files import validate
-from commonwatt.model.gpu_types import GpuTypeSpec
+from commonwatt.model.nodes import GpuTypeSpec
 from commonwatt.model.scenario import Scenario
 from commonwatt.simulation.runner import _as_before
 from commonwatt.simulation.workload import prepare

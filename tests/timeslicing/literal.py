@@ -7,7 +7,7 @@ from math import floor
 
 from hypothesis import strategies as st
 
-from commonwatt.timeslicing._problem import QuantumProblem
+from commonwatt.timeslicing._policies import QuantumProblem
 
 
 def literal(quantum, weights, costs, demands, guarantee):

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonwatt.timeslicing._answer import energy_fair_times, evenness, fairness, phi_fair
-from commonwatt.timeslicing._policies import Ef, Etf, Tf
-from commonwatt.timeslicing._problem import QuantumProblem
+from commonwatt.timeslicing._policies import Ef, Etf, QuantumProblem, Tf
 from tests.timeslicing.literal import any_positive, phis, problems
 
 

@@ -11,13 +11,13 @@ from commonwatt.timeslicing._policies import (
     Ef,
     Etf,
     EtfEnergy,
+    QuantumProblem,
     Tf,
     energy_fair_shares,
     give_least,
     guaranteed,
     time_fair_shares,
 )
-from commonwatt.timeslicing._problem import QuantumProblem
 from tests.timeslicing.literal import line_1, literal, phis, problems
 
 

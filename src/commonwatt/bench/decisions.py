@@ -124,9 +124,9 @@ def _simulated(policy: str, case: int, seed: int) -> BenchOutcome:  # noqa: ARG0
 
 def _week_entrants(quick: bool) -> list[Entrant]:  # noqa: ARG001
     kinds: dict[str, Kind] = {"lookahead": "ours"}
-    names = ("lookahead", "fifo", "edf", "srtf", "easy", "fair-share", "las", "gavel")
+    names = ("lookahead", "fifo", "edf", "srtf", "easy", "fair-share", "las")
     return [
-        Entrant(name, kinds.get(name, "baseline"), partial(_simulated, name), few=name in ("las", "gavel", "srtf"))
+        Entrant(name, kinds.get(name, "baseline"), partial(_simulated, name), few=name in ("las", "srtf"))
         for name in names
     ]
 
@@ -143,8 +143,8 @@ def market(name: str, seed: int) -> Any:  # noqa: ANN401
     tenants, clusters = next((n, c) for known, n, c in _MARKETS if known == name)
     rng = np.random.default_rng([2, tenants, clusters, seed])
     return Market.make(
-        rng.integers(4, 65, clusters).astype(float), rng.uniform(0.5, 5, tenants), np.exp(rng.normal(0, 1, (tenants, clusters))),
-        rng.uniform(0.5, 0.999, (tenants, clusters)),
+        rng.integers(4, 65, clusters).astype(float), rng.uniform(0.5, 5, tenants),
+        np.exp(rng.normal(0, 1, (tenants, clusters))), rng.uniform(0.5, 0.999, (tenants, clusters)),
     )  # fmt: skip
 
 
@@ -221,7 +221,7 @@ def _plug_market(plugin: Plugin, quick: bool) -> Callable[[Any, int], BenchOutco
 
 def mig_problem(gpus: int, tenants: int, seed: int) -> Any:  # noqa: ANN401
     """Return a ``MigProblem``: tenants of different weight, memory and scaling on H100s."""
-    from commonwatt.model.mig_file import MigFile
+    from commonwatt.model.partition_file import MigFile
     from commonwatt.partitioning.mig import MigProblem
 
     rng = np.random.default_rng([3, gpus, tenants, seed])

@@ -62,7 +62,7 @@ def slurm(
     """
     from commonwatt import __version__
     from commonwatt.engines.slurm.connect import slurm_of
-    from commonwatt.engines.slurm.external_jobs import external_jobs
+    from commonwatt.engines.slurm.snapshot import external_jobs
     from commonwatt.model.admin_results import AttachResult
     from commonwatt.model.errors import InputError
     from commonwatt.model.live import SlurmSpec

@@ -81,7 +81,7 @@ def command(
         write_atomic(out, result.model_dump_json(indent=1) + "\n")
         say(f"written: {out}")
     if plot is not None:
-        from commonwatt.report.bench_plot import save_bench
+        from commonwatt.bench.suite import save_bench
 
         save_bench(result, plot)
         say(f"written: {plot}")

@@ -84,7 +84,7 @@ def check(file: str, *, source: str | None, columns: tuple[str, ...], plot: Path
     if plot is not None:
         if checked.log is None:
             raise InputError("a job log, as there is nothing to draw of profiles", field="--plot", value=file)
-        from commonwatt.report.log_plot import save_log
+        from commonwatt.report.plots import save_log
 
         save_log(checked.log, plot)
         say(f"written: {plot}")

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from commonwatt._stopwatch import Stopwatch, without_compiling
+
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
@@ -25,6 +27,7 @@ __all__ = [
     "PluginChoice",
     "RunProgress",
     "blamed_on",
+    "compiling",
     "completed_by",
     "digest",
     "json_option",
@@ -289,3 +292,16 @@ def _span(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+@contextmanager
+def compiling(what: str) -> Iterator[Stopwatch]:
+    """Announce on standard error that Numba compiles inside, if it does; *what* names the code in a few words.
+
+    Yields a running ``Stopwatch``. Numba keeps what it compiles in a cache, so this happens once on each machine, and
+    again after an upgrade.
+    """
+    with without_compiling(lambda: say(f"compiling {what}, once per machine")) as watch:
+        yield watch
+    if watch.compiled:
+        say(f"compiled in {watch.compile_s:.1f} s")

@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.compiling import compiling
-from commonwatt.cli.output import PluginChoice, blamed_on, json_option, plot_option, print_json, say, seed_option
+from commonwatt.cli.output import (
+    PluginChoice,
+    blamed_on,
+    compiling,
+    json_option,
+    plot_option,
+    print_json,
+    say,
+    seed_option,
+)
 
 if TYPE_CHECKING:
     from commonwatt.model.results import PlaceResult

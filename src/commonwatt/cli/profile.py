@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from commonwatt.model.training_profile import FailedPoint, ProfileResult, TrainingPoint
     from commonwatt.profiling.hardware import Hardware
-    from commonwatt.profiling.session import ProfilePlan
+    from commonwatt.profiling.training_run import ProfilePlan
 
 __all__ = ["command"]
 
@@ -107,8 +107,7 @@ def _ended_by_exception() -> Iterator[None]:
 
 def _plan(program: tuple[str, ...], flags: dict[str, Any]) -> ProfilePlan:
     from commonwatt.model.errors import InputError
-    from commonwatt.profiling.session import ProfilePlan
-    from commonwatt.profiling.training_run import RunLimits
+    from commonwatt.profiling.training_run import ProfilePlan, RunLimits
 
     counts: tuple[int, ...] = ()
     if flags["counts"] is not None:
@@ -128,7 +127,7 @@ def _measure(plan: ProfilePlan, hardware: Hardware, out: Path) -> ProfileResult:
     from commonwatt import __version__
     from commonwatt.model.training_profile import ProfileResult
     from commonwatt.model.units import plural
-    from commonwatt.profiling.session import profile_training
+    from commonwatt.profiling.training_run import profile_training
 
     runs = len(plan.on(hardware))
     say(f"{plural(runs, 'run')} of {' '.join(plan.command)} on {hardware.name}")

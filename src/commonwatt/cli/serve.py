@@ -64,9 +64,8 @@ def serve(
     with needing("live"):
         from commonwatt.controlplane.wiring import open_live
         from commonwatt.service.app import make_app
-        from commonwatt.service.connections import limits_of
         from commonwatt.service.context import ServiceContext
-        from commonwatt.service.server import bound, run_server
+        from commonwatt.service.server import bound, limits_of, run_server
         from commonwatt.store.claim import holder_of
 
     form: LogFormat = "json" if log_format == "json" else "text"

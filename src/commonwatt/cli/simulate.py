@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from commonwatt.cli.compiling import compiling
 from commonwatt.cli.output import (
     blamed_on,
+    compiling,
     completed_by,
     json_option,
     pace_of,
@@ -25,7 +25,7 @@ from commonwatt.cli.output import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from commonwatt.model.gpu_types import GpuTypeSpec
+    from commonwatt.model.nodes import GpuTypeSpec
     from commonwatt.model.results import SimulationResult, SweepResult
     from commonwatt.model.scenario import Scenario, ScenarioJob
     from commonwatt.simulation.record import KeptRuns, Record
@@ -190,7 +190,7 @@ def _show(results: list[SimulationResult]) -> None:
     from rich.console import Console
 
     from commonwatt.report.fleet import fleet_table, has_fleet
-    from commonwatt.report.terminal import service_table, summary, table
+    from commonwatt.report.text import service_table, summary, table
     from commonwatt.simulation.runner import sweep_result
 
     if len(results) == 1:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.compiling import compiling
 from commonwatt.cli.data import columns_of
 from commonwatt.cli.output import (
     FiniteRange,
     blamed_on,
+    compiling,
     json_option,
     pace_of,
     plot_option,
@@ -111,7 +111,7 @@ def command(
         raise
     result = study_result(plan, outcome)
     if plot is not None:
-        from commonwatt.report.study_plot import save_waterfall
+        from commonwatt.report.plots import save_waterfall
 
         save_waterfall(result, plot)
     if out is not None:

@@ -5,15 +5,13 @@
 - ``scheduling``: the scheduling state of jobs and nodes: held, backoff, terminating, drained, reserved.
 - ``controller``: the tick: observe, decide, command, account.
 - ``policy``: a solver with its settings, by name. ``pacing``: when a plan is worth making.
-- ``guarantees``, ``quotas``, ``electricity``: limits on waiting, on a tenant's use, prices in time and the power cap.
-- ``beliefs``, ``run_time_history``: run times that are not known. ``service_times``: what each job has received.
+- ``limits``, ``electricity``: limits on waiting and on a tenant's use; prices in time and the power cap.
+- ``beliefs``: run times that are not known. ``usage``: what jobs and tenants have, and have received.
 - ``fleet``: services and fractional jobs beside training jobs.
 - ``dry_run``: what a schedule would change, for a controller that only reports it.
 - ``external_jobs``: what a policy would do with jobs submitted to the cluster directly.
 - ``capacity``: which nodes are on: plans power states, wakes nodes for waiting jobs.
-- ``profiling``, ``epoch_timer``, ``scaling``: measuring jobs, and predicting the times that were not measured.
+- ``profiling``, ``scaling``: measuring jobs, and predicting the times that were not measured.
 - ``ledger``: energy, cost and GPU time per job, tenant, idle and overhead; sums to the meter exactly.
-- ``fair_share``: decayed usage of tenants.
 - ``events``: the append-only event log.
-- ``loop``: drives a controller by a clock, simulated or real.
 """

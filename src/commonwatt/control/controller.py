@@ -26,15 +26,13 @@ from commonwatt.control.engine import (
     Stopped,
 )
 from commonwatt.control.events import Event, EventKind, EventLog, Requester, Sample, cancelled_by, report_of
-from commonwatt.control.fair_share import AllocatedGpus, DecayedUsage
-from commonwatt.control.guarantees import LimitKeeper
 from commonwatt.control.job_registry import JobRegistry, Rules, Status
 from commonwatt.control.ledger import Account, Ledger
+from commonwatt.control.limits import LimitKeeper, QuotaKeeper
 from commonwatt.control.pacing import Pacing, RoundClock, Scope
 from commonwatt.control.policy import Policy
-from commonwatt.control.quotas import QuotaKeeper
 from commonwatt.control.scheduling import Allocation, JobCondition, NodeCondition, Scheduling
-from commonwatt.control.service_times import ServiceTimes
+from commonwatt.control.usage import AllocatedGpus, DecayedUsage, ServiceTimes
 from commonwatt.model.arrays import Ints
 from commonwatt.model.electricity import Tariff
 from commonwatt.model.errors import EngineError

@@ -16,7 +16,7 @@ from commonwatt.engines.run_spec import Images, JobWork, mark_of
 from commonwatt.engines.simulated.engine import World
 from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.engines.slurm.connect import open_slurm, slurm_of
-from commonwatt.engines.slurm.external_jobs import external_jobs
+from commonwatt.engines.slurm.snapshot import external_jobs
 from commonwatt.engines.state_folder import identity_in
 from commonwatt.model.errors import EngineError, InputError
 from commonwatt.model.nodes import Cluster

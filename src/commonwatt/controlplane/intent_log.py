@@ -31,9 +31,8 @@ from commonwatt.control.engine import (
     Stop,
     Stopped,
 )
-from commonwatt.controlplane.job_state import TrackedJob
-from commonwatt.controlplane.power_commands import PowerCommands
-from commonwatt.controlplane.terminating import DeferredStart, Terminating
+from commonwatt.controlplane.jobs import TrackedJob
+from commonwatt.controlplane.pending_commands import DeferredStart, PowerCommands, Terminating
 from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.store.records import IntentRow

@@ -1,4 +1,4 @@
-"""From a job file to the job the controller schedules: its configurations, their times, its due date."""
+"""From a job file to the job the controller schedules: its configurations, times and due date; and its state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import plural
 from commonwatt.store.records import JobRow
 
-__all__ = ["JobMaker", "TimeFigure", "begin_of", "capped", "due_of"]
+__all__ = ["JobMaker", "TimeFigure", "TrackedJob", "begin_of", "capped", "due_of"]
 
 
 @dataclass(frozen=True)
@@ -179,3 +179,19 @@ def _declared_times(file: JobFile) -> str:
     times = read_times(file.times_s or {}, file.name)
     unit = {name: "GPU" if list(row) == [1] else "GPUs" for name, row in times.items()}
     return "; ".join(f"{name}: {', '.join(map(str, row))} {unit[name]}" for name, row in times.items())
+
+
+@dataclass
+class TrackedJob:
+    """State of an active job that the controller does not have: its runs by the engine's count, and its failures."""
+
+    id: int
+    name: str
+    attempts: int = 0  # as the engine counts them
+    settled: int = 0  # last attempt whose end was processed
+    failures: int = 0  # interruptions since it last made progress
+    kept_epochs: float = 0.0
+    cause: str = ""  # of its failure
+    refusals: int = 0  # starts that failed since it last began
+    nodes: tuple[int, ...] = ()  # where it ran last
+    gpus_per_node: int = 0

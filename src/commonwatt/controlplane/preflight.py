@@ -17,6 +17,7 @@ from pathlib import Path
 
 from commonwatt import __version__
 from commonwatt.controlplane.preflight_engines import (
+    broken_promises,
     engine_checks,
     failed,
     fine,
@@ -24,7 +25,6 @@ from commonwatt.controlplane.preflight_engines import (
     warning,
     writable,
 )
-from commonwatt.controlplane.promises import broken_promises
 from commonwatt.model.admin_results import CheckLine
 from commonwatt.model.errors import CommonwattError, StoreError
 from commonwatt.model.nodes import Cluster

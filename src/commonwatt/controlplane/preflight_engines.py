@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,8 @@ from commonwatt.store.database import address
 
 __all__ = [
     "GpusHere",
+    "broken_promises",
+    "divides_by_weight",
     "engine_checks",
     "failed",
     "fine",
@@ -34,6 +37,7 @@ __all__ = [
     "kubernetes_checks",
     "power_saving",
     "running_jobs_elsewhere",
+    "shared_user",
     "slurm_checks",
     "state_folder",
     "warning",
@@ -188,6 +192,8 @@ def slurm_checks(config: Scenario, cluster: Cluster, folder: Path) -> Iterator[C
     missing = [name for name in _PROGRAMS if shutil.which(name) is None]
     if missing:
         yield failed("engine", f"not installed here: {', '.join(missing)}", "install Slurm's client commands")
+    elif spec.conf is not None and not Path(spec.conf).is_file():
+        yield failed("engine", f"live.slurm.conf is no file: {spec.conf}", "name the slurm.conf of this machine")
     else:
         yield from _asked(slurm_of(spec), cluster, power=spec.power, planned=planned)
     line = state_folder(config, folder, folder / spec.state)
@@ -388,3 +394,60 @@ def _meter(config: Scenario, gpus: GpusHere) -> CheckLine:
         found = f"GPUs {', '.join(without)} have no energy counter" if without else "there is no GPU"
         return failed(what, found, "set live.local.meter to declared")
     return fine(what, "every GPU has an energy counter (NVML)")
+
+
+# -- promises to tenants
+
+
+def divides_by_weight(config: Scenario) -> bool:
+    """Whether the policy in force takes account of the tenants' weights."""
+    policy = config.policies[0]
+    return policy.solver == "fair-share" or policy.fairness is not None
+
+
+def shared_user(config: Scenario) -> CheckLine | None:
+    """Return the warning that jobs can read what is the control plane's; ``None`` where there are none."""
+    if config.engine == "simulated" or (config.engine == "local" and config.live.local.users):
+        return None
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        user = str(os.geteuid())
+    where = "" if config.engine == "local" else ", on every node that sees these files"
+    found = (
+        f"all jobs run as the user of this process ({user}): a job can read and change the store and what other jobs "
+        f"write{where}, and so become an operator"
+    )
+    advice = "let only people submit who may be operators; keep the store in a database that jobs cannot reach"
+    return warning("users", found, advice)
+
+
+def broken_promises(config: Scenario, weights: Mapping[str, float]) -> Iterator[CheckLine]:
+    """Yield a warning for each promise to tenants of these *weights* that nothing keeps."""
+    solver = config.policies[0].solver
+    if len(set(weights.values())) > 1 and not divides_by_weight(config):
+        shown = ", ".join(f"{name} {weight:g}" for name, weight in sorted(weights.items())[:5])
+        yield warning(
+            "weights", f"tenants have different weights ({shown}), and solver {solver} ignores them",
+            "use solver fair-share, guarantee shares by `fairness` of the policy, or give all the same weight",
+        )  # fmt: skip
+    if len(weights) > 1 and (line := shared_user(config)) is not None:
+        yield line
+    users = config.live.local.users if config.engine == "local" else {}
+    if without := sorted(set(weights) - users.keys()) if users else []:
+        yield warning(
+            "users", f"jobs of tenants without a Unix user do not run ({', '.join(without[:5])})",
+            "name their users in live.local.users",
+        )  # fmt: skip
+    of_several = sorted({user for user in users.values() if list(users.values()).count(user) > 1})
+    if of_several:
+        yield warning(
+            "users", f"several tenants share a Unix user ({', '.join(of_several[:5])}): their jobs are not kept apart",
+            "give each tenant its own in live.local.users",
+        )  # fmt: skip
+    unlimited = sorted(name for name in weights if config.live.limits_of(name).tardiness_weight is None)
+    if len(weights) > 1 and unlimited:
+        yield warning(
+            "urgency", f"the tardiness weight of a job is whatever its owner writes ({', '.join(unlimited[:5])})",
+            "set live.limits.tardiness_weight, tardiness_budget and due_after_s",
+        )  # fmt: skip

@@ -16,16 +16,14 @@ import numpy as np
 from commonwatt.control.beliefs import FIRST_REVISION_S, OUTCOMES, Remaining
 from commonwatt.control.controller import Controller
 from commonwatt.control.engine import JobEnded, JobInterrupted, JobProgress, Outcome, Reading
-from commonwatt.control.epoch_timer import EpochTimer
 from commonwatt.control.events import Event, EventKind
-from commonwatt.control.profiling import Probed, judge, next_probe, power_per_gpu_w
+from commonwatt.control.profiling import EpochTimer, Probed, judge, next_probe, power_per_gpu_w
 from commonwatt.control.scaling import KindScaling, predict
 from commonwatt.control.scheduling import JobCondition, NodeCondition
 from commonwatt.controlplane.intent_log import WriteAheadEngine
 from commonwatt.controlplane.jobs import TimeFigure
-from commonwatt.controlplane.probe_queue import ProbeQueue, Sort
+from commonwatt.controlplane.measurements import ProbeQueue, ScalingHistory, Sort
 from commonwatt.controlplane.run_times import LearnedRunTimes, features_of
-from commonwatt.controlplane.scaling_history import ScalingHistory
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.job_file import Configuration, Measurement, Source, Unprofilable, bounded_s
 from commonwatt.model.live import ProfilingSpec

@@ -15,15 +15,14 @@ from commonwatt.control.engine import JobLeft, LiveEngine
 from commonwatt.control.events import EventKind, Requester
 from commonwatt.control.scheduling import JobCondition, NodeCondition
 from commonwatt.controlplane.intent_log import WriteAheadEngine
-from commonwatt.controlplane.job_state import TrackedJob
-from commonwatt.controlplane.jobs import JobMaker, TimeFigure
+from commonwatt.controlplane.jobs import JobMaker, TimeFigure, TrackedJob
 from commonwatt.controlplane.observer import Observer
 from commonwatt.controlplane.profiler import FAILED_PROBES, Profiler
 from commonwatt.controlplane.quotas import Quotas
 from commonwatt.controlplane.recorder import Recorder, tracked
 from commonwatt.controlplane.recovery import Recovery
 from commonwatt.controlplane.run_times import LearnedRunTimes
-from commonwatt.controlplane.start_conditions import StartConditions
+from commonwatt.controlplane.starts import StartConditions
 from commonwatt.controlplane.unschedulable import Unschedulable, fail
 from commonwatt.model.errors import EngineDownError, EngineError, InputError, JobNeverFitsError
 from commonwatt.model.jobs import Job, JobArrays

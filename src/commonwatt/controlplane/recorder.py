@@ -13,7 +13,7 @@ from commonwatt.control.events import Event, EventKind
 from commonwatt.control.job_registry import Status
 from commonwatt.control.ledger import Account
 from commonwatt.controlplane.intent_log import WriteAheadEngine
-from commonwatt.controlplane.job_state import TrackedJob
+from commonwatt.controlplane.jobs import TrackedJob
 from commonwatt.store.controller_store import Tick
 from commonwatt.store.records import EventRow, JobRow, JobStatus, SampleRow
 

@@ -13,7 +13,7 @@ from commonwatt.control.engine import NodeView
 from commonwatt.control.events import EventKind, lost_work
 from commonwatt.control.scheduling import JobCondition
 from commonwatt.controlplane.reconciler import Reconciler
-from commonwatt.controlplane.start_estimates import LONGEST, Waiting, expected_times
+from commonwatt.controlplane.starts import LONGEST, Waiting, expected_times
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.explanation import PlacementExplanation
 from commonwatt.store.columns import cleaned_column

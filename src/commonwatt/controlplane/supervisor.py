@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -223,18 +223,18 @@ class Supervisor:
 
     def _let_go(self, *, orderly: bool = False) -> None:
         """Give up the claim; *orderly*: nothing is being done any more, so that the next controller need not wait."""
-        if self._lease is not None:
-            self._lease.stop()
-        if self._engine is not None:
-            self._engine.close()
-        if self._held is not None:
-            self._held.release()
-        claim, self._store.claim = self._store.claim, None
-        self._lease = self._engine = self._held = self._unusual = None
-        if claim is not None and orderly and self._standby is not None:
-            claim.hand_over()
-        elif claim is not None:
-            claim.release()
+        claim = self._store.claim
+        with ExitStack() as last_first:  # whatever fails, the claim is given up
+            if claim is not None:
+                last_first.callback(claim.hand_over if orderly and self._standby is not None else claim.release)
+                last_first.callback(setattr, self._store, "claim", None)
+            if self._held is not None:
+                last_first.callback(self._held.release)
+            if self._engine is not None:
+                last_first.callback(self._engine.close)
+            if self._lease is not None:
+                last_first.callback(self._lease.stop)
+            self._lease = self._engine = self._held = self._unusual = None
 
     def _stand_by(self) -> bool:
         """Look at the store, and try to claim it; returns whether it is claimed now."""

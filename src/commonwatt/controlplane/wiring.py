@@ -6,6 +6,7 @@ import logging
 import os
 import pwd
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from commonwatt.controlplane.engines import Marks, external_jobs_of, make_engine
 from commonwatt.controlplane.intent_log import WriteAheadEngine
 from commonwatt.controlplane.jobs import JobMaker
 from commonwatt.controlplane.observer import SETTING, Observer
-from commonwatt.controlplane.promises import broken_promises, shared_user
+from commonwatt.controlplane.preflight_engines import broken_promises, shared_user
 from commonwatt.controlplane.reconciler import Reconciler
 from commonwatt.controlplane.run_times import live_knowledge
 from commonwatt.controlplane.savings import Estimator, plans_of
@@ -88,9 +89,10 @@ class Live:
 
     def close(self) -> None:
         """Stop the controller and close the database; jobs keep running."""
-        self.estimator.stop()
-        self.supervisor.stop()
-        self.database.close()
+        with ExitStack() as last_first:
+            last_first.callback(self.database.close)
+            last_first.callback(self.supervisor.stop)
+            last_first.callback(self.estimator.stop)
 
 
 def read_config(path: Path) -> Scenario:

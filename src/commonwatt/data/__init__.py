@@ -1,8 +1,8 @@
 """Real input: job logs, measured profiles, and generators of similar data. None of it is in this repository.
 
 - ``locate``: where third-party data lies on this machine.
-- ``catalog``: the public traces and profiles that can be read, where their publishers keep them.
-- ``check``, ``guess``, ``usage``: what a file holds, which format it has, how many GPUs its jobs held at once.
+- ``catalog``: the public traces and profiles that can be read, where their publishers keep them; the format of a file.
+- ``check``: what a file holds. ``demand``: how many GPUs its jobs held at once.
 - ``files``: problem files (YAML, JSON) into their models, with errors of one line; atomic writing.
 - ``table``, ``text``: tables with a header, and text that may be gzipped.
 - ``log``: ``JobLog``, the one table behind all readers, and periods of it.

@@ -11,9 +11,8 @@ import numpy as np
 import yaml
 
 from commonwatt import __version__
-from commonwatt.data.catalog import CATALOG, FORMATS
+from commonwatt.data.catalog import CATALOG, FORMATS, guess_format
 from commonwatt.data.demand import GpuUse, usage
-from commonwatt.data.guess import guess_format
 from commonwatt.data.log import JobLog
 from commonwatt.data.profiles import gavel, zeus
 from commonwatt.data.readers import READERS, read_log

@@ -194,7 +194,7 @@ def _parse(path: Path) -> Any:  # noqa: ANN401
 
 def _no_fields(path: Path, raw: object) -> InputError:
     """Return the error for a document without fields; it names the format of a job log."""
-    from commonwatt.data.guess import guess_format
+    from commonwatt.data.catalog import guess_format
 
     try:
         source = guess_format(path)

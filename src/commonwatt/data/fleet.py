@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt.data import locate
-from commonwatt.data.fractions import fractional_jobs
+from commonwatt.data.fitting import fractional_jobs
 from commonwatt.data.log import plural
 from commonwatt.data.map_problem import arrays_of
 from commonwatt.data.networks import network_layers
@@ -96,11 +97,11 @@ def _service(
     if not types:
         expected = f"a profile for a GPU type of the cluster ({', '.join(kinds)})"
         raise InputError(expected, field=f"{where}.profiles", value=", ".join(spec.profiles))
-    reachable = [model for model in types.values() if model.floor_s < spec.latency_s]
-    if not reachable:
-        least = min(model.floor_s for model in types.values())
-        raise InputError(f"more than {least:g} s, what a request takes alone", field=f"{where}.latency_s",
-                         value=spec.latency_s)  # fmt: skip
+    # one request alone: exponential, of mean 1 / rate (see control.fleet.sizing)
+    least_s = min(m.floor_s - math.log(1.0 - spec.quantile) / m.rate_rps for m in types.values())
+    if not spec.latency_s > least_s:
+        expected = f"more than {least_s:.3g} s, within which {spec.quantile:.3%} of single requests are served"
+        raise InputError(expected, field=f"{where}.latency_s", value=spec.latency_s)
     load = _load(spec.load, folder, np.random.default_rng([seed, 6, k]), f"{where}.load")
     return ServiceModel(
         spec.name, spec.tenant, load, types, spec.latency_s, spec.quantile, spec.replicas.min, spec.replicas.max,

@@ -18,8 +18,8 @@ import yaml
 from commonwatt.data.files import DuplicateKeyError, is_result, parse_yaml, validate, write_atomic
 from commonwatt.data.text import read_text
 from commonwatt.model.errors import InputError
-from commonwatt.model.mig_results import MigAnswer, MigResult
 from commonwatt.model.names import one_of
+from commonwatt.model.partition_results import MigAnswer, MigResult
 
 __all__ = ["Entry", "MigParted", "parted_of", "read_mig_parted", "read_present", "text_of", "write_mig_parted"]
 

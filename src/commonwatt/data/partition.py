@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from commonwatt.data.files import load_yaml
 from commonwatt.data.table import read_table
 from commonwatt.data.text import read_text
-from commonwatt.model.characterize_results import CharacterizeResult
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import one_of
 from commonwatt.model.partition_file import LawSpec, PartitionFile
+from commonwatt.model.partition_results import CharacterizeResult
 
 __all__ = ["Timings", "cpu_count", "law_from", "load_partition", "measure", "read_counters", "read_timings"]
 

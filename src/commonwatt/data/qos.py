@@ -13,7 +13,7 @@ from commonwatt.data.files import load_yaml
 from commonwatt.data.table import TextTable, read_table
 from commonwatt.data.text import read_text
 from commonwatt.model.errors import InputError
-from commonwatt.model.qos import Qos
+from commonwatt.model.jobs import Qos
 from commonwatt.model.scenario import Scenario
 
 __all__ = ["ASK_QOS", "QosTable", "read_qos"]

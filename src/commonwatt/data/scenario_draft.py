@@ -13,7 +13,7 @@ from commonwatt.data.inventory import UNNAMED, Inventory, InventoryNode, board_p
 from commonwatt.data.profiles.base import canonical, mig_slice
 from commonwatt.data.profiles.declared import is_known
 from commonwatt.model.admin_results import InitNode
-from commonwatt.model.gpu_types import REFERENCE_TYPE
+from commonwatt.model.nodes import REFERENCE_TYPE
 
 __all__ = ["UNNAMED", "draft_text", "drafted_nodes", "estimated_types", "unknown_types"]
 

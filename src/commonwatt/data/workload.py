@@ -12,8 +12,7 @@ import numpy as np
 
 from commonwatt.data import locate
 from commonwatt.data.demand import LogDemand, demand_of
-from commonwatt.data.fitting import in_partitions, without_unfit
-from commonwatt.data.fractions import fractions_of, without_fractions
+from commonwatt.data.fitting import fractions_of, in_partitions, without_fractions, without_unfit
 from commonwatt.data.generators.andreas import generate_andreas
 from commonwatt.data.generators.week import generate_week
 from commonwatt.data.log import JobLog, plural, time_of, window

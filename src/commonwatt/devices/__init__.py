@@ -3,7 +3,7 @@
 - ``base``: the interfaces ``Device``, ``LoadedModel``, ``Execution`` and ``DeviceClock``.
 - ``driver``: runs the scheduler's choices on the device; ``session``: opens what a configuration names.
 - ``run``: runs a workload for a given time and summarises it.
-- ``simulated``: a device in virtual time; ``cpu`` and ``cuda``: real ones.
+- ``simulated``: a device in virtual time; ``local``: the CPU and GPUs of this machine.
 - ``models``: ONNX and PyTorch models, cut into segments; ``tiny_models``: small networks to try them with.
-- ``profiles``: profiles and the power of each step; ``profiler``: measures them.
+- ``profiles``: profiles, how they are measured, and the power of each step.
 """

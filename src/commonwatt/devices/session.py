@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from commonwatt.devices.base import Device, DeviceClock, LoadedModel, RealDeviceClock, VirtualDeviceClock
-from commonwatt.devices.cpu import CpuDevice
-from commonwatt.devices.cuda import CudaDevice
 from commonwatt.devices.driver import Driver
+from commonwatt.devices.local import CpuDevice, CudaDevice
 from commonwatt.devices.profiles import (
     KNOWN,
     StepPowers,

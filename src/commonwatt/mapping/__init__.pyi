@@ -4,14 +4,14 @@ from ._answer import evaluate as evaluate
 from ._answer import scheduled as scheduled
 from ._encoding import Mapping as Mapping
 from ._encoding import random_mappings as random_mappings
-from ._evaluator import MappingTimeline as MappingTimeline
-from ._evaluator import timeline as timeline
 from ._goal import Goal as Goal
 from ._gsharp import GSharp as GSharp
 from ._gsharp import GSharpSettings as GSharpSettings
 from ._lower_bound import lower_bound as lower_bound
 from ._problem import MappingProblem as MappingProblem
+from ._scoring import MappingTimeline as MappingTimeline
 from ._scoring import costs_of as costs_of
+from ._scoring import timeline as timeline
 from ._stream import continued as continued
 from ._transfer import Transfer as Transfer
 from ._transfer import Transferred as Transferred

@@ -12,15 +12,13 @@ import numpy as np
 from commonwatt.mapping._auto import Auto, Report, warmed
 from commonwatt.mapping._baselines import List, StandardGenetic
 from commonwatt.mapping._encoding import Mapping, check
-from commonwatt.mapping._evaluator import MappingTimeline, timeline
 from commonwatt.mapping._exact import BranchAndBound
+from commonwatt.mapping._external_searches import LEARNERS, NEVERGRAD, Learner, Nevergrad
 from commonwatt.mapping._goal import Goal
 from commonwatt.mapping._gsharp import GSharp
 from commonwatt.mapping._integer_bound import PROVEN, sharp_bound
-from commonwatt.mapping._nevergrad_search import NEVERGRAD, Nevergrad
 from commonwatt.mapping._problem import MappingProblem
-from commonwatt.mapping._reinforcement import LEARNERS, Learner
-from commonwatt.mapping._scoring import satisfaction, tails
+from commonwatt.mapping._scoring import MappingTimeline, satisfaction, tails, timeline
 from commonwatt.mapping._search import Algorithm
 from commonwatt.mapping._transfer import Transferred
 from commonwatt.model.errors import InputError

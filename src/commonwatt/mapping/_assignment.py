@@ -20,8 +20,8 @@ from numba import njit
 from numpy.random import Generator
 
 from commonwatt.mapping._encoding import Mapping
+from commonwatt.mapping._gsharp import likelihoods, somewhere
 from commonwatt.mapping._integer_bound import Counts
-from commonwatt.mapping._operators import likelihoods, somewhere
 from commonwatt.mapping._problem import MappingProblem
 from commonwatt.mapping._queues import Table, table_of
 from commonwatt.model.arrays import Floats, Ints

@@ -18,7 +18,7 @@ from numpy.random import Generator
 
 from commonwatt.mapping._decoder import decode
 from commonwatt.mapping._encoding import Mapping, from_orders
-from commonwatt.mapping._operators import likelihoods, somewhere
+from commonwatt.mapping._gsharp import likelihoods, somewhere
 from commonwatt.mapping._problem import MappingProblem
 from commonwatt.mapping._search import MappingSearch, score
 from commonwatt.model.arrays import Bools, Floats, Ints

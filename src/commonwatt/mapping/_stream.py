@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from commonwatt.mapping._encoding import Mapping
-from commonwatt.mapping._evaluator import MappingTimeline, timeline
 from commonwatt.mapping._problem import MappingProblem
+from commonwatt.mapping._scoring import MappingTimeline, timeline
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.map_file import FixedMapping, MapFile, MapTable, Rows

@@ -25,11 +25,10 @@ from numpy.random import Generator
 
 from commonwatt.mapping._baselines import means
 from commonwatt.mapping._encoding import Mapping
-from commonwatt.mapping._evaluator import makespan
-from commonwatt.mapping._gsharp import GSharp, GSharpSettings
+from commonwatt.mapping._gsharp import GSharp, GSharpSettings, likelihoods, mutate
 from commonwatt.mapping._lower_bound import simple_bound
-from commonwatt.mapping._operators import likelihoods, mutate
 from commonwatt.mapping._problem import MappingProblem
+from commonwatt.mapping._scoring import makespan
 from commonwatt.mapping._search import MappingSearch, score
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError

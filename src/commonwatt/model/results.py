@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
-from commonwatt.model.fairness import FairnessResult
 from commonwatt.model.fields import AnswerModel, ResultModel, quantity
 from commonwatt.model.fleet_results import FleetResult
+from commonwatt.model.policies import FairnessResult
 
 __all__ = [
     "CapacityResult",

@@ -11,10 +11,9 @@ from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.fields import FileModel, FileVersion, quantity
 from commonwatt.model.fleet import FractionalWorkload, ServiceSpec, SharingSpec
-from commonwatt.model.gpu_types import GpuTypeSpec
-from commonwatt.model.jobs import Tenant
+from commonwatt.model.jobs import QosSpecs, Tenant
 from commonwatt.model.live import LiveSpec
-from commonwatt.model.nodes import NodeSpecs
+from commonwatt.model.nodes import GpuTypeSpec, NodeSpecs
 from commonwatt.model.policies import (
     Knowledge,
     Objective,
@@ -27,7 +26,6 @@ from commonwatt.model.policies import (
     UnusedNodes,
     default_policies,
 )
-from commonwatt.model.qos import QosSpecs
 
 __all__ = [
     "AndreasWorkload",

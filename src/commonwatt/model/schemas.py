@@ -15,7 +15,6 @@ from commonwatt.model.admin_results import (
     StoreRestoreResult,
     StoreUpgradeResult,
 )
-from commonwatt.model.characterize_results import CharacterizeResult
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
 from commonwatt.model.forecast_file import BlendModelHeader, ForecastModelHeader, TreesModelHeader
 from commonwatt.model.forecast_results import (
@@ -62,10 +61,8 @@ from commonwatt.model.map_results import (
     MapSchedule,
     MapTableResult,
 )
-from commonwatt.model.mig_file import MigFile
-from commonwatt.model.mig_results import MigResult
-from commonwatt.model.partition_file import PartitionFile
-from commonwatt.model.partition_results import PartitionResult, PartitionSweepResult
+from commonwatt.model.partition_file import MigFile, PartitionFile
+from commonwatt.model.partition_results import CharacterizeResult, MigResult, PartitionResult, PartitionSweepResult
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.results import (
     DataCheckResult,

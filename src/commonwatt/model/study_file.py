@@ -8,10 +8,8 @@ from pydantic import Field, model_validator
 
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.fields import FileModel, FileVersion, quantity
-from commonwatt.model.gpu_types import GpuTypeSpec
-from commonwatt.model.jobs import Tenant
-from commonwatt.model.nodes import NodeSpec
-from commonwatt.model.qos import QosSpecs
+from commonwatt.model.jobs import QosSpecs, Tenant
+from commonwatt.model.nodes import GpuTypeSpec, NodeSpec
 from commonwatt.model.scenario import DueDates, LogWorkload, PolicySpec, Preemption, UnusedNodes, WeekWorkload
 
 __all__ = ["STEPS", "StepName", "StudyFile", "StudyKnowledge", "StudyWorkload"]

@@ -4,15 +4,15 @@ from ._characterize import characterize as characterize
 from ._choices import MECHANISMS as MECHANISMS
 from ._choices import MIG_MODES as MIG_MODES
 from ._choices import WELFARES as WELFARES
+from ._comparison import choose as choose
 from ._comparison import utilization as utilization
 from ._comparison import weighted_equal_speedup as weighted_equal_speedup
-from ._envelope import law_of as law_of
 from ._market import Market as Market
-from ._proportional import bid as bid
+from ._market import law_of as law_of
+from ._paths import bid as bid
 from ._solve import Equilibrium as Equilibrium
 from ._solve import residual as residual
 from ._solve import solve as solve
-from ._welfare import choose as choose
 
 __all__ = [
     "MECHANISMS",

@@ -26,13 +26,18 @@ from commonwatt.model.partition_results import (
     SweepPoint,
 )
 from commonwatt.partitioning._choices import MECHANISMS, WELFARES
-from commonwatt.partitioning._comparison import envy, sharing_incentive_violation, utilization, weighted_equal_speedup
+from commonwatt.partitioning._comparison import (
+    PartitionChoice,
+    choose,
+    envy,
+    sharing_incentive_violation,
+    utilization,
+    weighted_equal_speedup,
+)
 from commonwatt.partitioning._explain import explain
 from commonwatt.partitioning._market import Market
-from commonwatt.partitioning._schedule import run, schedule
+from commonwatt.partitioning._schedule import laws_of, market_of, run, schedule
 from commonwatt.partitioning._solve import Equilibrium, solve
-from commonwatt.partitioning._throughput import laws_of, market_of
-from commonwatt.partitioning._welfare import PartitionChoice, choose
 
 __all__ = ["Divided", "Mechanism", "answer", "divide_all", "sweep"]
 

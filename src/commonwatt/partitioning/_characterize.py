@@ -9,22 +9,24 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from commonwatt import __version__
-from commonwatt.model.characterize_results import (
+from commonwatt.model.errors import ProfileError
+from commonwatt.model.partition_results import (
     CharacterizeResult,
     FractionResult,
     KernelResult,
     LawResult,
     RunResult,
 )
-from commonwatt.model.errors import ProfileError
-from commonwatt.partitioning._parallel_fraction import (
+from commonwatt.partitioning._scaling_laws import (
     Estimate,
+    ScalingLaw,
     bootstrap,
+    choose,
+    fit_all,
     from_counters_of_runs,
     from_karp_flatt,
     least_squares,
 )
-from commonwatt.partitioning._scaling_laws import ScalingLaw, choose, fit_all
 
 __all__ = ["characterize"]
 

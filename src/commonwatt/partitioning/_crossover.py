@@ -18,8 +18,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from commonwatt.model.arrays import Bools, Floats
-from commonwatt.partitioning._curves import slope_at
-from commonwatt.partitioning._pieces import Pieces, Point
+from commonwatt.partitioning._curves import Pieces, Point, slope_at
 
 __all__ = ["at_bounds", "crossings", "without_crumbs"]
 

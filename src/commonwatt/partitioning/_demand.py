@@ -10,9 +10,8 @@ import numpy as np
 from numba import njit
 
 from commonwatt.model.arrays import Bools, Floats
-from commonwatt.partitioning._curves import bought, slopes
+from commonwatt.partitioning._curves import Pieces, bought, slopes
 from commonwatt.partitioning._market import Market
-from commonwatt.partitioning._pieces import Pieces
 
 __all__ = ["best_response", "residual", "respond"]
 

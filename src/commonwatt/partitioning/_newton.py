@@ -26,9 +26,8 @@ from numba import njit
 from numba.extending import overload
 
 from commonwatt.model.arrays import Floats
-from commonwatt.partitioning._curves import slopes
+from commonwatt.partitioning._curves import Pieces, Point, slopes
 from commonwatt.partitioning._demand import respond
-from commonwatt.partitioning._pieces import Pieces, Point
 
 __all__ = ["NewtonWork", "assembled", "centred", "eliminate", "follow", "placed", "polish", "workspace"]
 

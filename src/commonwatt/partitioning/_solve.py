@@ -15,8 +15,8 @@ spends its whole budget, and no other bundle is worth as much to it for the same
 the part of its budget that has become useless to it. With linear speedups shares so maximise the weighted Nash welfare
 within the limits.
 
-One way leads there: Newton's method (``_newton``) from where bidding is (``_proportional``, for Amdahl's law and linear
-speedups) or from the tenants' own answers to starting prices; where it fails, a slower path (``_paths``);
+One way leads there: Newton's method (``_newton``) from where bidding is (``_paths``, for Amdahl's law and linear
+speedups) or from the tenants' own answers to starting prices; where it fails, a slower one (``_paths``);
 and a crossover (``_crossover``) where rounding is left. The ``residual`` judges whatever is found.
 """
 
@@ -31,12 +31,11 @@ import numpy as np
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError, SolverError
 from commonwatt.partitioning._crossover import at_bounds, crossings, without_crumbs
+from commonwatt.partitioning._curves import Pieces, Point
 from commonwatt.partitioning._demand import residual
 from commonwatt.partitioning._market import Market
 from commonwatt.partitioning._newton import centred, placed, polish
-from commonwatt.partitioning._paths import limited_path, softened_path
-from commonwatt.partitioning._pieces import Pieces, Point
-from commonwatt.partitioning._proportional import Bidding, bid
+from commonwatt.partitioning._paths import Bidding, bid, limited_path, softened_path
 
 __all__ = ["Equilibrium", "Method", "residual", "solve"]
 

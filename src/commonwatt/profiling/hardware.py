@@ -9,8 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, Protocol
 
-from commonwatt.devices.cpu import cpu_model
-from commonwatt.devices.cuda import NvmlGpu
+from commonwatt.devices.local import NvmlGpu, cpu_model
 from commonwatt.model.errors import DeviceError, InputError
 
 __all__ = ["CORE_W", "CpuThreads", "Hardware", "NvidiaGpus", "cpu_seconds"]

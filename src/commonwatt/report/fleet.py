@@ -55,9 +55,7 @@ def fleet_table(result: SimulationResult) -> Table:
         "Stretch: of fractional jobs, submission to end over run time as requested. Cuts: of GPUs by MIG. Stops: of "
         "jobs to make room for services, and of fractional jobs with their node."
     )
-    shown = Table(
-        box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), caption_justify="left", caption=escape(caption)
-    )
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0, caption_justify="left", caption=escape(caption))
     shown.add_column("Policy", overflow="fold", min_width=min(14, max(len(p.policy) for p in result.policies)))
     for title in _TITLES:
         shown.add_column(title, justify="right", overflow="fold")
@@ -65,8 +63,12 @@ def fleet_table(result: SimulationResult) -> Table:
     energies = fmt.column(fmt.energy, [_energy_kwh(policy.fleet) for policy in policies if policy.fleet is not None])
     for policy, energy in zip(policies, energies, strict=True):
         style = "bold" if policy is result.policies[0] else ""
-        shown.add_row(*(Text(cell, style=style) for cell in (policy.policy, energy, *_numbers(policy))))
+        shown.add_row(*(Text(cell, style=style) for cell in (policy.policy, energy, *map(_brief, _numbers(policy)))))
     return shown
+
+
+def _brief(text: str) -> str:
+    return text.replace("less than ", "<")
 
 
 def _numbers(policy: PolicyResult) -> tuple[str, ...]:

@@ -12,9 +12,9 @@ import numpy as np
 from commonwatt.model.results import LedgerRow, PolicyResult, SimulationResult, TenantResult
 from commonwatt.model.units import HOUR_S, J_PER_KWH, MICRO, NANO
 from commonwatt.report import format as fmt
-from commonwatt.report.comparison import METRICS, bound_ratio, change, change_text, rivals
 from commonwatt.report.format import column as in_one
 from commonwatt.report.palette import policy_colour
+from commonwatt.report.text import METRICS, bound_ratio, change, change_text, rivals
 from commonwatt.simulation.record import Record
 
 __all__ = [

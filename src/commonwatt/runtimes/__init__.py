@@ -1,7 +1,8 @@
 """Run times that nobody declares: distributions, learned from the jobs that have ended.
 
-- ``distribution``: run times as probabilities of bins, conditional on what a job has already run.
-- ``predictor``: what jobs of the same tenant, name and size tell about the next one.
+- ``RuntimeDistribution``: run times as probabilities of bins, conditional on what a job has already run.
+- ``RuntimePredictor``: what jobs of the same tenant, name and size tell about the next one, by ``JobFeatures``,
+  ``job_group`` and ``Shrinkage``. ``predict_at_submission`` walks a log with it.
 """
 
 import lazy_loader as lazy

@@ -21,12 +21,10 @@ from commonwatt.model.live_results import (
     NodeState,
     SamplePage,
 )
-from commonwatt.service.audit import AuditedRoute, about
-from commonwatt.service.auth import Caller, Member, Operator
-from commonwatt.service.body import body_of, described
+from commonwatt.service.auth import AuditedRoute, Caller, Member, Operator, about
 from commonwatt.service.context import PREFIX, After, Before, Limit, NewestFirst, ServiceContext, context_of, unchanged
 from commonwatt.service.problems import ApiRefusal, refusals
-from commonwatt.service.serializers import cluster_state, event_page, node_states, sample
+from commonwatt.service.serializers import body_of, cluster_state, described, event_page, node_states, sample
 from commonwatt.store.records import JobStatus, RequestKind
 
 __all__ = ["router"]

@@ -16,9 +16,7 @@ from commonwatt.model.job_file import JobFile
 from commonwatt.model.live_results import EventPage, JobDetail, JobExplanation, JobPage, JobState, SubmittedJob
 from commonwatt.model.units import plural
 from commonwatt.service.admission import admit
-from commonwatt.service.audit import AuditedRoute, about, actor_of, noted
-from commonwatt.service.auth import Caller, Member
-from commonwatt.service.body import body_of, described
+from commonwatt.service.auth import AuditedRoute, Caller, Member, about, actor_of, noted
 from commonwatt.service.context import (
     FEW,
     PREFIX,
@@ -33,7 +31,16 @@ from commonwatt.service.context import (
     run_query,
 )
 from commonwatt.service.problems import ApiRefusal, refusals
-from commonwatt.service.serializers import event_entry, event_page, explanation, job_detail, job_state, submitted_job
+from commonwatt.service.serializers import (
+    body_of,
+    described,
+    event_entry,
+    event_page,
+    explanation,
+    job_detail,
+    job_state,
+    submitted_job,
+)
 from commonwatt.store.api_store import NOTHING
 from commonwatt.store.queries import ended_lately
 from commonwatt.store.records import ACTIVE, EventRow, JobRow, JobStatus, RequestKind

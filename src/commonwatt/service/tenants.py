@@ -8,13 +8,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request
 
-from commonwatt.controlplane.promises import divides_by_weight
+from commonwatt.controlplane.preflight_engines import divides_by_weight
 from commonwatt.model.live_results import TenantOrder, TenantPage, TenantState
-from commonwatt.service.audit import AuditedRoute, about
-from commonwatt.service.auth import Member, Operator
-from commonwatt.service.body import body_of, described
+from commonwatt.service.auth import AuditedRoute, Member, Operator, about
 from commonwatt.service.context import PREFIX, ServiceContext, cache_of, context_of
 from commonwatt.service.problems import ApiRefusal, refusals
+from commonwatt.service.serializers import body_of, described
 
 __all__ = ["router"]
 

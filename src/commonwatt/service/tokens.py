@@ -8,11 +8,10 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Request, Response
 
 from commonwatt.model.live_results import AuditEntry, AuditPage, NewToken, TokenEntry, TokenOrder, TokenPage, WhoAmI
-from commonwatt.service.audit import AuditedRoute, about
-from commonwatt.service.auth import Authenticator, Caller, Member, Operator
-from commonwatt.service.body import body_of, described
+from commonwatt.service.auth import AuditedRoute, Authenticator, Caller, Member, Operator, about
 from commonwatt.service.context import PREFIX, After, Limit, context_of
 from commonwatt.service.problems import ApiRefusal, refusals
+from commonwatt.service.serializers import body_of, described
 
 __all__ = ["router"]
 

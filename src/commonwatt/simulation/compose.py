@@ -14,10 +14,9 @@ from commonwatt.control.controller import Controller
 from commonwatt.control.electricity import check_electricity
 from commonwatt.control.fleet.controller import FleetController
 from commonwatt.control.job_registry import JobRegistry, Rules
-from commonwatt.control.loop import run
+from commonwatt.control.limits import QosKeeper
 from commonwatt.control.policy import Policy
-from commonwatt.control.quotas import QosKeeper
-from commonwatt.engines.clocks import VirtualClock
+from commonwatt.engines.clocks import VirtualClock, run
 from commonwatt.engines.simulated.engine import Outage, SimulatedEngine, World
 from commonwatt.engines.simulated.shared_gpus import SharingCluster
 from commonwatt.model.arrays import Floats, Ints

@@ -22,8 +22,7 @@ import numpy as np
 
 from commonwatt.data.profiles import type_name
 from commonwatt.model.arrays import Ints
-from commonwatt.model.gpu_types import GpuTypeSpec
-from commonwatt.model.nodes import Cluster, NodeClass
+from commonwatt.model.nodes import Cluster, GpuTypeSpec, NodeClass
 
 __all__ = ["Places", "Taken", "host_names"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from commonwatt.model.arrays import Floats, Ints
-from commonwatt.model.fairness import FairnessResult, TenantShareResult
+from commonwatt.model.policies import FairnessResult, TenantShareResult
 from commonwatt.model.units import HOUR_S
 from commonwatt.placement import water_fill
 from commonwatt.simulation.fleet import jain

@@ -13,8 +13,8 @@ from commonwatt.control.fleet.controller import FleetController
 from commonwatt.control.ledger import Account, Ledger
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.capacity import target_number, target_of
-from commonwatt.model.fairness import FairnessResult
 from commonwatt.model.jobs import JobArrays
+from commonwatt.model.policies import FairnessResult
 from commonwatt.model.results import CapacityResult, LedgerRow, PolicyResult, TenantResult
 from commonwatt.model.units import HOUR_S, J_PER_KWH, MICRO, NANO, plural
 from commonwatt.simulation.compose import PolicyRun

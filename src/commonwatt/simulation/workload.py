@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from commonwatt.control.quotas import qos_limits
+from commonwatt.control.fleet.layouts import check_mig
+from commonwatt.control.limits import qos_limits
 from commonwatt.data.fleet import make_fleet
 from commonwatt.data.series_files import FIRST_DATE_S, iso_moment
 from commonwatt.data.workload import FitTypes, Made, demand_before, make_workload, period_begins_s
@@ -16,9 +17,8 @@ from commonwatt.forecasting import PREDICTORS
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
 from commonwatt.model.fleet import Fleet, FractionalLaw, SharingSpec
-from commonwatt.model.jobs import JobArrays, Tenant
+from commonwatt.model.jobs import JobArrays, Qos, Tenant
 from commonwatt.model.nodes import Cluster
-from commonwatt.model.qos import Qos
 from commonwatt.model.scenario import Scenario
 from commonwatt.planning.capacity import Past, check_capacity, is_model
 from commonwatt.simulation.compose import check_runs
@@ -59,10 +59,13 @@ def _fleets(scenario: Scenario, folder: Path, cluster: Cluster, made: Made, seed
     if not scenario.has_fleet:
         return {}
     usual = scenario.sharing or SharingSpec()
-    return {
+    fleets = {
         policy.label: make_fleet(scenario, folder, cluster, policy.sharing or usual, made.fractions, seed)
         for policy in scenario.policies
     }
+    for fleet in fleets.values():
+        check_mig(fleet, cluster)
+    return fleets
 
 
 def _fleet_tenants(scenario: Scenario, made: Made) -> tuple[str, ...]:

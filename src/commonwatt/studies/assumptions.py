@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from commonwatt.data.malleable import APART, LACKING
-from commonwatt.model.qos import QOS_SCOPES
+from commonwatt.model.jobs import QOS_SCOPES
 from commonwatt.model.study_file import StepName, StudyFile
 from commonwatt.model.study_results import Assumption
 from commonwatt.model.units import DAY_S, plural

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from commonwatt.data.catalog import guess_format
 from commonwatt.data.check import check, locate_input
 from commonwatt.data.files import load_yaml, parse_yaml, validate
-from commonwatt.data.guess import guess_format
 from commonwatt.data.inventory import read_inventory
 from commonwatt.data.log import JobLog
 from commonwatt.data.qos import read_qos

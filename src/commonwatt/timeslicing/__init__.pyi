@@ -4,8 +4,8 @@ from ._answer import fairness as fairness
 from ._answer import phi_fair as phi_fair
 from ._energy import EnergyLedger as EnergyLedger
 from ._policies import Etf as Etf
+from ._policies import QuantumProblem as QuantumProblem
 from ._policies import make as make
-from ._problem import QuantumProblem as QuantumProblem
 from ._scheduler import FairScheduler as FairScheduler
 from ._scheduler import FifoScheduler as FifoScheduler
 from ._scheduler import Scheduler as Scheduler

@@ -13,8 +13,7 @@ from commonwatt.model.fields import stamp
 from commonwatt.model.timeslice_file import PlanFile
 from commonwatt.model.timeslice_results import PlanTenantResult, TimeslicePlanResult
 from commonwatt.optimize import ranked
-from commonwatt.timeslicing._policies import SharingPolicy, make, time_fair_shares
-from commonwatt.timeslicing._problem import QuantumProblem
+from commonwatt.timeslicing._policies import QuantumProblem, SharingPolicy, make, time_fair_shares
 
 __all__ = [
     "Fairness",

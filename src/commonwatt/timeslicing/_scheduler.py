@@ -23,8 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from commonwatt.model.errors import InputError
-from commonwatt.timeslicing._policies import SharingPolicy
-from commonwatt.timeslicing._problem import QuantumProblem
+from commonwatt.timeslicing._policies import QuantumProblem, SharingPolicy
 
 __all__ = ["FairScheduler", "FifoScheduler", "Scheduler", "Task", "TenantQueue", "Tenants"]
 

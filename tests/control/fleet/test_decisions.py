@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commonwatt.control.fleet.interface import ReplicaDemand
 from commonwatt.control.fleet.layouts import LayoutPlanner, PresentCut
 from commonwatt.control.fleet.placing import OpenGpu, ResidentPlacer, UnplacedResident
 from commonwatt.control.fleet.sizing import ReplicaSizer, late_share, spare_rps
 from commonwatt.control.fleet.slices import Sharer, slices_of
-from commonwatt.control.fleet.values import ReplicaDemand
 from commonwatt.control.policy import Policy
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.fleet import ModelOnType, RequestLoad, ServiceModel, SharingSpec

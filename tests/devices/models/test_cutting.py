@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonwatt.devices.models.cutting import Flow, choose_cuts, live_values, parts_of
+from commonwatt.devices.models.base import Flow, choose_cuts, live_values, parts_of
 
 CHAIN = Flow((("x",), ("a",), ("b",), ("c",)), (("a",), ("b",), ("c",), ("y",)), ("x",), ("y",))
 

@@ -55,6 +55,12 @@ def plugin(folder, body):
                      "env": [{"name": "SECRET", "value": "s"}]}}  # fmt: skip
 
 
+@pytest.mark.parametrize("wrong", ["aws", ["aws", "eks"], 3])
+def test_a_plugin_that_is_no_mapping_is_refused(tmp_path, wrong):
+    with pytest.raises(InputError, match=r"user\.exec"):
+        access_of(kubeconfig(tmp_path, {"exec": wrong}), None)
+
+
 def test_a_plugin_gives_tokens_until_they_expire(tmp_path):
     user = plugin(
         tmp_path,

@@ -53,6 +53,11 @@ def test_a_slurm_that_is_not_there(tmp_path, monkeypatch):
     assert found["engine"]["found"].startswith("not installed here: sbatch, scancel")
 
 
+def test_a_conf_that_is_no_file_is_named_at_once(check, tmp_path):
+    line = check([{"name": "n", **V100}], {"conf": str(tmp_path / "none.conf")})["engine"]
+    assert (line["verdict"], line["found"]) == ("failed", f"live.slurm.conf is no file: {tmp_path / 'none.conf'}")
+
+
 class Said:
     """Client programs that say what they are told to."""
 

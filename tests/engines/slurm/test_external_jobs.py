@@ -7,8 +7,8 @@ from datetime import datetime
 
 import pytest
 
-from commonwatt.engines.slurm.external_jobs import external_jobs, parse_external_jobs
 from commonwatt.engines.slurm.parsing import host_names
+from commonwatt.engines.slurm.snapshot import external_jobs, parse_external_jobs
 
 from .site import until
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commonwatt.cli.compiling import compiling
 from commonwatt.cli.forecast._options import NumberRange, load, naming_options, series_options, window_options
-from commonwatt.cli.output import json_option, plot_option, print_json, progress_bar, say, seed_option
+from commonwatt.cli.output import compiling, json_option, plot_option, print_json, progress_bar, say, seed_option
 from commonwatt.model.units import plural
 
 if TYPE_CHECKING:

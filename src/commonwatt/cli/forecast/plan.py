@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.compiling import compiling
 from commonwatt.cli.forecast._options import (
     MOST_GPUS,
     load,
@@ -19,7 +18,7 @@ from commonwatt.cli.forecast._options import (
     target_option,
     window_options,
 )
-from commonwatt.cli.output import json_option, plot_option, print_json, say, seed_option
+from commonwatt.cli.output import compiling, json_option, plot_option, print_json, say, seed_option
 from commonwatt.model.units import plural
 
 if TYPE_CHECKING:

@@ -1,13 +1,12 @@
-"""``commonwatt map``: one file per subcommand; what is no subcommand is a problem to solve."""
+"""``commonwatt map``: a problem in ``solve``, what it is made of in ``layers``; what is no subcommand is a problem."""
 
 from __future__ import annotations
 
 import click
 
-from commonwatt.cli.groups import ProblemGroup
-from commonwatt.cli.map.layers import batch, layers
+from commonwatt.cli.map.layers import batch, layers, table
 from commonwatt.cli.map.solve import evaluate, solve
-from commonwatt.cli.map.table import table
+from commonwatt.cli.root import ProblemGroup
 
 __all__ = ["command"]
 

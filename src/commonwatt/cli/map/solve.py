@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from commonwatt.cli.compiling import compiling
 from commonwatt.cli.output import (
     PluginChoice,
     blamed_on,
+    compiling,
     json_option,
     plot_option,
     print_json,
@@ -122,7 +122,7 @@ def solve(
     if schedule is not None:
         _save_schedule(schedule, task, result, objective)
     if plot is not None:
-        from commonwatt.report.map_plots import save_map
+        from commonwatt.report.decision_plots import save_map
 
         save_map(result, plot)
         say(f"written: {plot}")
@@ -302,7 +302,7 @@ def evaluate(
     with blamed_on(problem):
         result = score(file, read_mapping(mapping, file), seed=seed)
     if plot is not None:
-        from commonwatt.report.map_plots import save_map
+        from commonwatt.report.decision_plots import save_map
 
         save_map(result, plot)
         say(f"written: {plot}")

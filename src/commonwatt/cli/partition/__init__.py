@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
-from commonwatt.cli.groups import ProblemGroup
-from commonwatt.cli.partition.characterize import characterize
-from commonwatt.cli.partition.divide import divide
+from commonwatt.cli.partition.divide import characterize, divide
 from commonwatt.cli.partition.mig import mig
+from commonwatt.cli.root import ProblemGroup
 
 __all__ = ["command"]
 

@@ -1,4 +1,4 @@
-"""``commonwatt partition PROBLEM``."""
+"""``commonwatt partition PROBLEM`` and ``commonwatt partition characterize``."""
 
 from __future__ import annotations
 
@@ -7,15 +7,29 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commonwatt.cli.compiling import compiling
-from commonwatt.cli.output import PluginChoice, blamed_on, json_option, plot_option, print_json, say, seed_option
+from commonwatt.cli.output import (
+    PluginChoice,
+    blamed_on,
+    compiling,
+    json_option,
+    plot_option,
+    print_json,
+    say,
+    seed_option,
+)
 from commonwatt.partitioning import MECHANISMS, WELFARES
 
 if TYPE_CHECKING:
     from commonwatt.model.partition_file import PartitionFile
-    from commonwatt.model.partition_results import ConfigurationResult, PartitionResult, PartitionSweepResult
+    from commonwatt.model.partition_results import (
+        CharacterizeResult,
+        ConfigurationResult,
+        KernelResult,
+        PartitionResult,
+        PartitionSweepResult,
+    )
 
-__all__ = ["divide"]
+__all__ = ["characterize", "divide"]
 
 _OLD_NAMES = {"weighted-nash": "nash"}
 _MOST_POINTS = 1000
@@ -58,7 +72,7 @@ def divide(
     with blamed_on(problem), compiling("the market solver"), valid("partitioners", mechanism, MECHANISMS):
         result = answer(file, **how)
     if plot is not None:
-        from commonwatt.report.partition_plots import save_partition
+        from commonwatt.report.decision_plots import save_partition
 
         save_partition(result, plot)
         say(f"written: {plot}")
@@ -90,7 +104,7 @@ def _range(file: PartitionFile, text: str) -> tuple[str, list[float]]:
 
 def _show_sweep(result: PartitionSweepResult, plot: Path | None, *, as_json: bool) -> None:
     if plot is not None:
-        from commonwatt.report.partition_plots import save_sweep
+        from commonwatt.report.decision_plots import save_sweep
 
         save_sweep(result, plot)
         say(f"written: {plot}")
@@ -149,3 +163,118 @@ def _shares(one: ConfigurationResult) -> object:
 
 def _shown(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.4g}"
+
+
+@click.command()
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.option("--threads", default="1,2,4", show_default=True, help="Thread counts to run; must include 1.")
+@click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True, help="Runs at each thread count.")
+@click.option("--env", default="OMP_NUM_THREADS", show_default=True, help="Environment variable for the thread count.")
+@click.option(
+    "--from", "source", type=click.Path(path_type=Path), metavar="FILE",
+    help="Read measurements instead: columns threads, seconds or cycles; optionally kernel, size, cores.",
+)  # fmt: skip
+@click.option(
+    "--counters", type=click.Path(path_type=Path), metavar="FILE",
+    help="Also compute F from counters (eq. 4.3): active threads, and cycles with that many active; optionally kernel. "
+    "Repeated rows are further runs.",
+)  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the result (JSON).")
+@plot_option("the first program's laws")
+@seed_option
+@json_option
+def characterize(
+    command: tuple[str, ...],
+    *,
+    threads: str,
+    repeats: int,
+    env: str,
+    source: Path | None,
+    counters: Path | None,
+    out: Path | None,
+    plot: Path | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Time COMMAND at several thread counts, and fit a scaling law.
+
+    \b
+    Example:
+      commonwatt partition characterize --threads 1,2 --repeats 3 -- python -c "sum(range(10**6))"
+    """
+    import numpy as np
+
+    from commonwatt import partitioning
+    from commonwatt.data.files import write_atomic
+    from commonwatt.data.partition import cpu_count, measure, read_counters, read_timings
+    from commonwatt.model.errors import InputError
+
+    if (source is None) == (not command):
+        raise InputError("either a command after -- or --from FILE", field="COMMAND")
+    warnings, cpus = [], None
+    if source is not None:
+        timings, unit = read_timings(source)
+    else:
+        counts, cpus, unit = _counts(threads), cpu_count(), "s"
+        if counts[-1] > cpus:
+            warnings.append(f"{counts[-1]} threads on {cpus} CPUs: more threads than CPUs only take turns")
+        timings = measure(command, counts, repeats, env)
+    result = partitioning.characterize(
+        timings, rng=np.random.default_rng(seed), seed=seed, unit=unit, cpus=cpus, warnings=warnings,
+        counters=None if counters is None else read_counters(counters, tuple(timings)),
+    )  # fmt: skip
+    for warning in result.warnings:
+        say(f"warning: {warning}")
+    if out is not None:
+        write_atomic(out, result.model_dump_json(indent=2) + "\n")
+        say(f"written: {out}")
+    if plot is not None:
+        _draw(result.kernels[0], plot)
+    if as_json:
+        print_json(result)
+    else:
+        _show_scaling(result)
+
+
+def _counts(text: str) -> list[int]:
+    from commonwatt.model.errors import InputError
+
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and int(word) >= 1 for word in words):
+        raise InputError("numbers of threads, such as 1,2,4", field="--threads", value=text)
+    counts = sorted({int(word) for word in words})
+    if counts[0] != 1 or len(counts) < 2:
+        raise InputError("1 and at least one more", field="--threads", value=text)
+    return counts
+
+
+def _draw(kernel: KernelResult, path: Path) -> None:
+    from commonwatt.model.partition_file import LawSpec
+    from commonwatt.partitioning import law_of
+    from commonwatt.report.decision_plots import save_scaling
+
+    threads, speedups = [float(r.threads) for r in kernel.runs], [r.speedup for r in kernel.runs]
+    laws = {}
+    for fit in kernel.laws:
+        given = {"pes": threads[1:], "speedups": speedups[1:]} if fit.law == "table" else fit.parameters
+        laws[fit.law] = law_of(LawSpec.model_validate({"law": fit.law, **given})).speedup
+    save_scaling(threads, speedups, laws, kernel.chosen, path)
+    say(f"written: {path}")
+
+
+def _show_scaling(result: CharacterizeResult) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    for kernel in result.kernels:
+        table = Table(title=kernel.name)
+        for heading in ("threads", f"median, {result.unit}", "spread", "speedup"):
+            table.add_column(heading, justify="right")
+        for run in kernel.runs:
+            table.add_row(str(run.threads), f"{run.median:.6g}", f"{run.spread:.1%}", f"{run.speedup:.3f}")
+        Console().print(table)
+        for f in kernel.fractions:
+            error = "unknown" if f.standard_error is None else f"{f.standard_error:.2g}"
+            off = "unknown" if f.misfit is None else f"{f.misfit:.1%}"
+            say(f"F by {f.method}: {f.parallel_fraction:.4f}, standard error {error}; speedups off by {off}")
+        say(f"{kernel.chosen}: {kernel.sentence}")

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.compiling import compiling
-from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, say, seed_option
+from commonwatt.cli.output import blamed_on, compiling, json_option, plot_option, print_json, say, seed_option
 from commonwatt.model.units import plural
 from commonwatt.partitioning import MIG_MODES, WELFARES
 
 if TYPE_CHECKING:
-    from commonwatt.model.mig_file import MigFile
-    from commonwatt.model.mig_results import MigResult
+    from commonwatt.model.partition_file import MigFile
+    from commonwatt.model.partition_results import MigResult
 
 __all__ = ["mig"]
 
@@ -59,7 +58,7 @@ def mig(
     from commonwatt.data.files import load_yaml
     from commonwatt.data.mig_parted import parted_of, write_mig_parted
     from commonwatt.model.errors import InputError
-    from commonwatt.model.mig_file import MigFile
+    from commonwatt.model.partition_file import MigFile
     from commonwatt.partitioning.mig import answer
 
     file = load_yaml(problem, MigFile)
@@ -75,7 +74,7 @@ def mig(
         write_mig_parted(parted_of(result.chosen), write)
         say(f"written: {write} (GPUs are numbered as in the problem)")
     if plot is not None:
-        from commonwatt.report.partition_plots import save_layouts
+        from commonwatt.report.decision_plots import save_layouts
 
         save_layouts(result.chosen, plot)
         say(f"written: {plot}")
@@ -89,7 +88,7 @@ def _with_present(file: MigFile, path: Path, name: str | None) -> MigFile:
     """Give each GPU the instances it has: by its name in a result, by its place in the problem in a mig-parted file."""
     from commonwatt.data.mig_parted import read_present
     from commonwatt.model.errors import InputError
-    from commonwatt.model.mig_results import MigResult
+    from commonwatt.model.partition_results import MigResult
     from commonwatt.partitioning.mig import after, with_present
 
     document = read_present(path)

@@ -1,13 +1,11 @@
-"""``commonwatt timeslice``: one file per subcommand."""
+"""``commonwatt timeslice``: a quantum or a load in ``run``, real models in ``serve``."""
 
 from __future__ import annotations
 
 import click
 
-from commonwatt.cli.timeslice.plan import plan
-from commonwatt.cli.timeslice.profile import profile
-from commonwatt.cli.timeslice.run import run
-from commonwatt.cli.timeslice.serve import serve
+from commonwatt.cli.timeslice.run import plan, run
+from commonwatt.cli.timeslice.serve import profile, serve
 
 __all__ = ["command"]
 

@@ -1,4 +1,4 @@
-"""``commonwatt timeslice run``."""
+"""``commonwatt timeslice plan`` and ``commonwatt timeslice run``."""
 
 from __future__ import annotations
 
@@ -7,16 +7,87 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.compiling import compiling
-from commonwatt.cli.output import blamed_on, json_option, plot_option, print_json, progress_bar, say, seed_option
+from commonwatt.cli.output import (
+    PluginChoice,
+    blamed_on,
+    compiling,
+    json_option,
+    plot_option,
+    print_json,
+    progress_bar,
+    say,
+    seed_option,
+)
 from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
-    from commonwatt.model.timeslice_results import TimesliceRunResult
+    from commonwatt.model.timeslice_results import TimeslicePlanResult, TimesliceRunResult
 
-__all__ = ["run"]
+__all__ = ["plan", "run"]
 
-POLICIES = ("etf", "tf", "ef", "etf-energy", "fifo")
+PLAN_POLICIES = ("etf", "tf", "ef", "etf-energy")
+
+
+@click.command()
+@click.argument("problem", type=click.Path(path_type=Path))
+@click.option(
+    "--policy", type=PluginChoice(PLAN_POLICIES, "schedulers"), default="etf", show_default=True,
+    help="tf: time-fair; ef: energy-fair; etf-energy: guarantees phi of the fair energy, then evens out time.",
+)  # fmt: skip
+@click.option("--phi", type=click.FloatRange(0, 1), help="Time-fair factor.  [default: the problem's]")
+@plot_option("the slices")
+@seed_option
+@json_option
+def plan(problem: Path, *, policy: str, phi: float | None, plot: Path | None, seed: int, as_json: bool) -> None:
+    """Divide one quantum among the tenants of PROBLEM (YAML or JSON).
+
+    \b
+    Example:
+      commonwatt timeslice plan examples/quantum.yaml --phi 0.7 --json
+    """
+    from commonwatt.data.files import load_yaml
+    from commonwatt.model.timeslice_file import PlanFile
+    from commonwatt.plugins import chosen, valid
+    from commonwatt.timeslicing import answer
+
+    file = load_yaml(problem, PlanFile)
+    by = chosen("schedulers", policy, PLAN_POLICIES, file.phi if phi is None else phi)
+    with blamed_on(problem), compiling(f"policy {policy}"), valid("schedulers", policy, PLAN_POLICIES):
+        result = answer(file, policy=by, phi=phi, seed=seed)
+    if plot is not None:
+        from commonwatt.report.decision_plots import save_plan
+
+        save_plan(result, plot)
+        say(f"written: {plot}")
+    if as_json:
+        print_json(result)
+    else:
+        _show_plan(result)
+
+
+def _show_plan(result: TimeslicePlanResult) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{result.policy}, phi {result.phi:g}: {result.quantum} units of {result.unit_s:g} s")
+    for heading in ("tenant", "weight", "power, W", "time, units", "energy, J", "why"):
+        table.add_column(heading, overflow="fold", justify="left" if heading in {"tenant", "why"} else "right")
+    for t in result.tenants:
+        table.add_row(t.name, f"{t.weight:g}", f"{t.power_w:g}", str(t.time), f"{t.energy_j:.6g}", t.sentence)
+    Console().print(table)
+    say(
+        f"fairness of time {_shown(result.time_fairness)}, of energy {_shown(result.energy_fairness)}, "
+        f"of both {_shown(result.system_fairness)}; energy can be perfectly fair up to phi {result.phi_fair:.3f}"
+    )
+    if result.unused:
+        say(f"{result.unused} units are not used: all demand is met")
+
+
+def _shown(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3f}"
+
+
+POLICIES = (*PLAN_POLICIES, "fifo")
 
 
 @click.command()
@@ -59,7 +130,7 @@ def run(
     with blamed_on(config), compiling(f"policy {file.policy}"), progress_bar("run", 1, file.duration_s) as bar:
         result = measure(file, config.parent, seed, lambda time_s: bar.at("", time_s))
     if plot is not None:
-        from commonwatt.report.timeslice_plots import save_run
+        from commonwatt.report.decision_plots import save_run
 
         save_run(result, plot)
         say(f"written: {plot}")

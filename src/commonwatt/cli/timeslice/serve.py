@@ -1,4 +1,4 @@
-"""``commonwatt timeslice serve``."""
+"""``commonwatt timeslice profile`` and ``commonwatt timeslice serve``: what works on real models."""
 
 from __future__ import annotations
 
@@ -7,15 +7,143 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from commonwatt.cli.output import blamed_on, json_option, print_json, say, seed_option
+from commonwatt.cli.output import blamed_on, json_option, print_json, progress_bar, say, seed_option
 
 if TYPE_CHECKING:
+    from commonwatt.devices.base import Device
+    from commonwatt.devices.profiles import ProfilerSettings
     from commonwatt.devices.session import DeviceSession
-    from commonwatt.model.timeslice_file import TimesliceConfig
-    from commonwatt.model.timeslice_results import TimesliceServeResult
+    from commonwatt.model.timeslice_file import CpuDeviceSpec, CudaDeviceSpec, TimesliceConfig
+    from commonwatt.model.timeslice_results import TimesliceProfileResult, TimesliceServeResult
     from commonwatt.serving.server import Addresses
 
-__all__ = ["serve"]
+__all__ = ["profile", "serve"]
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--device",
+    "kind",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Device to measure on.",
+)
+@click.option("--index", type=click.IntRange(min=0), default=0, show_default=True, help="cuda: which GPU.")
+@click.option("--threads", type=click.IntRange(1, 1024), default=1, show_default=True, help="cpu: threads.")
+@click.option(
+    "--clock", "clocks", type=click.FloatRange(min=0, min_open=True), multiple=True, metavar="MHZ",
+    help="cuda: a clock to profile at; repeatable.  [default: the device's own]",
+)  # fmt: skip
+@click.option("--segment", type=click.FloatRange(min=0, min_open=True), default=0.002, show_default=True,
+              metavar="SECONDS", help="Length of the segments the model is cut into.")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=5.0, show_default=True,
+              help="Time to repeat inferences at each clock.")  # fmt: skip
+@click.option("--tries", type=click.IntRange(min=1), default=5, show_default=True, help="Most tries at each clock.")
+@click.option("--variation", type=click.FloatRange(min=0, min_open=True), default=0.05, show_default=True,
+              help="Largest coefficient of variation to accept.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the profile to FILE (JSON).")
+@seed_option
+@json_option
+def profile(
+    model: Path,
+    *,
+    kind: str,
+    index: int,
+    threads: int,
+    clocks: tuple[float, ...],
+    segment: float,
+    seconds: float,
+    tries: int,
+    variation: float,
+    out: Path | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Measure time and power of an inference of MODEL (.onnx or .pt2) on a device, segment by segment.
+
+    On a device without a power meter, power comes from a model, and the profile says so.
+
+    \b
+    Example:
+      commonwatt timeslice profile resnet.onnx --threads 1 --out resnet.profile.json
+    """
+    from commonwatt.devices.profiles import ProfilerSettings
+    from commonwatt.devices.session import open_device
+    from commonwatt.model.timeslice_file import CpuDeviceSpec, CudaDeviceSpec
+
+    spec = (
+        CpuDeviceSpec(kind="cpu", threads=threads, segment_s=segment)
+        if kind == "cpu"
+        else CudaDeviceSpec(kind="cuda", index=index, segment_s=segment)
+    )
+    device = open_device(spec)
+    try:
+        result = _measure(device, spec, model, clocks, ProfilerSettings(seconds, tries, variation), out, seed)
+    finally:
+        device.close()
+    if as_json:
+        print_json(result)
+    else:
+        _tell(result)
+
+
+def _measure(
+    device: Device, spec: CpuDeviceSpec | CudaDeviceSpec, path: Path, clocks: tuple[float, ...],
+    settings: ProfilerSettings,
+    out: Path | None, seed: int,
+) -> TimesliceProfileResult:  # fmt: skip
+    from time import perf_counter
+
+    import numpy as np
+
+    from commonwatt import __version__
+    from commonwatt.data.files import write_atomic
+    from commonwatt.devices.base import RealDeviceClock
+    from commonwatt.devices.profiles import profile_model
+    from commonwatt.model.timeslice_results import TimesliceProfileResult
+
+    began = perf_counter()
+    loaded = device.load(path.stem, str(path))
+    at: tuple[float | None, ...] = clocks or (None,)
+    try:
+        with progress_bar("profile", 1, float(len(at))) as bar:
+            found = profile_model(
+                device, RealDeviceClock(), loaded, at, spec.power, settings, np.random.default_rng(seed),
+                lambda done: bar.at("", done),
+            )  # fmt: skip
+    finally:
+        loaded.close()
+    if out is not None:
+        write_atomic(out, found.model_dump_json(indent=1) + "\n")
+    return TimesliceProfileResult(
+        version=__version__,
+        seed=seed,
+        input_digest=loaded.digest,
+        profile=found,
+        written=None if out is None else str(out),
+        wall_s=perf_counter() - began,
+    )
+
+
+def _tell(result: TimesliceProfileResult) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    profile = result.profile
+    table = Table(title=f"{profile.model} on {profile.device}")
+    for heading in ("clock, MHz", "time, ms", "varies by", "power, W", "power is", "inferences", "segments"):
+        table.add_column(heading, justify="right")
+    for point in profile.points:
+        table.add_row(
+            "its own" if point.clock_mhz is None else f"{point.clock_mhz:g}", f"{1e3 * point.time_s:.4g}",
+            f"{100 * (point.coefficient_of_variation or 0.0):.1f}%", f"{point.power_w:.4g}", point.power_source,
+            str(point.runs), str(len(point.kernels)),
+        )  # fmt: skip
+    Console().print(table)
+    if result.written is not None:
+        say(f"written: {result.written}")
 
 
 @click.command()

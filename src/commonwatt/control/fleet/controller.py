@@ -16,7 +16,7 @@ from commonwatt.control.capacity import Capacity
 from commonwatt.control.controller import Controller
 from commonwatt.control.engine import NodeView
 from commonwatt.control.events import Event, EventKind
-from commonwatt.control.fleet.engine import SharingEngine
+from commonwatt.control.fleet.interface import SharingEngine
 from commonwatt.control.fleet.manager import FleetManager
 from commonwatt.control.fleet.placing import ResidentPlacer
 from commonwatt.control.fleet.shared_gpus import FRACTIONS, SERVICES

@@ -14,20 +14,42 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from commonwatt.control.fleet.interface import Cut, Instance, ReplicaDemand
 from commonwatt.control.fleet.sizing import spare_rps
-from commonwatt.control.fleet.values import Cut, Instance, ReplicaDemand
 from commonwatt.model.errors import InputError
-from commonwatt.model.fleet import WHOLE_MILLI, ServiceModel
-from commonwatt.model.mig_file import MigFile, MigGpu, MigTenant
-from commonwatt.partitioning.mig import MigProblem, plan_gpus, solve_integer
+from commonwatt.model.fleet import WHOLE_MILLI, Fleet, ServiceModel
+from commonwatt.model.nodes import Cluster
+from commonwatt.model.partition_file import MigFile, MigGpu, MigTenant
+from commonwatt.partitioning.mig import MigProblem, mig_memory_gb, mig_types, plan_gpus, solve_integer
 
-__all__ = ["LayoutPlanner", "PresentCut"]
+__all__ = ["LayoutPlanner", "PresentCut", "check_mig"]
 
 _SLICES = 7  # of compute, of a whole GPU
 DRAIN_PENALTY = 0.03
 """What a drained instance costs, as a part of the worst ratio."""
 _MOST_AT_ONCE = 8
 """GPUs that one program decides about."""
+
+
+def check_mig(fleet: Fleet, cluster: Cluster) -> None:
+    """Raise ``InputError`` if nodes of a type without MIG are to be cut, or a replica needs more memory than a GPU has.
+
+    The memory of types without MIG is not known.
+    """
+    for kind in cluster.classes:
+        memory_gb = mig_memory_gb(kind.gpu_type)
+        if memory_gb is None:
+            if "mig" in kind.share:
+                expected = f"a GPU type that supports MIG ({', '.join(mig_types())}), or no mig in `share`"
+                raise InputError(expected, field="nodes.gpu_type", value=kind.gpu_type)
+            continue
+        for service in fleet.services:
+            model = service.types.get(kind.gpu_type)
+            if model is not None and model.memory_gb > memory_gb:
+                raise InputError(
+                    f"at most the {memory_gb:g} GB of the GPU",
+                    field=f"services.{service.name}.profiles.{kind.gpu_type}.memory_gb", value=f"{model.memory_gb:g}",
+                )  # fmt: skip
 
 
 @dataclass(frozen=True)

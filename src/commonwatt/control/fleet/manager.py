@@ -16,14 +16,12 @@ import numpy as np
 
 from commonwatt.control.engine import NodeView
 from commonwatt.control.events import Event, EventKind, EventLog
-from commonwatt.control.fleet.engine import FractionEnded, SharingEngine
+from commonwatt.control.fleet.interface import Cut, FractionEnded, Instance, Placing, ReplicaDemand, SharingEngine
 from commonwatt.control.fleet.layouts import LayoutPlanner, PresentCut
 from commonwatt.control.fleet.placing import OpenGpu, ResidentPlacer, UnplacedResident
 from commonwatt.control.fleet.shared_gpus import Resident, SharedGpu, SharedGpus
-from commonwatt.control.fleet.sizing import ReplicaSizer
+from commonwatt.control.fleet.sizing import FleetTally, ReplicaSizer
 from commonwatt.control.fleet.slices import GpuSlicer
-from commonwatt.control.fleet.tally import FleetTally
-from commonwatt.control.fleet.values import Cut, Instance, Placing, ReplicaDemand
 from commonwatt.model.arrays import Bools, Ints
 from commonwatt.model.errors import SolverError
 from commonwatt.model.fleet import WHOLE_MILLI, Fleet, ServiceModel

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from commonwatt.control.fleet.values import Placing
+from commonwatt.control.fleet.interface import Placing
 from commonwatt.control.policy import Policy
 from commonwatt.model.arrays import Bools, Ints
 from commonwatt.model.electricity import Tariff

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from commonwatt.control.fleet.engine import handle_of
+from commonwatt.control.fleet.interface import handle_of
 from commonwatt.control.ledger import Account, Ledger
 from commonwatt.model.fleet import WHOLE_MILLI
 from commonwatt.model.nodes import Cluster

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from commonwatt.control.fleet.interface import TimeSlices
 from commonwatt.control.fleet.shared_gpus import Resident, SharedGpu, SharedGpus
-from commonwatt.control.fleet.values import TimeSlices
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.fleet import WHOLE_MILLI, Fleet, SharingSpec
 from commonwatt.model.nodes import Cluster

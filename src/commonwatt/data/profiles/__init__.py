@@ -2,8 +2,9 @@
 
 - ``base``: ``Profiles``, the interface of profiles; names of GPU types and MIG slices.
 - ``gavel``, ``zeus``: readers of the measured tables.
-- ``declared``: types that a scenario declares, MIG slices, clusters of one type; ``data_sheets``: estimates of others.
-- ``measured``: profiles from the tables; ``law``: fitted scaling laws; ``fit``: the fit, from these tables and Sia's.
+- ``declared``: types that a scenario declares, MIG slices, clusters of one type.
+- ``measured``: profiles from the tables; ``law``: fitted scaling laws, estimates from data sheets.
+- ``fit``: the fit of the laws, from these tables and Sia's.
 """
 
 from __future__ import annotations

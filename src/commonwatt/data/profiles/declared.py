@@ -31,12 +31,11 @@ from commonwatt.data.profiles.base import (
     mig_slice,
     type_in,
 )
-from commonwatt.data.profiles.data_sheets import data_sheet, data_sheets, relative_speed
-from commonwatt.data.profiles.law import LAW
+from commonwatt.data.profiles.law import LAW, data_sheet, data_sheets, relative_speed
 from commonwatt.data.training_profiles import SpeedCurve
 from commonwatt.model.errors import InputError
-from commonwatt.model.gpu_types import REFERENCE_TYPE, GpuTypeSpec
 from commonwatt.model.names import did_you_mean, one_of
+from commonwatt.model.nodes import REFERENCE_TYPE, GpuTypeSpec
 from commonwatt.model.training_profile import TrainingProfile
 
 __all__ = [

@@ -1,6 +1,6 @@
-"""Readers of job logs, one file per format; each gives a ``JobLog``.
+"""Readers of job logs; each gives a ``JobLog``.
 
-- ``philly``, ``alibaba``, ``helios``: public traces, as their publishers keep them or as tidied tables.
+- ``published``: Philly, Alibaba and Helios, public traces, as their publishers keep them or as tidied tables.
 - ``slurm``: ``sacct --json`` and ``sacct --parsable2``.
 - ``swf``: the Standard Workload Format.
 - ``plain``: any table with a submission, a run time and a GPU count.
@@ -12,16 +12,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from commonwatt.data.log import JobLog
-from commonwatt.data.readers import alibaba, helios, philly, plain, slurm, swf
+from commonwatt.data.readers import plain, slurm, swf
+from commonwatt.data.readers.published import read_alibaba, read_helios, read_philly
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import one_of
 
 __all__ = ["READERS", "read_log"]
 
 READERS: dict[str, Callable[[Path], JobLog]] = {
-    "philly": philly.read,
-    "alibaba": alibaba.read,
-    "helios": helios.read,
+    "philly": read_philly,
+    "alibaba": read_alibaba,
+    "helios": read_helios,
     "slurm": slurm.read,
     "swf": swf.read,
     "csv": plain.read,

@@ -16,8 +16,7 @@ from pathlib import Path
 from time import perf_counter
 
 from commonwatt.devices.base import StepWork, Tensor
-from commonwatt.devices.models.base import Foreign
-from commonwatt.devices.models.cutting import Flow
+from commonwatt.devices.models.base import Flow, Foreign
 from commonwatt.devices.models.onnx_runtime import OnnxRuntime
 from commonwatt.model.errors import MissingExtraError
 

@@ -8,8 +8,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from commonwatt.devices.base import StepWork, Tensor
-from commonwatt.devices.models.base import Foreign, SegmentedModel, checked_file, sample_inputs
-from commonwatt.devices.models.cutting import Part, choose_cuts, live_values, parts_of
+from commonwatt.devices.models.base import (
+    Foreign,
+    Part,
+    SegmentedModel,
+    checked_file,
+    choose_cuts,
+    live_values,
+    parts_of,
+    sample_inputs,
+)
 from commonwatt.devices.models.onnx_graph import (
     OnnxGraph,
     Value,

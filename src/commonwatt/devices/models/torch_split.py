@@ -8,8 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from commonwatt.devices.base import StepWork
-from commonwatt.devices.models.base import Foreign
-from commonwatt.devices.models.cutting import Flow, Part, choose_cuts, live_values, parts_of
+from commonwatt.devices.models.base import Flow, Foreign, Part, choose_cuts, live_values, parts_of
 from commonwatt.devices.models.onnx_graph import work_together
 
 __all__ = ["TorchGraph", "TorchStep", "torch_graph"]

@@ -137,11 +137,13 @@ def _of_file(path: Path, context: str | None) -> Access:
     if not server.startswith(("https://", "http://")):
         raise InputError("a cluster with a server, https://...", file=path, field="server", value=server)
     folder = path.parent
-    token_file = user.get("tokenFile")
+    token_file, plugin = user.get("tokenFile"), user.get("exec")
+    if plugin is not None and not isinstance(plugin, dict):
+        raise InputError("a mapping with command, args, env", file=path, field="user.exec", value=plugin)
     return Access(
         server.rstrip("/"), chosen.get("namespace") or "default", _trust(cluster, user, path),
         token=user.get("token"), token_file=None if token_file is None else folder / token_file,
-        command=user.get("exec"), folder=folder, proxy=cluster.get("proxy-url"),
+        command=plugin, folder=folder, proxy=cluster.get("proxy-url"),
     )  # fmt: skip
 
 

@@ -28,8 +28,7 @@ from commonwatt.control.engine import (
     Stop,
     Stopped,
 )
-from commonwatt.engines.simulated.events import EventQueue, Priority, Scheduled
-from commonwatt.engines.simulated.host_gpus import HostGpus
+from commonwatt.engines.simulated.events import EventQueue, HostGpus, Priority, Scheduled
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import EngineError
 from commonwatt.model.jobs import JobArrays

@@ -1,13 +1,19 @@
-"""An event queue with a total order, so that ties never fall to hash or identity."""
+"""The event queue of a simulated cluster, and which GPUs of a node each job has.
+
+The queue has a total order, so that ties never fall to hash or identity. GPUs are told apart only where a node's are on
+several hosts.
+"""
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import groupby
 from typing import NamedTuple
 
-__all__ = ["EventQueue", "Priority", "Scheduled"]
+__all__ = ["EventQueue", "HostGpus", "Priority", "Scheduled"]
 
 
 class Priority(IntEnum):
@@ -51,3 +57,44 @@ class EventQueue:
     def pop(self) -> Scheduled:
         """Take out the next event."""
         return heapq.heappop(self._heap)
+
+
+# -- GPUs of hosts
+
+
+class HostGpus:
+    """The GPUs of one node, numbered host by host.
+
+    The rule of Gavel's scheduler (D. Narayanan et al., OSDI 2020): larger jobs first, and among those of one size
+    first the ones whose GPUs are still free; all others get the first free GPUs, on as many hosts as that takes.
+    """
+
+    def __init__(self, hosts: Sequence[int]) -> None:
+        self._host = [host for host, gpus in enumerate(hosts) for _ in range(gpus)]
+        self._held: dict[int, tuple[int, ...]] = {}  # by handle
+
+    def counts(self, handle: int) -> tuple[int, ...]:
+        """GPUs of a job on each of its hosts, in their order."""
+        return tuple(len(list(same)) for _, same in groupby(self._host[gpu] for gpu in self._held[handle]))
+
+    def leave(self, handle: int) -> None:
+        """Take note that a job is off its GPUs."""
+        del self._held[handle]
+
+    def enter(self, starting: Mapping[int, int]) -> list[int]:
+        """Give GPUs to *starting* jobs, so many to each handle; returns those whose GPUs per host change for it."""
+        wanted = {handle: len(gpus) for handle, gpus in self._held.items()} | dict(starting)
+        before = {handle: self.counts(handle) for handle in self._held}
+        old, self._held, taken = self._held, {}, set[int]()
+        for size in sorted(set(wanted.values()), reverse=True):
+            alike = [handle for handle, gpus in wanted.items() if gpus == size]
+            for handle in alike:
+                if handle in old and taken.isdisjoint(old[handle]):
+                    self._held[handle] = old[handle]
+                    taken.update(old[handle])
+            for handle in alike:
+                if handle not in self._held:
+                    free = [gpu for gpu in range(len(self._host)) if gpu not in taken]
+                    self._held[handle] = tuple(free[:size])
+                    taken.update(free[:size])
+        return [handle for handle, counts in before.items() if self.counts(handle) != counts]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from commonwatt.control.engine import Holder
-from commonwatt.control.fleet.engine import FractionEnded, GpuLost, SharedChange, handle_of
+from commonwatt.control.fleet.interface import FractionEnded, GpuLost, SharedChange, handle_of
 from commonwatt.engines.simulated.engine import SimulatedEngine, World
 from commonwatt.engines.simulated.events import Priority, Scheduled
 from commonwatt.model.errors import EngineError

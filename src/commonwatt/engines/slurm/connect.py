@@ -12,7 +12,7 @@ from commonwatt.engines.run_spec import Images, JobWork
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.engine import SlurmEngine
 from commonwatt.engines.slurm.settings import SlurmSettings
-from commonwatt.model.errors import EngineError
+from commonwatt.model.errors import EngineError, InputError
 from commonwatt.model.live import SlurmSpec
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import plural
@@ -21,8 +21,13 @@ __all__ = ["Difference", "DiscoveredNode", "differences", "discover", "open_slur
 
 
 def slurm_of(spec: SlurmSpec, guard: Callable[[], None] = lambda: None) -> Slurm:
-    """Return the client programs; *guard* as for ``Slurm``. Where *spec* says ``read_only``, they change nothing."""
+    """Return the client programs; *guard* as for ``Slurm``. Where *spec* says ``read_only``, they change nothing.
+
+    Raises ``InputError`` where its ``conf`` is no file: Slurm's programs would wait two minutes for it.
+    """
     conf = None if spec.conf is None else Path(spec.conf)
+    if conf is not None and not conf.is_file():
+        raise InputError("a slurm.conf that exists", field="conf", value=conf)
     return Slurm(
         conf, timeout_s=spec.command_timeout_s, use_json=spec.use_json, guard=_refuse if spec.read_only else guard
     )

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from commonwatt.mapping.costs._loops import Loops
+from commonwatt.mapping.costs._layers import Loops
 from commonwatt.model.arrays import Bools, Floats
 from commonwatt.model.errors import InputError
 

@@ -9,8 +9,7 @@ from typing import Literal
 import numpy as np
 
 from commonwatt.mapping.costs._cost import Array, CostModel, Costs
-from commonwatt.mapping.costs._layers import Layer
-from commonwatt.mapping.costs._loops import Loops, times
+from commonwatt.mapping.costs._layers import Layer, Loops, times
 from commonwatt.mapping.costs._maestro import Maestro
 from commonwatt.mapping.costs._roofline import Roofline
 from commonwatt.model.arrays import Floats

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from commonwatt.mapping.costs._cost import Array, Costs, Dataflow
-from commonwatt.mapping.costs._loops import Loops, times
+from commonwatt.mapping.costs._layers import Loops, times
 from commonwatt.model.arrays import Floats
 
 __all__ = ["Accesses", "Maestro", "count"]

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from commonwatt.mapping.costs._cost import Array, Costs
-from commonwatt.mapping.costs._loops import Loops, times
+from commonwatt.mapping.costs._layers import Loops, times
 from commonwatt.model.arrays import Bools, Floats
 
 __all__ = ["ACCUMULATOR_BYTES", "Choices", "Layout", "Pixels", "Roofline", "choices", "folds", "moved", "tile_bytes"]

@@ -1,14 +1,15 @@
 from ._answer import after as after
 from ._answer import answer as answer
 from ._answer import with_present as with_present
-from ._integer import WholeInstances as WholeInstances
-from ._integer import solve_integer as solve_integer
-from ._market import TimeShares as TimeShares
-from ._market import solve_market as solve_market
+from ._layouts import mig_memory_gb as mig_memory_gb
+from ._layouts import mig_types as mig_types
+from ._modes import TimeShares as TimeShares
+from ._modes import WholeInstances as WholeInstances
+from ._modes import solve_integer as solve_integer
+from ._modes import solve_market as solve_market
 from ._plan import plan_gpus as plan_gpus
 from ._problem import MigDecision as MigDecision
 from ._problem import MigProblem as MigProblem
-from ._profiles import mig_types as mig_types
 
 __all__ = [
     "MigDecision",
@@ -17,6 +18,7 @@ __all__ = [
     "WholeInstances",
     "after",
     "answer",
+    "mig_memory_gb",
     "mig_types",
     "plan_gpus",
     "solve_integer",

@@ -9,8 +9,9 @@ import numpy as np
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError, SolverError
 from commonwatt.model.fields import stamp
-from commonwatt.model.mig_file import MigFile
-from commonwatt.model.mig_results import (
+from commonwatt.model.names import one_of
+from commonwatt.model.partition_file import MigFile
+from commonwatt.model.partition_results import (
     MigAnswer,
     MigGpuResult,
     MigInstanceResult,
@@ -19,15 +20,12 @@ from commonwatt.model.mig_results import (
     MigTenantResult,
     MigUserResult,
 )
-from commonwatt.model.names import one_of
 from commonwatt.partitioning._choices import MIG_MODES, WELFARES
 from commonwatt.partitioning._solve import Equilibrium
-from commonwatt.partitioning.mig._integer import solve_integer
-from commonwatt.partitioning.mig._layouts import parse_layout
-from commonwatt.partitioning.mig._market import solve_market
+from commonwatt.partitioning.mig._layouts import gpu_type, parse_layout
+from commonwatt.partitioning.mig._modes import solve_integer, solve_market
 from commonwatt.partitioning.mig._plan import CRUMB, GpuPlan, gpu_sentence, plan_gpus, tenant_sentence
 from commonwatt.partitioning.mig._problem import MigProblem
-from commonwatt.partitioning.mig._profiles import gpu_type
 
 __all__ = ["after", "answer", "with_present"]
 

@@ -1,7 +1,25 @@
-"""Layouts of one GPU: validation, placement, and enumeration of all maximal ones.
+"""MIG profiles by GPU type, and layouts of one GPU: validation, placement, and enumeration of all maximal ones.
 
 A layout is a set of placed instances. It is legal if every instance starts at an allowed memory slice, no two overlap,
 at most 7 compute slices are used, and no profile exceeds its maximum count. It is maximal if no instance can be added.
+
+A GPU has 7 compute slices and 8 memory slices. A profile takes some of each and may start only at certain memory
+slices. Sources and their certainty:
+
+- Profile names, fractions and counts: NVIDIA MIG User Guide, "Supported MIG Profiles". Certain.
+- Start positions: published output of ``nvidia-smi mig -lgipp`` on an A100-40GB, an H100-80GB and an H100 NVL, equal
+  on all three. Assumed equal on the H200 and the A100-80GB.
+- SMs and usable memory of the A100-40GB and the H100-80GB (SXM): published output of ``nvidia-smi mig -lgip``. The
+  A100-80GB is assumed to have the SMs of the A100-40GB (same die). The H100 PCIe, with fewer SMs, is not included.
+- GH200 with 96 GB: SMs and usable memory from a published output of ``nvidia-smi mig -lgip``; start positions are
+  assumed equal to the H100's.
+- B200: names and counts as in the user guide, 18 SMs for 1g as published by a user. The others are assumed in
+  proportion to compute slices, start positions equal to the H100's. Nobody has checked these on a GPU for us.
+- A30 is not included: it has 4 compute and 4 memory slices.
+- H200: SMs of 2g, 3g and 4g (32, 60, 64) as published with measurements; the others are assumed equal to the H100's
+  (same die). Usable memory is unknown.
+
+The memory in a profile's name is nominal; what a program can allocate depends on the driver.
 """
 
 from __future__ import annotations
@@ -12,9 +30,178 @@ from dataclasses import dataclass
 from functools import cache
 
 from commonwatt.model.errors import InputError
-from commonwatt.partitioning.mig._profiles import COMPUTE_SLICES, MEMORY_SLICES, PLAIN, GpuType, Profile, gpu_type
+from commonwatt.model.names import one_of
 
-__all__ = ["Layout", "Placed", "check_layout", "count_vectors", "find_layout", "layouts", "parse_layout"]
+__all__ = [
+    "COMPUTE_SLICES",
+    "GPUS",
+    "MEMORY_SLICES",
+    "PLAIN",
+    "GpuType",
+    "Layout",
+    "Placed",
+    "Profile",
+    "check_layout",
+    "count_vectors",
+    "find_layout",
+    "gpu_type",
+    "layouts",
+    "mig_memory_gb",
+    "mig_types",
+    "parse_layout",
+]
+
+# -- layouts
+
+
+COMPUTE_SLICES = 7
+MEMORY_SLICES = 8
+
+
+@dataclass(frozen=True)
+class Profile:
+    """An instance profile of one GPU type.
+
+    Attributes
+    ----------
+    key
+        Name without memory: ``1g``, ``2g``, ``3g``, ``4g``, ``7g``; ``1g+me`` includes the media engines, ``1g.x2``
+        has two memory slices with one compute slice.
+    name
+        NVIDIA's name on this GPU type, such as ``1g.10gb``.
+    compute, memory
+        Slices used.
+    starts
+        Memory slices at which it may start.
+    most
+        Maximum number of instances on one GPU.
+    memory_gb
+        Nominal memory, GB.
+    usable_gib
+        Memory the driver lists, GiB; ``None`` if unknown.
+    sms
+        Streaming multiprocessors.
+    """
+
+    key: str
+    name: str
+    compute: int
+    memory: int
+    starts: tuple[int, ...]
+    most: int
+    memory_gb: float
+    usable_gib: float | None
+    sms: int
+
+
+@dataclass(frozen=True)
+class GpuType:
+    """A GPU type that supports MIG, and the certainty of its figures."""
+
+    name: str
+    memory_gb: float
+    profiles: tuple[Profile, ...]
+    certainty: str
+
+    def find(self, name: str) -> Profile | None:
+        """Return the profile called *name* (``3g`` or ``3g.40gb``), ``None`` if there is none."""
+        return next((p for p in self.profiles if name in (p.key, p.name)), None)
+
+    def profile(self, name: str, field: str | None = None) -> Profile:
+        """Return the profile called *name*; raises ``InputError`` naming *field* and the known profiles."""
+        found = self.find(name)
+        if found is None:
+            raise InputError(
+                f"one of the profiles of a {self.name}: {', '.join(self.names())}", field=field, value=name
+            )
+        return found
+
+    def names(self) -> Iterator[str]:
+        """Yield NVIDIA's names of its profiles."""
+        return (p.name for p in self.profiles)
+
+    @property
+    def whole(self) -> Profile:
+        """The profile that is the whole GPU."""
+        return self.profile("7g")
+
+
+_SHAPES: dict[str, tuple[int, int, tuple[int, ...], int]] = {  # compute, memory, starts, most
+    "1g": (1, 1, (0, 1, 2, 3, 4, 5, 6), 7),
+    "1g+me": (1, 1, (0, 1, 2, 3, 4, 5, 6), 1),
+    "1g.x2": (1, 2, (0, 2, 4, 6), 4),
+    "2g": (2, 2, (0, 2, 4), 3),
+    "3g": (3, 4, (0, 4), 2),
+    "4g": (4, 4, (0,), 1),
+    "7g": (7, 8, (0,), 1),
+}
+PLAIN = ("1g", "2g", "3g", "4g", "7g")
+"""Profiles used in layouts unless a problem asks for all."""
+
+
+def _type(
+    name: str, certainty: str, memory: dict[int, float], sms: dict[str, int], usable: dict[int, float] | None = None
+) -> GpuType:
+    """Build a GPU type; *memory* and *usable* are keyed by the number of memory slices."""
+    profiles = []
+    for key, (compute, slices, starts, most) in _SHAPES.items():
+        shown = f"{compute}g.{memory[slices]:g}gb" + ("+me" if key == "1g+me" else "")
+        listed = None if usable is None else usable[slices]
+        profiles.append(Profile(key, shown, compute, slices, starts, most, memory[slices], listed, sms[key]))
+    return GpuType(name, memory[8], tuple(profiles), certainty)
+
+
+_A100 = {"1g": 14, "1g+me": 14, "1g.x2": 14, "2g": 28, "3g": 42, "4g": 56, "7g": 98}
+_B200 = {"1g": 18, "1g+me": 18, "1g.x2": 18, "2g": 36, "3g": 54, "4g": 72, "7g": 126}
+_H100 = {"1g": 16, "1g+me": 16, "1g.x2": 26, "2g": 32, "3g": 60, "4g": 64, "7g": 132}
+
+GPUS: dict[str, GpuType] = {
+    gpu.name: gpu
+    for gpu in (
+        _type(
+            "A100-40GB", "all figures from published driver listings",
+            {1: 5, 2: 10, 4: 20, 8: 40}, _A100, {1: 4.75, 2: 9.75, 4: 19.62, 8: 39.50},
+        ),
+        _type(
+            "A100-80GB", "names from the user guide; positions and SMs as on the A100-40GB",
+            {1: 10, 2: 20, 4: 40, 8: 80}, _A100,
+        ),
+        _type(
+            "H100-80GB", "all figures from a published driver listing of an SXM module",
+            {1: 10, 2: 20, 4: 40, 8: 80}, _H100, {1: 9.75, 2: 19.62, 4: 39.50, 8: 79.25},
+        ),
+        _type(
+            "H200-141GB", "names from the user guide; SMs of 1g and 7g, and positions, assumed as on the H100",
+            {1: 18, 2: 35, 4: 71, 8: 141}, _H100,
+        ),
+        _type(
+            "GH200-96GB", "names from the user guide, rest from a published driver listing; positions as on the H100",
+            {1: 12, 2: 24, 4: 48, 8: 96}, _H100, {1: 11.00, 2: 23.00, 4: 46.50, 8: 93.00},
+        ),
+        _type(
+            "B200-180GB",
+            "names from the user guide; not checked: SMs (18 a compute slice; 1g as published), positions",
+            {1: 23, 2: 45, 4: 90, 8: 180}, _B200,
+        ),
+    )
+}  # fmt: skip
+
+
+def gpu_type(name: str, field: str | None = None) -> GpuType:
+    """Return the GPU type called *name*; raises ``InputError`` naming *field* and the known types."""
+    if name not in GPUS:
+        raise InputError(one_of(GPUS, name), field=field, value=name)
+    return GPUS[name]
+
+
+def mig_memory_gb(gpu_type: str) -> float | None:
+    """Return the memory of a GPU type that supports MIG; ``None`` for any other."""
+    return GPUS[gpu_type].memory_gb if gpu_type in GPUS else None
+
+
+def mig_types() -> tuple[str, ...]:
+    """Return the names of the GPU types that support MIG."""
+    return tuple(GPUS)
 
 
 @dataclass(frozen=True, order=True)

@@ -9,11 +9,10 @@ import numpy as np
 
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
-from commonwatt.model.mig_file import MigFile, MigTenant
+from commonwatt.model.partition_file import MigFile, MigTenant
 from commonwatt.optimize import Program, Solution
 from commonwatt.partitioning._market import together
-from commonwatt.partitioning.mig._layouts import Layout, count_vectors, parse_layout
-from commonwatt.partitioning.mig._profiles import PLAIN, Profile, gpu_type
+from commonwatt.partitioning.mig._layouts import PLAIN, Layout, Profile, count_vectors, gpu_type, parse_layout
 
 __all__ = ["GpuGroup", "LayoutChoice", "LayoutProgram", "MigDecision", "MigProblem"]
 

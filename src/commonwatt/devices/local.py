@@ -1,20 +1,98 @@
-"""An NVIDIA GPU as a device; its meter and clock are NVML's, through zeus."""
+"""The CPU and the NVIDIA GPUs of this machine as devices; a GPU's meter and clock are NVML's, through zeus.
+
+The suffix of a model's file decides which runtime loads it.
+"""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from warnings import catch_warnings, simplefilter
+from weakref import WeakSet
 
 from commonwatt.devices.base import LoadedModel
 from commonwatt.devices.models.base import Foreign
-from commonwatt.devices.models.runtimes import Runtimes
+from commonwatt.devices.models.onnx_model import load_onnx
+from commonwatt.devices.models.onnx_runtime import OnnxRuntime
+from commonwatt.devices.models.torch_model import TorchRuntime, load_torch
 from commonwatt.model.errors import DeviceError, InputError, MissingExtraError
+from commonwatt.model.timeslice_file import CpuDeviceSpec as CpuSpec
 from commonwatt.model.timeslice_file import CudaDeviceSpec as CudaSpec
+from commonwatt.model.units import plural
 
-__all__ = ["CudaDevice", "NvmlGpu"]
+__all__ = ["CpuDevice", "CudaDevice", "NvmlGpu", "Runtimes", "cpu_model"]
+
+# -- devices
+
+
+class Runtimes:
+    """The runtimes of one device, and the models they have loaded."""
+
+    def __init__(
+        self, device: str, segment_s: float | None, *, threads: int = 1, cuda_index: int | None = None
+    ) -> None:
+        self._segment_s = segment_s
+        self._loaded = WeakSet[LoadedModel]()  # still in use
+        self._onnx = OnnxRuntime(device, threads, cuda_index)
+        self._torch = TorchRuntime(device, threads, cuda_index)
+
+    def load(self, name: str, path: str) -> LoadedModel:
+        """Load the model in file *path*."""
+        match Path(path).suffix:
+            case ".onnx":
+                model: LoadedModel = load_onnx(name, path, self._onnx, self._segment_s)
+            case ".pt2":
+                model = load_torch(name, path, self._torch, self._segment_s)
+            case ending:
+                raise InputError("a file name that ends in .onnx or .pt2", file=path, value=ending)
+        self._loaded.add(model)
+        return model
+
+    def close(self) -> None:
+        """Close every model."""
+        for model in list(self._loaded):
+            model.close()
+
+
+class CpuDevice:
+    """Runs ``.onnx`` files in ONNX Runtime and ``.pt2`` files in PyTorch, on a number of CPU threads."""
+
+    def __init__(self, spec: CpuSpec) -> None:
+        self.kind = "cpu"
+        self.name = f"{cpu_model()}, {plural(spec.threads, 'thread')}"
+        self.enforcement = "cooperative at segment boundaries"
+        self._runtimes = Runtimes(self.name, spec.segment_s, threads=spec.threads)
+
+    def load(self, name: str, path: str) -> LoadedModel:
+        """Load the model in file *path*."""
+        return self._runtimes.load(name, path)
+
+    def set_clock(self, clock_mhz: float | None) -> None:
+        """Refuse any clock but the CPU's own."""
+        if clock_mhz is not None:
+            raise InputError("no clock, as a CPU has no clock per tenant", field="clock_mhz", value=clock_mhz)
+
+    def energy_j(self) -> float | None:
+        """Return ``None``: the meters of a CPU count everything that runs on it."""
+        return None
+
+    def close(self) -> None:
+        """Close every model."""
+        self._runtimes.close()
+
+
+def cpu_model(file: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the name of the CPU, or of its architecture if that is all the system reports."""
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    fields = (line.partition(":") for line in lines)
+    named = (value.strip() for key, _, value in fields if key.strip() == "model name")
+    return next(named, "") or platform.processor() or platform.machine() or "CPU"
 
 
 class NvmlGpu:
