@@ -227,7 +227,7 @@ def mig_problem(gpus: int, tenants: int, seed: int) -> Any:  # noqa: ANN401
     rng = np.random.default_rng([3, gpus, tenants, seed])
     people = [
         {
-            "name": f"t{i}", "weight": float(rng.uniform(0.5, 4)), "memory_gb": float(rng.choice([5, 15])),
+            "name": f"t{i}", "weight": float(rng.uniform(0.5, 4)), "memory_gb": 15.0 if i % 3 == 0 else 5.0,
             "parallel_fraction": float(rng.uniform(0.9, 0.999)),
         }
         for i in range(tenants)
