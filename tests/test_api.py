@@ -177,7 +177,7 @@ def test_a_series_that_is_none(series, field):
 FACES = {
     "capacity": 15,
     "forecasting": 15,
-    "mapping": 17,  # problem, answer, schedule and stream; the published search with what transfers between batches
+    "mapping": 15,
     "mapping.costs": 15,
     "optimize": 15,
     "partitioning": 15,

@@ -22,12 +22,16 @@ from tests.controlplane.chaos import config_in
 from tests.engines.slurm.conftest import running_site, site  # noqa: F401
 from tests.engines.slurm.site import until
 
+JOBS_OF = "commonwatt.controlplane.wiring.external_jobs_of"
+
 
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
     """A dry run on a cluster of which others use a part; ``there`` is what it says of them."""
     there: list[ExternalJob] = []
-    monkeypatch.setattr("commonwatt.controlplane.wiring.external_jobs_of", lambda config, folder: lambda: list(there))
+    monkeypatch.setattr(
+        "commonwatt.controlplane.wiring.external_jobs_of", lambda config, folder, engine: lambda: list(there)
+    )
     b = Bench(tmp_path, live={"mode": "dry-run"})
     b.there = there
     yield b
@@ -68,7 +72,9 @@ def test_what_would_be_started_is_said_once_and_again_when_it_changes(bench):
 
 def test_another_place_that_is_no_better_is_not_said(tmp_path, opened, monkeypatch):
     there = []
-    monkeypatch.setattr("commonwatt.controlplane.wiring.external_jobs_of", lambda config, folder: lambda: list(there))
+    monkeypatch.setattr(
+        "commonwatt.controlplane.wiring.external_jobs_of", lambda config, folder, engine: lambda: list(there)
+    )
     policies = [{"solver": "random-greedy", "iterations": 3}]
     b = opened(Bench(tmp_path, live={"mode": "dry-run"}, nodes=[node("n", count=6)], policies=policies))
     there += [job(b, k) for k in range(3)]

@@ -102,7 +102,7 @@ def test_why_a_job_waits_is_said_by_what_is_known_now(bench):
     assert why_of(shown) == why_of(b.row(job)) == ("nodes-down", why)
     late = replace(shown, expected_end_s=b.row(job).due_s + 90.0)
     assert why_of(late)[1].endswith("; it will be late by 90 s or more")
-    assert why_of(replace(shown, held=True)) == ("held", "it is held until somebody releases it")
+    assert why_of(replace(shown, held=True)) == ("held", "it is held until it is released")
 
 
 def test_progress_of_many_jobs_is_shown_now_and_then_of_few_at_once(bench, monkeypatch):

@@ -144,7 +144,7 @@ def test_a_state_folder_that_is_a_file_of_the_store_is_refused_by_check_and_serv
         done = run(command, path)
         assert (done.code, done.out) == (2, "")
         assert f"{path}: field 'live.{engine}.state': got " in done.err
-        assert "a folder of its own, not a file of the store" in done.err
+        assert "a separate folder, not a file of the store" in done.err
     read_config(config_in(tmp_path, engine=engine, live={"store": "live.db", engine: {"state": "live.db.d"}}))
 
 

@@ -88,7 +88,7 @@ def test_a_job_that_is_held_is_not_told_to_wait_for_room(service):
             service.change_job(job.id, held=True, sentence="No node has room for it.")
         await until(listener, stream, lambda: listener.jobs[running.id]["held"])
         assert listener.jobs[waiting.id]["reason"] == "held"
-        assert listener.jobs[waiting.id]["sentence"] == "it is held until somebody releases it"
+        assert listener.jobs[waiting.id]["sentence"] == "it is held until it is released"
         assert listener.jobs[running.id]["sentence"] == "No node has room for it."
         service.change_job(waiting.id, held=False)
         await until(listener, stream, lambda: not listener.jobs[waiting.id]["held"])

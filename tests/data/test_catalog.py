@@ -3,11 +3,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonwatt.data.catalog import CATALOG, FORMATS
+from commonwatt.data.catalog import CATALOG, FORMATS, guess_format
 from commonwatt.data.check import FORMAT_NAMES, check
 from commonwatt.data.demand import usage
 from commonwatt.data.log import JobLog
 from commonwatt.data.readers import READERS
+from commonwatt.data.table import read_table
 from commonwatt.model.errors import InputError
 
 
@@ -100,3 +101,32 @@ def test_check_of_what_is_here(traces):
     assert {name: result.rows for name, result in found.items()} == {
         "philly": 67_905, "alibaba": 3_986, "gavel": 26, "zeus": 74,
     }  # fmt: skip
+
+
+DEMAND = (
+    '{"version": "0.1.0", "seed": 0, "input_digest": "ab", "source": "generated", "out": "d.csv", "step_s": 60, '
+    '"first": null, "last": null, "values": 2, "unknown": 0, "counted_from": null, "mean_gpus": 1, "most_gpus": 2, '
+    '"mean_wanted_gpus": null, "most_wanted_gpus": null}'
+)
+
+
+def test_a_result_where_a_log_is_read_says_what_it_is(write):
+    with pytest.raises(
+        InputError, match=r"expected a job log; this is the result of `commonwatt forecast demand`: use"
+    ):
+        guess_format(write("demand.json", DEMAND))
+
+
+def test_a_result_where_a_table_is_read_says_what_it_is(write):
+    with pytest.raises(InputError, match=r"expected a table with a header line; this is the result of `commonwatt f"):
+        read_table(write("demand.json", DEMAND))
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}', '{"a": 1', "{" * 10_000])
+def test_a_document_that_is_no_table_is_refused(text, write):
+    with pytest.raises(InputError, match="got 'a JSON document', expected a table with a header line"):
+        read_table(write("any.json", text))
+
+
+def test_jobs_alone_are_slurms(write):
+    assert guess_format(write("jobs.json", '{"jobs": []}')) == "slurm"

@@ -176,7 +176,7 @@ def test_json_jobs_left_out(write):
         ),
         (job(1, time__elapsed="x"), "field 'jobs[0]': got "),
         (job(1, time=None), "field 'jobs[0]': got "),
-        ({"job_id": 1}, "field 'jobs[0]': got \"KeyError('time')\", expected a job with job_id, time and tres"),
+        ({"job_id": 1}, "field 'jobs[0]': got \"no 'time'\", expected a job with job_id, time and tres"),
         (3, "field 'jobs[0]': got "),
     ],
 )
@@ -281,6 +281,12 @@ def test_the_default_table_lacks_what_is_needed_and_names_the_command(write):
     assert ASK.startswith("sacct --allusers")
 
 
+def test_the_default_parsable_table_is_recognised_as_slurms(write):
+    path = write("sacct.txt", "JobID|JobName|Partition|Account|AllocCPUS|State|ExitCode\n1|a|p|ml|2|COMPLETED|0:0\n")
+    assert guess_format(path) == "slurm"
+    assert fails(path) == f"{path}: field 'Submit': expected this column; run: {ASK}"
+
+
 @pytest.mark.parametrize("cut", ["cpu=8,gres/gpu:v100=4,mem=64+", "cpu=8,gres/gpu:v100=4,mem=640G+"])
 def test_a_table_with_cells_cut_off_is_refused(cut, write):
     path = write("sacct.txt", PEOPLE.replace("cpu=8,gres/gpu:v100=4,node=1", cut, 1))
@@ -332,7 +338,7 @@ def test_parts_of_a_heterogeneous_job_are_counted(write):
     rows = (f"7+{k}|a|{at('08:00:00')}||{at('08:10:00')}|00:50:00|COMPLETED|gres/gpu=1" for k in range(2))
     log = read_log("slurm", write("sacct.txt", parsable(*rows)))
     assert log.job == ("7+0", "7+1")
-    assert log.treatments() == {"parts of heterogeneous jobs: each as a job of its own": 2}
+    assert log.treatments() == {"parts of heterogeneous jobs: each as a separate job": 2}
 
 
 def test_seconds_since_1970(write):

@@ -172,6 +172,17 @@ def test_starts_and_ends_stand_for_run_times(write):
     assert log.origin == datetime(2024, 1, 1, tzinfo=UTC)
 
 
+@pytest.mark.parametrize("header", ["submit,start,end,gpus", "submit_s,start,end_time,gpus"])
+def test_the_names_of_moments_need_no_unit(header, write):
+    path = write("jobs.csv", f"{header}\n2024-01-01T00:00:00,2024-01-01T00:01:00,2024-01-01T01:01:00,2\n")
+    log = read_log("csv", path)
+    assert (log.submit_s.tolist(), log.start_s.tolist(), log.duration_s.tolist()) == ([0], [60], [3600])
+
+
+def test_start_and_end_without_a_unit_are_recognised(write):
+    assert guess_format(write("jobs.csv", "start,end,gpus\n100,160,1\n")) == "csv"
+
+
 def test_starts_and_ends_in_seconds_and_under_other_names(write):
     log = read_log("csv", write("a.csv", "start_s,end_s,gpus\n100,160,1\n130,150,2\n"))
     assert (log.submit_s.tolist(), log.duration_s.tolist(), log.origin) == ([100, 130], [60, 20], None)

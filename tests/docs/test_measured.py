@@ -1,4 +1,4 @@
-"""No number of what was reproduced is typed: the pages are those that their program writes from the recorded results."""
+"""No number of what was reproduced is typed: a program writes the pages from the recorded results."""
 
 from __future__ import annotations
 

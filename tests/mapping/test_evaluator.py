@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonwatt.mapping._encoding import Mapping, check, from_orders, random_mappings
+from commonwatt.mapping._encoding import Mapping, check, from_orders
 from commonwatt.mapping._problem import MappingProblem
 from commonwatt.mapping._scoring import makespan, makespans, timeline
 from commonwatt.model.errors import InputError
@@ -74,7 +74,7 @@ def test_the_literal_algorithm_gives_the_same(case):
 @pytest.mark.slow
 @given(literal.problems(least_request=0.0), st.integers(0, 5))
 def test_a_population_is_its_members_and_stays_where_jobs_can_run(problem, seed):
-    population = random_mappings(problem, 7, np.random.default_rng(seed))
+    population = Mapping.random(problem, 7, np.random.default_rng(seed))
     for member in range(7):
         check(problem, population[member])
     alone = [makespan(problem, population[member]) for member in range(7)]

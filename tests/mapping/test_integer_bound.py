@@ -13,7 +13,7 @@ from commonwatt.mapping import _order_bound as order_module
 from commonwatt.mapping._assignment import annealed_loads, ordered, packed
 from commonwatt.mapping._auto import Auto
 from commonwatt.mapping._baselines import List
-from commonwatt.mapping._encoding import Mapping, check, random_mappings
+from commonwatt.mapping._encoding import Mapping, check
 from commonwatt.mapping._goal import Goal, Precedence
 from commonwatt.mapping._integer_bound import PROVEN, IntegerBound, sharp_bound
 from commonwatt.mapping._lower_bound import lower_bound
@@ -251,5 +251,5 @@ def test_progress_is_told():
     assert [best for best, _ in heard] == sorted((best for best, _ in heard), reverse=True)
     assert heard[-1] == (found.cost, found.bound)
     assert found.cost in {cost for _, cost in found.history}
-    random = makespans(problem, random_mappings(problem, 50, rng()))
+    random = makespans(problem, Mapping.random(problem, 50, rng()))
     assert (random >= heard[-1][1]).all()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from commonwatt.mapping._answer import ALGORITHMS, explain
 from commonwatt.mapping._auto import STARTS, Annealing, Auto, Rounding
 from commonwatt.mapping._baselines import List
-from commonwatt.mapping._encoding import Mapping, check, random_mappings
+from commonwatt.mapping._encoding import Mapping, check
 from commonwatt.mapping._external_searches import LEARNERS, NEVERGRAD
 from commonwatt.mapping._gsharp import (
     Genetic,
@@ -157,7 +157,7 @@ def test_parents_become_fewer():
 
 def test_breeding_leaves_parents_alone_and_jobs_where_they_can_run():
     problem = sample()
-    population = random_mappings(problem, 10, rng())
+    population = Mapping.random(problem, 10, rng())
     kept = population.accelerator.copy(), population.priority.copy()
     likely = likelihoods(problem, 1.0, 0.2)
     pairs = np.array(list(itertools.product(range(10), range(10))))
@@ -171,7 +171,7 @@ def test_breeding_leaves_parents_alone_and_jobs_where_they_can_run():
 
 def test_without_rates_children_are_their_parents():
     problem = sample()
-    population = random_mappings(problem, 2, rng())
+    population = Mapping.random(problem, 2, rng())
     likely = likelihoods(problem, 1.0, 0.2)
     got = breed(population.accelerator, population.priority, np.array([[0, 1]]), np.zeros(4), likely, rng())
     assert (got[0] == population.accelerator).all()
@@ -196,7 +196,7 @@ def test_what_is_told_without_being_asked_is_used():
     problem = sample()
     good = GSharp(2000).solve(problem, rng())
     search = Genetic(problem, rng(5))
-    search.tell(search.ask(), makespans(problem, random_mappings(problem, 100, rng(6))))
+    search.tell(search.ask(), makespans(problem, Mapping.random(problem, 100, rng(6))))
     search.tell(Mapping(good.best.accelerator[None], good.best.priority[None]), np.array([good.cost]))
     assert search.worth[0] == good.cost
 
@@ -280,7 +280,7 @@ def test_annealing_without_a_budget_changes_nothing():
 
 def test_search_beats_random_guessing():
     problem = sample(60, 6)
-    guessed = score(problem, random_mappings(problem, 3000, rng())).cost
+    guessed = score(problem, Mapping.random(problem, 3000, rng())).cost
     assert GSharp(3000).solve(problem, rng()).cost < 0.8 * guessed
 
 
@@ -291,13 +291,13 @@ def test_the_best_of_all_generations_is_returned():
         told = 0
 
         def ask(self):
-            return random_mappings(problem, 10, rng(self.told))
+            return Mapping.random(problem, 10, rng(self.told))
 
         def tell(self, mappings, makespans):
             self.told += 1
 
     problem = sample()
-    every = [makespans(problem, random_mappings(problem, 10, rng(n))) for n in range(5)]
+    every = [makespans(problem, Mapping.random(problem, 10, rng(n))) for n in range(5)]
     found = drive(problem, Forgets(), 45)
     assert found.evaluations == 45
     assert found.cost == min(min(e) for e in [*every[:4], every[4][:5]])

@@ -27,7 +27,7 @@ def test_the_first_screen_has_saving_waits_and_assumptions():
 
 
 def test_what_is_known_of_run_times_is_said_loudly():
-    loud = "told every run time exactly"
+    loud = "knows every run time exactly"
     assert loud not in render_study(make_result())
     assert loud in render_study(make_result(knowledge="oracle"))
 

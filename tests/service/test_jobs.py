@@ -364,7 +364,7 @@ def test_a_job_that_runs_and_is_held_is_said_to_go_on(as_, service):
             assert ada.post(f"/jobs/{number}/hold").status_code == 202
     listed = next(entry for entry in ada.get("/jobs").json()["jobs"] if entry["id"] == number)
     for told in (ada.get(f"/jobs/{number}/explain").json(), ada.get(f"/jobs/{number}").json(), listed):
-        assert (told["reason"], told["sentence"]) == ("held", "it is held until somebody releases it")
+        assert (told["reason"], told["sentence"]) == ("held", "it is held until it is released")
     service.run(number, "v-1")
     told = ada.get(f"/jobs/{number}/explain").json()
     assert told["reason"] == "no-room"

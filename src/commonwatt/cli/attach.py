@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from commonwatt.data.inventory import Inventory
     from commonwatt.engines.slurm.commands import Slurm
     from commonwatt.model.admin_results import AttachResult, InitNode
+    from commonwatt.model.scenario import Scenario
     from commonwatt.model.study_results import StudyResult
 
 __all__ = ["command"]
@@ -72,9 +75,11 @@ def slurm(
     spec = SlurmSpec(conf=None if conf is None else str(conf.absolute()), read_only=True, command_timeout_s=_HISTORY_S)
     client = slurm_of(spec)
     client.ping()
-    inventory, nodes, notes = _nodes(client, out)
+    text = client.run("scontrol", "--oneliner", "show", "node")
+    inventory, nodes, notes = _nodes(text, "scontrol show node", out)
     now = external_jobs(client, "")
-    _write_config(out, inventory, nodes, (price, pue, currency), conf)
+    settings = {"state": "state", "read_only": True} | ({} if conf is None else {"conf": str(conf.absolute())})
+    _write_config(out, inventory, nodes, (price, pue, currency), ("slurm", settings))
     jobs = _history(client, out, days, notes)
     study = None if jobs is None else _studied(out, nodes, (days, price, pue, currency), seed, notes)
     steps = () if study is None else study.waterfall
@@ -92,13 +97,76 @@ def slurm(
         _show(result, study)
 
 
-def _nodes(client: Slurm, out: Path) -> tuple[Inventory, tuple[InitNode, ...], list[str]]:
+@command.command()
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="New folder to write to.")
+@click.option("--price", type=FiniteRange(min=0), default=0.20, show_default=True, help="Price of a kWh.")
+@click.option("--pue", type=FiniteRange(min=1), default=1.4, show_default=True, help="Power usage effectiveness.")
+@click.option("--currency", default="EUR", show_default=True, metavar="NAME", help="Currency of the price.")
+@click.option(
+    "--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Instead of KUBECONFIG and ~/.kube/config."
+)
+@click.option("--context", metavar="NAME", help="Context of the kubeconfig, instead of its current one.")
+@click.option("--overwrite", is_flag=True, help="Write to DIR even if it exists; keep its store.")
+@seed_option
+@json_option
+def kubernetes(
+    *, out: Path, price: float, pue: float, currency: str, kubeconfig: Path | None, context: str | None,
+    overwrite: bool, seed: int, as_json: bool,
+) -> None:  # fmt: skip
+    """Count the GPUs and the pods that use or await them, and prepare a read-only control plane.
+
+    Lists nodes and pods, and changes nothing: deploy/kubernetes/read-only.yaml has the two rights that it needs. Writes
+    the nodes to DIR, and the configuration of a control plane that watches, decides and never acts: `commonwatt serve
+    DIR/live.yaml` shows what it would do with the pods of others, and what that would save. Kubernetes keeps no
+    accounts of pods that are gone, so there is no study of the past; where there is a log of jobs, use `study`.
+
+    \b
+    Example:
+      commonwatt attach kubernetes --out attached --kubeconfig observer.kubeconfig
+    """
+    from commonwatt import __version__
+    from commonwatt.engines.kubernetes.connect import api_of, listed
+    from commonwatt.engines.kubernetes.external_jobs import external_jobs
+    from commonwatt.engines.kubernetes.objects import node_of, pod_of
+    from commonwatt.model.admin_results import AttachResult
+    from commonwatt.model.errors import InputError
+    from commonwatt.model.live import KubernetesSpec
+    from commonwatt.model.nodes import Cluster
+
+    if out.exists() and not overwrite:
+        raise InputError("a new folder, or --overwrite", field="--out", value=out)
+    where = {"kubeconfig": None if kubeconfig is None else str(kubeconfig.absolute()), "context": context}
+    spec = KubernetesSpec(read_only=True, **where)
+    with closing(api_of(spec, Path())) as api:
+        items = list(listed(api, "nodes"))
+        pods = [pod_of(item) for item in listed(api, "pods")]
+    text = json.dumps({"kind": "NodeList", "items": items})
+    inventory, nodes, notes = _nodes(text, "the nodes of Kubernetes", out)
+    settings = {"state": "state", "read_only": True} | {key: value for key, value in where.items() if value is not None}
+    config = _write_config(out, inventory, nodes, (price, pue, currency), ("kubernetes", settings))
+    found = {node.name: node for node in map(node_of, items)}
+    now = external_jobs(pods, found, Cluster.of(config.nodes), spec.resources)
+    notes.append(
+        "no study: Kubernetes keeps no accounts of jobs that are over; `savings` counts from when it is served"
+    )
+    result = AttachResult(
+        version=__version__, seed=seed, input_digest=_digest(out), folder=str(out), config=str(out / _CONFIG),
+        nodes=sum(node.count for node in nodes), gpus=sum(node.count * node.gpus for node in nodes), days=0.0,
+        running=_running(now), queued=sum(job.state == "waiting" for job in now), history_jobs=None, report=None,
+        saving_pct=None, saving_with_everything_pct=None, notes=tuple(notes),
+    )  # fmt: skip
+    if as_json:
+        print_json(result)
+    else:
+        _show(result, None)
+
+
+def _nodes(text: str, source: str, out: Path) -> tuple[Inventory, tuple[InitNode, ...], list[str]]:
     from commonwatt.data.inventory import read_inventory
     from commonwatt.data.scenario_draft import drafted_nodes
     from commonwatt.engines.slurm.parsing import host_names
 
-    text = client.run("scontrol", "--oneliner", "show", "node")
-    inventory = read_inventory(text, host_names, file="scontrol show node")
+    inventory = read_inventory(text, host_names, file=source)
     out.mkdir(parents=True, exist_ok=True)
     (out / _NODES).write_text(text, encoding="utf-8")
     nodes = drafted_nodes(inventory.nodes)
@@ -112,8 +180,9 @@ def _nodes(client: Slurm, out: Path) -> tuple[Inventory, tuple[InitNode, ...], l
 
 
 def _write_config(
-    out: Path, inventory: Inventory, nodes: tuple[InitNode, ...], prices: tuple[float, float, str], conf: Path | None
-) -> None:
+    out: Path, inventory: Inventory, nodes: tuple[InitNode, ...], prices: tuple[float, float, str],
+    engine: tuple[str, dict[str, Any]],
+) -> Scenario:  # fmt: skip
     import yaml
 
     from commonwatt.data.files import load_yaml, write_atomic
@@ -128,12 +197,12 @@ def _write_config(
         if line.startswith("electricity:"):
             line = f"electricity: {{price_per_kwh: {price:g}, pue: {pue:g}, currency: {currency}}}"
         lines.append(line)
-    slurm = {"state": "state", "read_only": True} | ({} if conf is None else {"conf": str(conf.absolute())})
-    live = {"mode": "dry-run", "store": "live.db", "slurm": slurm}
-    head = "# Written by `commonwatt attach slurm`: observes Slurm, decides, and changes nothing (read_only).\n"
-    body = "\n".join(lines) + "\nengine: slurm\n" + yaml.safe_dump({"live": live}, sort_keys=False)
+    kind, settings = engine
+    live = {"mode": "dry-run", "store": "live.db", kind: settings}
+    head = f"# Written by `commonwatt attach {kind}`: observes, decides, and changes nothing (read_only).\n"
+    body = "\n".join(lines) + f"\nengine: {kind}\n" + yaml.safe_dump({"live": live}, sort_keys=False)
     write_atomic(out / _CONFIG, head + body)
-    load_yaml(out / _CONFIG, Scenario)
+    return load_yaml(out / _CONFIG, Scenario)
 
 
 def _history(client: Slurm, out: Path, days: float, notes: list[str]) -> int | None:

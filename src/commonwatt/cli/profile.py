@@ -43,7 +43,7 @@ _POSITIVE = FiniteRange(min=0, min_open=True)
               help="cpu: modelled power of a busy core, W.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE",
               help="Write the profile to FILE (YAML, or JSON by its name).  [default: LABEL.profile.yaml]")  # fmt: skip
-@click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @json_option
 @click.pass_context
 def command(

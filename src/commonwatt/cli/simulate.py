@@ -56,7 +56,7 @@ def _policies(ctx: click.Context) -> list[str]:
     metavar="DIR",
     help="Write report.html, result.json and the events to DIR.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace DIR if it is there.")
+@click.option("--overwrite", is_flag=True, help="Replace DIR if it exists.")
 @plot_option("an overview")
 @click.option(
     "--policy", "only", multiple=True, metavar="NAME", shell_complete=completed_by(_policies),

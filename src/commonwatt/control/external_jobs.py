@@ -41,11 +41,12 @@ class ExternalJob:
     gpu_type: str | None
     nodes: tuple[str, ...]  # it runs on, or ran on
     task: int | None = None  # of a job array, whose waiting tasks share a number
+    name: str = ""  # under which its cluster knows it, if not by its number
 
     @property
     def label(self) -> str:
-        """Its number as Slurm shows it."""
-        return str(self.id) if self.task is None else f"{self.id}_{self.task}"
+        """Its name, or its number as Slurm shows it."""
+        return self.name or (str(self.id) if self.task is None else f"{self.id}_{self.task}")
 
     @property
     def most_on_a_node(self) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from commonwatt.control.engine import LiveEngine, MeterMark
 from commonwatt.control.external_jobs import ExternalJob
 from commonwatt.engines.kubernetes.connect import open_kubernetes
+from commonwatt.engines.kubernetes.engine import KubernetesEngine
 from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.engines.meters import Since, nvml_energy_j
 from commonwatt.engines.run_spec import Images, JobWork, mark_of
@@ -128,8 +129,10 @@ def make_engine(
     raise InputError("simulated, local, slurm or kubernetes", field="engine", value=config.engine)
 
 
-def external_jobs_of(config: Scenario, folder: Path) -> Callable[[], list[ExternalJob]] | None:
-    """Return a function that asks the engine for external jobs; ``None`` if it has none."""
+def external_jobs_of(config: Scenario, folder: Path, engine: object) -> Callable[[], list[ExternalJob]] | None:
+    """Return a function that asks the *engine* of a configuration for external jobs; ``None`` if it has none."""
+    if isinstance(engine, KubernetesEngine):
+        return engine.external_jobs
     if config.engine != "slurm":
         return None
     spec = config.live.slurm

@@ -275,7 +275,7 @@ class WriteAheadEngine:
                     job.cause = job.cause or change.cause or "its command ended with an error"
                 self._changes.append(replace(change, handle=handle))
                 if start := self._terminating.withdraw(job.id):
-                    self.intents.append(replace(start.intent, outcome="void", cause="the job had ended by itself"))
+                    self.intents.append(replace(start.intent, outcome="void", cause="the job had already ended"))
             self._settle(job)
 
     def _stopping(self, job_id: int) -> bool:
@@ -397,7 +397,7 @@ class WriteAheadEngine:
         by_id = Start(job.id, f"{job.id}-{job.name}", command.nodes, command.gpus_per_node)
         start = DeferredStart(command.handle, by_id, intent)
         if any(isinstance(change, JobEnded) and change.handle == command.handle for change in self._changes):
-            self.intents.append(replace(intent, outcome="void", cause="the job had ended by itself"))
+            self.intents.append(replace(intent, outcome="void", cause="the job had already ended"))
             return
         if not self._terminating.defer(start):
             self._give(start)

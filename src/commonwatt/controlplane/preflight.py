@@ -137,7 +137,7 @@ def _opened(config: Scenario, path: Path, database: Database) -> Generator[Check
 
 def _nobody_yet(config: Scenario) -> Iterator[CheckLine]:
     if not config.tenants:
-        yield warning("tenants", "none", "name them under `tenants`; without one nobody can submit jobs")
+        yield warning("tenants", "none", "name them under `tenants`; without one no job can be submitted")
     yield from broken_promises(config, {tenant.name: tenant.weight for tenant in config.tenants})
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from commonwatt.controlplane.engines import slots_of
 from commonwatt.controlplane.state import misplaced
 from commonwatt.engines.kubernetes.api import KubernetesApi
-from commonwatt.engines.kubernetes.connect import api_of, denied_rights, dry_run, misfits, nodes_in, settings_of
+from commonwatt.engines.kubernetes.connect import RIGHTS, api_of, denied_rights, dry_run, misfits, nodes_in, settings_of
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.connect import differences, discover, slurm_of
 from commonwatt.engines.slurm.parsing import SlurmNode, host_names
@@ -116,7 +116,7 @@ def state_folder(config: Scenario, folder: Path, state: Path) -> CheckLine:
     store = address(config.live.store, folder).render_as_string(hide_password=True)
     if (other := used_by_another(state, store)) is not None:
         found = f"{other.rstrip(',')} uses {state}"
-        return failed(what, found, f"give each store a folder of its own: live.{config.engine}.state")
+        return failed(what, found, f"give each store its own folder: live.{config.engine}.state")
     return writable(what, state)
 
 
@@ -164,10 +164,10 @@ def power_saving(slurm: Slurm, cluster: Cluster, *, planned: bool = False) -> It
     left = [name for name in cluster.names if name not in kept]
     if left and int(idle) < _NEVER_S:
         named = f"{', '.join(left[:5])}{f' and {len(left) - 5} more' if len(left) > 5 else ''}"
-        found = f"Slurm by itself puts nodes to sleep that were idle for {idle} s, even those a plan keeps on: {named}"
+        found = f"Slurm puts nodes to sleep that were idle for {idle} s, even those a plan keeps on: {named}"
         yield warning(_WHAT, found, "set SuspendTime=31536000 in slurm.conf, or list these nodes in SuspendExcNodes")
         return
-    yield fine(_WHAT, "set up in Slurm, which puts none of these nodes to sleep by itself")
+    yield fine(_WHAT, "set up in Slurm, which leaves these nodes on")
 
 
 def _kept_on(slurm: Slurm, nodes: str, partitions: str) -> set[str]:
@@ -258,10 +258,12 @@ def kubernetes_checks(config: Scenario, cluster: Cluster, folder: Path) -> Itera
     finally:
         api.close()
     line = state_folder(config, folder, folder / spec.state)
-    if line.verdict == "ok":
+    if line.verdict == "ok" and not spec.read_only:
         line = fine(line.what, f"{line.found}; all pods must see it under this path, which is not checked here")
     yield line
-    if spec.image is None:
+    if spec.read_only:
+        yield fine("jobs", "none are started: live.kubernetes.read_only is set")
+    elif spec.image is None:
         yield warning("images", "jobs that name no image cannot start", "set live.kubernetes.image")
     else:
         yield fine("images", f"jobs that name none run in {spec.image}, which needs {spec.python}")
@@ -276,7 +278,8 @@ def _asked_of_kubernetes(config: Scenario, cluster: Cluster, folder: Path, api: 
     spec, advice = config.live.kubernetes, "bind the Role and ClusterRole of deploy/kubernetes to its user"
     settings = settings_of(spec, api.access.namespace)
     version = api.get("/version").get("gitVersion", "of an unknown version")
-    denied = denied_rights(api, settings.namespace)
+    rights = [right for right in RIGHTS if right.everywhere and right.needed] if spec.read_only else RIGHTS
+    denied = denied_rights(api, settings.namespace, rights)
     if missing := [str(right) for right in denied if right.needed]:
         yield failed("rights", f"the token may not {', '.join(missing)}", advice)
         return
@@ -296,6 +299,8 @@ def _asked_of_kubernetes(config: Scenario, cluster: Cluster, folder: Path, api: 
         yield fine("nodes", f"{len(cluster)} declared, as Kubernetes has them")
     if away:
         yield warning("node states", f"not ready: {', '.join(away[:10])}", "`kubectl describe node` says why")
+    if spec.read_only:
+        return
     try:
         dry_run(api, settings, cluster, (folder / spec.state).absolute())
     except EngineDownError:

@@ -72,7 +72,7 @@ class SnapshotJob:
 def why_of(job: SnapshotJob | JobRow) -> tuple[str | None, str | None]:
     """Return the reason of a job and its sentence, which is made of the facts as of now."""
     if job.held and job.status == "waiting":
-        return "held", "it is held until somebody releases it"
+        return "held", "it is held until it is released"
     if job.facts is None:
         return job.reason, job.sentence
     facts = dict(job.facts)

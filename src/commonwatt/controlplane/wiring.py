@@ -141,7 +141,7 @@ def read_config(path: Path) -> Scenario:
     except InputError as error:
         raise error.within(path) from None
     if config.live.advises_only(config.engine) and config.live.mode == "live":
-        raise InputError("dry-run, as live.slurm.read_only is set", file=path, field="live.mode", value="live")
+        raise InputError(_advises_only(config), file=path, field="live.mode", value="live")
     _check_users(config, path)
     _check_reachable(config, path)
     _check_plans(config, cluster, path)
@@ -228,7 +228,7 @@ def _check_apart(state: Path, store: str, field: str) -> None:
     files = {Path(f"{store}{end}").resolve() for end in ("", "-wal", "-shm", ".claim")}
     found = state.resolve()
     if not files.isdisjoint((found, *found.parents)):
-        raise InputError("a folder of its own, not a file of the store (live.store)", field=field, value=state)
+        raise InputError("a separate folder, not a file of the store (live.store)", field=field, value=state)
 
 
 def _nodes_named(config: Scenario) -> dict[str, Sequence[str]]:
@@ -261,7 +261,7 @@ def open_live(
     config, folder = read_config(path), path.parent.absolute()
     if config.live.advises_only(config.engine):
         if mode == "live":
-            raise InputError("dry-run, as live.slurm.read_only is set", file=path, field="--mode", value=mode)
+            raise InputError(_advises_only(config), file=path, field="--mode", value=mode)
         mode = "dry-run"  # whatever the store says
     spec = config.policies[0]
     if (plan := plans_of(config)[0]) is not None:  # no longer history is kept
@@ -295,7 +295,7 @@ def open_live(
         retries = config.live.retries
         return Reconciler(
             ticks, engine, maker, controller, clock, retries, _admission(engine), marks.of(engine),
-            config.live.profiling, _observer(config, cluster, folder, store, seed),
+            config.live.profiling, _observer(config, cluster, folder, store, seed, engine),
             predicts=live_knowledge(config) == "predicted", live=config.live,
             guard=ticks.check_may_act, advises=config.live.advises_only(config.engine),
         )  # fmt: skip
@@ -323,9 +323,11 @@ def open_live(
     )
 
 
-def _observer(config: Scenario, cluster: Cluster, folder: Path, store: ApiStore, seed: int) -> Observer | None:
+def _observer(
+    config: Scenario, cluster: Cluster, folder: Path, store: ApiStore, seed: int, engine: LiveEngine
+) -> Observer | None:
     """Return what watches jobs of others in a dry run; ``None`` for an engine that has none."""
-    external_jobs = external_jobs_of(config, folder)
+    external_jobs = external_jobs_of(config, folder, engine)
     if external_jobs is None:
         return None
     return Observer(
@@ -334,6 +336,10 @@ def _observer(config: Scenario, cluster: Cluster, folder: Path, store: ApiStore,
         default_limit_s=config.live.default_time_limit_s, stopwatch=stopwatch(config.live.decision_limit_s),
         ended={row["id"]: row for row in store.setting(SETTING, ())},
     )  # fmt: skip
+
+
+def _advises_only(config: Scenario) -> str:
+    return f"dry-run, as live.{config.engine}.read_only is set"
 
 
 def _begin_in(mode: str, ticks: ControllerStore) -> None:

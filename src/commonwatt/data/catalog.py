@@ -102,7 +102,7 @@ _HEADERS = {  # columns that only this format has together
         {"job_id", "num_gpu", "submit_s", "scheduled_s", "deletion_s"},
     ),
     "helios": ({"job_id", "gpu_num", "submit_time", "start_time", "duration"},),
-    "slurm": ({"JobID", "Submit", "State"},),
+    "slurm": ({"JobID", "State"},),
     "gavel": ({"model", "gpu_type", "num_gpus", "consolidated", "steps_per_s"},),
     "zeus": (
         {"model", "gpu_type", "power_limit_w", "time_per_epoch_s"},
@@ -112,6 +112,7 @@ _HEADERS = {  # columns that only this format has together
         {"submit_s", "duration_s", "gpus"},
         {"start_s", "end_s", "gpus"},
         {"start_time", "end_time", "gpus"},
+        {"start", "end", "gpus"},
     ),
 }
 _HEAD = 4000  # characters that are looked at
@@ -122,8 +123,11 @@ def guess_format(path: Path) -> str:
 
     Raises ``InputError`` if the file cannot be read, or if the formats it could have are none or several.
     """
-    head = read_text(path)[:_HEAD].lstrip()
+    text = read_text(path)
+    head = text[:_HEAD].lstrip()
     found = _by_brackets(head) if head[0] in "[{" else _by_lines(head)
+    if head[0] == "{" and not _names_slurm(head):
+        _refuse_known(path, text)
     if len(found) != 1:
         known = ", ".join(dict.fromkeys([*(entry.name for entry in CATALOG), *FORMATS]))
         what = f"a format: it could be {' or '.join(found)}" if found else f"one of {known}, as the file does not tell"
@@ -136,8 +140,20 @@ def _by_brackets(head: str) -> list[str]:
         return ["philly"] if '"vc"' in head and '"jobid"' in head else []
     if re.match(r'\{\s*"\w+"\s*:\s*\{\s*"\(\'', head):
         return ["gavel"]
-    slurm = '"job_id"' in head or '"slurm"' in head.casefold() or re.search(r'"jobs"\s*:', head)
-    return ["slurm"] if slurm else []
+    return ["slurm"] if _names_slurm(head) or re.search(r'"jobs"\s*:', head) else []
+
+
+def _names_slurm(head: str) -> bool:
+    return '"job_id"' in head or '"slurm"' in head.casefold()
+
+
+def _refuse_known(path: Path, text: str) -> None:
+    """Raise ``InputError`` if *text* is a document of commonwatt, which is no log."""
+    from commonwatt.data.files import no_log
+
+    error = no_log(path, text)
+    if error is not None:
+        raise error
 
 
 def _by_lines(head: str) -> list[str]:

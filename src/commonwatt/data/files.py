@@ -36,6 +36,8 @@ __all__ = [
     "is_result",
     "kind_of",
     "load_yaml",
+    "no_log",
+    "no_table",
     "of_result",
     "parse_yaml",
     "read_series",
@@ -257,7 +259,7 @@ KINDS = (
         "study", "a study", "commonwatt study", frozenset({"baseline", "alternatives", "ours", "steps", "switched_off"})
     ),
     Kind("profile", "a profile of a training", "commonwatt submit --profile, or a scenario that names it"),
-    Kind("job", "a job", "commonwatt submit --file"),
+    Kind("job", "a job", "commonwatt submit"),
     Kind("scenario", "a scenario", "commonwatt simulate", frozenset({"workload", "policies", "engine", "live"})),
 )
 RESULTS: dict[type[BaseModel], str] = {
@@ -315,6 +317,30 @@ def wrong_kind(raw: object, model: type[BaseModel], path: Path) -> InputError | 
     if wanted is None:
         return None
     use = f": use `{kind.command}`" if kind.command else ""
+    return InputError(f"{wanted}; this is {kind.what}{use}", file=path)
+
+
+def no_table(path: Path, text: str) -> InputError:
+    """Return the error for a JSON document *text* where a table is read; it says what the document is, if known."""
+    wanted = "a table with a header line"
+    return _other_document(path, text, wanted) or InputError(wanted, file=path, value="a JSON document")
+
+
+def no_log(path: Path, text: str) -> InputError | None:
+    """Return the error for a JSON document *text* that we know where a job log is read; ``None`` for any other."""
+    return _other_document(path, text, "a job log")
+
+
+def _other_document(path: Path, text: str, wanted: str) -> InputError | None:
+    try:
+        document = json.loads(text)
+    except (json.JSONDecodeError, RecursionError):
+        return None
+    kind = kind_of(document)
+    if kind is None:
+        return None
+    written = ": use the file that its --out wrote" if "out" in document else ""
+    use = f": use `{kind.command}`" if kind.command else written
     return InputError(f"{wanted}; this is {kind.what}{use}", file=path)
 
 

@@ -93,6 +93,10 @@ def read_table(path: str | Path, keep: Collection[str] | None = None, text: str 
     """
     path = Path(path)
     content = read_text(path) if text is None else text
+    if content.lstrip().startswith("{"):
+        from commonwatt.data.files import no_table
+
+        raise no_table(path, content)
     delimiter = _delimiter(content)
     rows = csv.reader(io.StringIO(content, newline=""), delimiter=delimiter, quoting=_quoting(delimiter))
     lines: list[int] = []

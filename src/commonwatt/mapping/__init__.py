@@ -5,7 +5,7 @@
 - ``timeline``, ``costs_of``, ``lower_bound``: what happens when (Algorithm 1), what mappings cost, what none can beat.
 - ``ALGORITHMS``: every way to map by its name; ``GSharp``, ``GSharpSettings``: the genetic search of the paper.
 - ``scheduled``, ``continued``: a mapping as a schedule; the problem of the next batch while one runs.
-- ``Transfer``, ``Transferred``: start from the mapping of another batch.
+- ``Transfer``: start from the mapping of another batch; ``Transfer.tuned`` is an algorithm that does.
 
 What layers take on sub-accelerators is in ``commonwatt.mapping.costs``.
 """

@@ -3,7 +3,6 @@ from ._answer import answer as answer
 from ._answer import evaluate as evaluate
 from ._answer import scheduled as scheduled
 from ._encoding import Mapping as Mapping
-from ._encoding import random_mappings as random_mappings
 from ._goal import Goal as Goal
 from ._gsharp import GSharp as GSharp
 from ._gsharp import GSharpSettings as GSharpSettings
@@ -14,7 +13,6 @@ from ._scoring import costs_of as costs_of
 from ._scoring import timeline as timeline
 from ._stream import continued as continued
 from ._transfer import Transfer as Transfer
-from ._transfer import Transferred as Transferred
 
 __all__ = [
     "ALGORITHMS",
@@ -25,13 +23,11 @@ __all__ = [
     "MappingProblem",
     "MappingTimeline",
     "Transfer",
-    "Transferred",
     "answer",
     "continued",
     "costs_of",
     "evaluate",
     "lower_bound",
-    "random_mappings",
     "scheduled",
     "timeline",
 ]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from commonwatt.mapping._decoder import raised
-from commonwatt.mapping._encoding import Mapping, random_mappings
+from commonwatt.mapping._encoding import Mapping
 from commonwatt.mapping._problem import MappingProblem
 from commonwatt.mapping._search import MappingSearch, drive, score
 from commonwatt.model.arrays import Bools, Floats, Ints
@@ -95,7 +95,7 @@ class _Population:
         self._worth: Floats = np.zeros(0)
 
     def ask(self) -> Mapping:
-        new = random_mappings(self._problem, self._size, self._rng)
+        new = Mapping.random(self._problem, self._size, self._rng)
         if self._now is None:
             return new
         rng, jobs = self._rng, len(self._problem)

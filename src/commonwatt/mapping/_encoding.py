@@ -14,7 +14,7 @@ from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.map_file import MappingFile
 
-__all__ = ["Mapping", "check", "from_orders", "random_mappings", "stacked"]
+__all__ = ["Mapping", "check", "from_orders", "stacked"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,15 @@ class Mapping:
         made = cls(np.array(file.accelerator, dtype=np.int64), np.array(file.priority, dtype=np.float64))
         check(problem, made)
         return made
+
+    @classmethod
+    def random(cls, problem: MappingProblem, size: int, rng: Generator) -> Mapping:
+        """Return *size* mappings whose genes are drawn evenly; jobs only go where they can run. Shape [size, J]."""
+        shape = (size, len(problem))
+        count = problem.possible.sum(axis=1)
+        where = np.argsort(~problem.possible, axis=1, kind="stable")  # those that can run the job first
+        pick = np.minimum((rng.random(shape) * count).astype(np.int64), count - 1)
+        return cls(where[np.arange(len(problem)), pick], rng.random(shape))
 
     def __len__(self) -> int:
         return len(self.accelerator)
@@ -74,12 +83,3 @@ def from_orders(jobs: int, orders: list[list[int]]) -> Mapping:
         accelerator[order] = a
         priority[order] = (np.arange(len(order)) + 0.5) / max(1, len(order))
     return Mapping(accelerator, priority)
-
-
-def random_mappings(problem: MappingProblem, size: int, rng: Generator) -> Mapping:
-    """Return *size* mappings whose genes are drawn evenly; jobs only go where they can run."""
-    shape = (size, len(problem))
-    count = problem.possible.sum(axis=1)
-    where = np.argsort(~problem.possible, axis=1, kind="stable")  # those that can run the job first
-    pick = np.minimum((rng.random(shape) * count).astype(np.int64), count - 1)
-    return Mapping(where[np.arange(len(problem)), pick], rng.random(shape))

@@ -96,6 +96,10 @@ class Transfer:
             stretch=self.stretch,
         )  # fmt: skip
 
+    def tuned(self, epochs: int = 0, match: Match = "nearest", *, guard: bool = True) -> Transferred:
+        """Return the algorithm that starts from here, and searches by G# for so many epochs afterwards."""
+        return Transferred(self, epochs, match, guard)
+
     def apply(self, problem: MappingProblem, match: Match = "nearest", *, guard: bool = True) -> Mapping:
         """Return a mapping of another batch on as many sub-accelerators, without evaluating any.
 

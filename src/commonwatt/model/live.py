@@ -135,6 +135,12 @@ class KubernetesSpec(FileModel):
     meter: Literal["none", "declared"] = quantity(
         "energy readings: none, or computed from the declared power of nodes and GPUs", "-", "declared"
     )
+    read_only: bool = quantity(
+        "whether nothing is ever changed in Kubernetes: the control plane only advises, in a dry run that cannot be "
+        "ended; it needs no right but to list and watch nodes and pods",
+        "-",
+        False,  # noqa: FBT003
+    )
 
     @field_validator("volumes")
     @classmethod
@@ -286,7 +292,7 @@ class LiveSpec(FileModel):
 
     def advises_only(self, engine: str) -> bool:
         """Whether the control plane over this *engine* can only observe."""
-        return engine == "slurm" and self.slurm.read_only
+        return (engine == "slurm" and self.slurm.read_only) or (engine == "kubernetes" and self.kubernetes.read_only)
 
     def limits_of(self, tenant: str) -> TenantLimits:
         """Return the limits of a *tenant*: its own where there are any, else those of every tenant."""

@@ -156,7 +156,7 @@ class PolicySpec(FileModel):
         0.0, ge=0,
     )  # fmt: skip
     max_age_s: float = quantity("fair-share: age at which the age factor is 1 (PriorityMaxAge)", "s", 7 * 86400.0, gt=0)
-    backfill_depth: int = quantity("easy, fair-share: waiting jobs looked at (bf_max_job_test)", "jobs", 1000, ge=1)
+    backfill_depth: int = quantity("easy, fair-share: waiting jobs examined (bf_max_job_test)", "jobs", 1000, ge=1)
     work_conserving: bool = quantity(
         "lookahead, local-search: whether a job starts as soon as a configuration it may have is free, instead of "
         "waiting for one of less energy until its due date presses; without due dates it would wait for ever",

@@ -71,7 +71,7 @@ def _cost_sentence(result: StudyResult) -> str:
 def _loud(result: StudyResult) -> str:
     parts = []
     if result.knowledge == "oracle":
-        parts.append("Every scheduler here is told every run time exactly. No real one is: these are upper limits.")
+        parts.append("Every scheduler here knows every run time exactly. No real one does: these are upper limits.")
     if not result.about.names_gpu_types and len(result.about.gpu_types) > 1:
         thrifty = "this is against today's scheduler choosing it by energy."
         plain = "compare this with thrifty EASY, not with 0."
@@ -79,7 +79,7 @@ def _loud(result: StudyResult) -> str:
         parts.append(f"The log names no GPU type, so schedulers choose it: {of}")
     parts += left_out(result)
     if not result.finished:
-        parts.append("Not all runs are done: run the same command again to go on.")
+        parts.append("Not all runs are done: run the same command again to continue.")
     return "".join(f'<p class="loud">{escape(part)}</p>' for part in parts)
 
 

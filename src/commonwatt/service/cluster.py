@@ -31,7 +31,7 @@ __all__ = ["router"]
 
 router = APIRouter(prefix=PREFIX, tags=["cluster"], route_class=AuditedRoute)
 
-_ADVISES = "this control plane only advises: its configuration sets live.slurm.read_only"
+_ADVISES = "this control plane only advises: its configuration sets read_only"
 _UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "It is as `If-None-Match` has it."}}
 NodeName = Annotated[str, Path(min_length=1, max_length=128, description="Name of the node.")]
 

@@ -77,7 +77,8 @@ def submit(
     """Submit a job. An operator names the tenant; a tenant submits for itself."""
     context, now_s = context_of(request), time.time()
     if context.config.live.advises_only(context.config.engine):
-        raise ApiRefusal(409, "this control plane only advises (live.slurm.read_only): submit the job to Slurm")
+        where = "Slurm" if context.config.engine == "slurm" else "Kubernetes"
+        raise ApiRefusal(409, f"this control plane only advises (read_only): submit the job to {where}")
     owner = _owner(context, caller, tenant)
     about(request, f"job {file.name}", tenant=owner)
     due = due_of(file, now_s)

@@ -303,7 +303,7 @@ def _served(app: FastAPI, listening: socket.socket, ready: Callable[[], None], c
     except Exception:
         if server.should_exit:
             raise
-        _log.exception("the API failed and restarts; the controller goes on")
+        _log.exception("the API failed and restarts; the controller keeps running")
         return False
     return True
 

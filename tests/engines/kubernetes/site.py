@@ -82,7 +82,7 @@ class KubernetesSite:
         self._tool("--bin", str(unpacked()), "--nodes", str(NODES), "--gpus", str(GPUS))
         self.admin = self.api("admin")
         for document in (*documents("namespace.yaml"), *documents("rbac.yaml")):
-            until(lambda document=document: self._made(document))
+            until(lambda document=document: self.made(document))
         until(lambda: self._exists(path_of("serviceaccounts", NAMESPACE, "default")))
         asked = {
             "apiVersion": "authentication.k8s.io/v1",
@@ -95,7 +95,7 @@ class KubernetesSite:
         config["contexts"][0]["context"]["namespace"] = NAMESPACE
         self.kubeconfig("commonwatt").write_text(json.dumps(config))
 
-    def _made(self, document: dict) -> bool:
+    def made(self, document: dict) -> bool:
         """Whether the server has taken *document*: its own roles may not be loaded yet."""
         try:
             self.admin.create(collection(document), document)

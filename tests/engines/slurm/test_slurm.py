@@ -261,7 +261,7 @@ def test_without_a_record_slurm_says_how_it_ended(tmp_path, state, code, cause):
     ("state", "end", "cause"),
     [
         ("PREEMPTED", End(-15, stopped=True, at_s=1.0, cause="x"), "Slurm gave its place to another job (PREEMPTED)"),
-        ("COMPLETED", End(0, stopped=True, at_s=1.0, cause="x"), "somebody else requested its stop: x"),
+        ("COMPLETED", End(0, stopped=True, at_s=1.0, cause="x"), "its stop was requested by others: x"),
         ("NODE_FAIL", End(0, stopped=False, at_s=1.0, cause="exit code 0"), "exit code 0"),  # it had ended before
         (None, End(2, stopped=False, at_s=1.0, cause="exit code 2"), "exit code 2"),  # Slurm has forgotten it
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import click
 
@@ -23,7 +23,7 @@ from commonwatt.cli.output import (
 from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
-    from commonwatt.mapping import Mapping, Transferred
+    from commonwatt.mapping import Mapping, Transfer
     from commonwatt.model.map_file import MapFile
     from commonwatt.model.map_results import MapEvaluateResult, MapResult
 
@@ -106,7 +106,7 @@ def solve(
     save_transfer: Path | None,
     transfer: Path | None,
     epochs: int | None,
-    match: str | None,
+    match: Literal["nearest", "rank"] | None,
     schedule: Path | None,
     after: Path | None,
     at_cycles: float | None,
@@ -153,7 +153,7 @@ def _check_options(
 
 def _solve(
     path: Path, task: MapTask, name: str, budget: int | None, time_limit: float | None, objective: str | None,
-    start: Path | None, learnt: tuple[Path, int, str] | None, save_to: Path | None, seed: int,
+    start: Path | None, learnt: tuple[Path, int, Literal["nearest", "rank"]] | None, save_to: Path | None, seed: int,
 ) -> MapResult:  # fmt: skip
     from commonwatt.mapping import answer
     from commonwatt.plugins import chosen, valid
@@ -164,7 +164,7 @@ def _solve(
     spent = budget or (10**9 if time_limit else 10_000)
     by = chosen("mappers", name, ALGORITHMS + OTHERS, spent)
     with blamed_on(path):
-        algorithm = by if learnt is None else _transferred(file, *learnt)
+        algorithm = by if learnt is None else _transfer(file, learnt[0]).tuned(*learnt[1:])
         first = task.start if start is None else read_mapping(start, file)
     if name not in WARMED or learnt is not None:
         first = None if start is None else first
@@ -250,15 +250,15 @@ def _shown(
         bar.done()
 
 
-def _transferred(file: MapFile, path: Path, epochs: int, match: str) -> Transferred:
+def _transfer(file: MapFile, path: Path) -> Transfer:
     """Read a transfer of another batch; raises ``InputError`` if it does not suit this one."""
     from commonwatt.data.files import load_yaml
-    from commonwatt.mapping import MappingProblem, Transfer, Transferred
+    from commonwatt.mapping import MappingProblem, Transfer
     from commonwatt.model.map_file import TransferFile
 
     learnt, problem = load_yaml(path, TransferFile), MappingProblem.of(file)
     with blamed_on(path):
-        return Transferred(Transfer.of(learnt, problem), epochs, "rank" if match == "rank" else "nearest")
+        return Transfer.of(learnt, problem)
 
 
 def _save_transfer(path: Path, file: MapFile, result: MapResult) -> None:

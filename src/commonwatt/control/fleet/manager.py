@@ -473,7 +473,7 @@ class FleetManager:
         empty = [gpu for gpu in self.gpus.gpus.values() if not gpu.residents]
         for gpu in empty:
             self._engine.close_gpu(gpu.gpu)
-            self._event(now_s, EventKind.GPU_RETURNED, gpu, "nobody is on it any more")
+            self._event(now_s, EventKind.GPU_RETURNED, gpu, "nothing runs on it any more")
         if empty:
             self._host.charge()
         for gpu in empty:

@@ -3,10 +3,11 @@
 Columns, under these names or others given to ``read``: ``gpus``, and either ``submit_s`` and ``duration_s``, or
 ``start_s`` and ``end_s``, must be there; ``job`` (row number if absent), ``tenant`` ("default"), ``gpu_type``,
 ``time_limit_s``, ``nodes`` (where it ran, a list of hosts in Slurm's notation), ``partition``, ``user``, ``qos`` and
-``energy_j`` may, and ``submit_s`` beside ``start_s``, which otherwise stands for it. ``submit_time``, ``start_time``
-and ``end_time`` are other names of the three. Times are seconds, or ISO 8601 moments. Jobs with 0 GPUs, no run time or
-no start are left out; one without an end was running at the last moment in the file. One with an end, but neither a
-submission nor a start, was running when the log begins: it counts from the first moment in the file.
+``energy_j`` may, and ``submit_s`` beside ``start_s``, which otherwise stands for it. ``submit_time`` or ``submit``,
+``start_time`` or ``start``, ``end_time`` or ``end`` are other names of the three. Times are seconds, or ISO 8601
+moments. Jobs with 0 GPUs, no run time or no start are left out; one without an end was running at the last moment in
+the file. One with an end, but neither a submission nor a start, was running when the log begins: it counts from the
+first moment in the file.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["COLUMNS", "read"]
 
 COLUMNS = ("job", "tenant", "submit_s", "start_s", "end_s", "duration_s", "gpus", "gpu_type", "time_limit_s", "nodes",
            "partition", "energy_j", "user", "qos")  # fmt: skip
-_ALSO = {"submit_s": "submit_time", "start_s": "start_time", "end_s": "end_time"}
+_ALSO = {"submit_s": ("submit_time", "submit"), "start_s": ("start_time", "start"), "end_s": ("end_time", "end")}
 
 
 class _Times(NamedTuple):
@@ -51,9 +52,9 @@ def read(path: Path, columns: Mapping[str, str] | None = None) -> JobLog:
     for name in named.values():
         table.text(name)
     called = {name: named.get(name, name) for name in COLUMNS}
-    for name, also in _ALSO.items():
-        if called[name] not in table and also in table:
-            called[name] = also
+    for name, others in _ALSO.items():
+        if called[name] not in table:
+            called[name] = next((other for other in others if other in table), called[name])
     times, gpus = _times(table, called), table.counts(called["gpus"])
     count = len(table)
     never = np.zeros(count, bool) if times.start_s is None else np.isnan(times.start_s)

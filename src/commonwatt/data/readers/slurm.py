@@ -106,7 +106,8 @@ def _job(path: Path, index: int, record: dict[str, Any]) -> SacctJob:
         name, tenant = _name(record), _tenant_of_json(record)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         expected = "a job with job_id, time and tres, as sacct --json prints"
-        raise InputError(expected, file=path, field=where, value=repr(error)) from None
+        found = f"no {error}" if isinstance(error, KeyError) else repr(error)
+        raise InputError(expected, file=path, field=where, value=found) from None
     if not 0 < submit_s < _YEAR_10000_S:
         raise InputError(
             "seconds since 1970", file=path, field=f"{where}.time.submission", value=times.get("submission")
@@ -396,7 +397,7 @@ def read(path: Path) -> JobLog:
 
 
 HELD = "kept back by a dependency, a hold or a begin time: as if submitted when they were eligible"
-PARTS = "parts of heterogeneous jobs: each as a job of its own"
+PARTS = "parts of heterogeneous jobs: each as a separate job"
 EARLY_START = "started before they were submitted: at their submission"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from commonwatt.engines.kubernetes.objects import Node, node_of, whole
 from commonwatt.engines.kubernetes.settings import KubernetesSettings, pod_manifest, resource_of
 from commonwatt.engines.meters import Since
 from commonwatt.engines.run_spec import JobWork, RunSpec
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import EngineError, InputError
 from commonwatt.model.live import KubernetesSpec
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import plural
@@ -26,6 +26,7 @@ __all__ = [
     "api_of",
     "denied_rights",
     "dry_run",
+    "listed",
     "misfits",
     "nodes_in",
     "open_kubernetes",
@@ -64,13 +65,19 @@ def open_kubernetes(
 ) -> KubernetesEngine:  # fmt: skip
     """Return the engine; relative paths of *spec* start at *folder*. *now_s* is the time, *guard* that of the API.
 
-    The API server need not answer yet. Raises ``InputError`` as ``api_of`` and ``KubernetesEngine`` do.
+    The API server need not answer yet; where *spec* says ``read_only``, nothing is changed there. Raises ``InputError``
+    as ``api_of`` and ``KubernetesEngine`` do.
     """
-    api = api_of(spec, folder, guard)
+    api = api_of(spec, folder, _refuse if spec.read_only else guard)
     return KubernetesEngine(
         cluster, folder / spec.state, work_of, api, settings=settings_of(spec, api.access.namespace),
         declared_power=spec.meter == "declared", since=since, now_s=now_s,
     )  # fmt: skip
+
+
+def _refuse() -> None:
+    msg = "live.kubernetes.read_only is set: nothing is changed in Kubernetes"
+    raise EngineError(msg)
 
 
 @dataclass(frozen=True)
@@ -97,10 +104,10 @@ RIGHTS = (
 """All that the engine asks of an API server; ``patch nodes`` is for ``commonwatt drain`` alone."""
 
 
-def denied_rights(api: KubernetesApi, namespace: str) -> list[Right]:
-    """Return the rights that the server denies; raises ``EngineError`` if it does not answer."""
+def denied_rights(api: KubernetesApi, namespace: str, rights: Iterable[Right] = RIGHTS) -> list[Right]:
+    """Return those of *rights* that the server denies; raises ``EngineError`` if it does not answer."""
     found = []
-    for right in RIGHTS:
+    for right in rights:
         resource, _, part = right.resource.partition("/")
         attributes = {"verb": right.verb, "resource": resource, "subresource": part}
         if not right.everywhere:
@@ -115,17 +122,21 @@ def denied_rights(api: KubernetesApi, namespace: str) -> list[Right]:
     return found
 
 
-def nodes_in(api: KubernetesApi) -> list[Node]:
-    """Return the nodes; raises ``EngineError`` if the server does not answer, or refuses that."""
-    found: list[Node] = []
+def listed(api: KubernetesApi, resource: str) -> Iterator[Mapping[str, Any]]:
+    """Yield all objects of a *resource*; raises ``EngineError`` if the server does not answer, or refuses that."""
     params: dict[str, str] = {"limit": "500"}
     while True:
-        page: Mapping[str, Any] = api.get(path_of("nodes"), **params)
-        found += [node_of(item) for item in page.get("items") or ()]
+        page: Mapping[str, Any] = api.get(path_of(resource), **params)
+        yield from page.get("items") or ()
         more = page["metadata"].get("continue")
         if not more:
-            return found
+            return
         params["continue"] = more
+
+
+def nodes_in(api: KubernetesApi) -> list[Node]:
+    """Return the nodes; raises ``EngineError`` as ``listed`` does."""
+    return [node_of(item) for item in listed(api, "nodes")]
 
 
 def dry_run(api: KubernetesApi, settings: KubernetesSettings, cluster: Cluster, state: Path) -> None:

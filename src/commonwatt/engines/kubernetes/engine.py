@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from commonwatt.control.engine import Capabilities, Change, NodeView, SetPower, Start
+from commonwatt.control.external_jobs import ExternalJob
 from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of
+from commonwatt.engines.kubernetes.external_jobs import external_jobs
 from commonwatt.engines.kubernetes.informer import Informer, Watched
 from commonwatt.engines.kubernetes.node_control import Cordons, PodAllocations, Sight, sight_of
 from commonwatt.engines.kubernetes.objects import Node, Pod, node_of, pod_of
@@ -182,6 +184,12 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         hosts = self._allocations.hosts
         kept = {host for n, host in enumerate(hosts) if n not in nodes}
         self._cordons.set({hosts[n] for n in nodes} - kept, self._look().nodes)
+
+    def external_jobs(self) -> list[ExternalJob]:
+        """Return the jobs of others; raises ``EngineError`` if the server does not answer."""
+        sight = self._look()
+        pods = self.informer.look(self._pods).values()
+        return external_jobs(pods, sight.nodes, self._cluster, self._settings.resources, self._label)
 
     # -- jobs
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,8 +11,8 @@ from datetime import datetime
 from typing import Any
 
 __all__ = [
-    "ATTEMPT", "CLUSTER", "CORDON", "CPU", "JOB", "MEMORY", "RANK", "RUN", "Container", "Node", "Pod", "matches",
-    "node_of", "pod_of", "quantity_of", "tolerated", "whole",
+    "ATTEMPT", "CLUSTER", "CORDON", "CPU", "JOB", "MEMORY", "RANK", "RUN", "Container", "GpuRequest", "Node", "Pod",
+    "matches", "node_of", "pod_of", "quantity_of", "tolerated", "whole",
 ]  # fmt: skip
 
 CLUSTER, JOB, ATTEMPT, RANK = (f"commonwatt.io/{word}" for word in ("cluster", "job", "attempt", "rank"))
@@ -27,6 +28,12 @@ _UNITS = {
 }  # fmt: skip
 _COUNTED = (CPU, MEMORY)
 _OVER = frozenset({"Succeeded", "Failed"})
+_RULES = ("nodeSelector", "affinity", "tolerations")
+_GANGS = (
+    "jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "leaderworkerset.sigs.k8s.io/name",
+    "kueue.x-k8s.io/pod-group-name", "scheduling.x-k8s.io/pod-group", "volcano.sh/job-name",
+)  # fmt: skip
+"""Labels that name what a pod is a part of and starts with, all at once."""
 _BLOCKING = frozenset({"NoSchedule", "NoExecute"})
 
 
@@ -55,6 +62,20 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuRequest:
+    """What a pod that is not ours requests of a node's devices, and how it went. Times are seconds since 1970."""
+
+    gpus: tuple[tuple[str, float], ...]  # devices by resource, such as nvidia.com/gpu
+    gang: str = ""  # name of what it is a part of, if that runs all at once
+    submit_s: float | None = None
+    start_s: float | None = None
+    end_s: float | None = None
+    limit_s: float | None = None
+    held: bool = False  # it may not be scheduled yet
+    rules: str = ""  # JSON of its node selector, affinity and tolerations, while it is not placed
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """A pod. *requests* are what it takes of its node, by resource: GPUs of all kinds, CPUs, bytes of memory.
 
@@ -75,6 +96,7 @@ class Pod:
     message: str = ""
     disruption: str = ""  # reason of its condition DisruptionTarget
     container: Container | None = None
+    request: GpuRequest | None = None  # of pods that are not ours
 
     @property
     def over(self) -> bool:
@@ -108,7 +130,7 @@ def pod_of(item: Mapping[str, Any]) -> Pod:
         basic["requests"] = tuple(sorted(_requests(spec).items()))
     cluster = labels.get(CLUSTER, "")
     if not cluster:
-        return Pod(**basic)
+        return Pod(**basic, request=_request(meta, spec, status))
     numbers = [labels.get(label, "0") for label in (JOB, ATTEMPT, RANK)]
     whole = all(number.isascii() and number.isdigit() and len(number) <= 18 for number in numbers)
     conditions = status.get("conditions") or ()
@@ -119,6 +141,34 @@ def pod_of(item: Mapping[str, Any]) -> Pod:
         message=" ".join(str(status.get("message") or "").split())[:400], disruption=disruption,
         container=_container(status.get("containerStatuses") or ()),
     )  # fmt: skip
+
+
+def _request(meta: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any]) -> GpuRequest | None:
+    devices = tuple(sorted((name, amount) for name, amount in _requests(spec).items() if "/" in name and amount >= 1))
+    if not devices:
+        return None
+    labels, limit = meta.get("labels") or {}, spec.get("activeDeadlineSeconds")
+    states = [each.get("state") or {} for each in status.get("containerStatuses") or ()]
+    began = [_time((s.get("running") or s.get("terminated") or {}).get("startedAt")) for s in states]
+    ended = [_time((s.get("terminated") or {}).get("finishedAt")) for s in states]
+    starts_s = [moment for moment in began if moment is not None]
+    ends_s = [moment for moment in ended if moment is not None]
+    rules = {key: spec[key] for key in _RULES if spec.get(key)} if not spec.get("nodeName") else {}
+    return GpuRequest(
+        devices, gang=_gang(labels), submit_s=_time(meta.get("creationTimestamp")),
+        start_s=min(starts_s, default=_time(status.get("startTime"))),
+        end_s=max(ends_s) if ends_s and status.get("phase") in _OVER else None,
+        limit_s=None if limit is None else float(limit), held=bool(spec.get("schedulingGates")),
+        rules=json.dumps(rules, sort_keys=True) if rules else "",
+    )  # fmt: skip
+
+
+def _gang(labels: Mapping[str, str]) -> str:
+    found = next(((key, labels[key]) for key in _GANGS if labels.get(key)), None)
+    if found is None:
+        return ""
+    index = labels.get("leaderworkerset.sigs.k8s.io/group-index") if found[0].startswith("leaderworkerset") else None
+    return found[1] if index is None else f"{found[1]}-{index}"
 
 
 def _container(statuses: Sequence[Mapping[str, Any]]) -> Container | None:

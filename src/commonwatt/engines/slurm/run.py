@@ -268,4 +268,4 @@ def _without_record(job: SlurmJob | None, why: str, now_s: float) -> End:
 def _stopped_by(job: SlurmJob | None, end: End) -> str:
     if job is not None and job.state in _CAUSES:
         return f"{_CAUSES[job.state]} ({job.state})"
-    return f"somebody else requested its stop: {end.cause}"
+    return f"its stop was requested by others: {end.cause}"

@@ -22,9 +22,7 @@ from commonwatt.mapping import (
     GSharpSettings,
     Mapping,
     Transfer,
-    Transferred,
     costs_of,
-    random_mappings,
     timeline,
 )
 from commonwatt.model.arrays import Floats
@@ -102,7 +100,7 @@ def figure_14(study: GSharpStudy, part: GSharpPart) -> None:
         problem = study.problem("mix", ("S3", 1.0))
         place = rng.permutation(len(problem)).astype(np.int64)
         asked = replace(problem, goal=Goal(objective="satisfaction", place=place))
-        before.append(100 * (1 - float(costs_of(asked, random_mappings(asked, 100, rng)).mean())))
+        before.append(100 * (1 - float(costs_of(asked, Mapping.random(asked, 100, rng)).mean())))
         after.append(100 * (1 - GSharp(study.budget).solve(asked, rng).cost))
     note = "the target order is not printed: drawn at random; the formula is missing in our copy, ours is in _goal.py"
     part.row("jobs satisfied by a random mapping", 24.0, float(np.mean(before)), "%", note, comparable=False)
@@ -178,9 +176,9 @@ def _ratios(study: GSharpStudy, task: Task, case: Case, match: _Match, *, guard:
         problem = study.problem(task, case, test)
         full = study.solve("gsharp", task, case, test, seed=seed).cost
         rng = np.random.default_rng((seed, test))
-        found["Raw"].append(float(costs_of(problem, random_mappings(problem, 100, rng)).mean()) / full)
+        found["Raw"].append(float(costs_of(problem, Mapping.random(problem, 100, rng)).mean()) / full)
         for name, epochs in _EPOCHS.items():
-            tuned = Transferred(known, epochs, match, guard).solve(problem, np.random.default_rng((seed, test)))
+            tuned = known.tuned(epochs, match, guard=guard).solve(problem, np.random.default_rng((seed, test)))
             found[name].append(tuned.cost / full)
     return found
 

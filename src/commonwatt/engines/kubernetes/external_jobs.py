@@ -1,0 +1,103 @@
+"""Pods with GPUs that somebody else made: what they request, what they have, how long they took."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from hashlib import blake2b
+
+from commonwatt.control.external_jobs import ExternalJob
+from commonwatt.engines.kubernetes.objects import Node, Pod, matches, tolerated, whole
+from commonwatt.engines.kubernetes.settings import resource_of
+from commonwatt.model.nodes import Cluster
+
+__all__ = ["external_jobs"]
+
+TypesOf = Callable[[str, str], Collection[str]]
+
+
+def external_jobs(
+    pods: Iterable[Pod], nodes: Mapping[str, Node], cluster: Cluster, resources: Mapping[str, str], ours: str = ""
+) -> list[ExternalJob]:
+    """Return the jobs of others among *pods*; pods of one gang are one job, whose GPUs count as spread evenly.
+
+    Leaves out pods that request no GPU of the *cluster*, or of several kinds, and those that may not be scheduled yet.
+
+    Parameters
+    ----------
+    nodes
+        By name.
+    resources
+        Resource of a GPU type, as in ``live.kubernetes``.
+    ours
+        Label of our own pods.
+    """
+    declared = {
+        (name.partition(":")[0], resource_of(cluster.classes[k].gpu_type, resources)): (
+            name,
+            cluster.classes[k].gpu_type,
+        )
+        for name, k in zip(cluster.names, cluster.klass, strict=True)
+    }
+    known = {resource for _, resource in declared}
+    found: dict[tuple[str, str, str], list[Pod]] = {}
+    for pod in pods:
+        if pod.request is not None and not (ours and pod.cluster == ours):
+            group = pod.request.gang
+            found.setdefault((pod.namespace, group or pod.name, "" if group else pod.uid), []).append(pod)
+    types = _TypesOf(declared, nodes)
+    jobs = (_job(own, f"{space}/{name}", declared, known, types) for (space, name, _), own in found.items())
+    return [job for job in jobs if job is not None]
+
+
+def _job(
+    pods: Sequence[Pod], label: str, declared: Mapping[tuple[str, str], tuple[str, str]], known: Collection[str],
+    types: TypesOf,
+) -> ExternalJob | None:  # fmt: skip
+    going = [pod for pod in pods if not pod.over]
+    bound = [pod for pod in going if pod.node]
+    counted = bound or going or pods
+    requests = [pod.request for pod in counted if pod.request is not None]
+    kinds = {name for request in requests for name, _ in request.gpus if name in known}
+    submits_s = [request.submit_s for request in requests if request.submit_s is not None]
+    if len(kinds) != 1 or not submits_s:
+        return None
+    if going and not bound and (any(pod.deleting for pod in going) or any(request.held for request in requests)):
+        return None
+    (resource,) = kinds
+    starts_s = [request.start_s for request in requests if request.start_s is not None]
+    ends_s = [request.end_s for request in requests]
+    limits_s = [request.limit_s for request in requests]
+    gpu_type = None
+    if going and not bound:
+        allowed = types(requests[0].rules, resource)
+        gpu_type = None if len(allowed) > 1 else next(iter(allowed), resource)
+    return ExternalJob(
+        id=int.from_bytes(blake2b(min(pod.uid for pod in counted).encode(), digest_size=6).digest(), "big"),
+        name=label, user=counted[0].namespace, state="running" if bound else "waiting" if going else "ended",
+        submit_s=min(submits_s), start_s=min(starts_s, default=None) if bound or not going else None,
+        end_s=None if going or None in ends_s else max(end for end in ends_s if end is not None),
+        limit_s=None if None in limits_s else max(limit for limit in limits_s if limit is not None),
+        gpus=sum(whole(amount) for request in requests for name, amount in request.gpus if name == resource),
+        gpu_type=gpu_type,
+        nodes=tuple(sorted({declared.get((pod.node, resource), (pod.node,))[0] for pod in counted if pod.node})),
+    )  # fmt: skip
+
+
+class _TypesOf:
+    """GPU types of the declared nodes that pods with given rules may be placed on; few rules are different."""
+
+    def __init__(self, declared: Mapping[tuple[str, str], tuple[str, str]], nodes: Mapping[str, Node]) -> None:
+        self._declared, self._nodes = declared, nodes
+        self._known: dict[tuple[str, str], frozenset[str]] = {}
+
+    def __call__(self, rules: str, resource: str) -> frozenset[str]:
+        if (rules, resource) not in self._known:
+            spec = json.loads(rules) if rules else {}
+            self._known[rules, resource] = frozenset(
+                gpu_type
+                for (host, own), (_, gpu_type) in self._declared.items()
+                if own == resource and (node := self._nodes.get(host)) is not None
+                and matches(spec, node.labels, node.name) and tolerated(node.taints, spec.get("tolerations") or ())
+            )  # fmt: skip
+        return self._known[rules, resource]
