@@ -225,7 +225,7 @@ def leaderboard_page() -> str:
             )
         count = len(suite["problems"])
         about = (
-            f"{suite['title']}; {count} problems, version {suite['version']}. Metric: {suite['metric']}. A score of 1 is "
+            f"{suite['title']}; {count} problems, version {suite['version']}. Metric: {suite['metric']}. A score of 1: "
             f"{suite['against']}. Time: over that of `{suite['reference_solver']}`."
         )
         parts += [f"## {suite['name']}", wrapped(about), "\n".join(rows), *(["\n".join(missing)] if missing else [])]

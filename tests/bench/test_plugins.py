@@ -19,7 +19,6 @@ from tests.docs.pages import ROOT
 CODE = """
 import numpy as np
 from commonwatt.forecasting import make_predictor
-from commonwatt.mapping import Mapping, random_mappings
 from commonwatt.mapping import ALGORITHMS
 from commonwatt.optimize import SearchResult
 from commonwatt.placement import Schedule, objective

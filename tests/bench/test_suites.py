@@ -53,6 +53,18 @@ def test_a_missing_package_is_named():
     assert found["peer"].reason == "no-such-distribution is not installed"
 
 
+def test_a_peer_that_cannot_be_imported_is_missing():
+    def broken(problem, seed):
+        raise ModuleNotFoundError("No module named 'qdldl'", name="qdldl")
+
+    suite = toy({"plain": 1.0})
+    peers = [Entrant("peer", "peer", broken, ("numpy",))]
+    both = Suite("toy", 1, "t", "m", "a", "plain", suite.cases, lambda quick: [*suite.entrants(quick), *peers])
+    found = {solver.name: solver for solver in Bench([both]).run().suites[0].solvers}
+    assert (found["peer"].state, found["peer"].reason) == ("missing", "No module named 'qdldl'")
+    assert found["plain"].state == "done"
+
+
 def test_regressions():
     then, now = (Bench([toy({"a": a, "b": b, "plain": 1.0})]).run() for a, b in ((1.0, 1.0), (1.02, 1.5)))
     assert worse(then, then) == []

@@ -6,6 +6,7 @@ Every problem is drawn by a generator with a seed of its own. A change to one ra
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -198,7 +199,9 @@ def _conic(given: Any) -> Any:  # noqa: ANN401
     )
     utilities = cvxpy.sum(speedups, axis=1)
     goal = cvxpy.Maximize(given.budgets @ cvxpy.log(utilities))
-    cvxpy.Problem(goal, [cvxpy.sum(shares, axis=0) <= given.pe_count]).solve(solver=cvxpy.CLARABEL)
+    with warnings.catch_warnings():  # what is inaccurate shows in the score
+        warnings.simplefilter("ignore")
+        cvxpy.Problem(goal, [cvxpy.sum(shares, axis=0) <= given.pe_count]).solve(solver=cvxpy.CLARABEL)
     found = np.maximum(shares.value, 0.0)
     return found * np.minimum(1.0, given.pe_count / np.maximum(found.sum(axis=0), 1e-300))
 

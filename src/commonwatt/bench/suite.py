@@ -271,6 +271,10 @@ class Bench:
                 evaluations += outcome.evaluations or 0
         except PluginError as error:
             return _not_run(entrant.name, entrant.kind, entrant.origin, "failed", str(error)), [], 0.0
+        except ImportError as error:  # a package is there, and something that it needs is not
+            if entrant.kind != "peer":
+                raise
+            return _not_run(entrant.name, entrant.kind, entrant.origin, "missing", str(error)), [], 0.0
         ratios = [score.ratio for score in scores]
         return (
             BenchSolver(
