@@ -38,6 +38,7 @@ from commonwatt.model.electricity import Tariff
 from commonwatt.model.errors import EngineError
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.units import plural
 from commonwatt.optimize import KeepGoing, always
 from commonwatt.placement import POSTPONED, Background, Explainer, PlacementProblem, Schedule
 from commonwatt.placement.start_times import under_cap
@@ -221,7 +222,7 @@ class Controller:
         """
         row = self.registry.row_of(handle, (node,), gpus)
         if row is None:
-            msg = f"{self.registry.names[handle]} cannot run with {gpus} GPUs on {self.cluster.names[node]}"
+            msg = f"{self.registry.names[handle]} cannot run with {plural(gpus, 'GPU')} on {self.cluster.names[node]}"
             raise EngineError(msg)
         kind = EventKind.RESUMED if self.registry.job("starts")[handle] else EventKind.STARTED
         self.log.append(Event(now_s, kind, handle, (node,), gpus, *why))

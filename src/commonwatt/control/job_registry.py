@@ -21,6 +21,7 @@ from commonwatt.model.electricity import Tariff
 from commonwatt.model.errors import JobNeverFitsError
 from commonwatt.model.jobs import JobArrays, Received
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.units import plural
 from commonwatt.placement import Background, PlacementProblem
 
 __all__ = ["JobRegistry", "Rules", "Status"]
@@ -150,7 +151,7 @@ class JobRegistry:
             smallest = int(table.config_gpus[table.configs(j)].min(initial=1 << 30))
             raise JobNeverFitsError(
                 "a job that some node, or several nodes of one class, could run", field=f"jobs.{table.names[j]}",
-                value=f"at least {smallest} GPUs of {' or '.join(types)}",
+                value=f"at least {plural(smallest, 'GPU')} of {' or '.join(types)}",
             )  # fmt: skip
         columns = list(zip(*entries, strict=True))
         first = len(self.row("klass"))

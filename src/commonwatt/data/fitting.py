@@ -15,7 +15,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.fleet import FractionalJobs, FractionalLaw, FractionalModel, FractionalWorkload, Qos
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import LogWorkload, WeekWorkload
-from commonwatt.model.units import DAY_S, HOUR_S
+from commonwatt.model.units import DAY_S, HOUR_S, plural
 
 __all__ = [
     "TOO_LARGE",
@@ -76,8 +76,8 @@ def without_unfit(
     counts = {TOO_LARGE: int(large.sum()), UNFIT: int((unfit & ~large).sum())}
     rows = np.flatnonzero(~unfit)
     if not len(rows):
-        expected = f"a job that the cluster, of {cluster.total_gpus} GPUs, can run"
-        least = f"{len(log)} jobs of at least {log.gpus.min()} GPUs"
+        expected = f"a job that the cluster, of {plural(cluster.total_gpus, 'GPU')}, can run"
+        least = f"{plural(len(log), 'job')} of at least {plural(int(log.gpus.min()), 'GPU')}"
         raise InputError(expected, file=log.path, field="gpus", value=least)
     return (only_rows(log, rows.tolist()) if unfit.any() else log), {
         how: count for how, count in counts.items() if count

@@ -20,6 +20,7 @@ from typing import Any, Literal
 from commonwatt.data.profiles.base import MIG_SLICES, mig_slice, type_in
 from commonwatt.data.table import read_table
 from commonwatt.model.errors import InputError
+from commonwatt.model.units import plural
 
 __all__ = ["UNNAMED", "BoardPower", "Inventory", "InventoryNode", "Source", "board_power", "read_inventory", "type_of"]
 
@@ -70,7 +71,9 @@ def read_inventory(text: str, expand: Expand, file: object = None, host: str = "
     """
     found = _read(text.strip(), expand, file, host)
     if not found.nodes:
-        raise InputError("at least one node with GPUs", file=file, value=f"{found.without_gpus} nodes without")
+        raise InputError(
+            "at least one node with GPUs", file=file, value=f"{plural(found.without_gpus, 'node')} without"
+        )
     return found
 
 

@@ -84,7 +84,7 @@ def make_workload(
         raise InputError("the jobs to simulate", field="workload", value="none")
     if isinstance(workload, AndreasWorkload):
         nodes, table = generate_andreas(workload, rng)
-        many = f"{plural(len(table), 'job')} on {workload.nodes} nodes, offered load {workload.load:g}"
+        many = f"{plural(len(table), 'job')} on {plural(workload.nodes, 'node')}, offered load {workload.load:g}"
         return Made(nodes, table, f"generator of ANDREAS section V-B, scenario {workload.scenario}: {many}")
     if isinstance(workload, SiaWorkload):
         case = read_sia(workload, folder)
