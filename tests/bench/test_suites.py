@@ -157,6 +157,14 @@ def test_the_command(run, tmp_path):
     same = run("bench", "--quick", "--suite", "slices", "--suite", "market", "--check", record)
     assert (same.code, same.out) == (0, "")
     assert "no score of ours" in same.err
+    for options, part in (
+        ((), "--quick"),
+        (("--quick", "--seed", 1), "--seed"),
+        (("--quick", "--solver", "ef"), "--so"),
+    ):
+        refused = run("bench", *options, "--suite", "slices", "--check", record)
+        assert (refused.code, len(refused.lines)) == (2, 1)
+        assert part in refused.err
     document = json.loads(record.read_text())
     for solver in document["suites"][0]["solvers"]:
         if solver["name"] == "fisher":

@@ -78,6 +78,8 @@ def test_the_same_seed_gives_the_same_answer(run):
         (["andreas-armida", "--out", "x"], "expected all, which alone takes --out and --skip"),
         (["all", "--skip", "cufff"], "(did you mean cuff?)"),
         (["all", "--out", __file__], "expected a folder"),
+        (["all", "--out", "/proc/no/folder"], "expected a folder that can be written"),
+        (["alll"], "(did you mean all?)"),
         (["all", "--plot", "x.svg"], "expected no file, as report.html has all figures"),
     ],
 )

@@ -72,6 +72,8 @@ def command(
         return
     _writable(out)
     recorded = None if check is None else load_yaml(check, BenchResult)
+    if recorded is not None:
+        _check_alike(recorded, quick=quick, seed=seed, solvers=solvers)
     with progress_bar("bench", sum(len(entrants) for _, entrants in picked), 1.0) as bar:
         bench.ended = bar.done
         result = bench.run(suites, solvers)
@@ -98,6 +100,19 @@ def _writable(out: Path | None) -> None:
 
     if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
         raise InputError("a file in an existing folder", field="--out", value=str(out))
+
+
+def _check_alike(recorded: BenchResult, *, quick: bool, seed: int, solvers: tuple[str, ...]) -> None:
+    """Raise ``InputError`` for options under which nothing could be compared, before anything is run."""
+    from commonwatt.model.errors import InputError
+
+    if (recorded.extent == "quick") != quick:
+        expected = "it, as the recorded result has the first problems only" if not quick else "no --quick, as recorded"
+        raise InputError(expected, field="--quick", value=quick)
+    if recorded.seed != seed:
+        raise InputError(f"{recorded.seed}, as recorded", field="--seed", value=seed)
+    if solvers:
+        raise InputError("no --solver beside --check", field="--solver", value=solvers[0])
 
 
 def _compare(recorded: BenchResult, result: BenchResult, tolerance: float) -> None:

@@ -111,11 +111,12 @@ def _all(
     topics = tuple(topic for topic in known.values() if topic.name not in skip)
     collection = Reproduction(out, extent, seed, seeds or SEEDS[extent], topics, jobs)
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        with progress_bar("reproduce all", len(collection.topics) * collection.seeds, 1.0) as bar:
-            result, kept = collection.run(bar.done)
-    except PermissionError as error:
-        raise InputError("a folder that can be written", field="--out", value=str(error.filename or out)) from None
+        for folder in (out / "runs", out / "figures"):
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"a folder that can be written ({error.strerror})", field="--out", value=str(out)) from None
+    with progress_bar("reproduce all", len(collection.topics) * collection.seeds, 1.0) as bar:
+        result, kept = collection.run(bar.done)
     write_atomic(out / "result.json", result.model_dump_json(indent=1) + "\n")
     write_atomic(out / "report.html", _report(result, out))
     if kept:

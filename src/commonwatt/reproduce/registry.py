@@ -276,7 +276,7 @@ def find(name: str) -> Topic:
 
     known = {topic.name: topic for topic in topics()}
     if name not in known:
-        raise InputError(one_of(known, name), field="NAME", value=name)
+        raise InputError(one_of((*known, "all"), name), field="NAME", value=name)
     return known[name]
 
 
