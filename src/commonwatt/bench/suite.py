@@ -354,4 +354,4 @@ def save_bench(result: BenchResult, path: Path) -> None:
                 axes.xaxis.set_major_formatter("{x:g}")
             axes.set_yticks(range(len(solvers)), [f"{s.name} ({s.kind})" for s in solvers], fontsize=7)
             axes.invert_yaxis()
-            axes.set_title(f"{suite.name}: over {suite.against}; less is better")
+            axes.set_title(f"{suite.name}: over {suite.against}; less is better", fontsize=8)
