@@ -101,7 +101,7 @@ class Controller:
             kept = self.registry, self.scheduling, self.log, self.rules
             self._prices = PriceKeeper(policy.wait_for_price, policy.limits, seen_tariff, *kept)
         self._usage = DecayedUsage(self.rules.half_life_s, now_s)
-        self.service = ServiceTimes(self.registry, now_s)
+        self.service = ServiceTimes(self.registry, now_s, wanted=policy.by_service)
         self._rounds = RoundClock(rules.round_s)
         self._decided_s: float | None = None
         # usable GPUs, and those placement saw, when the last decision left every job running as it was
