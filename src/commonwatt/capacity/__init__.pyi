@@ -1,4 +1,3 @@
-from ._knob import Knob as Knob
 from ._knob import KnobHistory as KnobHistory
 from ._knob import KnobPoint as KnobPoint
 from ._knob import learn_knob as learn_knob
@@ -20,7 +19,6 @@ __all__ = [
     "CapacityPlan",
     "CapacityPlanner",
     "ExpectedDemand",
-    "Knob",
     "KnobHistory",
     "KnobPoint",
     "NodePowers",

@@ -9,8 +9,8 @@ import numpy as np
 
 from commonwatt.model.scenario import PeerName, PolicyLimits, PolicySpec, PriceWait
 from commonwatt.optimize import KeepGoing, always
-from commonwatt.placement import PlacementProblem, Schedule, TenantFairness, make_solver, within_cpus_memory
-from commonwatt.placement.guarantees import decided
+from commonwatt.placement import PlacementProblem, Schedule, TenantFairness, make_solver
+from commonwatt.placement.guarantees import decided, within_cpus_memory
 
 if TYPE_CHECKING:
     from commonwatt.placement import PlacementSolver

@@ -1,5 +1,4 @@
 from ._answer import answer as answer
-from ._cpus_memory import within_cpus_memory as within_cpus_memory
 from ._entitlement import TenantFairness as TenantFairness
 from ._entitlement import water_fill as water_fill
 from ._exact import Exact as Exact
@@ -31,5 +30,4 @@ __all__ = [
     "objective",
     "settled",
     "water_fill",
-    "within_cpus_memory",
 ]
