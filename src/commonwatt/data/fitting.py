@@ -95,8 +95,9 @@ def only_rows(log: JobLog, rows: list[int]) -> JobLog:
         for name in ("job", "tenant", "gpu_type", "nodes", "series", "partition", "user", "qos")
     }
     columns |= {name: tuple(column[i] for i in rows) if column else () for name, column in texts.items()}
-    if len(log.gpu_milli):
-        columns["gpu_milli"] = log.gpu_milli[rows]
+    for name in ("gpu_milli", "cpus", "memory_gib"):  # empty: said of no job
+        if len(getattr(log, name)):
+            columns[name] = getattr(log, name)[rows]
     columns["treated"] = {how: mask[rows] for how, mask in log.treated.items()}
     return replace(log, **columns)
 
