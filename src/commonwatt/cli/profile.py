@@ -157,11 +157,11 @@ def _told(point: TrainingPoint | FailedPoint) -> str:
     where = gpus if point.clock_mhz is None else f"{gpus} at {point.clock_mhz:g} MHz"
     if (reason := getattr(point, "reason", None)) is not None:
         return f"{where}: {reason}"
-    told = f"{where}: an epoch takes {point.epoch_s:.4g} s"  # type: ignore[union-attr]
+    line = f"{where}: an epoch takes {point.epoch_s:.4g} s"  # type: ignore[union-attr]
     if point.is_short:  # type: ignore[union-attr]
         asked = f"only {point.epochs} of {point.asked_epochs} epochs"  # type: ignore[union-attr]
-        told += f" ({asked} measured: the training ended early, or --limit has passed)"
-    return told
+        line += f" ({asked} measured: the training ended early, or --limit has passed)"
+    return line
 
 
 def _show(result: ProfileResult) -> None:

@@ -70,12 +70,12 @@ def asked_gpus(count: str | None, resources: str | None, gpu_type: str | None) -
 
     Raises ``InputError`` if they contradict each other.
     """
-    told = {"--gpu-type": {} if gpu_type is None else {"gpu_type": gpu_type}}
-    told["--gpus"] = {} if count is None else gpus(count)
-    told["--gres"] = {} if resources is None else gres(resources)
+    declared = {"--gpu-type": {} if gpu_type is None else {"gpu_type": gpu_type}}
+    declared["--gpus"] = {} if count is None else gpus(count)
+    declared["--gres"] = {} if resources is None else gres(resources)
     found: dict[str, Any] = {}
     said_by: dict[str, str] = {}
-    for flag, fields in told.items():
+    for flag, fields in declared.items():
         for field, value in fields.items():
             before = found.setdefault(field, value)
             first = said_by.setdefault(field, flag)
@@ -255,7 +255,7 @@ def script_of(file: Path, arguments: Sequence[str], flags: Mapping[str, Any]) ->
     script = read_batch_script(file, arguments, Path.cwd(), datetime.now().astimezone(), options)
     export = flags["export"] if flags.get("export") is not None else script.export
     others = {name: value for name, value in flags.items() if name not in (*_OVERRIDE, "export")}
-    fields = {**script.fields, "environment": _exported(export or "ALL", os.environ), **_told(others, None)}
+    fields = {**script.fields, "environment": _exported(export or "ALL", os.environ), **_declared(others, None)}
     if flags.get("profiles"):
         fields |= _profiled(flags["profiles"], fields)
     try:
@@ -285,10 +285,10 @@ def job_of(file: Path | None, flags: Mapping[str, Any], program: list[str] | Non
     fields: dict[str, Any] = {}
     if file is not None:
         fields = load_yaml(file, JobFile).model_dump(exclude_unset=True)
-    told = _told(flags, program)
-    if "due" in told:
+    declared = _declared(flags, program)
+    if "due" in declared:
         fields.pop("due_in_s", None)
-    fields |= told
+    fields |= declared
     if flags.get("profiles"):
         fields |= _profiled(flags["profiles"], fields)
     if not fields:
@@ -312,39 +312,39 @@ def _profiled(paths: tuple[Path, ...], fields: Mapping[str, Any]) -> dict[str, A
     return {"times_s": found.times_s, "kind": fields.get("kind", found.kind), "gpus": fields.get("gpus", min(counts))}
 
 
-def _told(flags: Mapping[str, Any], program: list[str] | None) -> dict[str, Any]:
+def _declared(flags: Mapping[str, Any], program: list[str] | None) -> dict[str, Any]:
     import os
 
     from commonwatt.model.errors import InputError
 
     same = ("name", "epochs", "image", "snapshots", "kind")
-    told = {name: flags[name] for name in same if flags.get(name) is not None}
+    declared = {name: flags[name] for name in same if flags.get(name) is not None}
     others = {"deadline": "due", "weight": "tardiness_weight", "chdir": "folder", "mail_user": "mail_to"}
-    told |= {field: flags[flag] for flag, field in others.items() if flags.get(flag) is not None}
-    told |= asked_gpus(flags.get("gpus"), flags.get("gres"), flags.get("gpu_type"))
+    declared |= {field: flags[flag] for flag, field in others.items() if flags.get(flag) is not None}
+    declared |= asked_gpus(flags.get("gpus"), flags.get("gres"), flags.get("gpu_type"))
     if flags.get("time_limit") is not None:
-        told["time_limit_s"] = seconds(flags["time_limit"])
+        declared["time_limit_s"] = seconds(flags["time_limit"])
     if flags.get("gpu_counts") is not None:
         try:
-            told["gpu_counts"] = tuple(int(count) for count in flags["gpu_counts"].split(","))
+            declared["gpu_counts"] = tuple(int(count) for count in flags["gpu_counts"].split(","))
         except ValueError:
             raise InputError("numbers with commas between", field="--gpu-counts", value=flags["gpu_counts"]) from None
     if flags.get("mail_type") is not None:
         from commonwatt.data.batch_scripts import mail_kinds
 
         try:
-            told["mail_on"], _ = mail_kinds(flags["mail_type"])
+            declared["mail_on"], _ = mail_kinds(flags["mail_type"])
         except ValueError as error:
             raise InputError(str(error), field="--mail-type", value=flags["mail_type"]) from None
     if flags.get("export") is not None:
-        told["environment"] = environment(flags["export"], os.environ)
+        declared["environment"] = environment(flags["export"], os.environ)
     if flags.get("wrap") is not None:
         if program:
             raise InputError("--wrap or a command after `--`, not both", field="--wrap")
-        told["command"] = ("sh", "-c", flags["wrap"])
+        declared["command"] = ("sh", "-c", flags["wrap"])
     elif program:
-        told["command"] = tuple(program)
-    return told
+        declared["command"] = tuple(program)
+    return declared
 
 
 def script_name(program: Sequence[str]) -> str:

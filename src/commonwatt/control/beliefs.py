@@ -1,4 +1,4 @@
-"""What the controller believes of run times that it is not told.
+"""What the controller believes of run times that it does not know.
 
 It observes when jobs work, where, and when they end: never how much is left. Work is measured in seconds of the job's
 requested configuration, whatever GPU type that is on; a second elsewhere counts by the believed relative speed. What is

@@ -58,7 +58,7 @@ class Destination(Protocol):
     key: str
 
     def wants(self, event: EventRow, job: JobRow | None) -> bool:
-        """Whether it is to be told of *event*, which is one of *job*."""
+        """Whether it receives *event*, which is one of *job*."""
 
     def send(self, event: EventRow, job: JobRow | None) -> None:
         """Tell it; raises ``OSError`` if it cannot be reached now, ``RefusedError`` if it will never take this."""
@@ -102,7 +102,7 @@ class Webhook:
 
 
 class Mail:
-    """Mails owners what they asked to be told of their jobs."""
+    """Mails owners the events they asked for."""
 
     key = "mail"
 

@@ -115,7 +115,7 @@ def play(
     *waits*, *at* and *follows* are those of ``Precedence``. *start* and *end* ([J]), *edges* ([2 J + 1]) and *asked*
     ([2 J]) are filled unless they are empty.
     """
-    accelerators, told, traced, depends = len(first) - 1, len(end) > 0, len(edges) > 0, len(follows) > 0
+    accelerators, ends, traced, depends = len(first) - 1, len(end) > 0, len(edges) > 0, len(follows) > 0
     turn, missing = first[:-1].copy(), waits.copy()
     due, ask = np.full(accelerators, np.inf), np.zeros(accelerators)
     tau, now, intervals = 0.0, 0.0, 0
@@ -146,7 +146,7 @@ def play(
             if due[a] != nearest:
                 continue
             done = order[turn[a]]
-            if told:
+            if ends:
                 end[done] = now
             turn[a] += 1
             due[a], ask[a] = np.inf, 0.0

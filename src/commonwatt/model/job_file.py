@@ -236,10 +236,10 @@ class JobFile(FileModel):
         "failed (afternotok)", "-", dict, max_length=100,
     )  # fmt: skip
     mail_to: str | None = quantity(
-        "address that is told what happens to it, if the site sends mail", "-", None, pattern=ADDRESS, max_length=254
+        "address that receives mail about the job, if the site sends mail", "-", None, pattern=ADDRESS, max_length=254
     )
     mail_on: tuple[Literal["begin", "end", "fail", "requeue"], ...] = quantity(
-        "what it is told: the first start, the end of any kind, a failure, being stopped to be started again", "-",
+        "what it receives: the first start, the end of any kind, a failure, being stopped to be started again", "-",
         ("end",), max_length=4,
     )  # fmt: skip
     batch: ScriptSpec | None = quantity("batch script to run; absent: `command` is run", "-", None)

@@ -210,17 +210,17 @@ NotifiedKind = Literal[
     "submitted", "started", "resumed", "resized", "migrated", "preempted", "interrupted", "not-started", "completed",
     "failed", "cancelled", "not-drained", "not-powered",
 ]  # fmt: skip
-"""Kinds of events that a webhook can be told of."""
+"""Kinds of events that a webhook can receive."""
 
 
 class WebhookSpec(FileModel):
-    """A program of the site that is told what happens."""
+    """A program of the site that receives events."""
 
     url: str = quantity("address that gets a POST with JSON", "-", pattern=r"^https?://[^\s@]+$", max_length=2048)
     kinds: tuple[NotifiedKind, ...] = quantity(
         "kinds of events", "-", ("completed", "failed", "cancelled"), min_length=1
     )
-    tenants: tuple[str, ...] = quantity("tenants whose jobs it is told of; none: everything", "-", ())
+    tenants: tuple[str, ...] = quantity("tenants whose events it receives; none: all events", "-", ())
     secret_variable: str | None = quantity(
         "environment variable with a secret, by which requests are signed (HMAC-SHA256, X-Commonwatt-Signature)", "-",
         None, min_length=1,
@@ -240,7 +240,7 @@ class MailSpec(FileModel):
 
 
 class NotifySpec(FileModel):
-    """Who is told what happens."""
+    """Who receives events."""
 
     webhooks: tuple[WebhookSpec, ...] = quantity("programs", "-", (), max_length=20)
     mail: MailSpec | None = quantity("owners of jobs; absent: no mail", "-", None)
