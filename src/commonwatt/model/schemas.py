@@ -18,10 +18,12 @@ from commonwatt.model.admin_results import (
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
 from commonwatt.model.forecast_file import BlendModelHeader, ForecastModelHeader, TreesModelHeader
 from commonwatt.model.forecast_results import (
+    ForecastCompareResult,
     ForecastDemandResult,
     ForecastEvaluateResult,
     ForecastFitResult,
     ForecastPlanResult,
+    ForecastPoolsResult,
     ForecastPredictResult,
 )
 from commonwatt.model.job_file import JobFile
@@ -124,7 +126,9 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "partition": PartitionFile,
     "partition-result": PartitionResult,
     "map": MapFile,
+    "forecast-compare-result": ForecastCompareResult,
     "forecast-plan-result": ForecastPlanResult,
+    "forecast-pools-result": ForecastPoolsResult,
     "mapping": MappingFile,
     "map-transfer": TransferFile,
     "map-result": MapResult,
