@@ -153,16 +153,19 @@ def _tell_all(result: ReproduceAllResult) -> None:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("topic", overflow="fold")
-    for heading in (*result.verdicts, ""):
-        table.add_column(heading, justify="right" if heading else "left", overflow="fold")
+    table.add_column("topic", no_wrap=True)
+    for heading in result.verdicts:
+        table.add_column(heading, justify="right")
     for topic in result.topics:
         counts = [sum(claim.verdict == verdict for claim in topic.claims) for verdict in result.verdicts]
-        remark = topic.reason if topic.state != "done" else f"missing: {topic.stand_in}" if topic.stand_in else ""
-        said = f"{topic.state}: {remark}" if topic.state != "done" else remark
-        table.add_row(topic.name, *(str(count) if topic.state == "done" else "-" for count in counts), said)
-    table.add_row("all", *map(str, result.verdicts.values()), "", style="bold")
+        table.add_row(topic.name, *(str(count) if topic.state == "done" else "-" for count in counts))
+    table.add_row("all", *map(str, result.verdicts.values()), style="bold")
     Console().print(table)
+    for topic in result.topics:
+        if topic.state != "done":
+            click.echo(f"{topic.name}: {topic.state}: {topic.reason}")
+        elif topic.stand_in is not None:
+            click.echo(f"{topic.name}: {topic.stand_in} is missing, and was replaced; nothing is comparable")
 
 
 def _list(*, as_json: bool) -> None:

@@ -136,7 +136,7 @@ _ETF_TOPICS = (
     *(
         Topic(
             f"etf-figure-{number}", title, f"{_ETF}, Fig. {number}", compares, partial(_run_etf, figures=(number,)),
-            "the figure", ("traces/tx2_profiles",) if number != "3" else (),
+            "the figure",
         )
         for number, (title, compares) in _ETF_FIGURES.items()
     ),
