@@ -153,16 +153,16 @@ def _of_gres(source: Source, rows: Sequence[_Row]) -> Inventory:
     nodes: list[InventoryNode] = []
     notes: list[str] = []
     with_gpus = 0
-    for name, gres, partitions, *size in rows:
+    for name, gres, partitions, cpus, memory_gib in rows:
         kinds: dict[str, int] = {}
         for kind, count in _GRES.findall(gres):
             kinds[kind] = kinds.get(kind, 0) + int(count)
         if not any(kinds.values()):
             continue
         found = _parts(name, [(_own_name(kind), count, kind, None) for kind, count in kinds.items() if count], notes)
-        cpus, memory_gib = size if len(found) == 1 else (None, None)
+        alone: dict[str, Any] = {"cpus": cpus, "memory_gib": memory_gib} if len(found) == 1 else {}
         there = tuple(filter(None, partitions.split(",")))
-        nodes += [replace(node, partitions=there, cpus=cpus, memory_gib=memory_gib) for node in found]
+        nodes += [replace(node, partitions=there, **alone) for node in found]
         with_gpus += 1
     return Inventory(source, tuple(nodes), len(rows) - with_gpus, tuple(notes))
 

@@ -26,8 +26,8 @@ def within_cpus_memory(problem: PlacementProblem, schedule: Schedule) -> Schedul
     """Return *schedule*, or what can be carried out of it; ``short`` are the jobs that wait for CPUs or memory."""
     if problem.cpus_memory is None or problem.node_cpus_memory is None or not len(problem):
         return schedule
-    needs = np.column_stack((problem.per_node, problem.cpus_memory))
-    whole = np.column_stack((problem.node_gpus, problem.node_cpus_memory))
+    needs: Floats = np.hstack((problem.per_node[:, None].astype(np.float64), problem.cpus_memory))
+    whole: Floats = np.hstack((problem.node_gpus[:, None].astype(np.float64), problem.node_cpus_memory))
     if (_left(problem, schedule, needs, whole) >= -_EXACT).all():
         return schedule
     return _Fitting(problem, schedule, needs, whole).schedule()
@@ -93,7 +93,7 @@ class _Fitting:
         """Jobs with a configuration that may fit, by the most of everything that a node of its class has left, [J]."""
         problem, most = self.problem, np.full((len(self.problem.class_gpus), 3), -np.inf)
         np.maximum.at(most, problem.node_class[self.open], self.left[self.open])
-        fits = (self.needs <= most[problem.klass] + _EXACT).all(axis=1)
+        fits: Bools = np.asarray((self.needs <= most[problem.klass] + _EXACT).all(axis=1))
         wished = self.wanted.choice[self.wanted.choice != POSTPONED]
         fits[wished] = True  # they may be where nothing else may start
         return np.asarray(np.bincount(problem.row_job[fits], minlength=len(problem)) > 0)
