@@ -128,7 +128,7 @@ def test_every_job_ends_and_every_microjoule_is_accounted_for(
     class Odd:
         steps = 5
 
-        def ahead(self, wanted_gpus: float, now_s: float, arrivals=None) -> ExpectedDemand:
+        def ahead(self, wanted_gpus: float, now_s: float, arrivals=None, due=None) -> ExpectedDemand:
             rng = np.random.default_rng([seed, int(now_s)])
             gpus = rng.integers(0, 7, 5) if expects == "random" else np.zeros(5, dtype=np.int64)
             return ExpectedDemand(gpus)

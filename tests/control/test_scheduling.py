@@ -49,6 +49,9 @@ def test_who_may_be_scheduled_is_asked_in_one_place():
     assert (s.of_job(0), s.of_job(1), s.of_job(5)) == (JobCondition.HELD, JobCondition(0), JobCondition.BACKOFF)
     s.mark(4, JobCondition.HELD)
     s.forget(4)
+    s.mark(3, JobCondition.NOT_YET)  # its time has not come: no GPUs are wanted for it
+    assert s.demands({1, 3, 5}) == {1, 5}
+    s.mark(3, JobCondition.NOT_YET, on=False)
     assert s.of_job(4) == JobCondition.TERMINATING
     assert s.terminated(4) == Allocation((1,), 2)
     assert (s.terminated(4), s.of_job(4)) == (None, JobCondition(0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -156,6 +157,27 @@ def test_a_drained_node_is_not_woken_for_a_job_that_may_not_begin_there(bench):
     go_on(b, 100)
     assert asleep(b) == [True, True, False]
     assert b.status(gang) is JobStatus.WAITING
+
+
+@pytest.mark.slow
+def test_a_node_wakes_in_time_for_a_job_with_a_begin_time_and_not_before(bench):
+    b = bench(capacity={**PLAN, "policy": "last-value", "floor_gpus": 0})
+    b.settle()
+    go_on(b, 120)
+    begin_s = b.clock() + 1_200.0
+    job = b.submit(500.0, gpus=2, begin=datetime.fromtimestamp(begin_s, UTC).isoformat())
+    gone = b.submit(500.0, gpus=2, begin=datetime.fromtimestamp(begin_s, UTC).isoformat())
+    go_on(b, 300)
+    assert asleep(b) == [True, True, True]
+    assert b.reconciler.controller.capacity.known.coming(b.clock(), begin_s)[1].tolist() == [2, 2]
+    b.ask(RequestKind.CANCEL, job=gone)
+    go_on(b, begin_s - b.clock() - 20)
+    assert asleep(b).count(True) == 2
+    assert b.status(job) is JobStatus.WAITING
+    go_on(b, 40)
+    assert b.status(job) is JobStatus.RUNNING
+    tally = b.reconciler.controller.capacity.tally
+    assert tally.delays_s == {}
 
 
 @pytest.mark.slow

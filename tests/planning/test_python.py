@@ -9,6 +9,7 @@ import pytest
 
 from commonwatt.data.series_files import SeriesFile
 from commonwatt.forecasting import make_predictor
+from commonwatt.model.capacity import WaitingTarget
 from commonwatt.model.demand import LEVELS, DemandSeries
 from commonwatt.model.errors import InputError
 from commonwatt.planning.evaluation import evaluate_series
@@ -83,3 +84,28 @@ def test_a_series_of_its_own_needs_no_file():
     series = DemandSeries(0.0, 60.0, np.full(400, 7.0))
     replayed = plan_series(LoadedSeries(SeriesFile(series, dated=False, holes=0)), make_predictor("moving-max"), 300)
     assert {row.performance for row in replayed.result.replay} == {1.0}
+
+
+def test_jobs_known_ahead_cut_what_a_promise_needs_above_foresight(tmp_path):
+    rng = np.random.default_rng(4)
+    rows = [f"{at},{rng.integers(600, 7_200)},{rng.choice([1, 8])}" for at in np.sort(rng.integers(0, 5 * 86_400, 900))]
+    path = tmp_path / "jobs.csv"
+    path.write_text("submit_s,duration_s,gpus\n" + "\n".join(rows) + "\n")
+    jobs = load_series(path)
+    test_from = 6_000
+
+    def needed(share):
+        found = evaluate_series(
+            jobs.with_known(share, 5, 1), load_predictor("last-value"), test_from, target=WaitingTarget(jobs=0.95)
+        )
+        own, foresight = found.equal_performance
+        return own.gpu_hours / foresight.gpu_hours, found.promise.achieved
+
+    none, half, all_known = (needed(share) for share in (0.0, 0.5, 1.0))
+    plain = evaluate_series(jobs, load_predictor("last-value"), test_from, target=WaitingTarget(jobs=0.95))
+    assert none[0] == plain.equal_performance[0].gpu_hours / plain.equal_performance[1].gpu_hours
+    assert none[0] > half[0] > all_known[0] >= 1.0
+    assert all_known[0] < 1.0 + 0.25 * (none[0] - 1.0)
+    assert all_known[1] >= 0.95
+    with pytest.raises(InputError, match="known_share"):
+        loaded().with_known(0.5, 5, 1)

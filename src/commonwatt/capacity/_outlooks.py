@@ -17,7 +17,16 @@ from commonwatt.capacity._waiting import make_calibrator
 from commonwatt.capacity.scores import kept_on
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.capacity import CapacitySpec
-from commonwatt.model.demand import HORIZON, LEVELS, Arrivals, DemandSeries, Predictor, QuantileForecast
+from commonwatt.model.demand import (
+    HORIZON,
+    LEVELS,
+    Arrivals,
+    DemandSeries,
+    Predictor,
+    QuantileForecast,
+    quantile_at,
+    with_due,
+)
 from commonwatt.model.units import DAY_S
 
 __all__ = [
@@ -75,8 +84,13 @@ class Outlook(Protocol):
         """Steps it looks ahead (m)."""
         ...
 
-    def ahead(self, wanted_gpus: float, now_s: float, arrivals: Arrivals | None = None) -> ExpectedDemand:
-        """Observe the demand of now and the jobs that came since the last call; return the demand of the next steps."""
+    def ahead(
+        self, wanted_gpus: float, now_s: float, arrivals: Arrivals | None = None, due: Floats | None = None
+    ) -> ExpectedDemand:  # fmt: skip
+        """Observe the demand of now and the jobs that came since the last call; return the demand of the next steps.
+
+        *due* are the GPUs of jobs known to come within 1, 2, ... m steps; none if ``None``. Shape [m].
+        """
         ...
 
     def missed(self, steps: int) -> None:
@@ -102,21 +116,25 @@ class AlwaysOnOutlook(_Stateless):
     whole_gpus: int
     steps: int = HORIZON
 
-    def ahead(self, wanted_gpus: float, now_s: float, arrivals: Arrivals | None = None) -> ExpectedDemand:  # noqa: ARG002
+    def ahead(
+        self, wanted_gpus: float, now_s: float, arrivals: Arrivals | None = None, due: Floats | None = None  # noqa: ARG002
+    ) -> ExpectedDemand:  # fmt: skip
         """Return all GPUs."""
         return ExpectedDemand(np.full(self.steps, self.whole_gpus, dtype=np.int64))
 
 
 @dataclass(frozen=True)
 class LastValueOutlook(_Stateless):
-    """Demand stays as it is now."""
+    """Demand stays as it is now, but for jobs known to come."""
 
     whole_gpus: int
     steps: int = HORIZON
 
-    def ahead(self, wanted_gpus: float, now_s: float, arrivals: Arrivals | None = None) -> ExpectedDemand:  # noqa: ARG002
-        """Return the demand of now."""
-        return _promise(np.full(self.steps, wanted_gpus), self.whole_gpus)
+    def ahead(
+        self, wanted_gpus: float, now_s: float, arrivals: Arrivals | None = None, due: Floats | None = None  # noqa: ARG002
+    ) -> ExpectedDemand:  # fmt: skip
+        """Return the demand of now, and the jobs *due* by each step."""
+        return _promise(np.full(self.steps, wanted_gpus) + (0.0 if due is None else due), self.whole_gpus)
 
 
 @dataclass(frozen=True)
@@ -133,7 +151,9 @@ class ForesightOutlook(_Stateless):
     whole_gpus: int
     steps: int = HORIZON
 
-    def ahead(self, wanted_gpus: float, now_s: float, arrivals: Arrivals | None = None) -> ExpectedDemand:  # noqa: ARG002
+    def ahead(
+        self, wanted_gpus: float, now_s: float, arrivals: Arrivals | None = None, due: Floats | None = None  # noqa: ARG002
+    ) -> ExpectedDemand:  # fmt: skip
         """Return the steps from *now_s* on, the first no less than the demand of now."""
         first = math.floor((now_s - self.series.start_s) / self.series.step_s + 1e-9)
         own = self.series.gpus[max(0, first) : max(0, first + self.steps)]
@@ -149,10 +169,13 @@ class ThresholdOutlook:
         self._predictor, self._margin, self._whole_gpus = predictor, margin, whole_gpus
         self.steps = predictor.horizon
 
-    def ahead(self, wanted_gpus: float, now_s: float, arrivals: Arrivals | None = None) -> ExpectedDemand:  # noqa: ARG002
+    def ahead(
+        self, wanted_gpus: float, now_s: float, arrivals: Arrivals | None = None, due: Floats | None = None  # noqa: ARG002
+    ) -> ExpectedDemand:  # fmt: skip
         """Return the median forecast and the margin."""
         self._predictor.update(wanted_gpus)
-        median = self._predictor.predict().at(0.5)
+        median = with_due(self._predictor.predict().gpus, due)
+        median = quantile_at(LEVELS, median, 0.5)
         return _promise(np.ceil(median - 1e-9) * (1.0 + self._margin), self._whole_gpus)
 
     def missed(self, steps: int) -> None:
@@ -176,10 +199,11 @@ class CalibratedOutlook:
         many = min(max(begin, self._predictor.look_back - 1), len(series))
         for index in range(begin, many):
             self._observe(float(series.gpus[index]), None if arrivals is None else arrivals.at(index))
-            self._keep_on(self._predictor.predict())
+            self._keep_on(self._forecast(None if arrivals is None else arrivals.due(np.array([index]), self.steps)))
         origins = np.arange(many, len(series))
         if len(origins):
             forecasts = self._predictor.predict_many(series, origins)
+            forecasts = with_due(forecasts, None if arrivals is None else arrivals.due(origins, self.steps))
             self._calibrator.follow(series.gpus, origins, LEVELS, forecasts, arrivals)
         for gpus in series.gpus[many:]:
             self._predictor.update(float(gpus))
@@ -191,19 +215,25 @@ class CalibratedOutlook:
             self._predictor.update(math.nan)
         for _ in range(observed):
             self._observe(math.nan)
-            self._keep_on(self._predictor.predict())
+            self._keep_on(self._forecast())
 
     def _observe(self, gpus: float, arrivals: Arrivals | None = None) -> None:
         self._predictor.update(gpus)
         self._calibrator.observe(gpus, arrivals)
 
+    def _forecast(self, due: Floats | None = None) -> QuantileForecast:
+        forecast = self._predictor.predict()
+        return QuantileForecast(forecast.levels, with_due(forecast.gpus, None if due is None else due.reshape(-1)))
+
     def _keep_on(self, forecast: QuantileForecast) -> Ints:
         return self._calibrator.keep_on_rows(forecast.levels, forecast.gpus)
 
-    def ahead(self, wanted_gpus: float, now_s: float, arrivals: Arrivals | None = None) -> ExpectedDemand:  # noqa: ARG002
+    def ahead(
+        self, wanted_gpus: float, now_s: float, arrivals: Arrivals | None = None, due: Floats | None = None  # noqa: ARG002
+    ) -> ExpectedDemand:  # fmt: skip
         """Return the GPUs of the promise, all of them while it cannot be kept, and the shifted quantiles."""
         self._observe(wanted_gpus, arrivals)
-        forecast = self._predictor.predict()
+        forecast = self._forecast(due)
         kept = self._keep_on(forecast)
         state, shift = self._calibrator.state, self._calibrator.shift_gpus
         if shift is None:

@@ -104,13 +104,19 @@ class CapacityPlanner:
         self._idle_each = np.array([kind.idle_w / kind.gpus for kind in cluster.classes])[cluster.klass]
 
     @property
+    def steps_s(self) -> Floats:
+        """Seconds from a plan to the end of each step it looks ahead. Shape [m]."""
+        return self._spec.step_s * np.arange(1, self._outlook.steps + 1)
+
+    @property
     def next_s(self) -> float | None:
         """When the next plan is due; ``None`` before the first."""
         return self._next_s
 
     def plan(
-        self, now_s: float, nodes: NodePowers, held_gpus: int, wanted_gpus: int, arrivals: Arrivals | None = None
-    ) -> CapacityPlan | None:
+        self, now_s: float, nodes: NodePowers, held_gpus: int, wanted_gpus: int, arrivals: Arrivals | None = None,
+        due: Floats | None = None,
+    ) -> CapacityPlan | None:  # fmt: skip
         """Return what to do at *now_s*; ``None`` if no plan is due.
 
         Parameters
@@ -119,6 +125,8 @@ class CapacityPlanner:
             GPUs allocated to jobs, and those plus what waiting jobs request.
         arrivals
             The jobs that came since the plan before, for a promise about jobs.
+        due
+            GPUs of jobs known to come within 1, 2, ... steps. Shape [m].
         """
         if self._next_s is not None and now_s < self._next_s - 1e-6:
             return None
@@ -130,7 +138,7 @@ class CapacityPlanner:
         usable, asleep = nodes.usable_gpus, nodes.power_state >= 0
         ready = ~asleep & (nodes.wait_s <= 0)
         served = min(wanted_gpus, int(usable.sum())) <= int(usable[ready].sum())
-        expected = self._outlook.ahead(float(wanted_gpus), now_s, arrivals)
+        expected = self._outlook.ahead(float(wanted_gpus), now_s, arrivals, due)
         promised = self._held(now_s, np.maximum(expected.promised_gpus, max(held_gpus, self._spec.floor_gpus)))
         order = np.lexsort((np.arange(len(usable)), self._idle_each, nodes.wait_s, asleep, ~nodes.busy))
         before = np.empty(len(usable))

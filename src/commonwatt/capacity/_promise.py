@@ -29,7 +29,11 @@ from commonwatt.model.errors import InputError
 __all__ = ["Calibrator", "Followed", "PromiseKeeper", "PromiseState", "beyond_total", "follow"]
 
 RATE = 0.01
-"""Step of the shift, in units of the forecast's spread, divided by the square root of the misses allowed."""
+"""Step of the shift, in units of the forecast's spread, divided by the square root of the misses allowed.
+
+More than ``HORIZON`` steps ahead it is divided by the square root of their ratio: a jump is missed by all forecasts
+that overlap it, and each of these misses moves the shift before the first of them has shown an effect.
+"""
 
 MARGIN = 0.05
 """Share of the allowed misses by which the tracker aims above the target: a promise is a floor."""
@@ -211,6 +215,8 @@ class Calibrator:
         self._all = math.inf if whole_gpus is None else float(whole_gpus)
         self._aim = target + MARGIN * (1.0 - target)
         self._rate = rate / math.sqrt(1.0 - target) if target < 1 else 0.0
+        # [m] part of the rate, by steps ahead
+        self._part: Floats = np.minimum(1.0, np.sqrt(HORIZON / np.arange(1, steps + 1)))
         # [2, m] GPUs: for forecasts made while nothing is wanted; for others
         self._shifts: Floats = np.zeros((2, steps))
         self._busy = 1  # row for the next forecast
@@ -305,7 +311,8 @@ class Calibrator:
         for ago, (row, base, planned, median) in enumerate(self._issued):
             missed = known and gpus > planned[ago]
             if known and not gpus == planned[ago] == self._all:
-                moved = self._shifts[row, ago] + step * (self._aim if missed else self._aim - 1.0)
+                part = self._part[ago]
+                moved = self._shifts[row, ago] + step * part * (self._aim if missed else self._aim - 1.0)
                 self._shifts[row, ago] = max(moved, -base[ago])
             if ago == last:
                 self._count(int(missed) if known else -1)

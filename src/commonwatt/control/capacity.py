@@ -7,18 +7,27 @@ state, and count only as far as their GPUs are allocated.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
 from commonwatt.capacity import CapacityPlanner, NodePowers
 from commonwatt.control.engine import NodeView, SetPower
-from commonwatt.model.arrays import Bools, Ints
+from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.demand import Arrivals
 from commonwatt.placement import POSTPONED, PlacementProblem, Schedule
 
-__all__ = ["Capacity", "CapacityTally", "only_held", "only_on"]
+__all__ = ["Capacity", "CapacityTally", "KnownJobs", "only_held", "only_on"]
+
+
+class KnownJobs(Protocol):
+    """Jobs whose time is known before they come: begin times, reservations."""
+
+    def coming(self, now_s: float, until_s: float) -> tuple[Floats, Ints]:
+        """Return when jobs come that are known at *now_s* and come after it, up to *until_s*, and their GPUs. [K]."""
+        ...
 
 
 @dataclass
@@ -60,14 +69,22 @@ def only_held(view: NodeView, nodes: Collection[int], held: Ints) -> NodeView:
 
 
 class Capacity:
-    """Carries out the plans of *planner*, step by step."""
+    """Carries out the plans of *planner*, step by step.
+
+    Attributes
+    ----------
+    known
+        Tells which jobs are known to come; ``None``: none are.
+    """
 
     def __init__(self, planner: CapacityPlanner) -> None:
         self._planner = planner
         self.tally = CapacityTally()
         self.renew_s = math.inf  # when its maker should build it again, with the demand observed by then
+        self.known: KnownJobs | None = None
         self._waits_since: dict[int, float] = {}
         self._counted: int | None = None  # jobs whose arrival was observed
+        self._later: set[int] = set()  # jobs whose time has not come, by handle
         self._came: list[tuple[int, int]] = []  # GPUs, and demand met, of jobs since the last plan
 
     @property
@@ -83,6 +100,8 @@ class Capacity:
         held_gpus: int,
         wanted_gpus: int,
         asked_gpus: Ints | None = None,
+        not_yet: Set[int] = frozenset(),
+        active: Set[int] = frozenset(),
     ) -> list[SetPower]:
         """Return the commands at *now_s*, if a plan is due.
 
@@ -96,11 +115,15 @@ class Capacity:
             GPUs allocated to jobs, and those plus what waiting jobs ask for.
         asked_gpus
             What every job so far asked for, in order of submission: the new ones among them are this tick's arrivals.
+        not_yet
+            Jobs whose time has not come, by index into *asked_gpus*: they arrive when it has.
+        active
+            Jobs that have not ended: one cancelled before its time never arrives.
         """
         if asked_gpus is not None:
-            self._observe(asked_gpus, wanted_gpus)
+            self._observe(asked_gpus, wanted_gpus, not_yet, active)
         nodes = NodePowers(view.usable_gpus, view.power_state, view.wait_s, busy)
-        plan = self._planner.plan(now_s, nodes, held_gpus, wanted_gpus, self._arrivals())
+        plan = self._planner.plan(now_s, nodes, held_gpus, wanted_gpus, self._arrivals(), self._due(now_s))
         if plan is None:
             return []
         self._came.clear()
@@ -110,14 +133,31 @@ class Capacity:
         self.tally.wakes += sum(state is None for _, state in plan.changes)
         return [SetPower(node, state) for node, state in plan.changes]
 
-    def _observe(self, asked_gpus: Ints, wanted_gpus: int) -> None:
+    def _observe(
+        self, asked_gpus: Ints, wanted_gpus: int, not_yet: Set[int], active: Set[int]
+    ) -> None:  # fmt: skip
         """Note the jobs that came since the last tick; those there before the first one count as known."""
-        new = asked_gpus[len(asked_gpus) if self._counted is None else self._counted :]
+        first = len(asked_gpus) if self._counted is None else self._counted
         self._counted = len(asked_gpus)
-        behind = int(new.sum())
-        for gpus in new.tolist():
+        new = [
+            *sorted((self._later - not_yet) & active),
+            *(j for j in range(first, len(asked_gpus)) if j not in not_yet),
+        ]
+        self._later = set(not_yet)
+        behind = int(asked_gpus[new].sum())
+        for gpus in asked_gpus[new].tolist():
             behind -= gpus
             self._came.append((gpus, wanted_gpus - behind))
+
+    def _due(self, now_s: float) -> Floats | None:
+        """GPUs of jobs known to come by the end of each step ahead, [m]; ``None`` if none is known."""
+        if self.known is None or (self.next_s is not None and now_s < self.next_s - 1e-6):
+            return None
+        ends_s = now_s + self._planner.steps_s
+        times_s, gpus = self.known.coming(now_s, float(ends_s[-1]))
+        if not len(times_s):
+            return None
+        return (times_s[None, :] <= ends_s[:, None] + 1e-6).astype(float) @ gpus
 
     def _arrivals(self) -> Arrivals:
         gpus, met = np.array(self._came, dtype=float).reshape(-1, 2).T

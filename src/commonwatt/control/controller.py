@@ -313,14 +313,14 @@ class Controller:
 
     def _plan_capacity(self, capacity: Capacity, now_s: float) -> None:
         view, busy = self._without_closed(self.engine.nodes()), self.allocated_gpus() > 0
-        for allocation in self.scheduling.terminating.values():
-            busy[list(allocation.nodes)] = True
+        busy[[n for allocation in self.scheduling.terminating.values() for n in allocation.nodes]] = True
         if view.in_use is not None:
             busy |= view.in_use
         profiling = self.scheduling.jobs(JobCondition.PROFILING)
         gpus = sum(gpus for handle, gpus in self._gpus.items() if handle not in profiling)
         due_s = capacity.next_s
-        commands = capacity.plan(now_s, view, busy, gpus, self._wanted_gpus(), self.registry.job("asked_gpus"))
+        asked, not_yet = self.registry.job("asked_gpus"), self.scheduling.jobs(JobCondition.NOT_YET)
+        commands = capacity.plan(now_s, view, busy, gpus, self._wanted_gpus(), asked, not_yet, self.registry.active)
         if self.dry and capacity.next_s != due_s:
             self._dry_run.power("capacity-plan", commands, view, now_s, busy)
         elif commands and not self.dry:

@@ -130,7 +130,8 @@ class Scheduling:
 
     def demands(self, waiting: Set[int]) -> Set[int]:
         """Return those of the *waiting* jobs whose GPUs are wanted: all that start as soon as there is room."""
-        kept = (JobCondition.HELD, JobCondition.UNSCHEDULABLE, JobCondition.QUOTA, JobCondition.DEFERRED)
+        kept = (JobCondition.HELD, JobCondition.UNSCHEDULABLE, JobCondition.QUOTA, JobCondition.DEFERRED,
+                JobCondition.NOT_YET)  # fmt: skip
         return waiting - set[int]().union(*(self._jobs[condition] for condition in kept))
 
     # -- jobs that are still on their nodes

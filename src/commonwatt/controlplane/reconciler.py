@@ -92,6 +92,8 @@ class Reconciler:
         self._decided, self._again = False, False
         self._quotas = None if live is None else Quotas(live, store, self.controller)
         self._starts = StartConditions(store, self.controller)
+        if self.controller.capacity is not None:
+            self.controller.capacity.known = self._starts
         self._backoff_s: dict[int, float] = {}  # by handle: when a job that was refused may be started again
         self._left_limits: dict[str, object] = {}  # what is written down of the policy's limits
         self._at = {name: n for n, name in enumerate(self.controller.cluster.names)}

@@ -13,10 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+import numpy as np
+
 from commonwatt.control.controller import Controller
 from commonwatt.control.events import Event, EventKind
 from commonwatt.control.scheduling import JobCondition
 from commonwatt.controlplane.jobs import begin_of
+from commonwatt.model.arrays import Floats, Ints
 from commonwatt.store.controller_store import ControllerStore
 from commonwatt.store.records import ACTIVE, JobRow, JobStatus
 
@@ -67,6 +70,17 @@ class StartConditions:
     def next_s(self) -> float | None:
         """When the next job's time comes."""
         return min(self._begin_s.values(), default=None)
+
+    def coming(self, now_s: float, until_s: float) -> tuple[Floats, Ints]:
+        """Return when jobs come that wait for nothing but a begin time up to *until_s*, and their GPUs."""
+        own = [
+            (begin_s, handle) for handle, begin_s in self._begin_s.items()
+            if now_s < begin_s <= until_s and handle not in self._after
+        ]  # fmt: skip
+        asked = self.controller.registry.job("asked_gpus")
+        held = self.controller.scheduling.jobs(JobCondition.HELD)
+        own = sorted(pair for pair in own if pair[1] in self.controller.registry.active and pair[1] not in held)
+        return np.array([at_s for at_s, _ in own]), np.array([asked[handle] for _, handle in own], dtype=np.int64)
 
     def moved(self) -> bool:
         """Whether jobs have started or ended since the last call, and others may wait for that.

@@ -106,17 +106,23 @@ def demand_of(log: JobLog, step_s: float = 60.0, begin_s: float | None = None, e
         wanted=all_of_them,
         from_starts=use.from_starts,
         dated=log.origin is not None,
-        started=_arrivals(own, at_s, begins_s, ends_s, log.gpus),
-        submitted=_arrivals(all_of_them, at_s, log.submit_s, ends_s, log.gpus),
+        started=_arrivals(own, at_s, begins_s, ends_s, log.gpus, np.zeros(0) if use.from_starts else log.known_s),
+        submitted=_arrivals(all_of_them, at_s, log.submit_s, ends_s, log.gpus, log.known_s),
     )
 
 
-def _arrivals(series: DemandSeries, at_s: Floats, come_s: Floats, ends_s: Floats, gpus: Ints) -> Arrivals:
-    """Return the jobs that come in the period and are there at an instant of it, by the time they come."""
+def _arrivals(
+    series: DemandSeries, at_s: Floats, come_s: Floats, ends_s: Floats, gpus: Ints, known_s: Floats
+) -> Arrivals:
+    """Return the jobs that come in the period and are there at an instant of it, by the time they come.
+
+    *known_s* is when that time was known; empty: when they come.
+    """
     first = np.searchsorted(at_s, come_s)
     inside = (come_s > at_s[0] - series.step_s) & (first < len(at_s)) & (ends_s > _at(at_s, first))
     order = np.flatnonzero(inside)[np.argsort(come_s[inside], kind="stable")]
-    return Arrivals.of(series, first[order].astype(np.int64), gpus[order])
+    known = np.searchsorted(at_s, known_s[order]).astype(np.int64) if len(known_s) else None
+    return Arrivals.of(series, first[order].astype(np.int64), gpus[order], known)
 
 
 def _at(at_s: Floats, index: np.ndarray) -> Floats:

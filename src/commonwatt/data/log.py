@@ -56,6 +56,7 @@ class JobLog:
     gpu_milli: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # [J] of one GPU; empty: whole ones
     cpus: Floats = field(default_factory=lambda: np.zeros(0))  # [J] of the whole job, NaN: not said; empty: no job does
     memory_gib: Floats = field(default_factory=lambda: np.zeros(0))  # [J] likewise
+    known_s: Floats = field(default_factory=lambda: np.zeros(0))  # [J] when submit_s was known; empty: at submit_s
 
     @classmethod
     def of(
@@ -68,6 +69,7 @@ class JobLog:
         energy_j: ArrayLike | None = None, partition: Sequence[str] | None = None,
         user: Sequence[str] | None = None, qos: Sequence[str] | None = None,
         gpu_milli: ArrayLike | None = None, cpus: ArrayLike | None = None, memory_gib: ArrayLike | None = None,
+        known_s: ArrayLike | None = None,
     ) -> JobLog:  # fmt: skip
         """Sort by submission, leave out the records marked in *reasons* (a mask each; the first that applies counts).
 
@@ -112,6 +114,7 @@ class JobLog:
             gpu_milli=np.zeros(0, dtype=np.int64) if gpu_milli is None else np.asarray(gpu_milli, dtype=np.int64)[kept],
             cpus=_said(cpus, kept),
             memory_gib=_said(memory_gib, kept),
+            known_s=np.zeros(0) if known_s is None else np.asarray(known_s, dtype=float)[kept],
         )
 
     def __len__(self) -> int:
@@ -226,6 +229,7 @@ def window(log: JobLog, begin: str | None, days: float, *, carry_in: bool = True
         gpu_milli=log.gpu_milli[rows] if len(log.gpu_milli) else log.gpu_milli,
         cpus=log.cpus[rows] if len(log.cpus) else log.cpus,
         memory_gib=log.memory_gib[rows] if len(log.memory_gib) else log.memory_gib,
+        known_s=log.known_s[rows] - begin_s if len(log.known_s) else log.known_s,
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +37,7 @@ __all__ = [
     "iso_moment",
     "read_moment",
     "read_series",
+    "read_series_by",
     "step_of",
     "write_series",
 ]
@@ -130,16 +131,40 @@ def read_series(
     InputError
         For the defects above, naming file, line and column.
     """
-    path = Path(path)
-    table = _table(path, column, time, where or {})
+    table = _table(Path(path), column, time, where or {})
+    return _series(_rows_where(table, where or {}), column, _time_column(table, time), where or {}, longest_gap_s)
+
+
+def read_series_by(
+    path: str | Path, by: str, column: str = "gpus", time: str | None = None, where: Mapping[str, str] | None = None,
+    longest_gap_s: float = LONGEST_GAP_S,
+) -> dict[str, SeriesFile]:  # fmt: skip
+    """Read one series for each value of the column *by*, in the order of their names; otherwise as ``read_series``."""
+    where = where or {}
+    table = _rows_where(_table(Path(path), column, time, {**where, by: ""}), where)
+    rows: dict[str, list[int]] = {}
+    for row, value in enumerate(table.text(by)):
+        if not value:
+            raise table.error(row, by, "a name")
+        rows.setdefault(value, []).append(row)
     name = _time_column(table, time)
-    table = _rows_where(table, where or {})
+    return {
+        value: _series(_rows(table, own), column, name, {**where, by: value}, longest_gap_s)
+        for value, own in sorted(rows.items())
+    }
+
+
+def _series(
+    table: TextTable, column: str, name: str, where: Mapping[str, str], longest_gap_s: float
+) -> SeriesFile:  # fmt: skip
+    """Return the series in *column* of *table*, whose rows are those of *where*, by its time column *name*."""
+    path = table.path
     times_s, dated = _times(table, name)
     expected = f"a demand: a finite number of GPUs, 0 or more, at most {MOST_DEMAND:,.0f}; blank if unknown"
     gpus = table.parse(column, _demand, expected)
     if len(times_s) < 2:
         raise InputError("two rows or more, so that the step is known", file=path, value=len(times_s))
-    _refuse_backwards(table, name, times_s, where or {})
+    _refuse_backwards(table, name, times_s, where)
     step_s = step_of(times_s)
     index = _indices(table, name, times_s, step_s, longest_gap_s)
     values = np.full(int(index[-1]) + 1, np.nan)
@@ -252,6 +277,10 @@ def _rows_where(table: TextTable, where: Mapping[str, str]) -> TextTable:
         raise InputError("a value that occurs in the file", file=table.path, field="where", value=wanted)
     if len(rows) == len(table):
         return table
+    return _rows(table, rows)
+
+
+def _rows(table: TextTable, rows: Sequence[int]) -> TextTable:
     columns = {name: [cells[row] for row in rows] for name, cells in table.columns.items()}
     return TextTable(table.path, columns, [table.lines[row] for row in rows])
 

@@ -226,6 +226,7 @@ def _job(job: ScenarioJob, gpu_types: Sequence[str]) -> Job:
             memory_gib_per_gpu=math.nan if job.memory_gib_per_gpu is None else job.memory_gib_per_gpu,
             user=job.user,
             qos=job.qos,
+            known_s=math.nan if job.known_s is None else job.known_s,
         )
     except InputError as error:
         raise InputError(error.expected, field=f"workload.jobs.{error.field}", value=error.value) from None

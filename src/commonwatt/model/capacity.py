@@ -154,9 +154,9 @@ class CapacitySpec(FileModel):
     """A policy for the power states of unused nodes; replaces `unused_nodes`."""
 
     policy: CapacityName = quantity(
-        "always-on: every node; last-value: the demand of now; threshold: the forecaster's median and a margin; cuff: "
-        "what the promise needs, and beyond it the least expected cost; foresight: future demand, known from a run "
-        "with every node on",
+        "always-on: every node; last-value: the demand of now, and jobs known to come; threshold: the forecaster's "
+        "median and a margin; cuff: what the promise needs, and beyond it the least expected cost; foresight: future "
+        "demand, known from a run with every node on",
         "-",
         "cuff",
     )

@@ -21,6 +21,7 @@ __all__ = [
     "Predictor",
     "QuantileForecast",
     "quantile_at",
+    "with_due",
 ]
 
 MOST_DEMAND = 1e9
@@ -129,20 +130,25 @@ class Arrivals:
         GPUs of each job. Shape [J].
     met_gpus
         Demand when the job came, with it and without the jobs behind it of the same instant, GPUs. Shape [J].
+    known
+        Index of the first value at which the cluster knew when the job would come, at most *index*; ``None`` if each
+        job was known only with its arrival. Shape [J].
     """
 
     index: Ints  # [J]
     gpus: Floats  # [J]
     met_gpus: Floats  # [J]
+    known: Ints | None = None  # [J]
 
     @classmethod
-    def of(cls, series: DemandSeries, index: Ints, gpus: Ints | Floats) -> Arrivals:
+    def of(cls, series: DemandSeries, index: Ints, gpus: Ints | Floats, known: Ints | None = None) -> Arrivals:
         """Return the arrivals of jobs of *gpus* at *index*, which does not fall, in a series that counts them."""
         inside = (index >= 0) & (index < len(series))
         at, size = index[inside], gpus[inside].astype(float)
         total = np.cumsum(size)
         last = np.searchsorted(at, at, side="right") - 1
-        return cls(at, size, series.gpus[at] - (total[last] - total))
+        met = series.gpus[at] - (total[last] - total)
+        return cls(at, size, met, None if known is None else np.minimum(known[inside], at))
 
     @classmethod
     def none(cls) -> Arrivals:
@@ -156,7 +162,25 @@ class Arrivals:
     def between(self, first: int, last: int) -> Arrivals:
         """Return the jobs of values *first* up to, but not including, *last*; indices stay as they are."""
         own = slice(*np.searchsorted(self.index, (first, last)))
-        return Arrivals(self.index[own], self.gpus[own], self.met_gpus[own])
+        known = None if self.known is None else self.known[own]
+        return Arrivals(self.index[own], self.gpus[own], self.met_gpus[own], known)
+
+    def due(self, origins: Ints, steps: int) -> Floats | None:
+        """Return the GPUs of jobs known at each of *origins* that come within 1, 2, ... *steps* values of it, GPUs.
+
+        Shape [len(origins), steps]; ``None`` if no job is known before it comes.
+        """
+        if self.known is None or not (self.known < self.index).any() or not len(origins):
+            return None
+        first, stop = int(origins[0]), int(origins[-1]) + 1
+        due = np.zeros((stop - first + 1, steps))
+        for step in range(steps):
+            begin = np.clip(np.maximum(self.known, self.index - step - 1), first, stop) - first
+            end = np.clip(self.index, first, stop) - first
+            np.add.at(due[:, step], begin, self.gpus)
+            np.add.at(due[:, step], end, -self.gpus)
+        rows: Floats = np.cumsum(due, axis=0)[origins - first]
+        return rows
 
     def __len__(self) -> int:
         return len(self.index)
@@ -172,6 +196,14 @@ def quantile_at(levels: Floats, quantiles: Floats, level: float) -> Floats:
     gap = levels[upper] - levels[lower]
     weight = float(np.clip((level - levels[lower]) / gap, 0.0, 1.0)) if gap > 0 else 1.0
     return (1.0 - weight) * quantiles[..., lower] + weight * quantiles[..., upper]
+
+
+def with_due(quantiles: Floats, due: Floats | None) -> Floats:
+    """Return *quantiles* of demand, [..., m, Q], with the GPUs *due* of jobs known to come, [..., m], on top.
+
+    What is known of a job is when it comes, not what leaves meanwhile: the calibration follows that.
+    """
+    return quantiles if due is None else quantiles + due[..., None]
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from commonwatt.model.fields import AnswerModel, ResultModel, quantity
 
 __all__ = [
+    "ForecastBudget",
+    "ForecastCompareResult",
+    "ForecastComparison",
     "ForecastDemandResult",
     "ForecastEvaluateResult",
     "ForecastFitResult",
@@ -13,7 +16,11 @@ __all__ = [
     "ForecastPlanPromise",
     "ForecastPlanResult",
     "ForecastPlanStep",
+    "ForecastPool",
+    "ForecastPoolsResult",
+    "ForecastPoolsWay",
     "ForecastPredictResult",
+    "ForecastPricedTarget",
     "ForecastPromise",
     "ForecastQuantileScores",
     "ForecastReplay",
@@ -78,12 +85,33 @@ class ForecastWaiting(ResultModel):
 class ForecastWorth(ResultModel):
     """Cost of one way of keeping GPUs on, and whom it lets wait."""
 
-    name: str = quantity("always-on, ours (the plan), perfect-foresight, or another rule at equal waiting")
+    name: str = quantity("always-on, ours (the plan), perfect-foresight, or another rule, as it says")
     performance: float | None = quantity("share of instants with enough GPUs on")
     gpu_hours: float = quantity("GPU time kept on", "GPU h")
     energy_kwh: float | None = quantity("energy of that; null if the power of a GPU was not given", "kWh")
     cost: float | None = quantity("its cost; null if power or price was not given", "currency of the price")
+    carbon_kg: float | None = quantity("its emissions; null if power or carbon intensity was not given", "kg")
     waiting: ForecastWaiting | None = quantity("delays of jobs; null: no job log")
+
+
+class ForecastBudget(ResultModel):
+    """When a limit of power bound over the replay, and who waited because of it."""
+
+    least_kw: float = quantity("least limit from the replay on", "kW")
+    binding: int = quantity("instants at which it allowed fewer GPUs than the promise needed")
+    beyond: int = quantity("of them, those at which it allowed fewer GPUs than were wanted")
+    jobs_delayed: int | None = quantity("jobs that waited, or waited longer, because of it; null: no job log")
+    mean_delay_s: float | None = quantity("how much longer these waited; null: none", "s")
+    sentence: str = quantity("that in one sentence")
+
+
+class ForecastPricedTarget(ResultModel):
+    """What a promise would have cost over the history, energy and delay together."""
+
+    label: str = quantity("the target as it is typed")
+    energy_cost: float = quantity("cost of the GPUs kept on", "currency of the price")
+    delay_cost: float = quantity("cost of the GPU hours that jobs waited", "currency of the price")
+    delayed_gpu_h: float = quantity("GPU hours that jobs waited", "GPU h")
 
 
 class ForecastKnobPoint(ResultModel):
@@ -162,7 +190,80 @@ class ForecastPlanResult(AnswerModel):
         "cost of the replay: always on, last value and threshold at equal waiting (their margins know the outcome), "
         "the plan, perfect foresight"
     )
+    budget: ForecastBudget | None = quantity("effect of a limit of power; null: there is none")
+    priced: tuple[ForecastPricedTarget, ...] = quantity(
+        "promises among which a price of delay chose the cheapest, over the history; empty without one"
+    )
     plan: tuple[ForecastPlanStep, ...] = quantity("the next steps")
+
+
+class ForecastPool(ResultModel):
+    """The plan of one pool: nodes that only its jobs may use."""
+
+    name: str = quantity("name of the pool; pools that share nodes are joined by +")
+    total_gpus: int | None = quantity("GPUs of the pool; null: not given", "GPUs")
+    mean_wanted_gpus: float = quantity("mean demand over the replay", "GPUs")
+    mean_gpus_on: float = quantity("mean GPUs on over the replay", "GPUs")
+    mean_nodes_on: float | None = quantity("mean whole nodes on for them; null: the size of a node is not given")
+    achieved: float | None = quantity("what was promised, achieved over the replay")
+    fallback: int = quantity("instants at which no promise could be made")
+    kept: bool = quantity("whether the promise can be kept now")
+    sentence: str = quantity("the reason, in one sentence")
+    waiting: ForecastWaiting | None = quantity("delays of jobs; null: no job log")
+    plan: tuple[ForecastPlanStep, ...] = quantity("the next steps")
+
+
+class ForecastPoolsWay(ResultModel):
+    """All pools together, in one way of keeping GPUs on."""
+
+    name: str = quantity(
+        "apart (each pool by itself), shared (one pool of all), or perfect-foresight-apart and -shared"
+    )
+    mean_gpus_on: float = quantity("mean GPUs on", "GPUs")
+    mean_nodes_on: float | None = quantity("mean whole nodes on; null: the size of a node is not given")
+    gpu_hours: float = quantity("GPU time kept on, in whole nodes if their size is given", "GPU h")
+    energy_kwh: float | None = quantity("energy of that; null if the power of a GPU was not given", "kWh")
+    cost: float | None = quantity("its cost; null if power or price was not given", "currency of the price")
+    achieved: float | None = quantity("what was promised: its mean over pools of instants, or of all jobs")
+    all_served: float | None = quantity("share of instants at which every pool had enough GPUs on")
+
+
+class ForecastPoolsResult(AnswerModel):
+    """Answer of ``commonwatt forecast plan --pools``."""
+
+    model: str = quantity("name of the predictor")
+    m: int = quantity("steps forecast")
+    step_s: float = quantity("time between two values", "s")
+    of: str = quantity("instants, jobs, delay_s or delayed_gpu_h")
+    label: str = quantity("the target as it is typed; each pool keeps it")
+    by: str = quantity("column that names the pool of a row or job, or shape")
+    replayed_from: str = quantity("first instant replayed")
+    replayed: int = quantity("values replayed that are known in every pool")
+    pools: tuple[ForecastPool, ...] = quantity("the pools, by name")
+    ways: tuple[ForecastPoolsWay, ...] = quantity("pools kept apart against one pool of all")
+    apart_pct: float | None = quantity("GPU time that keeping pools apart adds to one pool of all", "%")
+
+
+class ForecastComparison(ForecastWorth):
+    """One way of keeping GPUs on, at one setting."""
+
+    setting: str = quantity("GPUs or a part added, values of a maximum, or what is promised")
+
+
+class ForecastCompareResult(AnswerModel):
+    """Answer of ``commonwatt forecast compare``."""
+
+    model: str = quantity("name of the predictor")
+    m: int = quantity("steps forecast; what is kept on at an instant was decided so many steps before")
+    step_s: float = quantity("time between two values", "s")
+    total_gpus: int = quantity("all GPUs; if not given, the most ever wanted", "GPUs")
+    total_gpus_given: bool = quantity("whether that was given")
+    replayed_from: str = quantity("first instant replayed")
+    replayed: int = quantity("known values replayed")
+    ways: tuple[ForecastComparison, ...] = quantity(
+        "always-on, last-value, max-k, threshold, cuff (promises of instants), ours (promises of jobs) and "
+        "perfect-foresight, each by rising setting"
+    )
 
 
 class ForecastDemandResult(AnswerModel):

@@ -99,6 +99,8 @@ class Job:
         What it needs of a node beside each GPU; NaN: nothing.
     user, qos
         Who submitted it, and its quality of service, which may limit it; "" for none.
+    known_s
+        When the cluster knew that it would come at ``submit_s`` (a begin time, a reservation); NaN: at ``submit_s``.
     """
 
     name: str
@@ -121,6 +123,7 @@ class Job:
     memory_gib_per_gpu: float = math.nan
     user: str = ""
     qos: str = ""
+    known_s: float = math.nan
 
     def __post_init__(self) -> None:
         for name, value in (("submit_s", self.submit_s), ("tardiness_weight", self.tardiness_weight)):
@@ -130,6 +133,9 @@ class Job:
             raise InputError(
                 f"a time not before submission ({self.submit_s:g} s)", field=f"{self.name}.due_s", value=self.due_s
             )
+        if self.known_s > self.submit_s:
+            expected = f"a time not after submission ({self.submit_s:g} s)"
+            raise InputError(expected, field=f"{self.name}.known_s", value=self.known_s)
         if self.epochs < 1:
             raise InputError("at least one epoch", field=f"{self.name}.epochs", value=self.epochs)
 
@@ -198,6 +204,7 @@ class JobArrays:
     priority: Floats = field(default_factory=lambda: np.zeros(0))  # [J] factor of its QOS, 0 to 1; empty: 0
     cpus_per_gpu: Floats = field(default_factory=lambda: np.zeros(0))  # [J] NaN: needs none; empty: of all jobs
     memory_gib_per_gpu: Floats = field(default_factory=lambda: np.zeros(0))  # [J] NaN: needs none; empty: of all jobs
+    known_s: Floats = field(default_factory=lambda: np.zeros(0))  # [J] when submit_s was known, NaN: then; empty: all
 
     @classmethod
     def of(cls, jobs: Iterable[Job], tenants: Sequence[str] = ()) -> JobArrays:
@@ -244,6 +251,7 @@ class JobArrays:
             memory_gib_per_gpu=_known(job.memory_gib_per_gpu for job in rows),
             user=tuple(job.user for job in rows) if any(job.user for job in rows) else (),
             qos=tuple(job.qos for job in rows) if any(job.qos for job in rows) else (),
+            known_s=_known(job.known_s for job in rows),
         )
 
     def __len__(self) -> int:

@@ -225,6 +225,10 @@ class ScenarioJob(FileModel):
     memory_gib_per_gpu: float | None = quantity(
         "memory it needs for each GPU; absent: none. It waits for it where nodes have `memory_gib`", "GiB", None, gt=0
     )
+    known_s: float | None = quantity(
+        "when the cluster knows that it will come at submit_s (a begin time, a reservation), for a capacity plan; "
+        "absent: at submit_s", "s", None,
+    )  # fmt: skip
     iterations: float | None = quantity(
         "training iterations of the whole job, by which `gavel` with objective max-sum counts; absent: unknown",
         "-", None, gt=0,

@@ -18,10 +18,12 @@ from commonwatt.model.admin_results import (
 from commonwatt.model.fields import DictionaryRow, dictionary_rows
 from commonwatt.model.forecast_file import BlendModelHeader, ForecastModelHeader, TreesModelHeader
 from commonwatt.model.forecast_results import (
+    ForecastCompareResult,
     ForecastDemandResult,
     ForecastEvaluateResult,
     ForecastFitResult,
     ForecastPlanResult,
+    ForecastPoolsResult,
     ForecastPredictResult,
 )
 from commonwatt.model.job_file import JobFile
@@ -76,6 +78,7 @@ from commonwatt.model.results import (
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.study_file import StudyFile
 from commonwatt.model.study_results import StudyResult
+from commonwatt.model.suite_results import BenchResult, ReproduceAllResult
 from commonwatt.model.timeslice_file import ModelProfile, PlanFile, TimesliceConfig
 from commonwatt.model.timeslice_results import (
     TimeslicePlanResult,
@@ -107,6 +110,8 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "data-check-result": DataCheckResult,
     "reproduce-list-result": ReproduceListResult,
     "reproduce-result": ReproduceResult,
+    "reproduce-all-result": ReproduceAllResult,
+    "bench-result": BenchResult,
     "partition-mig-result": MigResult,
     "partition-characterize-result": CharacterizeResult,
     "timeslice-plan-result": TimeslicePlanResult,
@@ -121,7 +126,9 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "partition": PartitionFile,
     "partition-result": PartitionResult,
     "map": MapFile,
+    "forecast-compare-result": ForecastCompareResult,
     "forecast-plan-result": ForecastPlanResult,
+    "forecast-pools-result": ForecastPoolsResult,
     "mapping": MappingFile,
     "map-transfer": TransferFile,
     "map-result": MapResult,

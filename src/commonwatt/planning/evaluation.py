@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
@@ -15,7 +16,7 @@ from commonwatt.forecasting import Rolled, Threshold, make_predictor, roll
 from commonwatt.forecasting.scores import mean_known, whole_gpus
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.capacity import Target, share_at, target_label, target_number, target_of
-from commonwatt.model.demand import LEVELS, Predictor
+from commonwatt.model.demand import LEVELS, Predictor, with_due
 from commonwatt.model.errors import InputError
 from commonwatt.model.forecast_results import (
     ForecastEvaluateResult,
@@ -80,6 +81,8 @@ def evaluate_series(
     first = calibrated_from(series, predictor, test_from, fitted=fitted)
     timed = TimedPredictor(predictor, progress, clock)
     rolled = roll(timed, series, first, np.random.default_rng(seed), refit_every, test_from if fitted else first)
+    if loaded.arrivals is not None:
+        rolled = replace(rolled, gpus=with_due(rolled.gpus, loaded.arrivals.due(rolled.origins, predictor.horizon)))
     kept = calibrator.follow(series.gpus, rolled.origins, rolled.levels, rolled.gpus, loaded.arrivals)
     on, promised = kept.gpus[-len(actual) :, -1].astype(float), kept.promised[-len(actual) :]
     tested, m = rolled.last(len(actual)), predictor.horizon

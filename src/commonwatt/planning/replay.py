@@ -9,26 +9,28 @@ from dataclasses import dataclass
 import numpy as np
 
 from commonwatt import __version__
-from commonwatt.capacity import KnobHistory, KnobPoint, beyond_total, learn_knob, make_calibrator
+from commonwatt.capacity import KnobHistory, KnobPoint, PromiseState, beyond_total, learn_knob, make_calibrator
 from commonwatt.capacity.scores import gpus_served, slots_served
 from commonwatt.data.series_files import SeriesFile
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.capacity import Target, share_at, target_label, target_number, target_of
-from commonwatt.model.demand import LEVELS, DemandSeries, Predictor, quantile_at
+from commonwatt.model.demand import LEVELS, DemandSeries, Predictor, quantile_at, with_due
 from commonwatt.model.errors import InputError
 from commonwatt.model.forecast_results import (
     ForecastKnobPoint,
     ForecastPlanPromise,
     ForecastPlanResult,
     ForecastPlanStep,
+    ForecastPricedTarget,
     ForecastReplay,
     ForecastWorth,
 )
+from commonwatt.planning.budget import PowerBudget, cheapest_target, within_budget
 from commonwatt.planning.predictors import SavedPredictor, calibrated_from
 from commonwatt.planning.series import LoadedSeries
 from commonwatt.planning.waiting import Hindsight, Price, check_target
 
-__all__ = ["ReplayedPlan", "plan_series"]
+__all__ = ["ReplayedPlan", "fit_before", "plan_series"]
 
 
 @dataclass(frozen=True)
@@ -75,27 +77,35 @@ def plan_series(
     test_from
         Index of the first value replayed; the last seventh if ``None``.
     target
-        What is promised: a share of instants with enough GPUs on, above 0, at most 1, or a promise about waiting.
+        What is promised: a share of instants with enough GPUs on, above 0, at most 1, or a promise about waiting. A
+        price of delay chooses another.
     total_gpus
         All GPUs; ``None`` for no limit.
     node_gpus
         GPUs of a node, to plan whole nodes.
     price
-        What a GPU that is on costs; unknown if ``None``.
+        What a GPU that is on costs, a limit of power, and a price of delay; unknown if ``None``.
 
     Raises
     ------
     InputError
-        For a promise about jobs of a series without jobs, a series that leaves too little to learn from before
-        *test_from*, and a model file trained on later values.
+        As ``PowerBudget.of`` and ``cheapest_target``; for a promise about jobs of a series without jobs, a series that
+        leaves too little to learn from before *test_from*, and a model file trained on later values.
     """
     file, fitted, m = loaded.file, isinstance(predictor, SavedPredictor), predictor.horizon
     series = file.series
     check_target(target, loaded.arrivals)
     begin = len(series) * 6 // 7 if test_from is None else test_from
-    first = _fit(series, predictor, begin, seed, fitted=fitted)
+    first = fit_before(series, predictor, begin, seed, fitted=fitted)
     origins = np.arange(first - m, len(series), dtype=np.int64)
     quantiles = predictor.predict_many(series, origins)
+    if loaded.arrivals is not None:
+        quantiles = with_due(quantiles, loaded.arrivals.due(origins, m))
+    priced: tuple[ForecastPricedTarget, ...] = ()
+    price = price or Price()
+    if price.delay_per_gpu_h is not None:
+        target, priced = cheapest_target(loaded, origins, quantiles, price, total_gpus=total_gpus, begin=begin)
+    budget = PowerBudget.of(loaded, m, price)
     calibrator = make_calibrator(target, step_s=series.step_s, whole_gpus=total_gpus, steps=m)
     kept = calibrator.follow(series.gpus, origins, LEVELS, quantiles, loaded.arrivals)
     last = quantiles[:-m, -1]  # of the values from index first on
@@ -103,20 +113,22 @@ def plan_series(
     knob = learn_knob(KnobHistory(LEVELS, last[: begin - first], series.gpus[first:begin], whole))
     chosen = knob.choose(share_at(target))
     replayed = slice(begin - first, -m)
-    actual, now, on = series.gpus[begin:], last[begin - first :], kept.gpus[replayed, -1]
-    most = math.inf if total_gpus is None else total_gpus
+    actual, now, unbound = series.gpus[begin:], last[begin - first :], kept.gpus[replayed, -1]
+    allowed = np.full(len(series) + m, math.inf) if budget is None else budget.gpus
+    most: Floats = np.minimum(allowed[begin:-m], math.inf if total_gpus is None else total_gpus)
+    on = np.minimum(unbound, most).astype(np.int64)
     everything = np.maximum(kept.everything[replayed], 1).astype(float)
     last_value, median = np.ceil(series.filled()[begin - m : -m]), np.ceil(quantile_at(LEVELS, now, 0.5))
     ways = {
         "calibrated": on.astype(float),
-        "knob": chosen.keep_on(LEVELS, now, everything if chosen.level >= 1 else most),
+        "knob": chosen.keep_on(LEVELS, now, np.minimum(everything, most) if chosen.level >= 1 else most),
         "last-value": np.minimum(last_value, most),
         "perfect-foresight": np.minimum(np.ceil(actual), most),
     }
     known = ~np.isnan(actual)
-    outcome = Hindsight.of(series.gpus, begin, loaded.arrivals, series.step_s, m, price or Price())
-    state = calibrator.state
-    promise = _promise(target, outcome, ways["calibrated"], total_gpus, kept=state.kept, sentence=state.sentence)
+    outcome = Hindsight.of(series.gpus, begin, loaded.arrivals, series.step_s, m, price, series.time_s(begin))
+    ahead = np.minimum(kept.gpus[-1], allowed[-m:]).astype(np.int64)
+    promise = _promise(target, outcome, ways["calibrated"], total_gpus, calibrator.state, kept.gpus[-1] - ahead)
     result = ForecastPlanResult(
         version=__version__,
         seed=seed,
@@ -139,13 +151,15 @@ def plan_series(
         replay=tuple(_replay(name, gpus, outcome, everything) for name, gpus in ways.items()),
         promise_kept=promise.kept,
         promise=promise,
-        worth=_worth(outcome, ways, everything, last_value, median),
-        plan=_steps(file, quantiles[-1], kept.gpus[-1], share_at(target), node_gpus),
+        worth=_worth(outcome, ways, everything, most, last_value, median),
+        budget=None if budget is None else within_budget(budget, outcome, begin, unbound.astype(float)),
+        priced=priced,
+        plan=_steps(file, quantiles[-1], ahead, share_at(target), node_gpus),
     )
     return ReplayedPlan(result, begin, actual, now, on, quantiles[-1])
 
 
-def _fit(series: DemandSeries, predictor: Predictor, begin: int, seed: int, *, fitted: bool) -> int:
+def fit_before(series: DemandSeries, predictor: Predictor, begin: int, seed: int, *, fitted: bool) -> int:
     """Fit *predictor* on the values before the first one forecast, whose index is returned.
 
     Seasonal naive knows its look-back only after a fit: then there are two attempts.
@@ -172,18 +186,20 @@ def _most(before: Floats) -> int:
 
 
 def _promise(
-    target: Target, outcome: Hindsight, on: Floats, total_gpus: int | None, *, kept: bool, sentence: str
+    target: Target, outcome: Hindsight, on: Floats, total_gpus: int | None, state: PromiseState, short: Ints
 ) -> ForecastPlanPromise:
-    """Describe the promise; *kept* and *sentence* are what the calibration says of it."""
+    """Describe the promise; *state* is what the calibration says of it, *short* what power lacks ahead, GPUs [m]."""
     known = outcome.actual[~np.isnan(outcome.actual)]
     beyond = None if total_gpus is None else beyond_total(known, share_at(target), total_gpus)
+    if beyond is None and short.any():
+        beyond = f"the power budget allows {int(short.max())} GPUs fewer than it needs"
     return ForecastPlanPromise(
         of=target_of(target),
         target=target_number(target),
         label=target_label(target),
         achieved=outcome.achieved(target, on),
-        kept=kept and beyond is None,
-        sentence=beyond or sentence,
+        kept=state.kept and beyond is None,
+        sentence=beyond or state.sentence,
     )
 
 
@@ -199,16 +215,21 @@ def _point(point: KnobPoint) -> ForecastKnobPoint:
 
 
 def _worth(
-    outcome: Hindsight, ways: Mapping[str, Floats], everything: Floats, last_value: Floats, median: Floats
+    outcome: Hindsight,
+    ways: Mapping[str, Floats],
+    everything: Floats,
+    most: Floats,
+    last_value: Floats,
+    median: Floats,
 ) -> tuple[ForecastWorth, ...]:
     """Score always on, the simple rules at equal waiting, the plan and foresight."""
     ours = ways["calibrated"]
     equal = outcome.like(ours)
-    compared = {"always-on": everything}
+    compared = {"always-on": np.minimum(everything, most)}
     for name, on in (("last-value", last_value), ("threshold", median)):
         margin = outcome.shift(equal, on) if name == "last-value" else outcome.factor(equal, on)
         raised = on + margin if name == "last-value" else np.ceil(on * (1.0 + margin) - 1e-9)
-        compared[f"{name}, equal waiting"] = np.clip(raised, 0.0, everything)
+        compared[f"{name}, equal waiting"] = np.clip(raised, 0.0, compared["always-on"])
     compared |= {"ours": ours, "perfect-foresight": ways["perfect-foresight"]}
     return tuple(outcome.worth(name, on) for name, on in compared.items())
 

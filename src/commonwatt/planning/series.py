@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +14,25 @@ from commonwatt.data.check import locate_input
 from commonwatt.data.demand import demand_of
 from commonwatt.data.generators.week import DemandSpec, generate_demand
 from commonwatt.data.log import JobLog, time_of
+from commonwatt.data.nixtla import from_long
 from commonwatt.data.readers import READERS, read_log
-from commonwatt.data.series_files import LONGEST_GAP_S, SeriesFile, read_series, write_series
+from commonwatt.data.series_files import FIRST_DATE_S, LONGEST_GAP_S, SeriesFile, read_series, write_series
+from commonwatt.model.arrays import Bools
 from commonwatt.model.demand import Arrivals, DemandSeries
 from commonwatt.model.errors import InputError
 from commonwatt.model.forecast_results import ForecastDemandResult
 from commonwatt.model.names import one_of
 
-__all__ = ["CountedDemand", "LoadedSeries", "count_demand", "generated_demand", "load_series"]
+__all__ = [
+    "CountedDemand",
+    "LoadedSeries",
+    "count_demand",
+    "generated_demand",
+    "given_series",
+    "job_log",
+    "load_series",
+    "part_of",
+]
 
 
 @dataclass(frozen=True)
@@ -36,6 +47,22 @@ class LoadedSeries:
 
     file: SeriesFile
     arrivals: Arrivals | None = None
+
+    def with_known(self, share: float, steps: int, seed: int) -> LoadedSeries:
+        """Return the same series as if a random *share* of jobs had been known *steps* values before they came.
+
+        Raises
+        ------
+        InputError
+            For a series without jobs.
+        """
+        jobs = self.arrivals
+        if jobs is None or not len(jobs):
+            raise InputError("a job log: a series does not say when jobs come", field="known_share", value=share)
+        before = jobs.index if jobs.known is None else jobs.known
+        drawn = np.random.default_rng([seed, 5]).random(len(jobs)) < share
+        known = np.where(drawn, np.minimum(before, jobs.index - steps), before)
+        return LoadedSeries(self.file, replace(jobs, known=known))
 
 
 def load_series(
@@ -56,7 +83,7 @@ def load_series(
     InputError
         For a file that is neither, and whatever is wrong in it.
     """
-    log = _job_log(path, where) if time_column is None and path.suffix.lower() != ".parquet" else None
+    log = job_log(path, where) if time_column is None and path.suffix.lower() != ".parquet" else None
     if log is None:
         return LoadedSeries(read_series(path, column, time_column, where, longest_gap_s))
     counted = demand_of(log)
@@ -67,7 +94,7 @@ def load_series(
     return LoadedSeries(SeriesFile(series, counted.dated, 0), arrivals)
 
 
-def _job_log(path: Path, where: Mapping[str, str] | None) -> JobLog | None:
+def job_log(path: Path, where: Mapping[str, str] | None) -> JobLog | None:
     """Return the job log at *path*; ``None`` if it is none."""
     located, source = locate_input(str(path))
     if source is None:
@@ -180,13 +207,19 @@ def count_demand(
 
 
 def _of_tenant(log: JobLog, tenant: str) -> JobLog:
-    others = [name != tenant for name in log.tenant]
-    if all(others):
+    own = np.array([name == tenant for name in log.tenant])
+    if not own.any():
         raise InputError(one_of(sorted(set(log.tenant))[:20], tenant), field="tenant", value=tenant)
+    return replace(part_of(log, own, "of other tenants"), source=f"{log.source}, {tenant}")
+
+
+def part_of(log: JobLog, own: Bools, others: str) -> JobLog:
+    """Return the jobs of *log* that are *own*, [J]; the rest is left out as *others*."""
     return JobLog.of(
-        f"{log.source}, {tenant}", job=log.job, tenant=log.tenant, submit_s=log.submit_s, duration_s=log.duration_s,
+        log.source, job=log.job, tenant=log.tenant, submit_s=log.submit_s, duration_s=log.duration_s,
         gpus=log.gpus, start_s=log.start_s, censored=log.censored, origin=log.origin, dropped=log.dropped,
-        reasons={"of other tenants": others}, path=log.path, complete_from_s=log.complete_from_s,
+        reasons={others: ~own}, path=log.path, complete_from_s=log.complete_from_s,
+        known_s=log.known_s if len(log.known_s) else None,
     )  # fmt: skip
 
 
@@ -196,3 +229,27 @@ def _clock(log: JobLog, text: str, field: str) -> float:
         return time_of(log, text)
     except InputError as error:
         raise InputError(error.expected, field=field, value=text) from None
+
+
+def given_series(given: object, column: str = "gpus") -> LoadedSeries:
+    """Return a series, however it is given in Python: a path, a mapping, a frame or a ``DemandSeries``.
+
+    Raises ``InputError`` for anything else.
+    """
+    if isinstance(given, str | Path):
+        return load_series(Path(given), column)
+    if isinstance(given, Mapping):
+        if wrong := sorted({"gpus", "step_s"} - given.keys()) or sorted(given.keys() - {"gpus", "step_s", "start_s"}):
+            raise InputError("gpus, step_s and, if known, start_s", field=wrong[0], value=given.get(wrong[0]))
+        try:
+            values = np.asarray(given["gpus"], dtype=float)
+            start_s, step_s = float(str(given.get("start_s", 0.0))), float(str(given["step_s"]))
+        except (TypeError, ValueError):
+            raise InputError("numbers in gpus, step_s and start_s", field="series") from None
+        given = DemandSeries(start_s, step_s, values)
+    elif not isinstance(given, DemandSeries):
+        named = from_long(given)
+        if len(named) != 1:
+            raise InputError("a frame with one series", field="unique_id", value=", ".join(sorted(named)))
+        (given,) = named.values()
+    return LoadedSeries(SeriesFile(given, given.start_s > FIRST_DATE_S, int((~given.known).sum())))

@@ -11,6 +11,7 @@ from commonwatt.capacity.scores import job_delays_s, percentile, shift_for, slot
 from commonwatt.model.arrays import Floats
 from commonwatt.model.capacity import Target, WaitingTarget, target_label, target_number
 from commonwatt.model.demand import Arrivals
+from commonwatt.model.electricity import NO_CAP_W, Tariff
 from commonwatt.model.errors import InputError
 from commonwatt.model.forecast_results import ForecastWaiting, ForecastWorth
 from commonwatt.model.units import DAY_S, HOUR_S
@@ -27,11 +28,50 @@ class Price:
     gpu_w
         Power of a GPU that is on, W; ``None``: no energies.
     per_kwh
-        Money for a kWh; ``None``: no costs.
+        Money for a kWh; ``None``: no costs, or those of *tariff*.
+    tariff
+        Price, carbon intensity and limit of power over time, on the clock of the series.
+    limit_w
+        Most that the GPUs that are on may draw together, W; ``None``: no limit but that of *tariff*.
+    delay_per_gpu_h
+        Money that a GPU hour of waiting costs; ``None``: unknown.
     """
 
     gpu_w: float | None = None
     per_kwh: float | None = None
+    tariff: Tariff | None = None
+    limit_w: float | None = None
+    delay_per_gpu_h: float | None = None
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether energy has a price."""
+        return self.per_kwh is not None or self.tariff is not None
+
+    @property
+    def limits(self) -> bool:
+        """Whether there is a limit of power."""
+        return self.limit_w is not None or (self.tariff is not None and self.tariff.cap_w is not None)
+
+    def limit_at(self, times_s: Floats) -> Floats:
+        """Return the limit of power at each of *times_s*, W; infinity where there is none."""
+        limit_w = np.full(len(times_s), np.inf if self.limit_w is None else self.limit_w)
+        if self.tariff is not None and self.tariff.cap_w is not None:
+            own_w = self.tariff.cap_w.at(times_s)
+            limit_w = np.minimum(limit_w, np.where(own_w >= NO_CAP_W, np.inf, own_w))
+        return limit_w
+
+    def cost(self, kwh: Floats, times_s: Floats) -> float | None:
+        """Return what *kwh* used at *times_s* cost; ``None`` without a price."""
+        if self.tariff is not None:
+            return float(kwh @ self.tariff.price.at(times_s))
+        return None if self.per_kwh is None else float(kwh.sum()) * self.per_kwh
+
+    def carbon_kg(self, kwh: Floats, times_s: Floats) -> float | None:
+        """Return the emissions of *kwh* used at *times_s*, kg; ``None`` where the intensity is unknown."""
+        if self.tariff is None or self.tariff.carbon is None:
+            return None
+        return float(kwh @ self.tariff.carbon.at(times_s)) / 1000
 
 
 def check_target(target: Target, arrivals: Arrivals | None) -> None:
@@ -53,6 +93,8 @@ class Hindsight:
         The jobs that came, by index into *actual*; ``None`` if unknown.
     step_s, steps
         Seconds between values, and values a node takes to wake.
+    start_s
+        Time of the first value, for prices that change.
     """
 
     actual: Floats
@@ -60,17 +102,19 @@ class Hindsight:
     step_s: float
     steps: int
     price: Price
+    start_s: float = 0.0
 
     @classmethod
     def of(
-        cls, gpus: Floats, begin: int, arrivals: Arrivals | None, step_s: float, steps: int, price: Price
+        cls, gpus: Floats, begin: int, arrivals: Arrivals | None, step_s: float, steps: int, price: Price,
+        start_s: float = 0.0,
     ) -> Hindsight:  # fmt: skip
         """Return the part of a series from index *begin* on, with its jobs."""
         own = None
         if arrivals is not None:
             late = arrivals.between(begin, len(gpus))
-            own = Arrivals(late.index - begin, late.gpus, late.met_gpus)
-        return cls(gpus[begin:], own, step_s, steps, price)
+            own = Arrivals(late.index - begin, late.gpus, late.met_gpus)  # known earlier or not: who waits is the same
+        return cls(gpus[begin:], own, step_s, steps, price, start_s)
 
     def waiting(self, on: Floats) -> ForecastWaiting | None:
         """Return who would have waited with *on* GPUs on; ``None`` without jobs."""
@@ -123,12 +167,19 @@ class Hindsight:
         return float(high)
 
     def factor(self, target: Target, on: Floats) -> float:
-        """Return the least part of *on* that, added to it, would have kept *target*, which is of instants or jobs."""
+        """Return the least part of *on* that, added to it, would have kept *target*, which is of instants or jobs.
+
+        Where none would have, as nothing was on when GPUs were wanted: the one that comes nearest to it.
+        """
         share, index, met = target_number(target), np.arange(len(on)), self.actual
         if isinstance(target, WaitingTarget) and self.arrivals is not None:
             index, met = self.arrivals.index, self.arrivals.met_gpus
         known = ~np.isnan(met)
-        return percentile(met[known] / np.maximum(on[index][known], 1.0), share) - 1.0
+        kept = on[index][known]
+        # a part of nothing serves nothing: where no GPUs were on, no factor would have helped unless none were wanted
+        parts = np.divide(met[known], kept, out=np.where(met[known] > 0, np.inf, 0.0), where=kept > 0)
+        found = percentile(parts, share) - 1.0
+        return found if math.isfinite(found) else float(parts[np.isfinite(parts)].max(initial=1.0)) - 1.0
 
     def _kept(self, target: WaitingTarget, on: Floats) -> bool:
         found = self.achieved(target, on)
@@ -147,13 +198,15 @@ class Hindsight:
         """Return what a way of keeping GPUs on costs, and whom it lets wait."""
         known = ~np.isnan(self.actual)
         hours = float(on[known].sum()) * self.step_s / HOUR_S
-        energy = None if self.price.gpu_w is None else hours * self.price.gpu_w / 1000
+        kwh = None if self.price.gpu_w is None else on[known] * (self.step_s / HOUR_S * self.price.gpu_w / 1000)
+        times_s = self.start_s + self.step_s * np.flatnonzero(known)
         return ForecastWorth(
             name=name,
             performance=_or_none(slots_served(on, self.actual)),
             gpu_hours=hours,
-            energy_kwh=energy,
-            cost=None if energy is None or self.price.per_kwh is None else energy * self.price.per_kwh,
+            energy_kwh=None if self.price.gpu_w is None else hours * self.price.gpu_w / 1000,
+            cost=None if kwh is None else self.price.cost(kwh, times_s),
+            carbon_kg=None if kwh is None else self.price.carbon_kg(kwh, times_s),
             waiting=self.waiting(on),
         )
 

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from commonwatt.data.series_files import SeriesFile
     from commonwatt.model.demand import DemandSeries
-    from commonwatt.model.forecast_results import ForecastPredictResult
+    from commonwatt.model.forecast_results import ForecastCompareResult, ForecastPredictResult
     from commonwatt.planning.replay import ReplayedPlan
 
-__all__ = ["save_fan", "save_plan"]
+__all__ = ["save_comparison", "save_fan", "save_plan"]
 
 _BANDS = ((0.1, 0.9), (0.1, 0.95), (0.1, 0.99))
 _BEFORE = 60  # values shown before a forecast
@@ -102,6 +102,36 @@ def save_plan(replayed: ReplayedPlan, file: SeriesFile, path: Path) -> None:
         use.set_xlabel(label)
         _knob(knob, result)
         _bars(bars, result)
+
+
+def save_comparison(result: ForecastCompareResult, path: Path) -> None:
+    """Draw what each way of keeping GPUs on costs against how long jobs wait.
+
+    Raises
+    ------
+    InputError
+        As ``saved``.
+    """
+    foresight = result.ways[-1].gpu_hours or 1.0
+    names = list(dict.fromkeys(row.name for row in result.ways))
+    shown = [row for row in result.ways if row.waiting is not None and row.name != "always-on"]
+    with saved(path, (10.0, 4.4)) as figure:
+        for axes, field, label in zip(
+            figure.subplots(1, 2), ("p99_delay_s", "mean_delay_s"), ("99th percentile", "mean"), strict=True
+        ):
+            for k, name in enumerate(names):
+                own = [row for row in shown if row.name == name]
+                if not own:
+                    continue
+                waits = [getattr(row.waiting, field) for row in own]
+                hours = [100 * row.gpu_hours / foresight for row in own]
+                style = {"marker": "o", "markersize": 4, "linewidth": 1.0 if len(own) > 1 else 0.0}
+                axes.plot(waits, hours, color=policy_colour(k), label=name, **style)
+            axes.set_xlabel(f"{label} of waiting, s")
+            axes.set_ylabel("GPU hours, % of perfect foresight")
+        always = 100 * result.ways[0].gpu_hours / foresight
+        figure.suptitle(f"{result.model}, from {result.replayed_from}; always on: nobody waits, {always:,.0f}%")
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=7)
 
 
 def _times(begin_s: float, step_s: float, steps: int) -> tuple[Instants, str]:

@@ -46,6 +46,7 @@ class TableSource:
         self._table = table
         self._order = np.argsort(table.submit_s, kind="stable").astype(np.int64)
         self._times = table.submit_s[self._order]
+        self._asked = table.config_gpus[requested_rows(table)] if len(table.known_s) else table.requested_gpus
         self._next = 0
 
     def next_s(self) -> float | None:
@@ -59,6 +60,15 @@ class TableSource:
             return None
         rows, self._next = self._order[self._next : upto], upto
         return self._table, rows
+
+    def coming(self, now_s: float, until_s: float) -> tuple[Floats, Ints]:
+        """Return when jobs come that were known by *now_s* and come after it, up to *until_s*, and their GPUs."""
+        if not len(self._table.known_s):
+            return np.zeros(0), np.zeros(0, dtype=np.int64)
+        first, last = (int(np.searchsorted(self._times, at_s, side="right")) for at_s in (now_s, until_s))
+        rows = self._order[first:last]
+        rows = rows[self._table.known_s[rows] <= now_s]  # false for NaN
+        return self._table.submit_s[rows], self._asked[rows]
 
 
 @dataclass(frozen=True)
@@ -196,6 +206,8 @@ def run_policy(
     engine, controller = _controlled(fleet, spec, cluster, table, world, named)
     table = _with_priority(scenario, table)
     source = TableSource(believed_table(scenario, knowledge, table, seed))
+    if controller.capacity is not None:
+        controller.capacity.known = source
     window, at_tick = _window(scenario, controller, table, world.slowdown, on_tick)
     spent_s = run(
         controller, VirtualClock(engine), source, _within_limits(scenario, controller, table, at_tick), until_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from commonwatt.cli.forecast.compare import compare
 from commonwatt.cli.forecast.demand import demand
 from commonwatt.cli.forecast.evaluate import evaluate
 from commonwatt.cli.forecast.fit import fit, predict
@@ -23,9 +24,11 @@ def command() -> None:
       commonwatt forecast fit demand.csv --train-until 2024-01-13 --out gru.safetensors
       commonwatt forecast predict gru.safetensors demand.csv --plot fan.png
       commonwatt forecast plan demand.csv --target 0.98 --total-gpus 1000 --plot plan.png
+      commonwatt forecast compare jobs.csv --plot ways.png
     """
 
 
+command.add_command(compare)
 command.add_command(demand)
 command.add_command(evaluate)
 command.add_command(fit)

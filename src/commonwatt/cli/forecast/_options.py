@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from commonwatt.model.electricity import Tariff
     from commonwatt.planning.series import LoadedSeries
 
 __all__ = [
-    "MOST_GPUS", "NumberRange", "load", "measured", "naming_options", "pairs", "power_option", "price_options",
-    "promised", "series_options", "target_option", "window_options",
+    "MOST_GPUS", "NumberRange", "check_price", "load", "measured", "naming_options", "pairs", "plan_price_options",
+    "power_option", "price_options", "promised", "read_tariff", "series_options", "target_option", "window_options",
 ]  # fmt: skip
 
 MOST_GPUS, _MOST_HORIZON, _MOST_LOOK_BACK = 10**9, 10**5, 10**6
 _OPTIONS = {
-    "at", "begin", "column", "end", "epochs", "held_out", "horizon", "look_back", "members", "model",
-    "raw_levels", "refit_every", "score_steps", "target", "tenant", "test_from", "where",
+    "at", "begin", "column", "delay_price", "end", "epochs", "held_out", "horizon", "known_share", "look_back",
+    "members", "model", "pool_gpus", "pools", "power_kw", "raw_levels", "refit_every", "score_steps", "share",
+    "target", "tenant", "test_from", "where",
 }  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -102,6 +104,45 @@ def price_options(command: F) -> F:
         "--price-per-kwh", type=NumberRange(0, 1e6), metavar="MONEY", help="Price of a kWh; needs --gpu-w."
     )
     return power_option(price(command))
+
+
+def plan_price_options(command: F) -> F:
+    """Add the options for prices over time, a limit of power, and a price of delay."""
+    for option in (
+        click.option("--delay-price", type=NumberRange(0, 1e9), metavar="MONEY",
+                     help="Price of a GPU hour of waiting: in place of --target, the promise to jobs of least cost."),
+        click.option("--power-kw", type=NumberRange(0, 1e9, min_open=True), metavar="KW",
+                     help="Most that the GPUs that are on may draw together; needs --gpu-w."),
+        click.option("--electricity", type=click.Path(path_type=Path), metavar="FILE",
+                     help="Price, carbon intensity and limit of power over time, on the clock of SERIES (seconds since "
+                     "1970 where it has dates): a CSV with from_s, price_per_kwh, carbon_g_per_kwh and power_cap_w, or "
+                     "the `electricity` of a scenario."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def read_tariff(path: Path | None) -> Tariff | None:
+    """Read ``--electricity``; raises ``InputError``."""
+    from commonwatt.data.files import load_yaml, read_series
+    from commonwatt.model.electricity import Electricity
+
+    if path is None:
+        return None
+    if path.suffix.lower() == ".csv":
+        return read_series(Electricity(series_file=path.name), path.parent).tariff()
+    electricity = load_yaml(path, Electricity)
+    if electricity.series_file is not None:
+        electricity = read_series(electricity, path.parent)
+    return electricity.tariff()
+
+
+def check_price(gpu_w: float | None, price_per_kwh: float | None) -> None:
+    """Raise ``InputError`` on a price without a power, which would be ignored."""
+    from commonwatt.model.errors import InputError
+
+    if price_per_kwh is not None and gpu_w is None:
+        raise InputError("--gpu-w beside it, as money is for energy", field="--price-per-kwh", value=price_per_kwh)
 
 
 def series_options(command: F) -> F:

@@ -55,6 +55,12 @@ __all__ = ["evaluate"]
 @click.option(
     "--score-steps", metavar="STEPS", help="Score these steps ahead too, such as 1,5,15,30,60; at most --horizon."
 )
+@click.option(
+    "--known-share",
+    type=NumberRange(0, 1),
+    metavar="SHARE",
+    help="For a job log: as if this share of jobs were known one horizon before they come (seeded by --seed).",
+)
 @power_option
 @window_options
 @series_options
@@ -63,8 +69,8 @@ __all__ = ["evaluate"]
 def evaluate(
     series: Path, *, name: str, test_from: str, target: Target, total_gpus: int | None, gpu_w: float | None,
     score_steps: str | None, margin: float | None, refit_every: int | None, look_back: int | None,
-    horizon: int | None, column: str, time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int,
-    as_json: bool,
+    horizon: int | None, known_share: float | None, column: str, time_column: str | None, where: tuple[str, ...],
+    max_gap: float, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Fit on SERIES before TIME, forecast every later instant from the values before it, and score the forecasts.
 
@@ -75,6 +81,7 @@ def evaluate(
     Examples:
       commonwatt forecast evaluate demand.csv --test-from 2024-01-13 --model last-value --total-gpus 1000
       commonwatt forecast evaluate demand.csv --test-from 2024-01-13 --model gru --target 0.95 --json
+      commonwatt forecast evaluate jobs.csv --test-from 2024-01-13 --target jobs:0.98 --known-share 0.5
     """
     from commonwatt.data.series_files import read_moment
     from commonwatt.planning.evaluation import evaluate_series
@@ -85,6 +92,9 @@ def evaluate(
         predictor = load_predictor(name, look_back, horizon)
     loaded = load(series, column, time_column, where, max_gap)
     begin = read_moment(test_from, loaded.file, "--test-from")
+    if known_share is not None:
+        with naming_options(series):
+            loaded = loaded.with_known(known_share, predictor.horizon, seed)
     with (
         naming_options(series), compiling(f"forecaster {predictor.name}") as watch,
         progress_bar(f"fitting {predictor.name}", 1, 1.0) as bar,

@@ -9,11 +9,15 @@ import click
 
 from commonwatt.cli.forecast._options import (
     MOST_GPUS,
+    check_price,
     load,
     measured,
     naming_options,
+    pairs,
+    plan_price_options,
     price_options,
     promised,
+    read_tariff,
     series_options,
     target_option,
     window_options,
@@ -23,7 +27,8 @@ from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
     from commonwatt.model.capacity import Target
-    from commonwatt.model.forecast_results import ForecastPlanResult, ForecastWorth
+    from commonwatt.model.forecast_results import ForecastPlanResult, ForecastPoolsResult, ForecastWorth
+    from commonwatt.planning.series import LoadedSeries
 
 __all__ = ["plan"]
 
@@ -49,7 +54,17 @@ __all__ = ["plan"]
     help="GPUs of the cluster.  [default: no limit; savings against peak demand]",
 )
 @click.option("--node-gpus", type=click.IntRange(1, MOST_GPUS), metavar="N", help="GPUs per node, to plan whole nodes.")
+@click.option(
+    "--pools",
+    "by",
+    metavar="COLUMN",
+    help="Plan each pool of nodes by itself: a column such as virtual_cluster; for a job log tenant, gpu_type, "
+    "partition, user, qos, or shape (jobs of whole nodes and others, by --node-gpus).",
+)
+@click.option("--share", multiple=True, metavar="POOL,POOL", help="These pools may share their nodes; repeatable.")
+@click.option("--pool-gpus", multiple=True, metavar="POOL=N", help="GPUs of each pool; for all pools or none.")
 @price_options
+@plan_price_options
 @window_options
 @plot_option("fan chart with actual demand, GPUs on against used, the knob with the chosen point, and savings")
 @series_options
@@ -57,35 +72,53 @@ __all__ = ["plan"]
 @json_option
 def plan(
     series: Path, *, target: Target, name: str, test_from: str | None, total_gpus: int | None, node_gpus: int | None,
-    gpu_w: float | None, price_per_kwh: float | None, look_back: int | None, horizon: int | None, plot: Path | None,
-    column: str, time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int,
-    as_json: bool,
+    by: str | None, share: tuple[str, ...], pool_gpus: tuple[str, ...], gpu_w: float | None,
+    price_per_kwh: float | None, delay_price: float | None, power_kw: float | None, electricity: Path | None,
+    look_back: int | None, horizon: int | None, plot: Path | None, column: str,
+    time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Plan how many GPUs stay on after the end of SERIES to keep a promise, and replay the plan from TIME on.
 
     The predictor is trained on the values more than a week before TIME, the knob and the calibration on that week.
-    The replay forecasts each instant one horizon ahead.
+    The replay forecasts each instant one horizon ahead. With --pools each pool keeps the promise, and what that takes
+    is set against one pool of all nodes.
 
     \b
     Examples:
       commonwatt forecast plan demand.csv --target 0.98 --total-gpus 1000 --plot plan.png
       commonwatt forecast plan demand.csv --model gru.safetensors --target 0.95 --node-gpus 8 --json
       commonwatt forecast plan jobs.csv --target jobs:0.98 --gpu-w 50 --price-per-kwh 0.2
+      commonwatt forecast plan jobs.csv --pools tenant --node-gpus 8 --share vision,speech
+      commonwatt forecast plan jobs.csv --gpu-w 300 --power-kw 120 --price-per-kwh 0.2 --delay-price 1.5
     """
     from commonwatt.data.series_files import read_moment
+    from commonwatt.planning.pools import plan_pools
     from commonwatt.planning.predictors import load_predictor
     from commonwatt.planning.replay import plan_series
     from commonwatt.planning.waiting import Price
 
+    _check_options(by, share, pool_gpus, plot, total_gpus)
+    _check_prices(by, gpu_w, price_per_kwh, delay_price, power_kw, electricity)
+    price = Price(gpu_w, price_per_kwh, read_tariff(electricity), power_kw and 1000 * power_kw, delay_price)
     with naming_options():
         predictor = load_predictor(name, look_back, horizon)
+    if by is not None:
+        pools = _load_pools(series, by, column, time_column, where, max_gap, node_gpus, share)
+        begin = None if test_from is None else read_moment(test_from, next(iter(pools.values())).file, "--test-from")
+        with naming_options(series), compiling(f"forecaster {name}"):
+            found = plan_pools(
+                pools, lambda: load_predictor(name, look_back, horizon), begin, by=by, target=target,
+                pool_gpus=_counts(pool_gpus), node_gpus=node_gpus, price=price, seed=seed,
+            )  # fmt: skip
+        print_json(found) if as_json else _show_pools(found)
+        return
     loaded = load(series, column, time_column, where, max_gap)
     file = loaded.file
     begin = None if test_from is None else read_moment(test_from, file, "--test-from")
     with naming_options(series), compiling(f"forecaster {name}"):
         replayed = plan_series(
             loaded, predictor, begin, target=target, total_gpus=total_gpus, node_gpus=node_gpus,
-            price=Price(gpu_w, price_per_kwh), seed=seed,
+            price=price, seed=seed,
         )  # fmt: skip
     if plot is not None:
         from commonwatt.report.forecast_plots import save_plan
@@ -96,6 +129,89 @@ def plan(
         print_json(replayed.result)
     else:
         _show(replayed.result)
+
+
+def _check_options(
+    by: str | None, share: tuple[str, ...], pool_gpus: tuple[str, ...], plot: Path | None, total_gpus: int | None
+) -> None:
+    """Raise ``InputError`` on options that would be ignored."""
+    from commonwatt.model.errors import InputError
+
+    for field, value in (("--share", share), ("--pool-gpus", pool_gpus)):
+        if by is None and value:
+            raise InputError("--pools beside it", field=field, value=value[0])
+    if by is not None and plot is not None:
+        raise InputError("no plot with --pools", field="--plot", value=plot)
+    if by is not None and total_gpus is not None:
+        raise InputError("--pool-gpus with --pools", field="--total-gpus", value=total_gpus)
+
+
+def _check_prices(
+    by: str | None, gpu_w: float | None, price_per_kwh: float | None, delay_price: float | None,
+    power_kw: float | None, electricity: Path | None,
+) -> None:  # fmt: skip
+    """Raise ``InputError`` on prices and limits that would be ignored."""
+    from commonwatt.model.errors import InputError
+
+    check_price(gpu_w, price_per_kwh)
+    if electricity is not None and price_per_kwh is not None:
+        raise InputError("a price in one place: --electricity has one", field="--price-per-kwh", value=price_per_kwh)
+    for field, value in (("--power-kw", power_kw), ("--electricity", electricity), ("--delay-price", delay_price)):
+        if value is not None and by is not None:
+            raise InputError("none with --pools", field=field, value=value)
+        if value is not None and gpu_w is None:
+            raise InputError("--gpu-w beside it", field=field, value=value)
+    given = click.get_current_context().get_parameter_source("target")
+    if delay_price is not None and given is not click.core.ParameterSource.DEFAULT:
+        raise InputError("no --target beside it, as it chooses one", field="--delay-price", value=delay_price)
+
+
+def _load_pools(
+    series: Path, by: str, column: str, time_column: str | None, where: tuple[str, ...], max_gap: float,
+    node_gpus: int | None, share: tuple[str, ...],
+) -> dict[str, LoadedSeries]:  # fmt: skip
+    from commonwatt.planning.pools import load_pools
+
+    groups = [[name.strip() for name in group.split(",")] for group in share]
+    with naming_options():
+        return load_pools(
+            series, by, column, time_column, pairs(where, "--where"), max_gap, node_gpus=node_gpus, together=groups
+        )
+
+
+def _counts(given: tuple[str, ...]) -> dict[str, int] | None:
+    """Read ``POOL=N`` options; raises ``InputError``."""
+    from commonwatt.model.errors import InputError
+
+    counts = {}
+    for name, text in pairs(given, "--pool-gpus").items():
+        if not text.isdecimal() or int(text) > MOST_GPUS:
+            raise InputError("a pool and a number of GPUs, such as vision=64", field="--pool-gpus", value=text)
+        counts[name] = int(text)
+    return counts or None
+
+
+def _show_pools(result: ForecastPoolsResult) -> None:
+    click.echo(f"{result.model}, {plural(result.m, 'step')} of {result.step_s:g} s ahead; pools by {result.by}")
+    click.echo(f"replayed from {result.replayed_from}: {plural(result.replayed, 'instant')}, target {result.label}")
+    width = max(8, *(len(pool.name) for pool in result.pools))
+    click.echo(f"{'pool':<{width}} {'wanted':>8} {'GPUs on':>8}  achieved")
+    for pool in result.pools:
+        kept = "" if pool.kept else f"; CANNOT be kept: {pool.sentence}"
+        click.echo(
+            f"{pool.name:<{width}} {pool.mean_wanted_gpus:>8,.1f} {pool.mean_gpus_on:>8,.1f}  "
+            f"{measured(result.of, pool.achieved)}{kept}"
+        )
+    for way in result.ways:
+        nodes = "" if way.mean_nodes_on is None else f", {way.mean_nodes_on:,.1f} whole nodes"
+        energy = "" if way.energy_kwh is None else f", {way.energy_kwh:,.0f} kWh"
+        cost = "" if way.cost is None else f", cost {way.cost:,.0f}"
+        click.echo(
+            f"{way.name:<25} {way.mean_gpus_on:>8,.1f} GPUs on{nodes}, {way.gpu_hours:,.0f} GPU h{energy}{cost}; "
+            f"{measured(result.of, way.achieved)}"
+        )
+    if result.apart_pct is not None:
+        click.echo(f"kept apart, the pools take {result.apart_pct:.1f}% more than one pool of all nodes")
 
 
 def _show(result: ForecastPlanResult) -> None:
@@ -122,6 +238,14 @@ def _show(result: ForecastPlanResult) -> None:
     if result.beyond_total:
         beyond = f"at {result.beyond_total:,} of {instants}"
         click.echo(f"beyond      {beyond} demand exceeded all GPUs")
+    if result.budget is not None:
+        click.echo(f"budget      {result.budget.sentence}")
+    for row in result.priced:
+        total = row.energy_cost + row.delay_cost
+        best = "  <- cheapest, and promised" if row.label == result.promise.label else ""
+        click.echo(
+            f"{row.label:<12}{row.energy_cost:>10,.2f} energy {row.delay_cost:>10,.2f} delay {total:>10,.2f}{best}"
+        )
     chosen = result.chosen
     extra = f" and {plural(chosen.extra_gpus, 'GPU')}" if chosen.extra_gpus else ""
     setting = "everything on" if chosen.q >= 1 else f"quantile {chosen.q:g}{extra}"
@@ -145,6 +269,7 @@ def _show_worth(rows: tuple[ForecastWorth, ...]) -> None:
         "GPU h": [f"{row.gpu_hours:,.0f}" for row in rows],
         "kWh": ["" if row.energy_kwh is None else f"{row.energy_kwh:,.0f}" for row in rows],
         "cost": ["" if row.cost is None else f"{row.cost:,.0f}" for row in rows],
+        "kg CO2": ["" if row.carbon_kg is None else f"{row.carbon_kg:,.0f}" for row in rows],
         "instants": ["" if row.performance is None else f"{100 * row.performance:.2f}%" for row in rows],
         "jobs": ["" if row.waiting is None else f"{100 * row.waiting.jobs_served:.2f}%" for row in rows],
         "mean wait": ["" if row.waiting is None else f"{row.waiting.mean_delay_s:.1f} s" for row in rows],

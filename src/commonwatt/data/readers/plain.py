@@ -4,10 +4,11 @@ Columns, under these names or others given to ``read``: ``gpus``, and either ``s
 ``start_s`` and ``end_s``, must be there; ``job`` (row number if absent), ``tenant`` ("default"), ``gpu_type``,
 ``time_limit_s``, ``nodes`` (where it ran, a list of hosts in Slurm's notation), ``partition``, ``user``, ``qos`` and
 ``energy_j``, ``cpus`` and ``memory_gib`` (of the whole job) may, and ``submit_s`` beside ``start_s``, which otherwise
-stands for it. ``submit_time`` or ``submit``, ``start_time`` or ``start``, ``end_time`` or ``end`` are other names of
-the three. Times are seconds, or ISO 8601 moments. Jobs with 0 GPUs, no run time or no start are left out; one without
-an end was running at the last moment in the file. One with an end, but neither a submission nor a start, was running
-when the log begins: it counts from the first moment in the file.
+stands for it. ``known_s`` is when the cluster knew that the job would come at ``submit_s`` (a begin time, a
+reservation); blank: with its submission. ``submit_time`` or ``submit``, ``start_time`` or ``start``, ``end_time`` or
+``end`` are other names of the three. Times are seconds, or ISO 8601 moments. Jobs with 0 GPUs, no run time or no start
+are left out; one without an end was running at the last moment in the file. One with an end, but neither a submission
+nor a start, was running when the log begins: it counts from the first moment in the file.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from commonwatt.model.names import one_of
 __all__ = ["COLUMNS", "read"]
 
 COLUMNS = ("job", "tenant", "submit_s", "start_s", "end_s", "duration_s", "gpus", "gpu_type", "time_limit_s", "nodes",
-           "partition", "energy_j", "user", "qos", "cpus", "memory_gib")  # fmt: skip
+           "partition", "energy_j", "user", "qos", "cpus", "memory_gib", "known_s")  # fmt: skip
 _ALSO = {"submit_s": ("submit_time", "submit"), "start_s": ("start_time", "start"), "end_s": ("end_time", "end")}
 
 
@@ -40,6 +41,7 @@ class _Times(NamedTuple):
     censored: Bools | None
     origin_s: float | None
     early: Bools | None = None  # running before the file begins
+    first_s: float = 0.0  # time in the file that is 0, without moments
 
 
 def read(path: Path, columns: Mapping[str, str] | None = None) -> JobLog:
@@ -79,12 +81,24 @@ def read(path: Path, columns: Mapping[str, str] | None = None) -> JobLog:
         energy_j=_quantity(table, called["energy_j"], "joules"),
         cpus=_quantity(table, called["cpus"], "CPUs"),
         memory_gib=_quantity(table, called["memory_gib"], "GiB"),
+        known_s=_known(table, called["known_s"], times),
         treated={} if times.early is None else {EARLY: times.early},
     )
 
 
 def _quantity(table: TextTable, name: str, unit: str) -> Floats | None:
     return table.parse(name, _not_negative, f"{unit}, 0 or more", np.nan) if name in table else None
+
+
+def _known(table: TextTable, name: str, times: _Times) -> Floats | None:
+    """Return when it was known that each job would come, on the clock of *times*; ``None`` without the column."""
+    if name not in table:
+        return None
+    known_s = _on(table, name, times.origin_s) - (0.0 if times.origin_s is not None else times.first_s)
+    known_s = np.where(np.isnan(known_s), times.submit_s, known_s)
+    if (rows := np.flatnonzero(known_s > times.submit_s)).size:
+        raise table.error(int(rows[0]), name, "a moment no later than the submission")
+    return known_s
 
 
 def _not_negative(text: str) -> float:
@@ -115,7 +129,8 @@ def _times(table: TextTable, called: Mapping[str, str]) -> _Times:
     duration_s = np.nan_to_num(np.where(running, last_s, end_s) - start_s)
     first_s = 0.0 if origin_s is None or np.isnan(submit_s).all() else float(np.nanmin(submit_s))
     since_s = None if origin_s is None else origin_s + first_s
-    return _Times(np.nan_to_num(submit_s - first_s), start_s - first_s, duration_s, running, since_s, early)
+    zero_s = first_s if origin_s is None else 0.0
+    return _Times(np.nan_to_num(submit_s - first_s), start_s - first_s, duration_s, running, since_s, early, zero_s)
 
 
 def _on(table: TextTable, name: str, origin_s: float | None) -> Floats:

@@ -1,0 +1,123 @@
+"""Pools: demand and promise of each, and what keeping them apart costs."""
+
+import json
+
+import numpy as np
+import pytest
+
+from commonwatt.forecasting import make_predictor
+from commonwatt.model.errors import InputError
+from commonwatt.planning.pools import load_pools, plan_pools
+from commonwatt.planning.series import load_series
+from tests.cli.console import run
+
+ROWS = 900
+
+
+@pytest.fixture(scope="module")
+def series(tmp_path_factory):
+    """Two pools that move against each other: their sum is constant, 60 GPUs."""
+    rng = np.random.default_rng(1)
+    path = tmp_path_factory.mktemp("pools") / "demand.csv"
+    wave = rng.integers(10, 31, ROWS)
+    values = {"left": wave, "right": 60 - wave, "spare": np.full(ROWS, 8)}
+    rows = [f"{60 * k},{name},{gpus[k]}" for name, gpus in values.items() for k in range(ROWS)]
+    path.write_text("t_s,vc,gpus\n" + "\n".join(rows) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    rng = np.random.default_rng(2)
+    path = tmp_path_factory.mktemp("pools") / "jobs.csv"
+    at = np.sort(rng.integers(0, 86_400, 600))
+    rows = [f"{t},{rng.integers(600, 3_600)},{rng.choice([1, 2, 8, 16])},{rng.choice(['a', 'b'])}" for t in at]
+    path.write_text("submit_s,duration_s,gpus,tenant\n" + "\n".join(rows) + "\n")
+    return path
+
+
+def planned(pools, **more):
+    return plan_pools(pools, lambda: make_predictor("last-value"), by="vc", target=0.95, **more)
+
+
+def test_pools_that_move_against_each_other_take_more_apart(series):
+    pools = load_pools(series, "vc")
+    found = planned(pools)
+    apart, shared, *foresight = found.ways
+    assert [pool.name for pool in found.pools] == ["left", "right", "spare"]
+    assert apart.mean_gpus_on == pytest.approx(sum(pool.mean_gpus_on for pool in found.pools))
+    assert shared.mean_gpus_on == 68.0  # the sum is constant
+    assert apart.mean_gpus_on > 68.0
+    assert found.apart_pct == pytest.approx(100 * (apart.mean_gpus_on / 68.0 - 1))
+    assert [way.mean_gpus_on for way in foresight] == [68.0, 68.0]
+    assert apart.all_served <= min(pool.achieved for pool in found.pools) <= apart.achieved
+
+
+def test_whole_nodes_cost_each_pool_its_last_one(series):
+    found = planned(load_pools(series, "vc"), node_gpus=8)
+    apart, shared, *foresight = found.ways
+    assert shared.mean_nodes_on == 9.0  # 68 GPUs
+    assert foresight[0].mean_nodes_on > foresight[1].mean_nodes_on == 9.0
+    assert apart.mean_nodes_on == pytest.approx(sum(pool.mean_nodes_on for pool in found.pools))
+
+
+def test_pools_that_share_their_nodes_are_one(series):
+    pools = load_pools(series, "vc", together=[["left", "right"]])
+    assert list(pools) == ["left+right", "spare"]
+    assert set(pools["left+right"].file.series.gpus) == {60.0}
+    assert planned(pools).apart_pct == 0.0
+
+
+def test_the_pools_of_a_log_add_up_to_it(log):
+    whole = load_series(log)
+    for by, names in (("tenant", ["a", "b"]), ("shape", ["8 GPUs or more", "less than 8 GPUs"])):
+        pools = load_pools(log, by, node_gpus=8)
+        assert list(pools) == names
+        parts = [pool.file.series.gpus for pool in pools.values()]
+        assert np.sum(parts, axis=0).tolist() == whole.file.series.gpus.tolist()
+        assert sum(len(pool.arrivals) for pool in pools.values()) == len(whole.arrivals)
+    one = load_pools(log, "tenant", together=[["b", "a"]])["b+a"]
+    assert one.arrivals.met_gpus.sum() > 0
+    assert sorted(one.arrivals.gpus) == sorted(whole.arrivals.gpus)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (["--pools", "nothing"], "nothing"),
+        (["--pools", "vc", "--share", "left,middle"], "--share"),
+        (["--pools", "vc", "--share", "left,right", "--share", "right,spare"], "--share"),
+        (["--pools", "vc", "--pool-gpus", "left=64"], "no node serves right"),
+        (["--pools", "vc", "--pool-gpus", "left=9", "--pool-gpus", "right=0", "--pool-gpus", "spare=8"], "s right"),
+        (["--pools", "vc", "--pool-gpus", "middle=64"], "middle"),
+        (["--pools", "vc", "--pool-gpus", "left=-3"], "--pool-gpus"),
+        (["--pools", "vc", "--total-gpus", "64"], "--total-gpus"),
+        (["--pools", "vc", "--plot", "p.png"], "--plot"),
+        (["--pools", "vc", "--target", "jobs:0.98"], "a job log"),
+        (["--share", "left,right"], "--pools"),
+        (["--price-per-kwh", "0.2", "--where", "vc=left"], "--gpu-w"),
+    ],
+)  # fmt: skip
+def test_refused_in_one_line(series, options, word):
+    outcome = run("forecast", "plan", str(series), *options)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert word in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_log_without_the_column_and_shapes_without_nodes_are_refused(log):
+    with pytest.raises(InputError, match="partition of jobs"):
+        load_pools(log, "partition")
+    with pytest.raises(InputError, match="node-gpus"):
+        load_pools(log, "shape")
+    with pytest.raises(InputError, match="tenant"):
+        load_pools(log, "color")
+
+
+def test_the_document_and_the_text(series):
+    options = ["forecast", "plan", str(series), "--pools", "vc", "--node-gpus", "8", "--gpu-w", "50"]
+    document = json.loads(run(*options, "--json").out)
+    assert [way["name"] for way in document["ways"]][:2] == ["apart", "shared"]
+    assert document["ways"][1]["energy_kwh"] == pytest.approx(document["ways"][1]["gpu_hours"] * 0.05)
+    text = run(*options, "--price-per-kwh", "0.2").out
+    assert f"the pools take {document['apart_pct']:.1f}% more than one pool of all nodes" in text
