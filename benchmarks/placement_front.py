@@ -153,7 +153,7 @@ def draw(rows: list[dict[str, object]], path: Path) -> None:
         cells.setdefault((row["begin"], row["malleable"], row["knowledge"], row["load"]), []).append(row)
     across = len({row["load"] for row in rows})
     down = math.ceil(len(cells) / across)
-    with saved(path, (3.2 * across, 2.6 * down)) as figure:
+    with saved(path, (4.0 * across, 2.4 * down)) as figure:
         panels = figure.subplots(down, across, squeeze=False).ravel()
         for axes, (_, own) in zip(panels, sorted(cells.items()), strict=False):
             _panel(axes, own)
@@ -177,6 +177,8 @@ def _panel(axes: Axes, rows: list[dict[str, object]]) -> None:
     for row in rows:
         axes.annotate(f" {row['late_jobs']}", (row["energy_kwh"], row["slowdown_p99"]), fontsize=6)
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("")
     axes.tick_params(labelsize=6, which="both")
 
 

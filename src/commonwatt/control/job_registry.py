@@ -237,13 +237,14 @@ class JobRegistry:
         need = per_gpu * self.row("per_node")[rows][:, None]
         return np.minimum(need, self._class_cpus_memory[self.row("klass")[rows]])
 
-    def _free_cpus_memory(self, handles: Ints, rows: Ints, stays: Bools) -> tuple[Floats, Floats] | tuple[None, None]:
+    def _free_cpus_memory(
+        self, handles: Ints, rows: Ints, stays: Bools, stay_nodes: Ints
+    ) -> tuple[Floats, Floats] | tuple[None, None]:
         """Return what the nodes have for *handles*, [N, 2], and what their *rows* need; ``None``: no job asks."""
         if not self._any_asks:
             return None, None
         need, left = self._cpus_memory(handles, rows), self._left_cpus_memory.copy()
-        for handle, own in zip(handles[stays].tolist(), need[stays], strict=True):
-            left[list(self.nodes[handle])] += own
+        np.add.at(left, stay_nodes, np.repeat(need[stays], self.row("width")[rows[stays]], axis=0))
         return left, need
 
     def row_of(self, handle: int, nodes: Sequence[int], gpus_per_node: int) -> int | None:
@@ -326,8 +327,9 @@ class JobRegistry:
         time_s = np.maximum(time_s, 1e-6)
         stay = np.full(len(handles), -1, dtype=np.int64)
         stay[running] = np.flatnonzero(stays)
-        limits, need = self._free_cpus_memory(handles[job], rows, stays)
-        stay_nodes = [n for handle in handles[running] for n in self.nodes[int(handle)]]
+        there = [n for handle in handles[running] for n in self.nodes[int(handle)]]
+        stay_nodes = np.array(there, dtype=np.int64)
+        limits, need = self._free_cpus_memory(handles[job], rows, stays, stay_nodes)
         return PlacementProblem(
             now_s=now_s,
             interval_s=rules.interval_s,
@@ -353,7 +355,7 @@ class JobRegistry:
             node_cost=tariff.cost(self.row("power_w")[rows], now_s, now_s + time_s),
             asked=self.row("asked")[rows] & ~stays,
             stay=stay,
-            stay_nodes=np.array(stay_nodes, dtype=np.int64),
+            stay_nodes=stay_nodes,
             tenant_names=self.tenants,
             tenant_weight=tenant_weight,
             tenant_usage_gpu_s=tenant_usage_gpu_s,

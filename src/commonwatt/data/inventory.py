@@ -160,9 +160,9 @@ def _of_gres(source: Source, rows: Sequence[_Row]) -> Inventory:
         if not any(kinds.values()):
             continue
         found = _parts(name, [(_own_name(kind), count, kind, None) for kind, count in kinds.items() if count], notes)
+        alone: dict[str, Any] = {"cpus": cpus, "memory_gib": memory_gib} if len(found) == 1 else {}
         there = tuple(filter(None, partitions.split(",")))
-        found = [replace(node, partitions=there) for node in found]
-        nodes += [replace(found[0], cpus=cpus, memory_gib=memory_gib)] if len(found) == 1 else found
+        nodes += [replace(node, partitions=there, **alone) for node in found]
         with_gpus += 1
     return Inventory(source, tuple(nodes), len(rows) - with_gpus, tuple(notes))
 
