@@ -7,7 +7,7 @@ that share nodes are one pool.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -125,9 +125,9 @@ def _joined(pools: Mapping[str, LoadedSeries], together: Sequence[Sequence[str]]
     return dict(sorted(left.items()))
 
 
-def _sum(pools: Sequence[LoadedSeries] | object) -> LoadedSeries:
+def _sum(pools: Iterable[LoadedSeries]) -> LoadedSeries:
     """Return all demand and all jobs of *pools*, as one pool."""
-    members: list[LoadedSeries] = list(pools)  # type: ignore[call-overload]
+    members = list(pools)
     one = members[0].file
     gpus: Floats = np.sum([member.file.series.gpus for member in members], axis=0)
     series = DemandSeries(one.series.start_s, one.series.step_s, gpus)
